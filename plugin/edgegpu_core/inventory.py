@@ -1,0 +1,100 @@
+"""The cards of a node: physical cards and MIG devices, in PCI order, as placement sees them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from edgegpu_core.deviceid import MAX_ID_LENGTH
+from edgegpu_core.model import CORE_PER_CARD, ResourceModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One card that can be shared: a GPU, or a MIG device of one.
+
+    `index` is the number that nvidia-smi on the host shows for the GPU, `mig` the number of the MIG device in it.
+    """
+
+    uuid: str
+    index: int
+    name: str
+    memory_mib: int
+    pci: str
+    minor: int
+    mig: int | None = None
+    parent: str | None = None
+    """UUID of the GPU that a MIG device is part of."""
+    caps: tuple[int, ...] = ()
+    """Minor numbers of the MIG capability devices that a container needs for it."""
+    healthy: bool = True
+
+    @property
+    def label(self) -> str:
+        """The card as people call it: `0`, or `0:1` for the second MIG device of GPU 0."""
+        return str(self.index) if self.mig is None else f"{self.index}:{self.mig}"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """What placement needs of a card: who it is and how much it has."""
+
+    uuid: str
+    label: str
+    units: int
+    healthy: bool = True
+
+
+def usable(cards: Iterable[Card], exclude: frozenset[str] = frozenset()) -> tuple[Card, ...]:
+    """Return the cards that are offered, in PCI order (MIG devices by number), without the excluded ones.
+
+    Args:
+        cards: what NVML found; a GPU in MIG mode is given by its MIG devices.
+        exclude: labels (`0`, `0:1`), GPU indexes (which take their MIG devices with them) or UUIDs.
+    """
+    kept = [
+        card
+        for card in cards
+        if not exclude & {card.uuid, card.label, str(card.index), card.parent or card.uuid}
+        and len(card.uuid) + len("::m00000") <= MAX_ID_LENGTH
+    ]
+    return tuple(sorted(kept, key=lambda card: (card.pci.lower(), -1 if card.mig is None else card.mig)))
+
+
+def slots(cards: Iterable[Card], model: ResourceModel) -> tuple[Slot, ...]:
+    """Return the cards as placement sees them, in the order given."""
+    return tuple(Slot(card.uuid, card.label, model.units_of(card.memory_mib), card.healthy) for card in cards)
+
+
+class Free:
+    """What is free on each card of one node: memory units and hundredths; a card out of order has nothing free."""
+
+    __slots__ = ("core", "memory", "slots")
+
+    def __init__(self, cards: tuple[Slot, ...]) -> None:
+        self.slots = cards
+        self.memory = [slot.units if slot.healthy else 0 for slot in cards]
+        self.core = [CORE_PER_CARD if slot.healthy else 0 for slot in cards]
+
+    def copy(self) -> "Free":
+        """Return a copy that can be changed without touching this one."""
+        twin = object.__new__(Free)
+        twin.slots, twin.memory, twin.core = self.slots, self.memory.copy(), self.core.copy()
+        return twin
+
+    def position(self, uuid: str) -> int | None:
+        """Return the place of a card in the lists, or None when the node does not have it."""
+        return next((i for i, slot in enumerate(self.slots) if slot.uuid == uuid), None)
+
+    def is_empty(self, position: int) -> bool:
+        """Say whether nobody holds anything of a (healthy) card."""
+        slot = self.slots[position]
+        return slot.healthy and self.memory[position] == slot.units and self.core[position] == CORE_PER_CARD
+
+    def take(self, position: int, memory_units: int, core: int) -> None:
+        """Book a share; what is more than there is leaves nothing, never less."""
+        self.memory[position] = max(0, self.memory[position] - memory_units)
+        self.core[position] = max(0, self.core[position] - core)
+
+    def give(self, position: int, memory_units: int, core: int) -> None:
+        """Take a booking of `take` back."""
+        self.memory[position] += memory_units
+        self.core[position] += core

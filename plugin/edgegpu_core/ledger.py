@@ -1,0 +1,104 @@
+"""Who holds what of a node's cards, by the device ids in kubelet's records; a dead pod's entries are left out."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from edgegpu_core.checkpoint import Entry
+from edgegpu_core.deviceid import Kind, count_by_card
+from edgegpu_core.inventory import Free, Slot
+from edgegpu_core.model import CORE_PER_CARD, ResourceModel
+from edgegpu_core.placement import Share
+
+
+@dataclass(slots=True)
+class Grant:
+    """The device ids of one container."""
+
+    ids: dict[Kind, tuple[str, ...]] = field(default_factory=dict)
+
+    def cards(self) -> tuple[str, ...]:
+        """Return the cards that the ids lie on, in a fixed order; one of them for a sound share."""
+        found = {card: None for ids in self.ids.values() for card in count_by_card(ids)}
+        return tuple(sorted(found))
+
+
+class Ledger:
+    """The grants of one node, by the pod UIDs that kubelet uses, then by container."""
+
+    __slots__ = ("_grants",)
+
+    def __init__(self) -> None:
+        self._grants: dict[str, dict[str, Grant]] = {}
+
+    @classmethod
+    def of_entries(cls, entries: Iterable[Entry], model: ResourceModel) -> "Ledger":
+        """Build it from kubelet's checkpoint, other resources left out."""
+        kinds = {model.memory_resource: Kind.MEMORY, model.core_resource: Kind.CORE}
+        ledger = cls()
+        for entry in entries:
+            kind = kinds.get(entry.resource)
+            if kind is not None:
+                ledger.add(entry.pod_uid, entry.container, kind, entry.device_ids)
+        return ledger
+
+    def add(self, uid: str, container: str, kind: Kind, ids: tuple[str, ...]) -> None:
+        """Book ids for a container."""
+        self._grants.setdefault(uid, {}).setdefault(container, Grant()).ids[kind] = ids
+
+    def only(self, live: Iterable[str]) -> "Ledger":
+        """Return the ledger cut down to these pods."""
+        kept = Ledger()
+        wanted = frozenset(live)
+        kept._grants = {uid: dict(grants) for uid, grants in self._grants.items() if uid in wanted}
+        return kept
+
+    def pods(self) -> tuple[str, ...]:
+        """Return the UIDs of all pods that hold something."""
+        return tuple(self._grants)
+
+    def grants(self, uid: str) -> Mapping[str, Grant]:
+        """Return a pod's grants by container; empty when it holds nothing."""
+        return self._grants.get(uid, {})
+
+    def grant(self, uid: str, container: str) -> Grant:
+        """Return a container's grant; an empty one when it holds nothing."""
+        return self.grants(uid).get(container) or Grant()
+
+    def held(self, uid: str, slots: tuple[Slot, ...]) -> tuple[Share, ...]:
+        """Return what a pod holds of each card; ids that an init container handed on count once, whole cards whole."""
+        ids: dict[Kind, set[str]] = {Kind.MEMORY: set(), Kind.CORE: set()}
+        whole: set[str] = set()
+        for grant in self.grants(uid).values():
+            for kind, some in grant.ids.items():
+                ids[kind].update(some)
+            core = count_by_card(grant.ids.get(Kind.CORE, ()))
+            whole.update(card for card, count in core.items() if count == CORE_PER_CARD)
+        units = {slot.uuid: slot.units for slot in slots}
+        memory, core = count_by_card(ids[Kind.MEMORY]), count_by_card(ids[Kind.CORE])
+        return tuple(
+            Share(card, units.get(card, 0) if card in whole else memory.get(card, 0), core.get(card, 0))
+            for card in sorted(memory.keys() | core.keys())
+        )
+
+    def owner_of(self, kind: Kind, ids: Iterable[str]) -> tuple[str, str] | None:
+        """Return pod UID and container that hold exactly these ids (the last one, where an init's were reused)."""
+        wanted = frozenset(ids)
+        found = None
+        for uid, grants in self._grants.items():
+            for container, grant in grants.items():
+                have = grant.ids.get(kind, ())
+                if len(have) == len(wanted) and wanted == frozenset(have):
+                    found = (uid, container)
+        return found
+
+
+def free_after(slots: tuple[Slot, ...], holdings: Iterable[Iterable[Share]]) -> Free:
+    """Return what is free on each card when these shares are held; shares of unknown cards are passed over."""
+    free = Free(slots)
+    positions = {slot.uuid: position for position, slot in enumerate(slots)}
+    for shares in holdings:
+        for share in shares:
+            position = positions.get(share.card)
+            if position is not None:
+                free.take(position, share.memory_units, share.core)
+    return free

@@ -1,0 +1,50 @@
+"""How a cluster names and counts GPU shares: resource names, unit size, reserve, and the limits that kubelet sets."""
+
+from dataclasses import dataclass
+
+CORE_PER_CARD = 100
+"""Hundredths of a card's compute that one card offers."""
+
+MAX_DEVICES = 25_000
+"""Devices of one resource on one node: above it ListAndWatch nears gRPC's 4 MiB message limit (29 500 measured)."""
+
+
+class ModelError(ValueError):
+    """A resource model that cannot work; the text names the value and the remedy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceModel:
+    """Names and sizes of what is offered; one value per node."""
+
+    memory_resource: str = "baidu.com/vcuda-memory"
+    core_resource: str = "baidu.com/vcuda-core"
+    unit_mib: int = 256
+    reserve_mib: int = 0
+    core_required: bool = True
+
+    def units_of(self, memory_mib: int) -> int:
+        """Return the units of a card with `memory_mib` MiB: floor((T - reserve) / unit), never negative."""
+        return max(0, (memory_mib - self.reserve_mib) // self.unit_mib)
+
+    def check_device_count(self, memories_mib: list[int]) -> None:
+        """Refuse a unit size that makes more devices than kubelet's message limit carries.
+
+        Raises:
+            ModelError: with the smallest unit size that fits.
+        """
+        if sum(self.units_of(mib) for mib in memories_mib) < MAX_DEVICES:
+            return
+        fitting = self.unit_mib
+        while sum(max(0, (mib - self.reserve_mib) // fitting) for mib in memories_mib) >= MAX_DEVICES:
+            fitting += 1
+        count = sum(self.units_of(mib) for mib in memories_mib)
+        raise ModelError(
+            f"resources.unit_mib: {self.unit_mib} MiB makes {count} devices of {self.memory_resource} on this node, "
+            f"and kubelet takes fewer than {MAX_DEVICES}: set unit_mib to {fitting} or more",
+        )
+
+
+def short_name(resource: str) -> str:
+    """Return a resource name without its domain, as people say it: `vcuda-memory`."""
+    return resource.rpartition("/")[2]

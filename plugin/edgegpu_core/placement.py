@@ -1,0 +1,228 @@
+"""Where a pod's containers go on one node, and in plain words why they do not fit."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations, islice
+
+from edgegpu_core import reasons
+from edgegpu_core.inventory import Free, Slot
+from edgegpu_core.model import CORE_PER_CARD, ResourceModel
+from edgegpu_core.policy import Policy, in_order
+from edgegpu_core.request import Ask, ContainerRequest, Role, Unplaceable, classify
+
+_MOST_STEPS = 5_000
+"""Bound on the search over the cards for pods of many GPU containers; single ones never come near it."""
+_MOST_SETS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What is held of one card."""
+
+    card: str
+    memory_units: int
+    core: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a pod goes: the cards of each GPU container, and what the pod as a whole holds of each card."""
+
+    cards: dict[str, tuple[str, ...]]
+    held: tuple[Share, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a pod does not fit on a node; `never` when it would not fit on the empty node either."""
+
+    reason: str
+    never: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlan:
+    """A pod's GPU containers in kubelet's order, with what each asks for; made once and tried on many nodes."""
+
+    containers: tuple[tuple[ContainerRequest, Ask], ...]
+    one_card: bool
+    """A GPU init container's devices are reused by the later ones, so that all containers share its cards."""
+    model: ResourceModel
+
+
+def plan_pod(containers: tuple[ContainerRequest, ...], model: ResourceModel) -> PodPlan | Unplaceable:
+    """Check what a pod asks for, in kubelet's order (init containers first); at least one container.
+
+    kubelet hands an init container's devices to the later containers at random and before it asks us, so whole
+    cards behind an init container only work when every GPU container asks for the same.
+    """
+    planned: list[tuple[ContainerRequest, Ask]] = []
+    for container in containers:
+        ask = classify(container.request, model)
+        if isinstance(ask, Unplaceable):
+            return Unplaceable(f"container {container.name} {ask.reason}")
+        planned.append((container, ask))
+    one_card = any(container.role is Role.INIT for container, _ in planned)
+    several = any(ask.cards > 1 for _, ask in planned)
+    if one_card and several:
+        staying = [ask for container, ask in planned if container.role is not Role.INIT]
+        if len(staying) > 1 or len({ask for _, ask in planned}) > 1:
+            return Unplaceable(
+                "has a GPU init container beside whole cards: kubelet reuses its devices at random, so let the init "
+                "container and one other container ask for exactly the same",
+            )
+    return PodPlan(tuple(planned), one_card, model)
+
+
+def place(plan: PodPlan, free: Free, policy: Policy) -> Placement | Refusal:
+    """Place a pod on a node, or say why it does not fit; `free` is left as it was."""
+    trial = free.copy()
+    placed = _place_together(plan, trial, policy) if plan.one_card else _place_each(plan, trial, policy)
+    if placed is not None:
+        return placed
+    empty = Free(free.slots)
+    never = (_place_together if plan.one_card else _place_each)(plan, empty, policy) is None
+    return Refusal(_why(plan, free, policy, empty=never), never)
+
+
+def fits(plan: PodPlan, free: Free) -> bool:
+    """Say whether a pod fits at all; the policy cannot change that."""
+    if len(plan.containers) == 1:
+        return next(_choices(plan.containers[0][1], free, Policy.FIRST_FIT), None) is not None
+    return isinstance(place(plan, free, Policy.FIRST_FIT), Placement)
+
+
+def place_container(ask: Ask, free: Free, policy: Policy) -> tuple[Share, ...] | None:
+    """Place one container by itself, as the plugin does where nobody chose its card before."""
+    chosen = next(_choices(ask, free, policy), None)
+    return None if chosen is None else tuple(Share(free.slots[p].uuid, memory, core) for p, memory, core in chosen)
+
+
+def held_of(ask: Ask, cards: tuple[str, ...], slots: tuple[Slot, ...]) -> tuple[Share, ...]:
+    """Return what a container holds of the cards that it was given; a whole card counts as all its units."""
+    units = {slot.uuid: slot.units for slot in slots}
+    if ask.whole:
+        return tuple(Share(card, units.get(card, 0), CORE_PER_CARD) for card in cards)
+    return tuple(Share(card, ask.memory_units, ask.core) for card in cards[:1])
+
+
+def footprint(plan: PodPlan, cards: dict[str, tuple[str, ...]], slots: tuple[Slot, ...]) -> tuple[Share, ...]:
+    """Return what a pod holds of each card when its containers got `cards`, init containers' reuse counted once."""
+    if plan.one_card:
+        together = next((cards[container.name] for container, _ in plan.containers if cards.get(container.name)), ())
+        memory, core, whole = _joint_need(plan)
+        units = {slot.uuid: slot.units for slot in slots}
+        if whole:
+            return tuple(Share(card, units.get(card, 0), CORE_PER_CARD) for card in together)
+        return tuple(Share(card, memory, core) for card in together[:1])
+    sums: dict[str, tuple[int, int]] = {}
+    for container, ask in plan.containers:
+        for share in held_of(ask, cards.get(container.name, ()), slots):
+            memory, core = sums.get(share.card, (0, 0))
+            sums[share.card] = (memory + share.memory_units, core + share.core)
+    return tuple(Share(card, memory, core) for card, (memory, core) in sums.items())
+
+
+_Chosen = tuple[tuple[int, int, int], ...]
+"""Positions of cards with the memory and core to book there."""
+
+
+def _choices(ask: Ask, free: Free, policy: Policy) -> Iterator[_Chosen]:
+    """Yield what a container could get, in the policy's order."""
+    if not ask.whole:
+        memory, core = free.memory, free.core
+        positions = [
+            p
+            for p, have in enumerate(memory)
+            if have >= ask.memory_units and core[p] >= ask.core and free.slots[p].healthy
+        ]
+        for position in in_order(policy, free, positions):
+            yield ((position, ask.memory_units, ask.core),)
+        return
+    parts = ask.memory_parts()
+    empty = [p for p, slot in enumerate(free.slots) if free.is_empty(p) and slot.units >= parts[-1]]
+    for chosen in islice(combinations(in_order(policy, free, empty), ask.cards), _MOST_SETS):
+        if sum(free.slots[p].units >= parts[0] for p in chosen) >= parts.count(parts[0]):
+            yield tuple((p, free.slots[p].units, CORE_PER_CARD) for p in chosen)
+
+
+def _place_each(plan: PodPlan, free: Free, policy: Policy) -> Placement | None:
+    """Search the cards for all containers, the policy's favourites first; `free` ends as it began if there are none."""
+    chosen: list[_Chosen] = []
+    steps = 0
+
+    def search(index: int) -> bool:
+        nonlocal steps
+        if index == len(plan.containers):
+            return True
+        for choice in _choices(plan.containers[index][1], free, policy):
+            steps += 1
+            if steps > _MOST_STEPS:
+                return False
+            for booking in choice:
+                free.take(*booking)
+            chosen.append(choice)
+            if search(index + 1):
+                return True
+            chosen.pop()
+            for booking in choice:
+                free.give(*booking)
+        return False
+
+    if not search(0):
+        return None
+    cards = {
+        container.name: tuple(free.slots[p].uuid for p, _, _ in choice)
+        for (container, _), choice in zip(plan.containers, chosen, strict=True)
+    }
+    return Placement(cards, footprint(plan, cards, free.slots))
+
+
+def _joint_need(plan: PodPlan) -> tuple[int, int, bool]:
+    """Return memory, core and wholeness that a pod with a GPU init container holds on its one card (or card set).
+
+    Follows kubelet (devicemanager, 1.33): an init container's devices go to a pool that later containers take from
+    first; sidecars and app containers keep what they take.
+    """
+    need = {"memory": 0, "core": 0}
+    pool = {"memory": 0, "core": 0}
+    for container, ask in plan.containers:
+        for resource, amount in (("memory", ask.memory_units), ("core", ask.core * ask.cards)):
+            reused = min(pool[resource], amount)
+            need[resource] += amount - reused
+            pool[resource] += amount - reused if container.role is Role.INIT else -reused
+    return need["memory"], need["core"], any(ask.whole for _, ask in plan.containers)
+
+
+def _place_together(plan: PodPlan, free: Free, policy: Policy) -> Placement | None:
+    """Place a pod with a GPU init container: all its containers on one card, or on one set of whole cards."""
+    memory, core, whole = _joint_need(plan)
+    cards = max(ask.cards for _, ask in plan.containers)
+    joint = Ask(cards, memory, CORE_PER_CARD if whole else core, whole)
+    if cards == 1 and core > CORE_PER_CARD:
+        return None
+    chosen = next(_choices(joint, free, policy), None)
+    if chosen is None:
+        return None
+    uuids = tuple(free.slots[p].uuid for p, _, _ in chosen)
+    return Placement(
+        {container.name: uuids for container, _ in plan.containers},
+        tuple(Share(free.slots[p].uuid, units, part) for p, units, part in chosen),
+    )
+
+
+def _why(plan: PodPlan, free: Free, policy: Policy, *, empty: bool) -> str:
+    """Find the container at which it ends and say so with what each card has free."""
+    seen = Free(free.slots) if empty else free.copy()
+    if plan.one_card:
+        memory, core, whole = _joint_need(plan)
+        cards = max(ask.cards for _, ask in plan.containers)
+        return reasons.no_card(Ask(cards, memory, core, whole), seen, plan.model, who="with its init container ")
+    for container, ask in plan.containers:
+        choice = next(_choices(ask, seen, policy), None)
+        if choice is None:
+            who = f"container {container.name} " if len(plan.containers) > 1 else ""
+            return reasons.no_card(ask, seen, plan.model, who=who)
+        for booking in choice:
+            seen.take(*booking)
+    return "its containers do not fit together on the cards of this node"

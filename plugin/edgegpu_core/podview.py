@@ -1,0 +1,148 @@
+"""A pod as placement sees it, read from the API's JSON: its GPU containers, where it is, and what it was promised."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.policy import Policy, parse_policy
+from edgegpu_core.request import ContainerRequest, Request, Role
+
+CARDS_ANNOTATION = "edgegpu.io/cards"
+"""Written by the extender with the binding: which container gets which cards."""
+
+POLICY_ANNOTATION = "edgegpu.io/policy"
+"""Set by a pod's author: a placement policy for this pod."""
+
+_MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+_HASH_ANNOTATION = "kubernetes.io/config.hash"
+TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
+
+Cards = dict[str, tuple[str, ...]]
+"""Container name to the UUIDs of its cards."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodView:
+    """One pod that asks for GPU shares."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str = ""
+    phase: str = "Pending"
+    reason: str = ""
+    created: str = ""
+    deleting: bool = False
+    containers: tuple[ContainerRequest, ...] = ()
+    """The containers that ask for shares, in the order in which kubelet allocates."""
+    cards: Cards | None = None
+    """What the annotation promises on this node; None when there is no valid one."""
+    policy: Policy | None = None
+    bad_policy: str = ""
+    """The text of a policy annotation that names no policy."""
+    priority: int = 0
+    controlled: bool = False
+    kubelet_uid: str = ""
+    """The UID in kubelet's records: the pod's own, or for a mirror pod that of its static pod."""
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the pod comes from a file on its node, so that evicting it is no remedy."""
+        return self.kubelet_uid != self.uid
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether all of its containers have ended for good."""
+        return self.phase in TERMINAL_PHASES
+
+    @property
+    def full_name(self) -> str:
+        """Namespace and name."""
+        return f"{self.namespace}/{self.name}"
+
+
+def gpu_containers(spec: Mapping[str, Any], model: ResourceModel) -> tuple[ContainerRequest, ...]:
+    """Return the containers of a pod spec that ask for shares, init containers first, as kubelet allocates.
+
+    Amounts stand in `limits` (the API server demands that requests of extended resources are equal to them).
+    """
+    found: list[ContainerRequest] = []
+    for field, plain in (("initContainers", Role.INIT), ("containers", Role.APP)):
+        for container in spec.get(field) or ():
+            limits = (container.get("resources") or {}).get("limits") or {}
+            request = Request(_amount(limits.get(model.memory_resource)), _amount(limits.get(model.core_resource)))
+            if request.memory_units or request.core:
+                sidecar = plain is Role.INIT and container.get("restartPolicy") == "Always"
+                found.append(ContainerRequest(container["name"], Role.SIDECAR if sidecar else plain, request))
+    return tuple(found)
+
+
+def pod_view(pod: Mapping[str, Any], model: ResourceModel) -> PodView | None:
+    """Read a pod object of the API; None when it asks for no share."""
+    metadata, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
+    containers = gpu_containers(spec, model)
+    if not containers:
+        return None
+    annotations = metadata.get("annotations") or {}
+    uid, node = str(metadata.get("uid", "")), str(spec.get("nodeName") or "")
+    policy, bad = _policy(annotations.get(POLICY_ANNOTATION))
+    static = annotations.get(_MIRROR_ANNOTATION) or annotations.get(_HASH_ANNOTATION)
+    return PodView(
+        uid=uid,
+        namespace=str(metadata.get("namespace", "")),
+        name=str(metadata.get("name", "")),
+        node=node,
+        phase=str(status.get("phase") or "Pending"),
+        reason=str(status.get("reason") or ""),
+        created=str(metadata.get("creationTimestamp") or ""),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        containers=containers,
+        cards=read_cards(annotations.get(CARDS_ANNOTATION), uid, node),
+        policy=policy,
+        bad_policy=bad,
+        priority=int(spec.get("priority") or 0),
+        controlled=any(owner.get("controller") for owner in metadata.get("ownerReferences") or ()),
+        kubelet_uid=str(static or uid),
+    )
+
+
+def write_cards(uid: str, node: str, cards: Cards) -> str:
+    """Return the value of the cards annotation."""
+    value = {"v": 1, "uid": uid, "node": node, "c": {name: list(uuids) for name, uuids in cards.items()}}
+    return json.dumps(value, separators=(",", ":"))
+
+
+def read_cards(text: str | None, uid: str, node: str) -> Cards | None:
+    """Read a cards annotation; None unless it is whole and for this very pod and node.
+
+    Pod templates copy annotations and authors can write them, so the UID and the node must match.
+    """
+    if not text:
+        return None
+    try:
+        value = json.loads(text)
+        if value["v"] != 1 or value["uid"] != uid or not node or value["node"] != node:
+            return None
+        return {str(name): tuple(str(card) for card in cards) for name, cards in value["c"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _amount(value: object) -> int:
+    """Read an extended resource's quantity: the API server lets whole numbers through only, `k` and `Ki` included."""
+    text = str(value or 0)
+    for suffix, factor in (("Ki", 1024), ("Mi", 1024**2), ("k", 1000), ("M", 1000**2)):
+        if text.endswith(suffix):
+            return int(text.removesuffix(suffix)) * factor
+    return int(text) if text.isdigit() else 0
+
+
+def _policy(text: str | None) -> tuple[Policy | None, str]:
+    if text is None:
+        return None, ""
+    try:
+        return parse_policy(text), ""
+    except ValueError:
+        return None, text

@@ -1,0 +1,52 @@
+"""The words in which a field engineer reads why a pod does not fit."""
+
+from edgegpu_core.inventory import Free
+from edgegpu_core.model import CORE_PER_CARD, ResourceModel, short_name
+from edgegpu_core.request import Ask
+
+_MOST_CARDS = 8
+"""An event holds 1 024 characters: from here on only the fullest answer is given."""
+
+
+def need(ask: Ask, model: ResourceModel) -> str:
+    """Return what a container needs: `20 vcuda-memory and 30 vcuda-core on one card`."""
+    memory_name, core_name = short_name(model.memory_resource), short_name(model.core_resource)
+    if ask.whole:
+        cards = "one whole empty card" if ask.cards == 1 else f"{ask.cards} whole empty cards"
+        return cards + (f" with {ask.memory_units} {memory_name}" if ask.memory_units else "")
+    if ask.core <= 1:
+        return f"{ask.memory_units} {memory_name} on one card"
+    return f"{ask.memory_units} {memory_name} and {ask.core} {core_name} on one card"
+
+
+def no_card(ask: Ask, free: Free, model: ResourceModel, *, who: str = "") -> str:
+    """Say that no card has room: `needs 20 vcuda-memory on one card; card 0 has 9 free, card 1 has 5 free`."""
+    head = f"{who}needs {need(ask, model)}"
+    if not free.slots:
+        return f"{head}; the node has no card"
+    if len(free.slots) > _MOST_CARDS:
+        return f"{head}; no card has that"
+    show_core = not ask.whole and any(
+        free.core[p] < ask.core and free.memory[p] >= ask.memory_units for p in range(len(free.slots))
+    )
+    memory_name, core_name = short_name(model.memory_resource), short_name(model.core_resource)
+    told = []
+    for position, slot in enumerate(free.slots):
+        card = f"card {slot.label}"
+        if not slot.healthy:
+            told.append(f"{card} is out of order")
+        elif ask.whole and free.is_empty(position):
+            told.append(f"{card} is empty ({slot.units} {memory_name})")
+        elif ask.whole:
+            used_memory, used_core = slot.units - free.memory[position], CORE_PER_CARD - free.core[position]
+            told.append(f"{card} is in use ({used_memory} {memory_name}, {used_core} {core_name})")
+        elif show_core or ask.core > free.core[position]:
+            told.append(f"{card} has {free.memory[position]} {memory_name} and {free.core[position]} {core_name} free")
+        else:
+            told.append(f"{card} has {free.memory[position]} free")
+    return f"{head}; {', '.join(told)}"
+
+
+def grouped(ask: Ask, model: ResourceModel, *, who: str = "") -> str:
+    """Say it without numbers per card, so that the scheduler's event counts many nodes under one reason."""
+    return f"{who}needs {need(ask, model)}; no card has that free"

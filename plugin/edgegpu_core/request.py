@@ -1,0 +1,82 @@
+"""What a container asks for and what that means: a share of one card, whole cards, or nothing that can be placed."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from edgegpu_core.model import CORE_PER_CARD, ResourceModel, short_name
+
+
+class Role(Enum):
+    """When kubelet allocates for a container, and whether later containers of the pod reuse its devices."""
+
+    INIT = "init"
+    SIDECAR = "sidecar"
+    APP = "app"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The amounts in a container's limits: memory in units, core in hundredths of a card."""
+
+    memory_units: int
+    core: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRequest:
+    """One GPU container of a pod."""
+
+    name: str
+    role: Role
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request that can be placed: `cards` cards; whole ones must be empty and are held entirely.
+
+    `memory_units` is the sum over the cards, `core` is per card (0..100).
+    """
+
+    cards: int
+    memory_units: int
+    core: int
+    whole: bool
+
+    def memory_parts(self) -> tuple[int, ...]:
+        """Return the memory units for each card, spread evenly: parts differ by one unit at most."""
+        base, rest = divmod(self.memory_units, self.cards)
+        return tuple(base + (1 if i < rest else 0) for i in range(self.cards))
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaceable:
+    """A request that no card can ever serve, with the reason and what to do about it."""
+
+    reason: str
+
+
+def classify(request: Request, model: ResourceModel) -> Ask | Unplaceable:
+    """Say what a non-empty request means; the table of docs/resources.md.
+
+    Args:
+        request: amounts of one container, at least one of them above zero.
+        model: names for the reasons, and whether memory without core is allowed.
+    """
+    memory, core = request.memory_units, request.core
+    memory_name, core_name = short_name(model.memory_resource), short_name(model.core_resource)
+    if core > CORE_PER_CARD and core % CORE_PER_CARD:
+        low = core // CORE_PER_CARD * CORE_PER_CARD
+        return Unplaceable(
+            f"asks {core} {core_name}: more than one card goes in whole cards only, so ask {low} or "
+            f"{low + CORE_PER_CARD}",
+        )
+    if core >= CORE_PER_CARD:
+        return Ask(cards=core // CORE_PER_CARD, memory_units=memory, core=CORE_PER_CARD, whole=True)
+    if memory == 0:
+        return Unplaceable(f"asks {core} {core_name} without {memory_name}: add {model.memory_resource} to its limits")
+    if core == 0 and model.core_required:
+        return Unplaceable(
+            f"asks {memory} {memory_name} without {core_name}: add {model.core_resource} (1 to 100) to its limits",
+        )
+    return Ask(cards=1, memory_units=memory, core=core, whole=False)

@@ -1,0 +1,43 @@
+"""kubelet's gRPC interfaces in our own words: dataclasses, handlers for servers and callers for clients.
+
+Only this package touches generated code. Names and field numbers: pb/proto.
+"""
+
+from edgegpu_plugin.pb.clients import DevicePluginCaller, PodResourcesCaller, RegistrationCaller, channel
+from edgegpu_plugin.pb.servers import device_plugin_handler, pod_resources_handler, registration_handler
+from edgegpu_plugin.pb.types import (
+    API_VERSION,
+    Allocation,
+    Device,
+    DeviceNode,
+    DevicePlugin,
+    Mount,
+    Options,
+    PodDevices,
+    PreferredRequest,
+    RefusedError,
+    Registration,
+    StopSignal,
+)
+
+__all__ = [
+    "API_VERSION",
+    "Allocation",
+    "Device",
+    "DeviceNode",
+    "DevicePlugin",
+    "DevicePluginCaller",
+    "Mount",
+    "Options",
+    "PodDevices",
+    "PodResourcesCaller",
+    "PreferredRequest",
+    "RefusedError",
+    "Registration",
+    "RegistrationCaller",
+    "StopSignal",
+    "channel",
+    "device_plugin_handler",
+    "pod_resources_handler",
+    "registration_handler",
+]
