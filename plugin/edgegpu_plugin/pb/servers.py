@@ -1,5 +1,7 @@
 """gRPC handlers: the servers' side of kubelet's interfaces (ours, and for an embedded kubelet kubelet's own)."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
