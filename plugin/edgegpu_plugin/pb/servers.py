@@ -1,7 +1,5 @@
 """gRPC handlers: the servers' side of kubelet's interfaces (ours, and for an embedded kubelet kubelet's own)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -39,7 +37,7 @@ def _refuse(context: grpc.ServicerContext, error: RefusedError) -> NoReturn:
     raise AssertionError  # abort raises
 
 
-def _unary(request: Any, response: Any, call: Callable[[Any], Any]) -> grpc.RpcMethodHandler[Any, Any]:  # noqa: ANN401
+def _unary(request: Any, response: Any, call: Callable[[Any], Any]) -> "grpc.RpcMethodHandler[Any, Any]":  # noqa: ANN401
     def handle(message: Any, context: grpc.ServicerContext) -> Any:  # noqa: ANN401
         try:
             return call(message)
@@ -51,7 +49,7 @@ def _unary(request: Any, response: Any, call: Callable[[Any], Any]) -> grpc.RpcM
     )
 
 
-def device_plugin_handler(plugin: DevicePlugin) -> grpc.GenericRpcHandler[Any, Any]:
+def device_plugin_handler(plugin: DevicePlugin) -> "grpc.GenericRpcHandler[Any, Any]":
     """Serve a device plugin as `v1beta1.DevicePlugin`."""
 
     def watch(_: dp.Empty, context: grpc.ServicerContext) -> Iterator[dp.ListAndWatchResponse]:
@@ -93,7 +91,7 @@ def device_plugin_handler(plugin: DevicePlugin) -> grpc.GenericRpcHandler[Any, A
     )
 
 
-def registration_handler(register: Callable[[Registration], None]) -> grpc.GenericRpcHandler[Any, Any]:
+def registration_handler(register: Callable[[Registration], None]) -> "grpc.GenericRpcHandler[Any, Any]":
     """Serve `v1beta1.Registration`, as kubelet does."""
 
     def call(m: dp.RegisterRequest) -> dp.Empty:
@@ -106,7 +104,7 @@ def registration_handler(register: Callable[[Registration], None]) -> grpc.Gener
     )
 
 
-def pod_resources_handler(devices: Callable[[], Sequence[PodDevices]]) -> grpc.GenericRpcHandler[Any, Any]:
+def pod_resources_handler(devices: Callable[[], Sequence[PodDevices]]) -> "grpc.GenericRpcHandler[Any, Any]":
     """Serve `v1.PodResourcesLister` with List alone, as kubelet 1.20 does."""
 
     def call(_: pr.ListPodResourcesRequest) -> pr.ListPodResourcesResponse:
