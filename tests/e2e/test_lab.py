@@ -1,0 +1,130 @@
+"""The lab itself: two nodes, a pod on each, k3s killed, a scheduler drop-in read, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from lab.labkit import IMAGE, LabError, Node, down, missing, up_agent, up_server, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LACKS = missing() + missing("image")
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(LACKS), reason="; ".join(LACKS)), pytest.mark.timeout(180)]
+
+SERVER, AGENT = "smoke", "smoke-agent"
+SCHEDULER_FILE = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection: {kubeconfig: /var/lib/rancher/k3s/server/cred/scheduler.kubeconfig}
+profiles: [{schedulerName: smoke-scheduler}]
+"""
+DROP_IN = 'kube-scheduler-arg+: ["config=/etc/rancher/k3s/smoke.yaml"]\n'
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Node]:
+    down(SERVER)
+    yield up_server(SERVER)
+    down(SERVER)
+
+
+@pytest.fixture(scope="module")
+def agent(server: Node) -> Node:
+    return up_agent(AGENT, server)
+
+
+@pytest.fixture(scope="module")
+def pods(server: Node, agent: Node) -> dict[str, Node]:
+    nodes = {f"on-{n.name}": n for n in (server, agent)}
+    for pod, node in nodes.items():
+        server.kubectl("apply", "-f", "-", input=manifest(pod, nodeName=node.name))
+    for pod in nodes:
+        wait_until(lambda pod=pod: phase(server, pod) == "Running", what=f"{pod} runs", timeout_s=60)  # type: ignore[misc]
+    return nodes
+
+
+def manifest(name: str, **spec: object) -> str:
+    container = {"name": "c", "image": IMAGE, "imagePullPolicy": "IfNotPresent"}
+    whole = {"containers": [container], "enableServiceLinks": False, **spec}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": whole})
+
+
+def phase(server: Node, pod: str) -> str:
+    return server.kubectl("get", "pod", pod, "-o", "jsonpath={.status.phase}").stdout
+
+
+def container(server: Node, pod: str) -> str:
+    path = "jsonpath={.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount}"
+    return server.kubectl("get", "pod", pod, "-o", path).stdout
+
+
+def test_a_pod_on_each_node_can_be_entered(server: Node, pods: dict[str, Node]) -> None:
+    for pod in pods:
+        said = server.kubectl("exec", pod, "--", "sh", "-c", "echo $(hostname); ls /lib64 /lib").stdout
+        assert pod in said
+        assert "ld-linux" in said
+
+
+def test_the_nodes_share_a_lan_and_no_run_folder(server: Node, agent: Node) -> None:
+    server.write("/run/edgegpu/mark", "server")
+    agent.write("/etc/edgegpu/mark", "agent")
+    assert agent.exec("cat", "/run/edgegpu/mark", check=False).returncode == 1
+    assert server.exec("cat", "/etc/edgegpu/mark", check=False).returncode == 1
+    assert not Path("/etc/edgegpu/mark").exists()
+    assert agent.exec("busybox", "ping", "-c1", "-W2", server.ip).returncode == 0
+
+
+def test_a_process_in_a_node_gets_its_signals(agent: Node) -> None:
+    code = "import signal, sys; print('on', flush=True); signal.sigwait([signal.SIGTERM]); sys.exit(7)"
+    process = agent.popen(
+        sys.executable, "-c", f"import signal; signal.pthread_sigmask(0, [15]); {code}", env={"A": "b"}
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "on\n"
+    process.terminate()
+    assert process.wait(5) == 7
+    process.stdout.close()
+
+
+def test_kill_9_of_k3s_leaves_the_containers_alone(server: Node, agent: Node, pods: dict[str, Node]) -> None:
+    before = [container(server, pod) for pod in pods]
+    for node in (agent, server):
+        pid = node.pid
+        node.kill()
+        node.ready()
+        assert node.pid != pid
+    assert [container(server, pod) for pod in pods] == before
+    assert all(server.kubectl("exec", pod, "--", "true").returncode == 0 for pod in pods)
+
+
+def test_a_scheduler_drop_in_is_read_at_the_start(server: Node, agent: Node) -> None:
+    server.write("/etc/rancher/k3s/smoke.yaml", SCHEDULER_FILE)
+    server.write("/etc/rancher/k3s/config.yaml.d/90-smoke.yaml", DROP_IN)
+    server.restart()
+    server.kubectl("apply", "-f", "-", input=manifest("late", schedulerName="smoke-scheduler"))
+    wait_until(lambda: phase(server, "late") == "Running", what="the drop-in's scheduler places a pod", timeout_s=60)
+    assert agent.ip != server.ip
+
+
+def test_down_leaves_nothing_behind(server: Node, agent: Node) -> None:
+    root = server.path("/")
+    pid = server.pid
+    down(server)
+    with pytest.raises(LabError, match="is not up"):
+        agent.exec("true")
+    assert not root.exists()
+    assert not Path(f"/proc/{pid}").exists()
+    lab = Path(os.environ.get("EDGEGPU_LAB", "/var/tmp/edgegpu-lab"))  # noqa: S108 - the lab's own default
+    assert not (lab / "direct" / SERVER).exists()
+    assert not (lab / "direct" / AGENT).exists()
+    left = [p for p in Path("/sys/fs/cgroup").glob("*/edgegpu-*") if p.name.endswith((f"-{SERVER}", f"-{AGENT}"))]
+    assert left == []
+    mounts = subprocess.run(["cat", "/proc/mounts"], capture_output=True, text=True, check=True).stdout
+    assert str(lab / "direct" / SERVER) not in mounts
