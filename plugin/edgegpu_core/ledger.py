@@ -1,7 +1,6 @@
 """Who holds what of a node's cards, by the device ids in kubelet's records; a dead pod's entries are left out."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from edgegpu_core.checkpoint import Entry
 from edgegpu_core.deviceid import Kind, count_by_card
@@ -10,16 +9,24 @@ from edgegpu_core.model import CORE_PER_CARD, ResourceModel
 from edgegpu_core.placement import Share
 
 
-@dataclass(slots=True)
 class Grant:
-    """The device ids of one container."""
+    """The device ids of one container; never changed, since several ledgers share it."""
 
-    ids: dict[Kind, tuple[str, ...]] = field(default_factory=dict)
+    __slots__ = ("_cards", "ids")
+
+    def __init__(self, ids: Mapping[Kind, tuple[str, ...]] | None = None) -> None:
+        self.ids: Mapping[Kind, tuple[str, ...]] = ids or {}
+        self._cards: tuple[str, ...] | None = None
+
+    def with_ids(self, kind: Kind, ids: tuple[str, ...]) -> "Grant":
+        """Return the grant with the ids of one more resource."""
+        return Grant({**self.ids, kind: ids})
 
     def cards(self) -> tuple[str, ...]:
         """Return the cards that the ids lie on, in a fixed order; one of them for a sound share."""
-        found = {card: None for ids in self.ids.values() for card in count_by_card(ids)}
-        return tuple(sorted(found))
+        if self._cards is None:
+            self._cards = tuple(sorted({card for ids in self.ids.values() for card in count_by_card(ids)}))
+        return self._cards
 
 
 class Ledger:
@@ -43,7 +50,8 @@ class Ledger:
 
     def add(self, uid: str, container: str, kind: Kind, ids: tuple[str, ...]) -> None:
         """Book ids for a container."""
-        self._grants.setdefault(uid, {}).setdefault(container, Grant()).ids[kind] = ids
+        grants = self._grants.setdefault(uid, {})
+        grants[container] = (grants.get(container) or Grant()).with_ids(kind, ids)
 
     def only(self, live: Iterable[str]) -> "Ledger":
         """Return the ledger cut down to these pods."""

@@ -1,0 +1,94 @@
+"""Whether a container may start on the devices that kubelet booked for it; asked at each of its starts."""
+
+from dataclasses import dataclass
+
+from edgegpu_core import reasons
+from edgegpu_core.deviceid import Kind, count_by_card
+from edgegpu_core.ledger import Grant, free_after
+from edgegpu_core.model import CORE_PER_CARD
+from edgegpu_core.nodeview import NodeView, asked, planned
+from edgegpu_core.placement import Placement, Share, held_of, place
+from edgegpu_core.podview import PodView
+from edgegpu_core.request import Ask, ContainerRequest, Unplaceable, classify
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Admitted on these cards, or refused with the reason."""
+
+    cards: tuple[str, ...]
+    reason: str = ""
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the container may start."""
+        return not self.reason
+
+
+def judge(pod: PodView, container: ContainerRequest, view: NodeView) -> Verdict:
+    """Say whether a container may start, or why not.
+
+    It may when its devices lie as they should and either they are what it was promised, or nobody else is wronged.
+    Pods that nobody placed for (nodeName, static pods, another scheduler) are promised nothing.
+    """
+    uid = pod.kubelet_uid
+    grant = view.ledger.grant(uid, container.name)
+    cards = grant.cards()
+    ask = classify(container.request, view.model)
+    if isinstance(ask, Unplaceable):
+        return Verdict(cards, f"container {container.name} {ask.reason}")
+    known = {slot.uuid: slot for slot in view.slots}
+    missing = [card for card in cards if card not in known]
+    if missing:
+        return Verdict(cards, f"its card {missing[0]} is not in this node any more")
+    if not _is_sound(grant, ask, container):
+        return Verdict(cards, _no_room(pod, container, ask, view))
+    promised = view.promises.get(uid, {}).get(container.name, ())
+    if tuple(sorted(promised)) == cards:
+        return Verdict(cards)
+    others = _before(pod, view)
+    free = free_after(view.slots, others)
+    for share in held_of(ask, cards, view.slots):
+        position = free.position(share.card)
+        if position is None or free.memory[position] < share.memory_units or free.core[position] < share.core:
+            return Verdict(cards, _no_room(pod, container, ask, view))
+    return Verdict(cards)
+
+
+def would_fit(pod: PodView, view: NodeView) -> bool:
+    """Whether a refused pod would fit if it were placed anew, its present devices given back."""
+    plan = planned(pod.containers, view.model)
+    if isinstance(plan, Unplaceable):
+        return False
+    free = view.free(without=pod.kubelet_uid)
+    return isinstance(place(plan, free, pod.policy or view.policy), Placement)
+
+
+def _is_sound(grant: Grant, ask: Ask, container: ContainerRequest) -> bool:
+    """Whether the ids are as many as asked, memory and core on the same card, whole cards whole and memory spread."""
+    memory, core = (count_by_card(grant.ids.get(kind, ())) for kind in (Kind.MEMORY, Kind.CORE))
+    if any(asked(container, kind) != len(grant.ids.get(kind, ())) for kind in Kind):
+        return False
+    if not ask.whole:
+        return len(memory.keys() | core.keys()) == 1
+    if len(core) != ask.cards or any(count != CORE_PER_CARD for count in core.values()):
+        return False
+    spread = [memory.get(card, 0) for card in core]
+    return memory.keys() <= core.keys() and (not ask.memory_units or max(spread) - min(spread) <= 1)
+
+
+def _before(pod: PodView, view: NodeView) -> list[tuple[Share, ...]]:
+    """Return what those hold whose right is older: pods with a promise, and unpromised ones made earlier."""
+    mine = (pod.created, pod.uid)
+    found = []
+    for uid, shares in view.holdings(without=pod.kubelet_uid).items():
+        other = view.pods.get(uid)
+        if other is None or view.promises.get(uid) or (other.created, other.uid) < mine:
+            found.append(shares)
+    return found
+
+
+def _no_room(pod: PodView, container: ContainerRequest, ask: Ask, view: NodeView) -> str:
+    free = view.free(without=pod.kubelet_uid)
+    who = f"container {container.name} " if len(pod.containers) > 1 else ""
+    return reasons.no_card(ask, free, view.model, who=who)

@@ -1,0 +1,220 @@
+"""Tells for which container kubelet's calls are, and which devices to prefer: the calls carry no pod name."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from edgegpu_core.deviceid import Kind, card_of, count_by_card
+from edgegpu_core.ledger import Ledger
+from edgegpu_core.model import CORE_PER_CARD
+from edgegpu_core.nodeview import NodeView, Want, asked, planned
+from edgegpu_core.placement import Placement, place, place_container
+from edgegpu_core.request import Ask, Unplaceable, classify
+
+PAIR_LIMIT_S = 2.0
+"""The second call of a container follows the first within milliseconds; after this the first one's pod has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Devices given since kubelet last wrote its checkpoint, and to whom, as far as is known."""
+
+    kind: Kind
+    ids: tuple[str, ...]
+    owner: tuple[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """The container whose first call was answered and whose second is awaited."""
+
+    key: tuple[str, str]
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a container's devices shall lie: cards with how many on each, and who it is."""
+
+    cards: tuple[tuple[str, int], ...]
+    want: Want | None
+    guessed: bool = False
+    """Nobody chose the card before: the plugin did, by first fit."""
+
+
+class Flight:
+    """Follows kubelet's calls. Not thread-safe: the caller holds its lock over each method.
+
+    Leans on kubelet (devicemanager, 1.33): one pod is admitted at a time; a container's resources are asked in random
+    order, each GetPreferredAllocation before its Allocate; the checkpoint is written after the container's last one.
+    """
+
+    def __init__(self) -> None:
+        self._given: list[Given] = []
+        self._pair: _Pair | None = None
+
+    def forget(self) -> None:
+        """Drop what was given: kubelet wrote its checkpoint, which says it better, or kubelet started anew."""
+        self._given.clear()
+        self._pair = None
+
+    def add_to(self, ledger: Ledger) -> None:
+        """Book what was given since the last checkpoint."""
+        for number, given in enumerate(self._given):
+            uid, container = given.owner or (f"unknown-{number}", "")
+            ledger.add(uid, container, given.kind, given.ids)
+
+    def prefer(self, kind: Kind, size: int, must_include: Sequence[str], view: NodeView, *, now_s: float) -> Target:
+        """Say where `size` devices shall lie; the want is None when no pod is known that asks for so many."""
+        want = self._identify(kind, size, must_include, view, now_s=now_s)
+        if must_include:
+            return Target(_on_cards(kind, size, tuple(count_by_card(must_include)), want), want)
+        if want is None:
+            return Target(_guess_unknown(kind, size, view), None, guessed=True)
+        cards = _cards_so_far(want, view) or _promised(want, view)
+        if cards:
+            return Target(_on_cards(kind, size, cards, want), want)
+        return Target(_on_cards(kind, size, _guess(want, view), want), want, guessed=True)
+
+    def allocated(self, kind: Kind, ids: tuple[str, ...], view: NodeView, *, now_s: float) -> Want | None:
+        """Record an Allocate; returns the container that it was for, as far as can be told."""
+        want = self._identify(kind, len(ids), ids, view, now_s=now_s)
+        self._given.append(Given(kind, ids, None if want is None else want.key))
+        if want is not None and want.lacks(kind.other):
+            self._pair = _Pair(want.key, now_s)
+        else:
+            self._pair = None
+        return want
+
+    def _identify(self, kind: Kind, size: int, ids: Sequence[str], view: NodeView, *, now_s: float) -> Want | None:
+        everyone = view.wants()
+        wants = [want for want in everyone if want.lacks(kind) and asked(want.container, kind) == size]
+        reused = _holder(kind, ids, wants, view)
+        if reused is not None:
+            return reused
+        if self._pair is not None and now_s - self._pair.at_s <= PAIR_LIMIT_S:
+            same = next((want for want in wants if want.key == self._pair.key), None)
+            return same or self._mistaken(kind, wants, view)
+        halfway = [want for want in wants if want.grant.ids]
+        started = [want for want in wants if want.started]
+        card = card_of(ids[0]) if ids else ""
+        return _first(halfway or started or wants, card, view)
+
+    def _mistaken(self, kind: Kind, wants: list[Want], view: NodeView) -> Want | None:
+        """The first call was taken for another container: find the one that fits both, and book it there."""
+        mine = [(i, g) for i, g in enumerate(self._given) if self._pair is not None and g.owner == self._pair.key]
+        if not mine:
+            return _first(wants, "", view)
+        index, given = mine[-1]
+        fitting = [
+            want
+            for want in wants
+            if given.kind is not kind and want.lacks(given.kind) and asked(want.container, given.kind) == len(given.ids)
+        ]
+        right = _first(fitting, card_of(given.ids[0]), view)
+        if right is None:
+            return _first(wants, "", view)
+        self._given[index] = replace(given, owner=right.key)
+        return replace(right, grant=right.grant.with_ids(given.kind, given.ids))
+
+
+def pick(available: Iterable[str], must_include: Sequence[str], size: int, target: Target) -> list[str]:
+    """Choose exactly `size` ids, `must_include` among them: on the target's cards, and elsewhere only in need.
+
+    What lies elsewhere comes from the card with the most ids left, so that a container that fits nowhere (and is
+    refused at its start) breaks up as few cards as can be.
+    """
+    chosen = list(must_include[:size])
+    taken = set(chosen)
+    on_card = count_by_card(chosen)
+    by_card: dict[str, list[str]] = {}
+    for text in available:
+        if text not in taken:
+            by_card.setdefault(card_of(text), []).append(text)
+    for card, count in target.cards:
+        wanted = min(count - on_card.get(card, 0), size - len(chosen))
+        if wanted > 0:
+            ids = sorted(by_card.get(card, ()))
+            chosen += ids[:wanted]
+            by_card[card] = ids[wanted:]
+    targets = [card for card, _ in target.cards]
+    for card in sorted(by_card, key=lambda card: (card not in targets, -len(by_card[card]), card)):
+        if len(chosen) < size:
+            chosen += sorted(by_card[card])[: size - len(chosen)]
+    return chosen
+
+
+def _holder(kind: Kind, ids: Sequence[str], wants: list[Want], view: NodeView) -> Want | None:
+    """Return the want of the pod that holds some of these ids already: an init container's devices are reused."""
+    if not ids:
+        return None
+    for want in wants:
+        if want.started and any(
+            ids[0] in grant.ids.get(kind, ()) for grant in view.ledger.grants(want.pod.kubelet_uid).values()
+        ):
+            return want
+    return None
+
+
+def _first(wants: list[Want], card: str, view: NodeView) -> Want | None:
+    """Return the best guess: one that is promised this card, then any that is promised one, then the earliest."""
+
+    def rank(want: Want) -> tuple[bool, bool]:
+        promised = _promised(want, view)
+        return (bool(card) and card not in promised, not promised)
+
+    return min(wants, key=rank, default=None)
+
+
+def _promised(want: Want, view: NodeView) -> tuple[str, ...]:
+    return view.promises.get(want.pod.kubelet_uid, {}).get(want.container.name, ())
+
+
+def _cards_so_far(want: Want, view: NodeView) -> tuple[str, ...]:
+    """Return the cards that the container's other resource lies on, or those of its pod's GPU init container."""
+    if want.grant.ids:
+        return want.grant.cards()
+    plan = planned(want.pod.containers, view.model)
+    if not isinstance(plan, Unplaceable) and plan.one_card:
+        return next((grant.cards() for grant in view.ledger.grants(want.pod.kubelet_uid).values()), ())
+    return ()
+
+
+def _on_cards(kind: Kind, size: int, cards: tuple[str, ...], want: Want | None) -> tuple[tuple[str, int], ...]:
+    """Return how many devices of a resource go on each of the cards: hundreds of core, memory spread evenly."""
+    if len(cards) < 2:  # noqa: PLR2004  (one card takes all)
+        return tuple((card, size) for card in cards)
+    if kind is Kind.CORE and size == CORE_PER_CARD * len(cards):
+        return tuple((card, CORE_PER_CARD) for card in cards)
+    cards_wanted = max(1, want.container.request.core // CORE_PER_CARD) if want is not None else len(cards)
+    parts = Ask(max(cards_wanted, len(cards)), size, CORE_PER_CARD, whole=True).memory_parts()
+    return tuple(zip(cards, parts, strict=False))
+
+
+def _guess(want: Want, view: NodeView) -> tuple[str, ...]:
+    """Choose cards where nobody did: for the pod as a whole while it is untouched, else for the container."""
+    free = view.free(without=want.pod.kubelet_uid if not view.ledger.grants(want.pod.kubelet_uid) else "")
+    policy = want.pod.policy or view.policy
+    plan = planned(want.pod.containers, view.model)
+    if not isinstance(plan, Unplaceable) and not want.started:
+        placed = place(plan, free, policy)
+        if isinstance(placed, Placement):
+            return placed.cards[want.container.name]
+    ask = classify(want.container.request, view.model)
+    if isinstance(ask, Unplaceable):
+        ask = Ask(1, want.container.request.memory_units, min(want.container.request.core, CORE_PER_CARD), whole=False)
+    shares = place_container(ask, free, policy)
+    return () if shares is None else tuple(share.card for share in shares)
+
+
+def _guess_unknown(kind: Kind, size: int, view: NodeView) -> tuple[tuple[str, int], ...]:
+    """Choose for a container of which only one amount is known."""
+    if kind is Kind.MEMORY:
+        ask = Ask(1, size, 0, whole=False)
+    elif size >= CORE_PER_CARD and size % CORE_PER_CARD == 0:
+        ask = Ask(size // CORE_PER_CARD, 0, CORE_PER_CARD, whole=True)
+    else:
+        ask = Ask(1, 0, min(size, CORE_PER_CARD), whole=False)
+    shares = place_container(ask, view.free(), view.policy)
+    if shares is None:
+        return ()
+    return _on_cards(kind, size, tuple(share.card for share in shares), None)

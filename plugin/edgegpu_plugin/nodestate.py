@@ -1,0 +1,178 @@
+"""What this process knows of its node, in one place behind one lock: cards, pods, kubelet's records, promises."""
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgegpu_core.checkpoint import CheckpointError, Entry, parse_checkpoint
+from edgegpu_core.flight import Flight
+from edgegpu_core.inventory import Card, Slot, slots
+from edgegpu_core.ledger import Ledger
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.nodeview import NodeView, settle
+from edgegpu_core.placement import Share
+from edgegpu_core.podview import Cards, PodView
+from edgegpu_core.policy import Policy
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A view of the node with the pods that only the ledger still knows and the pods that have ended."""
+
+    view: NodeView
+    pods: Mapping[str, PodView]
+    """All pods of the node by kubelet's UID, the ended ones too."""
+    checkpoint_read: bool
+    """Whether kubelet's checkpoint could be read; while it cannot, nothing is released."""
+
+
+class NodeState:
+    """Cards, pods and kubelet's records of one node.
+
+    `changed` is set at each change, for the one worker that looks after the rest. `lock` is held by the allocator
+    over a question and its answer, so that two of kubelet's calls see each other.
+    """
+
+    def __init__(self, *, model: ResourceModel, policy: Policy, checkpoint: Path) -> None:
+        self.lock = threading.RLock()
+        self.changed = threading.Event()
+        self.pods_changed = threading.Condition(self.lock)
+        self.flight = Flight()
+        self.model = model
+        self.policy = policy
+        self._checkpoint = checkpoint
+        self._stamp: tuple[int, ...] = ()
+        self._entries: tuple[Entry, ...] = ()
+        self._booked = Ledger()
+        self._readable = True
+        self._cards: tuple[Card, ...] = ()
+        self._slots: tuple[Slot, ...] = ()
+        self._pods: dict[str, PodView] = {}
+        self._released: frozenset[str] = frozenset()
+        self._overrides: dict[str, Cards] = {}
+
+    def set_cards(self, cards: tuple[Card, ...]) -> None:
+        """Take the cards that are offered."""
+        with self.lock:
+            self._cards, self._slots = cards, slots(cards, self.model)
+            self.changed.set()
+
+    def cards(self) -> tuple[Card, ...]:
+        """Return the cards that are offered."""
+        return self._cards
+
+    def replace_pods(self, pods: Iterable[PodView]) -> None:
+        """Take all pods of this node at once."""
+        with self.lock:
+            self._pods = {pod.kubelet_uid: pod for pod in pods}
+            self._pods_changed()
+
+    def put_pod(self, pod: PodView) -> None:
+        """Take a new or changed pod of this node."""
+        with self.lock:
+            if self._pods.get(pod.kubelet_uid) != pod:
+                self._pods[pod.kubelet_uid] = pod
+                self._pods_changed()
+
+    def drop_pod(self, uid: str) -> None:
+        """Forget a pod, by its API UID; its devices stay booked until kubelet let go of them."""
+        with self.lock:
+            for key in [key for key, pod in self._pods.items() if pod.uid == uid]:
+                del self._pods[key]
+                self._overrides.pop(key, None)
+            self._pods_changed()
+
+    def set_released(self, uids: Iterable[str]) -> None:
+        """Take the pods that stand in kubelet's checkpoint still but hold nothing any more."""
+        with self.lock:
+            released = frozenset(uids)
+            if released != self._released:
+                self._released = released
+                self.changed.set()
+
+    def kubelet_restarted(self) -> None:
+        """Forget an admission that was under way: kubelet begins it anew."""
+        with self.lock:
+            self.flight.forget()
+            self.changed.set()
+
+    def snapshot(self) -> Snapshot:
+        """Return the node as it stands now; promises are corrected by what kubelet booked."""
+        with self.lock:
+            self._read_checkpoint()
+            live = {uid: pod for uid, pod in self._pods.items() if not pod.is_terminal}
+            ledger = self._booked.only(uid for uid in self._booked.pods() if uid in live or uid not in self._released)
+            self.flight.add_to(ledger)
+            annotated = {uid: pod.cards for uid, pod in live.items() if pod.cards is not None}
+            view = NodeView(
+                model=self.model,
+                policy=self.policy,
+                slots=self._slots,
+                pods=live,
+                ledger=ledger,
+                promises=annotated | {uid: cards for uid, cards in self._overrides.items() if uid in live},
+            )
+            promises = settle(view, {})
+            self._overrides = {uid: cards for uid, cards in promises.items() if cards != annotated.get(uid)}
+            settled = NodeView(
+                model=view.model,
+                policy=view.policy,
+                slots=view.slots,
+                pods=live,
+                ledger=ledger,
+                promises=promises,
+            )
+            return Snapshot(settled, dict(self._pods), self._readable)
+
+    def admit(self, uid: str, container: str, cards: tuple[str, ...]) -> None:
+        """Promise a container that nobody placed the cards on which it was admitted, from now on."""
+        with self.lock:
+            pod = self._pods.get(uid)
+            if pod is None:
+                return
+            promise = dict(self._overrides.get(uid) or pod.cards or {})
+            if promise.get(container) != cards:
+                promise[container] = cards
+                self._overrides[uid] = promise
+                self.changed.set()
+
+    def recorded(self) -> tuple[Entry, ...]:
+        """Return kubelet's records as they stand in its checkpoint, dead pods included."""
+        with self.lock:
+            self._read_checkpoint()
+            return self._entries
+
+    def held_unknown(self, snapshot: Snapshot) -> dict[str, tuple[Share, ...]]:
+        """Return what is held by pods that the API does not know (any more), by kubelet's UID."""
+        view = snapshot.view
+        return {uid: view.ledger.held(uid, view.slots) for uid in view.ledger.pods() if uid not in snapshot.pods}
+
+    def _pods_changed(self) -> None:
+        self.pods_changed.notify_all()
+        self.changed.set()
+
+    def _read_checkpoint(self) -> None:
+        """Read kubelet's checkpoint when it changed; kubelet writes it whole and renames it."""
+        try:
+            stat = self._checkpoint.stat()
+            stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+            if stamp == self._stamp:
+                return
+            entries = parse_checkpoint(self._checkpoint.read_bytes())
+        except FileNotFoundError:
+            stamp, entries = (), ()
+            if self._stamp == stamp:
+                return
+        except (OSError, CheckpointError) as error:
+            if self._readable:
+                _LOG.error("%s: %s; what it said before is kept", self._checkpoint, error)
+            self._readable = False
+            return
+        self._stamp, self._entries, self._readable = stamp, entries, True
+        self._booked = Ledger.of_entries(entries, self.model)
+        self.flight.forget()
+        self.changed.set()
