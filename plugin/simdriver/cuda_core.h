@@ -1,0 +1,65 @@
+/* cuda_core.h - the simulated part of the CUDA driver interface, and what its files share. */
+#ifndef EDGEGPU_SIM_CUDA_CORE_H
+#define EDGEGPU_SIM_CUDA_CORE_H
+
+#include "sim.h"
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef unsigned long long CUdeviceptr;
+typedef struct cu_ctx *CUcontext;
+typedef void *CUstream;
+
+enum {
+	CUDA_SUCCESS = 0,
+	CUDA_ERROR_INVALID_VALUE = 1,
+	CUDA_ERROR_OUT_OF_MEMORY = 2,
+	CUDA_ERROR_NOT_INITIALIZED = 3,
+	CUDA_ERROR_NO_DEVICE = 100,
+	CUDA_ERROR_INVALID_DEVICE = 101,
+	CUDA_ERROR_INVALID_CONTEXT = 201,
+	CUDA_ERROR_OPERATING_SYSTEM = 304,
+	CUDA_ERROR_NOT_FOUND = 500,
+	CUDA_ERROR_UNKNOWN = 999,
+};
+
+struct cu_dev {
+	const struct sim_card *card;
+	const struct sim_mig *mig;	/* NULL: the whole card */
+	int entry;
+	uint64_t total, limit;		/* bytes; the limit is less what the driver reserves */
+	CUcontext primary;
+	unsigned int primary_users;
+};
+
+struct cu_ctx {
+	struct cu_dev *dev;
+	struct cu_ctx *next;
+	bool primary;
+};
+
+/* Each call begins with one of these. */
+CUresult cu_enter(const char *call);
+CUresult cu_enter_dev(const char *call, CUdevice index, struct cu_dev **dev);
+CUresult cu_enter_ctx(const char *call, CUcontext *ctx);
+
+/* cuda_init.c */
+const struct sim_driver *cu_driver(void);
+struct cu_dev *cu_dev_at(int index);
+int cu_dev_index(const struct cu_dev *dev);
+void cu_lock(void);			/* guards contexts and allocations of this process */
+void cu_unlock(void);
+
+/* cuda_visible.c: CUDA_VISIBLE_DEVICES over all that this process can open. */
+int cu_visible(const struct sim_driver *drv, struct cu_dev *out, int max);
+
+/* cuda_ctx.c and cuda_mem.c; callers of these hold the lock. */
+CUcontext cu_current(void);
+bool cu_take(struct cu_dev *dev, uint64_t bytes);
+void cu_give(struct cu_dev *dev, uint64_t bytes);
+void cu_forget_context(CUcontext ctx);	/* frees what it allocated */
+
+/* cuda_copy.c asks cuda_mem.c */
+bool cu_range_valid(CUdeviceptr at, size_t bytes);
+
+#endif

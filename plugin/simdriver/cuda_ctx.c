@@ -1,0 +1,259 @@
+/* cuda_ctx.c - contexts: the primary one of a device, own ones, and each thread's stack of them. */
+#define _GNU_SOURCE
+#include <stdlib.h>
+
+#include "cuda_core.h"
+
+#define STACK_MAX 32
+
+static CUcontext alive;			/* all contexts of this process */
+static __thread CUcontext stack[STACK_MAX];
+static __thread int depth;
+
+static bool lives(CUcontext ctx)
+{
+	for (CUcontext c = alive; c != NULL; c = c->next)
+		if (c == ctx)
+			return true;
+	return false;
+}
+
+CUcontext cu_current(void)
+{
+	return depth > 0 && lives(stack[depth - 1]) ? stack[depth - 1] : NULL;
+}
+
+static CUresult make(struct cu_dev *dev, bool primary, CUcontext *out)
+{
+	CUcontext ctx;
+
+	if (sim_lost(dev->card->entry))
+		return CUDA_ERROR_UNKNOWN;
+	ctx = calloc(1, sizeof(*ctx));
+	if (ctx == NULL || !cu_take(dev, cu_driver()->context_mib * SIM_MIB)) {
+		free(ctx);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*ctx = (struct cu_ctx){ .dev = dev, .next = alive, .primary = primary };
+	alive = ctx;
+	sim_lock();
+	sim_context(dev->entry, 1);
+	sim_unlock();
+	*out = ctx;
+	return CUDA_SUCCESS;
+}
+
+static void drop(CUcontext ctx)
+{
+	for (CUcontext *at = &alive; *at != NULL; at = &(*at)->next) {
+		if (*at != ctx)
+			continue;
+		*at = ctx->next;
+		break;
+	}
+	cu_forget_context(ctx);
+	cu_give(ctx->dev, cu_driver()->context_mib * SIM_MIB);
+	sim_lock();
+	sim_context(ctx->dev->entry, -1);
+	sim_unlock();
+	free(ctx);
+}
+
+SIM_API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice index)
+{
+	struct cu_dev *dev;
+	CUresult ret = cu_enter_dev(__func__, index, &dev);
+
+	if (ret != CUDA_SUCCESS)
+		return ret;
+	if (out == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	cu_lock();
+	if (dev->primary == NULL)
+		ret = make(dev, true, &dev->primary);
+	if (ret == CUDA_SUCCESS) {
+		dev->primary_users++;
+		*out = dev->primary;
+	}
+	cu_unlock();
+	return ret;
+}
+
+static CUresult release(const char *call, CUdevice index, bool reset)
+{
+	struct cu_dev *dev;
+	CUresult ret = cu_enter_dev(call, index, &dev);
+
+	if (ret != CUDA_SUCCESS)
+		return ret;
+	cu_lock();
+	if (dev->primary_users == 0 && !reset)
+		ret = CUDA_ERROR_INVALID_CONTEXT;
+	else if (dev->primary != NULL && (reset || --dev->primary_users == 0)) {
+		drop(dev->primary);
+		dev->primary = NULL;
+		dev->primary_users = 0;
+	}
+	cu_unlock();
+	return ret;
+}
+
+SIM_API CUresult cuDevicePrimaryCtxRelease(CUdevice index)
+{
+	return release(__func__, index, false);
+}
+
+SIM_API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice index)
+{
+	return release(__func__, index, false);
+}
+
+SIM_API CUresult cuDevicePrimaryCtxReset(CUdevice index)
+{
+	return release(__func__, index, true);
+}
+
+SIM_API CUresult cuDevicePrimaryCtxReset_v2(CUdevice index)
+{
+	return release(__func__, index, true);
+}
+
+SIM_API CUresult cuDevicePrimaryCtxGetState(CUdevice index, unsigned int *flags, int *active)
+{
+	struct cu_dev *dev;
+	CUresult ret = cu_enter_dev(__func__, index, &dev);
+
+	if (ret != CUDA_SUCCESS)
+		return ret;
+	if (flags == NULL || active == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = 0;
+	cu_lock();
+	*active = dev->primary != NULL;
+	cu_unlock();
+	return CUDA_SUCCESS;
+}
+
+static CUresult push(CUcontext ctx)
+{
+	if (!lives(ctx))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (depth == STACK_MAX)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	stack[depth++] = ctx;
+	return CUDA_SUCCESS;
+}
+
+SIM_API CUresult cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice index)
+{
+	struct cu_dev *dev;
+	CUresult ret = cu_enter_dev(__func__, index, &dev);
+
+	(void)flags;
+	if (ret != CUDA_SUCCESS)
+		return ret;
+	if (out == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	cu_lock();
+	ret = make(dev, false, out);
+	if (ret == CUDA_SUCCESS)
+		ret = push(*out);
+	cu_unlock();
+	return ret;
+}
+
+SIM_API CUresult cuCtxDestroy_v2(CUcontext ctx)
+{
+	CUresult ret = cu_enter(__func__);
+
+	if (ret != CUDA_SUCCESS)
+		return ret;
+	cu_lock();
+	if (!lives(ctx) || ctx->primary) {
+		ret = CUDA_ERROR_INVALID_CONTEXT;
+	} else {
+		if (depth > 0 && stack[depth - 1] == ctx)
+			depth--;
+		drop(ctx);
+	}
+	cu_unlock();
+	return ret;
+}
+
+SIM_API CUresult cuCtxSetCurrent(CUcontext ctx)
+{
+	CUresult ret = cu_enter(__func__);
+
+	if (ret != CUDA_SUCCESS)
+		return ret;
+	cu_lock();
+	if (ctx != NULL && !lives(ctx)) {
+		ret = CUDA_ERROR_INVALID_CONTEXT;
+	} else {
+		if (depth > 0)
+			depth--;
+		if (ctx != NULL)
+			ret = push(ctx);
+	}
+	cu_unlock();
+	return ret;
+}
+
+SIM_API CUresult cuCtxGetCurrent(CUcontext *out)
+{
+	CUresult ret = cu_enter(__func__);
+
+	if (ret != CUDA_SUCCESS)
+		return ret;
+	if (out == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	cu_lock();
+	*out = cu_current();
+	cu_unlock();
+	return CUDA_SUCCESS;
+}
+
+SIM_API CUresult cuCtxPushCurrent_v2(CUcontext ctx)
+{
+	CUresult ret = cu_enter(__func__);
+
+	if (ret != CUDA_SUCCESS)
+		return ret;
+	cu_lock();
+	ret = push(ctx);
+	cu_unlock();
+	return ret;
+}
+
+SIM_API CUresult cuCtxPopCurrent_v2(CUcontext *out)
+{
+	CUcontext ctx;
+	CUresult ret = cu_enter_ctx(__func__, &ctx);
+
+	if (ret != CUDA_SUCCESS)
+		return ret;
+	depth--;
+	if (out != NULL)
+		*out = ctx;
+	return CUDA_SUCCESS;
+}
+
+SIM_API CUresult cuCtxGetDevice(CUdevice *out)
+{
+	CUcontext ctx;
+	CUresult ret = cu_enter_ctx(__func__, &ctx);
+
+	if (ret != CUDA_SUCCESS)
+		return ret;
+	if (out == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*out = cu_dev_index(ctx->dev);
+	return CUDA_SUCCESS;
+}
+
+SIM_API CUresult cuCtxSynchronize(void)
+{
+	CUcontext ctx;
+
+	return cu_enter_ctx(__func__, &ctx);
+}

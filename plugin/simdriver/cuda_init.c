@@ -1,0 +1,139 @@
+/* cuda_init.c - cuInit, and the checks that each call begins with. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <unistd.h>
+#include <stdio.h>
+
+#include "cuda_core.h"
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct sim_driver driver;
+static struct cu_dev devs[SIM_CARDS_MAX];
+static int ndevs;
+static pid_t ready;			/* who called cuInit: a forked child did not */
+
+const struct sim_driver *cu_driver(void)
+{
+	return &driver;
+}
+
+void cu_lock(void)
+{
+	pthread_mutex_lock(&mutex);
+}
+
+void cu_unlock(void)
+{
+	pthread_mutex_unlock(&mutex);
+}
+
+static bool uvm_there(void)
+{
+	char path[PATH_MAX + 32];
+
+	snprintf(path, sizeof(path), "%s/dev/nvidia-uvm", driver.root);
+	return access(path, R_OK) == 0;
+}
+
+static CUresult start(void)
+{
+	int ret = sim_driver_open(&driver, (const void *)&cu_driver);
+
+	if (ret == -ENODEV)
+		return CUDA_ERROR_NO_DEVICE;
+	if (ret == -EACCES || ret == -EPERM)
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	if (ret < 0 || !uvm_there())
+		return CUDA_ERROR_UNKNOWN;
+	ndevs = cu_visible(&driver, devs, SIM_CARDS_MAX);
+	if (ndevs == 0)
+		return CUDA_ERROR_NO_DEVICE;
+	ready = getpid();
+	return CUDA_SUCCESS;
+}
+
+SIM_API CUresult cuInit(unsigned int flags)
+{
+	CUresult ret = CUDA_SUCCESS;
+
+	if (flags != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	cu_lock();
+	if (ready != 0 && ready != getpid())
+		ret = CUDA_ERROR_NOT_INITIALIZED;
+	else if (ready == 0)
+		ret = start();
+	cu_unlock();
+	return ret != CUDA_SUCCESS ? ret : sim_fault(__func__);
+}
+
+SIM_API CUresult cuDriverGetVersion(int *out)
+{
+	struct sim_driver *seen = &driver;
+
+	if (out == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	cu_lock();
+	if (ready == 0) {		/* answers before cuInit too */
+		sim_root((const void *)&cu_driver, seen->root, sizeof(seen->root));
+		if (sim_cards_load(seen) < 0)
+			seen->cuda = 0;
+	}
+	*out = seen->cuda;
+	cu_unlock();
+	return CUDA_SUCCESS;
+}
+
+CUresult cu_enter(const char *call)
+{
+	if (ready != getpid())
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return sim_fault(call);
+}
+
+struct cu_dev *cu_dev_at(int index)
+{
+	return index >= 0 && index < ndevs ? &devs[index] : NULL;
+}
+
+int cu_dev_index(const struct cu_dev *dev)
+{
+	return (int)(dev - devs);
+}
+
+CUresult cu_enter_dev(const char *call, CUdevice index, struct cu_dev **dev)
+{
+	CUresult ret = cu_enter(call);
+
+	if (ret != CUDA_SUCCESS)
+		return ret;
+	*dev = cu_dev_at(index);
+	return *dev != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult cu_enter_ctx(const char *call, CUcontext *ctx)
+{
+	CUresult ret = cu_enter(call);
+
+	if (ret != CUDA_SUCCESS)
+		return ret;
+	cu_lock();
+	*ctx = cu_current();
+	cu_unlock();
+	if (*ctx == NULL)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return sim_lost((*ctx)->dev->card->entry) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+}
+
+SIM_API CUresult cuDeviceGetCount(int *out)
+{
+	CUresult ret = cu_enter(__func__);
+
+	if (ret != CUDA_SUCCESS)
+		return ret;
+	if (out == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*out = ndevs;
+	return CUDA_SUCCESS;
+}
