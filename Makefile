@@ -1,0 +1,57 @@
+# Every command of the project. Each sets up what it needs first: a fresh machine needs python3, make and a C compiler.
+.DEFAULT_GOAL := help
+.SUFFIXES:
+
+BUILD := $(CURDIR)/build
+BIN := $(CURDIR)/.venv/bin
+PY := $(BIN)/python
+
+# A tier is run once it has tests. `make test TIERS=tests/unit` runs one alone.
+TIERS ?= $(addprefix tests/,unit property contract integration native packaging)
+HAVE = $(foreach tier,$(TIERS),$(if $(shell find $(tier) -name 'test_*.py' -print -quit 2>/dev/null),$(tier)))
+PYTEST_ARGS ?=
+
+.PHONY: help setup venv cc simdriver demo test lint e2e bench lab lock env clean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+setup: cc venv ## check for a C compiler, make .venv (PYTHON=python3.12 chooses the Python)
+
+venv:
+	@PYTHON='$(PYTHON)' tools/setup venv
+
+cc:
+	@tools/setup cc
+
+simdriver: cc
+	@mkdir -p $(BUILD)
+	@flock $(BUILD)/simdriver.lock $(MAKE) --no-print-directory -C plugin/simdriver OUT=$(BUILD)/simdriver
+
+demo: cc venv simdriver ## run both scenarios on simulated cards; writes build/demo.json (ONCE=1: one shot, and end)
+	@$(BIN)/edgegpu demo --once --out build/demo.json
+
+test: cc venv simdriver ## run every tier that needs no root (TIERS=tests/unit: one; PYTEST_ARGS=-x)
+	@$(PY) -m pytest -m "not e2e and not gpu" $(PYTEST_ARGS) $(HAVE)
+
+lint: venv ## style, types, import contracts, generated code, shell, sizes
+	@tools/lint
+
+e2e: cc venv simdriver ## run the tests on a real k3s (root; the lab's k3s where there is none)
+	@tools/setup root "make e2e"
+	@EDGEGPU_K3S='$(EDGEGPU_K3S)' $(PY) -m pytest -m e2e $(PYTEST_ARGS) tests/e2e
+
+bench: cc venv simdriver ## measure against the limits; writes build/bench/*.json (ONLY=placement: that part)
+	@$(PY) tests/bench/run.py $(ONLY)
+
+lab: ## make the lab's k3s from source (Go; minutes the first time)
+	@tests/lab/build.sh
+
+lock: venv ## resolve requirements/*.txt again, with hashes
+	@tools/lock
+
+env: cc venv simdriver ## make build/env/edgegpu: a folder to put on a box as it is
+	@tools/env
+
+clean: ## remove what was made, .venv excepted
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,46 @@
+"""What every tier uses: hypothesis profiles, the simulated driver built once, a short folder for sockets."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parent.parent
+
+settings.register_profile("dev", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+@pytest.fixture(scope="session")
+def simdriver_build() -> Path:
+    """Return the folder of the simulated driver (libraries, nvidia-smi, simctl), built where it is not current."""
+    out = ROOT / "build" / "simdriver"
+    out.parent.mkdir(exist_ok=True)
+    with (out.parent / "simdriver.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        command: list[str | Path] = ["make", "-C", ROOT / "plugin" / "simdriver", f"OUT={out}"]
+        quiet = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL"}}
+        made = subprocess.run(command, capture_output=True, text=True, check=False, env=quiet)
+    if made.returncode:
+        pytest.fail(f"cannot build plugin/simdriver:\n{made.stdout}{made.stderr}", pytrace=False)
+    return out
+
+
+@pytest.fixture
+def short_tmp() -> Iterator[Path]:
+    """Yield a new folder with a short path: a unix socket's path holds 107 bytes, tmp_path alone may take them all."""
+    path = Path(tempfile.mkdtemp(prefix="eg-", dir="/tmp"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
