@@ -1,0 +1,79 @@
+"""Says which files and functions have grown too long: what fits on a few screens is read, the rest is trusted."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FILE_LINES = 300
+FUNCTION_LINES = 50
+ROOTS = ("plugin", "edge_agent", "tests", "tools")
+SUFFIXES = {".c", ".h", ".py", ".sh"}
+SKIPPED = {"gen", "standin", "__pycache__"}  # generated, and the lab's Go
+C_NAME = re.compile(r"(\w+)\s*\(")
+
+
+def sources(root: Path) -> Iterator[Path]:
+    """Yield the source files below our folders, shell scripts without a suffix included."""
+    for path in sorted(p for top in ROOTS for p in (root / top).rglob("*") if p.is_file()):
+        if SKIPPED.isdisjoint(path.parts) and (path.suffix in SUFFIXES or is_script(path)):
+            yield path
+
+
+def is_script(path: Path) -> bool:
+    """Return whether a file without a suffix begins as a script does."""
+    if path.suffix:
+        return False
+    with path.open("rb") as file:
+        return file.read(2) == b"#!"
+
+
+def python_functions(text: str) -> Iterator[tuple[str, int, int]]:
+    """Yield name, first line and length of every function of a Python file."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, node.lineno, (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def c_functions(text: str) -> Iterator[tuple[str, int, int]]:
+    """Yield the same of a C file in kernel style: bodies stand between braces in the first column."""
+    start, name = 0, "?"
+    for number, line in enumerate(text.splitlines(), 1):
+        if line == "{":
+            start = number
+        elif line == "}" and start:
+            yield name, start, number - start + 1
+            start = 0
+        elif not start and line[:1].isalpha() and (found := C_NAME.search(line)):
+            name = found[1]
+
+
+def too_long(path: Path, root: Path) -> Iterator[str]:
+    """Yield a line for the file and each of its functions that passes its limit."""
+    text = path.read_text(encoding="utf-8")
+    lines, name = len(text.splitlines()), path.relative_to(root)
+    if lines > FILE_LINES:
+        yield f"{name}: {lines} lines, the limit is {FILE_LINES}"
+    readers = {".py": python_functions, ".c": c_functions}
+    reader = readers.get(path.suffix)
+    for function, line, length in reader(text) if reader else ():
+        if length > FUNCTION_LINES:
+            yield f"{name}:{line}: {function} has {length} lines, the limit is {FUNCTION_LINES}"
+
+
+def main() -> int:
+    """Print what is too long; return 1 where there is any."""
+    root = Path(__file__).resolve().parent.parent
+    found = [line for path in sources(root) for line in too_long(path, root)]
+    sys.stdout.writelines(f"{line}\n" for line in found)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
