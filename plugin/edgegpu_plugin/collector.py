@@ -1,0 +1,71 @@
+"""Finds out which pods hold their devices no longer: kubelet's checkpoint keeps the dead until it is written again."""
+
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+from edgegpu_core.podview import PodView
+from edgegpu_plugin.nodestate import NodeState, Snapshot
+
+_LOG = logging.getLogger(__name__)
+
+
+class KubeletWitness(Protocol):
+    """What can be asked about pods that the API does not show as live. None means: no answer, believe the worst."""
+
+    def listed_ids(self) -> frozenset[str] | None:
+        """Return the device ids in PodResources; the question makes kubelet collect."""
+
+    def known_uids(self) -> frozenset[str] | None:
+        """Return the UIDs that kubelet's own pod list or the container runtime still has."""
+
+
+class Collector:
+    """Releases pods in the ledger as soon as, and not before, kubelet let go of their devices."""
+
+    def __init__(self, state: NodeState, witness: KubeletWitness) -> None:
+        self._state = state
+        self._witness = witness
+        self._released: frozenset[str] = frozenset()
+
+    def collect(self) -> bool:
+        """Look once; returns whether a pod is left that has ended and still holds devices.
+
+        A pod in a terminal phase is released when PodResources no longer shows its ids. One that is gone from the API
+        (deleted by force, too) must have left kubelet's pod list and the container runtime as well: its container may
+        run on, and PodResources hides init containers.
+        """
+        snapshot = self._state.snapshot()
+        doubtful = self._doubtful(snapshot)
+        if not doubtful:
+            self._settle(frozenset())
+            return False
+        listed = self._witness.listed_ids()
+        gone = [uid for uid, pod in doubtful.items() if pod is None]
+        known = self._witness.known_uids() if gone else frozenset[str]()
+        if listed is None:
+            return True
+        held = {entry.pod_uid for entry in self._state.recorded() if not listed.isdisjoint(entry.device_ids)}
+        released = frozenset(
+            uid
+            for uid, pod in doubtful.items()
+            if uid not in held and (pod is not None or (known is not None and uid not in known))
+        )
+        self._settle(released)
+        return len(released) < len(doubtful)
+
+    def _doubtful(self, snapshot: Snapshot) -> Mapping[str, PodView | None]:
+        found: dict[str, PodView | None] = {}
+        for entry in self._state.recorded():
+            pod = snapshot.pods.get(entry.pod_uid)
+            if entry.resource in {snapshot.view.model.memory_resource, snapshot.view.model.core_resource} and (
+                pod is None or pod.is_terminal
+            ):
+                found[entry.pod_uid] = pod
+        return found
+
+    def _settle(self, released: frozenset[str]) -> None:
+        for uid in released - self._released:
+            _LOG.info("pod %s let go of its devices", uid)
+        self._released = released
+        self._state.set_released(released)

@@ -1,0 +1,106 @@
+"""Publishes the node's cards and what is held of them in one annotation of its Node object."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report, write_report
+from edgegpu_core.nodeview import NodeView
+from edgegpu_core.placement import Share
+from edgegpu_plugin.nodestate import Snapshot
+
+_LOG = logging.getLogger(__name__)
+
+ECHO_S = 1.5
+"""A release is written a second time after this: the write is what brings Pending pods back to the scheduler, and the
+extender that is then asked may have seen the first one later than the scheduler did."""
+
+CHECK_S = 15.0
+"""How often the annotation is read back: a Node object can be made anew."""
+
+
+class Publisher:
+    """Writes the report when it changes, once more after a release, and again when it was lost."""
+
+    def __init__(
+        self,
+        *,
+        write: Callable[[Mapping[str, str]], None],
+        read: Callable[[], Mapping[str, str]],
+        boot: str,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._write = write
+        self._read = read
+        self._boot = boot
+        self._clock = clock
+        self._wall = wall
+        self._last: NodeReport | None = None
+        self._echo_at_s: float | None = None
+        self._check_at_s = 0.0
+        self.generation = 0
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Write the report if it is due.
+
+        Raises:
+            KubeError: the write failed; it is due again at the next call.
+        """
+        now_s = self._clock()
+        fresh = report_of(snapshot, boot=self._boot)
+        last = self._last
+        if last is not None and now_s >= self._check_at_s:
+            self._check_at_s = now_s + CHECK_S
+            if not self._stands():
+                _LOG.warning("the Node's %s annotation was lost or changed: it is written anew", REPORT_ANNOTATION)
+                last = None
+        echo = self._echo_at_s is not None and now_s >= self._echo_at_s
+        if last is not None and not echo and replace(last, generation=0, time="") == fresh:
+            return
+        self.generation = max(self.generation + 1, int(self._wall()) if last is None else 0)
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._wall()))
+        report = replace(fresh, generation=self.generation, time=stamp)
+        self._write({REPORT_ANNOTATION: write_report(report)})
+        self._echo_at_s = now_s + ECHO_S if last is not None and _released(last, fresh) else None
+        self._last = report
+
+    @property
+    def wait_s(self) -> float | None:
+        """How long until a write is due by itself; None when none is."""
+        return None if self._echo_at_s is None else max(0.0, self._echo_at_s - self._clock())
+
+    def _stands(self) -> bool:
+        report = read_report(self._read().get(REPORT_ANNOTATION))
+        return report is not None and self._last is not None and report.generation == self._last.generation
+
+
+def report_of(snapshot: Snapshot, *, boot: str) -> NodeReport:
+    """Return the report of a node as it stands; generation and time are left for the writer."""
+    view = snapshot.view
+    held: dict[str, tuple[Share, ...]] = {}
+    for uid, shares in view.holdings().items():
+        pod = snapshot.pods.get(uid)
+        if shares:
+            held[uid if pod is None else pod.uid] = shares
+    return NodeReport(
+        boot=boot,
+        generation=0,
+        time="",
+        policy=view.policy,
+        unit_mib=view.model.unit_mib,
+        core_required=view.model.core_required,
+        slots=view.slots,
+        held=held,
+        waiting=_waiting(view),
+    )
+
+
+def _waiting(view: NodeView) -> frozenset[str]:
+    return frozenset(want.pod.uid for want in view.wants())
+
+
+def _released(before: NodeReport, after: NodeReport) -> bool:
+    """Whether anything was given back, or a card came back: what a Pending pod waits for."""
+    return any(after.held.get(uid, ()) != shares for uid, shares in before.held.items()) or before.slots != after.slots

@@ -1,0 +1,174 @@
+"""Keeps records in step: releases, the Node's report, pods' annotations, refused pods, and dead ones of ours."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from edgegpu_core.admission import judge, would_fit
+from edgegpu_core.podview import CARDS_ANNOTATION, PodView, write_cards
+from edgegpu_plugin.collector import Collector
+from edgegpu_plugin.kube import KubeError
+from edgegpu_plugin.nodestate import NodeState, Snapshot
+from edgegpu_plugin.publisher import Publisher
+
+_LOG = logging.getLogger(__name__)
+
+IDLE_S = 5.0
+"""How often the records are compared when nothing happens."""
+
+EAGER_S = 0.25
+"""How often kubelet is asked again while a pod has ended and its devices are still booked."""
+
+RETRY_S = 1.0
+"""How long a failed write to the API waits."""
+
+_ADMISSION_REASONS = ("UnexpectedAdmissionError", "OutOf")
+
+
+class PodWriter(Protocol):
+    """What may be done to pods of this node; each raises KubeError."""
+
+    def annotate(self, pod: PodView, annotations: dict[str, str]) -> None:
+        """Write annotations of this very pod."""
+
+    def evict(self, pod: PodView) -> None:
+        """Ask for the pod's eviction; a disruption budget may refuse it."""
+
+    def delete(self, pod: PodView) -> None:
+        """Delete this very pod."""
+
+    def tell(self, pod: PodView, reason: str, message: str) -> None:
+        """Write a Warning event on the pod; the same one again only counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A pod that may not start where it is, and why."""
+
+    pod: PodView
+    reason: str
+
+
+class Reconciler:
+    """One worker: `step` compares and repairs once, `run` does so at every change and every few seconds."""
+
+    def __init__(
+        self,
+        *,
+        state: NodeState,
+        collector: Collector,
+        publisher: Publisher,
+        pods: PodWriter,
+        beat: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._state = state
+        self._collector = collector
+        self._publisher = publisher
+        self._pods = pods
+        self._beat = beat
+        self._clock = clock
+        self._given_up: dict[str, str] = {}
+        self.refused: tuple[Refused, ...] = ()
+        self.last_error = ""
+
+    def run(self, stopping: Callable[[], bool]) -> None:
+        """Work until `stopping` says so; set the state's `changed` to wake it."""
+        while not stopping():
+            self._state.changed.clear()
+            wait_s = self.step()
+            self._beat()
+            self._state.changed.wait(wait_s)
+
+    def step(self) -> float:
+        """Compare and repair once; returns how many seconds the next look may wait."""
+        waits = [IDLE_S]
+        try:
+            if self._collector.collect():
+                waits.append(EAGER_S)
+            snapshot = self._state.snapshot()
+            if snapshot.view.slots:
+                self._publisher.publish(snapshot)
+                if self._publisher.wait_s is not None:
+                    waits.append(self._publisher.wait_s)
+            self._adopt(snapshot)
+            self._correct(self._state.snapshot())
+            self._look_after_refused(self._state.snapshot())
+            self._tidy(snapshot)
+        except KubeError as error:
+            if str(error) != self.last_error:
+                _LOG.warning("cannot keep the cluster's records in step: %s; trying again", error)
+            self.last_error = str(error)
+            return min(RETRY_S, *waits)
+        self.last_error = ""
+        return min(waits)
+
+    def _adopt(self, snapshot: Snapshot) -> None:
+        """Promise pods that nobody placed, and that are in their right, the cards which they have."""
+        view = snapshot.view
+        for uid, pod in view.pods.items():
+            for container in pod.containers:
+                promised = view.promises.get(uid, {}).get(container.name)
+                grant = view.ledger.grant(uid, container.name)
+                if promised is None and grant.ids:
+                    verdict = judge(pod, container, view)
+                    if verdict.admitted:
+                        self._state.admit(uid, container.name, verdict.cards)
+
+    def _correct(self, snapshot: Snapshot) -> None:
+        """Write the cards that a pod really has into its annotation."""
+        view = snapshot.view
+        for uid, pod in view.pods.items():
+            promise = view.promises.get(uid)
+            if promise and promise != pod.cards and not pod.deleting:
+                text = write_cards(pod.uid, pod.node, promise)
+                if self._given_up.get(uid) == text:
+                    continue
+                _LOG.info("%s: annotation corrected to %s", pod.full_name, promise)
+                try:
+                    self._pods.annotate(pod, {CARDS_ANNOTATION: text})
+                except KubeError as error:
+                    if not error.is_final:
+                        raise
+                    _LOG.warning("cannot annotate %s: %s", pod.full_name, error)
+                    self._given_up[uid] = text
+        self._given_up = {uid: text for uid, text in self._given_up.items() if uid in view.pods}
+
+    def _look_after_refused(self, snapshot: Snapshot) -> None:
+        """Say why a pod may not start; evict it once it would fit elsewhere, since its devices are frozen."""
+        view = snapshot.view
+        refused: list[Refused] = []
+        for uid, pod in view.pods.items():
+            if pod.phase != "Pending" or pod.deleting or not view.ledger.grants(uid):
+                continue
+            verdicts = (judge(pod, c, view) for c in pod.containers if view.ledger.grant(uid, c.name).ids)
+            reason = next((verdict.reason for verdict in verdicts if not verdict.admitted), "")
+            if reason:
+                refused.append(Refused(pod, reason))
+        self.refused = tuple(refused)
+        for one in refused:
+            if not would_fit(one.pod, view):
+                self._pods.tell(one.pod, "GPURefused", one.reason)
+            elif one.pod.is_static:
+                remedy = "there is room now: move its file out of the static pod folder and back to place it anew"
+                self._pods.tell(one.pod, "GPURefused", f"{one.reason}; {remedy}")
+            else:
+                _LOG.info("%s is evicted: its devices lie wrong and there is room for it now", one.pod.full_name)
+                self._pods.tell(
+                    one.pod, "GPUEvicted", "its devices lie on no single free card; there is room for it now"
+                )
+                self._pods.evict(one.pod)
+
+    def _tidy(self, snapshot: Snapshot) -> None:
+        """Delete pods that died at admission and have a controller, which has made new ones; say so."""
+        names = (snapshot.view.model.memory_resource, snapshot.view.model.core_resource)
+        for pod in snapshot.pods.values():
+            ours = pod.reason == _ADMISSION_REASONS[0] or pod.reason in {_ADMISSION_REASONS[1] + name for name in names}
+            if pod.phase == "Failed" and ours and pod.controlled and not pod.deleting:
+                _LOG.info(
+                    "%s died at admission (%s): deleted, its controller makes a new one", pod.full_name, pod.reason
+                )
+                self._pods.tell(pod, "GPUAdmissionFailed", f"died at admission ({pod.reason}); deleted by edgegpu")
+                self._pods.delete(pod)

@@ -1,0 +1,168 @@
+"""What the process says of itself on a Unix socket: one JSON document, read by the command line and by tests."""
+
+import json
+import logging
+import socket
+import socketserver
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+from edgegpu_core.deviceid import Kind
+from edgegpu_core.nodeview import is_complete
+from edgegpu_core.podview import PodView
+from edgegpu_plugin.nodestate import Snapshot
+from edgegpu_plugin.reconciler import Refused
+
+_LOG = logging.getLogger(__name__)
+
+SOCKET_NAME = "plugin.sock"
+"""In the run folder; mode 0600."""
+
+STATUS_VERSION = 1
+
+
+def cards_part(snapshot: Snapshot, names: dict[str, str]) -> list[dict[str, Any]]:
+    """Return the cards with what is free of each; `names` are the cards' product names by UUID."""
+    view = snapshot.view
+    free = view.free()
+    return [
+        {
+            "index": slot.label,
+            "uuid": slot.uuid,
+            "name": names.get(slot.uuid, ""),
+            "units": slot.units,
+            "units_free": free.memory[position],
+            "core_free": free.core[position],
+            "healthy": slot.healthy,
+        }
+        for position, slot in enumerate(view.slots)
+    ]
+
+
+def pods_part(snapshot: Snapshot, refused: tuple[Refused, ...]) -> list[dict[str, Any]]:
+    """Return one row for each GPU container of this node, and one for each holder that the API does not know."""
+    reasons = {one.pod.uid: one.reason for one in refused}
+    rows = [
+        row
+        for pod in sorted(snapshot.view.pods.values(), key=lambda pod: pod.full_name)
+        for row in _pod_rows(pod, snapshot, reasons.get(pod.uid, ""))
+    ]
+    labels = {slot.uuid: slot.label for slot in snapshot.view.slots}
+    for uid in snapshot.view.ledger.pods():
+        if uid not in snapshot.view.pods:
+            ended = snapshot.pods.get(uid)
+            for container, grant in snapshot.view.ledger.grants(uid).items():
+                rows.append(
+                    {
+                        "namespace": "" if ended is None else ended.namespace,
+                        "pod": "" if ended is None else ended.name,
+                        "uid": uid,
+                        "container": container,
+                        "memory_units": len(grant.ids.get(Kind.MEMORY, ())),
+                        "core": len(grant.ids.get(Kind.CORE, ())),
+                        "cards": [{"index": labels.get(card, "?"), "uuid": card} for card in grant.cards()],
+                        "phase": "Gone" if ended is None else ended.phase,
+                        "state": "held",
+                        "reason": "kubelet has not let go of its devices yet",
+                    }
+                )
+    return rows
+
+
+def _pod_rows(pod: PodView, snapshot: Snapshot, refusal: str) -> list[dict[str, Any]]:
+    view = snapshot.view
+    labels = {slot.uuid: slot.label for slot in view.slots}
+    rows = []
+    for container in pod.containers:
+        grant = view.ledger.grant(pod.kubelet_uid, container.name)
+        complete = is_complete(container, grant)
+        promised = view.promises.get(pod.kubelet_uid, {}).get(container.name, ())
+        rows.append(
+            {
+                "namespace": pod.namespace,
+                "pod": pod.name,
+                "uid": pod.uid,
+                "container": container.name,
+                "memory_units": container.request.memory_units,
+                "core": container.request.core,
+                "cards": [{"index": labels.get(card, "?"), "uuid": card} for card in grant.cards() or promised],
+                "phase": pod.phase,
+                "state": "refused" if refusal else "allocated" if complete else "waiting",
+                "reason": refusal,
+            }
+        )
+    return rows
+
+
+class _Server(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+    document: Callable[[], dict[str, Any]]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+
+    def do_GET(self) -> None:
+        """Answer with the document."""
+        known = self.path == "/v1/status"
+        try:
+            body = json.dumps(self.server.document() if known else {"error": "ask for /v1/status"}).encode()
+        except Exception:
+            _LOG.exception("cannot say the status")
+            self.send_error(500, "see the log of edgegpu-plugin")
+            return
+        self.send_response(200 if known else 404)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def address_string(self) -> str:
+        """Name the peer, which has no address on a Unix socket."""
+        return "local"
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the base class's name)
+        """Log requests where debugging wants them."""
+        _LOG.debug(format, *args)
+
+
+class StatusServer:
+    """Serves the document under RUN/plugin.sock until it is closed."""
+
+    def __init__(self, run_folder: Path, document: Callable[[], dict[str, Any]]) -> None:
+        self._path = run_folder / SOCKET_NAME
+        self._document = document
+        self._server: _Server | None = None
+
+    def start(self) -> None:
+        """Begin to serve; a socket that a dead process left behind is replaced.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.unlink(missing_ok=True)
+        self._server = _Server(str(self._path), _Handler)
+        self._path.chmod(0o600)
+        self._server.document = self._document
+        threading.Thread(target=self._server.serve_forever, name="status", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop serving and take the socket away."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._path.unlink(missing_ok=True)
+
+
+def is_served(path: Path) -> bool:
+    """Say whether a living process answers on a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+        return True
