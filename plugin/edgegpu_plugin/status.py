@@ -110,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
         known = self.path == "/v1/status"
         try:
             body = json.dumps(self.server.document() if known else {"error": "ask for /v1/status"}).encode()
-        except Exception:
+        except Exception:  # noqa: BLE001  (a request's border)
             _LOG.exception("cannot say the status")
             self.send_error(500, "see the log of edgegpu-plugin")
             return
