@@ -1,0 +1,29 @@
+"""A thin REST and watch adapter to the Kubernetes API over urllib3; the only package that speaks to the API server."""
+
+from edgegpu_plugin.kube.access import Access
+from edgegpu_plugin.kube.client import Json, KubeClient, WatchStream
+from edgegpu_plugin.kube.errors import Conflict, Expired, Forbidden, KubeError, NotFound, Unavailable
+from edgegpu_plugin.kube.events import EventRecorder, PodRef
+from edgegpu_plugin.kube.kubeconfig import KubeconfigError, load
+from edgegpu_plugin.kube.objects import KubeObjects
+from edgegpu_plugin.kube.watch import Handlers, Reflector
+
+__all__ = [
+    "Access",
+    "Conflict",
+    "EventRecorder",
+    "Expired",
+    "Forbidden",
+    "Handlers",
+    "Json",
+    "KubeClient",
+    "KubeError",
+    "KubeObjects",
+    "KubeconfigError",
+    "NotFound",
+    "PodRef",
+    "Reflector",
+    "Unavailable",
+    "WatchStream",
+    "load",
+]
