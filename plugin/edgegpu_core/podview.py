@@ -17,6 +17,7 @@ POLICY_ANNOTATION = "edgegpu.io/policy"
 
 _MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 _HASH_ANNOTATION = "kubernetes.io/config.hash"
+_SOURCE_ANNOTATION = "kubernetes.io/config.source"
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 Cards = dict[str, tuple[str, ...]]
@@ -46,11 +47,8 @@ class PodView:
     controlled: bool = False
     kubelet_uid: str = ""
     """The UID in kubelet's records: the pod's own, or for a mirror pod that of its static pod."""
-
-    @property
-    def is_static(self) -> bool:
-        """Whether the pod comes from a file on its node, so that evicting it is no remedy."""
-        return self.kubelet_uid != self.uid
+    is_static: bool = False
+    """Whether the pod comes from a file on its node, so that evicting it is no remedy."""
 
     @property
     def is_terminal(self) -> bool:
@@ -89,6 +87,7 @@ def pod_view(pod: Mapping[str, Any], model: ResourceModel) -> PodView | None:
     uid, node = str(metadata.get("uid", "")), str(spec.get("nodeName") or "")
     policy, bad = _policy(annotations.get(POLICY_ANNOTATION))
     static = annotations.get(_MIRROR_ANNOTATION) or annotations.get(_HASH_ANNOTATION)
+    source = annotations.get(_SOURCE_ANNOTATION, "api")
     return PodView(
         uid=uid,
         namespace=str(metadata.get("namespace", "")),
@@ -105,6 +104,7 @@ def pod_view(pod: Mapping[str, Any], model: ResourceModel) -> PodView | None:
         priority=int(spec.get("priority") or 0),
         controlled=any(owner.get("controller") for owner in metadata.get("ownerReferences") or ()),
         kubelet_uid=str(static or uid),
+        is_static=bool(static) or source != "api",
     )
 
 

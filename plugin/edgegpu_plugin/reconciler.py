@@ -9,7 +9,7 @@ from typing import Protocol
 from edgegpu_core.admission import judge, would_fit
 from edgegpu_core.podview import CARDS_ANNOTATION, PodView, write_cards
 from edgegpu_plugin.collector import Collector
-from edgegpu_plugin.kube import KubeError
+from edgegpu_plugin.kube import KubeError, Unavailable
 from edgegpu_plugin.nodestate import NodeState, Snapshot
 from edgegpu_plugin.publisher import Publisher
 
@@ -129,9 +129,9 @@ class Reconciler:
                 _LOG.info("%s: annotation corrected to %s", pod.full_name, promise)
                 try:
                     self._pods.annotate(pod, {CARDS_ANNOTATION: text})
+                except Unavailable:
+                    raise
                 except KubeError as error:
-                    if not error.is_final:
-                        raise
                     _LOG.warning("cannot annotate %s: %s", pod.full_name, error)
                     self._given_up[uid] = text
         self._given_up = {uid: text for uid, text in self._given_up.items() if uid in view.pods}

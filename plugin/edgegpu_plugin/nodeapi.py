@@ -1,0 +1,90 @@
+"""What this node's part of the process asks of the API server and of kubelet about its own pods."""
+
+import logging
+from collections.abc import Callable
+
+import grpc
+
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.podview import PodView, pod_view
+from edgegpu_plugin.kube import Conflict, EventRecorder, KubeError, KubeObjects, NotFound, PodRef, Unavailable
+from edgegpu_plugin.pb import PodDevices
+
+_LOG = logging.getLogger(__name__)
+
+
+class NodePods:
+    """Writes to pods of this node; a pod that is gone or another one by now is no error."""
+
+    def __init__(self, objects: KubeObjects, events: EventRecorder) -> None:
+        self._objects = objects
+        self._events = events
+
+    def annotate(self, pod: PodView, annotations: dict[str, str]) -> None:
+        """Write annotations of this very pod."""
+        try:
+            self._objects.annotate_pod(pod.namespace, pod.name, uid=pod.uid, annotations=annotations)
+        except NotFound:
+            _LOG.debug("%s is gone: nothing to annotate", pod.full_name)
+
+    def evict(self, pod: PodView) -> None:
+        """Ask for the pod's eviction; a disruption budget that refuses it is asked again later."""
+        try:
+            self._objects.evict_pod(pod.namespace, pod.name, uid=pod.uid)
+        except (NotFound, Conflict):
+            _LOG.debug("%s is gone: nothing to evict", pod.full_name)
+        except Unavailable as error:
+            _LOG.warning("cannot evict %s now: %s", pod.full_name, error)
+
+    def delete(self, pod: PodView) -> None:
+        """Delete this very pod."""
+        try:
+            self._objects.delete_pod(pod.namespace, pod.name, uid=pod.uid)
+        except Conflict:
+            _LOG.debug("%s is another pod by now: left alone", pod.full_name)
+
+    def tell(self, pod: PodView, reason: str, message: str) -> None:
+        """Write a Warning event on the pod; the same one again only counts."""
+        self._events.record(PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid), reason=reason, message=message)
+
+
+class NodeWitness:
+    """Asks kubelet who holds devices and which pods it still has; None where there is no answer."""
+
+    def __init__(
+        self, *, node: str, model: ResourceModel, objects: KubeObjects, pod_resources: Callable[[], list[PodDevices]]
+    ) -> None:
+        self._node = node
+        self._model = model
+        self._objects = objects
+        self._pod_resources = pod_resources
+
+    def listed_ids(self) -> frozenset[str] | None:
+        """Return our device ids in PodResources; the question makes kubelet collect."""
+        try:
+            listed = self._pod_resources()
+        except grpc.RpcError as error:
+            _LOG.debug("PodResources does not answer: %s", error)
+            return None
+        names = {self._model.memory_resource, self._model.core_resource}
+        return frozenset(text for one in listed if one.resource in names for text in one.ids)
+
+    def known_uids(self) -> frozenset[str] | None:
+        """Return the UIDs in kubelet's own pod list and those of which the runtime still runs something."""
+        try:
+            listed = self._objects.kubelet_pods(self._node)
+            running = self._objects.running_pods(self._node)
+        except KubeError as error:
+            _LOG.debug("kubelet's pod lists cannot be read: %s", error)
+            return None
+        return running | {str(pod["metadata"]["uid"]) for pod in listed}
+
+    def pods(self) -> list[PodView] | None:
+        """Return the pods in kubelet's own list that ask for shares, static ones included."""
+        try:
+            listed = self._objects.kubelet_pods(self._node)
+        except KubeError as error:
+            _LOG.warning("cannot read kubelet's pod list: %s", error)
+            return None
+        views = (pod_view(pod, self._model) for pod in listed)
+        return [view for view in views if view is not None]
