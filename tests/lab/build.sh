@@ -47,7 +47,8 @@ fetch_debian() { # package...: unpack them into root/
     mkdir -p "$OUT/debs" "$OUT/root"
     for p in "$@"; do
         compgen -G "$OUT/debs/${p}_*.deb" > /dev/null ||
-            (cd "$OUT/debs" && apt-get download -qq "$p" 2>&1) || { step "cannot fetch the package $p: apt-get update?"; exit 1; }
+            (cd "$OUT/debs" && apt-get download -qq "$p") 2> "$OUT/apt.log" ||
+            { cat "$OUT/apt.log" >&2; step "cannot fetch the package $p (apt-get update?)"; exit 1; }
         dpkg -x "$OUT"/debs/"${p}"_*.deb "$OUT/root"
     done
 }
@@ -81,9 +82,9 @@ build_images() {
     gcc -static -Os -s -o "$OUT/pause" "$HERE/pause.c"
     links=$("$busybox" --list | sed '/^busybox$/d; s|.*|bin/&->busybox|')
     # shellcheck disable=SC2086 # a list of words
-    "$HERE/mkimage.py" "$PACK/images/busybox.tar" docker.io/library/busybox:lab '["/bin/sh"]' \
+    "$HERE/mkimage.py" "$PACK/images/busybox.tar" busybox:lab '["/bin/sh"]' \
         bin/busybox="$busybox" tmp/ etc/ proc/ sys/ dev/ $links
-    "$HERE/mkimage.py" "$PACK/images/pause.tar" docker.io/rancher/mirrored-pause:3.6 '["/pause"]' pause="$OUT/pause"
+    "$HERE/mkimage.py" "$PACK/images/pause.tar" rancher/mirrored-pause:3.6 '["/pause"]' pause="$OUT/pause"
 }
 
 main() {

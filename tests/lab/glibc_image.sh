@@ -54,7 +54,7 @@ ENTRY
         [ "$a" = busybox ] || set -- "$@" "bin/$a->busybox"
     done
     mkdir -p "$(dirname "$out")"
-    python3 "$HERE/mkimage.py" "$out" docker.io/library/edgegpu-test:lab '["/entry"]' "$@"
+    python3 "$HERE/mkimage.py" "$out" edgegpu-test:lab '["/entry"]' "$@"
 }
 
 main() {

@@ -1,6 +1,6 @@
 module edgegpu.test/standin
 
-go 1.26.8
+go 1.25.1
 
 require (
 	github.com/k3s-io/kine v0.16.4
