@@ -26,7 +26,7 @@ cc:
 
 simdriver: cc
 	@mkdir -p $(BUILD)
-	@flock $(BUILD)/simdriver.lock $(MAKE) --no-print-directory -C plugin/simdriver OUT=$(BUILD)/simdriver
+	@flock $(BUILD)/simdriver.lock $(MAKE) -s -C plugin/simdriver OUT=$(BUILD)/simdriver
 
 demo: cc venv simdriver ## run both scenarios on simulated cards; writes build/demo.json (ONCE=1: one shot, and end)
 	@$(BIN)/edgegpu demo --once --out build/demo.json
