@@ -1,0 +1,80 @@
+"""The device lists that are offered to kubelet: changed at one place, seen at once by every open stream."""
+
+import threading
+from collections.abc import Iterator
+
+from edgegpu_core.deviceid import Kind, core_ids, memory_ids
+from edgegpu_core.inventory import Card
+from edgegpu_core.model import ResourceModel
+from edgegpu_plugin.pb import Device, StopSignal
+
+
+class DeviceBoard:
+    """The current devices of both resources; `set` and the streams may be on any thread."""
+
+    def __init__(self, model: ResourceModel) -> None:
+        self._model = model
+        self._changed = threading.Condition()
+        self._cards: tuple[Card, ...] = ()
+        self._lists: dict[Kind, tuple[Device, ...]] = {Kind.MEMORY: (), Kind.CORE: ()}
+        self._version = 0
+
+    @property
+    def cards(self) -> tuple[Card, ...]:
+        """The cards that are offered."""
+        return self._cards
+
+    @property
+    def version(self) -> int:
+        """A number that moves with each change of the lists."""
+        return self._version
+
+    def set(self, cards: tuple[Card, ...]) -> bool:
+        """Offer these cards (in the order given); say whether that changes the lists.
+
+        A card out of order keeps its devices, as unhealthy ones: kubelet takes them out of allocatable.
+
+        Raises:
+            ModelError: more devices than kubelet's message limit carries; the lists stay as they were.
+        """
+        self._model.check_device_count([card.memory_mib for card in cards])
+        lists = {
+            Kind.MEMORY: tuple(
+                Device(text, card.healthy)
+                for card in cards
+                for text in memory_ids(card.uuid, self._model.units_of(card.memory_mib))
+            ),
+            Kind.CORE: tuple(Device(text, card.healthy) for card in cards for text in core_ids(card.uuid)),
+        }
+        with self._changed:
+            self._cards = cards
+            if lists == self._lists:
+                return False
+            self._lists = lists
+            self._version += 1
+            self._changed.notify_all()
+            return True
+
+    def devices(self, kind: Kind) -> tuple[Device, ...]:
+        """Return the devices of one resource."""
+        return self._lists[kind]
+
+    def watch(self, kind: Kind, stopped: StopSignal) -> Iterator[tuple[Device, ...]]:
+        """Yield the list at once and again at each change, until the stream ends."""
+        ended = threading.Event()
+
+        def end() -> None:
+            ended.set()
+            with self._changed:
+                self._changed.notify_all()
+
+        stopped.on_stop(end)
+        seen = -1
+        while True:
+            with self._changed:
+                while not ended.is_set() and self._version == seen:
+                    self._changed.wait()
+                if ended.is_set():
+                    return
+                seen, devices = self._version, self._lists[kind]
+            yield devices

@@ -1,0 +1,210 @@
+"""A plugin's own socket in kubelet's folder: served, kept at its path, replaced without cutting open streams."""
+
+import contextlib
+import hashlib
+import os
+import socket
+import stat
+import struct
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from edgegpu_plugin.devices import ResourcePlugin
+from edgegpu_plugin.errors import PluginError
+from edgegpu_plugin.pb import Device, StopSignal, device_plugin_handler
+
+_MOST_PATH = 107
+"""Bytes of a Unix socket's path (sockaddr_un less the closing zero)."""
+
+_MOST_SLUG = 48
+_UCRED = struct.Struct("3i")
+_PROBE_S = 1.0
+
+
+def socket_name(resource: str) -> str:
+    """Return the name of a resource's socket in kubelet's folder: `edgegpu-baidu.com_vcuda-memory.sock`."""
+    slug = resource.replace("/", "_")
+    if len(slug) > _MOST_SLUG:
+        slug = slug[:31] + "-" + hashlib.sha256(resource.encode()).hexdigest()[:16]
+    return f"edgegpu-{slug}.sock"
+
+
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """What tells a file from another one that came to the same path; kernels reuse inode numbers at once."""
+
+    device: int
+    inode: int
+    ctime_ns: int
+
+    @classmethod
+    def of(cls, path: Path) -> "FileIdentity | None":
+        """Look at a path, links not followed; None when nothing is there."""
+        try:
+            found = path.lstat()
+        except OSError:
+            return None
+        return cls(found.st_dev, found.st_ino, found.st_ctime_ns)
+
+    def same_inode(self, other: "FileIdentity") -> bool:
+        """Whether only the time differs."""
+        return (self.device, self.inode) == (other.device, other.inode)
+
+
+class _Streams:
+    """Passes ListAndWatch on and counts the streams that have had their first list."""
+
+    def __init__(self, plugin: ResourcePlugin, told: Callable[[], None]) -> None:
+        self.options, self.preferred = plugin.options, plugin.preferred
+        self.allocate, self.pre_start = plugin.allocate, plugin.pre_start
+        self.count = 0
+        self._plugin = plugin
+        self._told = told
+        self._lock = threading.Lock()
+
+    def watch(self, stopped: StopSignal) -> Iterator[Sequence[Device]]:
+        counted = False
+        try:
+            for devices in self._plugin.watch(stopped):
+                yield devices
+                if not counted:  # gRPC comes back for the next list when this one is on its way
+                    counted = True
+                    self._add(1)
+        finally:
+            if counted:
+                self._add(-1)
+
+    def _add(self, step: int) -> None:
+        with self._lock:
+            self.count += step
+        self._told()
+
+
+class Endpoint:
+    """One resource's socket; its methods are called by one thread.
+
+    Each server listens under a name of its own that is renamed into place: gRPC deletes the path of a socket when
+    it binds and when it stops, whoever owns that path by then.
+    """
+
+    def __init__(
+        self,
+        plugin: ResourcePlugin,
+        *,
+        folder: Path,
+        executor: ThreadPoolExecutor,
+        told: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.plugin = plugin
+        self.path = folder / socket_name(plugin.resource)
+        self._temp = folder / f".{self.path.name}"
+        self._executor = executor
+        self._told = told
+        self._servers: list[tuple[grpc.Server, _Streams]] = []
+        self._own: FileIdentity | None = None
+
+    @property
+    def streams(self) -> int:
+        """How many streams to kubelet are open and have had their first list."""
+        return sum(streams.count for _, streams in self._servers)
+
+    def serve_anew(self) -> None:
+        """End all streams and serve on a new socket, as a new kubelet needs it.
+
+        Raises:
+            PluginError: the socket is somebody else's, or cannot be made.
+        """
+        self._end(wait_s=0)
+        self._serve()
+
+    def keep(self) -> bool:
+        """Make the socket again when somebody deleted it (open streams go on); say whether that was needed.
+
+        Raises:
+            PluginError: somebody else serves there now, or the socket cannot be made.
+        """
+        found = FileIdentity.of(self.path)
+        if self._own is None or found == self._own:
+            return False
+        if found is not None and _answering(self.path) == os.getpid():
+            self._own = found  # touched, not replaced
+            return False
+        if len(self._servers) > 1:  # the first has kubelet's stream, those between the first and the new one nothing
+            self._servers.pop()[0].stop(None)
+        self._serve()
+        return True
+
+    def close(self) -> None:
+        """End all streams and remove the socket, unless it is somebody else's by now."""
+        ours = self._own is not None and FileIdentity.of(self.path) == self._own
+        self._own = None
+        if ours:
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+        self._end(wait_s=_PROBE_S)
+
+    def _serve(self) -> None:
+        if len(os.fsencode(self._temp)) > _MOST_PATH:
+            raise PluginError(f"cannot listen on {self.path}: a socket's path has at most {_MOST_PATH - 1} characters")
+        _refuse_foreign(self.path, self._own)
+        streams = _Streams(self.plugin, self._told)
+        server = grpc.server(
+            self._executor, options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 16 << 20)]
+        )
+        server.add_generic_rpc_handlers((device_plugin_handler(streams),))
+        try:
+            server.add_insecure_port(f"unix://{self._temp}")
+            server.start()
+            self._temp.rename(self.path)
+        except (OSError, RuntimeError) as error:
+            server.stop(None)
+            raise PluginError(
+                f"cannot make the socket {self.path}: {error}; the plugin must be able to write to kubelet's folder"
+            ) from error
+        self._own = FileIdentity.of(self.path)
+        self._servers.append((server, streams))
+
+    def _end(self, wait_s: float) -> None:
+        ended = [server.stop(None) for server, _ in self._servers]
+        self._servers = []
+        for event in ended:
+            event.wait(wait_s)
+
+
+def _refuse_foreign(path: Path, own: FileIdentity | None) -> None:
+    """Refuse a path where another process answers; a socket that a dead one left behind is no hindrance."""
+    found = FileIdentity.of(path)
+    if found is None or found == own:
+        return
+    if not stat.S_ISSOCK(path.lstat().st_mode):
+        raise PluginError(f"cannot listen on {path}: that is no socket; move the file away")
+    pid = _answering(path)
+    if pid is None or (pid == os.getpid() and own is not None):  # ours, touched by somebody
+        return
+    try:
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        name = "its name is hidden"
+    raise PluginError(
+        f"cannot listen on {path}: another process ({name}, pid {pid}) answers there; "
+        "end it, or give this one other resource names"
+    )
+
+
+def _answering(path: Path) -> int | None:
+    """Return the pid of the process that listens on a socket (0: not to be seen from here), None for a dead one."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(_PROBE_S)
+        try:
+            probe.connect(str(path))
+            pid: int = _UCRED.unpack(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))[0]
+        except TimeoutError:
+            return 0  # it listens, but its queue is full
+        except OSError:
+            return None
+        return pid

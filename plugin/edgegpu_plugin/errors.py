@@ -1,0 +1,38 @@
+"""The plugin's errors: one base, and a class of its own only where a caller reacts to it."""
+
+from collections.abc import Sequence
+from enum import Enum
+
+
+class PluginError(Exception):
+    """Something that the plugin cannot do; the text reads "cannot x: cause" and says what to do about it."""
+
+
+class ConfigError(PluginError):
+    """A configuration file that cannot be used; `problems` has one line each, with file, line, value and remedy."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class PodResourcesError(PluginError):
+    """kubelet's PodResources service is there but did not answer."""
+
+
+class NvmlTrouble(Enum):
+    """Why NVML cannot tell about the cards."""
+
+    NO_DRIVER = "no driver library"
+    NOT_LOADED = "driver not loaded"
+    NO_CARDS = "driver without cards"
+    HANGS = "NVML hangs"
+    FAILED = "NVML call failed"
+
+
+class NvmlError(PluginError):
+    """NVML cannot tell; `kind` says which trouble it is."""
+
+    def __init__(self, kind: NvmlTrouble, text: str) -> None:
+        self.kind = kind
+        super().__init__(text)

@@ -1,0 +1,125 @@
+"""Wakes up at changes in a folder: inotify through libc where the kernel gives it, quick polling where not."""
+
+import ctypes
+import logging
+import os
+import select
+import struct
+from pathlib import Path
+from typing import Protocol
+
+_log = logging.getLogger(__name__)
+
+_IN_ATTRIB, _IN_MOVED_FROM, _IN_MOVED_TO, _IN_CREATE, _IN_DELETE = 0x4, 0x40, 0x80, 0x100, 0x200
+_IN_DELETE_SELF, _IN_MOVE_SELF, _IN_ONLYDIR = 0x400, 0x800, 0x1000000
+_WANTED = (
+    _IN_ATTRIB | _IN_MOVED_FROM | _IN_MOVED_TO | _IN_CREATE | _IN_DELETE | _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_ONLYDIR
+)
+_EVENT = struct.Struct("iIII")
+_BLIND_POLL_S = 0.05
+
+
+class FolderWatch(Protocol):
+    """Waits for changes of names in a folder."""
+
+    def wait(self, timeout_s: float) -> frozenset[str]:
+        """Wait for a change, a `wake` or the time; return the names that were made since, as far as they are known."""
+
+    def wake(self) -> None:
+        """End the wait of another thread."""
+
+    def follow(self, folder: Path) -> None:
+        """Watch this folder, which need not exist yet, or no longer; cheap enough for every round."""
+
+    def close(self) -> None:
+        """Give the kernel's handles back."""
+
+
+def folder_watch() -> FolderWatch:
+    """Return a watch by inotify, or one that polls where the kernel has no more instances to give."""
+    try:
+        return InotifyWatch()
+    except OSError as error:
+        _log.warning("no inotify (%s): polling kubelet's folder every %.0f ms", error, _BLIND_POLL_S * 1000)
+        return PollingWatch()
+
+
+class PollingWatch:
+    """Knows nothing and so comes back soon."""
+
+    def __init__(self) -> None:
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def wait(self, timeout_s: float) -> frozenset[str]:
+        """Wait, a twentieth of a second at most."""
+        if select.select([self._event], [], [], min(max(timeout_s, 0), _BLIND_POLL_S))[0]:
+            os.eventfd_read(self._event)
+        return frozenset()
+
+    def wake(self) -> None:
+        """End the wait of another thread."""
+        os.eventfd_write(self._event, 1)
+
+    def follow(self, folder: Path) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Close the event."""
+        os.close(self._event)
+
+
+class InotifyWatch(PollingWatch):
+    """Watches one folder, or while it does not exist its nearest ancestor that does.
+
+    Raises:
+        OSError: the kernel has no inotify instance left (fs.inotify.max_user_instances).
+    """
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._fd = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._fd < 0:
+            raise _os_error()
+        super().__init__()
+        self._watched = -1
+
+    def wait(self, timeout_s: float) -> frozenset[str]:
+        """Wait for a change, a `wake` or the time; return the names that were made since."""
+        ready, _, _ = select.select([self._fd, self._event], [], [], max(timeout_s, 0))
+        if self._event in ready:
+            os.eventfd_read(self._event)
+        return self._read() if self._fd in ready else frozenset()
+
+    def follow(self, folder: Path) -> None:
+        """Watch the folder or its nearest ancestor; the kernel gives the same number for the same folder again."""
+        for candidate in (folder, *folder.parents):
+            number = self._libc.inotify_add_watch(self._fd, os.fsencode(candidate), _WANTED)
+            if number >= 0:
+                break
+        if number != self._watched and self._watched >= 0:
+            self._libc.inotify_rm_watch(self._fd, self._watched)  # fails where the folder is gone: as well
+        self._watched = number
+
+    def close(self) -> None:
+        """Close both handles."""
+        os.close(self._fd)
+        super().close()
+
+    def _read(self) -> frozenset[str]:
+        try:
+            data = os.read(self._fd, 65536)
+        except BlockingIOError:
+            return frozenset()
+        made, at = set(), 0
+        while at + _EVENT.size <= len(data):
+            _, mask, _, length = _EVENT.unpack_from(data, at)
+            at += _EVENT.size
+            if mask & (_IN_CREATE | _IN_MOVED_TO):
+                made.add(os.fsdecode(data[at : at + length].rstrip(b"\0")))
+            at += length
+        return frozenset(made)
+
+
+def _os_error() -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number))
