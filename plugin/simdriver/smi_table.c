@@ -132,7 +132,7 @@ static unsigned int processes_of(const struct smi_gpu *gpu)
 		smi_process_name(list[i].pid, name, sizeof(name));
 		instance(list[i].gi, gi, sizeof(gi));
 		instance(list[i].ci, ci, sizeof(ci));
-		printf("| %4u  %4s %4s %10u %6s   %-38.38s %7lluMiB |\n", gpu->index, gi, ci,
+		printf("| %4u  %4s %4s %10u %6s   %-40.40s %7lluMiB |\n", gpu->index, gi, ci,
 		       list[i].pid, "C", name, list[i].used / MIB);
 	}
 	return n;

@@ -1,0 +1,39 @@
+"""What the built libraries look like from outside."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).resolve().parents[2] / "plugin/simdriver"
+
+
+def _readelf(*args: str | Path) -> str:
+    return subprocess.run(["readelf", "-W", *args], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("name", ["libnvidia-ml", "libcuda"])
+def test_exports_are_exactly_the_export_map(simdriver_build: Path, name: str) -> None:
+    listed = re.findall(r"^\t\t(\w+);$", (SOURCES / f"{name}.map").read_text(), re.MULTILINE)
+    rows = [line.split() for line in _readelf("--dyn-syms", simdriver_build / f"{name}.so.1").splitlines()]
+    exported = sorted(row[7] for row in rows if len(row) == 8 and row[4] == "GLOBAL" and row[6] != "UND")
+    assert exported == listed == sorted(set(listed))
+
+
+@pytest.mark.parametrize("name", ["libnvidia-ml", "libcuda"])
+def test_soname_is_the_real_one_and_only_libc_is_needed(simdriver_build: Path, name: str) -> None:
+    dynamic = _readelf("-d", simdriver_build / f"{name}.so.1")
+    assert f"soname: [{name}.so.1]" in dynamic
+    assert set(re.findall(r"NEEDED.*\[(.*?)\]", dynamic)) <= {"libc.so.6", "ld-linux-x86-64.so.2"}
+    assert "RPATH" not in dynamic
+    assert "RUNPATH" not in dynamic
+
+
+def test_nvidia_smi_links_no_nvml(simdriver_build: Path) -> None:
+    assert "nvidia-ml" not in _readelf("-d", simdriver_build / "nvidia-smi")
+
+
+def test_files_stay_small() -> None:
+    sizes = {path.name: len(path.read_text().splitlines()) for path in SOURCES.glob("*.[ch]")}
+    assert {name: size for name, size in sizes.items() if size > 300} == {}
