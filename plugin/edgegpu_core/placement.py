@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations, islice
+from itertools import islice
 
 from edgegpu_core import reasons
 from edgegpu_core.inventory import Free, Slot
@@ -141,9 +141,23 @@ def _choices(ask: Ask, free: Free, policy: Policy) -> Iterator[_Chosen]:
         return
     parts = ask.memory_parts()
     empty = [p for p, slot in enumerate(free.slots) if free.is_empty(p) and slot.units >= parts[-1]]
-    for chosen in islice(combinations(in_order(policy, free, empty), ask.cards), _MOST_SETS):
-        if sum(free.slots[p].units >= parts[0] for p in chosen) >= parts.count(parts[0]):
-            yield tuple((p, free.slots[p].units, CORE_PER_CARD) for p in chosen)
+    large = frozenset(p for p in empty if free.slots[p].units >= parts[0])
+    sets = _sets(in_order(policy, free, empty), ask.cards, large, parts.count(parts[0]))
+    for chosen in islice(sets, _MOST_SETS):
+        yield tuple((p, free.slots[p].units, CORE_PER_CARD) for p in chosen)
+
+
+def _sets(order: list[int], count: int, large: frozenset[int], most: int) -> Iterator[tuple[int, ...]]:
+    """Yield the sets of `count` positions with `most` large ones among them, in order; no branch is in vain."""
+    if count == 0:
+        yield ()
+        return
+    for at, position in enumerate(order[: len(order) - count + 1]):
+        rest = order[at + 1 :]
+        wanted = max(0, most - (position in large))
+        if wanted < count and wanted <= sum(p in large for p in rest):
+            for others in _sets(rest, count - 1, large, wanted):
+                yield (position, *others)
 
 
 def _place_each(plan: PodPlan, free: Free, policy: Policy) -> Placement | None:
