@@ -1,0 +1,112 @@
+"""A k3s with two nodes, simulated cards and edgegpu's plugin on both: made once, used by all tests of this tier."""
+
+import base64
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from e2e.certs import make_certs
+from e2e.k3s import DROP_IN, EXTENDER, SCHEDULER_FILE, K3s, scheduler_configuration
+from e2e.plugin_node import PluginNode
+from lab.labkit import down, missing, up_agent, up_server
+
+from edgegpu_sim.driver import SimCard
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVER, AGENT = "gpu-one", "gpu-two"
+LOGS = ROOT / "build/e2e"
+LACKS = missing() + missing("image")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all tests of this folder; where the machine lacks something, fail in CI and say it elsewhere."""
+    for item in items:
+        if Path(item.path).is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.e2e)
+            item.add_marker(pytest.mark.timeout(600))
+            if LACKS and not os.environ.get("CI"):
+                item.add_marker(pytest.mark.skip(reason="; ".join(LACKS)))
+
+
+def units(cards: tuple[SimCard, ...]) -> int:
+    """Return the units that cards have."""
+    return sum(card.mib // 256 for card in cards)
+
+
+@pytest.fixture(scope="session")
+def k3s(simdriver_build: Path) -> Iterator[K3s]:
+    """Yield the cluster: the extender in the server's scheduler, plugins configured and without cards yet."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    down(AGENT, SERVER)
+    certs = make_certs()
+    cluster = K3s(up_server(SERVER))
+    try:
+        server = cluster.server
+        server.write(SCHEDULER_FILE, scheduler_configuration(certs), mode=0o600)
+        server.write(DROP_IN, f'kube-scheduler-arg+: ["config={SCHEDULER_FILE}"]\n')
+        server.restart()
+        agent = up_agent(AGENT, server)
+        for lab, role in ((server, "server"), (agent, "agent")):
+            node = PluginNode(lab, role=role, build=simdriver_build, logs=LOGS)
+            node.log_file.unlink(missing_ok=True)
+            cluster.nodes[lab.name] = node
+        one = cluster.nodes[SERVER]
+        server.write("/etc/edgegpu/extender/ca.crt", certs.ca)
+        server.write("/etc/edgegpu/extender/server.crt", certs.server.cert)
+        server.write("/etc/edgegpu/extender/server.key", certs.server.key, mode=0o600)
+        _grant(cluster)
+        for node in cluster.nodes.values():
+            node.configure(extender={"listen": EXTENDER})
+        cluster.kubectl("create", "namespace", "baetyl-edge")
+        assert one.role == "server"
+        yield cluster
+    finally:
+        for node in cluster.nodes.values():
+            with contextlib.suppress(Exception):
+                node.stop()
+        down(AGENT, SERVER)
+
+
+def _grant(cluster: K3s) -> None:
+    """Give the plugins the rights that the project documents, and no others."""
+    manifests = list(yaml.safe_load_all((ROOT / "docs/examples/rbac.yaml").read_text()))
+    cluster.apply(*manifests)
+    accounts = {m["metadata"]["name"]: m["metadata"]["namespace"] for m in manifests if m["kind"] == "ServiceAccount"}
+    config = yaml.safe_load(cluster.kubectl("config", "view", "--raw"))
+    ca = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"]).decode()
+    for node in cluster.nodes.values():
+        account = next(name for name in accounts if name.endswith(node.role))
+        token = cluster.kubectl("create", "token", account, "-n", accounts[account], "--duration=24h").strip()
+        node.lay_kubeconfig(server=f"https://{cluster.server.ip}:6443", ca=ca, token=token)
+
+
+def insert_cards(cluster: K3s, layout: dict[str, tuple[SimCard, ...]]) -> None:
+    """Put cards into nodes (none where the layout says nothing), start the plugins, wait until all is offered."""
+    for name, node in cluster.nodes.items():
+        node.stop()
+        if name in layout:
+            node.insert_cards(layout[name])
+            node.start()
+    for name, cards in layout.items():
+        cluster.wait_allocatable(name, units(cards), 100 * len(cards))
+    for name in cluster.nodes.keys() - layout.keys():
+        cluster.wait_allocatable(name, 0, 0)
+
+
+@pytest.fixture
+def namespace(k3s: K3s, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Yield a namespace of the test's own, emptied and deleted afterwards."""
+    name = "t-" + request.node.name.replace("_", "-").partition("[")[0][5:50].strip("-").lower()
+    k3s.kubectl("create", "namespace", name)
+    yield name
+    k3s.clear(name)
+    k3s.kubectl("delete", "namespace", name, "--wait=false")
+
+
+def dump(cluster: K3s) -> str:
+    """Return what one wants to see when a test failed."""
+    return json.dumps({name: node.status() for name, node in cluster.nodes.items()}, indent=1)

@@ -1,0 +1,81 @@
+"""The two scenarios of the field, on a real k3s: three services on one card, and services over two cards."""
+
+import re
+from typing import Any
+
+import pytest
+from e2e.conftest import SERVER, insert_cards
+from e2e.consistency import wait_consistent
+from e2e.k3s import K3s
+from e2e.manifests import MEMORY, container, deployment, pod_spec
+from e2e.plugin_node import cards
+
+from edgegpu_core.podview import CARDS_ANNOTATION, read_cards
+
+GPU_LINE = re.compile(r"^GPU 0: .+ \(UUID: (GPU-[0-9a-f-]{36})\)$")
+
+
+def service(name: str, memory: int, *, namespace: str, core: int = 1) -> dict[str, Any]:
+    return deployment(name, pod_spec(container(memory=memory, core=core)), namespace=namespace)
+
+
+def the_card(k3s: K3s, namespace: str, app: str) -> str:
+    """Return the one card that a running service sees, after checking that every record names it."""
+    pod = k3s.wait_phase(namespace, app, "Running")
+    name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+    lines = k3s.sees(namespace, name)
+    assert len(lines) == 1, lines
+    match = GPU_LINE.match(lines[0])
+    assert match, lines
+    card = match.group(1)
+    annotated = read_cards(pod["metadata"]["annotations"][CARDS_ANNOTATION], uid, SERVER)
+    assert annotated == {"main": (card,)}
+    node = k3s.nodes[SERVER]
+    rows = [row for row in node.status()["pods"] if row["uid"] == uid]
+    assert [[c["uuid"] for c in row["cards"]] for row in rows] == [[card]]
+    listed = {i.partition("::")[0] for one in node.pod_resources() if one.pod == name for i in one.ids}
+    assert listed == {card}
+    return card
+
+
+def test_three_services_share_one_card_and_a_fourth_unit_too_many_waits(k3s: K3s) -> None:
+    insert_cards(k3s, {SERVER: cards(24259)})
+    namespace = "baetyl-edge"
+    sizes = {"fifty": 50, "forty": 40, "one": 1}
+    k3s.apply(*(service(name, size, namespace=namespace) for name, size in sizes.items()))
+    for name in sizes:
+        the_card(k3s, namespace, name)
+    old = k3s.the_pod(namespace, "one")["metadata"]["name"]
+
+    k3s.apply(service("one", 10, namespace=namespace))
+    said = k3s.wait_event(namespace, "one", f"Insufficient {MEMORY}")
+    new = k3s.wait_phase(namespace, "one", "Pending")["metadata"]["name"]
+    assert new != old
+    assert old not in {pod["metadata"]["name"] for pod in k3s.pods(namespace, "one")}
+    assert "UnexpectedAdmissionError" not in said
+
+    k3s.apply(service("one", 1, namespace=namespace))
+    the_card(k3s, namespace, "one")
+    wait_consistent(k3s)
+    k3s.clear(namespace)
+
+
+@pytest.mark.parametrize(
+    ("mib", "sizes", "together"),
+    [
+        (7611, {"a": 4, "b": 20, "c": 20}, {("a", "b"): True, ("b", "c"): False}),
+        (4096, {"a": 8, "b": 8}, {("a", "b"): True}),
+        (4096, {"a": 8, "b": 12}, {("a", "b"): False}),
+    ],
+)
+def test_services_over_two_cards(
+    k3s: K3s, namespace: str, mib: int, sizes: dict[str, int], together: dict[tuple[str, str], bool]
+) -> None:
+    insert_cards(k3s, {SERVER: cards(mib, mib)})
+    for name, size in sizes.items():  # first fit: the order in which they come decides
+        k3s.apply(service(name, size, namespace=namespace))
+        k3s.wait_phase(namespace, name, "Running")
+    seen = {name: the_card(k3s, namespace, name) for name in sizes}
+    for (left, right), same in together.items():
+        assert (seen[left] == seen[right]) is same, seen
+    wait_consistent(k3s)

@@ -1,0 +1,98 @@
+"""Pods that nobody placed (nodeName, static): admitted where they fit, refused at their start where they do not."""
+
+import json
+from typing import Any
+
+import pytest
+from e2e.conftest import SERVER, insert_cards
+from e2e.consistency import wait_consistent
+from e2e.k3s import K3s
+from e2e.manifests import Manifest, container, deployment, pod, pod_spec
+from e2e.plugin_node import cards
+from lab.labkit import LabError, wait_until
+
+STATIC = "/var/lib/rancher/k3s/agent/pod-manifests/stat.json"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_cards(k3s: K3s) -> None:
+    insert_cards(k3s, {SERVER: cards(7611, 7611)})
+
+
+def named(memory: int, core: int = 1) -> Manifest:
+    return pod_spec(container(memory=memory, core=core), nodeName=SERVER)
+
+
+def waiting_message(pod: dict[str, Any]) -> str:
+    statuses = pod["status"].get("containerStatuses") or [{}]
+    waiting: dict[str, str] = statuses[0].get("state", {}).get("waiting", {})
+    return f"{waiting.get('reason', '')}: {waiting.get('message', '')}"
+
+
+def wait_refused(k3s: K3s, namespace: str, app: str) -> str:
+    def probe() -> str:
+        said = waiting_message(k3s.the_pod(namespace, app))
+        if "edgegpu: refused" not in said:
+            raise LabError(said)
+        return said
+
+    return wait_until(probe, what=f"{app} is refused", timeout_s=60, every_s=0.3)
+
+
+def test_a_pod_with_a_node_name_gets_one_card(k3s: K3s, namespace: str) -> None:
+    k3s.apply(pod("a", named(20), namespace=namespace), pod("b", named(20), namespace=namespace))
+    seen = []
+    for name in ("a", "b"):
+        k3s.wait_phase(namespace, name, "Running")
+        seen += k3s.sees(namespace, name)
+    assert len(set(seen)) == 2
+    wait_consistent(k3s)
+
+
+def test_where_no_card_fits_it_is_refused_and_runs_once_there_is_room(k3s: K3s, namespace: str) -> None:
+    for name in ("a", "b"):
+        k3s.apply(pod(name, pod_spec(container(memory=20, core=1)), namespace=namespace))
+        k3s.wait_phase(namespace, name, "Running")
+    k3s.apply(deployment("wide", named(15), namespace=namespace))
+    said = wait_refused(k3s, namespace, "wide")
+    assert "CreateContainerConfigError" in said
+    assert "needs 15 vcuda-memory on one card; card 0 has 9 free, card 1 has 9 free" in said
+    first = k3s.the_pod(namespace, "wide")["metadata"]["uid"]
+    wait_until(
+        lambda: k3s.events(namespace, k3s.the_pod(namespace, "wide")).count("GPURefused") > 0,
+        what="the event says it too",
+        timeout_s=30,
+    )
+    assert [p["metadata"]["uid"] for p in k3s.pods(namespace, "wide")] == [first], "a storm of new pods"
+    k3s.kubectl("delete", "pod", "a", "-n", namespace, "--now")
+    made = k3s.wait_phase(namespace, "wide", "Running", timeout_s=120)
+    assert len(k3s.sees(namespace, made["metadata"]["name"])) == 1
+    wait_consistent(k3s)
+
+
+def test_a_static_pod_that_fits_nowhere_stays_refused_with_the_remedy(k3s: K3s, namespace: str) -> None:
+    for name in ("a", "b"):
+        k3s.apply(pod(name, pod_spec(container(memory=20, core=1)), namespace=namespace))
+        k3s.wait_phase(namespace, name, "Running")
+    manifest = pod("stat", pod_spec(container(memory=15, core=1)), namespace=namespace)
+    file = k3s.server.write(STATIC, json.dumps(manifest))
+    try:
+        said = wait_refused(k3s, namespace, "stat")
+        assert "needs 15 vcuda-memory on one card" in said
+        k3s.kubectl("delete", "pod", "a", "-n", namespace, "--now")
+        k3s.wait_event(namespace, "stat", "move its file out of the static pod folder and back")
+    finally:
+        file.unlink()
+    wait_until(lambda: not k3s.pods(namespace, "stat"), what="the static pod is gone", timeout_s=60)
+
+
+def test_a_static_pod_that_fits_runs_on_one_card(k3s: K3s, namespace: str) -> None:
+    manifest = pod("stat", pod_spec(container(memory=15, core=1)), namespace=namespace)
+    file = k3s.server.write(STATIC, json.dumps(manifest))
+    try:
+        made = k3s.wait_phase(namespace, "stat", "Running")
+        assert len(k3s.sees(namespace, made["metadata"]["name"])) == 1
+        wait_consistent(k3s)
+    finally:
+        file.unlink()
+    wait_until(lambda: not k3s.pods(namespace, "stat"), what="the static pod is gone", timeout_s=60)
