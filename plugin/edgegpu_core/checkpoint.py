@@ -28,16 +28,18 @@ def parse_checkpoint(text: str | bytes) -> tuple[Entry, ...]:
         CheckpointError: not JSON, or not of either shape.
     """
     try:
-        entries = json.loads(text)["Data"]["PodDeviceEntries"] or ()
-        return tuple(
-            Entry(entry["PodUID"], entry["ContainerName"], entry["ResourceName"], _ids(entry["DeviceIDs"]))
-            for entry in entries
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return tuple(_entry(entry) for entry in json.loads(text)["Data"]["PodDeviceEntries"] or ())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"cannot read kubelet's device checkpoint: {type(error).__name__}: {error}") from error
 
 
-def _ids(value: Any) -> tuple[str, ...]:  # noqa: ANN401  (foreign JSON: list or map)
-    if isinstance(value, dict):
-        return tuple(text for part in value.values() for text in part)
-    return tuple(value or ())
+def _entry(value: Any) -> Entry:  # noqa: ANN401  (foreign JSON)
+    ids = value["DeviceIDs"]
+    lists = list(ids.values()) if isinstance(ids, dict) else [ids]
+    if not all(part is None or isinstance(part, list) for part in lists):
+        raise TypeError("DeviceIDs is neither a list nor a map of lists")
+    found = tuple(text for part in lists for text in part or ())
+    names = (value["PodUID"], value["ContainerName"], value["ResourceName"])
+    if not all(isinstance(text, str) for text in (*names, *found)):
+        raise TypeError("an entry holds something else than text")
+    return Entry(*names, found)

@@ -64,7 +64,7 @@ def read_report(text: str | None) -> NodeReport | None:
         value = json.loads(text)
         if value["v"] != 1:
             return None
-        slots = tuple(Slot(str(c[0]), str(c[1]), int(c[2]), bool(c[3])) for c in value["cards"])
+        slots = tuple(Slot(str(c[0]), str(c[1]), _count(c[2]), bool(c[3])) for c in value["cards"])
         return NodeReport(
             boot=str(value["boot"]),
             generation=int(value["gen"]),
@@ -74,10 +74,19 @@ def read_report(text: str | None) -> NodeReport | None:
             core_required=bool(value["core_required"]),
             slots=slots,
             held={
-                str(uid): tuple(Share(slots[p].uuid, int(memory), int(core)) for p, memory, core in shares)
+                str(uid): tuple(
+                    Share(slots[_count(p)].uuid, _count(memory), _count(core)) for p, memory, core in shares
+                )
                 for uid, shares in value["held"].items()
             },
             waiting=frozenset(str(uid) for uid in value["waiting"]),
         )
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, ArithmeticError, RecursionError):
         return None
+
+
+def _count(value: object) -> int:
+    """Take a whole number that is not negative: a place counted from the end would be another card."""
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"no count: {value!r}")
+    return value

@@ -139,6 +139,8 @@ def _choices(ask: Ask, free: Free, policy: Policy) -> Iterator[_Chosen]:
         for position in in_order(policy, free, positions):
             yield ((position, ask.memory_units, ask.core),)
         return
+    if ask.cards > len(free.slots):
+        return  # a pod can ask for more cards than a list can name
     parts = ask.memory_parts()
     empty = [p for p, slot in enumerate(free.slots) if free.is_empty(p) and slot.units >= parts[-1]]
     large = frozenset(p for p in empty if free.slots[p].units >= parts[0])

@@ -1,6 +1,7 @@
 """A pod as placement sees it, read from the API's JSON: its GPU containers, where it is, and what it was promised."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,6 @@ POLICY_ANNOTATION = "edgegpu.io/policy"
 """Set by a pod's author: a placement policy for this pod."""
 
 _MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
-_HASH_ANNOTATION = "kubernetes.io/config.hash"
 _SOURCE_ANNOTATION = "kubernetes.io/config.source"
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
@@ -86,7 +86,7 @@ def pod_view(pod: Mapping[str, Any], model: ResourceModel) -> PodView | None:
     annotations = metadata.get("annotations") or {}
     uid, node = str(metadata.get("uid", "")), str(spec.get("nodeName") or "")
     policy, bad = _policy(annotations.get(POLICY_ANNOTATION))
-    static = annotations.get(_MIRROR_ANNOTATION) or annotations.get(_HASH_ANNOTATION)
+    static = annotations.get(_MIRROR_ANNOTATION)
     source = annotations.get(_SOURCE_ANNOTATION, "api")
     return PodView(
         uid=uid,
@@ -125,18 +125,34 @@ def read_cards(text: str | None, uid: str, node: str) -> Cards | None:
         value = json.loads(text)
         if value["v"] != 1 or value["uid"] != uid or not node or value["node"] != node:
             return None
-        return {str(name): tuple(str(card) for card in cards) for name, cards in value["c"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
+        return {name: _uuids(cards) for name, cards in value["c"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
+def _uuids(value: object) -> tuple[str, ...]:
+    """Take a list of strings and nothing that merely can be walked through."""
+    if not isinstance(value, list) or not all(isinstance(card, str) for card in value):
+        raise TypeError("no list of cards")
+    return tuple(value)
+
+
+_QUANTITY = re.compile(r"([0-9]{1,18})(?:([kMGTPE]|[KMGTPE]i)|[eE]([0-9]{1,2}))?")
+_FACTORS = {"k": 1000, "Ki": 1024} | {
+    letter + binary: (1024 if binary else 1000) ** power
+    for power, letter in enumerate("MGTPE", start=2)
+    for binary in ("", "i")
+}
+
+
 def _amount(value: object) -> int:
-    """Read an extended resource's quantity: the API server lets whole numbers through only, `k` and `Ki` included."""
-    text = str(value or 0)
-    for suffix, factor in (("Ki", 1024), ("Mi", 1024**2), ("k", 1000), ("M", 1000**2)):
-        if text.endswith(suffix):
-            return int(text.removesuffix(suffix)) * factor
-    return int(text) if text.isdigit() else 0
+    """Read an extended resource's quantity: the API server lets whole numbers through only, in any of these forms."""
+    found = _QUANTITY.fullmatch(str(value or 0))
+    if found is None:
+        return 0
+    digits, suffix, exponent = found.groups()
+    factor: int = 10 ** int(exponent) if exponent else _FACTORS.get(suffix, 1)
+    return int(digits) * factor
 
 
 def _policy(text: str | None) -> tuple[Policy | None, str]:

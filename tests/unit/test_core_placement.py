@@ -141,6 +141,12 @@ def test_many_small_cards_before_the_big_ones_do_not_hide_them() -> None:
     assert set(cards) >= {"GPU-12", "GPU-13", "GPU-14", "GPU-15"}
 
 
+def test_a_number_of_cards_out_of_all_reason_is_refused_at_once() -> None:
+    assert Node(29).refuse(one(4, 10**17)) == Refusal(
+        "needs 1000000000000000 whole empty cards with 4 vcuda-memory; card 0 is empty (29 vcuda-memory)", never=True
+    )
+
+
 def test_containers_of_a_pod_may_go_to_different_cards() -> None:
     plan = plan_of(box("a", 20, 10), box("b", 20, 10))
     placed = place(plan, Free(slots_of(29, 29)), Policy.FIRST_FIT)

@@ -1,0 +1,159 @@
+"""Pods from the API's JSON: which containers ask for shares, what is promised, and whom to believe."""
+
+import json
+from typing import Any
+
+import pytest
+from property.cases import MODEL, NODE, box
+
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.podview import CARDS_ANNOTATION, POLICY_ANNOTATION, gpu_containers, pod_view, read_cards, write_cards
+from edgegpu_core.policy import Policy
+from edgegpu_core.request import Role
+
+
+def container(name: str, memory: object = None, core: object = None, **more: object) -> dict[str, Any]:
+    limits = {MODEL.memory_resource: memory, MODEL.core_resource: core}
+    return {"name": name, "resources": {"limits": {k: v for k, v in limits.items() if v is not None}}, **more}
+
+
+def pod(*containers: dict[str, Any], annotations: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    metadata = {"uid": "u", "namespace": "ns", "name": "p", "annotations": annotations}
+    return {"metadata": metadata, "spec": {"nodeName": NODE, "containers": list(containers)}, **more}
+
+
+def test_containers_in_kubelets_order_with_their_roles() -> None:
+    spec = {
+        "containers": [container("plain"), container("a", "4", "10"), container("b", "2")],
+        "initContainers": [
+            container("i", "1", "1"),
+            container("s", "8", "20", restartPolicy="Always"),
+            container("n", restartPolicy="Always"),
+        ],
+    }
+    assert gpu_containers(spec, MODEL) == (
+        box("i", 1, 1, Role.INIT),
+        box("s", 8, 20, Role.SIDECAR),
+        box("a", 4, 10),
+        box("b", 2, 0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("quantity", "amount"),
+    [
+        ("7", 7),
+        (7, 7),
+        ("2k", 2000),
+        ("2Ki", 2048),
+        ("1M", 10**6),
+        ("1Mi", 2**20),
+        ("1G", 10**9),
+        ("1Gi", 2**30),
+        ("2e3", 2000),
+        ("2E3", 2000),
+        ("3E", 3 * 10**18),
+    ],
+)
+def test_quantities_as_the_api_server_writes_them(quantity: object, amount: int) -> None:
+    [found] = gpu_containers({"containers": [container("a", quantity)]}, MODEL)
+    assert found.request.memory_units == amount
+
+
+@pytest.mark.parametrize(
+    "quantity", ["", "0", "k", "²", "1.5", "-3", "x", "1e", "e3", "5m", None, [], {}, "9e9999999999"]
+)
+def test_what_is_no_whole_amount_asks_for_nothing(quantity: object) -> None:
+    assert gpu_containers({"containers": [container("a", quantity, "0")]}, MODEL) == ()
+
+
+def test_other_names_are_configuration() -> None:
+    model = ResourceModel(memory_resource="example.org/mem", core_resource="example.org/cores")
+    assert gpu_containers({"containers": [container("a", "4", "10")]}, model) == ()
+    other = {"name": "a", "resources": {"limits": {"example.org/mem": "4", "example.org/cores": "10"}}}
+    assert gpu_containers({"containers": [other]}, model) == (box("a", 4, 10),)
+
+
+@pytest.mark.parametrize("empty", [{}, {"spec": None}, {"spec": {"containers": None}}, pod(container("plain"))])
+def test_a_pod_without_shares_is_none(empty: dict[str, Any]) -> None:
+    assert pod_view(empty, MODEL) is None
+
+
+def test_a_pod_with_everything() -> None:
+    raw = pod(
+        container("main", "4", "10"),
+        annotations={CARDS_ANNOTATION: write_cards("u", NODE, {"main": ("GPU-0",)}), POLICY_ANNOTATION: "spread"},
+        status={"phase": "Failed", "reason": "UnexpectedAdmissionError"},
+    )
+    raw["metadata"] |= {
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "deletionTimestamp": "2026-01-01T00:00:01Z",
+        "ownerReferences": [{"controller": True}],
+    }
+    raw["spec"]["priority"] = 7
+    view = pod_view(raw, MODEL)
+    assert view is not None
+    assert (view.uid, view.kubelet_uid, view.full_name, view.node) == ("u", "u", "ns/p", NODE)
+    assert (view.phase, view.reason, view.is_terminal) == ("Failed", "UnexpectedAdmissionError", True)
+    assert (view.created, view.deleting, view.priority, view.controlled) == ("2026-01-01T00:00:00Z", True, 7, True)
+    assert (view.cards, view.policy, view.bad_policy) == ({"main": ("GPU-0",)}, Policy.SPREAD, "")
+    assert not view.is_static
+
+
+def test_an_unknown_policy_is_kept_for_the_reason() -> None:
+    view = pod_view(pod(container("main", "4", "10"), annotations={POLICY_ANNOTATION: "random"}), MODEL)
+    assert view is not None
+    assert (view.policy, view.bad_policy) == (None, "random")
+
+
+def test_a_mirror_pod_goes_by_the_uid_of_its_static_pod() -> None:
+    raw = pod(container("main", "4", "10"), annotations={"kubernetes.io/config.mirror": "hash"})
+    view = pod_view(raw, MODEL)
+    assert view is not None
+    assert (view.uid, view.kubelet_uid, view.is_static) == ("u", "hash", True)
+
+
+def test_an_author_cannot_pass_a_pod_off_as_another_by_the_hash_annotation() -> None:
+    view = pod_view(pod(container("main", "4", "10"), annotations={"kubernetes.io/config.hash": "other"}), MODEL)
+    assert view is not None
+    assert view.kubelet_uid == "u"
+
+
+def test_a_static_pod_in_kubelets_own_list_is_static_too() -> None:
+    raw = pod(container("main", "4", "10"), annotations={"kubernetes.io/config.source": "file"})
+    view = pod_view(raw, MODEL)
+    assert view is not None
+    assert (view.kubelet_uid, view.is_static) == ("u", True)
+
+
+CARDS = {"main": ("GPU-0", "GPU-1"), "init": ("GPU-0",)}
+
+
+def test_the_annotation_round_trips() -> None:
+    text = write_cards("u", NODE, {"main": ("GPU-0",)})
+    assert text == '{"v":1,"uid":"u","node":"box-1","c":{"main":["GPU-0"]}}'
+    assert read_cards(write_cards("u", NODE, CARDS), "u", NODE) == CARDS
+
+
+def test_the_annotation_of_another_pod_or_node_is_ignored() -> None:
+    text = write_cards("u", NODE, CARDS)
+    assert read_cards(text, "v", NODE) is None
+    assert read_cards(text, "u", "box-2") is None
+    assert read_cards(write_cards("u", "", CARDS), "u", "") is None
+
+
+def forged(cards: object, version: object = 1) -> str:
+    return json.dumps({"v": version, "uid": "u", "node": NODE, "c": cards})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(None, "", "{", "null", "7", "[]", '"x"', "{}", "[" * 100_000, '{"a":' * 100_000),
+        *(forged({"main": ["GPU-0"]}, version) for version in (2, "1", None, [])),
+        *(forged(cards) for cards in (None, [], "main", 7)),
+        *(forged({"main": cards}) for cards in ("GPU-0", 7, [7], [["GPU-0"]], {"GPU-0": 1}, None)),
+    ],
+)
+def test_forged_annotations_promise_nothing(text: str | None) -> None:
+    assert read_cards(text, "u", NODE) is None
