@@ -1,6 +1,5 @@
 """A k3s with two nodes, simulated cards and edgegpu's plugin on both: made once, used by all tests of this tier."""
 
-import base64
 import contextlib
 import json
 import os
@@ -8,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
-from e2e.certs import make_certs
-from e2e.k3s import DROP_IN, EXTENDER, SCHEDULER_FILE, K3s, scheduler_configuration
+from e2e.cluster import add_extender, grant
+from e2e.k3s import EXTENDER, K3s
 from e2e.plugin_node import PluginNode
 from lab.labkit import down, missing, up_agent, up_server
 
@@ -42,46 +40,26 @@ def k3s(simdriver_build: Path) -> Iterator[K3s]:
     """Yield the cluster: the extender in the server's scheduler, plugins configured and without cards yet."""
     LOGS.mkdir(parents=True, exist_ok=True)
     down(AGENT, SERVER)
-    certs = make_certs()
-    cluster = K3s(up_server(SERVER))
+    server = up_server(SERVER)
+    cluster = K3s(server)
     try:
-        server = cluster.server
-        server.write(SCHEDULER_FILE, scheduler_configuration(certs), mode=0o600)
-        server.write(DROP_IN, f'kube-scheduler-arg+: ["config={SCHEDULER_FILE}"]\n')
+        add_extender(cluster)
         server.restart()
         agent = up_agent(AGENT, server)
         for lab, role in ((server, "server"), (agent, "agent")):
             node = PluginNode(lab, role=role, build=simdriver_build, logs=LOGS)
             node.log_file.unlink(missing_ok=True)
             cluster.nodes[lab.name] = node
-        one = cluster.nodes[SERVER]
-        server.write("/etc/edgegpu/extender/ca.crt", certs.ca)
-        server.write("/etc/edgegpu/extender/server.crt", certs.server.cert)
-        server.write("/etc/edgegpu/extender/server.key", certs.server.key, mode=0o600)
-        _grant(cluster)
+        grant(cluster)
         for node in cluster.nodes.values():
             node.configure(extender={"listen": EXTENDER})
         cluster.kubectl("create", "namespace", "baetyl-edge")
-        assert one.role == "server"
         yield cluster
     finally:
         for node in cluster.nodes.values():
             with contextlib.suppress(Exception):
                 node.stop()
         down(AGENT, SERVER)
-
-
-def _grant(cluster: K3s) -> None:
-    """Give the plugins the rights that the project documents, and no others."""
-    manifests = list(yaml.safe_load_all((ROOT / "docs/examples/rbac.yaml").read_text()))
-    cluster.apply(*manifests)
-    accounts = {m["metadata"]["name"]: m["metadata"]["namespace"] for m in manifests if m["kind"] == "ServiceAccount"}
-    config = yaml.safe_load(cluster.kubectl("config", "view", "--raw"))
-    ca = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"]).decode()
-    for node in cluster.nodes.values():
-        account = next(name for name in accounts if name.endswith(node.role))
-        token = cluster.kubectl("create", "token", account, "-n", accounts[account], "--duration=24h").strip()
-        node.lay_kubeconfig(server=f"https://{cluster.server.ip}:6443", ca=ca, token=token)
 
 
 def insert_cards(cluster: K3s, layout: dict[str, tuple[SimCard, ...]]) -> None:

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 import yaml
 from e2e.certs import Certs
+from e2e.machine import Machine
 from e2e.manifests import CORE, MEMORY, Manifest
 from e2e.plugin_node import PluginNode
-from lab.labkit import LabError, Node, wait_until
+from lab.labkit import LabError, wait_until
 
 T = TypeVar("T")
 EXTENDER = "127.0.0.1:8787"
@@ -58,7 +59,7 @@ def scheduler_configuration(certs: Certs) -> str:
 class K3s:
     """The cluster as a test sees it."""
 
-    def __init__(self, server: Node) -> None:
+    def __init__(self, server: Machine) -> None:
         self.server = server
         self.nodes: dict[str, PluginNode] = {}
 

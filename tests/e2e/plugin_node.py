@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from lab.labkit import LabError, Node, Process, wait_until
+from e2e.machine import Machine
+from lab.labkit import LabError, Process, wait_until
 
 from edgegpu_core.checkpoint import Entry, parse_checkpoint
 from edgegpu_plugin.pb import PodDevices, PodResourcesCaller, channel
@@ -30,7 +31,7 @@ def cards(*mib: int) -> tuple[SimCard, ...]:
 class PluginNode:
     """One node, its simulated driver and its plugin process."""
 
-    def __init__(self, lab: Node, *, role: str, build: Path, logs: Path) -> None:
+    def __init__(self, lab: Machine, *, role: str, build: Path, logs: Path) -> None:
         self.lab = lab
         self.name = lab.name
         self.role = role

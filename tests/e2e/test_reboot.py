@@ -1,0 +1,80 @@
+"""A booted box: systemd's unit, the relocatable environment, a reboot and a power cut with GPU pods of every kind."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from e2e.boxnode import BoxNode, BoxPlugin, environment, settings
+from e2e.cluster import add_extender, grant
+from e2e.consistency import wait_consistent
+from e2e.k3s import K3s
+from e2e.manifests import container, deployment, pod_spec
+from lab.boxkit import Box, build, missing
+from lab.labrun import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+LACKS = missing("box") + missing("image")
+pytestmark = pytest.mark.skipif(bool(LACKS) and not os.environ.get("CI"), reason="; ".join(LACKS))
+NAME = "gpubox"
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[K3s]:
+    made = environment(ROOT)
+    machine = Box(NAME)
+    machine.down()
+    build()
+    machine.up_k3s()
+    node = BoxNode(machine)
+    cluster = K3s(node)
+    plugin = BoxPlugin(node, environment=made, logs=ROOT / "build/e2e")
+    cluster.nodes[NAME] = plugin
+    try:
+        add_extender(cluster)
+        grant(cluster)
+        plugin.configure(driver=settings())
+        plugin.install({"NVIDIA-T4-A": 7611, "NVIDIA-T4-B": 7611})
+        plugin.start()
+        machine.exec("systemctl", "restart", "--no-block", "k3s")
+        machine.ready()
+        cluster.wait_allocatable(NAME, 58, 200, timeout_s=90)
+        yield cluster
+    finally:
+        machine.down()
+
+
+def test_after_a_reboot_and_a_power_cut_all_run_again_on_their_cards(box: K3s) -> None:
+    first = container("first", 3, 1, command=["true"])
+    specs = {
+        "large": pod_spec(container(memory=20, core=1)),
+        "other": pod_spec(container(memory=20, core=1)),
+        "init": pod_spec(container(memory=2, core=2), init=[first]),
+    }
+    for name, spec in specs.items():
+        box.apply(deployment(name, spec, namespace="default"))
+        box.wait_phase("default", name, "Running")
+    before = wait_consistent(box)
+    machine = Box(NAME)
+    for disturb in (machine.reboot, lambda: cut(machine)):
+        machine.exec("sync")
+        disturb()
+        machine.ready()
+        box.wait_allocatable(NAME, 58, 200, timeout_s=90)
+        for name in specs:
+            pod = box.wait_phase("default", name, "Running")
+
+            def runs(pod_name: str = pod["metadata"]["name"]) -> bool:
+                return len(box.sees("default", pod_name)) == 1
+
+            wait_until(runs, what=f"{name} runs again", timeout_s=90, every_s=0.5)
+        assert wait_consistent(box, timeout_s=60) == before
+        assert len(box.pods("default")) == len(specs)
+    box.apply(deployment("new", pod_spec(container(memory=5, core=1)), namespace="default"))
+    box.wait_phase("default", "new", "Running")
+    wait_consistent(box)
+
+
+def cut(machine: Box) -> None:
+    machine.cut()
+    machine.up()
