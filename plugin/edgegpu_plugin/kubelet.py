@@ -198,16 +198,19 @@ class KubeletLink:
                 )
                 for endpoint in self._pending
             }
+            why = ""
             for endpoint, answer in asked.items():
                 try:
                     answer.result()
                 except (grpc.RpcError, ValueError) as error:  # ValueError: `stop` closed the channel
-                    self._waiting.say(f"waiting for kubelet to take {endpoint.plugin.resource}: {_words(error)}")
+                    why = _words(error)
                 else:
                     self._pending.discard(endpoint)
                     self._lost_at[endpoint] = time.monotonic() + _DIAL_GRACE_S
             self._link = None
         if self._pending:
+            names = " and ".join(sorted(endpoint.plugin.resource for endpoint in self._pending))
+            self._waiting.say(f"waiting for kubelet to take {names}: {why}")
             self._failures += 1
             self._retry_at = time.monotonic() + min(_LAST_RETRY_S, _FIRST_RETRY_S * 2 ** min(self._failures, 10))
 

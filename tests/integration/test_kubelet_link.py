@@ -326,7 +326,9 @@ def test_a_refusing_kubelet_is_asked_again(box: Box, folder: Path) -> None:
     kubelet.stop()
 
 
-def test_a_missing_folder_is_waited_for(box: Box, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_folder_is_waited_for(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    box = Box(folder)
+    box.start()
     until(lambda: box.link.waiting_for != "")
     box.stop()
     assert f"waiting for kubelet's folder {folder}" in caplog.text

@@ -1,0 +1,217 @@
+"""The configuration file: its schema, and `load`, which reads it or says all that is wrong with it."""
+
+import socket
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    StrictBool,
+    StrictInt,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.policy import Policy
+from edgegpu_plugin import configfile
+from edgegpu_plugin.configtypes import AbsolutePath, CardName, Listen, NodeName, ResourceName, none_if_auto, says
+from edgegpu_plugin.errors import ConfigError
+
+DEFAULT_PATH = Path("/etc/edgegpu/plugin.yaml")
+
+
+class Role(StrEnum):
+    """What runs on this machine."""
+
+    SERVER = "server"
+    AGENT = "agent"
+    EXTENDER_ONLY = "extender-only"
+
+    @property
+    def has_plugin(self) -> bool:
+        """Whether this machine has cards to share."""
+        return self is not Role.EXTENDER_ONLY
+
+    @property
+    def has_extender(self) -> bool:
+        """Whether this machine's scheduler asks us."""
+        return self is not Role.AGENT
+
+
+class Injection(StrEnum):
+    """How a card gets into a container."""
+
+    AUTO = "auto"
+    CDI = "cdi"
+    RUNTIME = "runtime"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class Resources(_Section):
+    """Names and sizes of what is offered."""
+
+    memory: ResourceName = "baidu.com/vcuda-memory"
+    core: ResourceName = "baidu.com/vcuda-core"
+    unit_mib: Annotated[StrictInt, Field(ge=1), says("the MiB of one unit of memory, a whole number from 1 on")] = 256
+    reserve_mib: Annotated[StrictInt, Field(ge=0), says("the MiB of each card that are not offered, 0 or more")] = 0
+    core_required: Annotated[StrictBool, says("true, or false to let memory be asked for without core")] = True
+
+    @field_validator("core")
+    @classmethod
+    def _differs(cls, core: str, info: ValidationInfo) -> str:
+        if core == info.data.get("memory"):
+            raise ValueError("the same name as resources.memory")
+        return core
+
+
+class Placement(_Section):
+    """How cards are chosen, and which never."""
+
+    policy: Annotated[Policy, says("one of first-fit, best-fit, spread")] = Policy.FIRST_FIT
+    exclude: Annotated[
+        tuple[CardName, ...],
+        says("a list of card numbers (0), MIG devices (0:1) or UUIDs (GPU-…), none of which is offered"),
+    ] = ()
+
+
+class Kubelet(_Section):
+    """Where kubelet is."""
+
+    folder: Annotated[AbsolutePath, says("kubelet's folder, an absolute path")] = Path("/var/lib/kubelet")
+
+    @property
+    def device_plugins(self) -> Path:
+        """The folder of the device plugins' sockets."""
+        return self.folder / "device-plugins"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The file in which kubelet books devices."""
+        return self.device_plugins / "kubelet_internal_checkpoint"
+
+    @property
+    def pod_resources(self) -> Path:
+        """The socket on which kubelet says who holds what."""
+        return self.folder / "pod-resources/kubelet.sock"
+
+
+class Kubernetes(_Section):
+    """How the API server is reached."""
+
+    kubeconfig: Annotated[AbsolutePath, says("a kubeconfig file of the plugin's own, an absolute path")] = Path(
+        "/etc/edgegpu/kubeconfig"
+    )
+
+
+class Driver(_Section):
+    """The NVIDIA driver and how it gets into containers."""
+
+    root: Annotated[AbsolutePath, says("the folder that the driver is installed under, / for this machine")] = Path("/")
+    injection: Annotated[Injection, says("one of auto, cdi, runtime")] = Injection.AUTO
+    cdi_folder: Annotated[AbsolutePath, says("a folder that containerd reads CDI specs from, an absolute path")] = Path(
+        "/var/run/cdi"
+    )
+    containerd_config: Annotated[
+        AbsolutePath | None,
+        BeforeValidator(none_if_auto),
+        says("auto, or the file that containerd reads, an absolute path"),
+    ] = None
+    nvml_timeout_s: Annotated[PositiveFloat, says("the seconds that a call of NVML may take, more than 0")] = 5.0
+    poll_s: Annotated[PositiveFloat, says("the seconds between two looks at the cards, more than 0")] = 5.0
+    recover_s: Annotated[
+        PositiveFloat, says("the seconds after which a card that reported an error and is quiet is offered again")
+    ] = 300.0
+
+
+class Tls(_Section):
+    """The extender's certificate and the authority of those who may call it."""
+
+    cert: AbsolutePath = Path("/etc/edgegpu/extender/server.crt")
+    key: AbsolutePath = Path("/etc/edgegpu/extender/server.key")
+    client_ca: AbsolutePath = Path("/etc/edgegpu/extender/ca.crt")
+
+
+class Extender(_Section):
+    """Where the scheduler calls us."""
+
+    listen: Listen = "127.0.0.1:8787"
+    insecure: Annotated[StrictBool, says("false, or true to let every process of this machine bind pods")] = False
+    tls: Tls = Tls()
+
+    @property
+    def host(self) -> str:
+        """The address to listen on."""
+        return self.listen.rpartition(":")[0].removeprefix("[").removesuffix("]")
+
+    @property
+    def port(self) -> int:
+        """The port to listen on; 0 lets the system choose."""
+        return int(self.listen.rpartition(":")[2])
+
+
+class Paths(_Section):
+    """Where the plugin keeps its own files."""
+
+    state: Annotated[AbsolutePath, says("a folder that stays, an absolute path")] = Path("/var/lib/edgegpu")
+    run: Annotated[AbsolutePath, says("a folder that a reboot empties, an absolute path")] = Path("/run/edgegpu")
+
+
+class PluginConfig(_Section):
+    """The whole file; every section but `version` may be left out."""
+
+    version: Annotated[Literal[1], says("1, the version of this file's form")]
+    node_name: NodeName = Field(default_factory=lambda: socket.gethostname().lower())
+    role: Annotated[Role, says("one of server, agent, extender-only")] = Role.SERVER
+    resources: Resources = Resources()
+    placement: Placement = Placement()
+    kubelet: Kubelet = Kubelet()
+    kubernetes: Kubernetes = Kubernetes()
+    driver: Driver = Driver()
+    extender: Extender = Extender()
+    paths: Paths = Paths()
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], says("one of debug, info, warning, error")] = (
+        "info"
+    )
+
+    def model(self) -> ResourceModel:
+        """Return the names and sizes of what is offered."""
+        return ResourceModel(
+            memory_resource=self.resources.memory,
+            core_resource=self.resources.core,
+            unit_mib=self.resources.unit_mib,
+            reserve_mib=self.resources.reserve_mib,
+            core_required=self.resources.core_required,
+        )
+
+    @property
+    def policy(self) -> Policy:
+        """How cards are chosen where a pod does not say."""
+        return self.placement.policy
+
+    @property
+    def exclude(self) -> frozenset[str]:
+        """The cards that are not offered, as `edgegpu_core.inventory.usable` takes them."""
+        return frozenset(self.placement.exclude)
+
+
+def load(path: Path) -> PluginConfig:
+    """Read the configuration file.
+
+    Raises:
+        ConfigError: with one line for each problem: file, line, key, value, what is wrong, what would be right.
+    """
+    document = configfile.read(path)
+    try:
+        return PluginConfig.model_validate(document.value)
+    except ValidationError as error:
+        raise ConfigError(configfile.explain(document, error, PluginConfig)) from error

@@ -1,0 +1,84 @@
+"""The kinds of values in the configuration, each with its check and with the words that say what would be right."""
+
+import ipaddress
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, StrictStr
+
+_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+_RESOURCE_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_MOST_NODE = 253
+_MOST_DOMAIN = 240
+"""Kubernetes keeps 253 characters for a domain and puts `requests.` in front of it for quotas."""
+
+
+def says(right: str) -> Any:  # noqa: ANN401  (what pydantic's Field is)
+    """Return a field's description: what a value must be, to be read after "give"."""
+    return Field(description=right)
+
+
+def _node_name(text: str) -> str:
+    if len(text) > _MOST_NODE or not _SUBDOMAIN.fullmatch(text):
+        raise ValueError("not a node's name")
+    return text
+
+
+def _resource(text: str) -> str:
+    domain, slash, name = text.partition("/")
+    if not (slash and len(domain) <= _MOST_DOMAIN and _SUBDOMAIN.fullmatch(domain) and _RESOURCE_NAME.fullmatch(name)):
+        raise ValueError("not a resource name")
+    if domain == "kubernetes.io" or domain.endswith(".kubernetes.io"):
+        raise ValueError("not ours to take: Kubernetes keeps this domain for itself")
+    return text
+
+
+def _absolute(path: Path) -> Path:
+    if not path.is_absolute():
+        raise ValueError("not an absolute path")
+    return path
+
+
+def _listen(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not (colon and port.isascii() and port.isdigit() and int(port) < 1 << 16):
+        raise ValueError("not an address with a port")
+    host = host.removeprefix("[").removesuffix("]")
+    try:
+        loopback = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host).is_loopback
+    except ValueError:
+        raise ValueError("not an IP address with a port") from None
+    if not loopback:
+        raise ValueError("reachable from other machines, and who reaches the extender can bind pods")
+    return text
+
+
+def _text(value: object) -> object:
+    """Take the bare number that YAML makes of an index."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def none_if_auto(value: object) -> object:
+    """Read `auto` as a value that was left out."""
+    return None if value == "auto" else value
+
+
+AbsolutePath = Annotated[Path, AfterValidator(_absolute), says("an absolute path")]
+
+CardName = Annotated[StrictStr, BeforeValidator(_text)]
+
+Listen = Annotated[StrictStr, AfterValidator(_listen), says("a loopback address and a port, such as 127.0.0.1:8787")]
+
+NodeName = Annotated[
+    StrictStr,
+    AfterValidator(_node_name),
+    says("the name of this machine in `kubectl get nodes`: lower-case letters, digits, - and ."),
+]
+
+ResourceName = Annotated[
+    StrictStr,
+    AfterValidator(_resource),
+    says("a name with its domain, such as baidu.com/vcuda-memory, another one for memory than for core"),
+]

@@ -1,0 +1,74 @@
+"""The saved inventory: which cards this node had, so that devices are offered before NVML has been asked."""
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from edgegpu_core.inventory import Card
+from edgegpu_plugin.errors import PluginError
+from edgegpu_plugin.files import write_if_changed
+
+_log = logging.getLogger(__name__)
+
+_VERSION = 1
+
+
+class InventoryStore:
+    """`inventory.json` in the state folder."""
+
+    def __init__(self, state: Path) -> None:
+        self._path = state / "inventory.json"
+
+    def load(self) -> tuple[Card, ...]:
+        """Return the saved cards; none where nothing was saved, or nothing that can be read (the log says why)."""
+        try:
+            return _cards(json.loads(self._path.read_bytes()))
+        except FileNotFoundError:
+            return ()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            _log.warning(
+                "cannot read the saved inventory %s: %s: %s; the cards are offered when NVML has told them",
+                self._path,
+                type(error).__name__,
+                error,
+            )
+            return ()
+
+    def save(self, cards: Sequence[Card]) -> bool:
+        """Save the cards when they differ from what is saved; say whether that was so.
+
+        Health is not saved: whether a card works is seen anew.
+
+        Raises:
+            PluginError: the file cannot be written.
+        """
+        entries = [{key: part for key, part in asdict(card).items() if key != "healthy"} for card in cards]
+        text = json.dumps({"version": _VERSION, "cards": entries}, indent=1)
+        try:
+            return write_if_changed(self._path, text + "\n")
+        except PluginError as error:
+            raise PluginError(f"cannot save the inventory: {error}") from error
+
+
+def _cards(value: dict[str, Any]) -> tuple[Card, ...]:
+    if value["version"] != _VERSION:
+        raise ValueError(f"it has version {value['version']}, not {_VERSION}")
+    return tuple(_card(entry) for entry in value["cards"])
+
+
+def _card(entry: dict[str, Any]) -> Card:
+    mig, parent = entry.get("mig"), entry.get("parent")
+    return Card(
+        uuid=str(entry["uuid"]),
+        index=int(entry["index"]),
+        name=str(entry["name"]),
+        memory_mib=int(entry["memory_mib"]),
+        pci=str(entry["pci"]),
+        minor=int(entry["minor"]),
+        mig=None if mig is None else int(mig),
+        parent=None if parent is None else str(parent),
+        caps=tuple(int(cap) for cap in entry.get("caps", ())),
+    )

@@ -1,0 +1,58 @@
+"""The saved inventory."""
+
+from pathlib import Path
+
+import pytest
+
+from edgegpu_core.inventory import Card
+from edgegpu_plugin.errors import PluginError
+from edgegpu_plugin.inventory_store import InventoryStore
+
+CARDS = (
+    Card(uuid="GPU-1", index=0, name="T4", memory_mib=15360, pci="00000000:01:00.0", minor=0),
+    Card(
+        uuid="MIG-1",
+        index=1,
+        name="A100 MIG 1g.5gb",
+        memory_mib=4864,
+        pci="00000000:02:00.0",
+        minor=1,
+        mig=2,
+        parent="GPU-2",
+        caps=(12, 13),
+    ),
+)
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    store = InventoryStore(tmp_path / "state")
+    assert store.load() == ()
+    assert store.save(CARDS)
+    assert store.load() == CARDS
+    assert not store.save(CARDS)
+
+
+def test_health_is_not_saved(tmp_path: Path) -> None:
+    store = InventoryStore(tmp_path)
+    store.save([Card(uuid="GPU-1", index=0, name="T4", memory_mib=1, pci="p", minor=0, healthy=False)])
+    assert store.load()[0].healthy
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 9, "cards": []}', '{"version": 1, "cards": [{}]}'])
+def test_an_unreadable_inventory_counts_as_none(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "inventory.json").write_text(text)
+    assert InventoryStore(tmp_path).load() == ()
+    assert "cannot read the saved inventory" in caplog.text
+
+
+def test_an_unwritable_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file")
+    with pytest.raises(PluginError, match="cannot save the inventory: cannot write "):
+        InventoryStore(tmp_path / "state").save(CARDS)
+
+
+def test_nothing_is_left_of_a_write_that_failed(tmp_path: Path) -> None:
+    (tmp_path / "inventory.json").mkdir()
+    with pytest.raises(PluginError):
+        InventoryStore(tmp_path).save(CARDS)
+    assert [path.name for path in tmp_path.iterdir()] == ["inventory.json"]
