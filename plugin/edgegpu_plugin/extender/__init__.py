@@ -1,0 +1,21 @@
+"""The scheduler's extender: filter, prioritize and bind for the GPU pods of every node of the cluster."""
+
+from edgegpu_plugin.extender.ambiguity import ambiguous
+from edgegpu_plugin.extender.binding import HoldBack
+from edgegpu_plugin.extender.cluster import ClusterState
+from edgegpu_plugin.extender.errors import ExtenderError
+from edgegpu_plugin.extender.extender import Extender, ExtenderConfig
+from edgegpu_plugin.extender.room import NodeView, Room
+from edgegpu_plugin.extender.server import TlsFiles
+
+__all__ = [
+    "ClusterState",
+    "Extender",
+    "ExtenderConfig",
+    "ExtenderError",
+    "HoldBack",
+    "NodeView",
+    "Room",
+    "TlsFiles",
+    "ambiguous",
+]

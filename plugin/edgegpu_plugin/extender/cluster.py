@@ -1,0 +1,223 @@
+"""The cluster as the extender knows it: nodes, GPU pods and bindings on their way, and what is free on each node."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.podview import PodView
+from edgegpu_plugin.extender.assumed import AssumedCache, Assumption
+from edgegpu_plugin.extender.room import NodeView, Room, room_of
+
+ASSUMED_S = 30.0
+"""How long a binding counts that the cluster never shows."""
+
+
+class ClusterState:
+    """Everything by one lock: reflectors feed it, the verbs ask it. What is free on a node is kept until it changes."""
+
+    def __init__(
+        self,
+        model: ResourceModel,
+        *,
+        assumed_s: float = ASSUMED_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._model = model
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._nodes: dict[str, NodeView] = {}
+        self._node_names: dict[str, str] = {}
+        self._pods: dict[str, PodView] = {}
+        self._pods_on: dict[str, dict[str, PodView]] = {}
+        self._bound_since: dict[str, float] = {}
+        self._assumed = AssumedCache(assumed_s)
+        self._rooms: dict[str, Room] = {}
+        self.closing = False
+
+    # What the reflectors tell.
+
+    def replace_nodes(self, nodes: dict[str, NodeView]) -> None:
+        """These are all nodes, by UID."""
+        with self._changed:
+            for uid in self._node_names.keys() - nodes.keys():
+                self._drop_node(uid)
+            for uid, node in nodes.items():
+                self._put_node(uid, node)
+            self._changed.notify_all()
+
+    def change_node(self, uid: str, node: NodeView) -> None:
+        """A node is new or different."""
+        with self._changed:
+            self._put_node(uid, node)
+            self._changed.notify_all()
+
+    def delete_node(self, uid: str) -> None:
+        """A node is gone."""
+        with self._changed:
+            self._drop_node(uid)
+            self._changed.notify_all()
+
+    def replace_pods(self, pods: dict[str, PodView]) -> None:
+        """These are all GPU pods, by UID.
+
+        A binding on its way stays assumed when its pod is missing here and never was known: the list may be older.
+        """
+        with self._changed:
+            for uid in self._pods.keys() - pods.keys():
+                self._drop_pod(uid)
+            for uid in self._bound_since.keys() - pods.keys():
+                if self._assumed.get(uid) is None:
+                    del self._bound_since[uid]
+            for pod in pods.values():
+                self._put_pod(pod)
+            self._changed.notify_all()
+
+    def change_pod(self, _uid: str, pod: PodView) -> None:
+        """A GPU pod is new or different."""
+        with self._changed:
+            self._put_pod(pod)
+            self._changed.notify_all()
+
+    def delete_pod(self, uid: str) -> None:
+        """A pod is gone; it may be one that asked for nothing of ours."""
+        with self._changed:
+            self._drop_pod(uid)
+            self._changed.notify_all()
+
+    # What the verbs ask.
+
+    def rooms(self, names: Iterable[str], *, for_uid: str = "") -> dict[str, Room]:
+        """Return what is free on these nodes for a pod, which is never in its own way; unknown nodes are left out."""
+        with self._changed:
+            self._expire()
+            own = self._assumed.get(for_uid)
+            found: dict[str, Room] = {}
+            for name in names:
+                room = self._rooms.get(name) or self._make_room(name)
+                if room is not None:
+                    found[name] = room
+            if own is not None and own.pod.node in found:
+                found[own.pod.node] = self._without(own)
+            return found
+
+    def assume(self, assumption: Assumption) -> None:
+        """Count a binding on its way from now on."""
+        with self._changed:
+            node = self._assumed.drop(assumption.pod.uid)
+            self._assumed.put(assumption)
+            self._bound_since[assumption.pod.uid] = assumption.since
+            self._rooms.pop(node or "", None)
+            self._rooms.pop(assumption.pod.node, None)
+
+    def forget(self, uid: str) -> None:
+        """A binding came to nothing."""
+        with self._changed:
+            node = self._assumed.drop(uid)
+            if uid not in self._pods or not self._pods[uid].node:
+                self._bound_since.pop(uid, None)
+            self._rooms.pop(node or "", None)
+            self._changed.notify_all()
+
+    def assumed_on(self, node: str, *, except_uid: str) -> tuple[Assumption, ...]:
+        """Return the bindings on their way to a node, without that of one pod."""
+        with self._changed:
+            self._expire()
+            return tuple(a for a in self._assumed.on_node(node) if a.pod.uid != except_uid)
+
+    def bound_since(self, uid: str) -> float:
+        """Return when we bound a pod or first heard of it as bound, which may be now."""
+        with self._changed:
+            return self._bound_since.setdefault(uid, self._clock())
+
+    def node(self, name: str) -> NodeView | None:
+        """Return a node as last seen."""
+        with self._changed:
+            return self._nodes.get(name)
+
+    def nodes(self) -> tuple[NodeView, ...]:
+        """Return all nodes, by name."""
+        with self._changed:
+            return tuple(self._nodes[name] for name in sorted(self._nodes))
+
+    def pods(self) -> tuple[PodView, ...]:
+        """Return all GPU pods."""
+        with self._changed:
+            return tuple(self._pods.values())
+
+    def pod(self, uid: str) -> PodView | None:
+        """Return a GPU pod as last seen."""
+        with self._changed:
+            return self._pods.get(uid)
+
+    def wait_for(self, happened: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until something is so, looking at each change; False when it is not in time, or all waiting ends."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.closing or happened(), max(0.0, timeout_s))
+            return not self.closing and happened()
+
+    def close(self, *, yes: bool) -> None:
+        """End all waiting (or allow it again)."""
+        with self._changed:
+            self.closing = yes
+            self._changed.notify_all()
+
+    # The rest runs under the lock.
+
+    def _put_node(self, uid: str, node: NodeView) -> None:
+        if self._nodes.get(node.name) != node:
+            self._nodes[node.name] = node
+            self._rooms.pop(node.name, None)
+        self._node_names[uid] = node.name
+
+    def _drop_node(self, uid: str) -> None:
+        name = self._node_names.pop(uid, None)
+        # A node that was made anew under its name has another UID, and must not go with the old one.
+        if name is not None and self._nodes[name].uid == uid:
+            del self._nodes[name]
+            self._rooms.pop(name, None)
+
+    def _put_pod(self, pod: PodView) -> None:
+        before = self._pods.get(pod.uid)
+        if before == pod:
+            return
+        if before is not None:
+            self._detach(before)
+        self._pods[pod.uid] = pod
+        if pod.node:
+            self._pods_on.setdefault(pod.node, {})[pod.uid] = pod
+            self._bound_since.setdefault(pod.uid, self._clock())
+            self._rooms.pop(pod.node, None)
+            self._rooms.pop(self._assumed.drop(pod.uid) or "", None)
+
+    def _drop_pod(self, uid: str) -> None:
+        pod = self._pods.pop(uid, None)
+        if pod is not None:
+            self._detach(pod)
+        self._rooms.pop(self._assumed.drop(uid) or "", None)
+        self._bound_since.pop(uid, None)
+
+    def _detach(self, pod: PodView) -> None:
+        self._rooms.pop(pod.node, None)
+        on_node = self._pods_on.get(pod.node)
+        if on_node is not None:
+            on_node.pop(pod.uid, None)
+            if not on_node:
+                del self._pods_on[pod.node]
+
+    def _expire(self) -> None:
+        for node in self._assumed.expire(self._clock()):
+            self._rooms.pop(node, None)
+
+    def _make_room(self, name: str) -> Room | None:
+        node = self._nodes.get(name)
+        if node is None:
+            return None
+        pods = self._pods_on.get(name, {}).values()
+        self._rooms[name] = room_of(node, pods, self._assumed.on_node(name), self._model)
+        return self._rooms[name]
+
+    def _without(self, own: Assumption) -> Room:
+        name = own.pod.node
+        others = [assumption for assumption in self._assumed.on_node(name) if assumption is not own]
+        return room_of(self._nodes[name], self._pods_on.get(name, {}).values(), others, self._model)

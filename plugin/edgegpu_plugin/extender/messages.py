@@ -1,0 +1,79 @@
+"""The wire types of the scheduler's extender API: JSON with capitalised keys (kube-scheduler/extender/v1)."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+Json = dict[str, Any]
+
+
+class _Wire(BaseModel):
+    """Keys are the Go names; what a newer scheduler adds is passed over."""
+
+    model_config = ConfigDict(
+        extra="ignore",
+        frozen=True,
+        populate_by_name=True,
+        alias_generator=lambda field: "".join(part.capitalize() for part in field.split("_")),
+    )
+
+
+class NodeList(_Wire):
+    """Whole nodes, sent when the scheduler is told that the extender keeps none itself."""
+
+    items: list[Json] = Field(default_factory=list, alias="items")
+
+    def names(self) -> list[str]:
+        """Return the names of the nodes."""
+        return [str(item["metadata"]["name"]) for item in self.items]
+
+
+class ExtenderArgs(_Wire):
+    """Asks about a pod on some nodes: by `node_names` (nodeCacheCapable) or by `nodes`, never both."""
+
+    pod: Json
+    nodes: NodeList | None = None
+    node_names: list[str] | None = None
+
+    @field_validator("nodes")
+    @classmethod
+    def _named(cls, nodes: NodeList | None) -> NodeList | None:
+        if nodes is not None and not all(isinstance((n.get("metadata") or {}).get("name"), str) for n in nodes.items):
+            raise ValueError("a node without a name")
+        return nodes
+
+    def names(self) -> list[str]:
+        """Return the names of the nodes in question."""
+        return self.nodes.names() if self.nodes is not None else self.node_names or []
+
+
+class FilterResult(_Wire):
+    """Which nodes are left, and why the others are not; `node_names` is a list always, never null."""
+
+    nodes: NodeList | None = None
+    node_names: list[str] = Field(default_factory=list)
+    failed_nodes: dict[str, str] = Field(default_factory=dict)
+    failed_and_unresolvable_nodes: dict[str, str] = Field(default_factory=dict)
+    error: str = ""
+
+
+class HostPriority(_Wire):
+    """A node's score, 0 to 10; the scheduler multiplies it by the extender's weight."""
+
+    host: str
+    score: int
+
+
+class BindingArgs(_Wire):
+    """Orders to bind a pod to a node."""
+
+    pod_name: str
+    pod_namespace: str
+    pod_uid: str = Field(alias="PodUID")
+    node: str
+
+
+class BindingResult(_Wire):
+    """Empty when the pod is bound; else the text stands behind `binding rejected:` in the pod's event."""
+
+    error: str = ""
