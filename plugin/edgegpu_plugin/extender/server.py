@@ -154,7 +154,10 @@ class _Server(RoutedServer):
         connection = request
         try:
             if self._context is not None:
-                connection = self._handshake(request, self._context)
+                request.settimeout(_HANDSHAKE_S)
+                connection = self._context.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+                self._count_instead(request, connection)
+                connection.do_handshake()
             RequestHandler(connection, client_address, self)
         except OSError as error:
             _log.info("extender: connection from %s ended: %s", client_address, error)
@@ -164,20 +167,13 @@ class _Server(RoutedServer):
             self.shutdown_request(request)
             self.shutdown_request(connection)
 
-    def _handshake(self, request: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
-        request.settimeout(_HANDSHAKE_S)
-        connection = context.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
-        try:
-            with self._idle:
-                self._open.discard(request)
-                self._open.add(connection)
-                if self._ending:
-                    raise ConnectionAbortedError("the extender is closing")
-            connection.do_handshake()
-        except BaseException:
-            self.shutdown_request(connection)
-            raise
-        return connection
+    def _count_instead(self, request: socket.socket, connection: ssl.SSLSocket) -> None:
+        """Count the connection by its TLS socket from now on: wrapping left the other one empty."""
+        with self._idle:
+            self._open.discard(request)
+            self._open.add(connection)
+            if self._ending:
+                raise ConnectionAbortedError("the extender is closing")
 
     def shutdown_request(self, request: Any) -> None:  # noqa: ANN401
         """Close a connection; one that is closed already stays so."""
