@@ -78,7 +78,10 @@ static CUresult allocate(const char *call, CUdeviceptr *out, uint64_t bytes)
 	if (a == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	cu_lock();
-	if (cu_take(ctx->dev, bytes)) {
+	ctx = cu_current();		/* again: another thread may have ended it meanwhile */
+	if (ctx == NULL) {
+		ret = CUDA_ERROR_INVALID_CONTEXT;
+	} else if (cu_take(ctx->dev, bytes)) {
 		*a = (struct allocation){ next_address, bytes, ctx, allocations };
 		next_address += (bytes + ADDRESS_STEP - 1) / ADDRESS_STEP * ADDRESS_STEP;
 		allocations = a;

@@ -52,11 +52,11 @@ SIM_API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t dev, struct nvml_me
 static unsigned int add_users(struct nvml_process *list, unsigned int have, int entry,
 			      const struct sim_mig *mig)
 {
-	struct sim_use uses[64];
+	struct sim_use uses[USERS_MAX];
 	unsigned int n;
 
-	n = sim_users(entry, uses, 64);
-	for (unsigned int i = 0; i < n && i < 64 && have < USERS_MAX; i++)
+	n = sim_users(entry, uses, USERS_MAX);
+	for (unsigned int i = 0; i < n && i < USERS_MAX && have < USERS_MAX; i++)
 		list[have++] = (struct nvml_process){ uses[i].pid, uses[i].bytes,
 			mig != NULL ? mig->gi : NVML_NO_INSTANCE,
 			mig != NULL ? mig->ci : NVML_NO_INSTANCE };

@@ -38,7 +38,9 @@ static pid_t holder(int slot)
 
 	if (s->pid == (uint32_t)getpid() && s->cookie == cookie())
 		return getpid();
-	if (fcntl(state_fd(), F_GETLK, &lock) < 0 || lock.l_type == F_UNLCK)
+	if (fcntl(state_fd(), F_GETLK, &lock) < 0)
+		return 0;		/* cannot tell: never take from the living */
+	if (lock.l_type == F_UNLCK)
 		return -1;
 	return lock.l_pid > 0 ? lock.l_pid : 0;
 }
