@@ -1,0 +1,159 @@
+"""What a container sees: a folder with the device files and mounts that the runtime would give it."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from edgegpu_plugin.pb import Allocation
+from edgegpu_sim.errors import SimError
+
+_LIBRARIES = "usr/lib/x86_64-linux-gnu"
+_SEARCH = ("usr/local/bin", "usr/bin", "bin")
+_IMAGE_TOOLS = frozenset({"env", "true", "false", "printenv"})
+"""What every image has; run from the host with the container's environment alone."""
+_EXEC_S = 30.0
+
+
+class CreateError(SimError):
+    """A container cannot be created; the text is containerd's."""
+
+
+@dataclass(slots=True)
+class Edits:
+    """What is put into a container: paths in the container to paths of the host, and environment."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
+
+    def add(self, edits: Mapping[str, Any]) -> None:
+        """Take over one `containerEdits` of a CDI spec."""
+        for node in edits.get("deviceNodes") or ():
+            self.files[node["path"]] = node.get("hostPath") or node["path"]
+        for mount in edits.get("mounts") or ():
+            self.files[mount["containerPath"]] = mount["hostPath"]
+        for line in edits.get("env") or ():
+            name, _, value = line.partition("=")
+            self.env[name] = value
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A container's root folder and its environment."""
+
+    root: Path
+    env: Mapping[str, str]
+
+    def run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        """Run a command as `kubectl exec` would; rc 126 and runc's words where the container lacks it."""
+        program = self._find(command[0])
+        if program is None:
+            why = f'exec: "{command[0]}": executable file not found in $PATH: unknown'
+            text = f"OCI runtime exec failed: exec failed: unable to start container process: {why}\n"
+            return subprocess.CompletedProcess(list(command), 126, "", text)
+        env = {"PATH": os.defpath, **self.env, "LD_LIBRARY_PATH": str(self.root / _LIBRARIES)}
+        return subprocess.run(
+            [program, *command[1:]], capture_output=True, text=True, timeout=_EXEC_S, check=False, env=env
+        )
+
+    def _find(self, name: str) -> str | None:
+        places = [self.root / name.lstrip("/")] if "/" in name else [self.root / part / name for part in _SEARCH]
+        for place in places:
+            if place.exists():
+                return str(place)
+        return shutil.which(name) if Path(name).name in _IMAGE_TOOLS else None
+
+
+def make_view(root: Path, *, cdi_folders: Sequence[Path], given: Allocation, pod_env: Mapping[str, str]) -> View:
+    """Lay out a container's root and return it.
+
+    The order of environments is the real one: the plugin's, over it the pod's own, over both what CDI says.
+
+    Args:
+        root: a folder that does not exist yet.
+        cdi_folders: where CDI specs lie.
+        given: what the device plugins answered.
+        pod_env: the environment in the pod's spec.
+
+    Raises:
+        CreateError: a CDI name that no spec has, or a path of the host that is not there.
+    """
+    edits = Edits()
+    for device in given.devices:
+        edits.files[device.container_path] = device.host_path
+    for mount in given.mounts:
+        edits.files[mount.container_path] = mount.host_path
+    _inject(edits, cdi_folders, given.cdi_devices)
+    for folder in ("dev", "tmp", _LIBRARIES, "usr/bin"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    for inside, outside in sorted(edits.files.items()):
+        if not Path(outside).exists():
+            why = f'error mounting "{outside}" to rootfs at "{inside}": stat {outside}: no such file or directory'
+            raise CreateError(f"failed to create shim task: OCI runtime create failed: runc create failed: {why}")
+        _place(root, inside, outside)
+    return View(root, {**given.envs, **pod_env, **edits.env})
+
+
+def _inject(edits: Edits, folders: Sequence[Path], names: Sequence[str]) -> None:
+    specs = _specs(folders) if names else {}
+    missing: list[str] = []
+    common: set[str] = set()
+    for name in names:
+        kind, _, device = name.partition("=")
+        spec = specs.get(kind, {})
+        found = next((d for d in spec.get("devices") or () if d["name"] == device), None)
+        if found is None:
+            missing.append(name)
+            continue
+        if kind not in common:
+            edits.add(spec.get("containerEdits") or {})
+            common.add(kind)
+        edits.add(found.get("containerEdits") or {})
+    if missing:
+        why = f"CDI device injection failed: unresolvable CDI devices {', '.join(missing)}"
+        raise CreateError(f"failed to create containerd container: {why}")
+
+
+def _specs(folders: Sequence[Path]) -> dict[str, dict[str, Any]]:
+    """Return the CDI specs by kind; as with containerd, a file that is broken is as if it were not there."""
+    found: dict[str, dict[str, Any]] = {}
+    for folder in folders:
+        for path in sorted(folder.glob("*")) if folder.is_dir() else ():
+            try:
+                spec = json.loads(path.read_text()) if path.suffix == ".json" else _yaml(path)
+                devices = found.get(spec["kind"], {}).get("devices") or []
+                found[spec["kind"]] = {**spec, "devices": [*devices, *spec["devices"]]}
+            except (ValueError, KeyError, TypeError, OSError):
+                continue
+    return found
+
+
+def _yaml(path: Path) -> Any:  # noqa: ANN401  (foreign document)
+    return yaml.safe_load(path.read_text()) if path.suffix == ".yaml" else None
+
+
+def _place(root: Path, inside: str, outside: str) -> None:
+    """Link one path; a folder above it that is itself a link becomes a real folder with links for what is in it."""
+    at = root
+    parts = Path(inside.lstrip("/")).parts
+    for part in parts[:-1]:
+        at /= part
+        if at.is_symlink():
+            target = at.resolve()
+            at.unlink()
+            at.mkdir()
+            for entry in target.iterdir():
+                (at / entry.name).symlink_to(entry)
+        at.mkdir(exist_ok=True)
+    link = at / parts[-1]
+    if link.is_symlink():
+        link.unlink()
+    elif link.is_dir():
+        link.rmdir()  # one of the empty ones above
+    link.symlink_to(outside)

@@ -1,0 +1,263 @@
+"""One embedded kubelet: takes the pods of its node from the API and from static manifests, admits and runs them."""
+
+import random
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edgegpu_sim.api import ApiError, Json, Registry, Selector
+from edgegpu_sim.api.errors import not_found
+from edgegpu_sim.kubelet.admission import allocate_pod, fits_node
+from edgegpu_sim.kubelet.devicemanager import DeviceManager
+from edgegpu_sim.kubelet.nodestatus import NodeStatus
+from edgegpu_sim.kubelet.podresources import PodResourcesServer
+from edgegpu_sim.kubelet.podworker import Pace, PodWorker
+from edgegpu_sim.kubelet.registration import RegistrationServer
+from edgegpu_sim.kubelet.reports import ApiReports
+from edgegpu_sim.kubelet.runtime import Runtime
+from edgegpu_sim.kubelet.statics import is_mirror, keep_mirrors, mirror_of, static_pod
+
+_TERMINAL = {"Succeeded", "Failed"}
+_LOOK_S = 0.5
+_DOWN_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletSettings:
+    """One node's kubelet."""
+
+    node: str
+    folder: Path
+    """What /var/lib/kubelet is to a real one."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    pace: Pace = field(default_factory=Pace)
+    admission_delay_s: float = 0.25
+    """From kubelet.sock to the first admission after a start; a plugin that registers later is too late."""
+    status_period_s: float = 0.1
+    grace_s: float = 300.0
+    """How long the capacity of a plugin that went is kept."""
+    most_pods: int = 110
+
+
+class Kubelet:
+    """A kubelet that can be stopped and started; the runtime outlives it."""
+
+    def __init__(
+        self, settings: KubeletSettings, *, registry: Registry, runtime: Runtime, order: random.Random
+    ) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._runtime = runtime
+        self._order = order
+        self._lock = threading.RLock()
+        self._statics: list[Json] = []
+        self._pods: dict[str, Json] = {}
+        self._workers: dict[str, PodWorker] = {}
+        self._over: set[str] = set()
+        """Pods that were rejected, or had ended before this kubelet started."""
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.devices_folder = settings.folder / "device-plugins"
+        self.resources_folder = settings.folder / "pod-resources"
+        for folder in (self.devices_folder, self.resources_folder):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def start(self) -> None:
+        """Start: sockets first, then, a moment later, the pods."""
+        settings = self._settings
+        self._stop = threading.Event()
+        self._pods, self._workers, self._over = {}, {}, set()
+        self._manager = DeviceManager(
+            self.devices_folder, order=self._order, active=self._active, grace_s=settings.grace_s
+        )
+        self._reports = ApiReports(self._registry, self._api_pod)
+        self._registration = RegistrationServer(self.devices_folder, self._manager)
+        self._resources = PodResourcesServer(self.resources_folder, self._manager, self.pods)
+        self._status = NodeStatus(
+            self._registry,
+            settings.node,
+            capacity=self._manager.capacity,
+            period_s=settings.status_period_s,
+            most_pods=settings.most_pods,
+        )
+        self._thread = threading.Thread(target=self._run, name=f"kubelet {settings.node}")
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop; containers go on."""
+        if self._thread is None:
+            return
+        self._stop.set()
+        self._registry.store.wake()
+        for worker in list(self._workers.values()):
+            worker.detach()
+        self._registration.stop()
+        self._thread.join()
+        self._thread = None
+        for worker in self._workers.values():
+            worker.detach()  # once more: one may have come in between
+        for worker in self._workers.values():
+            worker.join()
+        self._resources.stop()
+
+    @property
+    def manager(self) -> DeviceManager:
+        """The device manager of this life of the kubelet."""
+        return self._manager
+
+    def set_static(self, manifests: Sequence[Json]) -> None:
+        """Replace the static pods."""
+        with self._lock:
+            self._statics = [static_pod(manifest, self._settings.node) for manifest in manifests]
+        self._registry.store.wake()
+
+    def pods(self) -> list[Json]:
+        """Return all pods that kubelet knows; static ones under their own UID."""
+        with self._lock:
+            return list(self._pods.values())
+
+    def proxy(self, path: str) -> Json:
+        """Answer what the API server passes on: `pods` and `runningpods`.
+
+        Raises:
+            ApiError: 502 when kubelet is down, 404 for other paths.
+        """
+        if self._thread is None:
+            raise ApiError(502, "BadGateway", "error trying to reach service: dial tcp: connect: connection refused")
+        if path not in {"pods", "runningpods"}:
+            raise not_found("proxy", path)
+        items = self.pods() if path == "pods" else self._runtime.running()
+        return {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}
+
+    def _run(self) -> None:
+        ready = self._register_node()
+        if not ready or self._stop.wait(self._settings.admission_delay_s):
+            return
+        self._status.start()
+        version = 0
+        while not self._stop.is_set():
+            try:
+                version = self._registry.store.version
+                self._sync()
+            except ApiError:
+                self._stop.wait(_DOWN_S)
+                continue
+            if not self._manager.sources_ready:
+                self._end_orphans()
+                self._manager.sources_ready = True
+            self._registry.store.wait(version, _LOOK_S, self._stop.is_set)
+        self._status.stop()
+
+    def _register_node(self) -> bool:
+        while not self._stop.is_set():
+            try:
+                self._status.register(self._settings.labels)
+            except ApiError:
+                self._stop.wait(_DOWN_S)
+            else:
+                return True
+        return False
+
+    def _sync(self) -> None:
+        node = self._settings.node
+        bound = self._registry.items("pods", "", Selector.parse(fields=f"spec.nodeName={node}"))
+        statics = list(self._statics)
+        keep_mirrors(self._registry, statics, [pod for pod in bound if is_mirror(pod)], node=node)
+        wanted = {pod["metadata"]["uid"]: pod for pod in [*statics, *bound] if not is_mirror(pod)}
+        for uid in [uid for uid in self._pods if uid not in wanted]:
+            self._remove(uid)
+        new = [pod for uid, pod in wanted.items() if uid not in self._pods]
+        with self._lock:
+            self._pods.update({uid: pod for uid, pod in wanted.items() if uid in self._pods})
+        # Times have whole seconds: among pods of one second the order is open, as it is in a real kubelet.
+        for pod in sorted(new, key=lambda p: (p["metadata"]["creationTimestamp"] or "", self._order.random())):
+            if self._stop.is_set():
+                return
+            self._add(pod)
+        for uid, pod in wanted.items():
+            if pod["metadata"].get("deletionTimestamp") and uid in self._workers:
+                self._end(uid)
+
+    def _add(self, pod: Json) -> None:
+        uid = pod["metadata"]["uid"]
+        others = [self._pods[other] for other in self._active() & set(self._pods)]
+        with self._lock:
+            self._pods[uid] = pod
+        running = [name for name, c in self._runtime.containers(uid).items() if c.is_running(time.time())]
+        ended = pod["status"].get("phase") in _TERMINAL
+        leaving = bool(pod["metadata"].get("deletionTimestamp"))
+        if ended and not running:
+            self._over.add(uid)
+        elif ended or leaving or self._admit(pod, others, running=running):
+            self._work(pod, end=ended or leaving)
+
+    def _admit(self, pod: Json, others: Sequence[Json], *, running: Sequence[str]) -> bool:
+        rejection = allocate_pod(pod, self._manager, running=running) or fits_node(
+            pod, others, allocatable=self._allocatable(), manager=self._manager
+        )
+        if self._stop.is_set():
+            return False  # killed in the middle: nobody will hear how it went
+        if rejection is None:
+            return True
+        uid = pod["metadata"]["uid"]
+        self._over.add(uid)
+        self._reports.reject(pod, rejection)
+        self._runtime.forget(uid)
+        return False
+
+    def _work(self, pod: Json, *, end: bool) -> None:
+        worker = PodWorker(
+            pod, runtime=self._runtime, manager=self._manager, reports=self._reports, pace=self._settings.pace
+        )
+        self._workers[worker.uid] = worker
+        if end:
+            worker.end()
+        worker.start()
+
+    def _remove(self, uid: str) -> None:
+        """A pod's object is gone: what still runs of it ends, and counts for nothing any more."""
+        with self._lock:
+            self._pods.pop(uid)
+        self._over.discard(uid)
+        if uid in self._workers:
+            self._end(uid)
+
+    def _end(self, uid: str) -> None:
+        worker = self._workers[uid]
+        if worker.terminated:
+            self._reports.gone(worker.pod)
+            if uid not in self._pods:
+                del self._workers[uid]
+                self._runtime.forget(uid)
+        elif not worker.ending:
+            worker.end()
+
+    def _end_orphans(self) -> None:
+        for uid in self._runtime.pods():
+            if uid not in self._pods:
+                self._runtime.kill(uid)
+                self._runtime.forget(uid)
+
+    def _active(self) -> set[str]:
+        with self._lock:
+            pods = set(self._pods)
+        return {uid for uid in pods - self._over if not ((w := self._workers.get(uid)) and w.terminated)}
+
+    def _api_pod(self, pod: Json) -> Json | None:
+        metadata = pod["metadata"]
+        if metadata.get("creationTimestamp") is None:
+            return mirror_of(self._registry, pod)
+        try:
+            found = self._registry.get("pods", metadata["namespace"], metadata["name"])
+        except ApiError as error:
+            if error.reason != "NotFound":
+                raise
+            return None
+        return found if found["metadata"]["uid"] == metadata["uid"] else None
+
+    def _allocatable(self) -> Json:
+        node = self._registry.get("nodes", "", self._settings.node)
+        found: Json = (node.get("status") or {}).get("allocatable") or {}
+        return found
