@@ -5,7 +5,7 @@ from edgegpu_plugin.extender.binding import HoldBack
 from edgegpu_plugin.extender.cluster import ClusterState
 from edgegpu_plugin.extender.errors import ExtenderError
 from edgegpu_plugin.extender.extender import Extender, ExtenderConfig
-from edgegpu_plugin.extender.room import NodeView, Room
+from edgegpu_plugin.extender.room import KnownNode, Room
 from edgegpu_plugin.extender.server import TlsFiles
 
 __all__ = [
@@ -14,7 +14,7 @@ __all__ = [
     "ExtenderConfig",
     "ExtenderError",
     "HoldBack",
-    "NodeView",
+    "KnownNode",
     "Room",
     "TlsFiles",
     "ambiguous",

@@ -14,7 +14,7 @@ from edgegpu_plugin.extender.cluster import ClusterState
 from edgegpu_plugin.extender.fifo import FifoLocks
 from edgegpu_plugin.extender.filtering import policy_problem
 from edgegpu_plugin.extender.messages import BindingArgs
-from edgegpu_plugin.extender.room import NodeView, node_view, room_of
+from edgegpu_plugin.extender.room import KnownNode, known_node, room_of
 from edgegpu_plugin.kube import Conflict, KubeError, KubeObjects, NotFound, Unavailable
 
 _log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class HoldBack:
 class _Scene:
     """A node and the pods bound to it, read from the store just now."""
 
-    node: NodeView
+    node: KnownNode
     pods: tuple[PodView, ...]
 
 
@@ -114,7 +114,7 @@ class Binder:
     def _scene(self, node: str) -> _Scene:
         """Read the node's pods first, then its report: a pod that ends in between is counted rather than missed."""
         views = [pod_view(raw, self._model) for raw in self._objects.list_pods(node)]
-        view = node_view(self._objects.get_node(node), self._model)
+        view = known_node(self._objects.get_node(node), self._model)
         return _Scene(view, tuple(pod for pod in views if pod is not None))
 
     def _mistakable(self, pod: PodView, scene: _Scene) -> dict[str, float]:

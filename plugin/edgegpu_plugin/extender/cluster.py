@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView
 from edgegpu_plugin.extender.assumed import AssumedCache, Assumption
-from edgegpu_plugin.extender.room import NodeView, Room, room_of
+from edgegpu_plugin.extender.room import KnownNode, Room, room_of
 
 ASSUMED_S = 30.0
 """How long a binding counts that the cluster never shows."""
@@ -26,7 +26,7 @@ class ClusterState:
         self._model = model
         self._clock = clock
         self._changed = threading.Condition()
-        self._nodes: dict[str, NodeView] = {}
+        self._nodes: dict[str, KnownNode] = {}
         self._node_names: dict[str, str] = {}
         self._pods: dict[str, PodView] = {}
         self._pods_on: dict[str, dict[str, PodView]] = {}
@@ -37,7 +37,7 @@ class ClusterState:
 
     # What the reflectors tell.
 
-    def replace_nodes(self, nodes: dict[str, NodeView]) -> None:
+    def replace_nodes(self, nodes: dict[str, KnownNode]) -> None:
         """These are all nodes, by UID."""
         with self._changed:
             for uid in self._node_names.keys() - nodes.keys():
@@ -46,7 +46,7 @@ class ClusterState:
                 self._put_node(uid, node)
             self._changed.notify_all()
 
-    def change_node(self, uid: str, node: NodeView) -> None:
+    def change_node(self, uid: str, node: KnownNode) -> None:
         """A node is new or different."""
         with self._changed:
             self._put_node(uid, node)
@@ -130,12 +130,12 @@ class ClusterState:
         with self._changed:
             return self._bound_since.setdefault(uid, self._clock())
 
-    def node(self, name: str) -> NodeView | None:
+    def node(self, name: str) -> KnownNode | None:
         """Return a node as last seen."""
         with self._changed:
             return self._nodes.get(name)
 
-    def nodes(self) -> tuple[NodeView, ...]:
+    def nodes(self) -> tuple[KnownNode, ...]:
         """Return all nodes, by name."""
         with self._changed:
             return tuple(self._nodes[name] for name in sorted(self._nodes))
@@ -156,15 +156,15 @@ class ClusterState:
             self._changed.wait_for(lambda: self.closing or happened(), max(0.0, timeout_s))
             return not self.closing and happened()
 
-    def close(self, *, yes: bool) -> None:
-        """End all waiting (or allow it again)."""
+    def close(self) -> None:
+        """End all waiting, now and later: the process ends."""
         with self._changed:
-            self.closing = yes
+            self.closing = True
             self._changed.notify_all()
 
     # The rest runs under the lock.
 
-    def _put_node(self, uid: str, node: NodeView) -> None:
+    def _put_node(self, uid: str, node: KnownNode) -> None:
         if self._nodes.get(node.name) != node:
             self._nodes[node.name] = node
             self._rooms.pop(node.name, None)

@@ -1,26 +1,33 @@
 """The extender put together: two watches, the picture of the cluster, the verbs and the server."""
 
+import logging
 import random
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView, pod_view
 from edgegpu_core.policy import Policy
+from edgegpu_plugin.config import PluginConfig
 from edgegpu_plugin.extender.binding import Binder, HoldBack
 from edgegpu_plugin.extender.cluster import ASSUMED_S, ClusterState
+from edgegpu_plugin.extender.errors import ExtenderError
 from edgegpu_plugin.extender.handler import BadRequest
 from edgegpu_plugin.extender.messages import BindingArgs, ExtenderArgs, HostPriority
-from edgegpu_plugin.extender.room import NodeView, node_view
+from edgegpu_plugin.extender.room import KnownNode, known_node
 from edgegpu_plugin.extender.server import ExtenderServer, TlsFiles
 from edgegpu_plugin.extender.service import Service
 from edgegpu_plugin.kube import Handlers, KubeClient, KubeObjects, Reflector
 from edgegpu_plugin.kube.objects import NODES, PODS
 
+_log = logging.getLogger(__name__)
+
+_LOOK_S = 5.0
 _QUIET_S = 300.0
 """The API server says something about each minute; the watch is opened anew after two."""
 
@@ -58,7 +65,8 @@ class Extender:
             ExtenderError: the listen address cannot be.
         """
         model = config.model
-        self._clock = clock
+        self._plain = config.tls is None
+        self._stopping = threading.Event()
         self.state = ClusterState(model, assumed_s=config.assumed_s, clock=clock)
         self._nodes, self._pods = _reflectors(self.state, client, model, rng)
         binder = Binder(
@@ -84,20 +92,48 @@ class Extender:
             "/bind": lambda body: _json(self._service.bind(_read(BindingArgs, body))),
         }
 
+    @classmethod
+    def of_config(cls, config: PluginConfig, client: KubeClient) -> Self:
+        """Put it together as the configuration says. Raises ExtenderError."""
+        section = config.extender
+        tls = TlsFiles(cert=section.tls.cert, key=section.tls.key, client_ca=section.tls.client_ca)
+        return cls(
+            ExtenderConfig(
+                listen=section.listen,
+                tls=None if section.insecure else tls,
+                model=config.model(),
+                policy=config.policy,
+            ),
+            client,
+        )
+
+    def run(self) -> None:
+        """Start, and return when `stop` was called.
+
+        Raises:
+            ExtenderError: it cannot listen, or one of its threads has ended.
+        """
+        self.start()
+        while not self._stopping.wait(_LOOK_S):
+            if self.server.failed() or not (self._nodes.alive() and self._pods.alive()):
+                raise ExtenderError(f"the extender cannot go on: {'; '.join(self.problems())}: it must be started anew")
+
     def start(self) -> None:
         """Listen, then begin to read the cluster; until it is read every verb says so.
 
         Raises:
             ExtenderError: it cannot listen.
         """
-        self.state.close(yes=False)
+        if self._plain:
+            _log.warning("extender: no TLS (extender.insecure): every process of this machine can bind pods")
         self.server.start()
         self._nodes.start()
         self._pods.start()
 
     def stop(self) -> None:
         """End for good: calls that wait are answered with an error, which makes the scheduler try again."""
-        self.state.close(yes=True)
+        self._stopping.set()
+        self.state.close()
         self.server.close()
         self._nodes.stop()
         self._pods.stop()
@@ -131,11 +167,11 @@ class Extender:
 
 def _reflectors(
     state: ClusterState, client: KubeClient, model: ResourceModel, rng: random.Random | None
-) -> tuple[Reflector[NodeView], Reflector[PodView]]:
+) -> tuple[Reflector[KnownNode], Reflector[PodView]]:
     nodes = Reflector(
         client,
         NODES,
-        convert=lambda item: node_view(item, model),
+        convert=lambda item: known_node(item, model),
         handlers=Handlers(state.replace_nodes, state.change_node, state.delete_node),
         rng=rng,
     )

@@ -9,7 +9,8 @@ from edgegpu_core.inventory import Free
 from edgegpu_core.ledger import free_after
 from edgegpu_core.model import CORE_PER_CARD, ResourceModel, short_name
 from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report
-from edgegpu_core.placement import Placement, PodPlan, Share, footprint, place, plan_pod
+from edgegpu_core.nodeview import planned
+from edgegpu_core.placement import Placement, PodPlan, Share, footprint, place
 from edgegpu_core.podview import PodView, gpu_containers
 from edgegpu_core.policy import Policy
 from edgegpu_plugin.extender.assumed import Assumption
@@ -18,7 +19,7 @@ TOP_LEVEL = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeView:
+class KnownNode:
     """One node: what its plugin reports, and what kubelet says can be allocated there."""
 
     uid: str
@@ -47,13 +48,13 @@ class NodeView:
         return replace(model, unit_mib=self.report.unit_mib, core_required=self.report.core_required)
 
 
-def node_view(node: Mapping[str, Any], model: ResourceModel) -> NodeView:
+def known_node(node: Mapping[str, Any], model: ResourceModel) -> KnownNode:
     """Read a node object of the API."""
     metadata, status = node["metadata"], node.get("status") or {}
     # Quantities are written in the same way in limits and in allocatable ("1k" for 1000), so one reader serves both.
     offered = {"containers": [{"name": "", "resources": {"limits": status.get("allocatable") or {}}}]}
     amounts = next((found.request for found in gpu_containers(offered, model)), None)
-    return NodeView(
+    return KnownNode(
         uid=str(metadata.get("uid", "")),
         name=str(metadata["name"]),
         report=read_report((metadata.get("annotations") or {}).get(REPORT_ANNOTATION)),
@@ -66,7 +67,7 @@ def node_view(node: Mapping[str, Any], model: ResourceModel) -> NodeView:
 class Room:
     """What is free on one node; never changed, made anew when something happens there."""
 
-    node: NodeView
+    node: KnownNode
     problem: str
     model: ResourceModel
     free: Free
@@ -84,7 +85,7 @@ class Room:
         return min(math.ceil(sum(used) / len(used) * (TOP_LEVEL - 1)), TOP_LEVEL - 1)
 
 
-def room_of(node: NodeView, pods: Iterable[PodView], assumed: Iterable[Assumption], base: ResourceModel) -> Room:
+def room_of(node: KnownNode, pods: Iterable[PodView], assumed: Iterable[Assumption], base: ResourceModel) -> Room:
     """Work out what is free on a node.
 
     What a pod holds is believed in this order: the plugin's report, which knows device ids; the pod's own
@@ -136,12 +137,12 @@ def _promised(pod: PodView, empty: Free, model: ResourceModel) -> tuple[Share, .
     """Return what a pod's annotation promises it; None without a valid one."""
     if pod.cards is None:
         return None
-    plan = plan_pod(pod.containers, model)
+    plan = planned(pod.containers, model)
     return footprint(plan, pod.cards, empty.slots) if isinstance(plan, PodPlan) else None
 
 
 def _take_by_guess(pod: PodView, free: Free, model: ResourceModel) -> None:
-    plan = plan_pod(pod.containers, model)
+    plan = planned(pod.containers, model)
     placed = place(plan, free, Policy.FIRST_FIT) if isinstance(plan, PodPlan) else None
     if not isinstance(placed, Placement):
         return  # it fits on no card: the node's plugin refuses it in PreStart

@@ -83,6 +83,10 @@ class ExtenderServer:
         """Say whether it listens."""
         return self._thread is not None and self._thread.is_alive()
 
+    def failed(self) -> bool:
+        """Say whether it should listen and does not."""
+        return self._server is not None and not self.alive()
+
     def start(self) -> None:
         """Begin to listen.
 
@@ -200,7 +204,8 @@ class _Server(RoutedServer):
 def _address(listen: str, *, plain: bool) -> tuple[tuple[str, int], socket.AddressFamily]:
     host, _, port = listen.rpartition(":")
     try:
-        address, number = ipaddress.ip_address(host.strip("[]")), int(port)
+        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]"))
+        number = int(port)
     except ValueError as error:
         raise ExtenderError(f"extender.listen: {listen!r} is no address and port: write e.g. 127.0.0.1:8787") from error
     if plain and not address.is_loopback:

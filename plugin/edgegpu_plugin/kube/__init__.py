@@ -4,7 +4,8 @@ from edgegpu_plugin.kube.access import Access
 from edgegpu_plugin.kube.client import Json, KubeClient, WatchStream
 from edgegpu_plugin.kube.errors import Conflict, Expired, Forbidden, KubeError, NotFound, Unavailable
 from edgegpu_plugin.kube.events import EventRecorder, PodRef
-from edgegpu_plugin.kube.kubeconfig import KubeconfigError, load
+from edgegpu_plugin.kube.kubeconfig import KubeconfigError
+from edgegpu_plugin.kube.kubeconfig import load as load_kubeconfig
 from edgegpu_plugin.kube.objects import KubeObjects
 from edgegpu_plugin.kube.watch import Handlers, Reflector
 
@@ -25,5 +26,5 @@ __all__ = [
     "Reflector",
     "Unavailable",
     "WatchStream",
-    "load",
+    "load_kubeconfig",
 ]

@@ -1,7 +1,9 @@
 """What can go wrong with a call to the API server: one base, and a subclass only where a caller reacts to it."""
 
+from edgegpu_plugin.errors import PluginError
 
-class KubeError(Exception):
+
+class KubeError(PluginError):
     """A call failed; the text says which and why. `status` is the HTTP status, None when there was no answer."""
 
     def __init__(self, text: str, *, status: int | None = None) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.kube.access import Access
 
 
-class KubeconfigError(Exception):
+class KubeconfigError(PluginError):
     """The kubeconfig cannot be used; the text names the file, the entry and the remedy."""
 
 
