@@ -1,0 +1,138 @@
+"""Calls a scheduler extender as kube-scheduler does (k8s.io/kube-scheduler/extender/v1), by HTTP or mutual TLS."""
+
+import json
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import urllib3
+from urllib3.exceptions import HTTPError, NewConnectionError
+
+from edgegpu_sim.api.objects import Json
+from edgegpu_sim.errors import SimError
+from edgegpu_sim.kubelet.admission import request_of
+from edgegpu_sim.scheduler.fit import Refusal
+
+_OK = 200
+
+
+class ExtenderError(SimError):
+    """The extender did not answer as it should; the text is kube-scheduler's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """What kube-scheduler's `tlsConfig` holds."""
+
+    ca: Path
+    cert: Path
+    key: Path
+    server_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtenderSettings:
+    """One entry of `extenders`."""
+
+    url: str
+    managed_resources: tuple[str, ...] = ("baidu.com/vcuda-memory", "baidu.com/vcuda-core")
+    filter_verb: str = "filter"
+    prioritize_verb: str = "prioritize"
+    bind_verb: str = "bind"
+    weight: int = 1
+    ignorable: bool = False
+    timeout_s: float = 5.0
+    tls: ClientTls | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """A filter's answer."""
+
+    nodes: tuple[str, ...]
+    refusals: dict[str, Refusal] = field(default_factory=dict)
+
+
+class Extender:
+    """One extender; its methods may be called from several threads."""
+
+    def __init__(self, settings: ExtenderSettings) -> None:
+        self.settings = settings
+        self._pool = _pool(settings)
+
+    def interested(self, pod: Json) -> bool:
+        """Say whether a pod asks for a resource that the extender manages."""
+        return any(name in self.settings.managed_resources for name in request_of(pod["spec"]))
+
+    def filter(self, pod: Json, nodes: Sequence[str]) -> Filtered:
+        """Ask which of the nodes will do. Raises ExtenderError."""
+        answer = self._post(self.settings.filter_verb, {"Pod": pod, "Nodes": None, "NodeNames": list(nodes)})
+        if answer.get("Error"):
+            raise ExtenderError(answer["Error"])
+        names = tuple(answer.get("NodeNames") or ())
+        for name in names:
+            if name not in nodes:
+                claim = f'claims a filtered node "{name}" which is not found in the input node list'
+                raise ExtenderError(f'extender "{self.settings.url}" {claim}')
+        failed = {name: Refusal((why,)) for name, why in (answer.get("FailedNodes") or {}).items()}
+        hopeless = (answer.get("FailedAndUnresolvableNodes") or {}).items()
+        return Filtered(names, {**failed, **{name: Refusal((why,), unresolvable=True) for name, why in hopeless}})
+
+    def scores(self, pod: Json, nodes: Sequence[str]) -> dict[str, int]:
+        """Ask how good the nodes are, weighted; errors count as no opinion, as in kube-scheduler."""
+        try:
+            answer = self._post(self.settings.prioritize_verb, {"Pod": pod, "Nodes": None, "NodeNames": list(nodes)})
+        except ExtenderError:
+            return {}
+        return {one["Host"]: int(one["Score"]) * self.settings.weight for one in answer}
+
+    def bind(self, pod: Json, node: str) -> None:
+        """Have a pod bound. Raises ExtenderError."""
+        metadata = pod["metadata"]
+        named = {"PodName": metadata["name"], "PodNamespace": metadata["namespace"], "PodUID": metadata["uid"]}
+        answer = self._post(self.settings.bind_verb, {**named, "Node": node})
+        if answer.get("Error"):
+            raise ExtenderError(answer["Error"])
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._pool.close()
+
+    def _post(self, verb: str, body: Json) -> Any:  # noqa: ANN401  (an object, or a list for prioritize)
+        url = f"{self.settings.url}/{verb}"
+        try:
+            answer = self._pool.request(
+                "POST",
+                f"{urlsplit(self.settings.url).path}/{verb}",
+                body=json.dumps(body).encode(),
+                headers={"Content-Type": "application/json"},
+                timeout=self.settings.timeout_s,
+                retries=False,
+            )
+        except NewConnectionError as error:
+            host = urlsplit(url).netloc
+            raise ExtenderError(f'Post "{url}": dial tcp {host}: connect: connection refused') from error
+        except HTTPError as error:
+            raise ExtenderError(f'Post "{url}": {error}') from error
+        if answer.status != _OK:
+            raise ExtenderError(f"failed {verb} with extender at URL {self.settings.url}, code {answer.status}")
+        try:
+            return json.loads(answer.data)
+        except ValueError as error:
+            raise ExtenderError(f"cannot read the extender's answer: {error}") from error
+
+
+def _pool(settings: ExtenderSettings) -> urllib3.HTTPConnectionPool:
+    url = urlsplit(settings.url)
+    host = url.hostname or ""
+    if settings.tls is None:
+        return urllib3.HTTPConnectionPool(host, url.port, maxsize=8)
+    context = ssl.create_default_context(cafile=str(settings.tls.ca))
+    context.load_cert_chain(settings.tls.cert, settings.tls.key)
+    name = settings.tls.server_name
+    return urllib3.HTTPSConnectionPool(
+        host, url.port, maxsize=8, ssl_context=context, server_hostname=name, assert_hostname=name
+    )
