@@ -20,6 +20,7 @@ class FifoLocks:
         with self._changed:
             queue = self._queues.setdefault(name, deque())
             queue.append(ticket)
+            self._changed.notify_all()
             mine = self._changed.wait_for(lambda: queue[0] is ticket, max(0.0, timeout_s))
         try:
             yield mine
@@ -29,3 +30,8 @@ class FifoLocks:
                 if not queue:
                     del self._queues[name]
                 self._changed.notify_all()
+
+    def wait_for_waiters(self, name: str, count: int, timeout_s: float) -> bool:
+        """Wait until that many callers wait for the lock of `name`; False when they are not in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: len(self._queues.get(name, ())) > count, timeout_s)

@@ -1,0 +1,100 @@
+import pytest
+from integration.extender_world import MODEL, Json, node, plain_node, pod, uuid
+
+from edgegpu_core.placement import Share
+from edgegpu_core.podview import pod_view
+from edgegpu_core.policy import Policy
+from edgegpu_plugin.extender.filtering import Verdict, judge
+from edgegpu_plugin.extender.ranking import rank
+from edgegpu_plugin.extender.room import Room, known_node, room_of
+
+
+def rooms_of(nodes: list[Json], pods: list[Json]) -> dict[str, Room]:
+    views = [found for item in pods if (found := pod_view(item, MODEL)) is not None]
+    known = [known_node(item, MODEL) for item in nodes]
+    return {n.name: room_of(n, [p for p in views if p.node == n.name], (), MODEL) for n in known}
+
+
+def verdict(asking: Json, nodes: list[Json], *pods: Json) -> Verdict:
+    found = pod_view(asking, MODEL)
+    assert found is not None
+    names = [item["metadata"]["name"] for item in nodes]
+    return judge(found, names, rooms=rooms_of(nodes, list(pods)), model=MODEL)
+
+
+def held(name: str, *units: int) -> dict[str, tuple[Share, ...]]:
+    return {f"uid-{name}-{i}": (Share(uuid(name, i), count, 1),) for i, count in enumerate(units)}
+
+
+def test_a_reason_names_each_card() -> None:
+    found = verdict(pod("p", (20, 1)), [node("a", [29, 29], held=held("a", 20, 24)), node("b", [29])])
+    assert found.fitting == ["b"]
+    assert found.hopeless == {"a": "needs 20 vcuda-memory on one card; card 0 has 9 free, card 1 has 5 free"}
+
+
+def test_only_a_pod_of_lower_priority_leaves_hope() -> None:
+    low = pod("low", (20, 1), node="a", cards={"c0": (uuid("a", 0),)}, priority=1)
+    nodes = [node("a", [29])]
+    assert list(verdict(pod("p", (20, 1), priority=5), nodes, low).failed) == ["a"]
+    assert list(verdict(pod("p", (20, 1), priority=1), nodes, low).hopeless) == ["a"]
+    assert list(verdict(pod("p", (30, 1), priority=5), nodes, low).hopeless) == ["a"]
+
+
+def test_from_six_nodes_on_reasons_are_alike() -> None:
+    nodes = [node(f"n{i}", [29, 29], held=held(f"n{i}", 10 + i, 20)) for i in range(6)]
+    single = verdict(pod("p", (25, 1)), nodes)
+    assert set(single.hopeless.values()) == {"needs 25 vcuda-memory on one card; no card has that free"}
+    several = verdict(pod("p", (1, 1), (25, 1)), nodes)
+    assert set(several.hopeless.values()) == {"container c1 needs 25 vcuda-memory on one card; no card has that free"}
+    whole = verdict(pod("p", (0, 200)), nodes)
+    assert set(whole.hopeless.values()) == {"needs 2 whole empty cards; no card has that free"}
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [((4, 0), "add baidu.com/vcuda-core"), ((0, 30), "add baidu.com/vcuda-memory"), ((4, 150), "ask 100 or 200")],
+)
+def test_what_can_never_be_placed_says_so_for_every_node(ask: tuple[int, int], words: str) -> None:
+    found = verdict(pod("p", ask), [node("a", [29]), plain_node("b")])
+    assert found.hopeless.keys() == {"a", "b"}
+    assert all(words in reason for reason in found.hopeless.values())
+
+
+def test_memory_alone_where_the_node_allows_it() -> None:
+    nodes = [node("strict", [29]), node("loose", [29], core_required=False)]
+    assert verdict(pod("p", (4, 0)), nodes).fitting == ["loose"]
+
+
+def test_a_policy_that_there_is_not() -> None:
+    found = verdict(pod("p", (4, 1), policy="tight"), [node("a", [29])])
+    assert found.hopeless["a"] == (
+        "annotation edgegpu.io/policy: no placement policy 'tight': choose one of first-fit, best-fit, spread"
+    )
+
+
+def test_nodes_that_cannot_be_judged() -> None:
+    asking = pod_view(pod("p", (4, 1)), MODEL)
+    assert asking is not None
+    rooms = rooms_of([plain_node("plain"), node("stale", [29], allocatable=0)], [])
+    found = judge(asking, ["plain", "stale", "unheard-of"], rooms=rooms, model=MODEL)
+    assert found.hopeless == {
+        "plain": "has no edgegpu plugin (no card list published)",
+        "stale": "inventory not current: its plugin reports 29 vcuda-memory, kubelet offers 0",
+        "unheard-of": "is not known to edgegpu yet",
+    }
+
+
+def test_an_init_container_shares_its_card_with_the_others() -> None:
+    asking = pod("p", (20, 1), (15, 1), init=(10, 1))
+    assert verdict(asking, [node("a", [29, 29])]).hopeless.keys() == {"a"}
+    assert verdict(asking, [node("a", [35])]).fitting == ["a"]
+
+
+def test_ranking_packs_by_default_and_spreads_on_demand() -> None:
+    nodes = [node("empty", [29]), node("half", [29], held=held("half", 15)), node("gone", [29], allocatable=1)]
+    rooms = rooms_of(nodes, [])
+    names = [*rooms, "unheard-of"]
+    packed = {score.host: score.score for score in rank(names, rooms, Policy.FIRST_FIT)}
+    assert packed == {"empty": 0, "half": 5, "gone": 0, "unheard-of": 0}
+    spread = {score.host: score.score for score in rank(names, rooms, Policy.SPREAD)}
+    assert spread == {"empty": 10, "half": 5, "gone": 0, "unheard-of": 0}
