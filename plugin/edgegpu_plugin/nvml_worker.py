@@ -1,0 +1,94 @@
+"""A thread of its own for calls that may never return, and a deadline for everybody who waits for them."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from edgegpu_plugin.errors import NvmlError, NvmlTrouble
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    work: Callable[[], Any]
+    timeout_s: float
+    future: "Future[Any]"
+
+
+class NvmlWorker:
+    """Makes one call after the other; while one hangs, everybody else is told so at once."""
+
+    def __init__(self, *, step: Callable[[], str], clock: Callable[[], float] = time.monotonic) -> None:
+        """Make it.
+
+        Args:
+            step: says which function of the library runs now.
+            clock: seconds that only go forward.
+        """
+        self._step = step
+        self._clock = clock
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._running: tuple[float, float, str] | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread; it never keeps the process alive."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="nvml-worker", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Let the thread end after what it is at."""
+        self._jobs.put(None)
+
+    def hang(self) -> NvmlError | None:
+        """Return the error that callers get now because a call is past its time; None while all is well."""
+        running = self._running
+        if running is None or self._clock() < running[1]:
+            return None
+        return NvmlError(
+            NvmlTrouble.HANGS,
+            f"NVML hangs since {running[2]} in {self._step() or 'a call'}: the driver does not answer; a card may have "
+            "fallen off the bus: look at `dmesg | grep -i -e nvrm -e xid`; a reboot ends it",
+        )
+
+    def call(self, work: Callable[[], _T], *, timeout_s: float) -> _T:
+        """Run `work` on the thread and return its answer.
+
+        Raises:
+            NvmlError: of kind HANGS, when it takes longer, or at once when an earlier one does; and what `work` raises.
+        """
+        hang = self.hang()
+        if hang is not None:
+            raise hang
+        self.start()
+        future: Future[_T] = Future()
+        self._jobs.put(_Job(work, timeout_s, future))
+        try:
+            return future.result(timeout_s)
+        except TimeoutError:
+            future.cancel()
+            if future.done() and not future.cancelled():
+                return future.result()  # it came in just now
+            raise self.hang() or NvmlError(
+                NvmlTrouble.HANGS, f"NVML is busy in {self._step() or 'a call'} for more than {timeout_s:g} s"
+            ) from None
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            if not job.future.set_running_or_notify_cancel():
+                continue
+            self._running = (self._clock(), self._clock() + job.timeout_s, time.strftime("%H:%M:%S"))
+            try:
+                answer = job.work()
+            except BaseException as error:  # noqa: BLE001  (it belongs to the one who asked)
+                self._running = None
+                job.future.set_exception(error)
+            else:
+                self._running = None
+                job.future.set_result(answer)

@@ -1,0 +1,60 @@
+"""A program that looks at the cards of one driver root, as the plugin does: a process can load only one driver.
+
+Each line on stdout is one JSON object: {"cards": …} when the cards changed, or the answer to a line on stdin.
+"""
+
+import json
+import logging
+import sys
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from edgegpu_core.inventory import Card
+from edgegpu_plugin.config import Driver
+from edgegpu_plugin.errors import NvmlError
+from edgegpu_plugin.nvml import Nvml
+
+_lock = threading.Lock()
+
+
+def _say(value: dict[str, Any]) -> None:
+    with _lock:
+        sys.stdout.write(json.dumps(value) + "\n")
+        sys.stdout.flush()
+
+
+def _changed(cards: tuple[Card, ...]) -> None:
+    _say({"cards": [asdict(card) for card in cards]})
+
+
+def _answer(nvml: Nvml, command: str) -> dict[str, Any]:
+    try:
+        if command == "processes":
+            return {"processes": [asdict(process) for process in nvml.processes()]}
+        if command == "look":
+            return {"look": [asdict(card) for card in nvml.cards()]}
+    except NvmlError as error:
+        return {"kind": error.kind.name, "text": str(error)}
+    return {"problem": nvml.problem, "version": nvml.driver_version}
+
+
+def main() -> None:
+    """Run until stdin ends."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
+    settings = Driver.model_validate(json.loads(sys.argv[1]))
+    nvml = Nvml(settings, on_cards=_changed)
+    task = threading.Thread(target=nvml.run, daemon=True)
+    if sys.argv[2:] == ["run"]:
+        task.start()
+    for line in sys.stdin:
+        _say(_answer(nvml, line.strip()))
+    nvml.stop()
+    if task.is_alive():
+        task.join(10)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    main()
