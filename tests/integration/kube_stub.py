@@ -100,6 +100,11 @@ class KubeStub:
     def count(self, pattern: str) -> int:
         return sum(bool(re.search(pattern, f"{method} {path}")) for method, path, _ in list(self.calls))
 
+    def wait_called(self, pattern: str, count: int, timeout_s: float) -> bool:
+        """Wait until so many calls came whose `METHOD path` matches."""
+        with self.store.changed:
+            return self.store.changed.wait_for(lambda: self.count(pattern) >= count, timeout_s)
+
     def forget_history(self) -> None:
         """Make every watch from before end with 410 Gone."""
         with self.store.changed:
@@ -249,7 +254,9 @@ class _Handler(BaseHTTPRequestHandler):
         query = {key: values[0] for key, values in parse_qs(parts.query).items()}
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else {}
-        stub.calls.append((self.command, self.path, body))
+        with stub.store.changed:
+            stub.calls.append((self.command, self.path, body))
+            stub.store.changed.notify_all()
         fault = stub.take_fault(f"{self.command} {self.path}")
         if fault is not None and fault.takes_effect:
             stub.answer(self.command, parts.path, query, body)

@@ -21,7 +21,7 @@ _MOST_CONNECTIONS = 64
 """One scheduler keeps a handful; any process on the node can open some, and each costs a thread."""
 
 _LAST_WORDS_S = 5.0
-_ACCEPT_POLL_S = 0.5
+_ACCEPT_POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
