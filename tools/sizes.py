@@ -35,8 +35,12 @@ def is_script(path: Path) -> bool:
 
 
 def python_functions(text: str) -> Iterator[tuple[str, int, int]]:
-    """Yield name, first line and length of every function of a Python file."""
-    for node in ast.walk(ast.parse(text)):
+    """Yield name, first line and length of every function of a Python file; nothing for one that is no Python."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:  # ruff and mypy say it better
+        return
+    for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name, node.lineno, (node.end_lineno or node.lineno) - node.lineno + 1
 
