@@ -1,0 +1,146 @@
+"""One node of the embedded cluster: its folders, its driver, its kubelet, and the real plugin process on it."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from edgegpu_sim.api import Json, Registry
+from edgegpu_sim.api.objects import merge
+from edgegpu_sim.cards import SimCard
+from edgegpu_sim.driver import SimDriver
+from edgegpu_sim.errors import SimError
+from edgegpu_sim.kubelet.devicemanager import CHECKPOINT
+from edgegpu_sim.kubelet.kubelet import Kubelet, KubeletSettings
+from edgegpu_sim.kubelet.podworker import Pace
+from edgegpu_sim.kubelet.runtime import Runtime
+
+_STOP_S = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSpec:
+    """What a node is made of."""
+
+    name: str
+    cards: Sequence[SimCard] = ()
+    role: str = "server"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Merged over the plugin's generated configuration."""
+    kubelet: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of KubeletSettings other than node, folder and labels."""
+    pace: Pace = field(default_factory=Pace)
+
+
+class SimNode:
+    """A node; everything of it lies in one short folder (a socket's path holds 107 characters)."""
+
+    def __init__(self, spec: NodeSpec, folder: Path, *, registry: Registry, order: random.Random) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.folder = folder
+        self.cdi_folder = folder / "cdi"
+        self.run_folder = folder / "run"
+        self.config_path = folder / "plugin.yaml"
+        self.log_path = folder / "plugin.log"
+        self.kubeconfig_path = folder / "kubeconfig"
+        self._order = order
+        folder.mkdir(parents=True)
+        self.driver = SimDriver.create(folder / "d", list(spec.cards)) if spec.cards else None
+        self.runtime = Runtime(folder / "c", cdi_folders=[self.cdi_folder])
+        settings = KubeletSettings(
+            node=spec.name, folder=folder / "k", labels=spec.labels, pace=spec.pace, **dict(spec.kubelet)
+        )
+        self.kubelet = Kubelet(settings, registry=registry, runtime=self.runtime, order=order)
+        self.plugin: subprocess.Popen[bytes] | None = None
+
+    def write_config(self, *, extender: Mapping[str, Any]) -> None:
+        """Write the plugin's configuration file."""
+        generated = {
+            "version": 1,
+            "node_name": self.name,
+            "role": self.spec.role,
+            "kubelet": {"folder": str(self.folder / "k")},
+            "kubernetes": {"kubeconfig": str(self.kubeconfig_path)},
+            "driver": {"root": str(self.folder / "d"), "injection": "cdi", "cdi_folder": str(self.cdi_folder)},
+            "extender": dict(extender),
+            "paths": {"state": str(self.folder / "state"), "run": str(self.run_folder)},
+            "log_level": "debug",
+        }
+        self.config_path.write_text(yaml.safe_dump(merge(generated, dict(self.spec.config)), sort_keys=False))
+
+    def start_plugin(self) -> None:
+        """Start the real plugin process; its output is appended to the log file.
+
+        Raises:
+            SimError: it runs already.
+        """
+        if self.plugin is not None and self.plugin.poll() is None:
+            raise SimError(f"cannot start the plugin of {self.name}: it runs already")
+        for folder in (self.cdi_folder, self.run_folder, self.folder / "state"):
+            folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "edgegpu_plugin", "--config", str(self.config_path)]
+        with self.log_path.open("ab") as log:
+            self.plugin = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=_plain_env())
+
+    def kill_plugin(self, number: int = signal.SIGKILL) -> int | None:
+        """Send the plugin a signal and wait for its end; return its exit status, None when it did not run."""
+        plugin, self.plugin = self.plugin, None
+        if plugin is None:
+            return None
+        if plugin.poll() is None:
+            plugin.send_signal(number)
+        try:
+            return plugin.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            plugin.kill()
+            plugin.wait()
+            raise SimError(f"cannot end the plugin of {self.name}: it ignored signal {number}") from None
+
+    def reboot(self) -> None:
+        """Restart everything: no container and nothing under /run and the CDI folder is left, the rest is."""
+        had_plugin = self.plugin is not None
+        self.kill_plugin()
+        self.kubelet.stop()
+        self.runtime.forget_all()
+        for folder in (self.cdi_folder, self.run_folder):
+            shutil.rmtree(folder, ignore_errors=True)
+        if had_plugin:
+            self.start_plugin()
+        self.kubelet.start()
+
+    def restart_kubelet(self) -> None:
+        """Kill kubelet and start it again; containers go on."""
+        self.kubelet.stop()
+        self.kubelet.start()
+
+    def checkpoint(self) -> Json:
+        """Return kubelet's checkpoint file as JSON; empty before there is one."""
+        path = self.kubelet.devices_folder / CHECKPOINT
+        found: Json = json.loads(path.read_text()) if path.exists() else {}
+        return found
+
+    def stop(self) -> None:
+        """End everything on the node."""
+        if self.plugin is not None:
+            try:
+                self.kill_plugin(signal.SIGTERM)
+            except SimError:
+                self.plugin = None
+        self.kubelet.stop()
+
+
+def _plain_env() -> dict[str, str]:
+    """The environment of a service: nothing of a desktop's, no libraries of other drivers."""
+    kept = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "PYTHONWARNINGS")
+    return {key: value for key, value in os.environ.items() if key in kept}

@@ -1,0 +1,106 @@
+"""A device plugin of one resource that does as it is told, so that a kubelet can be watched."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import grpc
+
+from edgegpu_plugin.pb import (
+    Allocation,
+    Device,
+    Options,
+    PreferredRequest,
+    RefusedError,
+    Registration,
+    RegistrationCaller,
+    StopSignal,
+    channel,
+    device_plugin_handler,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+
+class ToyPlugin:
+    """Offers devices `toy-0` … of one resource; keeps what it was asked."""
+
+    def __init__(self, folder: Path, resource: str, *, count: int, options: Options | None = None) -> None:
+        self.resource = resource
+        self.wanted: list[str] = []
+        """Ids that GetPreferredAllocation answers, as many as are asked for; without any it answers none."""
+        self.refuse_allocate = ""
+        self.refuse_preferred = ""
+        self.refuse_start = ""
+        self.preferred_calls: list[PreferredRequest] = []
+        self.allocations: list[frozenset[str]] = []
+        self.starts: list[frozenset[str]] = []
+        self._folder = folder
+        self._socket = f"{resource.replace('/', '-')}.sock"
+        self._options = options or Options(pre_start_required=True, preferred_allocation=True)
+        self._changed = threading.Condition()
+        self._devices = [Device(f"toy-{i}") for i in range(count)]
+        self._version = 0
+        self._server: grpc.Server | None = None
+
+    def serve(self) -> None:
+        """Serve and register."""
+        path = self._folder / self._socket
+        path.unlink(missing_ok=True)
+        self._server = grpc.server(ThreadPoolExecutor(8))
+        self._server.add_generic_rpc_handlers((device_plugin_handler(self),))
+        self._server.add_insecure_port(f"unix://{path}")
+        self._server.start()
+        with channel(str(self._folder / "kubelet.sock")) as link:
+            RegistrationCaller(link).register(Registration(self._socket, self.resource, self._options), 10)
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.stop(grace=0).wait()
+            self._server = None
+
+    def offer(self, devices: Sequence[Device]) -> None:
+        with self._changed:
+            self._devices = list(devices)
+            self._version += 1
+            self._changed.notify_all()
+
+    def options(self) -> Options:
+        return self._options
+
+    def watch(self, stopped: StopSignal) -> Iterator[Sequence[Device]]:
+        over = threading.Event()
+
+        def end() -> None:
+            with self._changed:
+                over.set()
+                self._changed.notify_all()
+
+        stopped.on_stop(end)
+        seen = -1
+        while not over.is_set():
+            with self._changed:
+                self._changed.wait_for(lambda: self._version != seen or over.is_set())  # noqa: B023
+                seen, devices = self._version, list(self._devices)
+            yield devices
+
+    def preferred(self, requests: Sequence[PreferredRequest]) -> list[Sequence[str]]:
+        if self.refuse_preferred:
+            raise RefusedError(self.refuse_preferred)
+        self.preferred_calls += requests
+        return [self.wanted[: request.size] for request in requests]
+
+    def allocate(self, requests: Sequence[Sequence[str]]) -> list[Allocation]:
+        if self.refuse_allocate:
+            raise RefusedError(self.refuse_allocate)
+        self.allocations += [frozenset(ids) for ids in requests]
+        return [Allocation(envs={"TOY": ",".join(sorted(ids))}) for ids in requests]
+
+    def pre_start(self, ids: Sequence[str]) -> None:
+        if self.refuse_start:
+            raise RefusedError(self.refuse_start)
+        self.starts.append(frozenset(ids))
