@@ -2,6 +2,7 @@
 
 import json
 import re
+import ssl
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -38,19 +39,18 @@ class Store:
     def write(self, collection: str, key: str, item: Json) -> None:
         with self.changed:
             kind = "MODIFIED" if key in self.objects[collection] else "ADDED"
-            self._log(collection, key, item, kind)
+            self._log(collection, item, kind)
             self.objects[collection][key] = item
 
     def remove(self, collection: str, key: str) -> None:
         with self.changed:
-            self._log(collection, key, self.objects[collection].pop(key), "DELETED")
+            self._log(collection, self.objects[collection].pop(key), "DELETED")
 
     def bookmark(self, collection: str) -> None:
         with self.changed:
-            self._log(collection, "", {"kind": "Bookmark", "metadata": {}}, "BOOKMARK")
+            self._log(collection, {"kind": "Bookmark", "metadata": {}}, "BOOKMARK")
 
-    def _log(self, collection: str, key: str, item: Json, kind: str) -> None:
-        del key
+    def _log(self, collection: str, item: Json, kind: str) -> None:
         self.version += 1
         item["metadata"]["resourceVersion"] = str(self.version)
         self.log.append((self.version, collection, kind, json.loads(json.dumps(item))))
@@ -60,7 +60,7 @@ class Store:
 class KubeStub:
     """The server; use as a context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.store = Store()
         self.faults: list[Fault] = []
         self.calls: list[tuple[str, str, Json]] = []
@@ -68,7 +68,7 @@ class KubeStub:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._epoch = 0
-        self._server = _Server(self)
+        self._server = _Server(self, tls)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
     def __enter__(self) -> Self:
@@ -231,9 +231,11 @@ def merge(item: Json, change: Json) -> Json:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, stub: KubeStub) -> None:
+    def __init__(self, stub: KubeStub, tls: ssl.SSLContext | None) -> None:
         self.stub = stub
         super().__init__(("127.0.0.1", 0), _Handler)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     def server_bind(self) -> None:
         self.socket.bind(self.server_address)

@@ -121,6 +121,7 @@ class ExtenderServer:
 
 class _Server(RoutedServer):
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
 """Calls to the API server: pooled connections, a deadline on each call, JSON in and out, typed errors."""
 
 import json
+import logging
 import socket
 import ssl
 import time
@@ -13,10 +14,12 @@ from urllib.parse import urlencode, urlsplit
 
 import urllib3
 from urllib3.connection import HTTPConnection
-from urllib3.exceptions import HTTPError, ProtocolError
+from urllib3.exceptions import HTTPError, InsecureRequestWarning, ProtocolError
 
 from edgegpu_plugin.kube.access import Access, tls_context
 from edgegpu_plugin.kube.errors import KubeError, Unavailable, of_status
+
+_log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 Params = Mapping[str, str]
@@ -242,6 +245,9 @@ def _pool(access: Access) -> urllib3.HTTPConnectionPool:
         raise KubeError(
             f"cannot use the certificates for {access.server}: {error}: write the kubeconfig anew"
         ) from error
+    if not access.verify:
+        _log.warning("%s: its certificate is not checked (insecure-skip-tls-verify in the kubeconfig)", access.server)
+        urllib3.disable_warnings(InsecureRequestWarning)  # said once is enough
     return urllib3.HTTPSConnectionPool(
         parts.hostname,
         parts.port,

@@ -25,7 +25,7 @@ _SHORTEST_WATCH_S = 1.0
 _SHORTEST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: with them `Handlers[T](…)` fails on Python 3.11
 class Handlers(Generic[T]):
     """What a reflector tells its owner, always from its own thread and in the order in which things happened."""
 

@@ -1,0 +1,98 @@
+import base64
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from e2e.certs import Certs, make_certs
+from integration.kube_stub import KubeStub
+
+from edgegpu_plugin.kube import Handlers, KubeClient, KubeError, Reflector, Unavailable, load_kubeconfig
+
+DEADLINE_S = 10.0
+
+
+@pytest.fixture(scope="module")
+def certs() -> Certs:
+    return make_certs()
+
+
+@pytest.fixture
+def stub(certs: Certs, tmp_path: Path) -> Iterator[KubeStub]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    pair, authority = tmp_path / "server.pem", tmp_path / "ca.pem"
+    pair.write_text(certs.server.cert + certs.server.key)
+    authority.write_text(certs.ca)
+    context.load_cert_chain(pair)
+    context.load_verify_locations(authority)
+    context.verify_mode = ssl.CERT_REQUIRED
+    with KubeStub(context) as running:
+        yield running
+
+
+def kubeconfig(folder: Path, stub: KubeStub, certs: Certs, **cluster: object) -> Path:
+    def data(text: str) -> str:
+        return base64.b64encode(text.encode()).decode()
+
+    value = {
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+        "clusters": [
+            {
+                "name": "x",
+                "cluster": {
+                    "server": stub.access.server.replace("http://", "https://"),
+                    "certificate-authority-data": data(certs.ca),
+                    **cluster,
+                },
+            }
+        ],
+        "users": [
+            {
+                "name": "x",
+                "user": {
+                    "client-certificate-data": data(certs.client.cert),
+                    "client-key-data": data(certs.client.key),
+                },
+            }
+        ],
+    }
+    file = folder / "kubeconfig"
+    file.write_text(yaml.safe_dump(value))
+    return file
+
+
+def test_keys_inline_are_enough_for_mutual_tls(stub: KubeStub, certs: Certs, tmp_path: Path) -> None:
+    stub.add_node({"metadata": {"name": "n", "uid": "u"}})
+    for options in ({}, {"tls-server-name": "edgegpu-extender"}, {"insecure-skip-tls-verify": True}):
+        client = KubeClient(load_kubeconfig(kubeconfig(tmp_path, stub, certs, **options)))
+        assert client.get("/api/v1/nodes/n")["metadata"]["uid"] == "u"
+        client.close()
+
+
+def test_a_server_of_another_name_or_authority_is_not_spoken_to(stub: KubeStub, certs: Certs, tmp_path: Path) -> None:
+    other = base64.b64encode(make_certs().ca.encode()).decode()
+    for options in ({"tls-server-name": "other"}, {"certificate-authority-data": other}):
+        client = KubeClient(load_kubeconfig(kubeconfig(tmp_path, stub, certs, **options)))
+        with pytest.raises(Unavailable, match=r"certificate verify failed|doesn't match"):
+            client.get("/api/v1/nodes/n")
+        client.close()
+
+
+def test_a_quiet_watch_over_tls_ends_at_once(stub: KubeStub, certs: Certs, tmp_path: Path) -> None:
+    client = KubeClient(load_kubeconfig(kubeconfig(tmp_path, stub, certs)))
+    handlers = Handlers[str](lambda _all: None, lambda _uid, _value: None, lambda _uid: None)
+    reflector = Reflector(client, "/api/v1/pods", convert=lambda _item: None, handlers=handlers)
+    reflector.start()
+    assert stub.wait_called("watch=true", 1, DEADLINE_S)
+    reflector.stop(DEADLINE_S / 2)
+    assert not reflector.alive()
+    client.close()
+
+
+def test_a_key_that_is_none(stub: KubeStub, certs: Certs, tmp_path: Path) -> None:
+    access = load_kubeconfig(kubeconfig(tmp_path, stub, certs))
+    broken = type(access)(server=access.server, ca_pem=access.ca_pem, cert_pem="no certificate", key_pem="no key")
+    with pytest.raises(KubeError, match=r"cannot use the certificates.*write the kubeconfig anew"):
+        KubeClient(broken)
