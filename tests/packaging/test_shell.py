@@ -42,16 +42,18 @@ def setup(tree: Path, *args: str, tools: dict[str, str], **env: str) -> subproce
     """Run tools/setup with a PATH of coreutils and the given programs (name to shell text) alone."""
     path = tree / "path"
     path.mkdir()
-    for name in ("sh", "dirname", "mkdir", "mktemp", "rm", "id", "cksum", "tr", "cat", "sed", "grep", "head", "flock"):
-        (path / name).symlink_to(shutil.which(name) or f"/usr/bin/{name}")
     for name, text in tools.items():
         (path / name).write_text(f"#!/bin/sh\n{text}\n")
         (path / name).chmod(0o755)
+    # Only links for what is left: a write through a link would change the machine's own program.
+    for name in NEEDED - tools.keys():
+        (path / name).symlink_to(shutil.which(name) or f"/usr/bin/{name}")
     full = {"PATH": str(path), "HOME": str(tree), **env}
     command: list[str | Path] = [tree / "tools/setup", *args]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=full, timeout=60)
 
 
+NEEDED = {"sh", "dirname", "mkdir", "mktemp", "rm", "id", "cksum", "tr", "cat", "sed", "grep", "head", "flock"}
 OLD = 'case "$1" in -V) echo Python 3.9.2 ;; *) exit 1 ;; esac'
 NO_VENV = 'case "$1 $2" in "-V ") echo Python 3.12.1 ;; *version_info*) exit 0 ;; *) exit 1 ;; esac'
 
