@@ -1,0 +1,126 @@
+"""The CDI spec."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edgegpu_core.inventory import Card
+from edgegpu_plugin.cdi import build_spec, cdi_name, write_spec
+from edgegpu_plugin.driverfiles import DriverFiles, Library
+
+CARD = Card(uuid="GPU-1", index=0, name="T4", memory_mib=15360, pci="00000000:01:00.0", minor=0)
+MIG = Card(
+    uuid="MIG-1",
+    index=1,
+    name="A100",
+    memory_mib=5120,
+    pci="00000000:02:00.0",
+    minor=3,
+    mig=0,
+    parent="GPU-2",
+    caps=(12, 13),
+)
+
+
+def files(root: Path) -> DriverFiles:
+    return DriverFiles(
+        root=root,
+        version="570.1",
+        libraries=(Library(root / "usr/lib64/libcuda.so.570.1", ("libcuda.so.570.1", "libcuda.so.1")),),
+        tools=(root / "usr/bin/nvidia-smi",),
+        read_only=(root / "lib/firmware/nvidia/570.1",),
+        sockets=(root / "run/nvidia-persistenced/socket",),
+        mps=root / "tmp/nvidia-mps",
+        control_nodes=("nvidiactl", "nvidia-uvm"),
+    )
+
+
+def test_the_whole_spec_of_a_machine() -> None:
+    spec = build_spec([CARD, MIG], files(Path("/")), machine="x86_64")
+    read_only = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
+    assert spec == {
+        "cdiVersion": "0.5.0",
+        "kind": "edgegpu.io/gpu",
+        "containerEdits": {
+            "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+            "deviceNodes": [
+                {"path": "/dev/nvidiactl", "permissions": "rw"},
+                {"path": "/dev/nvidia-uvm", "permissions": "rw"},
+            ],
+            "mounts": [
+                *(
+                    {
+                        "hostPath": "/usr/lib64/libcuda.so.570.1",
+                        "containerPath": f"{folder}/{name}",
+                        "options": read_only,
+                    }
+                    for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib64")
+                    for name in ("libcuda.so.570.1", "libcuda.so.1")
+                ),
+                {"hostPath": "/usr/bin/nvidia-smi", "containerPath": "/usr/bin/nvidia-smi", "options": read_only},
+                {
+                    "hostPath": "/lib/firmware/nvidia/570.1",
+                    "containerPath": "/lib/firmware/nvidia/570.1",
+                    "options": read_only,
+                },
+                {
+                    "hostPath": "/run/nvidia-persistenced/socket",
+                    "containerPath": "/run/nvidia-persistenced/socket",
+                    "options": ["nosuid", "nodev", "noexec", "rbind", "rprivate"],
+                },
+                {
+                    "hostPath": "/tmp/nvidia-mps",  # noqa: S108
+                    "containerPath": "/tmp/nvidia-mps",  # noqa: S108
+                    "options": ["rbind", "nosuid", "nodev", "rprivate"],
+                },
+            ],
+        },
+        "devices": [
+            {"name": "GPU-1", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0", "permissions": "rw"}]}},
+            {
+                "name": "MIG-1",
+                "containerEdits": {
+                    "deviceNodes": [
+                        {"path": "/dev/nvidia3", "permissions": "rw"},
+                        {"path": "/dev/nvidia-caps/nvidia-cap12", "permissions": "rw"},
+                        {"path": "/dev/nvidia-caps/nvidia-cap13", "permissions": "rw"},
+                    ]
+                },
+            },
+        ],
+    }
+
+
+def test_another_root_stays_on_the_host_s_side(tmp_path: Path) -> None:
+    spec = build_spec([CARD], files(tmp_path), machine="aarch64")
+    edits, device = spec["containerEdits"], spec["devices"][0]["containerEdits"]
+    inside = [node["path"] for node in edits["deviceNodes"] + device["deviceNodes"]]
+    inside += [mount["containerPath"] for mount in edits["mounts"]]
+    outside = [node["hostPath"] for node in edits["deviceNodes"] + device["deviceNodes"]]
+    outside += [mount["hostPath"] for mount in edits["mounts"]]
+    assert not any(path.startswith(str(tmp_path)) for path in inside)
+    assert all(path.startswith(str(tmp_path)) for path in outside)
+    assert "/usr/lib/aarch64-linux-gnu/libcuda.so.1" in inside
+    assert not any(key in json.dumps(spec) for key in ("major", "minor"))
+
+
+@pytest.mark.parametrize(
+    ("uuid", "name"),
+    [("GPU-1", "edgegpu.io/gpu=GPU-1"), ("MIG-GPU-1/7/0", "edgegpu.io/gpu=MIG-GPU-1_7_0")],
+)
+def test_a_card_is_asked_for_by_its_uuid(uuid: str, name: str) -> None:
+    assert cdi_name(uuid) == name
+
+
+def test_the_file_is_written_when_it_says_something_new(tmp_path: Path) -> None:
+    folder = tmp_path / "run/cdi"
+    spec = build_spec([CARD], files(Path("/")))
+    assert write_spec(folder, spec)
+    written = (folder / "edgegpu.json").stat()
+    assert written.st_mode & 0o777 == 0o644
+    assert not write_spec(folder, spec)
+    assert (folder / "edgegpu.json").stat().st_ino == written.st_ino
+    assert write_spec(folder, build_spec([CARD, MIG], files(Path("/"))))
+    assert [path.name for path in folder.iterdir()] == ["edgegpu.json"]
+    assert len(json.loads((folder / "edgegpu.json").read_text())["devices"]) == 2
