@@ -1,0 +1,114 @@
+"""Measures the extender's filter over a thousand nodes of eight cards, over mutual TLS, as the scheduler calls it."""
+
+import json
+import os
+import random
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.figures import Figure, figure
+from e2e.certs import Certs, make_certs
+from integration.extender_run import Caller
+from integration.extender_world import MODEL, Json, node, pod, uuid
+from integration.kube_stub import KubeStub
+
+from edgegpu_core.placement import Share
+from edgegpu_plugin.extender import Extender, ExtenderConfig, TlsFiles
+from edgegpu_plugin.kube import Access, KubeClient
+
+NODES, CARDS, UNITS = 1000, 8, 141 * 1024 // 256
+LIMIT_MS = 20.0
+START_S = 120.0
+
+
+def run(runs: int) -> Figure:
+    """Ask for pods that fit everywhere, in places and nowhere, in turn; milliseconds from request to parsed answer."""
+    order = random.Random(11)
+    names = [f"node-{number:04}" for number in range(NODES)]
+    asked = [(1, 1), (UNITS // 2, 30), (UNITS, 1), (UNITS - 40, 1), (0, 100)]
+    with tempfile.TemporaryDirectory(prefix="eg-") as folder, KubeStub() as stub:
+        for name in names:
+            stub.add_node(node(name, [UNITS] * CARDS, held=_held(name, order)))
+        with _served(stub, Path(folder)) as caller:
+            took = []
+            for number in range(runs + len(asked)):
+                body = _args(pod(f"p{number}", asked[number % len(asked)]), names)
+                began = time.perf_counter()
+                status, text = caller.call("/filter", body)
+                answer: Json = json.loads(text)
+                took.append((time.perf_counter() - began) * 1000)
+                judged = len(answer["NodeNames"]) + len(answer["FailedAndUnresolvableNodes"])
+                if status != 200 or judged != NODES:
+                    raise RuntimeError(f"filter judged {judged} of {NODES} nodes: {text[:200]!r}")
+    # The first of each kind makes what is kept for all that follow, as in a scheduler that has run for a while.
+    return figure("filter of 1000 nodes x 8 cards", took[len(asked) :], unit="ms", limit=LIMIT_MS)
+
+
+def _held(name: str, order: random.Random) -> dict[str, tuple[Share, ...]]:
+    """Hold something of half of the cards."""
+    return {
+        f"uid-{name}-{card}": (Share(uuid(name, card), order.randint(1, UNITS - 1), order.randint(1, 60)),)
+        for card in range(CARDS)
+        if order.random() < 0.5
+    }
+
+
+def _args(asking: Json, names: list[str]) -> bytes:
+    # The rest of a pod as a scheduler sends it: a few kilobytes of environment, volumes and field managers.
+    asking["spec"]["containers"][0]["env"] = [{"name": f"NAME_{i}", "value": "value " * 8} for i in range(60)]
+    return json.dumps({"Pod": asking, "Nodes": None, "NodeNames": names}).encode()
+
+
+@contextmanager
+def _served(stub: KubeStub, folder: Path) -> Iterator[Caller]:
+    """Run the extender in a process of its own and yield a caller."""
+    certs = make_certs()
+    for name, text in _files(certs).items():
+        (folder / name).write_text(text)
+    here = Path(__file__).resolve().parents[1]
+    command = [sys.executable, "-m", "bench.bench_extender", stub.access.server, str(folder)]
+    with subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": str(here)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as served:
+        assert served.stdout is not None
+        context = ssl.create_default_context(cadata=certs.ca)
+        context.load_cert_chain(folder / "client.pem")
+        caller = Caller(int(served.stdout.readline()), context)
+        try:
+            yield caller
+        finally:
+            caller.close()
+            served.communicate("\n", timeout=START_S)
+
+
+def _files(certs: Certs) -> dict[str, str]:
+    return {
+        "ca.crt": certs.ca,
+        "server.crt": certs.server.cert,
+        "server.key": certs.server.key,
+        "client.pem": certs.client.cert + certs.client.key,
+    }
+
+
+def serve(server: str, folder: Path) -> None:
+    """Run the extender until a line comes on stdin; say its port once it has read the cluster."""
+    client = KubeClient(Access(server=server))
+    tls = TlsFiles(cert=folder / "server.crt", key=folder / "server.key", client_ca=folder / "ca.crt")
+    extender = Extender(ExtenderConfig(listen="127.0.0.1:0", tls=tls, model=MODEL), client)
+    extender.start()
+    if not extender.state.wait_for(extender.synced, START_S):
+        raise TimeoutError("the extender did not read the cluster")
+    sys.stdout.write(f"{extender.server.port}\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+    extender.stop()
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], Path(sys.argv[2]))
