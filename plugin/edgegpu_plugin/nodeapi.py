@@ -1,14 +1,12 @@
 """What this node's part of the process asks of the API server and of kubelet about its own pods."""
 
 import logging
-from collections.abc import Callable
-
-import grpc
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView, pod_view
+from edgegpu_plugin.errors import PodResourcesError
 from edgegpu_plugin.kube import Conflict, EventRecorder, KubeError, KubeObjects, NotFound, PodRef, Unavailable
-from edgegpu_plugin.pb import PodDevices
+from edgegpu_plugin.podresources import PodResources
 
 _LOG = logging.getLogger(__name__)
 
@@ -51,9 +49,7 @@ class NodePods:
 class NodeWitness:
     """Asks kubelet who holds devices and which pods it still has; None where there is no answer."""
 
-    def __init__(
-        self, *, node: str, model: ResourceModel, objects: KubeObjects, pod_resources: Callable[[], list[PodDevices]]
-    ) -> None:
+    def __init__(self, *, node: str, model: ResourceModel, objects: KubeObjects, pod_resources: PodResources) -> None:
         self._node = node
         self._model = model
         self._objects = objects
@@ -62,9 +58,11 @@ class NodeWitness:
     def listed_ids(self) -> frozenset[str] | None:
         """Return our device ids in PodResources; the question makes kubelet collect."""
         try:
-            listed = self._pod_resources()
-        except grpc.RpcError as error:
-            _LOG.debug("PodResources does not answer: %s", error)
+            listed = self._pod_resources.list()
+        except PodResourcesError as error:
+            _LOG.debug("%s", error)
+            return None
+        if listed is None:
             return None
         names = {self._model.memory_resource, self._model.core_resource}
         return frozenset(text for one in listed if one.resource in names for text in one.ids)

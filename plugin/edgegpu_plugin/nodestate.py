@@ -157,6 +157,8 @@ class NodeState:
 
     def _read_checkpoint(self) -> None:
         """Read kubelet's checkpoint when it changed; kubelet writes it whole and renames it."""
+        stamp: tuple[int, ...] = ()
+        entries: tuple[Entry, ...] = ()
         try:
             stat = self._checkpoint.stat()
             stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
@@ -164,8 +166,7 @@ class NodeState:
                 return
             entries = parse_checkpoint(self._checkpoint.read_bytes())
         except FileNotFoundError:
-            stamp, entries = (), ()
-            if self._stamp == stamp:
+            if not self._stamp:
                 return
         except (OSError, CheckpointError) as error:
             if self._readable:

@@ -61,6 +61,7 @@ class Reconciler:
         collector: Collector,
         publisher: Publisher,
         pods: PodWriter,
+        synced: Callable[[], bool],
         beat: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -68,6 +69,7 @@ class Reconciler:
         self._collector = collector
         self._publisher = publisher
         self._pods = pods
+        self._synced = synced
         self._beat = beat
         self._clock = clock
         self._given_up: dict[str, str] = {}
@@ -85,6 +87,8 @@ class Reconciler:
     def step(self) -> float:
         """Compare and repair once; returns how many seconds the next look may wait."""
         waits = [IDLE_S]
+        if not self._synced():  # a pod that we have not heard of yet must not look gone
+            return EAGER_S
         try:
             if self._collector.collect():
                 waits.append(EAGER_S)

@@ -1,0 +1,104 @@
+"""The composition root of edgegpu-plugin: builds the parts that the role asks for, lists the tasks, runs them."""
+
+import importlib.metadata
+import logging
+import os
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+from edgegpu_plugin import kube
+from edgegpu_plugin.config import PluginConfig
+from edgegpu_plugin.extender import Extender
+from edgegpu_plugin.kube import KubeClient
+from edgegpu_plugin.node import NodePart
+from edgegpu_plugin.sdnotify import Notifier, notifier
+from edgegpu_plugin.status import STATUS_VERSION, StatusServer
+from edgegpu_plugin.tasks import Task, TaskGroup
+
+_LOG = logging.getLogger(__name__)
+
+_BEAT_S = 5.0
+
+
+class App:
+    """One process: `run` returns when it was told to stop, or raises what ended it."""
+
+    def __init__(self, config: PluginConfig) -> None:
+        self._config = config
+        self._notifier: Notifier = notifier(os.environ)
+        client = KubeClient(kube.load_kubeconfig(config.kubernetes.kubeconfig))
+        self._node = NodePart(config, client, beat=self._notifier.watchdog) if config.role.has_plugin else None
+        self._extender = Extender.of_config(config, client) if config.role.has_extender else None
+        self._status = StatusServer(config.paths.run, self.document)
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        """Run until SIGTERM or SIGINT.
+
+        Raises:
+            Exception: what a task failed with; PluginError and ModelError have texts for people.
+        """
+        config = self._config
+        _LOG.info("edgegpu-plugin %s on %s as %s", version(), config.node_name, config.role.value)
+        if self._node is not None:
+            self._node.load_saved()
+        group = TaskGroup(self.tasks())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda _number, _frame: _end(group))
+        group.start()
+        if self._node is not None:
+            self._node.wait_ready()
+        self._notifier.ready()
+        group.wait()
+        self._notifier.stopping()
+        _LOG.info("stopped")
+
+    def tasks(self) -> list[Task]:
+        """Return all tasks by name."""
+        tasks = [Task("status", self._serve_status, self._status.stop)]
+        if self._extender is not None:
+            tasks.append(Task("extender", self._extender.run, self._extender.stop))
+        if self._node is not None:
+            return tasks + self._node.tasks()
+        return [*tasks, Task("beat", self._beat, self._stopping.set)]
+
+    def document(self) -> dict[str, Any]:
+        """Return the status document."""
+        config, extender = self._config, self._extender
+        head: dict[str, Any] = {
+            "v": STATUS_VERSION,
+            "version": version(),
+            "node": config.node_name,
+            "role": config.role.value,
+            "policy": config.policy.value,
+            "unit_mib": config.resources.unit_mib,
+            "resources": {"memory": config.resources.memory, "core": config.resources.core},
+            "extender": None,
+        }
+        if extender is not None:
+            head["extender"] = {
+                "listen": config.extender.listen,
+                "healthy": extender.healthy(),
+                "insecure": config.extender.insecure,
+            }
+        return head | (self._node.document() if self._node is not None else {"cards": [], "pods": []})
+
+    def _serve_status(self) -> None:
+        self._status.start()
+        self._stopping.wait()
+
+    def _beat(self) -> None:
+        while not self._stopping.wait(_BEAT_S):
+            if self._extender is None or self._extender.healthy():
+                self._notifier.watchdog()
+
+
+def version() -> str:
+    """Return the version of the installed package."""
+    return importlib.metadata.version("edgegpu")
+
+
+def _end(group: TaskGroup, _frame: FrameType | None = None) -> None:
+    group.end()

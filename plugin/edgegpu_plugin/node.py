@@ -1,0 +1,155 @@
+"""The part of the process that looks after this node's cards: device plugins, placement's records, reconciler."""
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from edgegpu_core.deviceid import Kind
+from edgegpu_core.inventory import Card, usable
+from edgegpu_core.podview import PodView, pod_view
+from edgegpu_plugin.allocator import Allocator
+from edgegpu_plugin.board import DeviceBoard
+from edgegpu_plugin.collector import Collector
+from edgegpu_plugin.config import PluginConfig
+from edgegpu_plugin.devices import ResourcePlugin
+from edgegpu_plugin.errors import PluginError
+from edgegpu_plugin.injector import Injector
+from edgegpu_plugin.inventory_store import InventoryStore
+from edgegpu_plugin.kube import EventRecorder, Handlers, KubeClient, KubeObjects, Reflector
+from edgegpu_plugin.kubelet import KubeletLink
+from edgegpu_plugin.nodeapi import NodePods, NodeWitness
+from edgegpu_plugin.nodestate import NodeState
+from edgegpu_plugin.nvml import Nvml
+from edgegpu_plugin.podresources import PodResources
+from edgegpu_plugin.publisher import Publisher
+from edgegpu_plugin.reconciler import Reconciler
+from edgegpu_plugin.status import cards_part, pods_part
+from edgegpu_plugin.tasks import Task
+
+_LOG = logging.getLogger(__name__)
+
+READY_WAIT_S = 10.0
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class NodePart:
+    """Builds it all; `tasks` lists what runs."""
+
+    def __init__(self, config: PluginConfig, client: KubeClient, *, beat: Callable[[], None]) -> None:
+        model, name = config.model(), config.node_name
+        objects = KubeObjects(client)
+        self._config = config
+        self._store = InventoryStore(config.paths.state)
+        self.state = NodeState(model=model, policy=config.policy, checkpoint=config.kubelet.checkpoint)
+        self._board = DeviceBoard(model)
+        self.nvml = Nvml(config.driver, on_cards=self._cards_seen)
+        self.injector = Injector(config.driver, self.nvml)
+        witness = NodeWitness(
+            node=name, model=model, objects=objects, pod_resources=PodResources(config.kubelet.pod_resources)
+        )
+        allocator = Allocator(state=self.state, injector=self.injector, kubelet_pods=witness.pods)
+        names = {Kind.MEMORY: model.memory_resource, Kind.CORE: model.core_resource}
+        self.link = KubeletLink(
+            folder=config.kubelet.device_plugins,
+            plugins=[
+                ResourcePlugin(kind=kind, resource=resource, board=self._board, allocator=allocator)
+                for kind, resource in names.items()
+            ],
+            on_kubelet_restart=self.state.kubelet_restarted,
+        )
+        self.pods = Reflector(
+            client,
+            "/api/v1/pods",
+            convert=lambda pod: pod_view(pod, model),
+            handlers=Handlers[PodView](
+                on_replace=lambda pods: self.state.replace_pods(pods.values()),
+                on_change=lambda _uid, pod: self.state.put_pod(pod),
+                on_delete=self.state.drop_pod,
+            ),
+            params={"fieldSelector": f"spec.nodeName={name}"},
+        )
+        self.publisher = Publisher(
+            write=lambda annotations: objects.annotate_node(name, annotations),
+            read=lambda: objects.get_node(name)["metadata"].get("annotations") or {},
+            boot=_BOOT_ID.read_text().strip(),
+        )
+        self.reconciler = Reconciler(
+            state=self.state,
+            collector=Collector(self.state, witness),
+            publisher=self.publisher,
+            pods=NodePods(objects, EventRecorder(objects, host=name)),
+            synced=self.pods.synced.is_set,
+            beat=beat,
+        )
+        self._stopping = threading.Event()
+        self._first_look = threading.Event()
+
+    def load_saved(self) -> None:
+        """Offer the cards that this node had when it was seen last, before NVML is asked."""
+        saved = usable(self._store.load(), self._config.exclude)
+        if saved:
+            _LOG.info("offering %d cards as saved; NVML is asked next", len(saved))
+            self._offer(saved)
+            self._first_look.set()
+
+    def wait_ready(self) -> None:
+        """Wait until the cards are known, by file or by NVML, or NVML said why not; kubelet's start waits for us."""
+        self._first_look.wait(READY_WAIT_S)
+
+    def tasks(self) -> list[Task]:
+        """Return what runs, in the order of its start."""
+        return [
+            Task("kubelet", self.link.run, self.link.stop),
+            Task("nvml", self.nvml.run, self.nvml.stop),
+            Task("pods", self._follow_pods, self.pods.stop),
+            Task("reconciler", lambda: self.reconciler.run(self._stopping.is_set), self._stop_reconciler),
+        ]
+
+    def document(self) -> dict[str, Any]:
+        """Return this part's entries of the status document."""
+        snapshot = self.state.snapshot()
+        names = {card.uuid: card.name for card in self.state.cards()}
+        return {
+            "injection": {"mode": self.injector.mode, "why": self.injector.why},
+            "driver": {"version": self.nvml.driver_version, "problem": self.nvml.problem},
+            "kubelet": {
+                "registered": self.link.registered,
+                "registered_ms": self.link.last_registration_ms,
+                "waiting_for": self.link.waiting_for,
+            },
+            "api": {"synced": self.pods.synced.is_set(), "problem": self.reconciler.last_error},
+            "cards": cards_part(snapshot, names),
+            "pods": pods_part(snapshot, self.reconciler.refused),
+            "report_generation": self.publisher.generation,
+        }
+
+    def _follow_pods(self) -> None:
+        self.pods.start()
+        self._stopping.wait()
+
+    def _stop_reconciler(self) -> None:
+        self._stopping.set()
+        self.state.changed.set()
+
+    def _cards_seen(self, cards: tuple[Card, ...]) -> None:
+        """Take what NVML found; runs on NVML's task."""
+        offered = usable(cards, self._config.exclude)
+        if cards and not offered:
+            _LOG.warning("placement.exclude leaves none of the %d cards", len(cards))
+        self.injector.use(cards)
+        self._offer(offered)
+        self._first_look.set()
+        try:
+            self._store.save(cards)
+        except PluginError as error:
+            _LOG.warning("%s", error)
+
+    def _offer(self, cards: tuple[Card, ...]) -> None:
+        """Show cards to kubelet and placement; the state first, so that no call meets a card that it does not know."""
+        self.state.set_cards(cards)
+        if self._board.set(cards):
+            told = ", ".join(f"card {card.label} {card.name} {card.memory_mib} MiB" for card in cards)
+            _LOG.info("offering %s", told or "no card")
