@@ -1,0 +1,1 @@
+"""The field engineer's command `edgegpu`."""

@@ -1,0 +1,46 @@
+"""The command line `edgegpu`: its commands by name, and what ends them all the same way."""
+
+import os
+import sys
+
+import typer
+
+from edgegpu_agent.cli import config, demo, pods, status, version
+
+_HELP = """Share NVIDIA GPUs between the services of this box: look at cards, pods and configuration, or try it out.
+
+\b
+  edgegpu status             cards, who holds what, what is wrong
+  edgegpu pods -n NAMESPACE  which pod has which card
+  edgegpu config check       is /etc/edgegpu/plugin.yaml right?
+  edgegpu demo               both scenarios, without a GPU and without k3s
+
+Exit status: 0 all is well, 1 something is wrong (said), 2 the command line makes no sense.
+"""
+
+app = typer.Typer(
+    name="edgegpu",
+    help=_HELP,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("status", help=status.HELP, short_help="Cards, who holds what, what is wrong.")(status.status)
+app.command("pods", help=pods.HELP, short_help="Which container has which card.")(pods.pods)
+app.add_typer(config.app, name="config")
+app.command("version", help=version.HELP, short_help="What is installed, and what runs.")(version.version)
+app.command("demo", help=demo.HELP, short_help="Try it out: services placed on cards.")(demo.demo)
+
+
+def main() -> None:
+    """Run one command and exit with its status."""
+    try:
+        app(prog_name="edgegpu")
+    except BrokenPipeError:  # `edgegpu pods | head`: the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

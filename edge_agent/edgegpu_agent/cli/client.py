@@ -1,0 +1,102 @@
+"""Asks the running plugin for its status, over its Unix socket."""
+
+import json
+from http import HTTPStatus
+from pathlib import Path
+
+from edgegpu_agent.cli.document import Document, DocumentError, read_document
+from edgegpu_agent.cli.errors import CliError
+
+DEFAULT_CONFIG = Path("/etc/edgegpu/plugin.yaml")
+DEFAULT_SOCKET = Path("/run/edgegpu/plugin.sock")
+SOCKET_NAME = "plugin.sock"
+STATUS_PATH = "/v1/status"
+TIMEOUT_S = 5.0
+LOOK = "see `systemctl status edgegpu-plugin` and `journalctl -u edgegpu-plugin`"
+
+
+class NotRunningError(CliError):
+    """Nothing answers on the socket."""
+
+
+def find_socket(socket: Path | None, config: Path | None) -> Path:
+    """Return the plugin's socket: the one named, else that of the configuration named, else that of this box.
+
+    Raises:
+        CliError: the configuration named cannot be used.
+    """
+    if socket is not None:
+        return socket
+    if config is not None:
+        return _socket_of(config)
+    if _is_there(DEFAULT_SOCKET) or not _is_there(DEFAULT_CONFIG):
+        return DEFAULT_SOCKET
+    try:
+        return _socket_of(DEFAULT_CONFIG)
+    except CliError:  # only its path was wanted; `edgegpu config check` is there to complain
+        return DEFAULT_SOCKET
+
+
+def fetch_status(path: Path, *, timeout_s: float = TIMEOUT_S) -> Document:
+    """Return the plugin's status document.
+
+    Raises:
+        NotRunningError: nothing answers there.
+        CliError: no permission, no answer in time, or an answer that cannot be read.
+    """
+    from edgegpu_agent.cli.unixhttp import NoHttpError, get  # noqa: PLC0415  (not for `--help` and completion)
+
+    try:
+        status, body = get(path, STATUS_PATH, timeout_s=timeout_s)
+    except (OSError, NoHttpError) as error:
+        raise _unreachable(path, error, timeout_s) from error
+    return _read(path, status, body)
+
+
+def _read(path: Path, status: int, body: bytes) -> Document:
+    if status == HTTPStatus.NOT_FOUND:
+        raise CliError(
+            f"cannot read the status at {path}: the plugin does not know {STATUS_PATH}",
+            remedy="it is of another version: install the same edgegpu for both, then restart edgegpu-plugin",
+        )
+    if status != HTTPStatus.OK:
+        raise CliError(f"cannot read the status at {path}: the plugin answered {status}", remedy=LOOK)
+    try:
+        return read_document(json.loads(body))
+    except (ValueError, DocumentError) as error:
+        raise CliError(
+            f"cannot read the status at {path}: {error}",
+            remedy="is it the socket of edgegpu-plugin, and of this version? `edgegpu version` names both",
+        ) from error
+
+
+def _unreachable(path: Path, error: Exception, timeout_s: float) -> CliError:
+    head = f"cannot reach edgegpu-plugin at {path}"
+    match error:
+        case FileNotFoundError():
+            return NotRunningError(f"{head}: it is not running (no socket there)", remedy=LOOK)
+        case ConnectionError():
+            return NotRunningError(f"{head}: it is not running (nothing listens on the socket)", remedy=LOOK)
+        case PermissionError():
+            return CliError(f"{head}: permission denied", remedy="only root may ask: use sudo")
+        case TimeoutError():
+            return CliError(f"{head}: no answer within {timeout_s:g} s", remedy=LOOK)
+        case OSError():
+            return CliError(f"{head}: {error.strerror or error}", remedy="check the path of the socket")
+        case _:
+            return CliError(
+                f"{head}: what answers there is no whole HTTP answer", remedy="check the path of the socket"
+            )
+
+
+def _socket_of(config: Path) -> Path:
+    from edgegpu_agent.cli.settings import load_settings  # noqa: PLC0415  (pydantic costs a third of a second)
+
+    return Path(load_settings(config).paths.run) / SOCKET_NAME
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return False

@@ -1,0 +1,147 @@
+"""`edgegpu demo`: both scenarios, on simulated cards or on this box."""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgegpu_agent.cli.client import find_socket
+from edgegpu_agent.cli.common import (
+    EXIT_WRONG,
+    ConfigOption,
+    JsonOption,
+    SocketOption,
+    make_console,
+    print_json,
+    reporting,
+)
+from edgegpu_agent.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from edgegpu_agent.demo.run import Outcome
+
+JSON_VERSION = 1
+_INTERRUPTED = 130
+
+HELP = """\
+Place services on cards and check every placement: on simulated cards, or with --real on this box.
+
+Without --real it needs no GPU, no k3s and no root: the real plugin process runs over a simulated NVIDIA driver, a small
+scheduler and an embedded kubelet. With --real it uses this box's k3s, its plugin and what is free of its cards, in a
+namespace of its own that it removes at the end; the amounts keep the proportions of the scenarios.
+
+\b
+Scenarios:
+  three-services  one card; services of 50, 40 and 1 units run; the third, changed to 10, waits with
+                  "Insufficient baidu.com/vcuda-memory", and runs again with 1
+  two-cards       4, 20 and 20 units on two cards of 29: the two of 20 on different cards;
+                  2 GiB + 2 GiB on two cards of 4 GiB: on one; 2 GiB + 3 GiB: on two
+
+\b
+Examples:
+  edgegpu demo
+  sudo edgegpu demo --real
+  edgegpu demo --policy spread   # 2 GiB + 2 GiB now land on two cards: wrong, exit status 1
+
+\b
+FILE gets a list of {"scenario", "pod": TEXT, "units", "core": NUMBER, "phase": TEXT, "card_index": NUMBER or null,
+  "card_uuid": TEXT, "sees": [UUID], "reason": TEXT}
+--json: {"v": 1, "ok": BOOL, "failures", "skipped": [TEXT], "pods": [as in FILE]}; progress goes to stderr
+
+Exits 0 only if every placement was right.
+"""
+
+OnceOption = Annotated[bool, typer.Option("--once", help="Run each scenario once and end. It has no other form yet.")]
+RealOption = Annotated[bool, typer.Option("--real", help="Use this box's k3s, plugin and cards.")]
+OutOption = Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the result is written.")]
+ImageOption = Annotated[
+    str, typer.Option("--image", metavar="IMAGE", help="With --real: an image with glibc and `sleep`.")
+]
+PolicyOption = Annotated[str, typer.Option("--policy", metavar="POLICY", help="How cards are chosen.")]
+
+
+def demo(
+    *,
+    once: OnceOption = False,
+    real: RealOption = False,
+    out: OutOption = Path("build/demo.json"),
+    json: JsonOption = False,
+    image: ImageOption = "docker.io/library/debian:stable-slim",
+    policy: PolicyOption = "first-fit",
+    socket: SocketOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Place services on cards and check every placement."""
+    del once  # each run is one
+    with reporting(as_json=json), _ended_by_signals():
+        from edgegpu_agent.demo.model import DemoError  # noqa: PLC0415  (grpc and more: only here)
+        from edgegpu_agent.demo.report import write_rows  # noqa: PLC0415
+        from edgegpu_agent.demo.run import Outcome, run_real, run_simulated  # noqa: PLC0415
+        from edgegpu_core.policy import parse_policy  # noqa: PLC0415
+
+        outcome = Outcome()
+        try:
+            parse_policy(policy)
+            if real:
+                where = find_socket(socket, config)
+                run_real(outcome, socket=where, image=image, policy=policy, say=_sayer(as_json=json))
+            else:
+                run_simulated(outcome, policy=policy, say=_sayer(as_json=json))
+        except (DemoError, ValueError) as error:
+            raise CliError(str(error)) from error
+        except KeyboardInterrupt:
+            typer.echo("\nedgegpu: interrupted; everything is taken down", err=True)
+            raise typer.Exit(_INTERRUPTED) from None
+        try:
+            write_rows(out, outcome.rows)
+        except DemoError as error:
+            raise CliError(str(error)) from error
+        _report(outcome, out, as_json=json)
+        if outcome.failures:
+            raise typer.Exit(EXIT_WRONG)
+
+
+def _report(outcome: "Outcome", out: Path, *, as_json: bool) -> None:
+    if as_json:
+        ok, pods = not outcome.failures, [row.document() for row in outcome.rows]
+        failures = {"failures": outcome.failures, "skipped": outcome.skipped}
+        print_json({"v": JSON_VERSION, "ok": ok, **failures, "pods": pods})
+        return
+    from edgegpu_agent.demo.report import table  # noqa: PLC0415  (rich: only for text)
+
+    typer.echo("")
+    make_console().print(table(outcome.rows))
+    typer.echo("")
+    for failure in outcome.failures:
+        typer.echo(f"WRONG  {failure.splitlines()[0]}")
+    wrong = "1 thing was wrong" if len(outcome.failures) == 1 else f"{len(outcome.failures)} things were wrong"
+    verdict = wrong if outcome.failures else "every placement was right"
+    typer.echo(f"{verdict}; {out} has the list")
+
+
+def _sayer(*, as_json: bool) -> Callable[[str], None]:
+    def say(line: str) -> None:
+        typer.echo(line, err=as_json)
+        (sys.stderr if as_json else sys.stdout).flush()
+
+    return say
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the demo as Ctrl-C does, so that it cleans up."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

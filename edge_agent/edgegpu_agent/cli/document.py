@@ -1,0 +1,215 @@
+"""The plugin's status document as dataclasses; read by hand, since pydantic alone would double a command's start-up."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+VERSION = 1
+"""The version of the document that this reads; keys that it does not know are ignored."""
+
+
+class DocumentError(ValueError):
+    """A document that is not what the plugin says; the text names the place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardRow:
+    """One card that is offered."""
+
+    index: str
+    uuid: str
+    name: str
+    units: int
+    units_free: int
+    core_free: int
+    healthy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CardRef:
+    """A card that a container has."""
+
+    index: str
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRow:
+    """One GPU container of a pod; `state` is allocated, waiting, refused or held."""
+
+    namespace: str
+    pod: str
+    uid: str
+    container: str
+    units: int
+    core: int
+    cards: tuple[CardRef, ...]
+    phase: str
+    state: str
+    reason: str
+
+    @property
+    def full_name(self) -> str:
+        """Namespace and name; the uid where the pod's object is gone."""
+        return f"{self.namespace}/{self.pod}" if self.pod else f"uid {self.uid}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """Another node, as the extender sees it."""
+
+    name: str
+    cards: int
+    units: int
+    units_free: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderRow:
+    """The extender in the plugin's process."""
+
+    listen: str
+    healthy: bool
+    insecure: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """What the plugin says of itself and its node; `raw` is the document as it came."""
+
+    version: str
+    node: str
+    role: str
+    policy: str
+    unit_mib: int
+    injection_mode: str
+    injection_why: str
+    driver_version: str
+    driver_problem: str
+    registered: bool
+    registered_ms: float | None
+    waiting_for: str
+    api_synced: bool
+    api_problem: str
+    extender: ExtenderRow | None
+    cards: tuple[CardRow, ...]
+    pods: tuple[PodRow, ...]
+    nodes: tuple[NodeRow, ...]
+    raw: Mapping[str, Any]
+
+    @property
+    def has_cards(self) -> bool:
+        """Whether this role offers cards at all."""
+        return self.role != "extender-only"
+
+
+class _Part:
+    """An object inside the document that knows where it is."""
+
+    def __init__(self, value: object, place: str) -> None:
+        if not isinstance(value, dict):
+            raise DocumentError(f"{place or 'the document'} is no object")
+        self._value: dict[str, Any] = value
+        self._place = place
+
+    def _name(self, key: str) -> str:
+        return f"{self._place}.{key}" if self._place else key
+
+    def get(self, key: str, kind: type | tuple[type, ...], default: object = None) -> Any:  # noqa: ANN401  (JSON)
+        """Return a value of a kind; without a default it must be there. A bool is no number."""
+        value = self._value.get(key, default)
+        if value is None:
+            raise DocumentError(f"{self._name(key)} is missing")
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise DocumentError(f"{self._name(key)} is {value!r}")
+        return value
+
+    def text(self, key: str, default: str | None = None) -> str:
+        return str(self.get(key, str, default))
+
+    def count(self, key: str, default: int | None = None) -> int:
+        return int(self.get(key, int, default))
+
+    def flag(self, key: str, *, default: bool | None = None) -> bool:
+        return bool(self.get(key, bool, default))
+
+    def part(self, key: str) -> "_Part":
+        """Return an object; an empty one where there is none."""
+        return _Part(self._value.get(key) or {}, self._name(key))
+
+    def has(self, key: str) -> bool:
+        return self._value.get(key) is not None
+
+    def parts(self, key: str) -> list["_Part"]:
+        """Return the objects of a list; none where there is no list."""
+        return [_Part(one, f"{self._name(key)}[{i}]") for i, one in enumerate(self.get(key, list, []))]
+
+
+def read_document(value: object) -> Document:
+    """Read a status document.
+
+    Raises:
+        DocumentError: it is of another version, or something that every document has is missing or of another kind.
+    """
+    top = _Part(value, "")
+    if top.count("v") != VERSION:
+        raise DocumentError(f"it is of version {top.count('v')}, and this edgegpu reads version {VERSION}")
+    injection, driver, kubelet, api = (top.part(key) for key in ("injection", "driver", "kubelet", "api"))
+    return Document(
+        version=top.text("version", ""),
+        node=top.text("node"),
+        role=top.text("role"),
+        policy=top.text("policy", ""),
+        unit_mib=top.count("unit_mib", 256),
+        injection_mode=injection.text("mode", ""),
+        injection_why=injection.text("why", ""),
+        driver_version=driver.text("version", ""),
+        driver_problem=driver.text("problem", ""),
+        registered=kubelet.flag("registered", default=False),
+        registered_ms=float(kubelet.get("registered_ms", (int, float))) if kubelet.has("registered_ms") else None,
+        waiting_for=kubelet.text("waiting_for", ""),
+        api_synced=api.flag("synced", default=False),
+        api_problem=api.text("problem", ""),
+        extender=_extender(top.part("extender")) if top.has("extender") else None,
+        cards=tuple(_card(part) for part in top.parts("cards")),
+        pods=tuple(_pod(part) for part in top.parts("pods")),
+        nodes=tuple(_node(part) for part in top.parts("nodes")),
+        raw=value if isinstance(value, dict) else {},
+    )
+
+
+def _extender(part: _Part) -> ExtenderRow:
+    return ExtenderRow(
+        part.text("listen", ""), part.flag("healthy", default=False), part.flag("insecure", default=False)
+    )
+
+
+def _card(part: _Part) -> CardRow:
+    return CardRow(
+        index=part.text("index"),
+        uuid=part.text("uuid"),
+        name=part.text("name", ""),
+        units=part.count("units"),
+        units_free=part.count("units_free"),
+        core_free=part.count("core_free"),
+        healthy=part.flag("healthy", default=True),
+    )
+
+
+def _pod(part: _Part) -> PodRow:
+    return PodRow(
+        namespace=part.text("namespace"),
+        pod=part.text("pod"),
+        uid=part.text("uid"),
+        container=part.text("container"),
+        units=part.count("memory_units"),
+        core=part.count("core"),
+        cards=tuple(CardRef(card.text("index"), card.text("uuid")) for card in part.parts("cards")),
+        phase=part.text("phase", ""),
+        state=part.text("state"),
+        reason=part.text("reason", ""),
+    )
+
+
+def _node(part: _Part) -> NodeRow:
+    return NodeRow(part.text("name"), part.count("cards"), part.count("units"), part.count("units_free"))

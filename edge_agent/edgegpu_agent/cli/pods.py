@@ -1,0 +1,117 @@
+"""`edgegpu pods`: which container has which card."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgegpu_agent.cli.client import fetch_status, find_socket
+from edgegpu_agent.cli.common import ConfigOption, JsonOption, SocketOption, make_console, print_json, reporting
+from edgegpu_agent.cli.document import PodRow
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+JSON_VERSION = 1
+_WIDEST = 100_000
+
+NamespaceOption = Annotated[str, typer.Option("-n", "--namespace", metavar="NAMESPACE", help="Only this namespace.")]
+
+HELP = """\
+List the containers of this node that ask for GPU shares, with the card that each has.
+
+\b
+States:
+  allocated  it has its card
+  waiting    its card is chosen or about to be, kubelet has not given it yet
+  refused    it fits on no card; REASON has the numbers
+  held       its pod is gone, kubelet has not let go of its units yet
+
+\b
+Examples:
+  edgegpu pods
+  edgegpu pods -n baetyl-edge
+  edgegpu pods --json | jq -r '.pods[] | select(.state == "refused") | .reason'
+
+\b
+--json: {"v": 1, "node": TEXT, "pods": [{"namespace", "pod", "uid", "container": TEXT, "units", "core": NUMBER,
+  "cards": [{"index", "uuid": TEXT}], "phase", "state", "reason": TEXT}]}
+"""
+
+
+def pods(
+    *,
+    json: JsonOption = False,
+    namespace: NamespaceOption = "",
+    socket: SocketOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """List the containers of this node that ask for GPU shares, with the card that each has."""
+    with reporting(as_json=json):
+        document = fetch_status(find_socket(socket, config))
+        rows = [row for row in document.pods if namespace in {"", row.namespace}]
+        if json:
+            print_json({"v": JSON_VERSION, "node": document.node, "pods": [_as_json(row) for row in rows]})
+            return
+        if not rows:
+            where = f" in namespace {namespace}" if namespace else ""
+            typer.echo(f"no pod on {document.node}{where} asks for a share of a card")
+            return
+        _print(rows)
+
+
+def _as_json(row: PodRow) -> dict[str, Any]:
+    return {
+        "namespace": row.namespace,
+        "pod": row.pod,
+        "uid": row.uid,
+        "container": row.container,
+        "units": row.units,
+        "core": row.core,
+        "cards": [{"index": card.index, "uuid": card.uuid} for card in row.cards],
+        "phase": row.phase,
+        "state": row.state,
+        "reason": row.reason,
+    }
+
+
+def _print(rows: Sequence[PodRow]) -> None:
+    """Print a table; on a terminal too narrow for it, a few lines for each container."""
+    from rich.measure import Measurement  # noqa: PLC0415  (only text output needs it)
+    from rich.padding import Padding  # noqa: PLC0415
+
+    console, table = make_console(), _table(rows)
+    needed = Measurement.get(console, console.options.update(max_width=_WIDEST), table).maximum
+    if needed <= console.width or not console.is_terminal:
+        console.width = max(needed, console.width)
+        with console.capture() as captured:
+            console.print(table)
+        for line in captured.get().splitlines():
+            typer.echo(line.rstrip())
+        return
+    for row in rows:
+        console.print(f"{row.full_name}  {row.container}", style="bold")
+        details = [f"{row.units} units, core {row.core}: {row.state}", row.reason]
+        details += [f"card {card.index}  {card.uuid}" for card in row.cards]
+        for detail in filter(None, details):
+            console.print(Padding(detail, (0, 0, 0, 2)))
+
+
+def _table(rows: Sequence[PodRow]) -> "Table":
+    from rich.table import Table  # noqa: PLC0415  (only text output needs it)
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("NAMESPACE", "POD", "CONTAINER", "CARD", "UUID"):
+        table.add_column(name, no_wrap=True)
+    for name in ("UNITS", "CORE"):
+        table.add_column(name, no_wrap=True, justify="right")
+    table.add_column("STATE", no_wrap=True)
+    table.add_column("REASON", no_wrap=True)
+    for row in rows:
+        indexes = "\n".join(card.index for card in row.cards) or "-"
+        uuids = "\n".join(card.uuid for card in row.cards) or "-"
+        style = {"refused": "red", "waiting": "yellow", "held": "yellow"}.get(row.state, "")
+        cells = (row.namespace or "-", row.pod or row.uid, row.container, indexes, uuids)
+        table.add_row(*cells, str(row.units), str(row.core), Text(row.state, style=style), Text(row.reason))
+    return table

@@ -1,0 +1,24 @@
+"""The plugin's configuration file, read by the plugin's own reader."""
+
+from pathlib import Path
+
+from edgegpu_agent.cli.errors import CliError
+from edgegpu_plugin.config import PluginConfig, load
+from edgegpu_plugin.errors import ConfigError
+
+
+def load_settings(path: Path) -> PluginConfig:
+    """Return the configuration in a file.
+
+    Raises:
+        CliError: it cannot be used; `more["problems"]` has a line for each thing that is wrong.
+    """
+    try:
+        return load(path)
+    except ConfigError as error:
+        problems = list(error.problems)
+        raise CliError(
+            f"cannot use the configuration {path}: {'; '.join(problems)}",
+            remedy="put the file right, then `edgegpu config check` again",
+            more={"file": str(path), "problems": problems},
+        ) from error

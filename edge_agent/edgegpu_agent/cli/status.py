@@ -1,0 +1,78 @@
+"""`edgegpu status`: the plugin, the cards as bars of units, who holds what, and what is wrong."""
+
+import typer
+
+from edgegpu_agent.cli.client import fetch_status, find_socket
+from edgegpu_agent.cli.common import (
+    EXIT_WRONG,
+    ConfigOption,
+    JsonOption,
+    SocketOption,
+    make_console,
+    print_json,
+    reporting,
+)
+from edgegpu_agent.cli.document import Document
+
+HELP = """\
+Show the plugin of this node: its cards, who holds what of them, and what is wrong.
+
+Each card is a bar, one character per unit where the terminal is wide enough. A letter is a pod, a dot is a free unit,
+? is held by somebody that kubelet has not named. Exits 1 when something is wrong, and says what.
+
+\b
+Examples:
+  sudo edgegpu status
+  watch -n 2 edgegpu status
+  edgegpu status --json | jq '.cards[] | {index, units_free}'
+  edgegpu status --json | jq -r '.problems[]'
+
+\b
+--json prints the plugin's own document and adds "problems":
+  {"v": 1, "version", "node", "role", "policy": TEXT, "unit_mib": NUMBER,
+   "resources": {"memory", "core": TEXT}, "injection": {"mode", "why": TEXT}, "driver": {"version", "problem": TEXT},
+   "kubelet": {"registered": BOOL, "registered_ms": NUMBER or null, "waiting_for": TEXT},
+   "api": {"synced": BOOL, "problem": TEXT}, "extender": null or {"listen": TEXT, "healthy", "insecure": BOOL},
+   "cards": [{"index", "uuid", "name": TEXT, "units", "units_free", "core_free": NUMBER, "healthy": BOOL}],
+   "pods": [{"namespace", "pod", "uid", "container": TEXT, "memory_units", "core": NUMBER,
+             "cards": [{"index", "uuid": TEXT}], "phase": TEXT,
+             "state": "allocated", "waiting", "refused" or "held", "reason": TEXT}],
+   "nodes": [{"name": TEXT, "cards", "units", "units_free": NUMBER}], where this node's extender sees several,
+   "problems": [TEXT]}
+"""
+
+
+def status(*, json: JsonOption = False, socket: SocketOption = None, config: ConfigOption = None) -> None:
+    """Show the plugin of this node: its cards, who holds what of them, and what is wrong."""
+    with reporting(as_json=json):
+        document = fetch_status(find_socket(socket, config))
+        wrong = problems(document)
+        if json:
+            print_json({**document.raw, "problems": wrong})
+        else:
+            from edgegpu_agent.cli.statusview import show  # noqa: PLC0415  (only text output needs rich)
+
+            show(document, wrong, make_console())
+        if wrong:
+            raise typer.Exit(EXIT_WRONG)
+
+
+def problems(document: Document) -> list[str]:
+    """Return what is wrong on this node, a sentence each, the cause before its consequences."""
+    found: list[str] = []
+    if document.has_cards:
+        if document.driver_problem:
+            found.append(f"driver: {document.driver_problem}")
+        if not document.registered:
+            found.append(f"kubelet: not registered, waiting for {document.waiting_for or 'kubelet'}")
+        found += [f"card {card.index} is out of order ({card.uuid})" for card in document.cards if not card.healthy]
+    if document.api_problem or not document.api_synced:
+        found.append(f"API: {document.api_problem or 'not in step with the API server yet'}")
+    if document.extender is not None and not document.extender.healthy:
+        found.append(f"extender: does not serve on {document.extender.listen}; new GPU pods wait")
+    found += [
+        f"{row.full_name} container {row.container} is refused: {row.reason or 'no reason given'}"
+        for row in document.pods
+        if row.state == "refused"
+    ]
+    return found

@@ -1,0 +1,139 @@
+"""How `edgegpu status` looks in a terminal."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from edgegpu_agent.cli.bars import BROKEN, FREE, UNKNOWN, Holder, Piece, holders, pieces, widths
+from edgegpu_agent.cli.document import CardRow, Document, NodeRow, PodRow
+from edgegpu_core.model import CORE_PER_CARD
+
+_Say = Callable[..., None]
+
+_COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright_green", "bright_magenta")
+_LEAST_BAR = 10
+_WAITING = "waiting"
+_HELD = "held"
+
+
+def show(document: Document, problems: Sequence[str], console: Console) -> None:
+    """Print the head, each card with its holders, pods that have no card yet, other nodes, and what is wrong."""
+
+    def say(text: Text | str = "", indent: int = 0) -> None:
+        if console.is_terminal:
+            console.print(Padding(text, (0, 0, 0, indent)))
+        else:  # whoever reads a pipe wants whole lines
+            console.print(Text(" " * indent).append(text), soft_wrap=True)
+
+    for line in _head(document):
+        say(line)
+    known = holders(document.pods)
+    for card in document.cards:
+        say()
+        held = pieces(card, document.pods, known)
+        say(_card_head(card))
+        for line in _bar(card, held, console.width):
+            say(line, 2)
+        for piece in held:
+            say(_holder(piece), 2)
+    if document.has_cards and not document.cards:
+        say()
+        say("no card is offered")
+    _section(say, "waiting for a card", [_without_card(row) for row in document.pods if _is_waiting(row)])
+    _section(say, "nodes", [_node(node) for node in document.nodes])
+    _section(say, "wrong", [Text(line, style="red") for line in problems])
+
+
+def _section(say: _Say, title: str, lines: Sequence[Text]) -> None:
+    if lines:
+        say()
+        say(Text(title, style="bold"))
+        for line in lines:
+            say(line, 2)
+
+
+def _head(document: Document) -> Iterator[Text]:
+    unit = f"1 unit = {document.unit_mib} MiB"
+    policy = f"policy {document.policy}" if document.policy else ""
+    parts = [document.role, f"edgegpu {document.version}", policy, unit if document.has_cards else ""]
+    yield Text(document.node, style="bold").append("  " + "  ".join(filter(None, parts)), style="not bold")
+    if document.has_cards:
+        yield _fact("driver", document.driver_version or "unknown", document.driver_problem)
+        why = f" ({document.injection_why})" if document.injection_why else ""
+        yield _fact("injection", f"{document.injection_mode or 'unknown'}{why}")
+        took = "" if document.registered_ms is None else f" in {document.registered_ms:.0f} ms"
+        waiting = "" if document.registered else f"waiting for {document.waiting_for or 'kubelet'}"
+        yield _fact("kubelet", f"registered{took}" if document.registered else "not registered", waiting)
+    yield _fact("API", "in step" if document.api_synced else "not in step", document.api_problem)
+    yield _extender(document)
+
+
+def _extender(document: Document) -> Text:
+    extender = document.extender
+    if extender is None:
+        return _fact("extender", "none in this process")
+    insecure = "" if not extender.insecure else ", insecure: any process of this box may call it"
+    return _fact("extender", f"{extender.listen}{insecure}", "" if extender.healthy else "does not serve")
+
+
+def _fact(name: str, text: str, problem: str = "") -> Text:
+    line = Text(f"{name:<10} ", style="dim").append(text, style="not dim")
+    return line.append(f": {problem}", style="not dim red") if problem else line
+
+
+def _card_head(card: CardRow) -> Text:
+    line = Text(f"card {card.index}", style="bold").append(f"  {card.name}  {card.uuid}", style="not bold")
+    return line if card.healthy else line.append("  out of order", style="not bold red")
+
+
+def _bar(card: CardRow, held: Sequence[Piece], width: int) -> Iterator[Text]:
+    if card.healthy:
+        yield Text(f"{card.units_free} of {card.units} units free, core {card.core_free} of {CORE_PER_CARD} free")
+    else:
+        yield Text(f"{card.units} units, none of them offered now")
+    room = max(_LEAST_BAR, width - len("  []"))
+    bar, taken = Text("["), 0
+    for piece, length in zip(held, widths((piece.units for piece in held), card.units, room), strict=True):
+        bar.append(_letter(piece) * length, style=_style(piece))
+        taken += length
+    rest = min(card.units, room) - taken
+    yield bar.append((FREE if card.healthy else BROKEN) * rest, style="dim").append("]")
+    if card.units > room:
+        yield Text(f"one character is about {card.units / room:.1f} units", style="dim")
+
+
+def _holder(piece: Piece) -> Text:
+    line = Text().append(_letter(piece), style=_style(piece)).append(f"  {piece.units:>4} units  ")
+    if piece.holder is None:
+        return line.append("held or promised, by whom is not known yet")
+    line.append(f"core {piece.core:<3}  {piece.holder.name}  {', '.join(piece.containers)}")
+    if piece.state == _WAITING:
+        return line.append("  waiting for kubelet", style="yellow")
+    if piece.state == _HELD:
+        return line.append("  gone, kubelet has not let go", style="yellow")
+    return line.append(f"  {piece.state}", style="red") if piece.state == "refused" else line
+
+
+def _letter(piece: Piece) -> str:
+    return UNKNOWN if piece.holder is None else piece.holder.letter
+
+
+def _style(piece: Piece) -> str:
+    holder: Holder | None = piece.holder
+    return "dim" if holder is None else f"bold {_COLOURS[holder.number % len(_COLOURS)]}"
+
+
+def _is_waiting(row: PodRow) -> bool:
+    return not row.cards and row.state == _WAITING
+
+
+def _without_card(row: PodRow) -> Text:
+    asks = f"{row.units} units  core {row.core}"
+    return Text(f"{row.full_name}  {row.container}  {asks}  {row.phase}  {row.reason}".rstrip())
+
+
+def _node(node: NodeRow) -> Text:
+    cards = "1 card" if node.cards == 1 else f"{node.cards} cards"
+    return Text(f"{node.name}  {cards}  {node.units_free} of {node.units} units free")

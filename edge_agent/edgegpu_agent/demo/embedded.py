@@ -1,0 +1,144 @@
+"""A bed that needs nothing: simulated cards, an embedded cluster, and the real plugin process."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from edgegpu_agent.cli.client import SOCKET_NAME, NotRunningError, fetch_status
+from edgegpu_agent.cli.document import Document
+from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.demo.booked import booked_cards
+from edgegpu_agent.demo.model import LABEL, DemoError, Json, Service, deployment
+from edgegpu_sim.api.objects import amount
+from edgegpu_sim.cluster import EmbeddedCluster
+from edgegpu_sim.driver import SimDriverError, make_card
+from edgegpu_sim.errors import SimError
+from edgegpu_sim.node import NodeSpec, SimNode
+
+NAMESPACE = "baetyl-edge"
+_NODE = "box-1"
+_START_S = 20.0
+_LOOK_S = 0.1
+_LOG_LINES = 15
+_NAMES = {24259: "NVIDIA TITAN RTX", 7611: "NVIDIA Tesla P4", 4096: "NVIDIA GeForce GTX 1650"}
+
+
+class EmbeddedBed:
+    """One node of an embedded cluster, with its plugin."""
+
+    namespace = NAMESPACE
+    node = _NODE
+    policy = ""
+    timeout_s = 20.0
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster = cluster
+        self._sim: SimNode = cluster.nodes[_NODE]
+        self._socket = self._sim.run_folder / SOCKET_NAME
+        self._resources: dict[str, str] = {}
+
+    def start(self) -> None:
+        """Start the plugin and wait until the node offers what its cards have.
+
+        Raises:
+            DemoError: it does not in time, or the plugin ends.
+        """
+        self._cluster.start_plugin(_NODE)
+        try:
+            self._cluster.wait(self._offers, timeout_s=_START_S, what="the node to offer its cards")
+        except SimError as error:
+            raise DemoError(f"cannot start the plugin: {error}{self.log_end()}") from error
+
+    @property
+    def memory_resource(self) -> str:
+        """The name of the memory resource."""
+        return self._resources["memory"]
+
+    def manifest(self, service: Service) -> Json:
+        """Return the service's Deployment; nothing pulls its image."""
+        return deployment(service, namespace=NAMESPACE, resources=self._resources, image="app", annotations={}, more={})
+
+    def apply(self, manifest: Json) -> None:
+        """Create the Deployment, or change it."""
+        self._cluster.apply(manifest)
+
+    def delete(self, service: str) -> None:
+        """Delete a service's Deployment; its pods follow."""
+        self._cluster.delete("Deployment", NAMESPACE, service)
+
+    def pods(self, service: str) -> list[Json]:
+        """Return a service's pods."""
+        return self._cluster.pods(NAMESPACE, f"{LABEL}={service}")
+
+    def events(self, pod: Json) -> list[str]:
+        """Return a pod's events."""
+        return self._cluster.events(NAMESPACE, pod["metadata"]["name"])
+
+    def sees(self, pod: Json) -> str:
+        """Return what `nvidia-smi -L` prints in a pod's container."""
+        done = self._cluster.exec(NAMESPACE, pod["metadata"]["name"], "nvidia-smi", "-L")
+        return done.stdout + done.stderr
+
+    def kubelet_says(self, pod: Json) -> frozenset[str] | None:
+        """Return the cards that PodResources names for a pod."""
+        return booked_cards(self._sim.kubelet.resources_folder / "kubelet.sock", pod)
+
+    def status(self) -> Document:
+        """Return the plugin's status document."""
+        try:
+            return fetch_status(self._socket)
+        except CliError as error:
+            raise DemoError(f"{error.text}{self.log_end()}") from error
+
+    def pause(self) -> None:
+        """Wait for a change in the API, or a moment; a plugin that ended is the end."""
+        self._check_plugin()
+        store = self._cluster.registry.store
+        store.wait(store.version, _LOOK_S)
+
+    def log_end(self) -> str:
+        """Return the last lines of the plugin's log, to be put behind an error."""
+        log = self._sim.log_path
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        if not lines:
+            return "\nthe plugin has logged nothing"
+        return "\nthe end of the plugin's log:\n" + "\n".join(f"  {line}" for line in lines[-_LOG_LINES:])
+
+    def _check_plugin(self) -> None:
+        plugin = self._sim.plugin
+        if plugin is not None and (code := plugin.poll()) is not None:
+            raise DemoError(f"cannot go on: the plugin ended with status {code}{self.log_end()}")
+
+    def _offers(self) -> bool:
+        self._check_plugin()
+        try:
+            status = fetch_status(self._socket)
+        except NotRunningError:
+            return False
+        except CliError as error:
+            raise DemoError(f"{error.text}{self.log_end()}") from error
+        self._resources = dict(status.raw["resources"])
+        node = self._cluster.get("Node", "", _NODE) or {}
+        offered = (node.get("status") or {}).get("allocatable") or {}
+        units = sum(card.units for card in status.cards)
+        return bool(units) and amount(offered.get(self.memory_resource, 0)) == units and status.api_synced
+
+
+@contextmanager
+def embedded(memories_mib: Sequence[int], *, policy: str) -> Iterator[EmbeddedBed]:
+    """Run a cluster of one node with simulated cards of these sizes, and end it.
+
+    Raises:
+        DemoError: the simulated driver is not built, or something does not start.
+    """
+    cards = [make_card(index, _NAMES.get(mib, "NVIDIA GPU"), mib) for index, mib in enumerate(memories_mib)]
+    try:
+        cluster = EmbeddedCluster([NodeSpec(name=_NODE, cards=cards, config={"placement": {"policy": policy}})])
+    except SimDriverError as error:
+        raise DemoError(str(error)) from error
+    bed = EmbeddedBed(cluster)
+    try:
+        with cluster:
+            bed.start()
+            yield bed
+    except SimError as error:
+        raise DemoError(f"{error}{bed.log_end()}") from error

@@ -1,0 +1,155 @@
+"""What the demo's scenarios play on: services, pods, and a cluster that is embedded or real."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from edgegpu_agent.cli.document import Document
+
+Json = dict[str, Any]
+
+CONTAINER = "main"
+LABEL = "edgegpu.io/demo"
+"""The label that a service's pods carry; its value is the service's name."""
+
+_LINE = re.compile(r"^(?P<indent>\s*)(?:GPU|MIG) .*\(UUID: (?P<uuid>[^)]+)\)\s*$", re.MULTILINE)
+
+
+class DemoError(Exception):
+    """The demo cannot go on; the text reads "cannot x: cause" and says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One Deployment of one pod."""
+
+    name: str
+    units: int
+    core: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What became of one pod; `sees` are the UUIDs in its own `nvidia-smi -L`."""
+
+    scenario: str
+    pod: str
+    units: int
+    core: int
+    phase: str
+    card_index: int | None = None
+    card_uuid: str = ""
+    sees: tuple[str, ...] = ()
+    reason: str = ""
+
+    def document(self) -> Json:
+        """Return the row as demo.json has it; a pod without a card has null as its index and an empty UUID."""
+        return {
+            "scenario": self.scenario,
+            "pod": self.pod,
+            "units": self.units,
+            "core": self.core,
+            "phase": self.phase,
+            "card_index": self.card_index,
+            "card_uuid": self.card_uuid,
+            "sees": list(self.sees),
+            "reason": self.reason,
+        }
+
+
+class Bed(Protocol):
+    """A cluster with the plugin on one node; the scenarios know no more of it than this."""
+
+    namespace: str
+    node: str
+    timeout_s: float
+    """How long a pod may take until it runs."""
+    policy: str
+    """The pods' own placement policy; empty: the node's."""
+
+    @property
+    def memory_resource(self) -> str:
+        """The name of the memory resource."""
+
+    def manifest(self, service: Service) -> Json:
+        """Return the service's Deployment."""
+
+    def apply(self, manifest: Json) -> None:
+        """Create the Deployment, or change it."""
+
+    def delete(self, service: str) -> None:
+        """Delete a service's Deployment with its pods."""
+
+    def pods(self, service: str) -> list[Json]:
+        """Return a service's pods as the API has them."""
+
+    def events(self, pod: Json) -> list[str]:
+        """Return a pod's events, `REASON: message`, oldest first."""
+
+    def sees(self, pod: Json) -> str:
+        """Return what `nvidia-smi -L` prints in a pod's container."""
+
+    def kubelet_says(self, pod: Json) -> frozenset[str] | None:
+        """Return the cards that kubelet's PodResources names for a pod; None where that cannot be asked."""
+
+    def status(self) -> Document:
+        """Return the plugin's status document."""
+
+    def pause(self) -> None:
+        """Wait for news or for a moment.
+
+        Raises:
+            DemoError: nothing can come any more.
+        """
+
+
+def uuids(listing: str) -> tuple[str, ...]:
+    """Return what `nvidia-smi -L` lists: GPUs, or of a GPU that is split the MIG devices below it."""
+    found = [(bool(match["indent"]), match["uuid"]) for match in _LINE.finditer(listing)]
+    migs = tuple(uuid for is_mig, uuid in found if is_mig)
+    return migs or tuple(uuid for _, uuid in found)
+
+
+def deployment(
+    service: Service,
+    *,
+    namespace: str,
+    resources: Mapping[str, str],
+    image: str,
+    annotations: Mapping[str, str],
+    more: Mapping[str, Any],
+) -> Json:
+    """Return a service's Deployment; `more` goes into the pod's spec.
+
+    Strategy Recreate: with a rolling update the new pod would wait for units that the old one holds.
+    """
+    limits = {resources["memory"]: str(service.units), resources["core"]: str(service.core)}
+    container = {
+        "name": CONTAINER,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sleep", "infinity"],
+        "resources": {"limits": limits},
+    }
+    labels = {LABEL: service.name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": service.name, "namespace": namespace, "labels": labels},
+        "spec": {
+            "replicas": 1,
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels, "annotations": dict(annotations)},
+                "spec": {"containers": [container], "terminationGracePeriodSeconds": 1, **more},
+            },
+        },
+    }
+
+
+def asked(pod: Json, resource: str) -> int:
+    """Return how much of a resource a pod's container asks for."""
+    limits = (pod["spec"]["containers"][0].get("resources") or {}).get("limits") or {}
+    return int(limits.get(resource, 0))

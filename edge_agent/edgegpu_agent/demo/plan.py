@@ -1,0 +1,102 @@
+"""How many units the services of each scenario ask for, on the field's cards and on any others."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgegpu_agent.cli.document import CardRow
+
+CARD_24G_MIB = 24259
+CARD_8G_MIB = 7611
+CARD_4G_MIB = 4096
+
+_TWO = 2
+_CORES = 3
+"""Hundredths that a scenario's services need of one card together at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """`first`, `second` and `third` fit, `too_much` in place of `third` is more than the node has left."""
+
+    first: int
+    second: int
+    third: int
+    too_much: int
+
+
+@dataclass(frozen=True, slots=True)
+class Three:
+    """One `small`, and two `large` that fit on no card together."""
+
+    small: int
+    large: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two of `small` fit on the first card, `small` and `larger` on no single one."""
+
+    small: int
+    larger: int
+
+
+FIELD_FILLING = Filling(50, 40, 1, 10)
+"""On one card of 24259 MiB: 94 units."""
+
+FIELD_THREE = Three(4, 20)
+"""On two cards of 7611 MiB: 29 units each."""
+
+FIELD_PAIR = Pair(8, 12)
+"""2 GiB and 2 GiB, 2 GiB and 3 GiB, on two cards of 4 GiB: 16 units each."""
+
+
+def filling_for(cards: Sequence[CardRow]) -> Filling | None:
+    """Return amounts in the field's proportions for the card with most room; None where there is too little.
+
+    What is too much is counted over all that the node has: then it is more than the scheduler sees free, whoever else
+    holds something, and its word is "Insufficient".
+    """
+    most = max(_free(cards), default=0)
+    first, second = most * 50 // 94, most * 40 // 94
+    if second < 1 or most - first - second < 1:
+        return None
+    return Filling(first, second, 1, sum(card.units for card in cards) - first - second + 1)
+
+
+def three_for(cards: Sequence[CardRow]) -> Three | None:
+    """Return amounts with which the two large ones must part; None where no two cards have room for one each."""
+    free = _free(cards)
+    by_room = sorted(free, reverse=True)
+    if len(free) < _TWO:
+        return None
+    large = max(by_room[0] // 2 + 1, by_room[1] * 20 // 29)
+    for small in (max(1, by_room[0] * 4 // 29), 1):
+        if _first_fit(free, (small, large, large)):
+            return Three(small, large)
+    return None
+
+
+def pair_for(cards: Sequence[CardRow]) -> Pair | None:
+    """Return amounts of which two share the first card, and two part; None where no two cards allow that."""
+    free = _free(cards)
+    if len(free) < _TWO:
+        return None
+    small, most = free[0] // 2, max(free)
+    larger = max(most - small + 1, most * 3 // 4)
+    return Pair(small, larger) if small and _first_fit(free, (small, larger)) else None
+
+
+def _free(cards: Sequence[CardRow]) -> list[int]:
+    """Return the free units of the cards that can be used, in the cards' order."""
+    return [card.units_free for card in cards if card.healthy and card.units_free and card.core_free >= _CORES]
+
+
+def _first_fit(free: Sequence[int], amounts: Sequence[int]) -> bool:
+    """Say whether all find a card when they come one after the other."""
+    left = list(free)
+    for amount in amounts:
+        card = next((position for position, room in enumerate(left) if room >= amount), None)
+        if card is None:
+            return False
+        left[card] -= amount
+    return True

@@ -1,0 +1,130 @@
+"""A bed on this box: its k3s through kubectl, its cards, its plugin; everything in a namespace of its own."""
+
+import contextlib
+import json
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from edgegpu_agent.cli.client import fetch_status
+from edgegpu_agent.cli.document import Document
+from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.demo.booked import booked_cards
+from edgegpu_agent.demo.kubectl import Kubectl, KubectlError
+from edgegpu_agent.demo.model import LABEL, DemoError, Json, Service, deployment
+from edgegpu_core.podview import POLICY_ANNOTATION
+
+DEFAULT_IMAGE = "docker.io/library/debian:stable-slim"
+POD_RESOURCES = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+_LOOK_S = 0.5
+_GONE_S = 90.0
+
+
+class RealBed:
+    """This box."""
+
+    def __init__(self, kubectl: Kubectl, *, socket: Path, namespace: str, image: str, policy: str) -> None:
+        self._kubectl = kubectl
+        self._socket = socket
+        self._image = image
+        self.namespace = namespace
+        self.policy = policy
+        self.timeout_s = 180.0
+        status = self.status()
+        self.node = status.node
+        self._resources: dict[str, str] = dict(status.raw["resources"])
+
+    @property
+    def memory_resource(self) -> str:
+        """The name of the memory resource."""
+        return self._resources["memory"]
+
+    def manifest(self, service: Service) -> Json:
+        """Return the service's Deployment: on this very node, placed by the demo's own policy."""
+        here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [self.node]}]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]}}
+        return deployment(
+            service,
+            namespace=self.namespace,
+            resources=self._resources,
+            image=self._image,
+            annotations={POLICY_ANNOTATION: self.policy},
+            more={"affinity": {"nodeAffinity": required}, "tolerations": [{"operator": "Exists"}]},
+        )
+
+    def apply(self, manifest: Json) -> None:
+        """Create the Deployment, or change it."""
+        self._kubectl.run("apply", "-f", "-", given=json.dumps(manifest))
+
+    def delete(self, service: str) -> None:
+        """Delete a service's Deployment; its pods follow."""
+        self._kubectl.run("delete", "deployment", service, "-n", self.namespace, "--ignore-not-found", "--wait=false")
+
+    def pods(self, service: str) -> list[Json]:
+        """Return a service's pods."""
+        found: list[Json] = self._kubectl.json("get", "pods", "-n", self.namespace, "-l", f"{LABEL}={service}")["items"]
+        return found
+
+    def events(self, pod: Json) -> list[str]:
+        """Return a pod's events, oldest first."""
+        chosen = f"involvedObject.uid={pod['metadata']['uid']}"
+        found = self._kubectl.json("get", "events", "-n", self.namespace, "--field-selector", chosen)["items"]
+        found.sort(key=lambda event: int(event["metadata"].get("resourceVersion") or 0))
+        return [f"{event['reason']}: {event['message']}" for event in found]
+
+    def sees(self, pod: Json) -> str:
+        """Return what `nvidia-smi -L` prints in a pod's container; kubectl's words where it cannot be run."""
+        try:
+            return self._kubectl.run("exec", "-n", self.namespace, pod["metadata"]["name"], "--", "nvidia-smi", "-L")
+        except KubectlError as error:
+            return str(error)
+
+    def kubelet_says(self, pod: Json) -> frozenset[str] | None:
+        """Return the cards that PodResources names for a pod; None where only root may ask."""
+        return booked_cards(POD_RESOURCES, pod)
+
+    def status(self) -> Document:
+        """Return the plugin's status document."""
+        try:
+            return fetch_status(self._socket)
+        except CliError as error:
+            raise DemoError(f"{error.text}; {error.remedy}") from error
+
+    def pause(self) -> None:
+        """Wait a moment."""
+        time.sleep(_LOOK_S)
+
+    def remove(self) -> None:
+        """Delete the namespace with all that is in it, and wait for that."""
+        self._kubectl.run("delete", "namespace", self.namespace, "--ignore-not-found", timeout_s=_GONE_S)
+
+
+@contextmanager
+def real(*, socket: Path, image: str, policy: str) -> Iterator[RealBed]:
+    """Check that this box can show anything, make a namespace, and remove it whatever happens.
+
+    Raises:
+        DemoError: no kubectl, no plugin, no card, or no right to make a namespace.
+    """
+    kubectl = Kubectl.find()
+    bed = RealBed(kubectl, socket=socket, namespace=f"edgegpu-demo-{secrets.token_hex(3)}", image=image, policy=policy)
+    _check(kubectl, bed)
+    kubectl.run("create", "namespace", bed.namespace)
+    try:
+        yield bed
+    finally:
+        with contextlib.suppress(KeyboardInterrupt):  # a second Ctrl-C must not leave pods behind
+            bed.remove()
+
+
+def _check(kubectl: Kubectl, bed: RealBed) -> None:
+    status = bed.status()
+    if not status.has_cards:
+        raise DemoError(f"cannot run on {bed.node}: its role is {status.role}; run the demo on a node with cards")
+    if not any(card.healthy for card in status.cards):
+        raise DemoError(f"cannot run on {bed.node}: no card; {status.driver_problem or 'see `edgegpu status`'}")
+    if not status.registered:
+        raise DemoError(f"cannot run on {bed.node}: the plugin waits for {status.waiting_for or 'kubelet'}")
+    kubectl.run("get", "node", bed.node)

@@ -1,0 +1,130 @@
+"""Runs the acts, one after the other, on the bed that was asked for."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edgegpu_agent.demo import scenarios
+from edgegpu_agent.demo.embedded import embedded
+from edgegpu_agent.demo.model import Bed, DemoError, Row
+from edgegpu_agent.demo.plan import (
+    CARD_4G_MIB,
+    CARD_8G_MIB,
+    CARD_24G_MIB,
+    FIELD_FILLING,
+    FIELD_PAIR,
+    FIELD_THREE,
+    filling_for,
+    pair_for,
+    three_for,
+)
+from edgegpu_agent.demo.real import real
+from edgegpu_agent.demo.scenarios import THREE_SERVICES, TWO_CARDS
+from edgegpu_agent.demo.stage import Stage
+
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What was seen; without failures every placement was right."""
+
+    rows: list[Row] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Act:
+    """One cluster's worth of the simulated demo."""
+
+    scenario: str
+    title: str
+    memories_mib: tuple[int, ...]
+    play: Callable[[Stage], None]
+
+
+_ACTS = (
+    _Act(
+        THREE_SERVICES,
+        "one card; services of 50, 40 and 1 units; the third grows to 10 and back",
+        (CARD_24G_MIB,),
+        lambda stage: scenarios.three_services(stage, FIELD_FILLING),
+    ),
+    _Act(
+        TWO_CARDS,
+        "two cards; services of 4, 20 and 20 units",
+        (CARD_8G_MIB, CARD_8G_MIB),
+        lambda stage: scenarios.three_on_two_cards(stage, FIELD_THREE),
+    ),
+    _Act(
+        TWO_CARDS,
+        "two cards; 2 GiB and 2 GiB share one, 2 GiB and 3 GiB take two",
+        (CARD_4G_MIB, CARD_4G_MIB),
+        lambda stage: scenarios.pairs(stage, FIELD_PAIR),
+    ),
+)
+
+
+def run_simulated(outcome: Outcome, *, policy: str, say: Say) -> None:
+    """Run every act on an embedded cluster of its own; what cannot go on is a failure, and the next act begins."""
+    for act in _ACTS:
+        say(f"\n{act.scenario}: {act.title}")
+        try:
+            with embedded(act.memories_mib, policy=policy) as bed:
+                _say_cards(bed, say)
+                stage = _stage(bed, act.scenario, outcome, say)
+                for card, mib in zip(bed.status().cards, act.memories_mib, strict=True):
+                    right = mib // bed.status().unit_mib
+                    stage.expect(card.units == right, f"card {card.index} has {card.units} units, {right} are right")
+                act.play(stage)
+        except DemoError as error:
+            _give_up(outcome, act.scenario, error, say)
+
+
+def run_real(outcome: Outcome, *, socket: Path, image: str, policy: str, say: Say) -> None:
+    """Run the acts that this box's cards allow.
+
+    Raises:
+        DemoError: none can be run here.
+    """
+    with real(socket=socket, image=image, policy=policy) as bed:
+        say(f"on {bed.node}, in namespace {bed.namespace}; it is removed at the end")
+        _say_cards(bed, say)
+        cards = bed.status().cards
+        filling, three, pair = filling_for(cards), three_for(cards), pair_for(cards)
+        acts: list[tuple[str, object, Callable[[Stage], None]]] = [
+            (THREE_SERVICES, filling, lambda stage: scenarios.three_services(stage, filling or FIELD_FILLING)),
+            (TWO_CARDS, three, lambda stage: scenarios.three_on_two_cards(stage, three or FIELD_THREE)),
+            (TWO_CARDS, pair, lambda stage: scenarios.pairs(stage, pair or FIELD_PAIR)),
+        ]
+        for scenario, amounts, play in acts:
+            if amounts is None:
+                text = f"{scenario}: left out, the cards of this box have not the room for it now"
+                outcome.skipped.append(text)
+                say(f"\n{text}")
+                continue
+            say(f"\n{scenario}, with the amounts that these cards ask for: {amounts}")
+            try:
+                play(_stage(bed, scenario, outcome, say))
+            except DemoError as error:
+                _give_up(outcome, scenario, error, say)
+                return  # what is left of this act would be in the next one's way
+
+
+def _stage(bed: Bed, scenario: str, outcome: Outcome, say: Say) -> Stage:
+    return Stage(
+        bed=bed, scenario=scenario, say=say, clock=time.monotonic, rows=outcome.rows, failures=outcome.failures
+    )
+
+
+def _say_cards(bed: Bed, say: Say) -> None:
+    for card in bed.status().cards:
+        say(f"  card {card.index}  {card.name}  {card.units_free} of {card.units} units free  {card.uuid}")
+
+
+def _give_up(outcome: Outcome, scenario: str, error: DemoError, say: Say) -> None:
+    text = str(error) if str(error).startswith(scenario) else f"{scenario}: {error}"
+    outcome.failures.append(text)
+    say(f"  WRONG: {error}")

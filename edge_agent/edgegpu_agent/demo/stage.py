@@ -1,0 +1,215 @@
+"""One act on a bed: services come and go, each is looked at and checked against what the rules say."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from edgegpu_agent.cli.document import CardRow, Document, PodRow
+from edgegpu_agent.demo.model import CONTAINER, Bed, DemoError, Json, Row, Service, asked, uuids
+from edgegpu_core.model import CORE_PER_CARD
+from edgegpu_core.podview import CARDS_ANNOTATION, read_cards
+
+_T = TypeVar("_T")
+_ONE_GPU = re.compile(r"GPU 0: [^\n]+ \(UUID: [^)\n]+\)(\n\s+MIG [^\n]+)?\s*")
+
+
+@dataclass(slots=True, kw_only=True)
+class Stage:
+    """Where an act plays: does things, waits, checks, and keeps what it saw."""
+
+    bed: Bed
+    scenario: str
+    say: Callable[[str], None]
+    clock: Callable[[], float]
+    rows: list[Row] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    _running: dict[str, Row] = field(default_factory=dict)
+
+    def expect(self, condition: object, otherwise: str) -> None:
+        """Note a failure, and say so, unless the condition holds."""
+        if not condition:
+            self.failures.append(f"{self.scenario}: {otherwise}")
+            self.say(f"  WRONG: {otherwise}")
+
+    def run(self, service: Service) -> Row:
+        """Deploy a service, or change it; its pod must run on one card, and all must name the same one.
+
+        Raises:
+            DemoError: it does not run in time.
+        """
+        before = self.bed.status()
+        is_new = not self.bed.pods(service.name)
+        self.bed.apply(self.bed.manifest(service))
+        pod = self.wait(lambda: self._only_pod(service, "Running"), f"{service.name} to run", of=service.name)
+        record = self.wait(lambda: self._record(pod), f"the plugin to name the card of {service.name}", of=service.name)
+        listing = self.bed.sees(pod)
+        row = self._note(service, pod, record, seen=uuids(listing))
+        index = record.cards[0].index if record.cards else "?"
+        self.say(
+            f"  {service.name:<9} {service.units:>3} units  core {service.core}  Running on card {index}  {row.pod}"
+        )
+        for line in listing.strip().splitlines():
+            self.say(f"      {line}")
+        self._check_card(row, record, listing, pod)
+        if is_new:
+            self._check_first_fit(service, row, before)
+        self._running[service.name] = row
+        self._check_sums()
+        return row
+
+    def pend(self, service: Service, words: str) -> Row:
+        """Change a service to an amount that does not fit: its old pod ends, the new one waits and an event says why.
+
+        Raises:
+            DemoError: the event does not come in time.
+        """
+        old = self._running.pop(service.name, None)
+        self.bed.apply(self.bed.manifest(service))
+        pod = self.wait(lambda: self._only_pod(service, "Pending"), f"a new pod of {service.name}", of=service.name)
+        if old is not None:
+            self.say(f"  {service.name} is changed to {service.units} units: {old.pod} is terminated")
+        wanted = f"the event {words!r} of {service.name}"
+        said = self.wait(lambda: [e for e in self.bed.events(pod) if words in e], wanted, of=service.name)[-1]
+        reason = said.partition(": ")[2]
+        self.say(
+            f"  {service.name:<9} {service.units:>3} units  core {service.core}  Pending  {pod['metadata']['name']}"
+        )
+        self.say(f"      {reason}")
+        record = self._record(pod)
+        self.expect(record is None or not record.cards, f"{service.name} waits, but has a card in the plugin's status")
+        self.expect(old is None or old.pod != pod["metadata"]["name"], f"{service.name} kept its old pod")
+        row = Row(
+            scenario=self.scenario,
+            pod=pod["metadata"]["name"],
+            units=service.units,
+            core=service.core,
+            phase="Pending",
+            reason=reason,
+        )
+        self.rows.append(row)
+        return row
+
+    def apart(self, one: Row, other: Row) -> None:
+        """Two services that do not fit on one card together must be on two."""
+        self.expect(one.card_uuid != other.card_uuid, f"{one.pod} and {other.pod} are on one card, two are right")
+
+    def together(self, one: Row, other: Row) -> None:
+        """Two services that fit on the first card must share it."""
+        self.expect(one.card_uuid == other.card_uuid, f"{one.pod} and {other.pod} are on two cards, one is right")
+
+    def clear(self) -> None:
+        """Delete every service and wait until its units are free again.
+
+        Raises:
+            DemoError: they are not in time.
+        """
+        names = list(self._running)
+        for name in names:
+            self.bed.delete(name)
+        self._running.clear()
+        for name in names:
+            self.wait(lambda name=name: not self.bed.pods(name), f"{name} to end", of=name)  # type: ignore[misc]
+        self.wait(lambda: not self._mine(self.bed.status()), "the cards to be free again", of="")
+
+    def wait(self, look: Callable[[], _T | None], what: str, *, of: str) -> _T:
+        """Look until there is something true.
+
+        Raises:
+            DemoError: there was not, in time; with what the service `of` was last seen in.
+        """
+        ends = self.clock() + self.bed.timeout_s
+        while not (found := look()):
+            if self.clock() > ends:
+                seen = "; ".join(self._describe(pod) for pod in self.bed.pods(of)) if of else ""
+                raise DemoError(
+                    f"{self.scenario}: waited {self.bed.timeout_s:g} s for {what}; {seen or 'nothing there'}"
+                )
+            self.bed.pause()
+        return found
+
+    def _only_pod(self, service: Service, phase: str) -> Json | None:
+        """Return the service's pod once it is the only one, asks for the right amount and has come to a phase."""
+        pods = self.bed.pods(service.name)
+        if len(pods) != 1 or pods[0]["metadata"].get("deletionTimestamp"):
+            return None
+        pod = pods[0]
+        is_new = asked(pod, self.bed.memory_resource) == service.units
+        return pod if is_new and pod["status"].get("phase", "Pending") == phase else None
+
+    def _tell(self, service: Service, what: str, *, details: str) -> None:
+        self.say(f"  {service.name:<9} {service.units:>3} units  core {service.core}  {what}")
+        for line in details.strip().splitlines():
+            self.say(f"      {line}")
+
+    def _mine(self, status: Document) -> list[PodRow]:
+        return [row for row in status.pods if row.namespace == self.bed.namespace or not row.pod]
+
+    def _record(self, pod: Json) -> PodRow | None:
+        """Return what `edgegpu pods` says of a pod."""
+        rows = self.bed.status().pods
+        return next((row for row in rows if row.uid == pod["metadata"]["uid"] and row.state != "waiting"), None)
+
+    def _note(self, service: Service, pod: Json, record: PodRow, *, seen: tuple[str, ...]) -> Row:
+        card = record.cards[0] if record.cards else None
+        row = Row(
+            scenario=self.scenario,
+            pod=pod["metadata"]["name"],
+            units=service.units,
+            core=service.core,
+            phase="Running",
+            card_index=None if card is None else int(card.index.partition(":")[0]),
+            card_uuid="" if card is None else card.uuid,
+            sees=seen,
+            reason=record.reason,
+        )
+        self.rows.append(row)
+        return row
+
+    def _check_card(self, row: Row, record: PodRow, listing: str, pod: Json) -> None:
+        """All that name a card of the pod must name one and the same: container, plugin, annotation, kubelet."""
+        self.expect(record.state == "allocated", f"{row.pod} runs, and the plugin says {record.state}: {record.reason}")
+        self.expect(len(record.cards) == 1, f"{row.pod} has {len(record.cards)} cards in `edgegpu pods`, one is right")
+        self.expect(len(row.sees) == 1, f"{row.pod} sees {len(row.sees)} cards, one is right")
+        self.expect(
+            _ONE_GPU.fullmatch(listing), f"`nvidia-smi -L` in {row.pod} does not print one `GPU 0: … (UUID: …)`"
+        )
+        self.expect(row.sees == (row.card_uuid,), f"{row.pod} sees {row.sees}, `edgegpu pods` says {row.card_uuid}")
+        annotations = pod["metadata"].get("annotations") or {}
+        promised = read_cards(
+            annotations.get(CARDS_ANNOTATION), pod["metadata"]["uid"], pod["spec"].get("nodeName", "")
+        )
+        text = f"the annotation of {row.pod} says {promised}, it is on {row.card_uuid}"
+        self.expect(promised == {CONTAINER: (row.card_uuid,)}, text)
+        booked = self.bed.kubelet_says(pod)
+        text = f"kubelet's PodResources says {sorted(booked or ())} of {row.pod}, it is on {row.card_uuid}"
+        self.expect(booked in {None, frozenset({row.card_uuid})}, text)
+
+    def _check_first_fit(self, service: Service, row: Row, before: Document) -> None:
+        """The card must be the first with room, unless somebody else came or went meanwhile."""
+        now = self.bed.status()
+        others = [{r.uid for r in status.pods if r.namespace != self.bed.namespace} for status in (before, now)]
+        right = next((card for card in before.cards if _has_room(card, service)), None)
+        if right is None or others[0] != others[1]:
+            return
+        text = f"{row.pod} is on card {row.card_index}, the first with room for {service.units} units is {right.index}"
+        self.expect(right.uuid == row.card_uuid, text)
+
+    def _check_sums(self) -> None:
+        """No card may carry more than it has."""
+        for card in self.bed.status().cards:
+            rows = [row for row in self._running.values() if row.card_uuid == card.uuid]
+            units, core = sum(row.units for row in rows), sum(row.core for row in rows)
+            text = f"card {card.index} carries {units} of {card.units} units and core {core} of {CORE_PER_CARD}"
+            self.expect(units <= card.units and core <= CORE_PER_CARD, text)
+
+    def _describe(self, pod: Json) -> str:
+        """Return a pod's state in a line, with its newest event."""
+        events = self.bed.events(pod)
+        phase = pod["status"].get("phase", "Pending")
+        reason = pod["status"].get("reason", "")
+        return " ".join(filter(None, [pod["metadata"]["name"], phase, reason, events[-1] if events else "(no event)"]))
+
+
+def _has_room(card: CardRow, service: Service) -> bool:
+    return card.healthy and card.units_free >= service.units and card.core_free >= service.core

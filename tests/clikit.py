@@ -1,0 +1,121 @@
+"""What the command line's tests share: a status document, the plugin's own server for it, and a run of `edgegpu`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from socketserver import StreamRequestHandler, UnixStreamServer
+from typing import TYPE_CHECKING, Any
+
+from edgegpu_plugin.status import StatusServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CARD_0 = "GPU-11111111-1111-1111-1111-111111111111"
+CARD_1 = "GPU-22222222-2222-2222-2222-222222222222"
+LABELS = {CARD_0: "0", CARD_1: "1"}
+
+
+def card(uuid: str = CARD_0, *, units: int = 29, free: int = 29, **more: object) -> dict[str, Any]:
+    base = {"index": LABELS[uuid], "uuid": uuid, "name": "Tesla P4", "units": units, "units_free": free}
+    return {**base, "core_free": 100, "healthy": True, **more}
+
+
+def pod(name: str, units: int, *cards: str, **more: object) -> dict[str, Any]:
+    return {
+        "namespace": "baetyl-edge",
+        "pod": name,
+        "uid": f"uid-{name}",
+        "container": "main",
+        "memory_units": units,
+        "core": 1,
+        "cards": [{"index": LABELS[uuid], "uuid": uuid} for uuid in cards],
+        "phase": "Running",
+        "state": "allocated",
+        "reason": "",
+        **more,
+    }
+
+
+def document(**more: object) -> dict[str, Any]:
+    return {
+        "v": 1,
+        "version": "0.1.0",
+        "node": "box-1",
+        "role": "server",
+        "policy": "first-fit",
+        "unit_mib": 256,
+        "resources": {"memory": "baidu.com/vcuda-memory", "core": "baidu.com/vcuda-core"},
+        "injection": {"mode": "cdi", "why": "containerd reads /var/run/cdi"},
+        "driver": {"version": "560.35.03", "problem": ""},
+        "kubelet": {"registered": True, "registered_ms": 12.3, "waiting_for": ""},
+        "api": {"synced": True, "problem": ""},
+        "extender": {"listen": "127.0.0.1:8787", "healthy": True, "insecure": False},
+        "cards": [card(CARD_0, free=9, core_free=99), card(CARD_1, free=9, core_free=99)],
+        "pods": [pod("face", 20, CARD_0), pod("plate", 20, CARD_1)],
+        "report_generation": 12,
+        **more,
+    }
+
+
+@contextmanager
+def plugin(folder: Path, answer: dict[str, Any]) -> Iterator[Path]:
+    """Serve a document as the plugin does; the socket's path comes out."""
+    server = StatusServer(folder, lambda: answer)
+    server.start()
+    yield folder / "plugin.sock"
+    server.stop()
+
+
+@contextmanager
+def raw_server(path: Path, answer: bytes | None) -> Iterator[Path]:
+    """Answer every connection with these bytes; with None, with nothing for as long as it lasts."""
+    ended = threading.Event()
+
+    class Handler(StreamRequestHandler):
+        def handle(self) -> None:
+            self.rfile.readline()
+            if answer is None:
+                ended.wait(30)
+            else:
+                self.wfile.write(answer)
+
+    with UnixStreamServer(str(path), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield path
+        ended.set()
+        server.shutdown()
+        thread.join(10)
+
+
+def http(body: str, status: str = "200 OK") -> bytes:
+    return f"HTTP/1.0 {status}\r\nContent-Length: {len(body.encode())}\r\n\r\n{body}".encode()
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+
+def edgegpu(*args: str | Path, env: dict[str, str] | None = None, timeout_s: float = 60) -> Done:
+    """Run the command as a process of its own, with no terminal."""
+    kept = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "FORCE_COLOR", "NO_COLOR"}}
+    command = [sys.executable, "-m", "edgegpu_agent.cli.app", *map(str, args)]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout_s,
+        env={**kept, **(env or {})},
+    )
+    return Done(done.returncode, done.stdout, done.stderr)

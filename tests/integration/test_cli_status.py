@@ -1,0 +1,224 @@
+"""`edgegpu status`, `pods` and `version` against a server on a Unix socket: words, JSON, exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from clikit import CARD_0, CARD_1, card, document, edgegpu, http, plugin, pod, raw_server
+from typer.testing import CliRunner
+
+import edgegpu_agent.cli.unixhttp  # noqa: F401  (loaded before a test gives root's rights away)
+from edgegpu_agent.cli.app import app
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOBODY = 65534
+
+STATUS = f"""\
+box-1  server  edgegpu 0.1.0  policy first-fit  1 unit = 256 MiB
+driver     560.35.03
+injection  cdi (containerd reads /var/run/cdi)
+kubelet    registered in 12 ms
+API        in step
+extender   127.0.0.1:8787
+
+card 0  Tesla P4  {CARD_0}
+  5 of 29 units free, core 98 of 100 free
+  [AAAABBBBBBBBBBBBBBBBBBBB.....]
+  A     4 units  core 1    baetyl-edge/face  main
+  B    20 units  core 1    baetyl-edge/plate  main
+
+card 1  Tesla P4  {CARD_1}  out of order
+  29 units, none of them offered now
+  [xxxxxxxxxxxxxxxxxxxxxxxxxxxxx]
+
+waiting for a card
+  baetyl-edge/soon  main  3 units  core 1  Pending
+
+wrong
+  card 1 is out of order ({CARD_1})
+  baetyl-edge/lone container main is refused: needs 30 vcuda-memory on one card; card 0 has 5 free
+"""
+BUSY = document(
+    cards=[card(CARD_0, free=5, core_free=98), card(CARD_1, healthy=False)],
+    pods=[
+        pod("face", 4, CARD_0),
+        pod("plate", 20, CARD_0),
+        pod("lone", 30, state="refused", reason="needs 30 vcuda-memory on one card; card 0 has 5 free"),
+        pod("soon", 3, state="waiting", phase="Pending"),
+    ],
+)
+
+
+def test_status_shows_cards_holders_and_what_is_wrong(short_tmp: Path) -> None:
+    with plugin(short_tmp, BUSY) as socket:
+        done = edgegpu("status", "--socket", socket)
+    assert (done.out, done.err, done.code) == (STATUS, "", 1)
+
+
+def test_status_of_a_node_where_all_is_well_exits_0(short_tmp: Path) -> None:
+    with plugin(short_tmp, document()) as socket:
+        done = edgegpu("status", "--socket", socket)
+    assert done.code == 0
+    assert "wrong" not in done.out
+    assert "\x1b" not in done.out
+
+
+def test_status_in_json_is_the_plugins_document_and_the_problems(short_tmp: Path) -> None:
+    with plugin(short_tmp, BUSY) as socket:
+        done = edgegpu("status", "--json", "--socket", socket)
+    said = json.loads(done.out)
+    assert [text.partition(" ")[0] for text in said.pop("problems")] == ["card", "baetyl-edge/lone"]
+    assert (said, done.code) == (BUSY, 1)
+
+
+def test_a_server_without_cards_shows_the_nodes_of_its_extender(short_tmp: Path) -> None:
+    nodes = [{"name": "box-2", "cards": 1, "units": 94, "units_free": 3}]
+    with plugin(short_tmp, document(role="extender-only", cards=[], pods=[], nodes=nodes)) as socket:
+        done = edgegpu("status", "--socket", socket)
+    assert "  box-2  1 card  3 of 94 units free\n" in done.out
+    assert "kubelet" not in done.out
+    assert done.code == 0
+
+
+@pytest.mark.parametrize("env", [{"COLUMNS": "20"}, {"COLUMNS": "45"}, {"TERM": "dumb"}, {"LC_ALL": "C"}])
+def test_status_stands_narrow_and_plain_terminals(short_tmp: Path, env: dict[str, str]) -> None:
+    with plugin(short_tmp, BUSY) as socket:
+        done = edgegpu("status", "--socket", socket, env=env)
+    assert (done.code, done.err) == (1, "")
+    assert CARD_0 in done.out
+    bars = [line for line in done.out.splitlines() if line.startswith("  [")]
+    assert max(map(len, bars)) <= int(env.get("COLUMNS", "100"))
+
+
+def test_colours_are_for_those_who_want_them(short_tmp: Path) -> None:
+    with plugin(short_tmp, document()) as socket:
+        bright = edgegpu("status", "--socket", socket, env={"FORCE_COLOR": "1", "TERM": "xterm-256color"})
+        plain = edgegpu("status", "--socket", socket, env={"FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm"})
+    assert "\x1b[1;36m" in bright.out
+    assert "36m" not in plain.out
+
+
+def test_pods_is_a_table_that_a_pipe_gets_whole(short_tmp: Path) -> None:
+    with plugin(short_tmp, BUSY) as socket:
+        done = edgegpu("pods", "--socket", socket)
+    rows = [line.split(None, 8) for line in done.out.splitlines()]
+    assert rows[0] == ["NAMESPACE", "POD", "CONTAINER", "CARD", "UUID", "UNITS", "CORE", "STATE", "REASON"]
+    assert rows[1] == ["baetyl-edge", "face", "main", "0", CARD_0, "4", "1", "allocated"]
+    assert rows[3] == ["baetyl-edge", "lone", "main", "-", "-", "30", "1", "refused", BUSY["pods"][2]["reason"]]
+    assert done.code == 0
+
+
+def test_pods_of_one_namespace_in_json(short_tmp: Path) -> None:
+    elsewhere = pod("other", 8, CARD_1, namespace="prod", core=30)
+    with plugin(short_tmp, document(pods=[pod("face", 4, CARD_0), elsewhere])) as socket:
+        done = edgegpu("pods", "--json", "-n", "prod", "--socket", socket)
+        none = edgegpu("pods", "-n", "void", "--socket", socket)
+    assert json.loads(done.out) == {
+        "v": 1,
+        "node": "box-1",
+        "pods": [
+            {
+                "namespace": "prod",
+                "pod": "other",
+                "uid": "uid-other",
+                "container": "main",
+                "units": 8,
+                "core": 30,
+                "cards": [{"index": "1", "uuid": CARD_1}],
+                "phase": "Running",
+                "state": "allocated",
+                "reason": "",
+            }
+        ],
+    }
+    assert (none.out, none.code) == ("no pod on box-1 in namespace void asks for a share of a card\n", 0)
+
+
+def test_version_names_what_is_installed_and_what_runs(short_tmp: Path) -> None:
+    alone = edgegpu("version", "--json", "--socket", short_tmp / "plugin.sock")
+    with plugin(short_tmp, document(version="0.0.9")) as socket:
+        both = edgegpu("version", "--socket", socket)
+    said = json.loads(alone.out)
+    assert said["plugin"] is None
+    assert "not running" in said["problem"]
+    assert alone.code == both.code == 0
+    assert both.out.splitlines() == [
+        f"edgegpu {said['version']}",
+        "edgegpu-plugin 0.0.9 runs",
+        "they differ: `systemctl restart edgegpu-plugin` starts what is installed",
+    ]
+
+
+@pytest.mark.parametrize("command", ["status", "pods"])
+def test_without_the_plugin_the_remedy_is_named(short_tmp: Path, command: str) -> None:
+    socket = short_tmp / "plugin.sock"
+    done = edgegpu(command, "--socket", socket)
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        f"edgegpu: cannot reach edgegpu-plugin at {socket}: it is not running (no socket there)\n"
+        "  see `systemctl status edgegpu-plugin` and `journalctl -u edgegpu-plugin`\n"
+    )
+    said = json.loads(edgegpu(command, "--json", "--socket", socket).out)
+    assert set(said) == {"error", "remedy"}
+
+
+def test_a_socket_that_a_dead_process_left(short_tmp: Path) -> None:
+    with raw_server(short_tmp / "left.sock", b"") as socket:
+        pass
+    assert "nothing listens on the socket" in edgegpu("status", "--socket", socket).err
+
+
+def test_without_permission_it_says_sudo(short_tmp: Path) -> None:
+    me = os.geteuid()
+    short_tmp.chmod(0o755)
+    with plugin(short_tmp, document()) as socket:
+        socket.chmod(0)
+        try:
+            if me == 0:
+                os.seteuid(NOBODY)
+            done = CliRunner().invoke(app, ["status", "--socket", str(socket)])
+        finally:
+            os.seteuid(me)
+    assert done.exit_code == 1
+    assert "permission denied\n  only root may ask: use sudo" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"SSH-2.0-OpenSSH\r\n", "is no whole HTTP answer"),
+        (b"", "is no whole HTTP answer"),
+        (http("{"), "cannot read the status"),
+        (http("[]"), "the document is no object"),
+        (http('{"v": 7}'), "version 7, and this edgegpu reads version 1"),
+        (http("\N{LATIN SMALL LETTER E WITH ACUTE}"), "cannot read the status"),
+        (http("{}", "404 Not Found"), "does not know /v1/status"),
+        (http("oh", "500 Broken"), "answered 500"),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\n{", "is no whole HTTP answer"),
+    ],
+)
+def test_a_broken_answer_is_a_sentence_and_no_traceback(short_tmp: Path, answer: bytes, words: str) -> None:
+    with raw_server(short_tmp / "s", answer) as socket:
+        done = edgegpu("status", "--socket", socket)
+        as_json = edgegpu("pods", "--json", "--socket", socket)
+    assert (done.code, as_json.code) == (1, 1)
+    assert words in done.err
+    assert "Traceback" not in done.err + as_json.err
+    assert words in json.loads(as_json.out)["error"]
+
+
+def test_the_socket_of_a_configuration_is_found(short_tmp: Path) -> None:
+    file = short_tmp / "plugin.yaml"
+    file.write_text(f"version: 1\npaths: {{run: {short_tmp}}}\n")
+    with plugin(short_tmp, document()):
+        done = edgegpu("version", "--config", file)
+    assert "edgegpu-plugin 0.1.0 runs" in done.out
+    file.write_text("version: 1\nrole: king\n")
+    broken = edgegpu("status", "--config", file)
+    assert broken.code == 1
+    assert f"{file}:2: role" in broken.err
