@@ -58,6 +58,11 @@ class Scheduler:
         if self._extender is not None:
             self._extender.close()
 
+    def parked(self) -> int:
+        """Return how many pods wait for an event of the cluster."""
+        with self._lock:
+            return sum(waiting.parked for waiting in self._waiting.values())
+
     def _run(self) -> None:
         version = seen = 0
         while not self._stop.is_set():
