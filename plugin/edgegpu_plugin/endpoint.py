@@ -89,7 +89,7 @@ class Endpoint:
     """One resource's socket; its methods are called by one thread.
 
     Each server listens under a name of its own that is renamed into place: gRPC deletes the path of a socket when
-    it binds and when it stops, whoever owns that path by then.
+    it binds and, some time later, when it stops, whoever owns that path by then.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Endpoint:
     ) -> None:
         self.plugin = plugin
         self.path = folder / socket_name(plugin.resource)
-        self._temp = folder / f".{self.path.name}"
+        self._made = 0
         self._executor = executor
         self._told = told
         self._servers: list[tuple[grpc.Server, _Streams]] = []
@@ -149,8 +149,12 @@ class Endpoint:
         self._end(wait_s=_PROBE_S)
 
     def _serve(self) -> None:
-        if len(os.fsencode(self._temp)) > _MOST_PATH:
-            raise PluginError(f"cannot listen on {self.path}: a socket's path has at most {_MOST_PATH - 1} characters")
+        self._made += 1
+        temp = self.path.with_name(f".{self.path.name}.{self._made}")
+        if len(os.fsencode(temp)) > _MOST_PATH:
+            raise PluginError(
+                f"cannot listen on {self.path}: {temp} is longer than a socket's path may be ({_MOST_PATH})"
+            )
         _refuse_foreign(self.path, self._own)
         streams = _Streams(self.plugin, self._told)
         server = grpc.server(
@@ -158,9 +162,9 @@ class Endpoint:
         )
         server.add_generic_rpc_handlers((device_plugin_handler(streams),))
         try:
-            server.add_insecure_port(f"unix://{self._temp}")
+            server.add_insecure_port(f"unix://{temp}")
             server.start()
-            self._temp.rename(self.path)
+            temp.rename(self.path)
         except (OSError, RuntimeError) as error:
             server.stop(None)
             raise PluginError(

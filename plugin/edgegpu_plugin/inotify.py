@@ -92,10 +92,10 @@ class InotifyWatch(PollingWatch):
 
     def follow(self, folder: Path) -> None:
         """Watch the folder or its nearest ancestor; the kernel gives the same number for the same folder again."""
-        for candidate in (folder, *folder.parents):
-            number = self._libc.inotify_add_watch(self._fd, os.fsencode(candidate), _WANTED)
-            if number >= 0:
-                break
+        chain = (folder, *folder.parents)
+        number, place = self._add_nearest(chain)
+        while place > 0 and chain[place - 1].exists():  # made in between, so that nobody told us
+            number, place = self._add_nearest(chain)
         if number != self._watched and self._watched >= 0:
             self._libc.inotify_rm_watch(self._fd, self._watched)  # fails where the folder is gone: as well
         self._watched = number
@@ -104,6 +104,14 @@ class InotifyWatch(PollingWatch):
         """Close both handles."""
         os.close(self._fd)
         super().close()
+
+    def _add_nearest(self, chain: tuple[Path, ...]) -> tuple[int, int]:
+        """Watch the first of the folders that exists; return the watch's number and the folder's place."""
+        for place, candidate in enumerate(chain):
+            number = self._libc.inotify_add_watch(self._fd, os.fsencode(candidate), _WANTED)
+            if number >= 0:
+                return number, place
+        return -1, 0
 
     def _read(self) -> frozenset[str]:
         try:
