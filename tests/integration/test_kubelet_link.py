@@ -8,192 +8,16 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
 import pytest
+from integration.linkkit import MODEL, WAIT_S, Box, Kubelet, until
 
-from edgegpu_core.deviceid import Kind
 from edgegpu_core.inventory import Card
-from edgegpu_core.model import ResourceModel
-from edgegpu_plugin.board import DeviceBoard
-from edgegpu_plugin.devices import ResourcePlugin
 from edgegpu_plugin.endpoint import socket_name
-from edgegpu_plugin.errors import PluginError
-from edgegpu_plugin.kubelet import KubeletLink
-from edgegpu_plugin.pb import (
-    Allocation,
-    Device,
-    DevicePluginCaller,
-    PreferredRequest,
-    RefusedError,
-    Registration,
-    channel,
-    registration_handler,
-)
-
-MODEL = ResourceModel()
-WAIT_S = 10.0
-CARD = Card(uuid="GPU-1", index=0, name="T4", memory_mib=1024, pci="00000000:01:00.0", minor=0)
-
-
-def until(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not what():
-        assert time.monotonic() < deadline, what
-        os.sched_yield()
-
-
-class Kubelet:
-    """Registration on kubelet.sock; dials each plugin back inside Register, as kubelet does since 1.25."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.lists: dict[str, list[Device]] = {}
-        self.streams: dict[str, int] = {}
-        self.refusals = 0
-        self._changed = threading.Condition()
-        self._executor = ThreadPoolExecutor(8)
-        self._server: grpc.Server | None = None
-        self._links: list[grpc.Channel] = []
-        self._watchers: list[threading.Thread] = []
-
-    def start(self, *, wipe: bool = True) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for path in self.folder.iterdir() if wipe else ():
-            if path.is_socket():
-                path.unlink(missing_ok=True)
-        self._server = grpc.server(self._executor)
-        self._server.add_generic_rpc_handlers((registration_handler(self._register),))
-        self._server.add_insecure_port(f"unix://{self.folder}/kubelet.sock")
-        self._server.start()
-
-    def stop(self) -> None:
-        assert self._server is not None
-        for link in self._links:
-            link.close()
-        for watcher in self._watchers:
-            watcher.join(WAIT_S)
-        self._server.stop(None).wait(WAIT_S)
-        self._executor.shutdown()
-
-    def drop(self, resource: str) -> None:
-        """Let go of one plugin's stream, as kubelet does when its client is torn down."""
-        link = next(link for link in self._links if getattr(link, "resource", None) == resource)
-        link.close()
-
-    def wait(self, what: Callable[["Kubelet"], bool]) -> None:
-        with self._changed:
-            assert self._changed.wait_for(lambda: what(self), WAIT_S), (self.lists.keys(), self.streams)
-
-    def caller(self, resource: str) -> DevicePluginCaller:
-        link = channel(str(self.folder / socket_name(resource)))
-        self._links.append(link)
-        return DevicePluginCaller(link)
-
-    def _register(self, registration: Registration) -> None:
-        if self.refusals:
-            self.refusals -= 1
-            raise RefusedError("not yet")
-        link = channel(str(self.folder / registration.endpoint))
-        link.resource = registration.resource  # type: ignore[attr-defined]
-        self._links.append(link)
-        caller = DevicePluginCaller(link)
-        assert caller.options(WAIT_S) == registration.options
-        watcher = threading.Thread(target=self._follow, args=(registration.resource, caller))
-        watcher.start()
-        self._watchers.append(watcher)
-
-    def _follow(self, resource: str, caller: DevicePluginCaller) -> None:
-        with contextlib.suppress(grpc.RpcError):
-            for devices in caller.watch():
-                with self._changed:
-                    self.lists[resource] = devices
-                    self.streams[resource] = self.streams.get(resource, 0) + 1
-                    self._changed.notify_all()
-
-    @staticmethod
-    def has_both(kubelet: "Kubelet") -> bool:
-        return kubelet.lists.keys() == {MODEL.memory_resource, MODEL.core_resource}
-
-
-class Choose:
-    """An allocator that says what it was asked, and fails where the test wants it to."""
-
-    def __init__(self) -> None:
-        self.broken = False
-
-    def preferred(self, kind: Kind, request: PreferredRequest) -> Sequence[str]:
-        if self.broken:
-            raise KeyError(kind)
-        return list(request.available)[-request.size :]
-
-    def allocate(self, kind: Kind, ids: Sequence[str]) -> Allocation:
-        if self.broken:
-            raise KeyError(kind)
-        return Allocation(envs={"IDS": ",".join(ids)})
-
-    def pre_start(self, kind: Kind, ids: Sequence[str]) -> None:
-        if self.broken:
-            raise RefusedError(f"{kind.value}: no card has {len(ids)} free")
-
-
-class Box:
-    """A folder of kubelet's and the link that runs on it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.allocator = Choose()
-        self.board = DeviceBoard(MODEL)
-        self.board.set((CARD,))
-        self.registered: list[float] = []
-        self.restarts = 0
-        self.error: PluginError | None = None
-        self._changed = threading.Condition()
-        self.link = KubeletLink(
-            folder=folder, plugins=self._plugins(), on_registered=self._note, on_kubelet_restart=self._restarted
-        )
-        self._thread = threading.Thread(target=self._run)
-
-    def _plugins(self) -> list[ResourcePlugin]:
-        names = {Kind.MEMORY: MODEL.memory_resource, Kind.CORE: MODEL.core_resource}
-        return [
-            ResourcePlugin(kind=kind, resource=name, board=self.board, allocator=self.allocator)
-            for kind, name in names.items()
-        ]
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self.link.stop()
-        self.join()
-
-    def join(self) -> None:
-        self._thread.join(WAIT_S)
-        assert not self._thread.is_alive()
-
-    def wait_registrations(self, count: int) -> None:
-        with self._changed:
-            assert self._changed.wait_for(lambda: len(self.registered) >= count, WAIT_S), self.link.waiting_for
-
-    def _run(self) -> None:
-        try:
-            self.link.run()
-        except PluginError as error:
-            self.error = error
-
-    def _restarted(self) -> None:
-        self.restarts += 1
-
-    def _note(self, ms: float) -> None:
-        with self._changed:
-            self.registered.append(ms)
-            self._changed.notify_all()
+from edgegpu_plugin.pb import DevicePluginCaller, PreferredRequest
 
 
 @pytest.fixture
@@ -392,3 +216,33 @@ def test_a_client_that_names_the_socket_as_authority_is_served(box: Box, kubelet
     path = box.folder / socket_name(MODEL.memory_resource)
     with grpc.insecure_channel(f"unix://{path}", options=[("grpc.default_authority", str(path))]) as link:
         assert DevicePluginCaller(link).options(WAIT_S).preferred_allocation
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_is_refused(folder: Path) -> None:
+    folder.mkdir(mode=0o555)
+    box = Box(folder)
+    box.start()
+    box.join()
+    assert f"cannot write to kubelet's folder {folder}: run the plugin as root" in str(box.error)
+
+
+def test_a_touched_kubelet_socket_is_no_new_kubelet(box: Box, kubelets: Callable[[], Kubelet], folder: Path) -> None:
+    kubelet = kubelets()
+    box.wait_registrations(1)
+    (folder / "kubelet.sock").chmod(0o700)
+    box.board.set(())
+    kubelet.wait(lambda k: not any(k.lists.values()))
+    assert kubelet.streams == {MODEL.memory_resource: 2, MODEL.core_resource: 2}
+    assert len(box.registered) == 1
+
+
+def test_a_stop_ends_the_streams(folder: Path, kubelets: Callable[[], Kubelet]) -> None:
+    kubelet = kubelets()
+    box = Box(folder)
+    box.start()
+    box.wait_registrations(1)
+    box.stop()
+    for watcher in kubelet.watchers:
+        watcher.join(WAIT_S)
+        assert not watcher.is_alive()
