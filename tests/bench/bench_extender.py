@@ -31,14 +31,14 @@ def run(runs: int) -> Figure:
     """Ask for pods that fit everywhere, in places and nowhere, in turn; milliseconds from request to parsed answer."""
     order = random.Random(11)
     names = [f"node-{number:04}" for number in range(NODES)]
-    asked = [(1, 1), (UNITS // 2, 30), (UNITS, 1), (UNITS - 40, 1), (0, 100)]
+    asked = [[(1, 1)], [(UNITS // 2, 30)], [(UNITS, 1)], [(UNITS - 40, 1)], [(0, 100)], [(4, 1), (UNITS // 2, 1)]]
     with tempfile.TemporaryDirectory(prefix="eg-") as folder, KubeStub() as stub:
         for name in names:
             stub.add_node(node(name, [UNITS] * CARDS, held=_held(name, order)))
         with _served(stub, Path(folder)) as caller:
             took = []
             for number in range(runs + len(asked)):
-                body = _args(pod(f"p{number}", asked[number % len(asked)]), names)
+                body = _args(pod(f"p{number}", *asked[number % len(asked)]), names)
                 began = time.perf_counter()
                 status, text = caller.call("/filter", body)
                 answer: Json = json.loads(text)

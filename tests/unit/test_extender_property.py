@@ -16,6 +16,7 @@ from edgegpu_plugin.extender.filtering import judge
 from edgegpu_plugin.extender.room import known_node
 
 ASK = st.tuples(st.integers(1, 20), st.sampled_from([1, 10, 40, 100]))
+WHOLE = st.tuples(st.integers(0, 60), st.sampled_from([100, 200, 300]))
 SIZES = st.lists(st.integers(4, 29), min_size=1, max_size=4)
 
 
@@ -35,10 +36,14 @@ HOLDER = st.builds(
     known_by=st.sampled_from(["report", "report, wrong annotation", "annotation", "assumed", "ended"]),
 )
 NODE = st.tuples(SIZES, st.lists(HOLDER, max_size=6))
-ASKING = st.tuples(st.lists(ASK, min_size=1, max_size=3), st.none() | ASK, st.sampled_from([None, *Policy]))
+ASKING = st.tuples(
+    st.lists(ASK, min_size=1, max_size=3) | st.lists(ASK | WHOLE, min_size=1, max_size=2),
+    st.none() | ASK,
+    st.sampled_from([None, *Policy]),
+)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=200)
 @given(nodes=st.lists(NODE, min_size=1, max_size=7), asking=ASKING, deleted=st.booleans())
 def test_filter_says_yes_exactly_where_the_pod_fits(
     nodes: list[tuple[list[int], list[Holder]]],

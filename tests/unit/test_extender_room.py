@@ -92,4 +92,4 @@ def test_the_lowest_priority_is_that_of_pods_that_run() -> None:
 @pytest.mark.parametrize(("asks", "level"), [([], 0), ([(1, 1)], 1), ([(29, 1)], 5), ([(29, 1), (29, 1)], 10)])
 def test_the_level_keeps_empty_and_full_apart_from_all_between(asks: list[tuple[int, int]], level: int) -> None:
     pods = [pod(f"p{i}", ask, node="n") for i, ask in enumerate(asks)]
-    assert room(node("n", [29, 29]), *pods).level() == level
+    assert room(node("n", [29, 29]), *pods).level == level

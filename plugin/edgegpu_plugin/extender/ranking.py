@@ -15,4 +15,4 @@ def rank(names: Iterable[str], rooms: Mapping[str, Room], policy: Policy) -> lis
 def _score(room: Room | None, policy: Policy) -> int:
     if room is None or room.problem:
         return 0
-    return TOP_LEVEL - room.level() if policy is Policy.SPREAD else room.level()
+    return TOP_LEVEL - room.level if policy is Policy.SPREAD else room.level

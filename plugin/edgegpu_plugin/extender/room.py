@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from edgegpu_core.inventory import Free
@@ -45,7 +46,13 @@ class KnownNode:
         """Return the resource model as this node's plugin has it; names are the same in the whole cluster."""
         if self.report is None:
             return model
-        return replace(model, unit_mib=self.report.unit_mib, core_required=self.report.core_required)
+        return _model(model, self.report.unit_mib, core_required=self.report.core_required)
+
+
+@lru_cache(maxsize=64)
+def _model(base: ResourceModel, unit_mib: int, *, core_required: bool) -> ResourceModel:
+    """Return one and the same object for equal nodes, so that they can be told by identity."""
+    return replace(base, unit_mib=unit_mib, core_required=core_required)
 
 
 def known_node(node: Mapping[str, Any], model: ResourceModel) -> KnownNode:
@@ -75,14 +82,18 @@ class Room:
     """The sizes of the cards: what fits on one empty node fits on all of the same shape."""
     lowest_priority: int | None
     """The lowest priority among the pods that hold something and could be preempted."""
+    level: int
+    """How full the node is: 0 = nothing held, 10 = nothing left, and 1 to 9 between."""
+    empty: tuple[int, ...]
+    """The units of the cards of which nobody holds anything, the largest first."""
 
-    def level(self) -> int:
-        """Say how full the node is: 0 = nothing held, 10 = nothing left, and 1 to 9 between."""
-        cards = zip(self.free.slots, self.free.memory, self.free.core, strict=True)
-        used = [max(1 - memory / (s.units or 1), 1 - core / CORE_PER_CARD) for s, memory, core in cards if s.healthy]
-        if not used or min(used) >= 1:
-            return TOP_LEVEL
-        return min(math.ceil(sum(used) / len(used) * (TOP_LEVEL - 1)), TOP_LEVEL - 1)
+
+def _level(free: Free) -> int:
+    cards = zip(free.slots, free.memory, free.core, strict=True)
+    used = [max(1 - memory / (s.units or 1), 1 - core / CORE_PER_CARD) for s, memory, core in cards if s.healthy]
+    if not used or min(used) >= 1:
+        return TOP_LEVEL
+    return min(math.ceil(sum(used) / len(used) * (TOP_LEVEL - 1)), TOP_LEVEL - 1)
 
 
 def room_of(node: KnownNode, pods: Iterable[PodView], assumed: Iterable[Assumption], base: ResourceModel) -> Room:
@@ -130,6 +141,8 @@ def room_of(node: KnownNode, pods: Iterable[PodView], assumed: Iterable[Assumpti
         free=free,
         shape=shape,
         lowest_priority=lowest,
+        level=_level(free),
+        empty=tuple(sorted((slot.units for p, slot in enumerate(slots) if free.is_empty(p)), reverse=True)),
     )
 
 
