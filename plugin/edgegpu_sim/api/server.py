@@ -24,7 +24,7 @@ _HEALTH = ("/readyz", "/livez", "/healthz")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request as the log keeps it; a watch is logged when it has ended."""
+    """One request as the log keeps it; a watch is logged when it begins."""
 
     at_s: float
     user: str
@@ -157,9 +157,9 @@ class _Handler(BaseHTTPRequestHandler):
             code, answer = self._answer(user, route, body)
         except ApiError as error:
             code, answer = error.code, error.status()
-        if route is not None:
-            self._log(user, route, code)
         if answer is not None:
+            if route is not None:
+                self._log(user, route, code)
             self._send_json(code, answer)
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815  (the base class looks for these names)
@@ -172,6 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         self._check_rights(user, route)
         if route.verb == "watch":
+            self._log(user, route, 200)
             self._watch(route)
             return 200, None
         return self.server.api.requests.answer(route, body)

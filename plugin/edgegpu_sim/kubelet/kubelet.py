@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edgegpu_sim.api import ApiError, Json, Registry, Selector
 from edgegpu_sim.api.errors import not_found
-from edgegpu_sim.kubelet.admission import allocate_pod, fits_node
+from edgegpu_sim.kubelet.admission import Rejection, allocate_pod, fits_node
 from edgegpu_sim.kubelet.devicemanager import DeviceManager
 from edgegpu_sim.kubelet.nodestatus import NodeStatus
 from edgegpu_sim.kubelet.podresources import PodResourcesServer
@@ -57,6 +57,7 @@ class Kubelet:
         self._workers: dict[str, PodWorker] = {}
         self._over: set[str] = set()
         """Pods that were rejected, or had ended before this kubelet started."""
+        self._rejections: dict[str, Rejection] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.devices_folder = settings.folder / "device-plugins"
@@ -68,7 +69,7 @@ class Kubelet:
         """Start: sockets first, then, a moment later, the pods."""
         settings = self._settings
         self._stop = threading.Event()
-        self._pods, self._workers, self._over = {}, {}, set()
+        self._pods, self._workers, self._over, self._rejections = {}, {}, set(), {}
         self._manager = DeviceManager(
             self.devices_folder, order=self._order, active=self._active, grace_s=settings.grace_s
         )
@@ -177,8 +178,10 @@ class Kubelet:
                 return
             self._add(pod)
         for uid, pod in wanted.items():
-            if pod["metadata"].get("deletionTimestamp") and uid in self._workers:
+            if pod["metadata"].get("deletionTimestamp"):
                 self._end(uid)
+            elif uid in self._rejections and pod["status"].get("phase") not in _TERMINAL and pod not in new:
+                self._reports.reject(pod, self._rejections[uid])  # the API was down when it was first said
 
     def _add(self, pod: Json) -> None:
         uid = pod["metadata"]["uid"]
@@ -188,7 +191,7 @@ class Kubelet:
         running = [name for name, c in self._runtime.containers(uid).items() if c.is_running(time.time())]
         ended = pod["status"].get("phase") in _TERMINAL
         leaving = bool(pod["metadata"].get("deletionTimestamp"))
-        if ended and not running:
+        if ended and not running and not leaving:
             self._over.add(uid)
         elif ended or leaving or self._admit(pod, others, running=running):
             self._work(pod, end=ended or leaving)
@@ -203,6 +206,7 @@ class Kubelet:
             return True
         uid = pod["metadata"]["uid"]
         self._over.add(uid)
+        self._rejections[uid] = rejection
         self._reports.reject(pod, rejection)
         self._runtime.forget(uid)
         return False
@@ -221,12 +225,15 @@ class Kubelet:
         with self._lock:
             self._pods.pop(uid)
         self._over.discard(uid)
-        if uid in self._workers:
-            self._end(uid)
+        self._rejections.pop(uid, None)
+        self._end(uid)
 
     def _end(self, uid: str) -> None:
-        worker = self._workers[uid]
-        if worker.terminated:
+        worker = self._workers.get(uid)
+        if worker is None:
+            if uid in self._over:
+                self._reports.gone(self._pods[uid])
+        elif worker.terminated:
             self._reports.gone(worker.pod)
             if uid not in self._pods:
                 del self._workers[uid]
