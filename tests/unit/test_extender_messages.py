@@ -14,6 +14,7 @@ def test_arguments_by_name_and_by_node() -> None:
         {"Pod": pod("p"), "Nodes": {"metadata": {}, "items": [{"metadata": {"name": "a"}}]}}
     )
     assert by_node.names() == ["a"]
+    assert ExtenderArgs.model_validate({"Pod": {}, "Nodes": {"items": None}}).names() == []
 
 
 @pytest.mark.parametrize(

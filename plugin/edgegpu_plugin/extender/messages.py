@@ -23,6 +23,11 @@ class NodeList(_Wire):
 
     items: list[Json] = Field(default_factory=list, alias="items")
 
+    @field_validator("items", mode="before")
+    @classmethod
+    def _empty(cls, items: object) -> object:
+        return [] if items is None else items  # how Go writes an empty list
+
     def names(self) -> list[str]:
         """Return the names of the nodes."""
         return [str(item["metadata"]["name"]) for item in self.items]
