@@ -15,9 +15,11 @@ from edgegpu_agent.cli.errors import CliError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 EXIT_WRONG = 1
 _PIPE_WIDTH = 100
+_WIDEST = 100_000
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 SocketOption = Annotated[
@@ -41,6 +43,25 @@ def make_console() -> "Console":
 
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
     return Console(width=width, markup=False, highlight=False, emoji=False)
+
+
+def print_table(table: "Table", console: "Console") -> None:
+    """Print a table; in a pipe each row is one whole line, however long."""
+    if console.is_terminal:
+        console.print(table)
+        return
+    console.width = max(console.width, width_of(table, console))
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        typer.echo(line.rstrip())
+
+
+def width_of(table: "Table", console: "Console") -> int:
+    """Return how many characters a table takes when nothing is folded."""
+    from rich.measure import Measurement  # noqa: PLC0415  (only text output needs it)
+
+    return Measurement.get(console, console.options.update(max_width=_WIDEST), table).maximum
 
 
 def print_json(value: object) -> None:

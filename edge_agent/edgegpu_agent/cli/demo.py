@@ -1,5 +1,6 @@
 """`edgegpu demo`: both scenarios, on simulated cards or on this box."""
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from edgegpu_agent.cli.common import (
     SocketOption,
     make_console,
     print_json,
+    print_table,
     reporting,
 )
 from edgegpu_agent.cli.errors import CliError
@@ -79,6 +81,7 @@ def demo(
     """Place services on cards and check every placement."""
     del once  # each run is one
     with reporting(as_json=json), _ended_by_signals():
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its notes on closed connections are no news here
         from edgegpu_agent.demo.model import DemoError  # noqa: PLC0415  (grpc and more: only here)
         from edgegpu_agent.demo.report import write_rows  # noqa: PLC0415
         from edgegpu_agent.demo.run import Outcome, run_real, run_simulated  # noqa: PLC0415
@@ -115,7 +118,7 @@ def _report(outcome: "Outcome", out: Path, *, as_json: bool) -> None:
     from edgegpu_agent.demo.report import table  # noqa: PLC0415  (rich: only for text)
 
     typer.echo("")
-    make_console().print(table(outcome.rows))
+    print_table(table(outcome.rows), make_console())
     typer.echo("")
     for failure in outcome.failures:
         typer.echo(f"WRONG  {failure.splitlines()[0]}")

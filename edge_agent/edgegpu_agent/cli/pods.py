@@ -6,14 +6,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgegpu_agent.cli.client import fetch_status, find_socket
-from edgegpu_agent.cli.common import ConfigOption, JsonOption, SocketOption, make_console, print_json, reporting
+from edgegpu_agent.cli.common import (
+    ConfigOption,
+    JsonOption,
+    SocketOption,
+    make_console,
+    print_json,
+    print_table,
+    reporting,
+    width_of,
+)
 from edgegpu_agent.cli.document import PodRow
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 JSON_VERSION = 1
-_WIDEST = 100_000
 
 NamespaceOption = Annotated[str, typer.Option("-n", "--namespace", metavar="NAMESPACE", help="Only this namespace.")]
 
@@ -77,17 +85,11 @@ def _as_json(row: PodRow) -> dict[str, Any]:
 
 def _print(rows: Sequence[PodRow]) -> None:
     """Print a table; on a terminal too narrow for it, a few lines for each container."""
-    from rich.measure import Measurement  # noqa: PLC0415  (only text output needs it)
-    from rich.padding import Padding  # noqa: PLC0415
+    from rich.padding import Padding  # noqa: PLC0415  (only text output needs it)
 
     console, table = make_console(), _table(rows)
-    needed = Measurement.get(console, console.options.update(max_width=_WIDEST), table).maximum
-    if needed <= console.width or not console.is_terminal:
-        console.width = max(needed, console.width)
-        with console.capture() as captured:
-            console.print(table)
-        for line in captured.get().splitlines():
-            typer.echo(line.rstrip())
+    if not console.is_terminal or width_of(table, console) <= console.width:
+        print_table(table, console)
         return
     for row in rows:
         console.print(f"{row.full_name}  {row.container}", style="bold")

@@ -25,6 +25,8 @@ class Stage:
     rows: list[Row] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     _running: dict[str, Row] = field(default_factory=dict)
+    _seen: set[str] = field(default_factory=set)
+    """UIDs of all pods that were ever there."""
 
     def expect(self, condition: object, otherwise: str) -> None:
         """Note a failure, and say so, unless the condition holds."""
@@ -39,7 +41,7 @@ class Stage:
             DemoError: it does not run in time.
         """
         before = self.bed.status()
-        is_new = not self.bed.pods(service.name)
+        is_new, before_uids = not self.bed.pods(service.name), set(self._seen)
         self.bed.apply(self.bed.manifest(service))
         pod = self.wait(lambda: self._only_pod(service, "Running"), f"{service.name} to run", of=service.name)
         record = self.wait(lambda: self._record(pod), f"the plugin to name the card of {service.name}", of=service.name)
@@ -51,6 +53,8 @@ class Stage:
         )
         for line in listing.strip().splitlines():
             self.say(f"      {line}")
+        took = len(self._seen - before_uids)
+        self.expect(took == 1, f"{service.name} took {took} pods until one ran, one is right")
         self._check_card(row, record, listing, pod)
         if is_new:
             self._check_first_fit(service, row, before)
@@ -131,6 +135,7 @@ class Stage:
     def _only_pod(self, service: Service, phase: str) -> Json | None:
         """Return the service's pod once it is the only one, asks for the right amount and has come to a phase."""
         pods = self.bed.pods(service.name)
+        self._seen |= {pod["metadata"]["uid"] for pod in pods}
         if len(pods) != 1 or pods[0]["metadata"].get("deletionTimestamp"):
             return None
         pod = pods[0]
