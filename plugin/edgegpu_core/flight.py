@@ -1,9 +1,9 @@
 """Tells for which container kubelet's calls are, and which devices to prefer: the calls carry no pod name."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from edgegpu_core.deviceid import Kind, card_of, count_by_card
+from edgegpu_core.deviceid import SEPARATOR, Kind, card_of, count_by_card
 from edgegpu_core.ledger import Ledger
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.nodeview import NodeView, Want, asked, planned
@@ -117,7 +117,7 @@ class Flight:
         return replace(right, grant=right.grant.with_ids(given.kind, given.ids))
 
 
-def pick(available: Iterable[str], must_include: Sequence[str], size: int, target: Target) -> list[str]:
+def pick(available: Sequence[str], must_include: Sequence[str], size: int, target: Target) -> list[str]:
     """Choose exactly `size` ids, `must_include` among them: on the target's cards, and elsewhere only in need.
 
     What lies elsewhere comes from the card with the most ids left, so that a container that fits nowhere (and is
@@ -126,20 +126,27 @@ def pick(available: Iterable[str], must_include: Sequence[str], size: int, targe
     chosen = list(must_include[:size])
     taken = set(chosen)
     on_card = count_by_card(chosen)
+    for card, count in target.cards:
+        wanted = min(count - on_card.get(card, 0), size - len(chosen))
+        if wanted > 0:
+            prefix = card + SEPARATOR
+            ids = [text for text in available if text.startswith(prefix) and text not in taken]
+            chosen += sorted(ids)[:wanted]
+    if len(chosen) < size:
+        chosen += _elsewhere(available, frozenset(chosen), size - len(chosen), target)
+    return chosen
+
+
+def _elsewhere(available: Sequence[str], taken: frozenset[str], count: int, target: Target) -> list[str]:
+    """Choose the rest: what is left on the target's cards, then from the fullest card on."""
     by_card: dict[str, list[str]] = {}
     for text in available:
         if text not in taken:
             by_card.setdefault(card_of(text), []).append(text)
-    for card, count in target.cards:
-        wanted = min(count - on_card.get(card, 0), size - len(chosen))
-        if wanted > 0:
-            ids = sorted(by_card.get(card, ()))
-            chosen += ids[:wanted]
-            by_card[card] = ids[wanted:]
     targets = [card for card, _ in target.cards]
+    chosen: list[str] = []
     for card in sorted(by_card, key=lambda card: (card not in targets, -len(by_card[card]), card)):
-        if len(chosen) < size:
-            chosen += sorted(by_card[card])[: size - len(chosen)]
+        chosen += sorted(by_card[card])[: count - len(chosen)]
     return chosen
 
 

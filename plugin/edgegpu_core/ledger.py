@@ -50,14 +50,14 @@ class Ledger:
 
     def add(self, uid: str, container: str, kind: Kind, ids: tuple[str, ...]) -> None:
         """Book ids for a container."""
-        grants = self._grants.setdefault(uid, {})
-        grants[container] = (grants.get(container) or Grant()).with_ids(kind, ids)
+        grants = self._grants.get(uid, {})
+        self._grants[uid] = {**grants, container: (grants.get(container) or Grant()).with_ids(kind, ids)}
 
     def only(self, live: Iterable[str]) -> "Ledger":
         """Return the ledger cut down to these pods."""
         kept = Ledger()
         wanted = frozenset(live)
-        kept._grants = {uid: dict(grants) for uid, grants in self._grants.items() if uid in wanted}
+        kept._grants = {uid: grants for uid, grants in self._grants.items() if uid in wanted}
         return kept
 
     def pods(self) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """One node at one moment: its cards, its pods, what kubelet booked, what is promised; and what follows."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from edgegpu_core.deviceid import Kind
@@ -51,8 +51,15 @@ class NodeView:
     promises: Mapping[str, Cards]
     """By kubelet's UID: the cards that a pod is promised, after corrections."""
 
-    def wants(self) -> list[Want]:
-        """Return the containers that kubelet may ask for next, the earliest pods first."""
+    _wants: list[tuple[Want, ...]] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def wants(self) -> tuple[Want, ...]:
+        """Return the containers that kubelet may ask for next, the earliest pods first; found once."""
+        if not self._wants:
+            self._wants.append(self._find_wants())
+        return self._wants[0]
+
+    def _find_wants(self) -> tuple[Want, ...]:
         found = []
         for pod in self.pods.values():
             grants = self.ledger.grants(pod.kubelet_uid)
@@ -63,7 +70,7 @@ class NodeView:
                     found.append(Want(pod, container, grant, started))
                     break
                 started = True
-        return sorted(found, key=lambda want: (want.pod.created, want.pod.uid))
+        return tuple(sorted(found, key=lambda want: (want.pod.created, want.pod.uid)))
 
     def holding(self, pod: PodView) -> tuple[Share, ...]:
         """Return what a pod holds of each card: by its device ids, and by its promise for what it has not got yet."""
@@ -108,10 +115,11 @@ def asked(container: ContainerRequest, kind: Kind) -> int:
 
 def is_complete(container: ContainerRequest, grant: Grant) -> bool:
     """Whether a container has all the devices that it asks for."""
-    return all(asked(container, kind) == 0 or kind in grant.ids for kind in Kind)
+    request, ids = container.request, grant.ids
+    return (Kind.MEMORY in ids or not request.memory_units) and (Kind.CORE in ids or not request.core)
 
 
-def settle(view: NodeView, overrides: Mapping[str, Cards]) -> dict[str, Cards]:
+def settle(view: NodeView) -> dict[str, Cards]:
     """Return the promises after corrections: kubelet may have given one pod the card that another was promised.
 
     Containers of equal amounts are told apart by nobody, so the card of one can go to another. What a container got
@@ -119,20 +127,16 @@ def settle(view: NodeView, overrides: Mapping[str, Cards]) -> dict[str, Cards]:
     stays as bind reckoned it.
 
     Args:
-        view: promises as annotated, or as corrected before.
-        overrides: earlier corrections that are not annotated yet.
+        view: the promises as annotated, or as corrected before.
     """
     promises = {uid: dict(cards) for uid, cards in view.promises.items()}
-    for uid, cards in overrides.items():
-        if uid in view.pods:
-            promises[uid] = dict(cards)
     waiting = view.wants()
     for uid, pod in view.pods.items():
         for container in pod.containers:
             grant = view.ledger.grant(uid, container.name)
             actual = grant.cards()
             before = promises.get(uid, {}).get(container.name)
-            if not actual or before is None or tuple(sorted(before)) == actual:
+            if not actual or before is None or _same_cards(before, actual):
                 continue
             heir = next(
                 (
@@ -140,7 +144,7 @@ def settle(view: NodeView, overrides: Mapping[str, Cards]) -> dict[str, Cards]:
                     for want in waiting
                     if not want.grant.ids
                     and want.container.request == container.request
-                    and tuple(sorted(promises.get(want.pod.kubelet_uid, {}).get(want.container.name, ()))) == actual
+                    and _same_cards(promises.get(want.pod.kubelet_uid, {}).get(want.container.name, ()), actual)
                 ),
                 None,
             )
@@ -148,3 +152,8 @@ def settle(view: NodeView, overrides: Mapping[str, Cards]) -> dict[str, Cards]:
                 promises[heir.pod.kubelet_uid][heir.container.name] = before
             promises[uid][container.name] = actual
     return promises
+
+
+def _same_cards(cards: tuple[str, ...], actual: tuple[str, ...]) -> bool:
+    """Compare a promise, whose order is free, with cards in a fixed order."""
+    return cards == actual or (len(cards) > 1 and tuple(sorted(cards)) == actual)

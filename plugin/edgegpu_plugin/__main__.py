@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgegpu_core.model import ModelError
+from edgegpu_plugin import memory
 from edgegpu_plugin.app import App, version
 from edgegpu_plugin.config import DEFAULT_PATH, load
 from edgegpu_plugin.errors import ConfigError, PluginError
@@ -45,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_CONFIG
     logging.basicConfig(stream=sys.stderr, force=True, format=_format(), level=config.log_level.upper())
     logging.getLogger("urllib3").setLevel(logging.WARNING)
+    memory.few_arenas()
     try:
         App(config).run()
     except (ModelError, KubeconfigError) as error:

@@ -68,7 +68,7 @@ class Allocator:
             given = tuple(ids)
             view = self._state.snapshot().view
             want = self._state.flight.allocated(kind, given, view, now_s=self._clock())
-            self._state.changed.set()
+            self._state.touch()
         cards = sorted({card_of(text) for text in given})
         who = "a container of no known pod" if want is None else _name(want.pod, want.container.name)
         _LOG.info("%s gets %d %s on %s", who, len(given), kind.name.lower(), ", ".join(cards))

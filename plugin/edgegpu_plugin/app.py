@@ -8,7 +8,7 @@ import threading
 from types import FrameType
 from typing import Any
 
-from edgegpu_plugin import kube
+from edgegpu_plugin import kube, memory
 from edgegpu_plugin.config import PluginConfig
 from edgegpu_plugin.extender import Extender
 from edgegpu_plugin.kube import KubeClient
@@ -42,6 +42,7 @@ class App:
         """
         config = self._config
         _LOG.info("edgegpu-plugin %s on %s as %s", version(), config.node_name, config.role.value)
+        self._status.open()
         if self._node is not None:
             self._node.load_saved()
         group = TaskGroup(self.tasks())
@@ -51,13 +52,14 @@ class App:
         if self._node is not None:
             self._node.wait_ready()
         self._notifier.ready()
+        memory.settle()
         group.wait()
         self._notifier.stopping()
         _LOG.info("stopped")
 
     def tasks(self) -> list[Task]:
         """Return all tasks by name."""
-        tasks = [Task("status", self._serve_status, self._status.stop)]
+        tasks = [Task("status", self._status.run, self._status.stop)]
         if self._extender is not None:
             tasks.append(Task("extender", self._extender.run, self._extender.stop))
         if self._node is not None:
@@ -84,10 +86,6 @@ class App:
                 "insecure": config.extender.insecure,
             }
         return head | (self._node.document() if self._node is not None else {"cards": [], "pods": []})
-
-    def _serve_status(self) -> None:
-        self._status.start()
-        self._stopping.wait()
 
     def _beat(self) -> None:
         while not self._stopping.wait(_BEAT_S):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from edgegpu_core.deviceid import Kind, core_ids, memory_ids
 from edgegpu_core.inventory import Card
 from edgegpu_core.model import ResourceModel
-from edgegpu_plugin.pb import Device, StopSignal
+from edgegpu_plugin.pb import Device, StopSignal, encode_devices
 
 
 class DeviceBoard:
@@ -50,6 +50,8 @@ class DeviceBoard:
             self._cards = cards
             if lists == self._lists:
                 return False
+            for devices in lists.values():
+                encode_devices(devices)  # now, and not when a kubelet that has just started waits for it
             self._lists = lists
             self._version += 1
             self._changed.notify_all()

@@ -52,7 +52,7 @@ class KubeletLink:
             plugins: the device plugins, one per resource.
             on_registered: told on the link's thread when all first lists are sent, with the milliseconds since
                 kubelet's socket appeared (since `run` began, when it was there before).
-            on_kubelet_restart: told on the link's thread when a new kubelet has been registered with.
+            on_kubelet_restart: told on the link's thread when a new kubelet came up, before it is registered with.
             poll_s: how often the folder is looked at without any event from it.
         """
         self._folder = folder
@@ -68,7 +68,6 @@ class KubeletLink:
         self._stopping = threading.Event()
         self._link: grpc.Channel | None = None
         self._kubelet: FileIdentity | None = None
-        self._restarted = False
         self._pending: set[Endpoint] = set()
         self._failures = 0
         self._retry_at = 0.0
@@ -122,7 +121,8 @@ class KubeletLink:
             self._say_missing()
             return self._poll_s
         if self._is_new(found, made):
-            self._restarted = self._kubelet is not None
+            if self._kubelet is not None:
+                self._on_kubelet_restart()
             self._start_over(found, started_wall)
         else:
             self._kubelet = found
@@ -221,9 +221,6 @@ class KubeletLink:
         self._waiting.forget()
         self.last_registration_ms = (self._listed_wall - self._began_wall) * 1000
         _log.info("registered with kubelet, first lists sent after %.0f ms", self.last_registration_ms)
-        if self._restarted:
-            self._restarted = False
-            self._on_kubelet_restart()
         self._on_registered(self.last_registration_ms)
 
     def _next_s(self) -> float:

@@ -12,7 +12,6 @@ from edgegpu_core.inventory import Card, Slot, slots
 from edgegpu_core.ledger import Ledger
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodeview import NodeView, settle
-from edgegpu_core.placement import Share
 from edgegpu_core.podview import Cards, PodView
 from edgegpu_core.policy import Policy
 
@@ -54,12 +53,13 @@ class NodeState:
         self._pods: dict[str, PodView] = {}
         self._released: frozenset[str] = frozenset()
         self._overrides: dict[str, Cards] = {}
+        self._snapshot: Snapshot | None = None
 
     def set_cards(self, cards: tuple[Card, ...]) -> None:
         """Take the cards that are offered."""
         with self.lock:
             self._cards, self._slots = cards, slots(cards, self.model)
-            self.changed.set()
+            self.touch()
 
     def cards(self) -> tuple[Card, ...]:
         """Return the cards that are offered."""
@@ -92,18 +92,29 @@ class NodeState:
             released = frozenset(uids)
             if released != self._released:
                 self._released = released
-                self.changed.set()
+                self.touch()
 
     def kubelet_restarted(self) -> None:
         """Forget an admission that was under way: kubelet begins it anew."""
         with self.lock:
             self.flight.forget()
-            self.changed.set()
+            self.touch()
 
     def snapshot(self) -> Snapshot:
         """Return the node as it stands now; promises are corrected by what kubelet booked."""
         with self.lock:
             self._read_checkpoint()
+            if self._snapshot is None:
+                self._snapshot = self._look()
+            return self._snapshot
+
+    def touch(self) -> None:
+        """Note a change of what is known: what was said before does not count any more, and the worker looks again."""
+        self._snapshot = None
+        self.changed.set()
+
+    def _look(self) -> Snapshot:
+        with self.lock:
             live = {uid: pod for uid, pod in self._pods.items() if not pod.is_terminal}
             ledger = self._booked.only(uid for uid in self._booked.pods() if uid in live or uid not in self._released)
             self.flight.add_to(ledger)
@@ -116,7 +127,7 @@ class NodeState:
                 ledger=ledger,
                 promises=annotated | {uid: cards for uid, cards in self._overrides.items() if uid in live},
             )
-            promises = settle(view, {})
+            promises = settle(view)
             self._overrides = {uid: cards for uid, cards in promises.items() if cards != annotated.get(uid)}
             settled = NodeView(
                 model=view.model,
@@ -138,7 +149,7 @@ class NodeState:
             if promise.get(container) != cards:
                 promise[container] = cards
                 self._overrides[uid] = promise
-                self.changed.set()
+                self.touch()
 
     def recorded(self) -> tuple[Entry, ...]:
         """Return kubelet's records as they stand in its checkpoint, dead pods included."""
@@ -146,14 +157,9 @@ class NodeState:
             self._read_checkpoint()
             return self._entries
 
-    def held_unknown(self, snapshot: Snapshot) -> dict[str, tuple[Share, ...]]:
-        """Return what is held by pods that the API does not know (any more), by kubelet's UID."""
-        view = snapshot.view
-        return {uid: view.ledger.held(uid, view.slots) for uid in view.ledger.pods() if uid not in snapshot.pods}
-
     def _pods_changed(self) -> None:
         self.pods_changed.notify_all()
-        self.changed.set()
+        self.touch()
 
     def _read_checkpoint(self) -> None:
         """Read kubelet's checkpoint when it changed; kubelet writes it whole and renames it."""
@@ -176,4 +182,4 @@ class NodeState:
         self._stamp, self._entries, self._readable = stamp, entries, True
         self._booked = Ledger.of_entries(entries, self.model)
         self.flight.forget()
-        self.changed.set()
+        self.touch()

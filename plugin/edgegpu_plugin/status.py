@@ -4,7 +4,6 @@ import json
 import logging
 import socket
 import socketserver
-import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 from edgegpu_core.deviceid import Kind
 from edgegpu_core.nodeview import is_complete
 from edgegpu_core.podview import PodView
+from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.nodestate import Snapshot
 from edgegpu_plugin.reconciler import Refused
 
@@ -137,25 +137,36 @@ class StatusServer:
         self._document = document
         self._server: _Server | None = None
 
-    def start(self) -> None:
-        """Begin to serve; a socket that a dead process left behind is replaced.
+    def open(self) -> "_Server":
+        """Make the socket; one that a dead process left behind is replaced.
 
         Raises:
-            OSError: the folder cannot be written.
+            PluginError: another process answers there, or the folder cannot be written.
         """
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        if is_served(self._path):
+            raise PluginError(f"cannot make {self._path}: another edgegpu-plugin answers there; stop it first")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.unlink(missing_ok=True)
+            server = _Server(str(self._path), _Handler)
+            self._path.chmod(0o600)
+        except OSError as error:
+            raise PluginError(f"cannot make {self._path}: {error}; set paths.run to a folder of root's") from error
+        server.document = self._document
+        self._server = server
+        return server
+
+    def run(self) -> None:
+        """Serve until `stop`, then take the socket away."""
+        server = self._server or self.open()
+        server.serve_forever()
+        server.server_close()
         self._path.unlink(missing_ok=True)
-        self._server = _Server(str(self._path), _Handler)
-        self._path.chmod(0o600)
-        self._server.document = self._document
-        threading.Thread(target=self._server.serve_forever, name="status", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop serving and take the socket away."""
+        """Let `run` end."""
         if self._server is not None:
             self._server.shutdown()
-            self._server.server_close()
-            self._path.unlink(missing_ok=True)
 
 
 def is_served(path: Path) -> bool:

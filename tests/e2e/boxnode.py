@@ -78,6 +78,11 @@ class BoxPlugin(PluginNode):
         self.box.exec(*python, "create", PERSISTENT_ROOT, *wanted)
         self.box.exec("systemctl", "daemon-reload")
 
+    @property
+    def running(self) -> bool:
+        """Its unit keeps it running."""
+        return True
+
     def start(self) -> None:
         """Start and enable the unit, and wait until the plugin answers."""
         self.box.exec("systemctl", "enable", "--now", "edgegpu-plugin")

@@ -87,4 +87,4 @@ def namespace(k3s: K3s, request: pytest.FixtureRequest) -> Iterator[str]:
 
 def dump(cluster: K3s) -> str:
     """Return what one wants to see when a test failed."""
-    return json.dumps({name: node.status() for name, node in cluster.nodes.items()}, indent=1)
+    return json.dumps({name: node.status() for name, node in cluster.nodes.items() if node.running}, indent=1)

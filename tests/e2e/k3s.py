@@ -157,7 +157,7 @@ class K3s:
         )
 
         def gone() -> bool:
-            held = [row for node in self.nodes.values() for row in node.status().get("pods", [])]
+            held = [row for node in self.nodes.values() if node.running for row in node.status().get("pods", [])]
             return not self.pods(namespace) and not [r for r in held if r["namespace"] in {namespace, ""}]
 
         wait_until(gone, what=f"{namespace} is empty", timeout_s=60, every_s=0.3)

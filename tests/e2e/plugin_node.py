@@ -105,6 +105,11 @@ class PluginNode:
             self.start()
 
     @property
+    def running(self) -> bool:
+        """Whether the test has the plugin running here."""
+        return self._process is not None
+
+    @property
     def pid(self) -> int:
         """The plugin's process id."""
         assert self._process is not None

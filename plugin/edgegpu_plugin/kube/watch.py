@@ -22,7 +22,8 @@ _SILENCE_S = 120.0
 """API servers send a bookmark about each minute: after two without a word the watch is opened anew."""
 
 _SHORTEST_WATCH_S = 1.0
-_SHORTEST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
+_SHORTEST_WAIT_S, _LONGEST_WAIT_S = 0.25, 3.0
+"""An edge box restarts its API server while pods wait: a watch that comes back late places them late."""
 
 
 @dataclass(frozen=True)  # no slots: with them `Handlers[T](…)` fails on Python 3.11

@@ -4,7 +4,7 @@ Only this package touches generated code. Names and field numbers: pb/proto.
 """
 
 from edgegpu_plugin.pb.clients import DevicePluginCaller, PodResourcesCaller, RegistrationCaller, channel
-from edgegpu_plugin.pb.servers import device_plugin_handler, pod_resources_handler, registration_handler
+from edgegpu_plugin.pb.servers import device_plugin_handler, encode_devices, pod_resources_handler, registration_handler
 from edgegpu_plugin.pb.types import (
     API_VERSION,
     Allocation,
@@ -38,6 +38,7 @@ __all__ = [
     "StopSignal",
     "channel",
     "device_plugin_handler",
+    "encode_devices",
     "pod_resources_handler",
     "registration_handler",
 ]

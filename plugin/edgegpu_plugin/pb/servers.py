@@ -1,5 +1,6 @@
 """gRPC handlers: the servers' side of kubelet's interfaces (ours, and for an embedded kubelet kubelet's own)."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -52,13 +53,13 @@ def _unary(request: Any, response: Any, call: Callable[[Any], Any]) -> "grpc.Rpc
 def device_plugin_handler(plugin: DevicePlugin) -> "grpc.GenericRpcHandler[Any, Any]":
     """Serve a device plugin as `v1beta1.DevicePlugin`."""
 
-    def watch(_: dp.Empty, context: grpc.ServicerContext) -> Iterator[dp.ListAndWatchResponse]:
+    def watch(_: dp.Empty, context: grpc.ServicerContext) -> Iterator[bytes]:
         for devices in plugin.watch(_Stop(context)):
-            yield devices_message(devices)
+            yield encode_devices(devices)
 
     def preferred(message: dp.PreferredAllocationRequest) -> dp.PreferredAllocationResponse:
         asked = [
-            PreferredRequest(r.available_device_ids, r.must_include_device_ids, r.allocation_size)
+            PreferredRequest(list(r.available_device_ids), list(r.must_include_device_ids), r.allocation_size)
             for r in message.container_requests
         ]
         answers = [dp.ContainerPreferredAllocationResponse(device_ids=ids) for ids in plugin.preferred(asked)]
@@ -82,7 +83,7 @@ def device_plugin_handler(plugin: DevicePlugin) -> "grpc.GenericRpcHandler[Any, 
             "ListAndWatch": grpc.unary_stream_rpc_method_handler(
                 watch,
                 request_deserializer=dp.Empty.FromString,
-                response_serializer=dp.ListAndWatchResponse.SerializeToString,
+                response_serializer=bytes,
             ),
             "GetPreferredAllocation": _unary(dp.PreferredAllocationRequest, dp.PreferredAllocationResponse, preferred),
             "Allocate": _unary(dp.AllocateRequest, dp.AllocateResponse, allocate),
@@ -128,11 +129,24 @@ def pod_resources_handler(devices: Callable[[], Sequence[PodDevices]]) -> "grpc.
     )
 
 
-def devices_message(devices: Sequence[Device]) -> dp.ListAndWatchResponse:
-    """Return the message of a device list."""
-    return dp.ListAndWatchResponse(
+_ENCODED: deque[tuple[Sequence[Device], bytes]] = deque(maxlen=4)
+"""The lists of both resources and their predecessors."""
+
+
+def encode_devices(devices: Sequence[Device]) -> bytes:
+    """Return the ListAndWatchResponse of a device list on the wire; made once for each list object.
+
+    It takes 5 ms and more for thousands of devices, and a kubelet that restarts waits for it.
+    """
+    for known, encoded in tuple(_ENCODED):
+        if known is devices:
+            return encoded
+    message = dp.ListAndWatchResponse(
         devices=[dp.Device(id=device.id, health="Healthy" if device.healthy else "Unhealthy") for device in devices]
     )
+    encoded = message.SerializeToString()
+    _ENCODED.append((devices, encoded))
+    return encoded
 
 
 def options_message(options: Options) -> dp.DevicePluginOptions:

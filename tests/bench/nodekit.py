@@ -1,0 +1,199 @@
+"""One node for measurements: the real plugin process, simulated cards, a small API and a kubelet of sockets alone."""
+
+import base64
+import contextlib
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import yaml
+from edgegpu_core.deviceid import Kind
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.podview import CARDS_ANNOTATION, write_cards
+from edgegpu_plugin.pb import (
+    Device,
+    DevicePluginCaller,
+    PreferredRequest,
+    Registration,
+    channel,
+    registration_handler,
+)
+from edgegpu_sim.api import ApiServer, Registry, Settings, write_kubeconfig
+from edgegpu_sim.driver import SimDriver, make_card
+
+MODEL = ResourceModel()
+RESOURCES = {Kind.MEMORY: MODEL.memory_resource, Kind.CORE: MODEL.core_resource}
+NODE = "bench"
+
+
+class Kubelet:
+    """kubelet as far as sockets go: takes registrations, dials back, keeps the first lists and books devices."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.first_list_s: dict[str, float] = {}
+        self.callers: dict[str, DevicePluginCaller] = {}
+        self.devices: dict[str, list[str]] = {}
+        self.complete = threading.Event()
+        self.entries: list[dict[str, Any]] = []
+        self._links: list[grpc.Channel] = []
+        self._pool = ThreadPoolExecutor(8)
+        self._server: grpc.Server | None = None
+        self.began_s = 0.0
+
+    def start(self) -> None:
+        """Come up as a new kubelet: delete every socket, make our own."""
+        self.first_list_s.clear()
+        self.complete.clear()
+        for path in self.folder.glob("*.sock"):
+            path.unlink(missing_ok=True)
+        self._server = grpc.server(ThreadPoolExecutor(4))
+        self._server.add_generic_rpc_handlers((registration_handler(self._registered),))
+        self.began_s = time.perf_counter()
+        self._server.add_insecure_port(f"unix://{self.folder}/kubelet.sock")
+        self._server.start()
+
+    def stop(self) -> None:
+        """Go away."""
+        for link in self._links:
+            link.close()
+        self._links.clear()
+        if self._server is not None:
+            self._server.stop(None).wait()
+
+    def _registered(self, registration: Registration) -> None:
+        link = channel(str(self.folder / registration.endpoint))
+        self._links.append(link)
+        caller = self.callers[registration.resource] = DevicePluginCaller(link)
+        self._pool.submit(self._follow, registration.resource, caller)
+
+    def _follow(self, resource: str, caller: DevicePluginCaller) -> None:
+        with contextlib.suppress(grpc.RpcError):
+            devices: list[Device]
+            for devices in caller.watch():
+                self.devices[resource] = [device.id for device in devices]
+                self.first_list_s.setdefault(resource, time.perf_counter() - self.began_s)
+                if len(self.first_list_s) == len(RESOURCES) and all(self.devices.values()):
+                    self.complete.set()
+
+    def admit(self, uid: str, amounts: dict[Kind, int], order: list[Kind]) -> float:
+        """Admit a container as kubelet does; returns the seconds that our calls took."""
+        spent = 0.0
+        booked = {i for entry in self.entries for i in entry["DeviceIDs"]["-1"]}
+        fresh = []
+        for kind in order:
+            resource = RESOURCES[kind]
+            available = [i for i in self.devices[resource] if i not in booked]
+            request = PreferredRequest(available, [], amounts[kind])
+            began = time.perf_counter()
+            ids = self.callers[resource].preferred(request, 10)
+            answer = self.callers[resource].allocate(ids, 10)
+            spent += time.perf_counter() - began
+            assert len(ids) == amounts[kind]
+            assert answer.cdi_devices
+            fresh.append(_entry(uid, resource, ids))
+        self.entries += fresh
+        self.write_checkpoint()
+        return spent
+
+    def write_checkpoint(self) -> None:
+        """Write kubelet's record, whole, as it does."""
+        whole = {"Data": {"PodDeviceEntries": self.entries, "RegisteredDevices": {}}, "Checksum": 0}
+        temp = self.folder / "checkpoint.tmp"
+        temp.write_text(json.dumps(whole))
+        temp.rename(self.folder / "kubelet_internal_checkpoint")
+
+
+def _entry(uid: str, resource: str, ids: list[str]) -> dict[str, Any]:
+    response = base64.b64encode(b"x" * 80).decode()
+    return {
+        "PodUID": uid,
+        "ContainerName": "main",
+        "ResourceName": resource,
+        "DeviceIDs": {"-1": ids},
+        "AllocResp": response,
+    }
+
+
+class Node:
+    """The plugin process of a node with some cards."""
+
+    def __init__(self, root: Path, *, cards: int, mib: int, build: Path) -> None:
+        self.registry = Registry(random_names=random.Random(1))
+        self.api = ApiServer(self.registry, Settings(tokens={"t": "plugin"}))
+        self.api.start()
+        self.cards = [make_card(index, "NVIDIA H200", mib) for index in range(cards)]
+        self.registry.create("nodes", {"metadata": {"name": NODE}, "status": {"allocatable": {}}})
+        write_kubeconfig(root / "kubeconfig", url=self.api.url, token="t", user="plugin")  # noqa: S106  (a test's token)
+        SimDriver.create(root / "drv", self.cards, build=build)
+        devices = root / "k/device-plugins"
+        devices.mkdir(parents=True)
+        self.kubelet = Kubelet(devices)
+        config = {
+            "version": 1,
+            "node_name": NODE,
+            "role": "agent",
+            "kubelet": {"folder": str(root / "k")},
+            "kubernetes": {"kubeconfig": str(root / "kubeconfig")},
+            "driver": {"root": str(root / "drv"), "injection": "cdi", "cdi_folder": str(root / "cdi")},
+            "paths": {"state": str(root / "state"), "run": str(root / "run")},
+            "log_level": "warning",
+        }
+        (root / "plugin.yaml").write_text(yaml.safe_dump(config))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "edgegpu_plugin", "--config", str(root / "plugin.yaml")]
+        )
+
+    def bind(self, number: int, amounts: dict[Kind, int], card: str) -> str:
+        """Put a bound and annotated pod into the API; returns its UID."""
+        limits = {RESOURCES[kind]: str(amount) for kind, amount in amounts.items()}
+        made = self.registry.create(
+            "pods",
+            {
+                "metadata": {"name": f"p{number}", "namespace": "default"},
+                "spec": {"containers": [{"name": "main", "image": "x", "resources": {"limits": limits}}]},
+            },
+        )
+        uid: str = made["metadata"]["uid"]
+        annotations = {CARDS_ANNOTATION: write_cards(uid, NODE, {"main": (card,)})}
+        binding = {"metadata": {"uid": uid, "annotations": annotations}, "target": {"name": NODE}}
+        self.registry.bind("default", f"p{number}", binding)
+        return uid
+
+    def rss_mib(self) -> float:
+        """Return the process's resident memory."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+        raise AssertionError
+
+    def cpu_s(self) -> float:
+        """Return the CPU seconds that the process has used."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def close(self) -> None:
+        """End it all."""
+        self.process.terminate()
+        self.process.wait(20)
+        self.kubelet.stop()
+        self.api.stop()
+
+
+@contextlib.contextmanager
+def node(root: Path, *, cards: int, mib: int, build: Path) -> Iterator[Node]:
+    """Run a node."""
+    made = Node(root, cards=cards, mib=mib, build=build)
+    try:
+        yield made
+    finally:
+        made.close()
