@@ -176,7 +176,10 @@ class EmbeddedCluster:
         ends = time.monotonic() + timeout_s
         while not (found := look()):
             if time.monotonic() > ends:
-                raise TimeoutSimError(f"cannot wait longer than {timeout_s} s for {what}: last seen {found!r}")
+                error = TimeoutSimError(f"cannot wait longer than {timeout_s} s for {what}: last seen {found!r}")
+                for node in self.nodes.values():
+                    error.add_note(f"the plugin of {node.name} said last:\n{node.log_tail()}")
+                raise error
             self.registry.store.wait(self.registry.store.version, _LOOK_S)
         return found
 

@@ -93,6 +93,10 @@ class SimNode:
         with self.log_path.open("ab") as log:
             self.plugin = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=_plain_env())
 
+    def log_tail(self, lines: int = 20) -> str:
+        """Return the last lines of the plugin's log."""
+        return "\n".join(self.log_path.read_text().splitlines()[-lines:]) if self.log_path.exists() else "(nothing)"
+
     def kill_plugin(self, number: int = signal.SIGKILL) -> int | None:
         """Send the plugin a signal and wait for its end; return its exit status, None when it did not run."""
         plugin, self.plugin = self.plugin, None

@@ -1,0 +1,132 @@
+"""What the plugin does on a node, compared with kubelet's books and the container's view; two cards of 29 units."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from contract.bed import Bed, main, phase, pod
+
+from edgegpu_core.deviceid import card_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Json = dict[str, Any]
+MEMORY, CORE = "baidu.com/vcuda-memory", "baidu.com/vcuda-core"
+START_S = 60.0
+
+
+@pytest.fixture
+def bed(gpu_bed: Bed) -> Bed:
+    offered(gpu_bed)
+    return gpu_bed
+
+
+def offered(bed: Bed) -> None:
+    def look() -> bool:
+        found = (bed.get("Node", bed.nodes[0]) or {}).get("status", {}).get("allocatable", {})
+        return (found.get(MEMORY), found.get(CORE)) == ("58", "200")
+
+    bed.wait(look, what="58 units and 200 hundredths", timeout_s=START_S)
+
+
+def share(units: int, core: int = 1) -> dict[str, int]:
+    return {MEMORY: units, CORE: core}
+
+
+def runs(bed: Bed, *names: str) -> None:
+    for name in names:
+        bed.wait(lambda name=name: phase(bed, name) == "Running", what=f"{name} runs", timeout_s=START_S)  # type: ignore[misc]
+
+
+def told(bed: Bed, name: str, words: str) -> None:
+    bed.wait(lambda: any(words in line for line in bed.events(name)), what=f"{words!r} in {name}'s events")
+
+
+def card(bed: Bed, name: str) -> str:
+    """The one card on which annotation, kubelet's checkpoint, PodResources and nvidia-smi agree."""
+    found = bed.get("Pod", name)
+    assert found is not None
+    promised = json.loads(found["metadata"]["annotations"]["edgegpu.io/cards"])["c"]["main"]
+    booked = {card_of(i) for e in bed.checkpoint(bed.nodes[0]) if e.pod_uid == found["metadata"]["uid"]
+              for i in e.device_ids}  # fmt: skip
+    listed = {card_of(i) for one in bed.pod_resources(bed.nodes[0]) if one.pod == name for i in one.ids}
+    lines = bed.exec(name, "nvidia-smi", "-L").splitlines()
+    (seen,) = re.fullmatch(r"GPU 0: .* \(UUID: (.*)\)", lines[0]).groups()  # type: ignore[union-attr]
+    assert len(lines) == 1
+    assert set(promised) == booked == listed == {seen}
+    return str(seen)
+
+
+def test_two_of_20_go_to_two_cards(bed: Bed) -> None:
+    for name, units in (("a", 4), ("b", 20), ("c", 20)):
+        bed.apply(pod(name, share(units)))
+    runs(bed, "a", "b", "c")
+    assert card(bed, "b") != card(bed, "c")
+    assert card(bed, "a") in bed.cards(bed.nodes[0])
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        (share(30), "needs 30 vcuda-memory on one card"),
+        (share(59), f"Insufficient {MEMORY}"),
+        ({MEMORY: 4}, f"without vcuda-core: add {CORE}"),
+        ({CORE: 5}, f"without vcuda-memory: add {MEMORY}"),
+        (share(4, 150), "more than one card goes in whole cards only"),
+    ],
+)
+def test_what_fits_nowhere_waits_with_the_reason(bed: Bed, limits: dict[str, int], words: str) -> None:
+    bed.apply(pod("waits", limits))
+    told(bed, "waits", words)
+    assert phase(bed, "waits") == "Pending"
+
+
+def test_a_pod_that_waits_runs_when_room_comes(bed: Bed) -> None:
+    for name in ("first", "second"):
+        bed.apply(pod(name, share(20)))
+    runs(bed, "first", "second")
+    bed.apply(pod("third", share(15)))
+    told(bed, "third", "needs 15 vcuda-memory on one card")
+    home = card(bed, "first")
+    bed.delete("Pod", "first")
+    runs(bed, "third")
+    assert card(bed, "third") == home
+
+
+def test_containers_keep_their_card_over_kubelets_and_the_plugins_restarts(bed: Bed) -> None:
+    init = main(share(2), name="prepare", command=["true"])
+    bed.apply(pod("app", share(3), init=[init]))
+    bed.apply(pod("other", share(25)))
+    runs(bed, "app", "other")
+    before = {name: (card(bed, name), container_id(bed, name)) for name in ("app", "other")}
+
+    def restart_plugin() -> None:
+        bed.kill_plugin(bed.nodes[0])
+        bed.start_plugin(bed.nodes[0])
+
+    restarts: list[Callable[[], None]] = [lambda: bed.restart_kubelet(bed.nodes[0]), restart_plugin]
+    for number, restart in enumerate(restarts):
+        restart()
+        # The node's status is old for a moment; a new pod that runs shows that kubelet has looked at the others.
+        bed.apply(pod(f"new-{number}", share(10)))
+        runs(bed, f"new-{number}")
+        assert card(bed, f"new-{number}") != before["other"][0]
+        assert {name: (card(bed, name), container_id(bed, name)) for name in before} == before
+
+
+def test_a_pod_that_nobody_placed_and_that_fits_no_card_is_refused_and_never_fails(bed: Bed) -> None:
+    for name in ("left", "right"):
+        bed.apply(pod(name, share(20)))
+    runs(bed, "left", "right")
+    bed.apply(pod("forced", share(15), nodeName=bed.nodes[0]))
+    told(bed, "forced", "15 vcuda-memory")
+    assert phase(bed, "forced") == "Pending"
+
+
+def container_id(bed: Bed, name: str) -> str:
+    found = bed.get("Pod", name) or {}
+    return str(found["status"]["containerStatuses"][0]["containerID"])
