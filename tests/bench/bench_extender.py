@@ -102,7 +102,7 @@ def serve(server: str, folder: Path) -> None:
     tls = TlsFiles(cert=folder / "server.crt", key=folder / "server.key", client_ca=folder / "ca.crt")
     extender = Extender(ExtenderConfig(listen="127.0.0.1:0", tls=tls, model=MODEL), client)
     extender.start()
-    if not extender.state.wait_for(extender.synced, START_S):
+    if not extender.wait_synced(START_S):
         raise TimeoutError("the extender did not read the cluster")
     sys.stdout.write(f"{extender.server.port}\n")
     sys.stdout.flush()

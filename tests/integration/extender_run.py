@@ -119,7 +119,7 @@ def running(
         extender.start()
         try:
             if synced:
-                assert extender.state.wait_for(extender.synced, DEADLINE_S)
+                assert extender.wait_synced(DEADLINE_S)
             yield Running(stub, extender)
         finally:
             extender.stop()

@@ -82,7 +82,7 @@ def pod(
 
 def cards_of(item: Json) -> dict[str, list[str]]:
     """Return the cards that a pod's annotation names, by container."""
-    text = item["metadata"]["annotations"].get(CARDS_ANNOTATION)
+    text = (item["metadata"].get("annotations") or {}).get(CARDS_ANNOTATION)
     cards: dict[str, list[str]] = json.loads(text)["c"] if text else {}
     return cards
 

@@ -11,6 +11,7 @@ from integration.extender_run import DEADLINE_S, Caller, Running, running
 from integration.extender_world import MODEL, node, plain_node, pod, uuid
 from integration.kube_stub import Fault, KubeStub
 
+from edgegpu_plugin.config import PluginConfig
 from edgegpu_plugin.extender import Extender, ExtenderConfig, ExtenderError, HoldBack, TlsFiles
 from edgegpu_plugin.extender.handler import BadRequest
 from edgegpu_plugin.extender.server import ExtenderServer
@@ -229,6 +230,24 @@ def test_a_call_that_is_being_answered_gets_its_answer_while_closing(
     calling.join(DEADLINE_S)
     assert answers == [(200, b"words")]
     caller.close()
+
+
+def test_the_configuration_makes_a_task_that_ends_when_told_to(caplog: pytest.LogCaptureFixture) -> None:
+    section = {"listen": "localhost:0", "insecure": True}
+    config = PluginConfig.model_validate({"version": 1, "role": "extender-only", "extender": section})
+    with KubeStub() as stub:
+        client = KubeClient(stub.access)
+        extender = Extender.of_config(config, client)
+        task = threading.Thread(target=extender.run)
+        task.start()
+        assert extender.wait_synced(DEADLINE_S)
+        assert extender.healthy()
+        assert "every process of this machine can bind pods" in caplog.text
+        assert extender.problems() == ()
+        extender.stop()
+        task.join(DEADLINE_S)
+        assert not task.is_alive()
+        client.close()
 
 
 def test_what_cannot_be_listened_on() -> None:

@@ -142,6 +142,11 @@ class Extender:
         """Say whether nodes and pods have been read."""
         return self._nodes.synced.is_set() and self._pods.synced.is_set()
 
+    def wait_synced(self, timeout_s: float) -> bool:
+        """Wait until nodes and pods have been read; False when they are not in time."""
+        ends = time.monotonic() + timeout_s
+        return self._nodes.synced.wait(timeout_s) and self._pods.synced.wait(max(0.0, ends - time.monotonic()))
+
     def healthy(self) -> bool:
         """Say whether all of its threads run; a cluster that cannot be read at present is no fault of ours."""
         return self.server.alive() and self._nodes.alive() and self._pods.alive()

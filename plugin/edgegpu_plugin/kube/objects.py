@@ -5,7 +5,7 @@ from contextlib import suppress
 from http import HTTPStatus
 
 from edgegpu_plugin.kube.client import Json, KubeClient
-from edgegpu_plugin.kube.errors import KubeError, NotFound
+from edgegpu_plugin.kube.errors import Conflict, KubeError, NotFound
 
 PODS = "/api/v1/pods"
 NODES = "/api/v1/nodes"
@@ -50,7 +50,13 @@ class KubeObjects:
 
     def annotate_pod(self, namespace: str, name: str, *, uid: str, annotations: Mapping[str, str | None]) -> None:
         """Set annotations of the pod with this UID; None takes one away. Raises Conflict when it is another pod."""
-        self._client.patch(_pod(namespace, name), {"metadata": {"uid": uid, "annotations": dict(annotations)}})
+        try:
+            self._client.patch(_pod(namespace, name), {"metadata": {"uid": uid, "annotations": dict(annotations)}})
+        except KubeError as error:
+            # Another UID is answered as an attempt to change an immutable field (seen on 1.33), not as a conflict.
+            if error.status == HTTPStatus.UNPROCESSABLE_ENTITY and "metadata.uid" in str(error):
+                raise Conflict(str(error), status=error.status) from error
+            raise
 
     def evict_pod(self, namespace: str, name: str, *, uid: str) -> None:
         """Evict the pod with this UID, respecting disruption budgets.
