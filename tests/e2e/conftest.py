@@ -1,6 +1,7 @@
 """A k3s with two nodes, simulated cards and edgegpu's plugin on both: made once, used by all tests of this tier."""
 
 import contextlib
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from edgegpu_sim.driver import SimCard
 ROOT = Path(__file__).resolve().parents[2]
 SERVER, AGENT = "gpu-one", "gpu-two"
 LOGS = ROOT / "build/e2e"
+NUMBERS = itertools.count(1)
 LACKS = missing() + missing("image")
 
 
@@ -78,7 +80,8 @@ def insert_cards(cluster: K3s, layout: dict[str, tuple[SimCard, ...]]) -> None:
 @pytest.fixture
 def namespace(k3s: K3s, request: pytest.FixtureRequest) -> Iterator[str]:
     """Yield a namespace of the test's own, emptied and deleted afterwards."""
-    name = "t-" + request.node.name.replace("_", "-").partition("[")[0][5:50].strip("-").lower()
+    words = request.node.name.partition("[")[0].removeprefix("test_").replace("_", "-")
+    name = f"t{next(NUMBERS)}-{words[:40].strip('-')}"
     k3s.kubectl("create", "namespace", name)
     yield name
     k3s.clear(name)
