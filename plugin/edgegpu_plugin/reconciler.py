@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from edgegpu_core.admission import judge, would_fit
+from edgegpu_core.nodeview import is_complete
 from edgegpu_core.podview import CARDS_ANNOTATION, PodView, write_cards
 from edgegpu_plugin.collector import Collector
 from edgegpu_plugin.kube import KubeError, Unavailable
@@ -115,8 +116,7 @@ class Reconciler:
         for uid, pod in view.pods.items():
             for container in pod.containers:
                 promised = view.promises.get(uid, {}).get(container.name)
-                grant = view.ledger.grant(uid, container.name)
-                if promised is None and grant.ids:
+                if promised is None and is_complete(container, view.ledger.grant(uid, container.name)):
                     verdict = judge(pod, container, view)
                     if verdict.admitted:
                         self._state.admit(uid, container.name, verdict.cards)
@@ -141,13 +141,17 @@ class Reconciler:
         self._given_up = {uid: text for uid, text in self._given_up.items() if uid in view.pods}
 
     def _look_after_refused(self, snapshot: Snapshot) -> None:
-        """Say why a pod may not start; evict it once it would fit elsewhere, since its devices are frozen."""
+        """Say why a pod may not start; evict it once it would fit elsewhere, since its devices are frozen.
+
+        Only containers that have all their devices are judged: one between its two calls lies wrong for a moment.
+        """
         view = snapshot.view
         refused: list[Refused] = []
         for uid, pod in view.pods.items():
-            if pod.phase != "Pending" or pod.deleting or not view.ledger.grants(uid):
+            if pod.phase != "Pending" or pod.deleting:
                 continue
-            verdicts = (judge(pod, c, view) for c in pod.containers if view.ledger.grant(uid, c.name).ids)
+            complete = [c for c in pod.containers if is_complete(c, view.ledger.grant(uid, c.name))]
+            verdicts = (judge(pod, container, view) for container in complete)
             reason = next((verdict.reason for verdict in verdicts if not verdict.admitted), "")
             if reason:
                 refused.append(Refused(pod, reason))

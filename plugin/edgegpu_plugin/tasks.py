@@ -1,6 +1,7 @@
 """A process's tasks: named threads; the first that ends ends all, and systemd starts the process again."""
 
 import logging
+import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ class TaskGroup:
 
     def __init__(self, tasks: list[Task]) -> None:
         self._tasks = tasks
-        self._ended = threading.Event()
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._ended = False
         self._error: BaseException | None = None
 
     def start(self) -> None:
@@ -35,8 +37,9 @@ class TaskGroup:
             thread.start()
 
     def end(self) -> None:
-        """Let `wait` return; may be called from a signal handler."""
-        self._ended.set()
+        """Let `wait` return; may be called from a signal handler, which an Event or a lock may not."""
+        self._ended = True
+        self._wake.put(None)
 
     def wait(self) -> None:
         """Wait for the first end, then stop the others in reverse order.
@@ -44,7 +47,7 @@ class TaskGroup:
         Raises:
             Exception: what the first task failed with.
         """
-        self._ended.wait()
+        self._wake.get()
         for task in reversed(self._tasks):
             try:
                 task.stop()
@@ -60,10 +63,10 @@ class TaskGroup:
     def _run(self, task: Task) -> None:
         try:
             task.run()
-            if not self._ended.is_set():
+            if not self._ended:
                 _LOG.error("%s ended by itself", task.name)
         except Exception as error:  # noqa: BLE001  (the border of a task: the process ends with it)
-            if not self._ended.is_set():
+            if not self._ended:
                 self._error = error
         finally:
-            self._ended.set()
+            self.end()

@@ -100,7 +100,7 @@ class Reflector(Generic[T]):
 
     def _run(self) -> None:
         version = ""
-        failures = 0
+        failures, said = 0, ""
         while not self._stopping.is_set():
             try:
                 version = version or self._list()
@@ -109,13 +109,15 @@ class Reflector(Generic[T]):
                 # A watch that is ended at once, again and again, must not become a storm of calls.
                 idle = version == before and time.monotonic() - began < _SHORTEST_WATCH_S
                 failures = failures + 1 if idle else 0
+                said = said if idle else ""
             except Expired:
                 _log.info("%s: resource version too old, listing again", self._path)
                 version, failures = "", failures + 1
             except KubeError as error:
                 failures += 1
-                if not self._stopping.is_set():
-                    _log.warning("%s: %s", self._path, error)
+                if not self._stopping.is_set() and str(error) != said:
+                    said = str(error)
+                    _log.warning("%s: %s; trying again", self._path, error)
             except Exception:  # noqa: BLE001  (the border of this task)
                 _log.exception("%s: the picture may be wrong, listing again", self._path)
                 version, failures = "", failures + 1
