@@ -68,9 +68,14 @@ def document(**more: object) -> dict[str, Any]:
 def plugin(folder: Path, answer: dict[str, Any]) -> Iterator[Path]:
     """Serve a document as the plugin does; the socket's path comes out."""
     server = StatusServer(folder, lambda: answer)
-    server.start()
-    yield folder / "plugin.sock"
-    server.stop()
+    server.open()
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        yield folder / "plugin.sock"
+    finally:
+        server.stop()
+        thread.join(10)
 
 
 @contextmanager

@@ -124,6 +124,8 @@ def _report(outcome: "Outcome", out: Path, *, as_json: bool) -> None:
         typer.echo(f"WRONG  {failure.splitlines()[0]}")
     wrong = "1 thing was wrong" if len(outcome.failures) == 1 else f"{len(outcome.failures)} things were wrong"
     verdict = wrong if outcome.failures else "every placement was right"
+    for skipped in outcome.skipped:
+        typer.echo(f"left out  {skipped}")
     typer.echo(f"{verdict}; {out} has the list")
 
 

@@ -23,6 +23,9 @@ class Filling:
     third: int
     too_much: int
 
+    def __str__(self) -> str:
+        return f"{self.first}, {self.second} and {self.third} units, the third grows to {self.too_much} and back"
+
 
 @dataclass(frozen=True, slots=True)
 class Three:
@@ -31,6 +34,9 @@ class Three:
     small: int
     large: int
 
+    def __str__(self) -> str:
+        return f"{self.small}, {self.large} and {self.large} units"
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:
@@ -38,6 +44,9 @@ class Pair:
 
     small: int
     larger: int
+
+    def __str__(self) -> str:
+        return f"{self.small} and {self.small} units, then {self.small} and {self.larger}"
 
 
 FIELD_FILLING = Filling(50, 40, 1, 10)

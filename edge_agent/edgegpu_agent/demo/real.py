@@ -115,7 +115,7 @@ def real(*, socket: Path, image: str, policy: str) -> Iterator[RealBed]:
     try:
         yield bed
     finally:
-        with contextlib.suppress(KeyboardInterrupt):  # a second Ctrl-C must not leave pods behind
+        with contextlib.suppress(KeyboardInterrupt):  # the order is given by then; a second Ctrl-C ends the wait
             bed.remove()
 
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import assert_never
 
 from edgegpu_agent.demo import scenarios
 from edgegpu_agent.demo.embedded import embedded
@@ -15,6 +16,9 @@ from edgegpu_agent.demo.plan import (
     FIELD_FILLING,
     FIELD_PAIR,
     FIELD_THREE,
+    Filling,
+    Pair,
+    Three,
     filling_for,
     pair_for,
     three_for,
@@ -42,7 +46,7 @@ class _Act:
     scenario: str
     title: str
     memories_mib: tuple[int, ...]
-    play: Callable[[Stage], None]
+    amounts: Filling | Three | Pair
 
 
 _ACTS = (
@@ -50,19 +54,19 @@ _ACTS = (
         THREE_SERVICES,
         "one card; services of 50, 40 and 1 units; the third grows to 10 and back",
         (CARD_24G_MIB,),
-        lambda stage: scenarios.three_services(stage, FIELD_FILLING),
+        FIELD_FILLING,
     ),
     _Act(
         TWO_CARDS,
         "two cards; services of 4, 20 and 20 units",
         (CARD_8G_MIB, CARD_8G_MIB),
-        lambda stage: scenarios.three_on_two_cards(stage, FIELD_THREE),
+        FIELD_THREE,
     ),
     _Act(
         TWO_CARDS,
         "two cards; 2 GiB and 2 GiB share one, 2 GiB and 3 GiB take two",
         (CARD_4G_MIB, CARD_4G_MIB),
-        lambda stage: scenarios.pairs(stage, FIELD_PAIR),
+        FIELD_PAIR,
     ),
 )
 
@@ -78,7 +82,7 @@ def run_simulated(outcome: Outcome, *, policy: str, say: Say) -> None:
                 for card, mib in zip(bed.status().cards, act.memories_mib, strict=True):
                     right = mib // bed.status().unit_mib
                     stage.expect(card.units == right, f"card {card.index} has {card.units} units, {right} are right")
-                act.play(stage)
+                _play(stage, act.amounts)
         except DemoError as error:
             _give_up(outcome, act.scenario, error, say)
 
@@ -94,23 +98,36 @@ def run_real(outcome: Outcome, *, socket: Path, image: str, policy: str, say: Sa
         _say_cards(bed, say)
         cards = bed.status().cards
         filling, three, pair = filling_for(cards), three_for(cards), pair_for(cards)
-        acts: list[tuple[str, object, Callable[[Stage], None]]] = [
-            (THREE_SERVICES, filling, lambda stage: scenarios.three_services(stage, filling or FIELD_FILLING)),
-            (TWO_CARDS, three, lambda stage: scenarios.three_on_two_cards(stage, three or FIELD_THREE)),
-            (TWO_CARDS, pair, lambda stage: scenarios.pairs(stage, pair or FIELD_PAIR)),
-        ]
-        for scenario, amounts, play in acts:
+        acts = (
+            (THREE_SERVICES, "two services, and a third that outgrows the node", filling),
+            (TWO_CARDS, "two services that do not fit on one card together", three),
+            (TWO_CARDS, "a pair that shares a card, and one that does not", pair),
+        )
+        for scenario, title, amounts in acts:
             if amounts is None:
-                text = f"{scenario}: left out, the cards of this box have not the room for it now"
-                outcome.skipped.append(text)
-                say(f"\n{text}")
+                outcome.skipped.append(f"{scenario}: {title}: the cards of this box have not the room for it now")
+                say(f"\nleft out: {outcome.skipped[-1]}")
                 continue
-            say(f"\n{scenario}, with the amounts that these cards ask for: {amounts}")
+            say(f"\n{scenario}: {title}; for the room on these cards: {amounts}")
             try:
-                play(_stage(bed, scenario, outcome, say))
+                _play(_stage(bed, scenario, outcome, say), amounts)
             except DemoError as error:
                 _give_up(outcome, scenario, error, say)
                 return  # what is left of this act would be in the next one's way
+        if not outcome.rows:
+            raise DemoError(f"cannot show anything on {bed.node}: its cards are in use, see `edgegpu status`")
+
+
+def _play(stage: Stage, amounts: Filling | Three | Pair) -> None:
+    match amounts:
+        case Filling():
+            scenarios.three_services(stage, amounts)
+        case Three():
+            scenarios.three_on_two_cards(stage, amounts)
+        case Pair():
+            scenarios.pairs(stage, amounts)
+        case _:
+            assert_never(amounts)
 
 
 def _stage(bed: Bed, scenario: str, outcome: Outcome, say: Say) -> Stage:
