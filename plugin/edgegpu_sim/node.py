@@ -135,13 +135,13 @@ class SimNode:
         return found
 
     def stop(self) -> None:
-        """End everything on the node."""
+        """End everything on the node; kubelet first, since gRPC complains on stderr when a server hangs up on it."""
+        self.kubelet.stop()
         if self.plugin is not None:
             try:
                 self.kill_plugin(signal.SIGTERM)
             except SimError:
                 self.plugin = None
-        self.kubelet.stop()
 
 
 def _plain_env() -> dict[str, str]:
