@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 
 from edgegpu_sim.api import podrules
-from edgegpu_sim.api.errors import already_exists, bad_request, down, not_found
+from edgegpu_sim.api.errors import already_exists, bad_request, down, invalid, not_found
 from edgegpu_sim.api.objects import Json, Selector, merge, now_text
 from edgegpu_sim.api.store import Change, Key, Store
 
@@ -188,7 +188,10 @@ def _key(resource: str, namespace: str, name: str) -> Key:
 
 def _without_identity(old: Json, change: Json, resource: str) -> Json:
     asked = change.get("metadata") or {}
-    podrules.check_uid(resource, old, asked.get("uid"))
+    uid = asked.get("uid") or old["metadata"]["uid"]
+    if uid != old["metadata"]["uid"]:  # no conflict: a real 1.33 takes it for a change of the field
+        why = f'metadata.uid: Invalid value: "{uid}": field is immutable'
+        raise invalid(KINDS[resource].kind, old["metadata"]["name"], why)
     podrules.check_version(resource, old, asked.get("resourceVersion"))
     kept = {"uid", "resourceVersion", "name", "namespace", "creationTimestamp"}
     return {**change, "metadata": {k: v for k, v in asked.items() if k not in kept}}
