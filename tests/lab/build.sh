@@ -117,4 +117,4 @@ main() {
     step "$ARCHIVE, $(du -h "$ARCHIVE" | cut -f1)"
 }
 
-main "$@"
+main "$@"; exit
