@@ -16,7 +16,7 @@ def two_cards(k3s: K3s) -> None:
 
 
 @pytest.fixture
-def bed(k3s: K3s) -> Iterator[RealBed]:  # type: ignore[no-redef]  (the suite's own is the embedded one)
+def bed(k3s: K3s) -> Iterator[RealBed]:  # type: ignore[no-redef]  # the suite's own is the embedded one
     made = RealBed(k3s, SERVER)
     yield made
     made.close()
