@@ -15,8 +15,8 @@ def two_cards(k3s: K3s) -> None:
     insert_cards(k3s, {SERVER: cards(7611, 7611)})
 
 
-@pytest.fixture
-def bed(k3s: K3s) -> Iterator[RealBed]:  # type: ignore[no-redef]  # the suite's own is the embedded one
+@pytest.fixture  # type: ignore[no-redef]  # the suite's own is the embedded one
+def bed(k3s: K3s) -> Iterator[RealBed]:
     made = RealBed(k3s, SERVER)
     yield made
     made.close()
