@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -11,6 +10,9 @@ from dataclasses import dataclass
 from socketserver import StreamRequestHandler, UnixStreamServer
 from typing import TYPE_CHECKING, Any
 
+from typer.testing import CliRunner
+
+from edgegpu_agent.cli.app import app
 from edgegpu_plugin.status import StatusServer
 
 if TYPE_CHECKING:
@@ -111,16 +113,15 @@ class Done:
     err: str
 
 
-def edgegpu(*args: str | Path, env: dict[str, str] | None = None, timeout_s: float = 60) -> Done:
-    """Run the command as a process of its own, with no terminal."""
-    kept = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "FORCE_COLOR", "NO_COLOR"}}
+def edgegpu(*args: str | Path, env: dict[str, str] | None = None) -> Done:
+    """Run the command in this process, with no terminal."""
+    clean: dict[str, str | None] = dict.fromkeys(("COLUMNS", "FORCE_COLOR", "NO_COLOR"))
+    done = CliRunner().invoke(app, list(map(str, args)), prog_name="edgegpu", env={**clean, **(env or {})})
+    return Done(done.exit_code, done.stdout, done.stderr)
+
+
+def edgegpu_process(*args: str | Path, timeout_s: float = 60) -> Done:
+    """Run the command as a process of its own."""
     command = [sys.executable, "-m", "edgegpu_agent.cli.app", *map(str, args)]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=timeout_s,
-        env={**kept, **(env or {})},
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)
     return Done(done.returncode, done.stdout, done.stderr)

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from clikit import edgegpu
-from typer.testing import CliRunner
+from clikit import edgegpu, edgegpu_process
 
-from edgegpu_agent.cli.app import app
 from edgegpu_plugin.config import load
 
 if TYPE_CHECKING:
@@ -23,19 +21,19 @@ COMMANDS = ["status", "pods", "config check", "version", "demo"]
 
 
 def test_help_names_every_command() -> None:
-    done = CliRunner().invoke(app, ["--help"], prog_name="edgegpu")
-    assert done.exit_code == 0
+    done = edgegpu("--help")
+    assert done.code == 0
     for command in COMMANDS:
-        assert f"edgegpu {command}" in done.output or f"  {command}" in done.output
+        assert f"edgegpu {command}" in done.out or f"  {command}" in done.out
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_commands_help_has_an_example_and_says_what_json_is(command: str) -> None:
-    done = CliRunner().invoke(app, [*command.split(), "--help"], prog_name="edgegpu")
-    assert done.exit_code == 0
-    assert f"  edgegpu {command}" in done.output.replace("sudo ", "")
-    assert "--json" in done.output
-    assert "\b" not in done.output
+    done = edgegpu(*command.split(), "--help")
+    assert done.code == 0
+    assert f"  edgegpu {command}" in done.out.replace("sudo ", "")
+    assert "--json" in done.out
+    assert "\b" not in done.out
 
 
 @pytest.mark.parametrize("args", [["status", "--bogus"], ["nonsense"], ["config", "check", "a", "b"], ["pods", "-n"]])
@@ -106,6 +104,12 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
     script = f"{sys.executable} -m edgegpu_agent.cli.app status --help | true"
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr
+
+
+def test_the_installed_command_ends_with_the_same_status() -> None:
+    done = edgegpu_process("status", "--socket", "/nonexistent/plugin.sock", "--json")
+    assert (done.code, done.err) == (1, "")
+    assert "not running" in json.loads(done.out)["error"]
 
 
 def test_help_loads_neither_rich_nor_pydantic() -> None:

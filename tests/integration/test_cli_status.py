@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from clikit import CARD_0, CARD_1, card, document, edgegpu, http, plugin, pod, raw_server
-from typer.testing import CliRunner
 
 import edgegpu_agent.cli.unixhttp  # noqa: F401  (loaded before a test gives root's rights away)
-from edgegpu_agent.cli.app import app
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -181,11 +179,11 @@ def test_without_permission_it_says_sudo(short_tmp: Path) -> None:
         try:
             if me == 0:
                 os.seteuid(NOBODY)
-            done = CliRunner().invoke(app, ["status", "--socket", str(socket)])
+            done = edgegpu("status", "--socket", socket)
         finally:
             os.seteuid(me)
-    assert done.exit_code == 1
-    assert "permission denied\n  only root may ask: use sudo" in done.stderr
+    assert done.code == 1
+    assert "permission denied\n  only root may ask: use sudo" in done.err
 
 
 @pytest.mark.parametrize(

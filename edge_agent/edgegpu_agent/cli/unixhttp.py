@@ -35,12 +35,12 @@ def get(path: Path, target: str, *, timeout_s: float) -> tuple[int, bytes]:
     connection = _Connection(path, timeout_s)
     try:
         connection.request("GET", target)
-        response = connection.getresponse()
-        body = response.read(_MOST_BYTES)
+        with connection.getresponse() as response:
+            body, missing = response.read(_MOST_BYTES), response.length
     except http.client.HTTPException as error:
         raise NoHttpError(str(error)) from error
     finally:
         connection.close()
-    if response.length:
-        raise NoHttpError(f"the answer ends {response.length} bytes early")
+    if missing:
+        raise NoHttpError(f"the answer ends {missing} bytes early")
     return response.status, body
