@@ -36,6 +36,10 @@ class BoxNode:
         """Run k3s kubectl in the box."""
         return self.box.kubectl(*args, input=input, check=check, timeout_s=timeout_s)
 
+    def exec(self, *cmd: str, input: str = "", check: bool = True, timeout_s: float = 60.0) -> Completed:  # noqa: A002
+        """Run a program in the box to its end."""
+        return self.box.exec(*cmd, input=input, check=check, timeout_s=timeout_s)
+
     def popen(self, *cmd: str, log: Path | None = None) -> Process:
         """Start a program in the box and let it run."""
         return self.box.popen(*cmd, log=log)

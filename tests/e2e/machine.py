@@ -26,6 +26,9 @@ class Machine(Protocol):
     def write(self, inside: str, text: str, *, mode: int = 0o644) -> Path:
         """Write a file of the node."""
 
+    def exec(self, *cmd: str, input: str = "", check: bool = True, timeout_s: float = 60.0) -> Completed:  # noqa: A002
+        """Run a program in the node to its end."""
+
     def popen(self, *cmd: str, log: Path | None = None) -> Process:
         """Start a program in the node and let it run."""
 

@@ -135,6 +135,11 @@ class PluginNode:
             link.close()
         return answer
 
+    def edgegpu(self, *args: str) -> Any:  # noqa: ANN401  (JSON)
+        """Run the engineer's command line in the node and return its JSON."""
+        done = self.lab.exec(sys.executable, "-m", "edgegpu_agent.cli.app", *args, "--json")
+        return json.loads(done.stdout)
+
     def checkpoint(self) -> tuple[Entry, ...]:
         """Read kubelet's device checkpoint."""
         path = self.lab.path(f"{KUBELET}/device-plugins/kubelet_internal_checkpoint")

@@ -33,6 +33,8 @@ def the_card(k3s: K3s, namespace: str, app: str) -> str:
     node = k3s.nodes[SERVER]
     rows = [row for row in node.status()["pods"] if row["uid"] == uid]
     assert [[c["uuid"] for c in row["cards"]] for row in rows] == [[card]]
+    told = [row for row in node.edgegpu("pods", "-n", namespace)["pods"] if row["pod"] == name]
+    assert [[c["uuid"] for c in row["cards"]] for row in told] == [[card]]
     listed = {i.partition("::")[0] for one in node.pod_resources() if one.pod == name for i in one.ids}
     assert listed == {card}
     return card

@@ -3,7 +3,7 @@
 import pytest
 from e2e.conftest import AGENT, SERVER, insert_cards
 from e2e.consistency import wait_consistent
-from e2e.k3s import K3s
+from e2e.k3s import EXTENDER, K3s
 from e2e.manifests import container, deployment, pod, pod_spec
 from e2e.plugin_node import cards
 
@@ -68,3 +68,21 @@ def test_the_servers_plugin_stopped_and_started_lets_nothing_be_placed_wrong(k3s
     k3s.wait_phase(namespace, "waits", "Running", timeout_s=120)
     k3s.wait_allocatable(SERVER, 58, 200)
     wait_consistent(k3s)
+
+
+def test_the_extenders_listener_closed_and_opened(k3s: K3s, namespace: str) -> None:
+    k3s.apply(pod("before", pod_spec(container(memory=4, core=1)), namespace=namespace))
+    k3s.wait_phase(namespace, "before", "Running")
+    before = wait_consistent(k3s)
+    rule = ["INPUT", "-p", "tcp", "--dport", EXTENDER.rpartition(":")[2], "-j", "REJECT"]
+    lab = k3s.nodes[SERVER].lab
+    lab.exec("iptables", "-w", "-I", *rule)
+    try:
+        k3s.apply(pod("during", pod_spec(container(memory=60, core=1)), namespace=namespace))
+        k3s.wait_event(namespace, "during", "connection refused")
+        assert k3s.the_pod(namespace, "during")["status"]["phase"] == "Pending"
+        assert wait_consistent(k3s) == before
+    finally:
+        lab.exec("iptables", "-w", "-D", *rule)
+    k3s.wait_phase(namespace, "during", "Running", timeout_s=400)
+    assert before.items() <= wait_consistent(k3s).items()
