@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 from clikit import CARD_0, CARD_1, card, document, edgegpu, http, plugin, pod, raw_server
 
-import edgegpu_agent.cli.unixhttp  # noqa: F401  (loaded before a test gives root's rights away)
-
 if TYPE_CHECKING:
     from pathlib import Path
 

@@ -1,17 +1,18 @@
 """Asks the running plugin for its status, over its Unix socket."""
 
 import json
-from http import HTTPStatus
 from pathlib import Path
 
 from edgegpu_agent.cli.document import Document, DocumentError, read_document
 from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.cli.unixhttp import NoHttpError, get
 
 DEFAULT_CONFIG = Path("/etc/edgegpu/plugin.yaml")
 DEFAULT_SOCKET = Path("/run/edgegpu/plugin.sock")
 SOCKET_NAME = "plugin.sock"
 STATUS_PATH = "/v1/status"
 TIMEOUT_S = 5.0
+_OK, _NOT_FOUND = 200, 404
 LOOK = "see `systemctl status edgegpu-plugin` and `journalctl -u edgegpu-plugin`"
 
 
@@ -44,8 +45,6 @@ def fetch_status(path: Path, *, timeout_s: float = TIMEOUT_S) -> Document:
         NotRunningError: nothing answers there.
         CliError: no permission, no answer in time, or an answer that cannot be read.
     """
-    from edgegpu_agent.cli.unixhttp import NoHttpError, get  # noqa: PLC0415  (not for `--help` and completion)
-
     try:
         status, body = get(path, STATUS_PATH, timeout_s=timeout_s)
     except (OSError, NoHttpError) as error:
@@ -54,12 +53,12 @@ def fetch_status(path: Path, *, timeout_s: float = TIMEOUT_S) -> Document:
 
 
 def _read(path: Path, status: int, body: bytes) -> Document:
-    if status == HTTPStatus.NOT_FOUND:
+    if status == _NOT_FOUND:
         raise CliError(
             f"cannot read the status at {path}: the plugin does not know {STATUS_PATH}",
             remedy="it is of another version: install the same edgegpu for both, then restart edgegpu-plugin",
         )
-    if status != HTTPStatus.OK:
+    if status != _OK:
         raise CliError(f"cannot read the status at {path}: the plugin answered {status}", remedy=LOOK)
     try:
         return read_document(json.loads(body))
@@ -90,7 +89,7 @@ def _unreachable(path: Path, error: Exception, timeout_s: float) -> CliError:
 
 
 def _socket_of(config: Path) -> Path:
-    from edgegpu_agent.cli.settings import load_settings  # noqa: PLC0415  (pydantic costs a third of a second)
+    from edgegpu_agent.cli.settings import load_settings  # noqa: PLC0415  (with yaml: only where a file is named)
 
     return Path(load_settings(config).paths.run) / SOCKET_NAME
 

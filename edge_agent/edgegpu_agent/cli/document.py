@@ -1,4 +1,4 @@
-"""The plugin's status document as dataclasses; read by hand, since pydantic alone would double a command's start-up."""
+"""The plugin's status document as dataclasses, read by hand so that a command starts quickly."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
