@@ -1,12 +1,13 @@
 """Whether a container may start on the devices that kubelet booked for it; asked at each of its starts."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from edgegpu_core import reasons
 from edgegpu_core.deviceid import Kind, count_by_card
 from edgegpu_core.ledger import Grant, free_after
 from edgegpu_core.model import CORE_PER_CARD
-from edgegpu_core.nodeview import NodeView, asked, planned
+from edgegpu_core.nodeview import NodeView, asked, has_room, planned
 from edgegpu_core.placement import Placement, Share, held_of, place
 from edgegpu_core.podview import PodView
 from edgegpu_core.request import Ask, ContainerRequest, Unplaceable, classify
@@ -46,12 +47,9 @@ def judge(pod: PodView, container: ContainerRequest, view: NodeView) -> Verdict:
     promised = view.promises.get(uid, {}).get(container.name, ())
     if tuple(sorted(promised)) == cards:
         return Verdict(cards)
-    others = _before(pod, view)
-    free = free_after(view.slots, others)
-    for share in held_of(ask, cards, view.slots):
-        position = free.position(share.card)
-        if position is None or free.memory[position] < share.memory_units or free.core[position] < share.core:
-            return Verdict(cards, _no_room(pod, container, ask, view))
+    free = free_after(view.slots, [*_before(pod, view), *_own(pod, container, view)])
+    if not has_room(free, held_of(ask, cards, view.slots)):
+        return Verdict(cards, _no_room(pod, container, ask, view))
     return Verdict(cards)
 
 
@@ -86,6 +84,16 @@ def _before(pod: PodView, view: NodeView) -> list[tuple[Share, ...]]:
         if other is None or view.promises.get(uid) or (other.created, other.uid) < mine:
             found.append(shares)
     return found
+
+
+def _own(pod: PodView, container: ContainerRequest, view: NodeView) -> Iterator[tuple[Share, ...]]:
+    """Yield what the pod's other containers hold: two of one pod may not share a whole card either."""
+    plan = planned(pod.containers, view.model)
+    if isinstance(plan, Unplaceable) or plan.one_card:
+        return
+    for other, ask in plan.containers:
+        if other.name != container.name:
+            yield held_of(ask, view.ledger.grant(pod.kubelet_uid, other.name).cards(), view.slots)
 
 
 def _no_room(pod: PodView, container: ContainerRequest, ask: Ask, view: NodeView) -> str:

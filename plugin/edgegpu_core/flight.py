@@ -1,12 +1,12 @@
 """Tells for which container kubelet's calls are, and which devices to prefer: the calls carry no pod name."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from edgegpu_core.deviceid import SEPARATOR, Kind, card_of, count_by_card
+from edgegpu_core.deviceid import SEPARATOR, Kind, card_of, count_by_card, parse
 from edgegpu_core.ledger import Ledger
 from edgegpu_core.model import CORE_PER_CARD
-from edgegpu_core.nodeview import NodeView, Want, asked, planned
+from edgegpu_core.nodeview import NodeView, Want, asked, cards_so_far, planned
 from edgegpu_core.placement import Placement, place, place_container
 from edgegpu_core.request import Ask, Unplaceable, classify
 
@@ -39,6 +39,16 @@ class Target:
     want: Want | None
     guessed: bool = False
     """Nobody chose the card before: the plugin did, by first fit."""
+    view: NodeView | None = field(default=None, repr=False, compare=False)
+    """The node as the question found it, for what must lie elsewhere."""
+
+    def spare(self, kind: Kind) -> dict[str, int]:
+        """Return how many devices of each card are promised to nobody."""
+        if self.view is None:
+            return {}
+        free = self.view.free()
+        counts = free.memory if kind is Kind.MEMORY else free.core
+        return {slot.uuid: count for slot, count in zip(self.view.slots, counts, strict=True)}
 
 
 class Flight:
@@ -67,17 +77,20 @@ class Flight:
         """Say where `size` devices shall lie; the want is None when no pod is known that asks for so many."""
         want = self._identify(kind, size, must_include, view, now_s=now_s)
         if must_include:
-            return Target(_on_cards(kind, size, tuple(count_by_card(must_include)), want), want)
+            return _target(kind, size, tuple(count_by_card(must_include)), want, view)
         if want is None:
-            return Target(_guess_unknown(kind, size, view), None, guessed=True)
+            return Target(_guess_unknown(kind, size, view), None, guessed=True, view=view)
         cards = _cards_so_far(want, view) or _promised(want, view)
         if cards:
-            return Target(_on_cards(kind, size, cards, want), want)
-        return Target(_on_cards(kind, size, _guess(want, view), want), want, guessed=True)
+            return _target(kind, size, cards, want, view)
+        return replace(_target(kind, size, _guess(want, view), want, view), guessed=True)
 
     def allocated(self, kind: Kind, ids: tuple[str, ...], view: NodeView, *, now_s: float) -> Want | None:
         """Record an Allocate; returns the container that it was for, as far as can be told."""
         want = self._identify(kind, len(ids), ids, view, now_s=now_s)
+        first = self._first_call()
+        if first is not None and want is not None and want.grant.ids.get(kind.other) == self._given[first].ids:
+            self._given[first] = replace(self._given[first], owner=want.key)
         self._given.append(Given(kind, ids, None if want is None else want.key))
         if want is not None and want.lacks(kind.other):
             self._pair = _Pair(want.key, now_s)
@@ -99,29 +112,30 @@ class Flight:
         card = card_of(ids[0]) if ids else ""
         return _first(halfway or started or wants, card, view)
 
+    def _first_call(self) -> int | None:
+        """Return which of the given is the first half of the container whose second half is awaited."""
+        mine = [i for i, given in enumerate(self._given) if self._pair is not None and given.owner == self._pair.key]
+        return mine[-1] if mine else None
+
     def _mistaken(self, kind: Kind, wants: list[Want], view: NodeView) -> Want | None:
-        """The first call was taken for another container: find the one that fits both, and book it there."""
-        mine = [(i, g) for i, g in enumerate(self._given) if self._pair is not None and g.owner == self._pair.key]
-        if not mine:
-            return _first(wants, "", view)
-        index, given = mine[-1]
-        fitting = [
-            want
-            for want in wants
-            if given.kind is not kind and want.lacks(given.kind) and asked(want.container, given.kind) == len(given.ids)
-        ]
-        right = _first(fitting, card_of(given.ids[0]), view)
-        if right is None:
-            return _first(wants, "", view)
-        self._given[index] = replace(given, owner=right.key)
-        return replace(right, grant=right.grant.with_ids(given.kind, given.ids))
+        """The first call was taken for another container: find the one that fits both, as if it held the first."""
+        index = self._first_call()
+        given = None if index is None else self._given[index]
+        if given is not None and given.kind is kind.other:
+            fitting = [
+                want for want in wants if want.lacks(given.kind) and asked(want.container, given.kind) == len(given.ids)
+            ]
+            right = _first(fitting, card_of(given.ids[0]), view)
+            if right is not None:
+                return replace(right, grant=right.grant.with_ids(given.kind, given.ids))
+        return _first(wants, "", view)
 
 
 def pick(available: Sequence[str], must_include: Sequence[str], size: int, target: Target) -> list[str]:
     """Choose exactly `size` ids, `must_include` among them: on the target's cards, and elsewhere only in need.
 
-    What lies elsewhere comes from the card with the most ids left, so that a container that fits nowhere (and is
-    refused at its start) breaks up as few cards as can be.
+    What lies elsewhere comes from what is promised to nobody, and there from the card with the most ids left, so that
+    a container that fits nowhere (and is refused at its start) robs nobody and breaks up as few cards as can be.
     """
     chosen = list(must_include[:size])
     taken = set(chosen)
@@ -144,10 +158,15 @@ def _elsewhere(available: Sequence[str], taken: frozenset[str], count: int, targ
         if text not in taken:
             by_card.setdefault(card_of(text), []).append(text)
     targets = [card for card, _ in target.cards]
-    chosen: list[str] = []
-    for card in sorted(by_card, key=lambda card: (card not in targets, -len(by_card[card]), card)):
-        chosen += sorted(by_card[card])[: count - len(chosen)]
-    return chosen
+    spare = target.spare(parse(available[0]).kind) if by_card else {}
+
+    def rank(card: str) -> tuple[bool, int, int, str]:
+        return (card not in targets, -min(spare.get(card, 0), len(by_card[card])), -len(by_card[card]), card)
+
+    cards = sorted(by_card, key=rank)
+    unpromised = [text for card in cards for text in sorted(by_card[card])[: spare.get(card, 0)]]
+    promised = [text for card in cards for text in sorted(by_card[card])[spare.get(card, 0) :]]
+    return (unpromised + promised)[:count]
 
 
 def _holder(kind: Kind, ids: Sequence[str], wants: list[Want], view: NodeView) -> Want | None:
@@ -179,14 +198,20 @@ def _promised(want: Want, view: NodeView) -> tuple[str, ...]:
 def _cards_so_far(want: Want, view: NodeView) -> tuple[str, ...]:
     """Return the cards that the container's other resource lies on, or those of its pod's GPU init container."""
     if want.grant.ids:
-        return want.grant.cards()
+        return cards_so_far(want.grant, _promised(want, view))
     plan = planned(want.pod.containers, view.model)
     if not isinstance(plan, Unplaceable) and plan.one_card:
         return next((grant.cards() for grant in view.ledger.grants(want.pod.kubelet_uid).values()), ())
     return ()
 
 
-def _on_cards(kind: Kind, size: int, cards: tuple[str, ...], want: Want | None) -> tuple[tuple[str, int], ...]:
+def _target(kind: Kind, size: int, cards: tuple[str, ...], want: Want | None, view: NodeView) -> Target:
+    return Target(_on_cards(kind, size, cards, want, view), want, view=view)
+
+
+def _on_cards(
+    kind: Kind, size: int, cards: tuple[str, ...], want: Want | None, view: NodeView
+) -> tuple[tuple[str, int], ...]:
     """Return how many devices of a resource go on each of the cards: hundreds of core, memory spread evenly."""
     if len(cards) < 2:  # noqa: PLR2004  (one card takes all)
         return tuple((card, size) for card in cards)
@@ -194,7 +219,9 @@ def _on_cards(kind: Kind, size: int, cards: tuple[str, ...], want: Want | None) 
         return tuple((card, CORE_PER_CARD) for card in cards)
     cards_wanted = max(1, want.container.request.core // CORE_PER_CARD) if want is not None else len(cards)
     parts = Ask(max(cards_wanted, len(cards)), size, CORE_PER_CARD, whole=True).memory_parts()
-    return tuple(zip(cards, parts, strict=False))
+    units = {slot.uuid: slot.units for slot in view.slots}
+    larger_first = sorted(cards, key=lambda card: -units.get(card, 0))
+    return tuple(zip(larger_first, parts, strict=False))
 
 
 def _guess(want: Want, view: NodeView) -> tuple[str, ...]:
@@ -224,4 +251,4 @@ def _guess_unknown(kind: Kind, size: int, view: NodeView) -> tuple[tuple[str, in
     shares = place_container(ask, view.free(), view.policy)
     if shares is None:
         return ()
-    return _on_cards(kind, size, tuple(share.card for share in shares), None)
+    return _on_cards(kind, size, tuple(share.card for share in shares), None, view)

@@ -1,17 +1,18 @@
 """One node at one moment: its cards, its pods, what kubelet booked, what is promised; and what follows."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from edgegpu_core.deviceid import Kind
 from edgegpu_core.inventory import Free, Slot
 from edgegpu_core.ledger import Grant, Ledger, free_after
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.placement import PodPlan, Share, footprint, held_of, plan_pod
+from edgegpu_core.placement import Placement, PodPlan, Share, footprint, held_of, place, plan_pod
 from edgegpu_core.podview import Cards, PodView
 from edgegpu_core.policy import Policy
-from edgegpu_core.request import ContainerRequest, Unplaceable
+from edgegpu_core.request import ContainerRequest, Request, Unplaceable
 
 planned = lru_cache(maxsize=4096)(plan_pod)
 """plan_pod with a memory: pods of one Deployment ask for the same."""
@@ -89,7 +90,7 @@ class NodeView:
         sums: dict[str, tuple[int, int]] = {}
         for container, ask in plan.containers:
             grant = grants.get(container.name) or Grant()
-            cards = grant.cards() or promise.get(container.name, ())
+            cards = cards_so_far(grant, promise.get(container.name, ()))
             for share in held_of(ask, cards, self.slots):
                 memory, core = sums.get(share.card, (0, 0))
                 sums[share.card] = (memory + share.memory_units, core + share.core)
@@ -123,35 +124,72 @@ def settle(view: NodeView) -> dict[str, Cards]:
     """Return the promises after corrections: kubelet may have given one pod the card that another was promised.
 
     Containers of equal amounts are told apart by nobody, so the card of one can go to another. What a container got
-    is then its card, and the one that is left without its promise inherits the other's, so that the sum on each card
-    stays as bind reckoned it.
+    is then its card, and the one that is left without its promise inherits what was left, so that the sum on each card
+    stays as bind reckoned it. Where a pod without a promise got the card, the promised one moves to another if it can.
 
     Args:
         view: the promises as annotated, or as corrected before.
     """
     promises = {uid: dict(cards) for uid, cards in view.promises.items()}
-    waiting = view.wants()
+    left: dict[Request, Counter[tuple[str, ...]]] = {}
     for uid, pod in view.pods.items():
         for container in pod.containers:
-            grant = view.ledger.grant(uid, container.name)
-            actual = grant.cards()
             before = promises.get(uid, {}).get(container.name)
-            if not actual or before is None or _same_cards(before, actual):
-                continue
-            heir = next(
-                (
-                    want
-                    for want in waiting
-                    if not want.grant.ids
-                    and want.container.request == container.request
-                    and _same_cards(promises.get(want.pod.kubelet_uid, {}).get(want.container.name, ()), actual)
-                ),
-                None,
-            )
-            if heir is not None:
-                promises[heir.pod.kubelet_uid][heir.container.name] = before
-            promises[uid][container.name] = actual
+            actual = cards_so_far(view.ledger.grant(uid, container.name), before or ())
+            if before is not None and not _same_cards(before, actual):
+                promises[uid][container.name] = actual
+                balance = left.setdefault(container.request, Counter())
+                balance[tuple(sorted(before))] += 1
+                balance[actual] -= 1
+    if left:
+        _inherit(view, promises, left)
+    if any(uid in view.pods and uid not in promises for uid in view.ledger.pods()):
+        _move_aside(view, promises)
     return promises
+
+
+def _inherit(view: NodeView, promises: dict[str, Cards], left: dict[Request, Counter[tuple[str, ...]]]) -> None:
+    """Give those whose promised cards went to others of equal amounts what these left; all at once, as in a ring."""
+    for want in view.wants():
+        uid, name = want.key
+        balance = left.get(want.container.request)
+        promised = tuple(sorted(promises.get(uid, {}).get(name, ())))
+        if balance is None or want.grant.ids or balance[promised] >= 0:
+            continue
+        vacant = next((cards for cards, count in balance.items() if count > 0), None)
+        if vacant is not None:
+            promises[uid][name] = vacant
+            balance[promised] += 1
+            balance[vacant] -= 1
+
+
+def _move_aside(view: NodeView, promises: dict[str, Cards]) -> None:
+    """Promise other cards to untouched pods whose promise fits no more, where there are such cards."""
+    for want in view.wants():
+        uid = want.pod.kubelet_uid
+        plan = planned(want.pod.containers, view.model)
+        if want.started or want.grant.ids or uid not in promises or isinstance(plan, Unplaceable):
+            continue
+        free = replace(view, promises=promises).free(without=uid)
+        if not has_room(free, footprint(plan, promises[uid], view.slots)):
+            placed = place(plan, free, want.pod.policy or view.policy)
+            if isinstance(placed, Placement):
+                promises[uid] = dict(placed.cards)
+
+
+def has_room(free: Free, shares: Iterable[Share]) -> bool:
+    """Whether each share is free on its card."""
+    for share in shares:
+        position = free.position(share.card)
+        if position is None or free.memory[position] < share.memory_units or free.core[position] < share.core:
+            return False
+    return True
+
+
+def cards_so_far(grant: Grant, promised: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a container's cards: those of its devices, and while these are among the promised ones, the promised."""
+    actual = grant.cards()
+    return promised if set(actual) <= set(promised) else actual
 
 
 def _same_cards(cards: tuple[str, ...], actual: tuple[str, ...]) -> bool:

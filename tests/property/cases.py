@@ -54,6 +54,7 @@ class Book:
     """A ledger that hands out a card's ids in order, as kubelet would."""
 
     def __init__(self, slots: tuple[Slot, ...]) -> None:
+        self.slots = slots
         self.ledger = Ledger()
         self._left = {
             (slot.uuid, kind): list(ids)

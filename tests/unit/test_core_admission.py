@@ -1,0 +1,136 @@
+"""Who may start: what was promised, what wrongs nobody, and the words of a refusal."""
+
+from property.cases import MODEL, Book, box, pod_of, slots_of, view_of
+
+from edgegpu_core.admission import Verdict, judge, would_fit
+from edgegpu_core.deviceid import Kind
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.podview import PodView
+
+SLOTS = slots_of(29, 29)
+
+
+def verdict(pod: PodView, book: Book, *others: PodView, model: ResourceModel | None = None, name: str = "") -> Verdict:
+    container = next(c for c in pod.containers if not name or c.name == name)
+    return judge(pod, container, view_of(book.slots, pod, *others, ledger=book.ledger, model=model or MODEL))
+
+
+def test_a_pod_on_its_promised_card_is_admitted() -> None:
+    pod = pod_of("u", box("main", 20, 10), cards={"main": ("GPU-1",)})
+    book = Book(SLOTS)
+    book.share("u", "GPU-1", 20, 10)
+    assert verdict(pod, book) == Verdict(("GPU-1",))
+    assert verdict(pod, book).admitted
+
+
+def test_a_pod_that_nobody_placed_is_admitted_where_it_wrongs_nobody() -> None:
+    late = pod_of("u", box("main", 20, 10), created="2")
+    promised = pod_of("v", box("main", 20, 30), cards={"main": ("GPU-0",)}, created="3")
+    book = Book(SLOTS)
+    book.share("u", "GPU-0", 20, 10)
+    assert verdict(late, book) == Verdict(("GPU-0",))
+    assert verdict(late, book, promised) == Verdict(
+        ("GPU-0",),
+        "needs 20 vcuda-memory and 10 vcuda-core on one card; card 0 has 9 free, card 1 has 29 free",
+    )
+
+
+def test_among_pods_that_nobody_placed_the_older_is_in_its_right() -> None:
+    model = ResourceModel(core_required=False)
+    old, young = pod_of("1", box("main", 4, 100), created="1"), pod_of("2", box("main", 4, 0), created="2")
+    book = Book(SLOTS)
+    book.share("1", "GPU-0", 4, 100)
+    book.share("2", "GPU-0", 4, 0)
+    assert verdict(old, book, young, model=model).admitted
+    assert not verdict(young, book, old, model=model).admitted
+
+
+def test_devices_on_two_cards_are_refused() -> None:
+    pod = pod_of("u", box("main", 20, 10))
+    book = Book(SLOTS)
+    book.give("u", "main", Kind.MEMORY, {"GPU-0": 12, "GPU-1": 8})
+    book.give("u", "main", Kind.CORE, {"GPU-0": 10})
+    assert verdict(pod, book).reason == (
+        "needs 20 vcuda-memory and 10 vcuda-core on one card; card 0 has 29 free, card 1 has 29 free"
+    )
+
+
+def test_memory_and_core_on_different_cards_are_refused_even_when_promised() -> None:
+    pod = pod_of("u", box("main", 20, 10), cards={"main": ("GPU-0",)})
+    book = Book(SLOTS)
+    book.give("u", "main", Kind.MEMORY, {"GPU-0": 20})
+    book.give("u", "main", Kind.CORE, {"GPU-1": 10})
+    assert not verdict(pod, book).admitted
+
+
+def test_too_few_devices_are_refused() -> None:
+    pod = pod_of("u", box("main", 20, 10), cards={"main": ("GPU-0",)})
+    book = Book(SLOTS)
+    book.share("u", "GPU-0", 20, 0)
+    assert not verdict(pod, book).admitted
+
+
+def test_an_amount_that_can_never_be_placed_is_refused_with_the_remedy() -> None:
+    pod = pod_of("u", box("main", 20, 0))
+    book = Book(SLOTS)
+    book.share("u", "GPU-0", 20, 0)
+    assert verdict(pod, book).reason == (
+        "container main asks 20 vcuda-memory without vcuda-core: add baidu.com/vcuda-core (1 to 100) to its limits"
+    )
+    assert verdict(pod, book, model=ResourceModel(core_required=False)).admitted
+    assert not would_fit(pod, view_of(SLOTS, pod, ledger=book.ledger))
+
+
+def test_a_card_that_is_gone() -> None:
+    pod = pod_of("u", box("main", 20, 10), cards={"main": ("GPU-1",)})
+    book = Book(SLOTS)
+    book.share("u", "GPU-1", 20, 10)
+    view = view_of(SLOTS[:1], pod, ledger=book.ledger)
+    assert judge(pod, pod.containers[0], view).reason == "its card GPU-1 is not in this node any more"
+
+
+def test_whole_cards_with_memory_spread_evenly() -> None:
+    pod = pod_of("u", box("main", 9, 200))
+    book = Book(SLOTS)
+    book.give("u", "main", Kind.CORE, {"GPU-0": 100, "GPU-1": 100})
+    book.give("u", "main", Kind.MEMORY, {"GPU-0": 4, "GPU-1": 5})
+    assert verdict(pod, book) == Verdict(("GPU-0", "GPU-1"))
+    uneven = pod_of("v", box("main", 9, 200))
+    book = Book(SLOTS)
+    book.give("v", "main", Kind.CORE, {"GPU-0": 100, "GPU-1": 100})
+    book.give("v", "main", Kind.MEMORY, {"GPU-0": 3, "GPU-1": 6})
+    assert not verdict(uneven, book).admitted
+
+
+def test_nobody_starts_beside_a_whole_card() -> None:
+    whole = pod_of("u", box("main", 4, 100), cards={"main": ("GPU-0",)})
+    beside = pod_of("v", box("main", 4, 0))
+    model = ResourceModel(core_required=False)
+    book = Book(SLOTS)
+    book.share("u", "GPU-0", 4, 100)
+    book.share("v", "GPU-0", 4, 0)
+    assert verdict(whole, book, beside, model=model).admitted
+    assert verdict(beside, book, whole, model=model).reason == (
+        "needs 4 vcuda-memory on one card; card 0 has 0 free, card 1 has 29 free"
+    )
+    assert would_fit(beside, view_of(SLOTS, whole, beside, ledger=book.ledger, model=model))
+
+
+def test_a_pods_own_containers_do_not_share_a_whole_card_either() -> None:
+    pod = pod_of("u", box("whole", 4, 100), box("rest", 4, 0))
+    model = ResourceModel(core_required=False)
+    book = Book(slots_of(29))
+    book.share("u", "GPU-0", 4, 100, container="whole")
+    book.share("u", "GPU-0", 4, 0, container="rest")
+    assert not verdict(pod, book, model=model, name="rest").admitted
+
+
+def test_a_refused_pod_would_fit_when_its_own_devices_are_given_back() -> None:
+    pod = pod_of("u", box("main", 20, 10))
+    promised = pod_of("v", box("main", 20, 10), cards={"main": ("GPU-0",)})
+    book = Book(SLOTS)
+    book.give("u", "main", Kind.MEMORY, {"GPU-0": 9, "GPU-1": 11})
+    book.give("u", "main", Kind.CORE, {"GPU-0": 10})
+    assert not verdict(pod, book, promised).admitted
+    assert would_fit(pod, view_of(SLOTS, pod, promised, ledger=book.ledger))
+    assert not would_fit(pod, view_of(SLOTS[:1], pod, promised, ledger=book.ledger))
