@@ -98,7 +98,10 @@ class RealBed:
 
     def remove(self) -> None:
         """Delete the namespace with all that is in it, and wait for that."""
-        self._kubectl.run("delete", "namespace", self.namespace, "--ignore-not-found", timeout_s=_GONE_S)
+        try:
+            self._kubectl.run("delete", "namespace", self.namespace, "--ignore-not-found", timeout_s=_GONE_S)
+        except KubectlError as error:
+            raise DemoError(f"{error}; what is left goes with `kubectl delete namespace {self.namespace}`") from error
 
 
 @contextmanager
@@ -111,8 +114,8 @@ def real(*, socket: Path, image: str, policy: str) -> Iterator[RealBed]:
     kubectl = Kubectl.find()
     bed = RealBed(kubectl, socket=socket, namespace=f"edgegpu-demo-{secrets.token_hex(3)}", image=image, policy=policy)
     _check(kubectl, bed)
-    kubectl.run("create", "namespace", bed.namespace)
     try:
+        kubectl.run("create", "namespace", bed.namespace)
         yield bed
     finally:
         with contextlib.suppress(KeyboardInterrupt):  # the order is given by then; a second Ctrl-C ends the wait
