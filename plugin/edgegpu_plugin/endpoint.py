@@ -207,7 +207,7 @@ def _answering(path: Path) -> int | None:
         try:
             probe.connect(str(path))
             pid: int = _UCRED.unpack(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))[0]
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):
             return 0  # it listens, but its queue is full
         except OSError:
             return None

@@ -28,7 +28,7 @@ class InventoryStore:
             return _cards(json.loads(self._path.read_bytes()))
         except FileNotFoundError:
             return ()
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             _log.warning(
                 "cannot read the saved inventory %s: %s: %s; the cards are offered when NVML has told them",
                 self._path,

@@ -4,6 +4,7 @@ import base64
 import binascii
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -107,8 +108,10 @@ def _parse(path: Path) -> _Kubeconfig:
 
 
 def _access(path: Path, cluster: _Cluster, user: _User) -> Access:
-    if not cluster.server.startswith(("https://", "http://")):
-        raise KubeconfigError(f"cannot use {path}: server {cluster.server!r} is no http(s) URL")
+    if not _is_url(cluster.server):
+        raise KubeconfigError(
+            f"cannot use {path}: server {cluster.server!r} is no http(s) URL: write e.g. https://127.0.0.1:6443"
+        )
     cert = _material(path, "client-certificate", user.client_certificate_data, user.client_certificate)
     key = _material(path, "client-key", user.client_key_data, user.client_key)
     if (cert is None) != (key is None):
@@ -143,6 +146,14 @@ def _material(path: Path, name: str, data: str | None, file: str | None) -> str 
         raise KubeconfigError(f"cannot use {path}: {name} is no PEM text: write the file anew") from error
     except OSError as error:
         raise KubeconfigError(f"cannot use {path}: {name} {file}: {error.strerror}") from error
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, an IPv6 address with half of its brackets
+        return False
 
 
 def _one_line(error: Exception) -> str:
