@@ -37,6 +37,8 @@ class Collector:
         """
         snapshot = self._state.snapshot()
         doubtful = self._doubtful(snapshot)
+        if not snapshot.checkpoint_read:  # it may hold more by now than what we know of it
+            return bool(doubtful)
         if not doubtful:
             self._settle(frozenset())
             return False

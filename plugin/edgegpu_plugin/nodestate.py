@@ -47,7 +47,8 @@ class NodeState:
         self._stamp: tuple[int, ...] = ()
         self._entries: tuple[Entry, ...] = ()
         self._booked = Ledger()
-        self._readable = True
+        self.checkpoint_problem = ""
+        """Why kubelet's checkpoint cannot be read, in words; empty when it can."""
         self._cards: tuple[Card, ...] = ()
         self._slots: tuple[Slot, ...] = ()
         self._pods: dict[str, PodView] = {}
@@ -137,7 +138,7 @@ class NodeState:
                 ledger=ledger,
                 promises=promises,
             )
-            return Snapshot(settled, dict(self._pods), self._readable)
+            return Snapshot(settled, dict(self._pods), not self.checkpoint_problem)
 
     def admit(self, uid: str, container: str, cards: tuple[str, ...]) -> None:
         """Promise a container that nobody placed the cards on which it was admitted, from now on."""
@@ -169,17 +170,29 @@ class NodeState:
             stat = self._checkpoint.stat()
             stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
             if stamp == self._stamp:
+                self._note("")
                 return
             entries = parse_checkpoint(self._checkpoint.read_bytes())
         except FileNotFoundError:
             if not self._stamp:
+                self._note("")
                 return
         except (OSError, CheckpointError) as error:
-            if self._readable:
-                _LOG.error("%s: %s; what it said before is kept", self._checkpoint, error)
-            self._readable = False
+            self._note(f"{self._checkpoint}: {error}; what it said before counts, and nothing is released")
             return
-        self._stamp, self._entries, self._readable = stamp, entries, True
+        self._note("")
+        self._stamp, self._entries = stamp, entries
         self._booked = Ledger.of_entries(entries, self.model)
         self.flight.forget()
+        self.touch()
+
+    def _note(self, problem: str) -> None:
+        """Say once that the checkpoint cannot be read, and once that it can again."""
+        if problem == self.checkpoint_problem:
+            return
+        if problem:
+            _LOG.error("%s", problem)
+        else:
+            _LOG.info("%s can be read again", self._checkpoint)
+        self.checkpoint_problem = problem
         self.touch()
