@@ -3,12 +3,13 @@
 from edgegpu_plugin.extender.ambiguity import ambiguous
 from edgegpu_plugin.extender.binding import HoldBack
 from edgegpu_plugin.extender.cluster import ClusterState
-from edgegpu_plugin.extender.errors import ExtenderError
+from edgegpu_plugin.extender.errors import CertificateError, ExtenderError
 from edgegpu_plugin.extender.extender import Extender, ExtenderConfig
 from edgegpu_plugin.extender.room import KnownNode, Room
 from edgegpu_plugin.extender.server import TlsFiles
 
 __all__ = [
+    "CertificateError",
     "ClusterState",
     "Extender",
     "ExtenderConfig",

@@ -67,6 +67,7 @@ class Extender:
         model = config.model
         self._plain = config.tls is None
         self._stopping = threading.Event()
+        self._started = False
         self.state = ClusterState(model, assumed_s=config.assumed_s, clock=clock)
         self._nodes, self._pods = _reflectors(self.state, client, model, rng)
         binder = Binder(
@@ -108,12 +109,13 @@ class Extender:
         )
 
     def run(self) -> None:
-        """Start, and return when `stop` was called.
+        """Start, unless that was done, and return when `stop` was called.
 
         Raises:
             ExtenderError: it cannot listen, or one of its threads has ended.
         """
-        self.start()
+        if not self._started:
+            self.start()
         while not self._stopping.wait(_LOOK_S):
             if self.server.failed() or not (self._nodes.alive() and self._pods.alive()):
                 raise ExtenderError(f"the extender cannot go on: {'; '.join(self.problems())}: it must be started anew")
@@ -127,6 +129,7 @@ class Extender:
         if self._plain:
             _log.warning("extender: no TLS (extender.insecure): every process of this machine can bind pods")
         self.server.start()
+        self._started = True
         self._nodes.start()
         self._pods.start()
 
@@ -163,6 +166,11 @@ class Extender:
             elif quiet_s is not None and quiet_s > _QUIET_S:
                 found.append(f"no word of {name} from the API server for {quiet_s:.0f} s")
         return tuple(found)
+
+    @property
+    def api_problem(self) -> str:
+        """Why the cluster cannot be read at present; empty when it can."""
+        return self._nodes.problem or self._pods.problem
 
     def health(self) -> tuple[bool, str]:
         """Answer /healthz."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgegpu_plugin.extender.errors import ExtenderError
+from edgegpu_plugin.extender.errors import CertificateError, ExtenderError
 from edgegpu_plugin.extender.handler import RequestHandler, RoutedServer, Routes
 
 _log = logging.getLogger(__name__)
@@ -36,8 +36,13 @@ class TlsFiles:
         """Return a context that lets in only clients with a certificate of `client_ca`.
 
         Raises:
-            ExtenderError: a file cannot be read or is not what it should be.
+            CertificateError: a file cannot be read or is not what it should be.
         """
+        for name, path in (("cert", self.cert), ("key", self.key), ("client_ca", self.client_ca)):
+            try:
+                path.open("rb").close()  # ssl's own errors name no file
+            except OSError as error:
+                raise _unreadable(f"extender.tls.{name} {path}", error) from error
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.verify_mode = ssl.CERT_REQUIRED
@@ -216,6 +221,6 @@ def _address(listen: str, *, plain: bool) -> tuple[tuple[str, int], socket.Addre
     return (str(address), number), socket.AF_INET if address.version == 4 else socket.AF_INET6  # noqa: PLR2004
 
 
-def _unreadable(what: str, error: OSError) -> ExtenderError:
+def _unreadable(what: str, error: OSError) -> CertificateError:
     cause = error.strerror or str(error)
-    return ExtenderError(f"cannot use {what}: {cause}: write the certificates anew or set extender.insecure: true")
+    return CertificateError(f"cannot use {what}: {cause}: write the certificates anew or set extender.insecure: true")

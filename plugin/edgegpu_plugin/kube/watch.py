@@ -42,7 +42,7 @@ class Reflector(Generic[T]):
     """One thread that keeps its owner's picture of one collection true.
 
     `synced` is set once the first list was told; `last_contact` is the monotonic time of the last word from the API
-    server, None before the first.
+    server, None before the first; `problem` says why the picture is not kept at present, empty when it is.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class Reflector(Generic[T]):
         self._thread = threading.Thread(target=self._run, name=f"watch {path}", daemon=True)
         self.synced = threading.Event()
         self.last_contact: float | None = None
+        self.problem = ""
 
     def start(self) -> None:
         """Begin to list and watch."""
@@ -115,6 +116,7 @@ class Reflector(Generic[T]):
                 version, failures = "", failures + 1
             except KubeError as error:
                 failures += 1
+                self.problem = str(error)
                 if not self._stopping.is_set() and str(error) != said:
                     said = str(error)
                     _log.warning("%s: %s; trying again", self._path, error)
@@ -199,6 +201,7 @@ class Reflector(Generic[T]):
 
     def _heard(self) -> None:
         self.last_contact = time.monotonic()
+        self.problem = ""
 
 
 def _uid(item: Json) -> str:
