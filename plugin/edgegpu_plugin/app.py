@@ -3,16 +3,15 @@
 import importlib.metadata
 import logging
 import os
-import signal
 import threading
-from types import FrameType
+from pathlib import Path
 from typing import Any
 
 from edgegpu_plugin import kube, memory
 from edgegpu_plugin.config import PluginConfig
 from edgegpu_plugin.extender import Extender
-from edgegpu_plugin.kube import KubeClient
-from edgegpu_plugin.node import NodePart
+from edgegpu_plugin.kube import KubeClient, KubeconfigError, KubeError
+from edgegpu_plugin.node import READY_WAIT_S, NodePart
 from edgegpu_plugin.sdnotify import Notifier, notifier
 from edgegpu_plugin.status import STATUS_VERSION, StatusServer
 from edgegpu_plugin.tasks import Task, TaskGroup
@@ -23,19 +22,25 @@ _BEAT_S = 5.0
 
 
 class App:
-    """One process: `run` returns when it was told to stop, or raises what ended it."""
+    """One process: `run` returns when its group was told to end, or raises what ended it."""
 
-    def __init__(self, config: PluginConfig) -> None:
+    def __init__(self, config: PluginConfig, group: TaskGroup) -> None:
+        """Put it together; nothing runs yet.
+
+        Raises:
+            PluginError: a file that the configuration names cannot be used, or there is no way for cards here.
+        """
         self._config = config
+        self._group = group
         self._notifier: Notifier = notifier(os.environ)
-        client = KubeClient(kube.load_kubeconfig(config.kubernetes.kubeconfig))
+        client = _client(config.kubernetes.kubeconfig)
         self._node = NodePart(config, client, beat=self._notifier.watchdog) if config.role.has_plugin else None
         self._extender = Extender.of_config(config, client) if config.role.has_extender else None
         self._status = StatusServer(config.paths.run, self.document)
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        """Run until SIGTERM or SIGINT.
+        """Run until the group is told to end.
 
         Raises:
             Exception: what a task failed with; PluginError and ModelError have texts for people.
@@ -43,19 +48,28 @@ class App:
         config = self._config
         _LOG.info("edgegpu-plugin %s on %s as %s", version(), config.node_name, config.role.value)
         self._status.open()
+        try:
+            self._run()
+        finally:
+            self._status.close()
+        _LOG.info("stopped")
+
+    def _run(self) -> None:
+        group = self._group
         if self._node is not None:
             self._node.load_saved()
-        group = TaskGroup(self.tasks())
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda _number, _frame: _end(group))
-        group.start()
+        if group.ended:
+            return
+        if self._extender is not None:
+            self._extender.start()  # a port that is taken ends us before kubelet has heard of us
+        group.start(self.tasks())
         if self._node is not None:
-            self._node.wait_ready()
-        self._notifier.ready()
-        memory.settle()
+            group.hold(self._node.is_ready, timeout_s=READY_WAIT_S)
+        if not group.ended:
+            self._notifier.ready()
+            memory.settle()
         group.wait()
         self._notifier.stopping()
-        _LOG.info("stopped")
 
     def tasks(self) -> list[Task]:
         """Return all tasks by name."""
@@ -84,7 +98,9 @@ class App:
                 "listen": config.extender.listen,
                 "healthy": extender.healthy(),
                 "insecure": config.extender.insecure,
+                "problem": "; ".join(extender.problems()),
             }
+            head["api"] = {"synced": extender.synced(), "problem": extender.api_problem}
         return head | (self._node.document() if self._node is not None else {"cards": [], "pods": []})
 
     def _beat(self) -> None:
@@ -98,5 +114,9 @@ def version() -> str:
     return importlib.metadata.version("edgegpu")
 
 
-def _end(group: TaskGroup, _frame: FrameType | None = None) -> None:
-    group.end()
+def _client(path: Path) -> KubeClient:
+    access = kube.load_kubeconfig(path)
+    try:
+        return KubeClient(access)
+    except KubeError as error:
+        raise KubeconfigError(f"cannot use kubeconfig {path}: {error}") from error

@@ -131,6 +131,9 @@ class Driver(_Section):
     recover_s: Annotated[
         PositiveFloat, says("the seconds after which a card that reported an error and is quiet is offered again")
     ] = 300.0
+    absent_s: Annotated[
+        PositiveFloat, says("the seconds without a word of NVML after which no card is offered, until it answers again")
+    ] = 300.0
 
 
 class Tls(_Section):

@@ -3,11 +3,13 @@
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from edgegpu_core.deviceid import Kind
 from edgegpu_core.inventory import Card, usable
+from edgegpu_core.model import ModelError
 from edgegpu_core.podview import PodView, pod_view
 from edgegpu_plugin.allocator import Allocator
 from edgegpu_plugin.board import DeviceBoard
@@ -45,7 +47,7 @@ class NodePart:
         self._store = InventoryStore(config.paths.state)
         self.state = NodeState(model=model, policy=config.policy, checkpoint=config.kubelet.checkpoint)
         self._board = DeviceBoard(model)
-        self.nvml = Nvml(config.driver, on_cards=self._cards_seen)
+        self.nvml = Nvml(config.driver, on_cards=self._cards_seen, on_silence=self._cards_lost)
         self.injector = Injector(config.driver, self.nvml)
         witness = NodeWitness(
             node=name, model=model, objects=objects, pod_resources=PodResources(config.kubelet.pod_resources)
@@ -85,26 +87,29 @@ class NodePart:
             beat=beat,
         )
         self._stopping = threading.Event()
-        self._first_look = threading.Event()
 
     def load_saved(self) -> None:
         """Offer the cards that this node had when it was seen last, before NVML is asked."""
         saved = usable(self._store.load(), self._config.exclude)
-        if saved:
-            _LOG.info("offering %d cards as saved; NVML is asked next", len(saved))
+        if not saved:
+            return
+        try:
             self._offer(saved)
-            self._first_look.set()
+        except ModelError as error:  # other cards than then may be in the machine now: NVML has the last word
+            _LOG.warning("the cards are not offered as saved: %s", error)
+        else:
+            _LOG.info("these are %d cards as saved; NVML is asked next", len(saved))
 
-    def wait_ready(self) -> None:
-        """Wait until the cards are known, by file or by NVML, or NVML said why not; kubelet's start waits for us."""
-        self._first_look.wait(READY_WAIT_S)
+    def is_ready(self) -> bool:
+        """Whether the cards are known, by file or by NVML, or NVML said why not; kubelet's start waits for that."""
+        return bool(self._board.cards) or self.nvml.has_looked
 
     def tasks(self) -> list[Task]:
         """Return what runs, in the order of its start."""
         return [
             Task("kubelet", self.link.run, self.link.stop),
             Task("nvml", self.nvml.run, self.nvml.stop),
-            Task("pods", self._follow_pods, self.pods.stop),
+            Task("pods", self._follow_pods, self._stop_pods),
             Task("reconciler", lambda: self.reconciler.run(self._stopping.is_set), self._stop_reconciler),
         ]
 
@@ -118,9 +123,10 @@ class NodePart:
             "kubelet": {
                 "registered": self.link.registered,
                 "registered_ms": self.link.last_registration_ms,
-                "waiting_for": self.link.waiting_for,
+                "waiting_for": self.link.waiting_for.removeprefix("waiting for "),
+                "checkpoint": self.state.checkpoint_problem,
             },
-            "api": {"synced": self.pods.synced.is_set(), "problem": self.reconciler.last_error},
+            "api": {"synced": self.pods.synced.is_set(), "problem": self.pods.problem or self.reconciler.last_error},
             "cards": cards_part(snapshot, names),
             "pods": pods_part(snapshot, self.reconciler.refused),
             "report_generation": self.publisher.generation,
@@ -129,6 +135,10 @@ class NodePart:
     def _follow_pods(self) -> None:
         self.pods.start()
         self._stopping.wait()
+
+    def _stop_pods(self) -> None:
+        self._stopping.set()
+        self.pods.stop()
 
     def _stop_reconciler(self) -> None:
         self._stopping.set()
@@ -141,15 +151,31 @@ class NodePart:
             _LOG.warning("placement.exclude leaves none of the %d cards", len(cards))
         self.injector.use(cards)
         self._offer(offered)
-        self._first_look.set()
         try:
             self._store.save(cards)
         except PluginError as error:
             _LOG.warning("%s", error)
 
+    def _cards_lost(self) -> None:
+        """Take the cards out of allocatable: NVML has had no word of them for so long that they may not be there.
+
+        Until then a saved inventory stands, since after a boot kubelet fails the pods that it admits anew while their
+        resource has no healthy device, and a driver that is built or loaded late takes minutes. What starts meanwhile
+        waits in PreStart.
+        """
+        cards = self._board.cards
+        if any(card.healthy for card in cards):
+            _LOG.error("no word of NVML for %g s: no card is offered until it answers", self._config.driver.absent_s)
+            self._offer(tuple(replace(card, healthy=False) for card in cards))
+
     def _offer(self, cards: tuple[Card, ...]) -> None:
-        """Show cards to kubelet and placement; the state first, so that no call meets a card that it does not know."""
+        """Show cards to kubelet and placement; the state first, so that no call meets a card that it does not know.
+
+        Raises:
+            ModelError: more devices than kubelet's message limit carries; nothing has changed.
+        """
+        self.state.model.check_device_count([card.memory_mib for card in cards])
         self.state.set_cards(cards)
         if self._board.set(cards):
-            told = ", ".join(f"card {card.label} {card.name} {card.memory_mib} MiB" for card in cards)
-            _LOG.info("offering %s", told or "no card")
+            told = (f"card {card.label} {card.name} {card.memory_mib} MiB" for card in cards if card.healthy)
+            _LOG.info("offering %s", ", ".join(told) or "no card")

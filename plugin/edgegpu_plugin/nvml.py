@@ -32,6 +32,7 @@ class Nvml:
         settings: Driver,
         *,
         on_cards: Callable[[tuple[Card, ...]], None] = lambda _cards: None,
+        on_silence: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Make it; nothing is loaded yet.
@@ -39,16 +40,21 @@ class Nvml:
         Args:
             settings: driver root, deadline, periods.
             on_cards: told on the task's thread at the first look and whenever a card or its health changed.
+            on_silence: told on the task's thread when NVML could not tell about the cards, for whatever reason, for
+                `settings.absent_s`: they count as out of order until `on_cards` is told again.
             clock: seconds that only go forward.
         """
         self._settings = settings
         self._on_cards = on_cards
+        self._on_silence = on_silence
         self._clock = clock
         self._library = NvmlLibrary(root=settings.root, recover_s=settings.recover_s, clock=clock)
         self._worker = NvmlWorker(step=lambda: self._library.step, clock=clock)
         self._stopping = threading.Event()
         self._told: tuple[Card, ...] | None = None
         self._trouble: NvmlError | None = None
+        self._silent_since: float | None = None
+        self._is_silent = False
         self._next_look = clock()
 
     @property
@@ -67,6 +73,11 @@ class Nvml:
         trouble = self.trouble
         return "" if trouble is None else str(trouble)
 
+    @property
+    def has_looked(self) -> bool:
+        """Whether the first look has ended, with cards or with a trouble."""
+        return self._told is not None or self._trouble is not None
+
     def run(self) -> None:
         """Look at the cards until `stop`; what `on_cards` raises ends it."""
         while not self._stopping.is_set():
@@ -75,13 +86,14 @@ class Nvml:
                     self._tell(self.cards())
                     self._note(None)
             except NvmlError as error:
-                self._note(error)
+                if not self._stopping.is_set():
+                    self._note(error)
             self._stopping.wait(min(_EVENT_LOOK_S, self._settings.poll_s))
-        self._worker.stop()
 
     def stop(self) -> None:
-        """Let `run` end."""
+        """Let `run` end, also where a call hangs."""
         self._stopping.set()
+        self._worker.stop()
 
     def cards(self, timeout_s: float | None = None) -> tuple[Card, ...]:
         """Look at the cards now: GPUs, and MIG devices in place of GPUs in MIG mode, by index, with their health.
@@ -135,5 +147,19 @@ class Nvml:
         elif error is None and self._trouble is not None:
             _log.info("NVML answers again")
         self._trouble = error
+        self._mind_silence()
         if error is not None and self._told and error.kind in (NvmlTrouble.NOT_LOADED, NvmlTrouble.NO_DRIVER):
             self._tell(tuple(replace(card, healthy=False) for card in self._told))
+
+    def _mind_silence(self) -> None:
+        """Give the cards up when there has been no word of them for long."""
+        if self._trouble is None:
+            self._silent_since, self._is_silent = None, False
+            return
+        now = self._clock()
+        self._silent_since = now if self._silent_since is None else self._silent_since
+        if self._is_silent or now - self._silent_since < self._settings.absent_s:
+            return
+        self._is_silent = True
+        self._told = None if self._told is None else tuple(replace(card, healthy=False) for card in self._told)
+        self._on_silence()

@@ -4,7 +4,8 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -35,6 +36,7 @@ class NvmlWorker:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._running: tuple[float, float, str] | None = None
         self._thread: threading.Thread | None = None
+        self._stopped: Future[None] = Future()
 
     def start(self) -> None:
         """Start the thread; it never keeps the process alive."""
@@ -43,7 +45,9 @@ class NvmlWorker:
             self._thread.start()
 
     def stop(self) -> None:
-        """Let the thread end after what it is at."""
+        """Let the thread end after what it is at, and all who wait for it at once."""
+        with suppress(InvalidStateError):  # stopped before
+            self._stopped.set_result(None)
         self._jobs.put(None)
 
     def hang(self) -> NvmlError | None:
@@ -61,7 +65,8 @@ class NvmlWorker:
         """Run `work` on the thread and return its answer.
 
         Raises:
-            NvmlError: of kind HANGS, when it takes longer, or at once when an earlier one does; and what `work` raises.
+            NvmlError: of kind HANGS, when it takes longer, or at once when an earlier one does; of kind FAILED, after
+                `stop`; and what `work` raises.
         """
         hang = self.hang()
         if hang is not None:
@@ -69,15 +74,16 @@ class NvmlWorker:
         self.start()
         future: Future[_T] = Future()
         self._jobs.put(_Job(work, timeout_s, future))
-        try:
-            return future.result(timeout_s)
-        except TimeoutError:
-            future.cancel()
-            if future.done() and not future.cancelled():
-                return future.result()  # it came in just now
-            raise self.hang() or NvmlError(
-                NvmlTrouble.HANGS, f"NVML is busy in {self._step() or 'a call'} for more than {timeout_s:g} s"
-            ) from None
+        either: tuple[Future[Any], ...] = (future, self._stopped)
+        wait(either, timeout_s, FIRST_COMPLETED)
+        future.cancel()
+        if future.done() and not future.cancelled():
+            return future.result()
+        if self._stopped.done():
+            raise NvmlError(NvmlTrouble.FAILED, "cannot ask NVML: this process is ending")
+        raise self.hang() or NvmlError(
+            NvmlTrouble.HANGS, f"NVML is busy in {self._step() or 'a call'} for more than {timeout_s:g} s"
+        )
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:

@@ -23,6 +23,8 @@ SOCKET_NAME = "plugin.sock"
 
 STATUS_VERSION = 1
 
+_PROBE_S = 1.0
+
 
 def cards_part(snapshot: Snapshot, names: dict[str, str]) -> list[dict[str, Any]]:
     """Return the cards with what is free of each; `names` are the cards' product names by UUID."""
@@ -160,20 +162,30 @@ class StatusServer:
         """Serve until `stop`, then take the socket away."""
         server = self._server or self.open()
         server.serve_forever()
-        server.server_close()
-        self._path.unlink(missing_ok=True)
+        self.close()
+
+    def close(self) -> None:
+        """Take the socket away, the path first: after that it may be another process's."""
+        server, self._server = self._server, None
+        if server is not None:
+            self._path.unlink(missing_ok=True)
+            server.server_close()
 
     def stop(self) -> None:
         """Let `run` end."""
-        if self._server is not None:
-            self._server.shutdown()
+        server = self._server
+        if server is not None:
+            server.shutdown()
 
 
 def is_served(path: Path) -> bool:
     """Say whether a living process answers on a Unix socket."""
     with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(_PROBE_S)
         try:
             probe.connect(str(path))
+        except (TimeoutError, BlockingIOError):
+            return True  # it listens, but its queue is full
         except OSError:
             return False
         return True

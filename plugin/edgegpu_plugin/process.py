@@ -1,0 +1,79 @@
+"""The process from its command line to its exit status, and the one line that says what ended it."""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgegpu_core.model import ModelError
+from edgegpu_plugin import memory
+from edgegpu_plugin.app import App, version
+from edgegpu_plugin.config import DEFAULT_PATH, PluginConfig, load
+from edgegpu_plugin.errors import ConfigError, PluginError
+from edgegpu_plugin.extender import CertificateError, ExtenderError
+from edgegpu_plugin.kube import KubeconfigError
+from edgegpu_plugin.tasks import TaskGroup
+
+_LOG = logging.getLogger("edgegpu_plugin")
+
+EXIT_FAILED = 1
+EXIT_CONFIG = 2
+
+_EPILOG = """\
+exit status: 0 stopped by a signal, 1 something failed while it ran, 2 the configuration cannot be used.
+`edgegpu config check FILE` says what is wrong with a configuration; `edgegpu status` what this process is doing.
+"""
+
+
+def run(argv: Sequence[str] | None, group: TaskGroup) -> int:
+    """Run the process until the group is told to end; returns its exit status, or ends with it where tasks have run."""
+    path = _parser().parse_args(argv).config
+    logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        config = load(path)
+    except ConfigError as error:
+        for problem in error.problems:
+            sys.stderr.write(f"edgegpu-plugin: {problem}\n")
+        return EXIT_CONFIG
+    logging.basicConfig(stream=sys.stderr, force=True, format=_format(), level=config.log_level.upper())
+    logging.getLogger("urllib3").setLevel(logging.WARNING)
+    memory.few_arenas()
+    status = _serve(config, group)
+    logging.shutdown()
+    os._exit(status)  # a call that hangs in a driver, or one of kubelet's that waits, must not hold up the end
+
+
+def _serve(config: PluginConfig, group: TaskGroup) -> int:
+    try:
+        if not group.ended:
+            App(config, group).run()
+    except (ModelError, KubeconfigError, CertificateError) as error:
+        sys.stderr.write(f"edgegpu-plugin: {error}\n")
+        return EXIT_CONFIG
+    except (PluginError, ExtenderError) as error:
+        sys.stderr.write(f"edgegpu-plugin: {error}\n")
+        return EXIT_FAILED
+    except Exception:  # noqa: BLE001  (the process's border: what nobody foresaw belongs in the log, whole)
+        _LOG.exception("edgegpu-plugin failed for a reason that it does not know")
+        return EXIT_FAILED
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="edgegpu-plugin",
+        description="Shares this node's NVIDIA cards: device plugins, placement, and the scheduler's extender.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", type=Path, default=DEFAULT_PATH, help="configuration file (default: %(default)s)")
+    parser.add_argument("--version", action="version", version=f"edgegpu-plugin {version()}")
+    return parser
+
+
+def _format() -> str:
+    """Under systemd the journal has the time already."""
+    text = "%(levelname)s %(threadName)s %(name)s: %(message)s"
+    return text if "JOURNAL_STREAM" in os.environ else f"%(asctime)s {text}"
