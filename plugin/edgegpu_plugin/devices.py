@@ -6,6 +6,7 @@ from typing import Protocol
 
 from edgegpu_core.deviceid import Kind
 from edgegpu_plugin.board import DeviceBoard
+from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.pb import Allocation, Device, Options, PreferredRequest, RefusedError, StopSignal
 
 _log = logging.getLogger(__name__)
@@ -65,6 +66,9 @@ class ResourcePlugin:
             self._allocator.pre_start(self.kind, list(ids))
         except RefusedError:
             raise
+        except PluginError as error:  # a driver that is late, a folder that cannot be written: nothing unforeseen
+            _log.warning("a container's start is refused: %s", error)
+            raise RefusedError(f"edgegpu: {error}; kubelet tries again") from error
         except Exception as error:
             _log.exception("cannot prepare a container's start (%d of %s)", len(ids), self.resource)
             raise RefusedError(f"cannot prepare the container's start: {error}; kubelet tries again") from error
