@@ -38,14 +38,25 @@ class Ledger:
         self._grants: dict[str, dict[str, Grant]] = {}
 
     @classmethod
-    def of_entries(cls, entries: Iterable[Entry], model: ResourceModel) -> "Ledger":
-        """Build it from kubelet's checkpoint, other resources left out."""
+    def of_entries(cls, entries: Iterable[Entry], model: ResourceModel, before: "Ledger | None" = None) -> "Ledger":
+        """Build it from kubelet's checkpoint, other resources left out.
+
+        Args:
+            entries: the checkpoint's.
+            model: which resources are ours.
+            before: an earlier ledger, whose grants are taken over where they say the same: they know their cards.
+        """
         kinds = {model.memory_resource: Kind.MEMORY, model.core_resource: Kind.CORE}
-        ledger = cls()
+        found: dict[tuple[str, str], dict[Kind, tuple[str, ...]]] = {}
         for entry in entries:
             kind = kinds.get(entry.resource)
             if kind is not None:
-                ledger.add(entry.pod_uid, entry.container, kind, entry.device_ids)
+                found.setdefault((entry.pod_uid, entry.container), {})[kind] = entry.device_ids
+        ledger = cls()
+        for (uid, container), ids in found.items():
+            known = None if before is None else before.grants(uid).get(container)
+            grant = known if known is not None and known.ids == ids else Grant(ids)
+            ledger._grants.setdefault(uid, {})[container] = grant
         return ledger
 
     def add(self, uid: str, container: str, kind: Kind, ids: tuple[str, ...]) -> None:

@@ -21,6 +21,14 @@ from edgegpu_plugin.pb import Device, StopSignal, device_plugin_handler
 _MOST_PATH = 107
 """Bytes of a Unix socket's path (sockaddr_un less the closing zero)."""
 
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", 16 << 20),
+    # The ids of a full node come in one piece: with the usual window of 64 KiB they wait for us several times.
+    ("grpc.http2.lookahead_bytes", 4 << 20),
+    ("grpc.http2.bdp_probe", 0),
+)
+
 _MOST_SLUG = 48
 _UCRED = struct.Struct("3i")
 _PROBE_S = 1.0
@@ -157,9 +165,7 @@ class Endpoint:
             )
         _refuse_foreign(self.path, self._own)
         streams = _Streams(self.plugin, self._told)
-        server = grpc.server(
-            self._executor, options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 16 << 20)]
-        )
+        server = grpc.server(self._executor, options=_OPTIONS)
         server.add_generic_rpc_handlers((device_plugin_handler(streams),))
         try:
             server.add_insecure_port(f"unix://{temp}")

@@ -20,6 +20,7 @@ from edgegpu_plugin.pb import Registration, RegistrationCaller, channel
 _log = logging.getLogger(__name__)
 
 KUBELET_SOCKET = "kubelet.sock"
+CHECKPOINT = "kubelet_internal_checkpoint"
 
 _THREADS = 64
 """A stream holds a thread while it lives, and PreStart calls wait for NVML in parallel; threads are made as needed."""
@@ -43,6 +44,7 @@ class KubeletLink:
         plugins: Sequence[ResourcePlugin],
         on_registered: Callable[[float], None] = lambda _ms: None,
         on_kubelet_restart: Callable[[], None] = lambda: None,
+        on_books: Callable[[], None] = lambda: None,
         poll_s: float = 1.0,
     ) -> None:
         """Make the link.
@@ -53,12 +55,14 @@ class KubeletLink:
             on_registered: told on the link's thread when all first lists are sent, with the milliseconds since
                 kubelet's socket appeared (since `run` began, when it was there before).
             on_kubelet_restart: told on the link's thread when a new kubelet came up, before it is registered with.
+            on_books: told on the link's thread when kubelet has written its checkpoint.
             poll_s: how often the folder is looked at without any event from it.
         """
         self._folder = folder
         self._socket = folder / KUBELET_SOCKET
         self._on_registered = on_registered
         self._on_kubelet_restart = on_kubelet_restart
+        self._on_books = on_books
         self._poll_s = poll_s
         self._watch = folder_watch()
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="kubelet-call")
@@ -100,6 +104,8 @@ class KubeletLink:
             while not self._stopping.is_set():
                 wait_s = self._round(made, started_wall)
                 made = self._watch.wait(wait_s)
+                if CHECKPOINT in made:
+                    self._on_books()
         finally:
             for endpoint in self._endpoints:
                 endpoint.close()

@@ -61,6 +61,7 @@ class NodePart:
                 for kind, resource in names.items()
             ],
             on_kubelet_restart=self.state.kubelet_restarted,
+            on_books=self.state.books_written,
         )
         self.pods = Reflector(
             client,

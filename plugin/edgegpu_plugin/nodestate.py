@@ -101,6 +101,10 @@ class NodeState:
             self.flight.forget()
             self.touch()
 
+    def books_written(self) -> None:
+        """Read kubelet's checkpoint now, between two admissions, and not when the next one asks."""
+        self.snapshot()
+
     def snapshot(self) -> Snapshot:
         """Return the node as it stands now; promises are corrected by what kubelet booked."""
         with self.lock:
@@ -182,7 +186,7 @@ class NodeState:
             return
         self._note("")
         self._stamp, self._entries = stamp, entries
-        self._booked = Ledger.of_entries(entries, self.model)
+        self._booked = Ledger.of_entries(entries, self.model, self._booked)
         self.flight.forget()
         self.touch()
 

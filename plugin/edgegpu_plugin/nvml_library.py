@@ -131,6 +131,7 @@ class NvmlLibrary:
         self._watch_events()
         cards = self._health.judged(self._clock())
         if not cards and not self._found.gpus:
+            self._close()  # a card that comes is seen only after a new start, which costs little without cards
             raise NvmlError(
                 NvmlTrouble.NO_CARDS,
                 "the NVIDIA driver works but has no card: look at `lspci | grep -i nvidia` and `nvidia-smi`",

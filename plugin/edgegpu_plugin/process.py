@@ -18,6 +18,9 @@ from edgegpu_plugin.tasks import TaskGroup
 
 _LOG = logging.getLogger("edgegpu_plugin")
 
+SWITCH_S = 0.0005
+"""How long a thread may keep the interpreter from others: kubelet's calls shall not wait Python's usual 5 ms for it."""
+
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
 
@@ -40,6 +43,7 @@ def run(argv: Sequence[str] | None, group: TaskGroup) -> int:
     logging.basicConfig(stream=sys.stderr, force=True, format=_format(), level=config.log_level.upper())
     logging.getLogger("urllib3").setLevel(logging.WARNING)
     memory.few_arenas()
+    sys.setswitchinterval(SWITCH_S)
     status = _serve(config, group)
     logging.shutdown()
     os._exit(status)  # a call that hangs in a driver, or one of kubelet's that waits, must not hold up the end

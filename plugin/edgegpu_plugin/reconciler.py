@@ -22,6 +22,10 @@ IDLE_S = 5.0
 EAGER_S = 0.25
 """How often kubelet is asked again while a pod has ended and its devices are still booked."""
 
+GATHER_S = 0.02
+"""How long changes are gathered: kubelet's calls for one container come within milliseconds, and shall be served
+without this worker at their side."""
+
 RETRY_S = 1.0
 """How long a failed write to the API waits."""
 
@@ -64,7 +68,7 @@ class Reconciler:
         pods: PodWriter,
         synced: Callable[[], bool],
         beat: Callable[[], None],
-        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._state = state
         self._collector = collector
@@ -72,7 +76,7 @@ class Reconciler:
         self._pods = pods
         self._synced = synced
         self._beat = beat
-        self._clock = clock
+        self._pause = pause
         self._given_up: dict[str, str] = {}
         self.refused: tuple[Refused, ...] = ()
         self.last_error = ""
@@ -83,7 +87,8 @@ class Reconciler:
             self._state.changed.clear()
             wait_s = self.step()
             self._beat()
-            self._state.changed.wait(wait_s)
+            if self._state.changed.wait(wait_s):
+                self._pause(GATHER_S)
 
     def step(self) -> float:
         """Compare and repair once; returns how many seconds the next look may wait."""

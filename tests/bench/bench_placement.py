@@ -5,11 +5,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from edgegpu_core.deviceid import Kind
-
 from bench.bench_extender import run as run_filter
 from bench.figures import Figure, figure
 from bench.nodekit import Node, node
+
+from edgegpu_core.deviceid import Kind
 
 CARDS, MIB = 8, 141 * 1024
 UNITS = MIB // 256
@@ -20,9 +20,10 @@ AT_ONCE = 100
 
 def run(build: Path) -> list[Figure]:
     """Measure all; takes about two minutes."""
-    with tempfile.TemporaryDirectory(prefix="eg-") as folder, node(
-        Path(folder), cards=CARDS, mib=MIB, build=build
-    ) as made:
+    with (
+        tempfile.TemporaryDirectory(prefix="eg-") as folder,
+        node(Path(folder), cards=CARDS, mib=MIB, build=build) as made,
+    ):
         made.kubelet.start()
         if not made.kubelet.complete.wait(30):
             raise TimeoutError("the plugin did not register within 30 s")
