@@ -35,11 +35,15 @@ _PROBE_S = 1.0
 
 
 def socket_name(resource: str) -> str:
-    """Return the name of a resource's socket in kubelet's folder: `edgegpu-baidu.com_vcuda-memory.sock`."""
+    """Return the name of a resource's socket in kubelet's folder: `edgegpu/baidu.com_vcuda-memory.sock`.
+
+    A kubelet that starts deletes every socket in its folder, and leaves folders in it alone (CleanupPluginDirectory,
+    1.33): one that lies deeper is there when kubelet asks for it, and registration is all that is left to do.
+    """
     slug = resource.replace("/", "_")
     if len(slug) > _MOST_SLUG:
         slug = slug[:31] + "-" + hashlib.sha256(resource.encode()).hexdigest()[:16]
-    return f"edgegpu-{slug}.sock"
+    return f"edgegpu/{slug}.sock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,24 +75,33 @@ class _Streams:
         self.options, self.preferred = plugin.options, plugin.preferred
         self.allocate, self.pre_start = plugin.allocate, plugin.pre_start
         self.count = 0
+        self._kubelet = 0
         self._plugin = plugin
         self._told = told
         self._lock = threading.Lock()
 
+    def count_anew(self) -> None:
+        """Count only streams that begin from here on: another kubelet is there."""
+        with self._lock:
+            self._kubelet += 1
+            self.count = 0
+
     def watch(self, stopped: StopSignal) -> Iterator[Sequence[Device]]:
-        counted = False
+        counted, kubelet = False, self._kubelet
         try:
             for devices in self._plugin.watch(stopped):
                 yield devices
                 if not counted:  # gRPC comes back for the next list when this one is on its way
                     counted = True
-                    self._add(1)
+                    self._add(1, kubelet)
         finally:
             if counted:
-                self._add(-1)
+                self._add(-1, kubelet)
 
-    def _add(self, step: int) -> None:
+    def _add(self, step: int, kubelet: int) -> None:
         with self._lock:
+            if kubelet != self._kubelet:
+                return
             self.count += step
         self._told()
 
@@ -109,7 +122,8 @@ class Endpoint:
         told: Callable[[], None] = lambda: None,
     ) -> None:
         self.plugin = plugin
-        self.path = folder / socket_name(plugin.resource)
+        self.name = socket_name(plugin.resource)
+        self.path = folder / self.name
         self._made = 0
         self._executor = executor
         self._told = told
@@ -121,14 +135,17 @@ class Endpoint:
         """How many streams to kubelet are open and have had their first list."""
         return sum(streams.count for _, streams in self._servers)
 
-    def serve_anew(self) -> None:
-        """End all streams and serve on a new socket, as a new kubelet needs it.
+    def await_kubelet(self) -> None:
+        """Serve, if that is not so yet, and count streams from here on: a new kubelet is about to dial.
 
         Raises:
             PluginError: the socket is somebody else's, or cannot be made.
         """
-        self._end(wait_s=0)
-        self._serve()
+        for _, streams in self._servers:
+            streams.count_anew()
+        if not self._servers:
+            self._serve()
+        self.keep()
 
     def keep(self) -> bool:
         """Make the socket again when somebody deleted it (open streams go on); say whether that was needed.
@@ -154,6 +171,7 @@ class Endpoint:
         if ours:
             with contextlib.suppress(OSError):
                 self.path.unlink()
+                self.path.parent.rmdir()
         self._end(wait_s=_PROBE_S)
 
     def _serve(self) -> None:
@@ -163,6 +181,10 @@ class Endpoint:
             raise PluginError(
                 f"cannot listen on {self.path}: {temp} is longer than a socket's path may be ({_MOST_PATH})"
             )
+        try:
+            self.path.parent.mkdir(exist_ok=True)
+        except OSError as error:
+            raise PluginError(f"cannot make the folder {self.path.parent}: {error}") from error
         _refuse_foreign(self.path, self._own)
         streams = _Streams(self.plugin, self._told)
         server = grpc.server(self._executor, options=_OPTIONS)

@@ -123,8 +123,11 @@ class KubeletLink:
         """Do what is due; return the seconds until something may be due again."""
         self._watch.follow(self._folder)
         found = FileIdentity.of(self._socket)
-        if not self._folder_ready() or found is None:
+        ready = self._folder_ready()
+        if not ready or found is None:
             self._say_missing()
+            if ready and self._kubelet is None:
+                self._await_kubelet()
             return self._poll_s
         if self._is_new(found, made):
             if self._kubelet is not None:
@@ -164,12 +167,15 @@ class KubeletLink:
             return True
         return any(endpoint.streams == 0 for endpoint in self._endpoints)
 
+    def _await_kubelet(self) -> None:
+        for endpoint in self._endpoints:
+            endpoint.await_kubelet()
+
     def _start_over(self, found: FileIdentity, started_wall: float) -> None:
-        """Serve anew for a new kubelet (it has deleted our sockets) and have all resources registered now."""
+        """Have all resources registered now with a kubelet that is new."""
         self._began_wall = max(found.ctime_ns / 1e9, started_wall)
         self._announced = False
-        for endpoint in self._endpoints:
-            endpoint.serve_anew()
+        self._await_kubelet()
         self._kubelet = found
         self._pending = set(self._endpoints)
         self._lost_at.clear()
@@ -185,7 +191,7 @@ class KubeletLink:
                 self._lost_at.pop(endpoint, None)
             elif now >= self._lost_at.setdefault(endpoint, now + _LOST_GRACE_S):
                 _log.warning("kubelet has no stream of %s: registering again", endpoint.plugin.resource)
-                endpoint.serve_anew()
+                endpoint.await_kubelet()
                 self._lost_at.pop(endpoint)
                 self._pending.add(endpoint)
                 self._began_wall = time.time()
@@ -199,7 +205,7 @@ class KubeletLink:
             asked = {
                 endpoint: self._executor.submit(
                     caller.register,
-                    Registration(endpoint.path.name, endpoint.plugin.resource, OPTIONS),
+                    Registration(endpoint.name, endpoint.plugin.resource, OPTIONS),
                     _REGISTER_TIMEOUT_S,
                 )
                 for endpoint in self._pending

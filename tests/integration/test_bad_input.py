@@ -145,6 +145,7 @@ def test_a_second_process_on_the_node(sound: Box) -> None:
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_something_else_where_our_socket_belongs(sound: Box, kind: str) -> None:
     path = sound.kubelet.folder / socket_name(CORE)
+    path.parent.mkdir(exist_ok=True)
     path.touch() if kind == "file" else path.mkdir()
     line = last_line(sound.start(), FAILED)
     assert line == f"cannot listen on {path}: that is no socket; move the file away"

@@ -159,10 +159,16 @@ def test_a_missing_folder_is_waited_for(folder: Path, caplog: pytest.LogCaptureF
     assert caplog.text.count("waiting for") == 1
 
 
+def placed(path: Path) -> Path:
+    """The path, with its folder made."""
+    path.parent.mkdir(exist_ok=True)
+    return path
+
+
 def test_a_dead_socket_is_replaced(folder: Path, kubelets: Callable[[], Kubelet]) -> None:
     kubelet = kubelets()
     with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(folder / socket_name(MODEL.memory_resource)))
+        dead.bind(str(placed(folder / socket_name(MODEL.memory_resource))))
     box = Box(folder)
     box.start()
     kubelet.wait(Kubelet.has_both)
@@ -179,7 +185,7 @@ def test_a_socket_that_another_process_serves_is_refused(
     if late:
         box.start()
         box.wait_registrations(1)
-    path = folder / socket_name(MODEL.core_resource)
+    path = placed(folder / socket_name(MODEL.core_resource))
     code = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]+'.new'); s.listen(); import os\n"
     code += "os.rename(sys.argv[1]+'.new', sys.argv[1]); print('up', flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as foreign:
@@ -195,7 +201,7 @@ def test_a_socket_that_another_process_serves_is_refused(
 
 def test_a_file_in_the_way_is_refused(folder: Path, kubelets: Callable[[], Kubelet]) -> None:
     kubelets()
-    (folder / socket_name(MODEL.core_resource)).write_text("")
+    placed(folder / socket_name(MODEL.core_resource)).write_text("")
     box = Box(folder)
     box.start()
     box.join()
@@ -203,7 +209,7 @@ def test_a_file_in_the_way_is_refused(folder: Path, kubelets: Callable[[], Kubel
 
 
 def test_custom_names_have_sockets_of_their_own() -> None:
-    assert socket_name("baidu.com/vcuda-memory") == "edgegpu-baidu.com_vcuda-memory.sock"
+    assert socket_name("baidu.com/vcuda-memory") == "edgegpu/baidu.com_vcuda-memory.sock"
     long = "a" * 60 + ".example.com/memory"
     assert socket_name(long) != socket_name(long + "2")
     assert len(socket_name(long)) < 70
