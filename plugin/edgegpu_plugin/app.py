@@ -4,6 +4,7 @@ import importlib.metadata
 import logging
 import os
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ class App:
         """Return all tasks by name."""
         tasks = [Task("status", self._status.run, self._status.stop)]
         if self._extender is not None:
-            tasks.append(Task("extender", self._extender.run, self._extender.stop))
+            tasks.append(Task("extender", self._extender.run, partial(self._extender.stop, watches_s=0)))
         if self._node is not None:
             return tasks + self._node.tasks()
         return [*tasks, Task("beat", self._beat, self._stopping.set)]

@@ -115,6 +115,8 @@ class Injector:
         """
         deadline = time.monotonic() + DRIVER_WAIT_S
         with self._changed:
+            if not self._cards:
+                _LOG.info("a container's start waits for the driver")
             while not self._cards and (left := deadline - time.monotonic()) > 0:
                 self._changed.wait(left)
             present = tuple(self._cards.values())

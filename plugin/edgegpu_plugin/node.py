@@ -139,7 +139,7 @@ class NodePart:
 
     def _stop_pods(self) -> None:
         self._stopping.set()
-        self.pods.stop()
+        self.pods.stop(timeout_s=0)
 
     def _stop_reconciler(self) -> None:
         self._stopping.set()

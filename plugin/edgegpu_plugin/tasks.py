@@ -29,7 +29,8 @@ class Task:
 class TaskGroup:
     """Runs tasks side by side; `end` may come at any time, before there are tasks too."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, grace_s: float = STOP_GRACE_S) -> None:
+        self._grace_s = grace_s
         self._tasks: Sequence[Task] = ()
         self._threads: list[threading.Thread] = []
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -68,7 +69,7 @@ class TaskGroup:
             Exception: what the first task failed with; PluginError when it returned though nobody had told it to.
         """
         self._wake.get()
-        deadline = time.monotonic() + STOP_GRACE_S
+        deadline = time.monotonic() + self._grace_s
         stops = [threading.Thread(target=_stop, args=(task,), name=task.name, daemon=True) for task in self._tasks]
         for thread in stops:
             thread.start()
@@ -76,7 +77,7 @@ class TaskGroup:
             thread.join(max(0.0, deadline - time.monotonic()))
         for thread in self._threads:
             if thread.is_alive():
-                _LOG.warning("%s does not end within %g s: left behind", thread.name, STOP_GRACE_S)
+                _LOG.warning("%s does not end within %g s: left behind", thread.name, self._grace_s)
         if self._error is not None:
             raise self._error
 

@@ -133,13 +133,16 @@ class Extender:
         self._nodes.start()
         self._pods.start()
 
-    def stop(self) -> None:
-        """End for good: calls that wait are answered with an error, which makes the scheduler try again."""
+    def stop(self, *, watches_s: float = 5.0) -> None:
+        """End for good: calls that wait are answered with an error, which makes the scheduler try again.
+
+        `watches_s` is how long to wait for the end of each watch, which an API server that does not answer may delay.
+        """
         self._stopping.set()
         self.state.close()
         self.server.close()
-        self._nodes.stop()
-        self._pods.stop()
+        self._nodes.stop(watches_s)
+        self._pods.stop(watches_s)
 
     def synced(self) -> bool:
         """Say whether nodes and pods have been read."""
