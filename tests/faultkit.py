@@ -144,8 +144,8 @@ class Box:
 
     def sockets(self) -> list[str]:
         """The names of our sockets."""
-        found = [*self.kubelet.folder.glob("*edgegpu*"), *(self.root / "run").glob("*")]
-        return sorted(path.name for path in found if path.is_socket())
+        found = [*self.kubelet.folder.rglob("*"), *(self.root / "run").glob("*")]
+        return sorted(path.name for path in found if path.is_socket() and path.name != "kubelet.sock")
 
     def close(self) -> None:
         for process in self.processes:

@@ -1,0 +1,168 @@
+"""The plugin process's end: at whatever moment, in time, with status 0, its sockets gone and no complaint."""
+
+from __future__ import annotations
+
+import random
+import signal
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
+from faultkit import CARD, MEMORY, STOP_S, WAIT_S, Box, mute_server
+
+from edgegpu_plugin.errors import PluginError
+from edgegpu_plugin.tasks import Task, TaskGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+MOMENTS = 30
+LONGEST_S = 1.5
+"""A start takes about one second."""
+
+
+@pytest.fixture
+def box(short_tmp: Path, simdriver_build: Path) -> Iterator[Box]:
+    made = sound(short_tmp, simdriver_build)
+    yield made
+    made.close()
+
+
+def sound(folder: Path, build: Path) -> Box:
+    """A server on which all is well, the extender behind TLS."""
+    box = Box(folder, build)
+    box.start_api()
+    box.driver(CARD)
+    box.certificates()
+    box.config["role"] = "server"
+    return box
+
+
+def end_at(box: Box, moment_s: float) -> None:
+    """Start, and end it after so many seconds; the moment is what the test is about, there is no event to wait for."""
+    box.start_kubelet()
+    process = box.start()
+    threading.Event().wait(moment_s)
+    minded = process.catches(signal.SIGTERM)
+    process.signal(signal.SIGTERM)
+    status = process.ends(STOP_S)
+    assert status == 0 or (not minded and status == -signal.SIGTERM), (moment_s, status, process.log)
+    assert box.sockets() == [], moment_s
+    for word in ("Traceback", "left behind", "failed", "cannot"):
+        assert word not in process.log, (moment_s, process.log)
+
+
+def test_at_any_moment_of_the_start(short_tmp: Path, simdriver_build: Path) -> None:
+    moments = [0.0, *(random.Random(7).uniform(0, LONGEST_S) for _ in range(MOMENTS - 1))]
+
+    def attempt(number: int) -> None:
+        folder = short_tmp / str(number)
+        folder.mkdir()
+        box = sound(folder, simdriver_build)
+        try:
+            end_at(box, moments[number])
+        finally:
+            box.close()
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(attempt, range(MOMENTS)))
+
+
+def test_after_a_kill_what_was_left_behind_is_no_hindrance(box: Box) -> None:
+    box.start_kubelet()
+    first = box.start()
+    first.shows(kubelet={"registered": True})
+    first.signal(signal.SIGKILL)
+    assert first.ends() == -signal.SIGKILL
+    assert len(box.sockets()) == 3
+    second = box.start()
+    second.shows(kubelet={"registered": True}, api={"synced": True})
+    second.signal(signal.SIGTERM)
+    second.stop()  # told twice
+    assert second.log.rstrip().endswith("stopped")
+    assert box.sockets() == []
+
+
+def test_while_a_container_waits_for_the_driver(short_tmp: Path, simdriver_build: Path) -> None:
+    box = Box(short_tmp, simdriver_build)
+    try:
+        box.start_api()
+        box.save_inventory(CARD)
+        memory, _ = box.save_checkpoint("uid-1", CARD)
+        box.start_kubelet()
+        process = box.start()
+        process.shows(kubelet={"registered": True})
+        with ThreadPoolExecutor(1) as pool:
+            start = pool.submit(box.kubelet.caller(MEMORY).pre_start, memory, WAIT_S)
+            process.says("a container's start waits for the driver")
+            process.stop()
+            with pytest.raises(grpc.RpcError):
+                start.result()
+        assert box.sockets() == []
+    finally:
+        box.close()
+
+
+def test_while_kubelet_the_api_server_and_the_driver_are_all_mute(box: Box) -> None:
+    box.driver(CARD).hang("*")
+    box.save_inventory(CARD)
+    box.set("driver", nvml_timeout_s=60)
+    box.kubelet.folder.mkdir(parents=True)
+    with mute_server() as url, socket.socket(socket.AF_UNIX) as kubelet:
+        box.point_to(url)
+        kubelet.bind(str(box.kubelet.folder / "kubelet.sock"))
+        kubelet.listen()
+        kubelet.settimeout(WAIT_S)
+        process = box.start()
+        link, _ = kubelet.accept()
+        with link:
+            process.shows(kubelet={"registered": False})
+            process.stop()
+    assert "left behind" not in process.log
+    assert box.sockets() == []
+
+
+def test_a_task_that_ends_by_itself_ends_all_as_a_failure() -> None:
+    ends = threading.Event()
+    group = TaskGroup()
+    group.start([Task("patient", lambda: wait(ends), ends.set), Task("hasty", lambda: None, lambda: None)])
+    with pytest.raises(PluginError, match="hasty ended by itself"):
+        group.wait()
+    assert group.ended
+    assert ends.is_set()
+
+
+def test_the_first_failure_is_the_one_that_counts() -> None:
+    ends = threading.Event()
+
+    def fail(after: Callable[[], object], text: str) -> None:
+        after()
+        raise PluginError(text)
+
+    group = TaskGroup()
+    group.start(
+        [
+            Task("second", lambda: fail(ends.wait, "second"), ends.set),
+            Task("first", lambda: fail(str, "first"), lambda: None),
+        ]
+    )
+    with pytest.raises(PluginError, match="first"):
+        group.wait()
+
+
+def test_a_task_that_does_not_end_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
+    ends = threading.Event()
+    group = TaskGroup(grace_s=0.1)
+    group.start([Task("stubborn", lambda: wait(ends), lambda: None)])
+    group.end()
+    group.wait()
+    assert "stubborn does not end within 0.1 s: left behind" in caplog.text
+    ends.set()
+
+
+def wait(event: threading.Event) -> None:
+    assert event.wait(WAIT_S)
