@@ -143,7 +143,7 @@ def settle(view: NodeView) -> dict[str, Cards]:
                 balance[actual] -= 1
     if left:
         _inherit(view, promises, left)
-    if any(uid in view.pods and uid not in promises for uid in view.ledger.pods()):
+    if left or any(uid in view.pods and uid not in promises for uid in view.ledger.pods()):
         _move_aside(view, promises)
     return promises
 
@@ -164,7 +164,10 @@ def _inherit(view: NodeView, promises: dict[str, Cards], left: dict[Request, Cou
 
 
 def _move_aside(view: NodeView, promises: dict[str, Cards]) -> None:
-    """Promise other cards to untouched pods whose promise fits no more, where there are such cards."""
+    """Promise other cards to untouched pods whose promise fits no more, where there are such cards.
+
+    A pod without promise got them; or, after a restart, the one that had inherited what was left is gone meanwhile.
+    """
     for want in view.wants():
         uid = want.pod.kubelet_uid
         plan = planned(want.pod.containers, view.model)

@@ -47,6 +47,8 @@ class PodView:
     controlled: bool = False
     kubelet_uid: str = ""
     """The UID in kubelet's records: the pod's own, or for a mirror pod that of its static pod."""
+    restarts: bool = True
+    """Whether its containers are to run for ever, so that it cannot succeed."""
     is_static: bool = False
     """Whether the pod comes from a file on its node, so that evicting it is no remedy."""
 
@@ -104,6 +106,7 @@ def pod_view(pod: Mapping[str, Any], model: ResourceModel) -> PodView | None:
         priority=int(spec.get("priority") or 0),
         controlled=any(owner.get("controller") for owner in metadata.get("ownerReferences") or ()),
         kubelet_uid=str(static or uid),
+        restarts=(spec.get("restartPolicy") or "Always") == "Always",
         is_static=bool(static) or source != "api",
     )
 

@@ -29,7 +29,7 @@ without this worker at their side."""
 RETRY_S = 1.0
 """How long a failed write to the API waits."""
 
-_ADMISSION_REASONS = ("UnexpectedAdmissionError", "OutOf")
+_UNEXPECTED, _OUT_OF = "UnexpectedAdmissionError", "OutOf"
 
 
 class PodWriter(Protocol):
@@ -175,13 +175,18 @@ class Reconciler:
                 self._pods.evict(one.pod)
 
     def _tidy(self, snapshot: Snapshot) -> None:
-        """Delete pods that died at admission and have a controller, which has made new ones; say so."""
+        """Delete pods that died at admission and have a controller, which has made new ones; say so.
+
+        A pod that ran when a new kubelet refused it is not `Failed`: kubelet ends it, and what obeys TERM has
+        "Succeeded", without a reason (seen on 1.33). Of pods that are to run for ever nothing else can.
+        """
         names = (snapshot.view.model.memory_resource, snapshot.view.model.core_resource)
+        reasons = {_UNEXPECTED, *(_OUT_OF + name for name in names)}
         for pod in snapshot.pods.values():
-            ours = pod.reason == _ADMISSION_REASONS[0] or pod.reason in {_ADMISSION_REASONS[1] + name for name in names}
-            if pod.phase == "Failed" and ours and pod.controlled and not pod.deleting:
-                _LOG.info(
-                    "%s died at admission (%s): deleted, its controller makes a new one", pod.full_name, pod.reason
-                )
-                self._pods.tell(pod, "GPUAdmissionFailed", f"died at admission ({pod.reason}); deleted by edgegpu")
+            died = pod.phase == "Failed" and pod.reason in reasons
+            ended = pod.phase == "Succeeded" and pod.restarts
+            if (died or ended) and pod.controlled and not pod.deleting:
+                why = pod.reason or "ended by a new kubelet that did not admit it"
+                _LOG.info("%s died at admission (%s): deleted, its controller makes a new one", pod.full_name, why)
+                self._pods.tell(pod, "GPUAdmissionFailed", f"died at admission ({why}); deleted by edgegpu")
                 self._pods.delete(pod)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -108,9 +109,10 @@ def test_a_start_that_is_refused_is_tried_again(bed: Bed, toy: ToyPlugin) -> Non
     offered(bed, 8)
     toy.refuse_start = "no card has 3 free"
     bed.apply(pod("refused", {TOY: 3}))
-    text = bed.wait(lambda: waiting_for(bed, "refused"), what="a refusal")
-    assert text.startswith("CreateContainerConfigError: ")
-    assert text.endswith("no card has 3 free")
+    bed.wait(
+        lambda: re.fullmatch("CreateContainerConfigError: .*no card has 3 free", waiting_for(bed, "refused")),
+        what="a refusal",
+    )
     bed.wait(lambda: any("no card has 3 free" in line for line in bed.events("refused")), what="an event")
     toy.refuse_start = ""
     runs(bed, "refused")
@@ -156,7 +158,10 @@ def test_podresources_lists_apps_and_sidecars_but_no_init_container(bed: Bed, to
     runs(bed, "listed")
     got = held(bed, "listed")
     listed = [one for one in bed.pod_resources(bed.nodes[0]) if one.pod == "listed"]
-    assert {one.container: frozenset(one.ids) for one in listed} == {"main": got["main"], "beside": got["beside"]}
+    merged: dict[str, frozenset[str]] = {}
+    for one in listed:
+        merged[one.container] = merged.get(one.container, frozenset()) | frozenset(one.ids)
+    assert merged == {"main": got["main"], "beside": got["beside"]}
     assert {(one.namespace, one.resource) for one in listed} == {(bed.namespace, TOY)}
     assert len(toy.starts) == 3
 
@@ -200,12 +205,11 @@ def test_a_pod_with_a_finished_init_container_fails_when_the_plugin_is_late_afte
     runs(bed, "late")
     toy.stop()
     bed.restart_kubelet(bed.nodes[0])
-    found = bed.wait(
-        lambda: phase(bed, "late") == "Failed" and bed.get("Pod", "late"), what="late failed", timeout_s=60
-    )
-    assert found
+    # Its container ends on TERM with 0, and kubelet makes the phase from that: only the event tells what happened.
+    bed.wait(lambda: phase(bed, "late") == "Succeeded", what="late is over", timeout_s=60)
     why = f"Allocate failed due to no healthy devices present; cannot allocate unhealthy devices {TOY}, which is unexp"
-    assert why in found["status"]["message"]
+    told = bed.events("late")
+    assert any(line.startswith("UnexpectedAdmissionError: ") and why in line for line in told), told
 
 
 def _container_ids(bed: Bed, name: str) -> list[Any]:

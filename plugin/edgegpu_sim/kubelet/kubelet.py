@@ -207,7 +207,7 @@ class Kubelet:
         uid = pod["metadata"]["uid"]
         self._over.add(uid)
         self._rejections[uid] = rejection
-        self._reports.reject(pod, rejection)
+        self._reports.reject(pod, rejection, ran=bool(running))
         self._runtime.forget(uid)
         return False
 

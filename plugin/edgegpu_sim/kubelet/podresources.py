@@ -26,13 +26,14 @@ class PodResourcesServer:
         self._server.stop(grace=0).wait()
 
     def devices(self) -> list[PodDevices]:
-        """Return what every container holds, ordinary init containers left out."""
+        """Return what every container holds, an entry for each device, ordinary init containers left out."""
         self._manager.collect()
         return [
-            PodDevices(pod["metadata"]["namespace"], pod["metadata"]["name"], container["name"], resource, sorted(ids))
+            PodDevices(pod["metadata"]["namespace"], pod["metadata"]["name"], container["name"], resource, [one])
             for pod in self._pods()
             for container in _listed(pod["spec"])
             for resource, ids in self._manager.devices(pod["metadata"]["uid"], container["name"]).items()
+            for one in sorted(ids)
         ]
 
 

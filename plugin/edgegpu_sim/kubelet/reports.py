@@ -35,21 +35,17 @@ class ApiReports:
             started = self._started.setdefault(pod["metadata"]["uid"], before or now_text())
         return self._write(pod, pod_status(seen, host_ip=_HOST_IP, started=started))
 
-    def reject(self, pod: Json, rejection: Rejection) -> None:
-        """Write that a pod was not admitted."""
+    def reject(self, pod: Json, rejection: Rejection, *, ran: bool = False) -> None:
+        """Write that a pod was not admitted.
+
+        One whose containers ran (kubelet was restarted) is ended, and its status then made from its containers: those
+        that obey TERM leave `Succeeded`, and neither reason nor message; only the event tells (seen on 1.33).
+        """
         self._event(pod, rejection.reason, rejection.message)
-        message = f"Pod was rejected: {rejection.message}"
-        self._write(
-            pod,
-            {
-                "phase": "Failed",
-                "reason": rejection.reason,
-                "message": message,
-                "startTime": now_text(),
-                "containerStatuses": None,
-                "initContainerStatuses": None,
-            },
-        )
+        failed = {"phase": "Failed", "reason": rejection.reason, "message": f"Pod was rejected: {rejection.message}"}
+        ended = {"phase": "Succeeded", "reason": None, "message": None}
+        containers = {"containerStatuses": None, "initContainerStatuses": None}
+        self._write(pod, {**(ended if ran else failed), "startTime": now_text(), **containers})
 
     def event(self, pod: Json, trouble: Trouble) -> None:
         """Write a Warning."""
