@@ -1,5 +1,6 @@
 """What the process says of itself on a Unix socket: one JSON document, read by the command line and by tests."""
 
+import contextlib
 import json
 import logging
 import socket
@@ -138,6 +139,7 @@ class StatusServer:
         self._path = run_folder / SOCKET_NAME
         self._document = document
         self._server: _Server | None = None
+        self._stopping = False
 
     def open(self) -> "_Server":
         """Make the socket; one that a dead process left behind is replaced.
@@ -161,7 +163,8 @@ class StatusServer:
     def run(self) -> None:
         """Serve until `stop`, then take the socket away."""
         server = self._server or self.open()
-        server.serve_forever()
+        while not self._stopping:
+            server.handle_request()
         self.close()
 
     def close(self) -> None:
@@ -172,10 +175,12 @@ class StatusServer:
             server.server_close()
 
     def stop(self) -> None:
-        """Let `run` end."""
+        """Let `run` end; it waits without a time limit, and a listener that is shut down wakes it."""
+        self._stopping = True
         server = self._server
         if server is not None:
-            server.shutdown()
+            with contextlib.suppress(OSError):  # closed already
+                server.socket.shutdown(socket.SHUT_RDWR)
 
 
 def is_served(path: Path) -> bool:
