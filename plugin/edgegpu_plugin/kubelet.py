@@ -90,7 +90,7 @@ class KubeletLink:
     @property
     def waiting_for(self) -> str:
         """What is waited for, in words; empty when all is registered."""
-        return "" if self.registered else self._waiting.text
+        return "" if self.registered else self._waiting.text or f"waiting for kubelet to answer at {self._socket}"
 
     def run(self) -> None:
         """Serve and register until `stop`; then streams have ended and our sockets are removed.
@@ -220,7 +220,7 @@ class KubeletLink:
                     self._pending.discard(endpoint)
                     self._lost_at[endpoint] = time.monotonic() + _DIAL_GRACE_S
             self._link = None
-        if self._pending:
+        if self._pending and not self._stopping.is_set():
             names = " and ".join(sorted(endpoint.plugin.resource for endpoint in self._pending))
             self._waiting.say(f"waiting for kubelet to take {names}: {why}")
             self._failures += 1

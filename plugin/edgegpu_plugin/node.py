@@ -99,7 +99,7 @@ class NodePart:
         except ModelError as error:  # other cards than then may be in the machine now: NVML has the last word
             _LOG.warning("the cards are not offered as saved: %s", error)
         else:
-            _LOG.info("these are %d cards as saved; NVML is asked next", len(saved))
+            _LOG.info("those are the cards as saved; NVML is asked next")
 
     def is_ready(self) -> bool:
         """Whether the cards are known, by file or by NVML, or NVML said why not; kubelet's start waits for that."""
