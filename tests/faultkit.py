@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import signal
 import socket
@@ -132,14 +133,14 @@ class Box:
         path.write_text(text)
         return path
 
-    def start(self, *, bound: bool = False) -> Process:
+    def start(self, *, bound: bool = False, **environment: str) -> Process:
         """Start the process; `bound`: permissions of files hold for it, root or not."""
         path = self.write("plugin.yaml", yaml.safe_dump(self.config, sort_keys=False))
-        return self.start_with(path, *(["-c", _WITHOUT_DAC] if bound else []))
+        return self.start_with(path, *(["-c", _WITHOUT_DAC] if bound else []), **environment)
 
-    def start_with(self, config: Path, *python: str) -> Process:
+    def start_with(self, config: Path, *python: str, **environment: str) -> Process:
         command = [sys.executable, *python, "-m", "edgegpu_plugin", "--config", str(config)]
-        self.processes.append(Process(command, self.root / "run/plugin.sock"))
+        self.processes.append(Process(command, self.root / "run/plugin.sock", environment))
         return self.processes[-1]
 
     def sockets(self) -> list[str]:
@@ -158,12 +159,14 @@ class Box:
 class Process:
     """The plugin process; what it logs wakes whoever waits for something."""
 
-    def __init__(self, command: Sequence[str], status: Path) -> None:
+    def __init__(self, command: Sequence[str], status: Path, environment: Mapping[str, str]) -> None:
         self._status = status
         self._changed = threading.Condition()
         self._lines: list[str] = []
         self._ended = False
-        self._popen = subprocess.Popen(command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+        self._popen = subprocess.Popen(
+            command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=os.environ | environment
+        )
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
@@ -256,6 +259,22 @@ class Process:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
+
+
+class Manager:
+    """systemd's end of NOTIFY_SOCKET."""
+
+    def __init__(self, folder: Path) -> None:
+        self.address = str(folder / "notify")
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(self.address)
+        self._socket.settimeout(WAIT_S)
+
+    def hears(self) -> str:
+        return self._socket.recv(4096).decode()
+
+    def close(self) -> None:
+        self._socket.close()
 
 
 @contextlib.contextmanager

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from contract.bed import EmbeddedBed, phase, pod
-from faultkit import CARD, CORE, MEMORY, NODE, UNITS, WAIT_S, Box
+from faultkit import CARD, CORE, MEMORY, NODE, UNITS, WAIT_S, Box, Manager
 from integration.extender_run import Caller
 
 from edgegpu_agent.cli.client import fetch_status
+from edgegpu_plugin.node import READY_WAIT_S
 from edgegpu_sim.cluster import EmbeddedCluster
 from edgegpu_sim.node import NodeSpec
 
@@ -42,8 +44,13 @@ def offered(box: Box, *, memory: int = UNITS, healthy: bool = True) -> None:
 
 def test_a_driver_that_comes_late(box: Box) -> None:
     box.start_kubelet()
-    process = box.start()
+    systemd = Manager(box.root)
+    process = box.start(NOTIFY_SOCKET=systemd.address)
     process.says("cannot find the NVIDIA driver's libnvidia-ml.so.1 under")
+    began_s = time.monotonic()
+    while systemd.hears() != "READY=1":
+        pass
+    assert time.monotonic() - began_s < READY_WAIT_S, "k3s's start waits for us, and not for a driver"
     shown = process.shows(kubelet={"registered": True})
     assert "install the driver there, or set driver.root" in shown["driver"]["problem"]
     assert shown["cards"] == []
@@ -54,6 +61,10 @@ def test_a_driver_that_comes_late(box: Box) -> None:
     driver.unload()
     process.stop()
     assert box.sockets() == []
+    heard = [systemd.hears()]
+    while heard[-1] != "STOPPING=1":
+        heard.append(systemd.hears())
+    systemd.close()
 
 
 def test_a_driver_whose_cards_come_late(box: Box) -> None:
