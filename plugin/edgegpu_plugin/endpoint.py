@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import logging
 import os
 import socket
 import stat
@@ -16,7 +17,9 @@ import grpc
 
 from edgegpu_plugin.devices import ResourcePlugin
 from edgegpu_plugin.errors import PluginError
-from edgegpu_plugin.pb import Device, StopSignal, device_plugin_handler
+from edgegpu_plugin.pb import Device, Options, StopSignal, device_plugin_handler
+
+_log = logging.getLogger(__name__)
 
 _MOST_PATH = 107
 """Bytes of a Unix socket's path (sockaddr_un less the closing zero)."""
@@ -72,13 +75,17 @@ class _Streams:
     """Passes ListAndWatch on and counts the streams that have had their first list."""
 
     def __init__(self, plugin: ResourcePlugin, told: Callable[[], None]) -> None:
-        self.options, self.preferred = plugin.options, plugin.preferred
+        self.preferred = plugin.preferred
         self.allocate, self.pre_start = plugin.allocate, plugin.pre_start
         self.count = 0
         self._kubelet = 0
         self._plugin = plugin
         self._told = told
         self._lock = threading.Lock()
+
+    def options(self) -> Options:
+        _log.debug("kubelet dialled for %s", self._plugin.resource)
+        return self._plugin.options()
 
     def count_anew(self) -> None:
         """Count only streams that begin from here on: another kubelet is there."""
@@ -88,6 +95,7 @@ class _Streams:
 
     def watch(self, stopped: StopSignal) -> Iterator[Sequence[Device]]:
         counted, kubelet = False, self._kubelet
+        _log.debug("kubelet opened its stream of %s", self._plugin.resource)
         try:
             for devices in self._plugin.watch(stopped):
                 yield devices

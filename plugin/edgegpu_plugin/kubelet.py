@@ -16,6 +16,7 @@ from edgegpu_plugin.endpoint import Endpoint, FileIdentity
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.inotify import folder_watch
 from edgegpu_plugin.pb import Registration, RegistrationCaller, channel
+from edgegpu_plugin.urgency import Urgency
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ class KubeletLink:
         self._listed_wall = 0.0
         self._announced = False
         self._waiting = _Said()
+        self._urgency = Urgency()
         self.last_registration_ms: float | None = None
 
     @property
@@ -126,6 +128,7 @@ class KubeletLink:
         ready = self._folder_ready()
         if not ready or found is None:
             self._say_missing()
+            self._urgency.give_back_late()
             if ready and self._kubelet is None:
                 self._await_kubelet()
             return self._poll_s
@@ -136,6 +139,7 @@ class KubeletLink:
         else:
             self._kubelet = found
             self._keep_up()
+            self._urgency.give_back_late()
         now = time.monotonic()
         if self._pending and now >= self._retry_at:
             self._register()
@@ -173,6 +177,8 @@ class KubeletLink:
 
     def _start_over(self, found: FileIdentity, started_wall: float) -> None:
         """Have all resources registered now with a kubelet that is new."""
+        _log.debug("kubelet's socket is new: registering")
+        self._urgency.take()
         self._began_wall = max(found.ctime_ns / 1e9, started_wall)
         self._announced = False
         self._await_kubelet()
@@ -191,6 +197,7 @@ class KubeletLink:
                 self._lost_at.pop(endpoint, None)
             elif now >= self._lost_at.setdefault(endpoint, now + _LOST_GRACE_S):
                 _log.warning("kubelet has no stream of %s: registering again", endpoint.plugin.resource)
+                self._urgency.take()
                 endpoint.await_kubelet()
                 self._lost_at.pop(endpoint)
                 self._pending.add(endpoint)
@@ -230,6 +237,7 @@ class KubeletLink:
         if self._announced or self._pending or any(endpoint.streams == 0 for endpoint in self._endpoints):
             return
         self._announced = True
+        self._urgency.give_back()
         self._waiting.forget()
         self.last_registration_ms = (self._listed_wall - self._began_wall) * 1000
         _log.info("registered with kubelet, first lists sent after %.0f ms", self.last_registration_ms)
