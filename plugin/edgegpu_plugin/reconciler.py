@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from edgegpu_core.admission import judge, would_fit
-from edgegpu_core.nodeview import is_complete
+from edgegpu_core.nodeview import NodeView, is_complete
 from edgegpu_core.podview import CARDS_ANNOTATION, PodView, write_cards
 from edgegpu_plugin.collector import Collector
 from edgegpu_plugin.kube import KubeError, Unavailable
@@ -28,6 +28,9 @@ without this worker at their side."""
 
 RETRY_S = 1.0
 """How long a failed write to the API waits."""
+
+MISSING_S = 300.0
+"""How long a pod whose card is not offered waits for it before it is evicted: a card may be found late, or come back."""
 
 _UNEXPECTED, _OUT_OF = "UnexpectedAdmissionError", "OutOf"
 
@@ -54,6 +57,7 @@ class Refused:
 
     pod: PodView
     reason: str
+    card_missing: bool = False
 
 
 class Reconciler:
@@ -69,6 +73,7 @@ class Reconciler:
         synced: Callable[[], bool],
         beat: Callable[[], None],
         pause: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._state = state
         self._collector = collector
@@ -77,6 +82,8 @@ class Reconciler:
         self._synced = synced
         self._beat = beat
         self._pause = pause
+        self._clock = clock
+        self._missing_since: dict[str, float] = {}
         self._given_up: dict[str, str] = {}
         self.refused: tuple[Refused, ...] = ()
         self.last_error = ""
@@ -98,6 +105,7 @@ class Reconciler:
         try:
             if self._collector.collect():
                 waits.append(EAGER_S)
+            self._beat()  # an API server that has gone mute takes as long as the watchdog gives
             snapshot = self._state.snapshot()
             if snapshot.view.slots:
                 self._publisher.publish(snapshot)
@@ -151,18 +159,13 @@ class Reconciler:
         Only containers that have all their devices are judged: one between its two calls lies wrong for a moment.
         """
         view = snapshot.view
-        refused: list[Refused] = []
-        for uid, pod in view.pods.items():
-            if pod.phase != "Pending" or pod.deleting:
-                continue
-            complete = [c for c in pod.containers if is_complete(c, view.ledger.grant(uid, c.name))]
-            verdicts = (judge(pod, container, view) for container in complete)
-            reason = next((verdict.reason for verdict in verdicts if not verdict.admitted), "")
-            if reason:
-                refused.append(Refused(pod, reason))
-        self.refused = tuple(refused)
-        for one in refused:
-            if not would_fit(one.pod, view):
+        self.refused = _refused(view) if view.slots else ()  # before the cards are known nothing can be judged
+        now_s = self._clock()
+        missing = [one.pod.uid for one in self.refused if one.card_missing]
+        self._missing_since = {uid: self._missing_since.get(uid, now_s) for uid in missing}
+        for one in self.refused:
+            may_come = one.card_missing and now_s - self._missing_since[one.pod.uid] < MISSING_S
+            if may_come or not would_fit(one.pod, view):
                 self._pods.tell(one.pod, "GPURefused", one.reason)
             elif one.pod.is_static:
                 remedy = "there is room now: move its file out of the static pod folder and back to place it anew"
@@ -190,3 +193,15 @@ class Reconciler:
                 _LOG.info("%s died at admission (%s): deleted, its controller makes a new one", pod.full_name, why)
                 self._pods.tell(pod, "GPUAdmissionFailed", f"died at admission ({why}); deleted by edgegpu")
                 self._pods.delete(pod)
+
+
+def _refused(view: NodeView) -> tuple[Refused, ...]:
+    found: list[Refused] = []
+    for uid, pod in view.pods.items():
+        if pod.phase != "Pending" or pod.deleting:
+            continue
+        complete = [c for c in pod.containers if is_complete(c, view.ledger.grant(uid, c.name))]
+        verdicts = [verdict for c in complete if not (verdict := judge(pod, c, view)).admitted]
+        if verdicts:
+            found.append(Refused(pod, verdicts[0].reason, any(verdict.card_missing for verdict in verdicts)))
+    return tuple(found)
