@@ -60,6 +60,7 @@ class NodePart:
                 ResourcePlugin(kind=kind, resource=resource, board=self._board, allocator=allocator)
                 for kind, resource in names.items()
             ],
+            on_registered=lambda _ms: self._registered(),
             on_kubelet_restart=self.state.kubelet_restarted,
             on_books=self.state.books_written,
         )
@@ -76,7 +77,7 @@ class NodePart:
         )
         self.publisher = Publisher(
             write=lambda annotations: objects.annotate_node(name, annotations),
-            read=lambda: objects.get_node(name)["metadata"].get("annotations") or {},
+            read=lambda: objects.get_node(name),
             boot=_BOOT_ID.read_text().strip(),
         )
         self.reconciler = Reconciler(
@@ -132,6 +133,10 @@ class NodePart:
             "pods": pods_part(snapshot, self.reconciler.refused),
             "report_generation": self.publisher.generation,
         }
+
+    def _registered(self) -> None:
+        self.publisher.kubelet_registered()
+        self.state.changed.set()
 
     def _follow_pods(self) -> None:
         self.pods.start()

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report, write_report
 from edgegpu_core.nodeview import NodeView
@@ -19,6 +20,11 @@ extender that is then asked may have seen the first one later than the scheduler
 CHECK_S = 15.0
 """How often the annotation is read back: a Node object can be made anew."""
 
+SETTLE_S, SETTLE_CHECK_S = 30.0, 2.0
+"""After a registration kubelet publishes what it offers within some 15 s (its status has a period of 10 s). A scheduler
+that asks at that very moment can be told "inventory not current" by an extender that sees it a little later, and would
+not ask again for minutes: so the Node is looked at often for that long, and a change there is followed by a write."""
+
 
 class Publisher:
     """Writes the report when it changes, once more after a release, and again when it was lost."""
@@ -27,11 +33,20 @@ class Publisher:
         self,
         *,
         write: Callable[[Mapping[str, str]], None],
-        read: Callable[[], Mapping[str, str]],
+        read: Callable[[], Mapping[str, Any]],
         boot: str,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
+        """Make it.
+
+        Args:
+            write: sets annotations of the Node.
+            read: returns the Node object.
+            boot: this boot's id.
+            clock: seconds that only go forward.
+            wall: seconds since 1970.
+        """
         self._write = write
         self._read = read
         self._boot = boot
@@ -39,8 +54,14 @@ class Publisher:
         self._wall = wall
         self._last: NodeReport | None = None
         self._echo_at_s: float | None = None
-        self._check_at_s = 0.0
+        self._checked_at_s = -CHECK_S
+        self._settled_at_s = clock()
+        self._offered: object = None
         self.generation = 0
+
+    def kubelet_registered(self) -> None:
+        """Note that kubelet will soon offer other amounts; may be called on any thread."""
+        self._settled_at_s = self._clock() + SETTLE_S
 
     def publish(self, snapshot: Snapshot) -> None:
         """Write the report if it is due.
@@ -51,28 +72,45 @@ class Publisher:
         now_s = self._clock()
         fresh = report_of(snapshot, boot=self._boot)
         last = self._last
-        if last is not None and now_s >= self._check_at_s:
-            self._check_at_s = now_s + CHECK_S
-            if not self._stands():
+        echo = self._echo_at_s is not None and now_s >= self._echo_at_s
+        if last is not None and now_s - self._checked_at_s >= self._check_every_s(now_s):
+            self._checked_at_s = now_s
+            node = self._read()
+            if not self._stands(node):
                 _LOG.warning("the Node's %s annotation was lost or changed: it is written anew", REPORT_ANNOTATION)
                 last = None
-        echo = self._echo_at_s is not None and now_s >= self._echo_at_s
+            echo |= self._offers_other(node)
         if last is not None and not echo and replace(last, generation=0, time="") == fresh:
             return
         self.generation = max(self.generation + 1, int(self._wall()) if last is None else 0)
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._wall()))
         report = replace(fresh, generation=self.generation, time=stamp)
         self._write({REPORT_ANNOTATION: write_report(report)})
-        self._echo_at_s = now_s + ECHO_S if last is not None and _released(last, fresh) else None
+        if last is None or _released(last, fresh):
+            self._echo_at_s = now_s + ECHO_S
+        elif echo:
+            self._echo_at_s = None  # one that is due later stays so: another write may come too early for it
         self._last = report
 
     @property
     def wait_s(self) -> float | None:
-        """How long until a write is due by itself; None when none is."""
-        return None if self._echo_at_s is None else max(0.0, self._echo_at_s - self._clock())
+        """How long until a write or a look is due by itself; None when none is."""
+        now_s = self._clock()
+        due = [] if self._echo_at_s is None else [self._echo_at_s]
+        if now_s < self._settled_at_s:
+            due.append(self._checked_at_s + SETTLE_CHECK_S)
+        return max(0.0, min(due) - now_s) if due else None
 
-    def _stands(self) -> bool:
-        report = read_report(self._read().get(REPORT_ANNOTATION))
+    def _check_every_s(self, now_s: float) -> float:
+        return SETTLE_CHECK_S if now_s < self._settled_at_s else CHECK_S
+
+    def _offers_other(self, node: Mapping[str, Any]) -> bool:
+        """Say whether kubelet offers other amounts on this node than when it was looked at before."""
+        before, self._offered = self._offered, (node.get("status") or {}).get("allocatable")
+        return before is not None and before != self._offered
+
+    def _stands(self, node: Mapping[str, Any]) -> bool:
+        report = read_report((node["metadata"].get("annotations") or {}).get(REPORT_ANNOTATION))
         return report is not None and self._last is not None and report.generation == self._last.generation
 
 

@@ -1,0 +1,95 @@
+"""When the Node's report is written: at a change, once more after a release, and when kubelet offers other amounts."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from property.cases import Book, box, pod_of, slots_of, view_of
+
+from edgegpu_core.podview import PodView
+from edgegpu_plugin.nodestate import Snapshot
+from edgegpu_plugin.publisher import ECHO_S, SETTLE_CHECK_S, SETTLE_S, Publisher
+
+SLOTS = slots_of(29, 29)
+
+
+class Desk:
+    """A Node object, a clock, and a publisher between them."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        self.writes = 0
+        self.node: dict[str, Any] = {"metadata": {"annotations": {}}, "status": {"allocatable": {"m": "58"}}}
+        self.publisher = Publisher(
+            write=self._write, read=lambda: self.node, boot="b", clock=lambda: self.now_s, wall=lambda: self.now_s
+        )
+
+    def _write(self, annotations: Mapping[str, str]) -> None:
+        self.writes += 1
+        self.node["metadata"]["annotations"] |= annotations
+
+    def publish(self, *holders: str) -> int:
+        """Publish a node on which these pods hold something; returns how many writes it made."""
+        before = self.writes
+        self.publisher.publish(snapshot(*holders))
+        return self.writes - before
+
+
+def snapshot(*holders: str) -> Snapshot:
+    book = Book(SLOTS)
+    pods: list[PodView] = []
+    for uid in holders:
+        pods.append(pod_of(uid, box("main", 4, 10)))
+        book.share(uid, "GPU-0", 4, 10)
+    view = view_of(SLOTS, *pods, ledger=book.ledger)
+    return Snapshot(view, dict(view.pods), checkpoint_read=True)
+
+
+def settled(*holders: str) -> Desk:
+    desk = Desk()
+    assert desk.publish(*holders) == 1
+    desk.now_s += ECHO_S
+    assert desk.publish(*holders) == 1
+    assert desk.publish(*holders) == 0
+    return desk
+
+
+def test_a_release_is_written_twice() -> None:
+    desk = settled("a")
+    assert desk.publish() == 1
+    desk.now_s += ECHO_S / 2
+    assert desk.publish() == 0
+    desk.now_s += ECHO_S / 2
+    assert desk.publish() == 1
+    assert desk.publisher.wait_s is None
+
+
+def test_another_change_does_not_swallow_the_second_write_of_a_release() -> None:
+    desk = settled("a")
+    assert desk.publish() == 1
+    desk.now_s += 0.05
+    assert desk.publish("b") == 1
+    assert desk.publisher.wait_s is not None
+    desk.now_s += ECHO_S
+    assert desk.publish("b") == 1
+    assert desk.publisher.wait_s is None
+
+
+def test_a_lost_report_is_written_anew() -> None:
+    desk = settled("a")
+    desk.node["metadata"]["annotations"].clear()
+    desk.now_s += 60
+    assert desk.publish("a") == 1
+
+
+def test_what_kubelet_offers_after_a_registration_is_followed_by_a_write() -> None:
+    desk = settled("a")
+    desk.publisher.kubelet_registered()
+    desk.node["status"]["allocatable"] = {"m": "0"}
+    desk.now_s += SETTLE_CHECK_S
+    assert desk.publish("a") == 1
+    desk.node["status"]["allocatable"] = {"m": "58"}
+    assert desk.publish("a") == 0
+    desk.now_s += desk.publisher.wait_s or 0.0
+    assert desk.publish("a") == 1
+    desk.now_s += SETTLE_S
+    assert desk.publisher.wait_s is None
