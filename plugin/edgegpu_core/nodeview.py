@@ -143,7 +143,8 @@ def settle(view: NodeView) -> dict[str, Cards]:
                 balance[actual] -= 1
     if left:
         _inherit(view, promises, left)
-    if left or any(uid in view.pods and uid not in promises for uid in view.ledger.pods()):
+    out_of_order = not all(slot.healthy for slot in view.slots)
+    if left or out_of_order or any(uid in view.pods and uid not in promises for uid in view.ledger.pods()):
         _move_aside(view, promises)
     return promises
 
@@ -166,7 +167,8 @@ def _inherit(view: NodeView, promises: dict[str, Cards], left: dict[Request, Cou
 def _move_aside(view: NodeView, promises: dict[str, Cards]) -> None:
     """Promise other cards to untouched pods whose promise fits no more, where there are such cards.
 
-    A pod without promise got them; or, after a restart, the one that had inherited what was left is gone meanwhile.
+    A pod without promise got them; or, after a restart, the one that had inherited what was left is gone meanwhile; or
+    the card went out of order before kubelet asked.
     """
     for want in view.wants():
         uid = want.pod.kubelet_uid

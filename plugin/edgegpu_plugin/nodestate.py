@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,9 @@ from edgegpu_core.podview import Cards, PodView
 from edgegpu_core.policy import Policy
 
 _LOG = logging.getLogger(__name__)
+
+_GONE = 1024
+"""Deleted pods that are remembered: kubelet's own list may hold them a little longer than the API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,7 @@ class NodeState:
         self._cards: tuple[Card, ...] = ()
         self._slots: tuple[Slot, ...] = ()
         self._pods: dict[str, PodView] = {}
+        self._gone: deque[str] = deque(maxlen=_GONE)
         self._released: frozenset[str] = frozenset()
         self._overrides: dict[str, Cards] = {}
         self._snapshot: Snapshot | None = None
@@ -69,7 +74,9 @@ class NodeState:
     def replace_pods(self, pods: Iterable[PodView]) -> None:
         """Take all pods of this node at once."""
         with self.lock:
+            before = self._pods
             self._pods = {pod.kubelet_uid: pod for pod in pods}
+            self._gone.extend(pod.uid for key, pod in before.items() if key not in self._pods and not pod.is_static)
             self._pods_changed()
 
     def put_pod(self, pod: PodView) -> None:
@@ -79,13 +86,31 @@ class NodeState:
                 self._pods[pod.kubelet_uid] = pod
                 self._pods_changed()
 
-    def drop_pod(self, uid: str) -> None:
-        """Forget a pod, by its API UID; its devices stay booked until kubelet let go of them."""
+    def learn_pods(self, pods: Iterable[PodView]) -> None:
+        """Take those of kubelet's own pods that the watch has not told of; on the others the watch has the last word.
+
+        kubelet's list may be older than what we know: a pod that is deleted meanwhile would stay for ever, since
+        nobody tells of its end a second time, and a static pod has another UID in it than its mirror has in the API.
+        """
         with self.lock:
-            for key in [key for key, pod in self._pods.items() if pod.uid == uid]:
+            for pod in pods:
+                if pod.kubelet_uid not in self._pods and pod.uid not in self._gone:
+                    self.put_pod(pod)
+
+    def drop_pod(self, uid: str) -> None:
+        """Forget a pod, by its API UID; its devices stay booked until kubelet let go of them.
+
+        The watch tells of pods that ask for nothing of ours too: these change nothing.
+        """
+        with self.lock:
+            dropped = [(key, pod) for key, pod in self._pods.items() if pod.uid == uid]
+            for key, pod in dropped:
                 del self._pods[key]
                 self._overrides.pop(key, None)
-            self._pods_changed()
+                if not pod.is_static:  # the same file may come back, as the same pod for kubelet
+                    self._gone.append(uid)
+            if dropped:
+                self._pods_changed()
 
     def set_released(self, uids: Iterable[str]) -> None:
         """Take the pods that stand in kubelet's checkpoint still but hold nothing any more."""

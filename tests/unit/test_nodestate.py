@@ -1,0 +1,61 @@
+"""What the node knows of its pods when the watch, kubelet's own list and broken cards disagree."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from property.cases import MODEL, box, pod_of
+
+from edgegpu_core.inventory import Card
+from edgegpu_core.policy import Policy
+from edgegpu_plugin.nodestate import NodeState
+
+
+def state_in(folder: Path) -> NodeState:
+    state = NodeState(model=MODEL, policy=Policy.FIRST_FIT, checkpoint=folder / "checkpoint")
+    state.set_cards(tuple(card(n) for n in range(2)))
+    return state
+
+
+def card(number: int, *, healthy: bool = True) -> Card:
+    pci = f"0000:0{number}:00.0"
+    return Card(uuid=f"GPU-{number}", index=number, name="T", memory_mib=7611, pci=pci, minor=number, healthy=healthy)
+
+
+def test_kubelets_list_tells_of_pods_that_the_watch_has_not_told_of(tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    state.learn_pods([pod_of("new", box("main", 4, 10))])
+    assert state.snapshot().pods.keys() == {"new"}
+
+
+def test_an_older_list_of_kubelet_changes_nothing_that_the_watch_told(tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    pod = pod_of("u", box("main", 4, 10))
+    mirror = replace(pod_of("mirror", box("main", 4, 10)), kubelet_uid="static", is_static=True)
+    state.replace_pods([replace(pod, phase="Running"), mirror])
+    state.learn_pods([pod, replace(mirror, uid="static")])
+    assert state.snapshot().pods["u"].phase == "Running"
+    assert state.snapshot().pods["static"].uid == "mirror"
+
+
+def test_a_deleted_pod_does_not_come_back_from_kubelets_list(tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    deleted, missed = pod_of("deleted", box("main", 4, 10)), pod_of("missed", box("main", 4, 10))
+    state.replace_pods([deleted, missed])
+    state.drop_pod("deleted")
+    state.replace_pods([])
+    state.learn_pods([deleted, missed])
+    assert not state.snapshot().pods
+
+
+def test_a_pod_that_asks_for_nothing_wakes_nobody_when_it_goes(tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    state.changed.clear()
+    state.drop_pod("somebody else's")
+    assert not state.changed.is_set()
+
+
+def test_a_promise_moves_aside_when_its_card_breaks_before_kubelet_asked(tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    state.put_pod(pod_of("u", box("main", 4, 10), cards={"main": ("GPU-0",)}))
+    state.set_cards((card(0, healthy=False), card(1)))
+    assert state.snapshot().view.promises == {"u": {"main": ("GPU-1",)}}
