@@ -19,6 +19,8 @@ class Verdict:
 
     cards: tuple[str, ...]
     reason: str = ""
+    card_missing: bool = False
+    """Refused because the node does not offer its card (any more); that may pass."""
 
     @property
     def admitted(self) -> bool:
@@ -41,7 +43,8 @@ def judge(pod: PodView, container: ContainerRequest, view: NodeView) -> Verdict:
     known = {slot.uuid: slot for slot in view.slots}
     missing = [card for card in cards if card not in known]
     if missing:
-        return Verdict(cards, f"its card {missing[0]} is not in this node any more")
+        why = f"its card {missing[0]} is not offered on this node: it is not there any more, or excluded"
+        return Verdict(cards, why, card_missing=True)
     if not _is_sound(grant, ask, container):
         return Verdict(cards, _no_room(pod, container, ask, view))
     promised = view.promises.get(uid, {}).get(container.name, ())
@@ -60,6 +63,12 @@ def would_fit(pod: PodView, view: NodeView) -> bool:
         return False
     free = view.free(without=pod.kubelet_uid)
     return isinstance(place(plan, free, pod.policy or view.policy), Placement)
+
+
+def is_torn(grant: Grant) -> bool:
+    """Whether no container may have these devices, whatever it asked for: several cards that are not whole ones."""
+    cards, core = grant.cards(), count_by_card(grant.ids.get(Kind.CORE, ()))
+    return len(cards) > 1 and any(core.get(card) != CORE_PER_CARD for card in cards)
 
 
 def _is_sound(grant: Grant, ask: Ask, container: ContainerRequest) -> bool:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from edgegpu_core.admission import Verdict, judge
+from edgegpu_core.admission import Verdict, is_torn, judge
 from edgegpu_core.deviceid import Kind, card_of
 from edgegpu_core.flight import Target, pick
 from edgegpu_core.nodeview import NodeView
@@ -86,7 +86,14 @@ class Allocator:
             if owner is None:
                 raise RefusedError("edgegpu: kubelet's checkpoint does not hold these devices; it will be asked again")
             pod = snapshot.view.pods.get(owner[0])
+            if pod is None and is_torn(snapshot.view.ledger.grant(*owner)):
+                raise RefusedError(
+                    "edgegpu: refused: its devices lie on several cards, and its pod is not known yet (is the API "
+                    "server up?); it will be asked again"
+                )
             if pod is not None:
+                if not snapshot.view.slots:
+                    raise RefusedError("edgegpu: the cards of this node are not known yet; it will be asked again")
                 verdict = self._verdict(pod, owner[1], snapshot.view)
                 if not verdict.admitted:
                     raise RefusedError(f"edgegpu: refused: {verdict.reason}")
@@ -117,8 +124,7 @@ class Allocator:
             _LOG.warning("no pod known that asks for %d %s, and kubelet's pod list cannot be read", size, kind.name)
             return target
         with state.lock:
-            for pod in pods:
-                state.put_pod(pod)
+            state.learn_pods(pods)
             return self._prefer(kind, size, must)
 
     def _prefer(self, kind: Kind, size: int, must: list[str]) -> Target:

@@ -30,7 +30,7 @@ RETRY_S = 1.0
 """How long a failed write to the API waits."""
 
 MISSING_S = 300.0
-"""How long a pod whose card is not offered waits for it before it is evicted: a card may be found late, or come back."""
+"""How long a pod whose card is not offered waits for it before it is evicted: a card may be found late or come back."""
 
 _UNEXPECTED, _OUT_OF = "UnexpectedAdmissionError", "OutOf"
 

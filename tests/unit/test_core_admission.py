@@ -2,7 +2,7 @@
 
 from property.cases import MODEL, Book, box, pod_of, slots_of, view_of
 
-from edgegpu_core.admission import Verdict, judge, would_fit
+from edgegpu_core.admission import Verdict, is_torn, judge, would_fit
 from edgegpu_core.deviceid import Kind
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView
@@ -86,7 +86,22 @@ def test_a_card_that_is_gone() -> None:
     book = Book(SLOTS)
     book.share("u", "GPU-1", 20, 10)
     view = view_of(SLOTS[:1], pod, ledger=book.ledger)
-    assert judge(pod, pod.containers[0], view).reason == "its card GPU-1 is not in this node any more"
+    found = judge(pod, pod.containers[0], view)
+    assert found.reason == "its card GPU-1 is not offered on this node: it is not there any more, or excluded"
+    assert found.card_missing
+
+
+def test_devices_that_no_container_may_have_are_known_without_the_pod() -> None:
+    book = Book(slots_of(29, 29))
+    book.share("sound", "GPU-0", 4, 10)
+    book.give("torn", "main", Kind.MEMORY, {"GPU-0": 4})
+    book.give("torn", "main", Kind.CORE, {"GPU-1": 10})
+    book.give("split", "main", Kind.MEMORY, {"GPU-0": 4, "GPU-1": 4})
+    whole = Book(SLOTS)
+    whole.give("whole", "main", Kind.CORE, {"GPU-0": 100, "GPU-1": 100})
+    whole.give("whole", "main", Kind.MEMORY, {"GPU-0": 3, "GPU-1": 2})
+    assert [is_torn(book.ledger.grant(uid, "main")) for uid in ("sound", "torn", "split")] == [False, True, True]
+    assert not is_torn(whole.ledger.grant("whole", "main"))
 
 
 def test_whole_cards_with_memory_spread_evenly() -> None:

@@ -1,0 +1,121 @@
+"""Who is evicted, and above all who is not."""
+
+import json
+from pathlib import Path
+
+from property.cases import MODEL, box, pod_of
+
+from edgegpu_core.deviceid import core_ids, memory_ids
+from edgegpu_core.inventory import Card
+from edgegpu_core.podview import PodView
+from edgegpu_core.policy import Policy
+from edgegpu_plugin.collector import Collector
+from edgegpu_plugin.nodestate import NodeState
+from edgegpu_plugin.publisher import Publisher
+from edgegpu_plugin.reconciler import MISSING_S, Reconciler
+
+
+class Pods:
+    """Takes down what is done to pods."""
+
+    def __init__(self) -> None:
+        self.evicted: list[str] = []
+        self.told: list[str] = []
+
+    def annotate(self, pod: PodView, annotations: dict[str, str]) -> None:
+        """Let it be written."""
+
+    def evict(self, pod: PodView) -> None:
+        """Take an eviction down."""
+        self.evicted.append(pod.uid)
+
+    def delete(self, pod: PodView) -> None:
+        """Take a deletion for an eviction: none is expected."""
+        self.evicted.append(pod.uid)
+
+    def tell(self, pod: PodView, reason: str, message: str) -> None:
+        """Take an event down."""
+        self.told.append(f"{pod.uid} {reason}: {message}")
+
+
+class Silent:
+    """A kubelet that answers nothing."""
+
+    def listed_ids(self) -> frozenset[str] | None:
+        """Return no answer."""
+        return None
+
+    def known_uids(self) -> frozenset[str] | None:
+        """Return no answer."""
+        return None
+
+
+class Bench:
+    """A reconciler over a node on which the pod `u` has 4 units and 10 hundredths of `GPU-1`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now_s = 1000.0
+        self.pods = Pods()
+        self.state = NodeState(model=MODEL, policy=Policy.FIRST_FIT, checkpoint=folder / "checkpoint")
+        ids = {
+            MODEL.memory_resource: memory_ids("GPU-1", 4),
+            MODEL.core_resource: core_ids("GPU-1")[:10],
+        }
+        entries = [
+            {"PodUID": "u", "ContainerName": "main", "ResourceName": name, "DeviceIDs": {"-1": list(some)}}
+            for name, some in ids.items()
+        ]
+        (folder / "checkpoint").write_text(json.dumps({"Data": {"PodDeviceEntries": entries}}))
+        self.state.put_pod(pod_of("u", box("main", 4, 10), cards={"main": ("GPU-1",)}))
+        self.reconciler = Reconciler(
+            state=self.state,
+            collector=Collector(self.state, Silent()),
+            publisher=Publisher(write=lambda _: None, read=lambda: {"metadata": {}}, boot="b"),
+            pods=self.pods,
+            synced=lambda: True,
+            beat=lambda: None,
+            clock=lambda: self.now_s,
+        )
+
+    def offer(self, *numbers: int) -> None:
+        """Let the node have these cards."""
+        self.state.set_cards(
+            tuple(
+                Card(uuid=f"GPU-{n}", index=n, name="T", memory_mib=7611, pci=f"0000:0{n}:00.0", minor=n)
+                for n in numbers
+            )
+        )
+
+
+def test_nobody_is_judged_before_the_cards_are_known(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.now_s += 2 * MISSING_S
+    bench.reconciler.step()
+    assert not bench.reconciler.refused
+    assert not bench.pods.told
+    assert not bench.pods.evicted
+
+
+def test_a_pod_waits_for_a_card_that_is_not_there_before_it_is_evicted(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.offer(0)
+    bench.reconciler.step()
+    bench.now_s += MISSING_S - 1
+    bench.reconciler.step()
+    assert not bench.pods.evicted
+    assert "u GPURefused: its card GPU-1 is not offered on this node" in bench.pods.told[0]
+    bench.now_s += 1
+    bench.reconciler.step()
+    assert bench.pods.evicted == ["u"]
+
+
+def test_a_card_that_comes_back_ends_the_wait(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.offer(0)
+    bench.reconciler.step()
+    bench.offer(0, 1)
+    bench.now_s += MISSING_S
+    bench.reconciler.step()
+    bench.offer(0)
+    bench.reconciler.step()
+    assert not bench.pods.evicted
