@@ -54,6 +54,7 @@ class NodeWitness:
         self._model = model
         self._objects = objects
         self._pod_resources = pod_resources
+        self._said = ""
 
     def listed_ids(self) -> frozenset[str] | None:
         """Return our device ids in PodResources; the question makes kubelet collect."""
@@ -73,8 +74,16 @@ class NodeWitness:
             listed = self._objects.kubelet_pods(self._node)
             running = self._objects.running_pods(self._node)
         except KubeError as error:
-            _LOG.debug("kubelet's pod lists cannot be read: %s", error)
+            # An API server that is away is back soon; missing rights stay, and hold units for ever.
+            first = not isinstance(error, Unavailable) and str(error) != self._said
+            _LOG.log(
+                logging.WARNING if first else logging.DEBUG,
+                "devices of pods that are gone are not given back, since kubelet's pod lists cannot be read: %s",
+                error,
+            )
+            self._said = str(error) if first else self._said
             return None
+        self._said = ""
         return running | {str(pod["metadata"]["uid"]) for pod in listed}
 
     def pods(self) -> list[PodView] | None:
