@@ -27,32 +27,34 @@ class Collector:
         self._state = state
         self._witness = witness
         self._released: frozenset[str] = frozenset()
+        self._left: set[str] = set()
+        """Those of the released that the API, kubelet and the runtime have forgotten."""
 
     def collect(self) -> bool:
         """Look once; returns whether a pod is left that has ended and still holds devices.
 
         A pod in a terminal phase is released when PodResources no longer shows its ids. One that is gone from the API
         (deleted by force, too) must have left kubelet's pod list and the container runtime as well: its container may
-        run on, and PodResources hides init containers.
+        run on, and PodResources hides init containers. That is asked once: a pod that is gone does not come back, and
+        the checkpoint may show it for days.
         """
         snapshot = self._state.snapshot()
         doubtful = self._doubtful(snapshot)
         if not snapshot.checkpoint_read:  # it may hold more by now than what we know of it
             return bool(doubtful)
         if not doubtful:
+            self._left = set()
             self._settle(frozenset())
             return False
         listed = self._witness.listed_ids()
-        gone = [uid for uid, pod in doubtful.items() if pod is None]
-        known = self._witness.known_uids() if gone else frozenset[str]()
+        gone = {uid for uid, pod in doubtful.items() if pod is None}
+        known = self._witness.known_uids() if gone - self._left else frozenset[str]()
         if listed is None:
             return True
         held = {entry.pod_uid for entry in self._state.recorded() if not listed.isdisjoint(entry.device_ids)}
-        released = frozenset(
-            uid
-            for uid, pod in doubtful.items()
-            if uid not in held and (pod is not None or (known is not None and uid not in known))
-        )
+        left = gone & self._left if known is None else gone - known
+        self._left = left - held
+        released = frozenset(uid for uid in doubtful.keys() - held if uid not in gone or uid in left)
         self._settle(released)
         return len(released) < len(doubtful)
 

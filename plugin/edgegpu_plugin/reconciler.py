@@ -22,6 +22,9 @@ IDLE_S = 5.0
 EAGER_S = 0.25
 """How often kubelet is asked again while a pod has ended and its devices are still booked."""
 
+EAGER_FOR_S, PATIENT_S = 60.0, 1.0
+"""For how long it is asked so often, and how often then: a container may outlive its pod that was deleted by force."""
+
 GATHER_S = 0.02
 """How long changes are gathered: kubelet's calls for one container come within milliseconds, and shall be served
 without this worker at their side."""
@@ -84,6 +87,7 @@ class Reconciler:
         self._pause = pause
         self._clock = clock
         self._missing_since: dict[str, float] = {}
+        self._held_since: float | None = None
         self._given_up: dict[str, str] = {}
         self.refused: tuple[Refused, ...] = ()
         self.last_error = ""
@@ -103,8 +107,7 @@ class Reconciler:
         if not self._synced():  # a pod that we have not heard of yet must not look gone
             return EAGER_S
         try:
-            if self._collector.collect():
-                waits.append(EAGER_S)
+            waits.append(self._collect())
             self._beat()  # an API server that has gone mute takes as long as the watchdog gives
             snapshot = self._state.snapshot()
             if snapshot.view.slots:
@@ -122,6 +125,15 @@ class Reconciler:
             return min(RETRY_S, *waits)
         self.last_error = ""
         return min(waits)
+
+    def _collect(self) -> float:
+        """Release what can be released; returns how many seconds the next look may wait."""
+        if not self._collector.collect():
+            self._held_since = None
+            return IDLE_S
+        now_s = self._clock()
+        self._held_since = now_s if self._held_since is None else self._held_since
+        return EAGER_S if now_s - self._held_since < EAGER_FOR_S else PATIENT_S
 
     def _adopt(self, snapshot: Snapshot) -> None:
         """Promise pods that nobody placed, and that are in their right, the cards which they have."""

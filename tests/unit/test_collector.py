@@ -1,0 +1,81 @@
+"""When a pod's units are given back: not before kubelet and the container runtime have let go."""
+
+import json
+from pathlib import Path
+
+from property.cases import MODEL, box, pod_of
+
+from edgegpu_core.deviceid import memory_ids
+from edgegpu_core.policy import Policy
+from edgegpu_plugin.collector import Collector
+from edgegpu_plugin.nodestate import NodeState
+
+IDS = memory_ids("GPU-0", 4)
+
+
+class Kubelet:
+    """Says what it lists and knows, and how often it was asked who is known."""
+
+    def __init__(self) -> None:
+        self.listed: frozenset[str] | None = frozenset()
+        self.known: frozenset[str] | None = frozenset()
+        self.asked = 0
+
+    def listed_ids(self) -> frozenset[str] | None:
+        """Return the ids in PodResources."""
+        return self.listed
+
+    def known_uids(self) -> frozenset[str] | None:
+        """Return the pods of kubelet and the runtime."""
+        self.asked += 1
+        return self.known
+
+
+def bench(folder: Path) -> tuple[NodeState, Kubelet, Collector]:
+    """Make a node whose checkpoint books units for the pod `u`, of which the API knows nothing."""
+    entry = {"PodUID": "u", "ContainerName": "main", "ResourceName": MODEL.memory_resource}
+    book = {"Data": {"PodDeviceEntries": [{**entry, "DeviceIDs": {"-1": list(IDS)}}]}}
+    (folder / "checkpoint").write_text(json.dumps(book))
+    state = NodeState(model=MODEL, policy=Policy.FIRST_FIT, checkpoint=folder / "checkpoint")
+    kubelet = Kubelet()
+    return state, kubelet, Collector(state, kubelet)
+
+
+def holders(state: NodeState) -> tuple[str, ...]:
+    return state.snapshot().view.ledger.pods()
+
+
+def test_a_pod_that_is_gone_holds_until_nobody_knows_it(tmp_path: Path) -> None:
+    state, kubelet, collector = bench(tmp_path)
+    for listed, known in ((frozenset(IDS), frozenset()), (frozenset(), frozenset({"u"})), (frozenset(), None)):
+        kubelet.listed, kubelet.known = listed, known
+        assert collector.collect()
+        assert holders(state) == ("u",)
+    kubelet.known = frozenset()
+    assert not collector.collect()
+    assert holders(state) == ()
+
+
+def test_who_has_let_go_is_not_asked_about_again(tmp_path: Path) -> None:
+    state, kubelet, collector = bench(tmp_path)
+    assert not collector.collect()
+    kubelet.known = None
+    assert not collector.collect()
+    assert kubelet.asked == 1
+    assert holders(state) == ()
+
+
+def test_a_static_pod_that_comes_back_holds_again(tmp_path: Path) -> None:
+    state, kubelet, collector = bench(tmp_path)
+    assert not collector.collect()
+    kubelet.listed = frozenset(IDS)
+    assert collector.collect()
+    assert holders(state) == ("u",)
+
+
+def test_an_ended_pod_holds_while_kubelet_lists_its_devices(tmp_path: Path) -> None:
+    state, kubelet, collector = bench(tmp_path)
+    state.put_pod(pod_of("u", box("main", 4, 0)))
+    assert not collector.collect()
+    assert holders(state) == ("u",)
+    assert kubelet.asked == 0
