@@ -61,14 +61,25 @@ class CdiWay:
 
 
 class RuntimeWay:
-    """The environment that the nvidia runtime reads; an author's own NVIDIA_VISIBLE_DEVICES beats it."""
+    """The environment that the nvidia runtime reads; an author's own NVIDIA_VISIBLE_DEVICES beats it.
+
+    Answers are frozen for a pod's life, so pods from before a change of the way still have CDI names: the spec that
+    these refer to is kept as far as this machine allows.
+    """
+
+    def __init__(self, settings: Driver) -> None:
+        self._spec = CdiWay(settings)
 
     def allocation(self, cards: Sequence[str]) -> Allocation:
         """Return the environment."""
         return Allocation(envs={"NVIDIA_VISIBLE_DEVICES": ",".join(cards)})
 
     def make(self, cards: Sequence[Card], driver_version: str) -> None:
-        """Leave it to the runtime."""
+        """Leave it to the runtime, which needs no spec."""
+        try:
+            self._spec.make(cards, driver_version)
+        except PluginError as error:
+            _LOG.debug("no CDI spec is kept: %s", error)
 
 
 class Injector:
@@ -84,7 +95,7 @@ class Injector:
         choice = runtime.choose(settings.injection, cdi_folder=settings.cdi_folder, kubelet=None, configs=configs)
         self.mode = choice.mode.value
         self.why = choice.why
-        self._way: Way = CdiWay(settings) if choice.mode is Injection.CDI else RuntimeWay()
+        self._way: Way = CdiWay(settings) if choice.mode is Injection.CDI else RuntimeWay(settings)
         self._nvml = nvml
         self._changed = threading.Condition()
         self._cards: dict[str, Card] = {}
