@@ -36,57 +36,45 @@ def files(root: Path) -> DriverFiles:
     )
 
 
+READ_ONLY = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
+SOCKET = ["nosuid", "nodev", "noexec", "rbind", "rprivate"]
+SHARED = ["rbind", "nosuid", "nodev", "rprivate"]
+
+
+def mount(host: str, options: list[str], inside: str = "") -> dict[str, object]:
+    return {"hostPath": host, "containerPath": inside or host, "options": options}
+
+
+def nodes(*names: str) -> dict[str, object]:
+    return {"deviceNodes": [{"path": f"/dev/{name}", "permissions": "rw"} for name in names]}
+
+
 def test_the_whole_spec_of_a_machine() -> None:
     spec = build_spec([CARD, MIG], files(Path("/")), machine="x86_64")
-    read_only = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
+    libraries = [
+        mount("/usr/lib64/libcuda.so.570.1", READ_ONLY, f"{folder}/{name}")
+        for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib64")
+        for name in ("libcuda.so.570.1", "libcuda.so.1")
+    ]
     assert spec == {
         "cdiVersion": "0.5.0",
         "kind": "edgegpu.io/gpu",
         "containerEdits": {
             "env": ["NVIDIA_VISIBLE_DEVICES=void"],
-            "deviceNodes": [
-                {"path": "/dev/nvidiactl", "permissions": "rw"},
-                {"path": "/dev/nvidia-uvm", "permissions": "rw"},
-            ],
+            **nodes("nvidiactl", "nvidia-uvm"),
             "mounts": [
-                *(
-                    {
-                        "hostPath": "/usr/lib64/libcuda.so.570.1",
-                        "containerPath": f"{folder}/{name}",
-                        "options": read_only,
-                    }
-                    for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib64")
-                    for name in ("libcuda.so.570.1", "libcuda.so.1")
-                ),
-                {"hostPath": "/usr/bin/nvidia-smi", "containerPath": "/usr/bin/nvidia-smi", "options": read_only},
-                {
-                    "hostPath": "/lib/firmware/nvidia/570.1",
-                    "containerPath": "/lib/firmware/nvidia/570.1",
-                    "options": read_only,
-                },
-                {
-                    "hostPath": "/run/nvidia-persistenced/socket",
-                    "containerPath": "/run/nvidia-persistenced/socket",
-                    "options": ["nosuid", "nodev", "noexec", "rbind", "rprivate"],
-                },
-                {
-                    "hostPath": "/tmp/nvidia-mps",  # noqa: S108
-                    "containerPath": "/tmp/nvidia-mps",  # noqa: S108
-                    "options": ["rbind", "nosuid", "nodev", "rprivate"],
-                },
+                *libraries,
+                mount("/usr/bin/nvidia-smi", READ_ONLY),
+                mount("/lib/firmware/nvidia/570.1", READ_ONLY),
+                mount("/run/nvidia-persistenced/socket", SOCKET),
+                mount("/tmp/nvidia-mps", SHARED),  # noqa: S108
             ],
         },
         "devices": [
-            {"name": "GPU-1", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0", "permissions": "rw"}]}},
+            {"name": "GPU-1", "containerEdits": nodes("nvidia0")},
             {
                 "name": "MIG-1",
-                "containerEdits": {
-                    "deviceNodes": [
-                        {"path": "/dev/nvidia3", "permissions": "rw"},
-                        {"path": "/dev/nvidia-caps/nvidia-cap12", "permissions": "rw"},
-                        {"path": "/dev/nvidia-caps/nvidia-cap13", "permissions": "rw"},
-                    ]
-                },
+                "containerEdits": nodes("nvidia3", "nvidia-caps/nvidia-cap12", "nvidia-caps/nvidia-cap13"),
             },
         ],
     }
