@@ -102,6 +102,7 @@ class Injector:
         _LOG.info("cards get into containers by %s: %s", self.mode, self.why)
         if choice.mode is Injection.RUNTIME:
             _LOG.warning("a pod that sets NVIDIA_VISIBLE_DEVICES itself sees the cards that it names; CDI forbids it")
+            _LOG.warning("pods need runtimeClassName: nvidia to see their cards, unless it is containerd's default")
 
     def allocation(self, cards: Sequence[str]) -> Allocation:
         """Return what kubelet shall give a container with these cards."""

@@ -76,7 +76,7 @@ class NodePart:
             params={"fieldSelector": f"spec.nodeName={name}"},
         )
         self.publisher = Publisher(
-            write=lambda annotations: objects.annotate_node(name, annotations),
+            write=lambda annotations, labels: objects.annotate_node(name, annotations, labels=labels),
             read=lambda: objects.get_node(name),
             boot=_BOOT_ID.read_text().strip(),
         )

@@ -1,6 +1,7 @@
 """Publishes the node's cards and what is held of them in one annotation of its Node object."""
 
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -26,13 +27,20 @@ that asks at that very moment can be told "inventory not current" by an extender
 not ask again for minutes: so the Node is looked at often for that long, and a change there is followed by a write."""
 
 
+BUMP_LABEL = "edgegpu.io/report"
+"""The report's number as a label of the Node, where an annotation may not bring Pending pods back."""
+
+_HEARS_ANNOTATIONS = (1, 33)
+"""Schedulers from here on were seen to bring pods back at a write to a Node's annotation; all do at one of a label."""
+
+
 class Publisher:
     """Writes the report when it changes, once more after a release, and again when it was lost."""
 
     def __init__(
         self,
         *,
-        write: Callable[[Mapping[str, str]], None],
+        write: Callable[[Mapping[str, str], Mapping[str, str]], None],
         read: Callable[[], Mapping[str, Any]],
         boot: str,
         clock: Callable[[], float] = time.monotonic,
@@ -41,7 +49,7 @@ class Publisher:
         """Make it.
 
         Args:
-            write: sets annotations of the Node.
+            write: sets annotations and labels of the Node.
             read: returns the Node object.
             boot: this boot's id.
             clock: seconds that only go forward.
@@ -57,6 +65,7 @@ class Publisher:
         self._checked_at_s = -CHECK_S
         self._settled_at_s = clock()
         self._offered: object = None
+        self._bumps = False
         self.generation = 0
 
     def kubelet_registered(self) -> None:
@@ -73,10 +82,11 @@ class Publisher:
         fresh = report_of(snapshot, boot=self._boot)
         last = self._last
         echo = self._echo_at_s is not None and now_s >= self._echo_at_s
-        if last is not None and now_s - self._checked_at_s >= self._check_every_s(now_s):
+        if now_s - self._checked_at_s >= self._check_every_s(now_s):
             self._checked_at_s = now_s
             node = self._read()
-            if not self._stands(node):
+            self._bumps = _needs_label(node)
+            if last is not None and not self._stands(node):
                 _LOG.warning("the Node's %s annotation was lost or changed: it is written anew", REPORT_ANNOTATION)
                 last = None
             echo |= self._offers_other(node)
@@ -85,7 +95,8 @@ class Publisher:
         self.generation = max(self.generation + 1, int(self._wall()) if last is None else 0)
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._wall()))
         report = replace(fresh, generation=self.generation, time=stamp)
-        self._write({REPORT_ANNOTATION: write_report(report)})
+        labels = {BUMP_LABEL: str(self.generation)} if self._bumps else {}
+        self._write({REPORT_ANNOTATION: write_report(report)}, labels)
         if last is None or _released(last, fresh):
             self._echo_at_s = now_s + ECHO_S
         elif echo:
@@ -112,6 +123,13 @@ class Publisher:
     def _stands(self, node: Mapping[str, Any]) -> bool:
         report = read_report((node["metadata"].get("annotations") or {}).get(REPORT_ANNOTATION))
         return report is not None and self._last is not None and report.generation == self._last.generation
+
+
+def _needs_label(node: Mapping[str, Any]) -> bool:
+    """Say whether this cluster's scheduler may not listen to annotations, by the version of the node's kubelet."""
+    text = str(((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion", ""))
+    found = re.match(r"v?(\d+)\.(\d+)", text)
+    return found is not None and (int(found[1]), int(found[2])) < _HEARS_ANNOTATIONS
 
 
 def report_of(snapshot: Snapshot, *, boot: str) -> NodeReport:

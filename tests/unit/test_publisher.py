@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from property.cases import Book, box, pod_of, slots_of, view_of
 
 from edgegpu_core.podview import PodView
@@ -18,13 +19,15 @@ class Desk:
     def __init__(self) -> None:
         self.now_s = 1000.0
         self.writes = 0
+        self.labels: Mapping[str, str] = {}
         self.node: dict[str, Any] = {"metadata": {"annotations": {}}, "status": {"allocatable": {"m": "58"}}}
         self.publisher = Publisher(
             write=self._write, read=lambda: self.node, boot="b", clock=lambda: self.now_s, wall=lambda: self.now_s
         )
 
-    def _write(self, annotations: Mapping[str, str]) -> None:
+    def _write(self, annotations: Mapping[str, str], labels: Mapping[str, str]) -> None:
         self.writes += 1
+        self.labels = labels
         self.node["metadata"]["annotations"] |= annotations
 
     def publish(self, *holders: str) -> int:
@@ -93,3 +96,12 @@ def test_what_kubelet_offers_after_a_registration_is_followed_by_a_write() -> No
     assert desk.publish("a") == 1
     desk.now_s += SETTLE_S
     assert desk.publisher.wait_s is None
+
+
+@pytest.mark.parametrize(("kubelet", "bumps"), [("v1.28.15+k3s1", True), ("v1.33.1+k3s1", False), ("odd", False)])
+def test_older_schedulers_are_woken_by_a_label(kubelet: str, bumps: bool) -> None:  # noqa: FBT001
+    desk = Desk()
+    desk.node["status"]["nodeInfo"] = {"kubeletVersion": kubelet}
+    assert desk.publish("a") == 1
+    assert desk.publish() == 1
+    assert desk.labels == ({"edgegpu.io/report": str(desk.publisher.generation)} if bumps else {})

@@ -70,7 +70,7 @@ class Bench:
         self.reconciler = Reconciler(
             state=self.state,
             collector=Collector(self.state, Silent()),
-            publisher=Publisher(write=lambda _: None, read=lambda: {"metadata": {}}, boot="b"),
+            publisher=Publisher(write=lambda _, __: None, read=lambda: {"metadata": {}}, boot="b"),
             pods=self.pods,
             synced=lambda: True,
             beat=lambda: None,

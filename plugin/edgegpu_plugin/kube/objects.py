@@ -90,9 +90,12 @@ class KubeObjects:
         """Read a node as the store has it now. Raises NotFound."""
         return self._client.get(f"{NODES}/{name}")
 
-    def annotate_node(self, name: str, annotations: Mapping[str, str | None]) -> None:
-        """Set annotations of a node; None takes one away."""
-        self._client.patch(f"{NODES}/{name}", {"metadata": {"annotations": dict(annotations)}})
+    def annotate_node(
+        self, name: str, annotations: Mapping[str, str | None], *, labels: Mapping[str, str] | None = None
+    ) -> None:
+        """Set annotations of a node, and labels in the same write; None takes an annotation away."""
+        metadata: Json = {"annotations": dict(annotations), **({"labels": dict(labels)} if labels else {})}
+        self._client.patch(f"{NODES}/{name}", {"metadata": metadata})
 
     def kubelet_pods(self, node: str) -> list[Json]:
         """Return the pods that a kubelet knows, static ones included, before any watch of ours may know them."""
