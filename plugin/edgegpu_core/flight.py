@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from edgegpu_core.deviceid import SEPARATOR, Kind, card_of, count_by_card, parse
-from edgegpu_core.ledger import Ledger
+from edgegpu_core.ledger import Grant, Ledger
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.nodeview import NodeView, Want, asked, cards_so_far, planned
 from edgegpu_core.placement import Placement, place, place_container
@@ -88,6 +88,10 @@ class Flight:
     def allocated(self, kind: Kind, ids: tuple[str, ...], view: NodeView, *, now_s: float) -> Want | None:
         """Record an Allocate; returns the container that it was for, as far as can be told."""
         want = self._identify(kind, len(ids), ids, view, now_s=now_s)
+        failed = self._failed(kind, view)
+        if failed is not None:
+            self._given.remove(failed)
+            self._pair = None
         first = self._first_call()
         if first is not None and want is not None and want.grant.ids.get(kind.other) == self._given[first].ids:
             self._given[first] = replace(self._given[first], owner=want.key)
@@ -99,12 +103,13 @@ class Flight:
         return want
 
     def _identify(self, kind: Kind, size: int, ids: Sequence[str], view: NodeView, *, now_s: float) -> Want | None:
-        everyone = view.wants()
+        failed = self._failed(kind, view)
+        everyone = [_without(want, failed) for want in view.wants()]
         wants = [want for want in everyone if want.lacks(kind) and asked(want.container, kind) == size]
         reused = _holder(kind, ids, wants, view)
         if reused is not None:
             return reused
-        if self._pair is not None and now_s - self._pair.at_s <= PAIR_LIMIT_S:
+        if self._pair is not None and failed is None and now_s - self._pair.at_s <= PAIR_LIMIT_S:
             same = next((want for want in wants if want.key == self._pair.key), None)
             return same or self._mistaken(kind, wants, view)
         halfway = [want for want in wants if want.grant.ids]
@@ -116,6 +121,14 @@ class Flight:
         """Return which of the given is the first half of the container whose second half is awaited."""
         mine = [i for i, given in enumerate(self._given) if self._pair is not None and given.owner == self._pair.key]
         return mine[-1] if mine else None
+
+    def _failed(self, kind: Kind, view: NodeView) -> Given | None:
+        """Return the first half whose second will not come: its pod has ended, or it is asked for once more."""
+        index = self._first_call()
+        given = None if index is None else self._given[index]
+        if given is None or given.owner is None or (given.kind is not kind and given.owner[0] in view.pods):
+            return None
+        return given
 
     def _mistaken(self, kind: Kind, wants: list[Want], view: NodeView) -> Want | None:
         """The first call was taken for another container: find the one that fits both, as if it held the first."""
@@ -167,6 +180,13 @@ def _elsewhere(available: Sequence[str], taken: frozenset[str], count: int, targ
     unpromised = [text for card in cards for text in sorted(by_card[card])[: spare.get(card, 0)]]
     promised = [text for card in cards for text in sorted(by_card[card])[spare.get(card, 0) :]]
     return (unpromised + promised)[:count]
+
+
+def _without(want: Want, failed: Given | None) -> Want:
+    """Return the want without a first half that was taken for its own and went to a container that has failed."""
+    if failed is None or want.key != failed.owner:
+        return want
+    return replace(want, grant=Grant({kind: ids for kind, ids in want.grant.ids.items() if kind is not failed.kind}))
 
 
 def _holder(kind: Kind, ids: Sequence[str], wants: list[Want], view: NodeView) -> Want | None:

@@ -1,5 +1,7 @@
 """For which container a call of kubelet's is, where its devices shall lie, and what a swap leaves to the others."""
 
+from dataclasses import replace
+
 from property.cases import Book, box, pod_of, slots_of, view_of
 
 from edgegpu_core.deviceid import Kind, core_ids, count_by_card, memory_ids
@@ -86,6 +88,25 @@ def test_a_pair_is_not_awaited_for_ever() -> None:
     calls.ask(Kind.MEMORY, 4)
     calls.now_s = PAIR_LIMIT_S + 0.1
     assert calls.ask(Kind.CORE, 20) == ("2/main", {"GPU-1": 20})
+
+
+def test_a_first_half_of_a_pod_that_failed_is_not_held_against_its_twin() -> None:
+    twins = [pod_of(uid, box("main", 4, 10), cards={"main": (f"GPU-{uid}",)}, created=uid) for uid in ("0", "1")]
+    calls = Calls(*twins)
+    assert calls.ask(Kind.MEMORY, 4) == ("0/main", {"GPU-0": 4})  # kubelet asked for 1, which failed after this
+    calls.pods = (twins[0],)
+    assert calls.ask(Kind.MEMORY, 4) == ("0/main", {"GPU-0": 4})
+    assert calls.ask(Kind.CORE, 10) == ("0/main", {"GPU-0": 10})
+    assert calls.view().free().memory == [25, 29]
+
+
+def test_a_first_half_of_a_pod_that_has_ended_is_no_half_of_the_next() -> None:
+    twins = [pod_of(uid, box("main", 4, 10), cards={"main": (f"GPU-{uid}",)}, created=uid) for uid in ("0", "1")]
+    calls = Calls(*twins)
+    assert calls.ask(Kind.MEMORY, 4) == ("0/main", {"GPU-0": 4})
+    calls.pods = (twins[1],)
+    assert calls.ask(Kind.CORE, 10) == ("1/main", {"GPU-1": 10})
+    assert calls.ask(Kind.MEMORY, 4) == ("1/main", {"GPU-1": 4})
 
 
 def test_a_restart_of_kubelet_forgets_the_first_half() -> None:
@@ -186,6 +207,20 @@ def test_a_ring_of_swaps_is_settled_in_any_order_of_pods() -> None:
     settled = {"1": {"main": ("GPU-2",)}, "2": {"main": ("GPU-0",)}, "3": {"main": ("GPU-1",)}}
     assert settle(view_of(slots, *pods, ledger=book.ledger)) == settled
     assert settle(view_of(slots, *reversed(pods), ledger=book.ledger)) == settled
+
+
+def test_after_a_restart_nobody_inherits_more_than_there_is() -> None:
+    slots = slots_of(29, 29)
+    gone = "GPU-0"  # promised to a pod whose card 2 got, and which is deleted by now; 5 was bound in its place
+    pods = [
+        pod_of(uid, box("main", 4, 45), cards={"main": (card,)}, created=uid)
+        for uid, card in (("2", "GPU-1"), ("3", gone), ("4", "GPU-1"), ("5", "GPU-1"))
+    ]
+    book = Book(slots)
+    book.share("2", gone, 4, 45)
+    view = view_of(slots, *pods, ledger=book.ledger)
+    after = view_of(slots, *(replace(pod, cards=settle(view)[pod.uid]) for pod in pods), ledger=book.ledger)
+    assert after.free().core == [10, 10]
 
 
 def test_a_promised_pod_moves_aside_when_one_without_promise_got_its_card() -> None:

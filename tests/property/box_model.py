@@ -1,0 +1,96 @@
+"""A box in a cluster: what the API server has, kubelet and the plugin, put together for the state machine."""
+
+import random
+
+from property.cases import MODEL, NODE, slots_of
+from property.kubelet_model import KubeletModel
+from property.plugin_model import PluginModel
+
+from edgegpu_core.deviceid import Kind, core_ids, memory_ids
+from edgegpu_core.nodeview import is_complete
+from edgegpu_core.placement import PodPlan, Share, footprint, plan_pod
+from edgegpu_core.podview import PodView
+from edgegpu_core.request import ContainerRequest, Request, Role
+
+SHAPES = {
+    "one": (Role.APP,),
+    "two": (Role.APP, Role.APP),
+    "init": (Role.INIT, Role.APP),
+    "sidecar": (Role.SIDECAR, Role.APP),
+    "inits": (Role.INIT, Role.SIDECAR, Role.APP),
+}
+
+
+class BoxModel:
+    """One node. `api` is what the API server has; `bound` are the pods that bind placed."""
+
+    def build(self, units: list[int], seed: int, menu: list[Request]) -> None:
+        """Begin with an empty node; pods ask for what is on the menu, so that they are often alike."""
+        self.menu = menu
+        self.slots = slots_of(*units)
+        self.api: dict[str, PodView] = {}
+        self.bound: set[str] = set()
+        self.number = 0
+        self.running: set[str] = set()
+        self.due = ""
+        self.unsure = False
+        self.last: dict[str, tuple[Share, ...]] = {}
+        self.kubelet = KubeletModel(
+            model=MODEL,
+            devices={
+                Kind.MEMORY: tuple(text for slot in self.slots for text in memory_ids(slot.uuid, slot.units)),
+                Kind.CORE: tuple(text for slot in self.slots for text in core_ids(slot.uuid)),
+            },
+            plugins=self,
+            rng=random.Random(seed),
+        )
+        self.plugin = PluginModel(
+            model=MODEL,
+            slots=self.slots,
+            checkpoint=lambda: (self.kubelet.writes, self.kubelet.checkpoint),
+            kubelet_pods=lambda: [self.api.get(uid, pod) for uid, pod in self.kubelet.active.items()],
+        )
+
+    def preferred(self, kind: Kind, available: list[str], must_include: list[str], size: int) -> list[str]:
+        """Hand a call on."""
+        return self.plugin.preferred(kind, available, must_include, size)
+
+    def allocate(self, kind: Kind, ids: tuple[str, ...]) -> None:
+        """Hand a call on."""
+        self.plugin.allocate(kind, ids)
+
+    def add(self, pod: PodView, *, known: bool) -> None:
+        self.api[pod.uid] = pod
+        self.kubelet.active[pod.uid] = pod
+        if known:
+            self.plugin.put(pod)
+
+    def new(self, containers: tuple[ContainerRequest, ...]) -> PodView:
+        self.number += 1
+        uid = f"u{self.number:03d}"
+        return PodView(
+            uid=uid, namespace="ns", name=uid, node=NODE, containers=containers, kubelet_uid=uid, created=uid
+        )
+
+    def containers(self, shape: str, picks: tuple[int, int]) -> tuple[ContainerRequest, ...]:
+        """Make a pod of what is on this run's menu, so that pods are often alike."""
+        first, second = (self.menu[pick % len(self.menu)] for pick in picks)
+        requests = (first, second, first)
+        return tuple(ContainerRequest(f"c{n}", role, requests[n]) for n, role in enumerate(SHAPES[shape]))
+
+    def lacks(self, uid: str) -> bool:
+        """Whether the pod lacks devices, by kubelet's checkpoint."""
+        pod = self.api.get(uid)
+        ledger = self.plugin.view().ledger
+        return pod is not None and not all(is_complete(c, ledger.grant(uid, c.name)) for c in pod.containers)
+
+    def holdings(self) -> dict[str, tuple[Share, ...]]:
+        """Return what the pods that bind placed hold, those that the plugin's watch has not shown yet too."""
+        view = self.plugin.view()
+        held = {uid: shares for uid, shares in view.holdings().items() if uid in self.bound}
+        for uid in self.bound & self.api.keys() - held.keys():
+            pod = self.api[uid]
+            plan = plan_pod(pod.containers, MODEL)
+            if pod.cards is not None and isinstance(plan, PodPlan) and not pod.is_terminal:
+                held[uid] = footprint(plan, pod.cards, self.slots)
+        return held

@@ -1,0 +1,151 @@
+"""The plugin process without its threads and files: what nodestate, allocator and reconciler do with the core."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from edgegpu_core.admission import judge
+from edgegpu_core.checkpoint import Entry
+from edgegpu_core.deviceid import Kind
+from edgegpu_core.flight import Flight, Target, pick
+from edgegpu_core.inventory import Free, Slot
+from edgegpu_core.ledger import Ledger
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.nodeview import NodeView, settle
+from edgegpu_core.placement import Placement, PodPlan, Share, place, plan_pod
+from edgegpu_core.podview import Cards, PodView
+from edgegpu_core.policy import Policy
+
+
+@dataclass(slots=True)
+class PluginModel:
+    """One node's plugin; kubelet's checkpoint and pod list are looked at, everything else is told."""
+
+    model: ResourceModel
+    slots: tuple[Slot, ...]
+    checkpoint: Callable[[], tuple[int, tuple[Entry, ...]]]
+    kubelet_pods: Callable[[], Iterable[PodView]]
+    flight: Flight = field(default_factory=Flight)
+    pods: dict[str, PodView] = field(default_factory=dict)
+    released: frozenset[str] = frozenset()
+    now_s: float = 0.0
+    _seen: int = -1
+    _gone: set[str] = field(default_factory=set)
+    _booked: Ledger = field(default_factory=Ledger)
+    _overrides: dict[str, Cards] = field(default_factory=dict)
+
+    def view(self) -> NodeView:
+        """Return the node as it stands, promises settled."""
+        writes, entries = self.checkpoint()
+        if writes != self._seen:
+            self._seen, self._booked = writes, Ledger.of_entries(entries, self.model)
+            self.flight.forget()
+            if not set(self._booked.pods()) <= self.pods.keys() | self._gone:
+                self._ask_kubelet()
+        live = {uid: pod for uid, pod in self.pods.items() if not pod.is_terminal}
+        ledger = self._booked.only(uid for uid in self._booked.pods() if uid in live or uid not in self.released)
+        self.flight.add_to(ledger)
+        annotated = {uid: pod.cards for uid, pod in live.items() if pod.cards is not None}
+        promises = annotated | {uid: cards for uid, cards in self._overrides.items() if uid in live}
+        promises = settle(self._view(live, ledger, promises))
+        self._overrides = {uid: cards for uid, cards in promises.items() if cards != annotated.get(uid)}
+        return self._view(live, ledger, promises)
+
+    def _view(self, live: dict[str, PodView], ledger: Ledger, promises: dict[str, Cards]) -> NodeView:
+        return NodeView(
+            model=self.model,
+            policy=Policy.FIRST_FIT,
+            slots=self.slots,
+            pods=live,
+            ledger=ledger,
+            promises=promises,
+        )
+
+    def preferred(self, kind: Kind, available: list[str], must_include: list[str], size: int) -> list[str]:
+        """Answer GetPreferredAllocation; where the watch is late, kubelet's own pod list is asked before any guess."""
+        self.now_s += 0.001
+        target = self._target(kind, size, must_include)
+        if target.want is None:
+            self._ask_kubelet()
+            target = self._target(kind, size, must_include)
+        assert target.want is not None, "kubelet asks for a pod that is in its own list"
+        return pick(available, must_include, size, target)
+
+    def _ask_kubelet(self) -> None:
+        """Where the watch is late, another of equal amounts may have been taken for a pod that it has not shown yet."""
+        self.pods |= {pod.kubelet_uid: pod for pod in self.kubelet_pods() if pod.kubelet_uid not in self._gone}
+
+    def _target(self, kind: Kind, size: int, must_include: list[str]) -> Target:
+        return self.flight.prefer(kind, size, must_include, self.view(), now_s=self.now_s)
+
+    def allocate(self, kind: Kind, ids: tuple[str, ...]) -> None:
+        """Answer Allocate."""
+        self.now_s += 0.001
+        self.flight.allocated(kind, ids, self.view(), now_s=self.now_s)
+
+    def put(self, pod: PodView) -> None:
+        """Hear of a new or changed pod."""
+        self.pods[pod.kubelet_uid] = pod
+
+    def drop(self, uid: str) -> None:
+        """Hear that a pod is gone from the API."""
+        self.pods.pop(uid, None)
+        self._gone.add(uid)
+        self._overrides.pop(uid, None)
+
+    def adopt(self) -> None:
+        """Promise pods that nobody placed, and that are in their right, the cards which they have."""
+        view = self.view()
+        for uid, pod in view.pods.items():
+            for container in pod.containers:
+                grant = view.ledger.grant(uid, container.name)
+                if container.name not in view.promises.get(uid, {}) and grant.ids:
+                    verdict = judge(pod, container, view)
+                    if verdict.admitted:
+                        promise = dict(self._overrides.get(uid) or pod.cards or {})
+                        self._overrides[uid] = promise | {container.name: verdict.cards}
+
+    def restart(self, pods: Iterable[PodView]) -> None:
+        """Begin anew with what the API and kubelet's checkpoint say."""
+        self.flight = Flight()
+        self._overrides, self._seen = {}, -1
+        self.pods = {pod.kubelet_uid: pod for pod in pods}
+
+
+def summed(held: Iterable[tuple[Share, ...]]) -> Counter[tuple[str, str]]:
+    """Add up what is held of each card."""
+    sums: Counter[tuple[str, str]] = Counter()
+    for share in (share for shares in held for share in shares):
+        sums[share.card, "memory"] += share.memory_units
+        sums[share.card, "core"] += share.core
+    return sums
+
+
+def room(view: NodeView, bound: Iterable[PodView]) -> Free:
+    """Return what the extender finds free: held, promised, and a guess for pods that somebody else bound."""
+    known = view.holdings()
+    others = [pod for pod in bound if not known.get(pod.kubelet_uid)]
+    promised = NodeView(
+        model=view.model,
+        policy=view.policy,
+        slots=view.slots,
+        pods={pod.kubelet_uid: pod for pod in others},
+        ledger=Ledger(),
+        promises={pod.kubelet_uid: pod.cards for pod in others if pod.cards is not None},
+    )
+    free = view.free()
+    for shares in promised.holdings().values():
+        _take(free, shares)
+    for pod in (pod for pod in others if pod.cards is None):
+        plan = plan_pod(pod.containers, view.model)
+        placed = place(plan, free, Policy.FIRST_FIT) if isinstance(plan, PodPlan) else None
+        if isinstance(placed, Placement):
+            _take(free, placed.held)
+    return free
+
+
+def _take(free: Free, shares: Iterable[Share]) -> None:
+    for share in shares:
+        position = free.position(share.card)
+        assert position is not None
+        free.take(position, share.memory_units, share.core)
