@@ -57,6 +57,7 @@ class NodeState:
         self._slots: tuple[Slot, ...] = ()
         self._pods: dict[str, PodView] = {}
         self._gone: deque[str] = deque(maxlen=_GONE)
+        self._learned: set[str] = set()
         self._released: frozenset[str] = frozenset()
         self._overrides: dict[str, Cards] = {}
         self._snapshot: Snapshot | None = None
@@ -76,7 +77,9 @@ class NodeState:
         with self.lock:
             before = self._pods
             self._pods = {pod.kubelet_uid: pod for pod in pods}
-            self._gone.extend(pod.uid for key, pod in before.items() if key not in self._pods and not pod.is_static)
+            lost = before.keys() - self._pods.keys() - self._learned  # what kubelet told may be newer than this list
+            self._gone.extend(before[key].uid for key in lost if not before[key].is_static)
+            self._learned.clear()
             self._pods_changed()
 
     def put_pod(self, pod: PodView) -> None:
@@ -95,6 +98,7 @@ class NodeState:
         with self.lock:
             for pod in pods:
                 if pod.kubelet_uid not in self._pods and pod.uid not in self._gone:
+                    self._learned.add(pod.kubelet_uid)
                     self.put_pod(pod)
 
     def drop_pod(self, uid: str) -> None:

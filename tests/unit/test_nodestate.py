@@ -47,6 +47,15 @@ def test_a_deleted_pod_does_not_come_back_from_kubelets_list(tmp_path: Path) -> 
     assert not state.snapshot().pods
 
 
+def test_a_pod_that_a_list_is_too_old_for_is_learned_again(tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    new = pod_of("new", box("main", 4, 10))
+    state.learn_pods([new])
+    state.replace_pods([])
+    state.learn_pods([new])
+    assert state.snapshot().pods.keys() == {"new"}
+
+
 def test_a_pod_that_asks_for_nothing_wakes_nobody_when_it_goes(tmp_path: Path) -> None:
     state = state_in(tmp_path)
     state.changed.clear()
