@@ -31,7 +31,7 @@ class NodePods:
             self._objects.evict_pod(pod.namespace, pod.name, uid=pod.uid)
         except (NotFound, Conflict):
             _LOG.debug("%s is gone: nothing to evict", pod.full_name)
-        except Unavailable as error:
+        except KubeError as error:  # a disruption budget, or rights that are missing: the others come first
             _LOG.warning("cannot evict %s now: %s", pod.full_name, error)
 
     def delete(self, pod: PodView) -> None:

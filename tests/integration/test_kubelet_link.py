@@ -122,7 +122,7 @@ def test_deleted_sockets_come_back_without_cutting_streams(
     kubelet = kubelets()
     kubelet.wait(Kubelet.has_both)
     box.wait_registrations(1)
-    for path in folder.glob("edgegpu-*.sock"):
+    for path in folder.glob("edgegpu/*.sock"):
         path.unlink()
     for resource in (MODEL.memory_resource, MODEL.core_resource):
         until((folder / socket_name(resource)).exists)
