@@ -27,7 +27,8 @@ class Given:
 class _Pair:
     """The container whose first call was answered and whose second is awaited."""
 
-    key: tuple[str, str]
+    key: tuple[str, str] | None
+    """None while nobody knows which container it is."""
     at_s: float
 
 
@@ -79,7 +80,7 @@ class Flight:
         if must_include:
             return _target(kind, size, tuple(count_by_card(must_include)), want, view)
         if want is None:
-            return Target(_guess_unknown(kind, size, view), None, guessed=True, view=view)
+            return Target(self._guess_unknown(kind, size, view, now_s=now_s), None, guessed=True, view=view)
         cards = _cards_so_far(want, view) or _promised(want, view)
         if cards:
             return _target(kind, size, cards, want, view)
@@ -96,8 +97,8 @@ class Flight:
         if first is not None and want is not None and want.grant.ids.get(kind.other) == self._given[first].ids:
             self._given[first] = replace(self._given[first], owner=want.key)
         self._given.append(Given(kind, ids, None if want is None else want.key))
-        if want is not None and want.lacks(kind.other):
-            self._pair = _Pair(want.key, now_s)
+        if want is None or want.lacks(kind.other):
+            self._pair = _Pair(None if want is None else want.key, now_s)
         else:
             self._pair = None
         return want
@@ -126,9 +127,9 @@ class Flight:
         """Return the first half whose second will not come: its pod has ended, or it is asked for once more."""
         index = self._first_call()
         given = None if index is None else self._given[index]
-        if given is None or given.owner is None or (given.kind is not kind and given.owner[0] in view.pods):
-            return None
-        return given
+        if given is None or given.kind is kind:
+            return given
+        return None if given.owner is None or given.owner[0] in view.pods else given
 
     def _mistaken(self, kind: Kind, wants: list[Want], view: NodeView) -> Want | None:
         """The first call was taken for another container: find the one that fits both, as if it held the first."""
@@ -142,6 +143,24 @@ class Flight:
             if right is not None:
                 return replace(right, grant=right.grant.with_ids(given.kind, given.ids))
         return _first(wants, "", view)
+
+    def _guess_unknown(self, kind: Kind, size: int, view: NodeView, *, now_s: float) -> tuple[tuple[str, int], ...]:
+        """Choose for a container of which only one amount is known: where its first half went, or by first fit."""
+        first = self._first_call()
+        if first is not None and self._pair is not None and now_s - self._pair.at_s <= PAIR_LIMIT_S:
+            given = self._given[first]
+            if given.owner is None and given.kind is kind.other:
+                return _on_cards(kind, size, tuple(count_by_card(given.ids)), None, view)
+        if kind is Kind.MEMORY:
+            ask = Ask(1, size, 0, whole=False)
+        elif size >= CORE_PER_CARD and size % CORE_PER_CARD == 0:
+            ask = Ask(size // CORE_PER_CARD, 0, CORE_PER_CARD, whole=True)
+        else:
+            ask = Ask(1, 0, min(size, CORE_PER_CARD), whole=False)
+        shares = place_container(ask, view.free(), view.policy)
+        if shares is None:
+            return ()
+        return _on_cards(kind, size, tuple(share.card for share in shares), None, view)
 
 
 def pick(available: Sequence[str], must_include: Sequence[str], size: int, target: Target) -> list[str]:
@@ -258,17 +277,3 @@ def _guess(want: Want, view: NodeView) -> tuple[str, ...]:
         ask = Ask(1, want.container.request.memory_units, min(want.container.request.core, CORE_PER_CARD), whole=False)
     shares = place_container(ask, free, policy)
     return () if shares is None else tuple(share.card for share in shares)
-
-
-def _guess_unknown(kind: Kind, size: int, view: NodeView) -> tuple[tuple[str, int], ...]:
-    """Choose for a container of which only one amount is known."""
-    if kind is Kind.MEMORY:
-        ask = Ask(1, size, 0, whole=False)
-    elif size >= CORE_PER_CARD and size % CORE_PER_CARD == 0:
-        ask = Ask(size // CORE_PER_CARD, 0, CORE_PER_CARD, whole=True)
-    else:
-        ask = Ask(1, 0, min(size, CORE_PER_CARD), whole=False)
-    shares = place_container(ask, view.free(), view.policy)
-    if shares is None:
-        return ()
-    return _on_cards(kind, size, tuple(share.card for share in shares), None, view)

@@ -215,7 +215,7 @@ def _place_together(plan: PodPlan, free: Free, policy: Policy) -> Placement | No
     memory, core, whole = _joint_need(plan)
     cards = max(ask.cards for _, ask in plan.containers)
     joint = Ask(cards, memory, CORE_PER_CARD if whole else core, whole)
-    if cards == 1 and core > CORE_PER_CARD:
+    if core > CORE_PER_CARD * cards:
         return None
     chosen = next(_choices(joint, free, policy), None)
     if chosen is None:

@@ -137,7 +137,6 @@ class KubeletLink:
                 self._on_kubelet_restart()
             self._start_over(found, started_wall)
         else:
-            self._kubelet = found
             self._keep_up()
             self._urgency.give_back_late()
         now = time.monotonic()
@@ -164,7 +163,10 @@ class KubeletLink:
             self._waiting.say(f"waiting for kubelet's folder {self._folder}: is k3s (kubelet) installed and started?")
 
     def _is_new(self, found: FileIdentity, made: frozenset[str]) -> bool:
-        """Whether this is a kubelet that we have not served yet; a mere chmod of its socket makes none."""
+        """Whether this is a kubelet that we have not served yet; a mere chmod of its socket makes none.
+
+        A socket with the old inode and a new time is not taken for the old one either: its creation may be told next.
+        """
         if found == self._kubelet:
             return False
         if self._kubelet is None or not found.same_inode(self._kubelet) or KUBELET_SOCKET in made:

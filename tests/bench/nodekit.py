@@ -148,7 +148,7 @@ class Node:
             "kubernetes": {"kubeconfig": str(root / "kubeconfig")},
             "driver": {"root": str(root / "drv"), "injection": "cdi", "cdi_folder": str(root / "cdi")},
             "paths": {"state": str(root / "state"), "run": str(root / "run")},
-            "log_level": "debug",
+            "log_level": "warning",
         }
         (root / "plugin.yaml").write_text(yaml.safe_dump(config))
         self.process = subprocess.Popen([sys.executable, "-m", "edgegpu_plugin", "--config", str(root / "plugin.yaml")])

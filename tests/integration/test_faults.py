@@ -17,7 +17,7 @@ from integration.extender_run import Caller
 from edgegpu_agent.cli.client import fetch_status
 from edgegpu_plugin.node import READY_WAIT_S
 from edgegpu_sim.cluster import EmbeddedCluster
-from edgegpu_sim.node import NodeSpec
+from edgegpu_sim.node import NodeSpec, SimNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -224,6 +224,10 @@ def test_the_key_of_the_certificates_is_in_no_log(box: Box) -> None:
     assert "no TLS" not in process.log
 
 
+def states(node: SimNode) -> list[str]:
+    return [row["state"] for row in fetch_status(node.run_folder / "plugin.sock").raw["pods"]]
+
+
 def test_a_broken_checkpoint_of_kubelet(simdriver_build: Path) -> None:
     """What it said before counts, nothing is released, and all is well again when kubelet writes it anew."""
     assert simdriver_build.is_dir()
@@ -241,7 +245,7 @@ def test_a_broken_checkpoint_of_kubelet(simdriver_build: Path) -> None:
         wait(lambda: "what it said before counts, and nothing is released" in log.read_text(), what="line in the log")
         told = fetch_status(node.run_folder / "plugin.sock").raw
         assert "cannot read kubelet's device checkpoint" in told["kubelet"]["checkpoint"]
-        assert [row["state"] for row in told["pods"]] == ["held"]
+        wait(lambda: states(node) == ["held"], what="the pod's units are held")
         bed.apply(pod("second", {MEMORY: 4, CORE: 1}))
         wait(lambda: any("4 vcuda-memory" in line for line in bed.events("second")), what="second's reason")
         bed.apply(pod("third", {MEMORY: 2, CORE: 1}))

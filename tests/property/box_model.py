@@ -33,7 +33,6 @@ class BoxModel:
         self.number = 0
         self.running: set[str] = set()
         self.due = ""
-        self.unsure = False
         self.last: dict[str, tuple[Share, ...]] = {}
         self.kubelet = KubeletModel(
             model=MODEL,

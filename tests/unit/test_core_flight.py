@@ -141,8 +141,16 @@ def test_a_call_for_no_known_pod_still_gets_one_card() -> None:
     promised = pod_of("v", box("main", 10, 30), cards={"main": ("GPU-0",)})
     calls = Calls(promised)
     assert calls.ask(Kind.MEMORY, 20) == ("", {"GPU-1": 20})
-    assert calls.ask(Kind.CORE, 7) == ("", {"GPU-0": 7})
     assert calls.view().free().memory == [19, 9]
+    assert calls.ask(Kind.CORE, 7) == ("", {"GPU-1": 7})
+
+
+def test_a_container_that_becomes_known_between_its_calls_stays_where_it_began() -> None:
+    calls = Calls(slots=slots_of(29, 29))
+    assert calls.ask(Kind.MEMORY, 20) == ("", {"GPU-0": 20})
+    calls.pods = (pod_of("u", box("main", 20, 10), cards={"main": ("GPU-1",)}),)
+    assert calls.ask(Kind.CORE, 10) == ("u/main", {"GPU-0": 10})
+    assert settle(calls.view()) == {"u": {"main": ("GPU-0",)}}
 
 
 def test_a_pod_that_fits_nowhere_takes_what_is_promised_to_nobody() -> None:

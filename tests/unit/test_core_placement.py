@@ -192,6 +192,11 @@ def test_core_over_a_card_behind_an_init_container_never_fits() -> None:
     assert Node(29, 29).refuse(plan).never
 
 
+def test_an_init_container_after_a_sidecar_needs_whole_cards_of_its_own_and_never_fits() -> None:
+    plan = plan_of(box("i", 1, 200, Role.INIT), box("s", 1, 200, Role.SIDECAR), box("j", 1, 200, Role.INIT))
+    assert Node(29, 29, 29, 29).refuse(plan).never
+
+
 def test_a_card_out_of_order_is_passed_over_and_said() -> None:
     sick = (Slot("GPU-0", "0", 29, healthy=False), Slot("GPU-1", "1", 29))
     placed = place(one(4), Free(sick), Policy.FIRST_FIT)

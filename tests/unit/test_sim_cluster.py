@@ -10,6 +10,7 @@ from contract.toyplugin import ToyPlugin
 
 from edgegpu_plugin.pb import Device, Options
 from edgegpu_sim.cluster import EmbeddedCluster
+from edgegpu_sim.errors import SimError
 from edgegpu_sim.kubelet.podworker import Pace
 from edgegpu_sim.node import NodeSpec
 
@@ -64,6 +65,14 @@ def deployment(name: str, amount: int, *, strategy: str = "Recreate") -> Json:
     return {"kind": "Deployment", "metadata": {"name": name}, "spec": spec}
 
 
+def printed(bed: EmbeddedBed, name: str) -> str:
+    """Return what a container has in TOY; nothing while it does not run."""
+    try:
+        return bed.exec(name, "printenv", "TOY").strip()
+    except SimError:
+        return ""
+
+
 def test_after_a_reboot_everything_starts_anew_on_the_devices_it_had(bed: EmbeddedBed, toy: ToyPlugin) -> None:
     init = main({TOY: 1}, name="prepare", command=["true"])
     bed.apply(pod("keeps", {TOY: 3}, init=[init]))
@@ -79,7 +88,8 @@ def test_after_a_reboot_everything_starts_anew_on_the_devices_it_had(bed: Embedd
     runs(bed, "keeps")
     assert len(toy.allocations) == 2
     assert bed.checkpoint("box") == before
-    assert bed.exec("keeps", "printenv", "TOY").strip() == ",".join(sorted(toy.starts[-1]))
+    told = bed.wait(lambda: printed(bed, "keeps"), what="the container runs again")
+    assert told == ",".join(sorted(toy.starts[-1]))
 
 
 def test_a_late_plugin_after_a_reboot_fails_the_pod(bed: EmbeddedBed, toy: ToyPlugin) -> None:
