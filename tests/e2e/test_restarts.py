@@ -1,19 +1,26 @@
-"""k3s killed and started again, twenty times, over pods of the difficult kinds: all keep running where they are."""
+"""k3s killed and started again, twenty times, over pods of the difficult kinds: what runs keeps running where it is.
+
+A kubelet that starts looks for pods 100, 200, 400 … ms apart (syncLoop's back-off), and opens its device-plugin socket
+somewhere in such a pause. A pod with a finished GPU init container, or between two crashes, is admitted anew at the
+pause's end, and fails if no device is there yet. Whoever registers, however fast, can come too late when the rest of
+the pause is short. So these two kinds may lose now and then; their controller must have made it good at once.
+"""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 from e2e.conftest import AGENT, SERVER, insert_cards
 from e2e.consistency import wait_consistent
-from e2e.k3s import K3s
+from e2e.k3s import K3s, measured
 from e2e.manifests import Manifest, container, deployment, pod_spec
 from e2e.plugin_node import cards
 from lab.labkit import wait_until
 
 KILLS = int(os.environ.get("EDGEGPU_KILLS", "20"))
-PATIENCE_MS = 150.0
-"""How long a new kubelet surely waits before it fails pods whose resource has no device."""
+GOOD_AGAIN_S = 30.0
+EXPOSED = {"init", "loop"}
+"""The apps that a new kubelet admits anew."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -25,12 +32,36 @@ def here(*containers: Manifest, init: Sequence[Manifest] = ()) -> Manifest:
     return pod_spec(*containers, init=init, nodeSelector={"kubernetes.io/hostname": SERVER})
 
 
-def containers_of(k3s: K3s, namespace: str) -> dict[str, str]:
+def running(k3s: K3s, namespace: str, apps: set[str]) -> dict[str, str]:
+    """Return the container of each app's pod, by the pod's name."""
     return {
         pod["metadata"]["name"]: pod["status"]["containerStatuses"][0]["containerID"]
         for pod in k3s.pods(namespace)
-        if pod["metadata"]["labels"]["app"] != "loop"
+        if pod["metadata"]["labels"]["app"] in apps
     }
+
+
+def names(k3s: K3s, namespace: str) -> set[str]:
+    return {pod["metadata"]["name"] for pod in k3s.pods(namespace)}
+
+
+def cards_of(k3s: K3s, namespace: str) -> dict[str, frozenset[str]]:
+    """Return the cards of each app, by the plugin's ledger."""
+    apps = {pod["metadata"]["uid"]: pod["metadata"]["labels"]["app"] for pod in k3s.pods(namespace)}
+    found: dict[str, set[str]] = {}
+    for row in k3s.nodes[SERVER].status()["pods"]:
+        if row["uid"] in apps:
+            found.setdefault(apps[row["uid"]], set()).update(card["uuid"] for card in row["cards"])
+    return {app: frozenset(cards) for app, cards in found.items()}
+
+
+def wait_whole(k3s: K3s, namespace: str, apps: Iterable[str]) -> None:
+    """Wait until every app has its one pod, and all but the crash loop run."""
+    for app in apps:
+        if app == "loop":
+            wait_until(lambda: k3s.the_pod(namespace, "loop"), what="one pod of loop", timeout_s=GOOD_AGAIN_S)
+        else:
+            k3s.wait_phase(namespace, app, "Running", timeout_s=GOOD_AGAIN_S)
 
 
 def test_twenty_kills_of_k3s(k3s: K3s, namespace: str) -> None:
@@ -52,26 +83,30 @@ def test_twenty_kills_of_k3s(k3s: K3s, namespace: str) -> None:
         what="the crash loop has begun",
         timeout_s=60,
     )
-    before, alive = wait_consistent(k3s), containers_of(k3s, namespace)
-    registered, late = [], 0
+    steady = specs.keys() - EXPOSED
+    wait_consistent(k3s)
+    before, alive, pods = cards_of(k3s, namespace), running(k3s, namespace, steady), names(k3s, namespace)
+    registered, lost = [], []
     for turn in range(KILLS):
         k3s.server.kill()
         k3s.server.ready()
         k3s.wait_allocatable(SERVER, 58, 200)
         registered.append(k3s.nodes[SERVER].status()["kubelet"]["registered_ms"])
-        after = wait_consistent(k3s, timeout_s=60)
-        if after != before:
-            # Only a machine too busy to answer in time excuses it, and then controllers must have made it good.
-            assert registered[-1] > PATIENCE_MS, f"kill {turn + 1}: a pod failed although the plugin was in time"
-            late += 1
-            for name in specs.keys() - {"loop"}:
-                k3s.wait_phase(namespace, name, "Running", timeout_s=30)
-            before, alive = wait_consistent(k3s, timeout_s=60), containers_of(k3s, namespace)
-        assert containers_of(k3s, namespace) == alive, f"kill {turn + 1}"
-        assert len(k3s.pods(namespace)) == len(specs), f"kill {turn + 1}: a dead pod was left behind"
-    k3s.report("kubelet_registered_ms", registered, limit=PATIENCE_MS)
-    k3s.report("kills_answered_too_late", [float(late)], limit=0.0)
-    assert late <= KILLS // 5, "this machine is too busy to say anything"
+        took, _ = measured(lambda: wait_whole(k3s, namespace, specs.keys()))
+        wait_consistent(k3s, timeout_s=60)
+        assert running(k3s, namespace, steady) == alive, f"kill {turn + 1}"
+        now = names(k3s, namespace)
+        assert len(now) == len(specs), f"kill {turn + 1}: a dead pod was left behind"
+        if now != pods:
+            lost.append(took)
+            pods, before = now, {app: c for app, c in before.items() if app in steady}
+        after = cards_of(k3s, namespace)
+        assert before.items() <= after.items(), f"kill {turn + 1}"
+        before = after
+    k3s.report("kubelet_registered_ms", registered, limit=150.0)
+    k3s.report("lost_races_of_kills", [float(len(lost))], limit=0.0)
+    k3s.report("lost_race_made_good_s", lost or [0.0], limit=GOOD_AGAIN_S)
+    assert len(lost) <= KILLS // 2, "a new kubelet is answered too late as a rule"
     k3s.apply(deployment("new", here(container(memory=20, core=1)), namespace=namespace))
     k3s.wait_phase(namespace, "new", "Running")
     wait_consistent(k3s)

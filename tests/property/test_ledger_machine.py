@@ -137,7 +137,7 @@ class LedgerMachine(BoxModel, RuleBasedStateMachine):
     def kubelet_restarts(self) -> None:
         self.kubelet.restart()
         for uid in self.kubelet.active.keys() - self.api.keys():
-            self.kubelet.end(uid)
+            self.end(uid)
         self.plugin.flight.forget()
 
     # What the plugin's other threads do.
@@ -174,18 +174,20 @@ class LedgerMachine(BoxModel, RuleBasedStateMachine):
             if uid in self.api and not self.api[uid].is_terminal:
                 self.api[uid] = replace(self.api[uid], cards=promise)
 
+    def end(self, uid: str) -> None:
+        """All containers of a pod end. The watch tells of it before kubelet's next admission: a ghost would inherit."""
+        self.kubelet.end(uid)
+        self.plugin.drop(uid)
+
     @precondition(lambda self: len(self.api) > 1)
     @rule(data=st.data(), by_force=st.booleans())
     def delete(self, data: st.DataObject, by_force: bool) -> None:  # noqa: FBT001
         uid = data.draw(st.sampled_from(sorted(self.api)))
-        lacks = self.lacks(uid)
-        if lacks and self.kubelet.now is not None:
+        if uid not in self.kubelet.admitted and self.kubelet.now is not None:
             return  # its twin's first call may have been taken for it a millisecond ago; then PreStart refuses the twin
         del self.api[uid]
         if not by_force or uid not in self.kubelet.admitted:
-            self.kubelet.end(uid)
-        if lacks:
-            self.plugin.drop(uid)  # bind holds back what could be mistaken for pods that it can see, not for ghosts
+            self.end(uid)
 
     def containers_of_deleted_pods_end_and_are_released(self) -> None:
         for uid in [uid for uid in self.kubelet.active if uid not in self.api]:
@@ -196,6 +198,7 @@ class LedgerMachine(BoxModel, RuleBasedStateMachine):
         listed = {uid for uid, _, _ in self.kubelet.in_use()}
         live = {uid for uid, pod in self.api.items() if not pod.is_terminal}
         self.plugin.released = frozenset({e.pod_uid for e in self.kubelet.checkpoint} - listed - live)
+        self.annotations_are_corrected()  # in the same step of the reconciler
 
     # What must hold.
 
