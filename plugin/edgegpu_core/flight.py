@@ -1,6 +1,6 @@
 """Tells for which container kubelet's calls are, and which devices to prefer: the calls carry no pod name."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 
 from edgegpu_core.deviceid import SEPARATOR, Kind, card_of, count_by_card, parse
@@ -68,11 +68,20 @@ class Flight:
         self._given.clear()
         self._pair = None
 
-    def add_to(self, ledger: Ledger) -> None:
-        """Book what was given since the last checkpoint."""
+    def add_to(self, ledger: Ledger, live: Container[str]) -> None:
+        """Book what was given since the last checkpoint.
+
+        A half that a pod was left with by a failed admission goes with the pod: kubelet writes no checkpoint then, and
+        lets go of it by itself before it admits the next one.
+
+        Args:
+            ledger: kubelet's records.
+            live: kubelet's UIDs of the pods that have not ended.
+        """
         for number, given in enumerate(self._given):
             uid, container = given.owner or (f"unknown-{number}", "")
-            ledger.add(uid, container, given.kind, given.ids)
+            if given.owner is None or uid in live:
+                ledger.add(uid, container, given.kind, given.ids)
 
     def prefer(self, kind: Kind, size: int, must_include: Sequence[str], view: NodeView, *, now_s: float) -> Target:
         """Say where `size` devices shall lie; the want is None when no pod is known that asks for so many."""

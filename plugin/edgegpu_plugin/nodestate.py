@@ -151,7 +151,7 @@ class NodeState:
         with self.lock:
             live = {uid: pod for uid, pod in self._pods.items() if not pod.is_terminal}
             ledger = self._booked.only(uid for uid in self._booked.pods() if uid in live or uid not in self._released)
-            self.flight.add_to(ledger)
+            self.flight.add_to(ledger, live)
             annotated = {uid: pod.cards for uid, pod in live.items() if pod.cards is not None}
             view = NodeView(
                 model=self.model,

@@ -17,6 +17,9 @@ ADMISSIONS, RESTARTS, IDLE_S = 300, 60, 20.0
 SETTLE_S = 35.0
 """After a registration the Node is looked at more often for half a minute."""
 
+BETWEEN_S = 0.05
+"""A binding reaches a kubelet, and us, after some time; admissions do not come faster."""
+
 AT_ONCE = 100
 """Pods on the node when the next ones are admitted; then they are cleared and it begins anew."""
 
@@ -45,15 +48,13 @@ def _admissions(made: Node) -> list[float]:
     took = []
     for number in range(ADMISSIONS):
         if number % AT_ONCE == 0:
-            for pod in made.registry.items("pods"):
-                made.registry.delete("pods", "default", pod["metadata"]["name"], {"gracePeriodSeconds": 0})
-            made.kubelet.entries.clear()
-            made.kubelet.write_checkpoint()
+            made.clear()
         card = made.cards[number % CARDS].uuid
         amounts = {Kind.MEMORY: order.randint(1, 40), Kind.CORE: order.randint(1, 7)}
         uid = made.bind(number, amounts, card)
         kinds = list(Kind)
         order.shuffle(kinds)
+        time.sleep(BETWEEN_S)
         took.append(made.kubelet.admit(uid, amounts, kinds) * 1000)
     return took
 

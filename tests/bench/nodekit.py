@@ -4,7 +4,6 @@ import base64
 import contextlib
 import json
 import os
-import random
 import subprocess
 import sys
 import threading
@@ -20,6 +19,7 @@ import yaml
 from edgegpu_core.deviceid import Kind
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import CARDS_ANNOTATION, write_cards
+from edgegpu_plugin.kube import KubeClient, KubeObjects, load_kubeconfig
 from edgegpu_plugin.pb import (
     Device,
     DevicePluginCaller,
@@ -28,7 +28,6 @@ from edgegpu_plugin.pb import (
     channel,
     registration_handler,
 )
-from edgegpu_sim.api import ApiServer, Registry, Settings, write_kubeconfig
 from edgegpu_sim.driver import SimDriver, make_card
 
 MODEL = ResourceModel()
@@ -130,12 +129,17 @@ class Node:
     """The plugin process of a node with some cards."""
 
     def __init__(self, root: Path, *, cards: int, mib: int, build: Path) -> None:
-        self.registry = Registry(random_names=random.Random(1))
-        self.api = ApiServer(self.registry, Settings(tokens={"t": "plugin"}))
-        self.api.start()
+        kubeconfig = root / "kubeconfig"
+        self._api = subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("api.py"), kubeconfig],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._api.stdout is not None
+        self._api.stdout.readline()
+        self._client = KubeClient(load_kubeconfig(kubeconfig))
+        self._pods: list[str] = []
         self.cards = [make_card(index, "NVIDIA H200", mib) for index in range(cards)]
-        self.registry.create("nodes", {"metadata": {"name": NODE}, "status": {"allocatable": {}}})
-        write_kubeconfig(root / "kubeconfig", url=self.api.url, token="t", user="plugin")  # noqa: S106  (a test's token)
         SimDriver.create(root / "drv", self.cards, build=build)
         devices = root / "k/device-plugins"
         devices.mkdir(parents=True)
@@ -145,7 +149,7 @@ class Node:
             "node_name": NODE,
             "role": "agent",
             "kubelet": {"folder": str(root / "k")},
-            "kubernetes": {"kubeconfig": str(root / "kubeconfig")},
+            "kubernetes": {"kubeconfig": str(kubeconfig)},
             "driver": {"root": str(root / "drv"), "injection": "cdi", "cdi_folder": str(root / "cdi")},
             "paths": {"state": str(root / "state"), "run": str(root / "run")},
             "log_level": "warning",
@@ -156,18 +160,29 @@ class Node:
     def bind(self, number: int, amounts: dict[Kind, int], card: str) -> str:
         """Put a bound and annotated pod into the API; returns its UID."""
         limits = {RESOURCES[kind]: str(amount) for kind, amount in amounts.items()}
-        made = self.registry.create(
-            "pods",
+        name = f"p{number}"
+        made = self._client.create(
+            "/api/v1/namespaces/default/pods",
             {
-                "metadata": {"name": f"p{number}", "namespace": "default"},
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name},
                 "spec": {"containers": [{"name": "main", "image": "x", "resources": {"limits": limits}}]},
             },
         )
         uid: str = made["metadata"]["uid"]
         annotations = {CARDS_ANNOTATION: write_cards(uid, NODE, {"main": (card,)})}
-        binding = {"metadata": {"uid": uid, "annotations": annotations}, "target": {"name": NODE}}
-        self.registry.bind("default", f"p{number}", binding)
+        KubeObjects(self._client).bind_pod("default", name, uid=uid, node=NODE, annotations=annotations)
+        self._pods.append(name)
         return uid
+
+    def clear(self) -> None:
+        """Delete all pods, and their devices from kubelet's books."""
+        for name in self._pods:
+            self._client.delete(f"/api/v1/namespaces/default/pods/{name}", {"gracePeriodSeconds": 0})
+        self._pods.clear()
+        self.kubelet.entries.clear()
+        self.kubelet.write_checkpoint()
 
     def rss_mib(self) -> float:
         """Return the process's resident memory."""
@@ -186,7 +201,10 @@ class Node:
         self.process.terminate()
         self.process.wait(20)
         self.kubelet.stop()
-        self.api.stop()
+        self._client.close()
+        assert self._api.stdin is not None
+        self._api.stdin.close()
+        self._api.wait(20)
 
 
 @contextlib.contextmanager

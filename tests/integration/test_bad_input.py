@@ -131,6 +131,7 @@ def test_a_second_process_on_the_node(sound: Box) -> None:
     first = sound.start()
     first.cards([True])
     first.shows(kubelet={"registered": True})
+    first.until(lambda: len(sound.kubelet.streams) == len((MEMORY, CORE)), "both streams")
     streams = dict(sound.kubelet.streams)
     line = last_line(sound.start(), FAILED)
     assert line == f"cannot make {sound.root}/run/plugin.sock: another edgegpu-plugin answers there; stop it first"

@@ -44,7 +44,7 @@ class PluginModel:
                 self._ask_kubelet()
         live = {uid: pod for uid, pod in self.pods.items() if not pod.is_terminal}
         ledger = self._booked.only(uid for uid in self._booked.pods() if uid in live or uid not in self.released)
-        self.flight.add_to(ledger)
+        self.flight.add_to(ledger, live)
         annotated = {uid: pod.cards for uid, pod in live.items() if pod.cards is not None}
         promises = annotated | {uid: cards for uid, cards in self._overrides.items() if uid in live}
         promises = settle(self._view(live, ledger, promises))

@@ -34,7 +34,7 @@ class Calls:
 
     def view(self) -> NodeView:
         ledger = self.ledger.only(self.ledger.pods())
-        self.flight.add_to(ledger)
+        self.flight.add_to(ledger, {pod.kubelet_uid for pod in self.pods})
         return view_of(self.slots, *self.pods, ledger=ledger)
 
     def ask(self, kind: Kind, size: int, must: tuple[str, ...] = ()) -> tuple[str, dict[str, int]]:
@@ -254,3 +254,12 @@ def test_what_a_node_holds_is_devices_and_promises() -> None:
     assert (free.memory, free.core) == ([20, 17], [85, 70])
     assert view.free(without="2").memory == [20, 23]
     assert [want.key for want in view.wants()] == [("1", "b"), ("2", "i")]
+
+
+def test_what_a_failed_admission_left_goes_with_its_pod() -> None:
+    calls = Calls(pod_of("p", box("main", 4, 10)))
+    assert calls.ask(Kind.MEMORY, 4)[0] == "p/main"
+    assert calls.view().free().memory[0] == SLOTS[0].units - 4
+    ended = Ledger()
+    calls.flight.add_to(ended, frozenset())
+    assert ended.pods() == ()
