@@ -1,7 +1,7 @@
 """Finds out which pods hold their devices no longer: kubelet's checkpoint keeps the dead until it is written again."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from edgegpu_core.podview import PodView
@@ -19,6 +19,9 @@ class KubeletWitness(Protocol):
     def known_uids(self) -> frozenset[str] | None:
         """Return the UIDs that kubelet's own pod list or the container runtime still has."""
 
+    def pods(self) -> Sequence[PodView] | None:
+        """Return the pods in kubelet's own list that ask for shares."""
+
 
 class Collector:
     """Releases pods in the ledger as soon as, and not before, kubelet let go of their devices."""
@@ -27,8 +30,21 @@ class Collector:
         self._state = state
         self._witness = witness
         self._released: frozenset[str] = frozenset()
+        self._asked_for: frozenset[str] = frozenset()
         self._left: set[str] = set()
         """Those of the released that the API, kubelet and the runtime have forgotten."""
+
+    def learn(self) -> None:
+        """Ask kubelet about pods in its books that our watch has not told of, once for each set of such pods.
+
+        One may have got the card of a twin that waits: until it is known who it is, the twin's promise cannot be
+        settled, and a report would show a card free that is not.
+        """
+        known = self._state.snapshot().pods
+        unknown = frozenset(uid for uid in self._state.booked() if uid not in known)
+        if not unknown <= self._asked_for:
+            self._state.learn_pods(self._witness.pods() or ())
+        self._asked_for = unknown
 
     def collect(self) -> bool:
         """Look once; returns whether a pod is left that has ended and still holds devices.

@@ -185,6 +185,12 @@ class NodeState:
                 self._overrides[uid] = promise
                 self.touch()
 
+    def booked(self) -> tuple[str, ...]:
+        """Return kubelet's UIDs of the pods in its checkpoint that hold, or held, devices of ours."""
+        with self.lock:
+            self._read_checkpoint()
+            return self._booked.pods()
+
     def recorded(self) -> tuple[Entry, ...]:
         """Return kubelet's records as they stand in its checkpoint, dead pods included."""
         with self.lock:

@@ -107,6 +107,7 @@ class Reconciler:
         if not self._synced():  # a pod that we have not heard of yet must not look gone
             return EAGER_S
         try:
+            self._collector.learn()
             waits.append(self._collect())
             self._beat()  # an API server that has gone mute takes as long as the watchdog gives
             snapshot = self._state.snapshot()

@@ -6,6 +6,7 @@ from pathlib import Path
 from property.cases import MODEL, box, pod_of
 
 from edgegpu_core.deviceid import memory_ids
+from edgegpu_core.podview import PodView
 from edgegpu_core.policy import Policy
 from edgegpu_plugin.collector import Collector
 from edgegpu_plugin.nodestate import NodeState
@@ -20,10 +21,17 @@ class Kubelet:
         self.listed: frozenset[str] | None = frozenset()
         self.known: frozenset[str] | None = frozenset()
         self.asked = 0
+        self.own: list[PodView] | None = None
+        self.listed_pods = 0
 
     def listed_ids(self) -> frozenset[str] | None:
         """Return the ids in PodResources."""
         return self.listed
+
+    def pods(self) -> list[PodView] | None:
+        """Return the pods in kubelet's own list."""
+        self.listed_pods += 1
+        return self.own
 
     def known_uids(self) -> frozenset[str] | None:
         """Return the pods of kubelet and the runtime."""
@@ -79,3 +87,19 @@ def test_an_ended_pod_holds_while_kubelet_lists_its_devices(tmp_path: Path) -> N
     assert not collector.collect()
     assert holders(state) == ("u",)
     assert kubelet.asked == 0
+
+
+def test_who_is_in_the_books_and_not_in_our_watch_is_asked_for_once(tmp_path: Path) -> None:
+    state, kubelet, collector = bench(tmp_path)
+    collector.learn()
+    assert state.snapshot().view.pods == {}
+    kubelet.own = [pod_of("u", box("main", 4, 0))]
+    collector.learn()
+    assert kubelet.listed_pods == 1
+    book = json.loads((tmp_path / "checkpoint").read_text())
+    entries = book["Data"]["PodDeviceEntries"]
+    entries.append({**entries[0], "PodUID": "v", "DeviceIDs": {"-1": ["GPU-0::m0009"]}})
+    (tmp_path / "checkpoint").write_text(json.dumps(book))
+    collector.learn()
+    assert kubelet.listed_pods == 2
+    assert set(state.snapshot().view.pods) == {"u"}

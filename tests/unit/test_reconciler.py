@@ -45,6 +45,10 @@ class Silent:
         """Return no answer."""
         return None
 
+    def pods(self) -> list[PodView] | None:
+        """Return no answer."""
+        return None
+
     def known_uids(self) -> frozenset[str] | None:
         """Return no answer."""
         return None
