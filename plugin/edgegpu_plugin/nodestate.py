@@ -4,7 +4,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgegpu_core.checkpoint import CheckpointError, Entry, parse_checkpoint
@@ -163,14 +163,7 @@ class NodeState:
             )
             promises = settle(view)
             self._overrides = {uid: cards for uid, cards in promises.items() if cards != annotated.get(uid)}
-            settled = NodeView(
-                model=view.model,
-                policy=view.policy,
-                slots=view.slots,
-                pods=live,
-                ledger=ledger,
-                promises=promises,
-            )
+            settled = replace(view, promises=promises)
             return Snapshot(settled, dict(self._pods), not self.checkpoint_problem)
 
     def admit(self, uid: str, container: str, cards: tuple[str, ...]) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,8 +85,3 @@ def namespace(k3s: K3s, request: pytest.FixtureRequest) -> Iterator[str]:
     yield name
     k3s.clear(name)
     k3s.kubectl("delete", "namespace", name, "--wait=false")
-
-
-def dump(cluster: K3s) -> str:
-    """Return what one wants to see when a test failed."""
-    return json.dumps({name: node.status() for name, node in cluster.nodes.items() if node.running}, indent=1)

@@ -3,7 +3,6 @@
 import base64
 import http.client
 import json
-import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -99,26 +98,10 @@ class PluginNode:
             self._process.wait(20)
             self._process = None
 
-    def ensure_running(self) -> None:
-        """Start the plugin again where it is not running."""
-        if self._process is None or self._process.poll() is not None:
-            self.start()
-
     @property
     def running(self) -> bool:
         """Whether the test has the plugin running here."""
         return self._process is not None
-
-    @property
-    def pid(self) -> int:
-        """The plugin's process id."""
-        assert self._process is not None
-        return self._process.pid
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send the plugin a signal."""
-        assert self._process is not None
-        self._process.send_signal(number)
 
     def status(self) -> dict[str, Any]:
         """Ask the plugin for its status document. Raises LabError while it does not answer."""
