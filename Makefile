@@ -11,7 +11,7 @@ TIERS ?= $(addprefix tests/,unit property contract integration native packaging)
 HAVE = $(foreach tier,$(TIERS),$(if $(shell find $(tier) -name 'test_*.py' -print -quit 2>/dev/null),$(tier)))
 PYTEST_ARGS ?=
 
-.PHONY: help setup venv cc simdriver demo test lint e2e bench lab lock env clean
+.PHONY: help setup venv cc simdriver demo test lint e2e box bench lab lock env bundle clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +41,10 @@ e2e: cc venv simdriver ## run the tests on a real k3s (root; the lab's k3s where
 	@tools/setup root "make e2e"
 	@EDGEGPU_K3S='$(EDGEGPU_K3S)' $(PY) -m pytest -m e2e $(PYTEST_ARGS) tests/e2e
 
+box: cc venv simdriver ## install, break and uninstall booted boxes (root; FULL=1: every fault at every step, hours)
+	@tools/setup root "make box"
+	@BOX_FULL='$(FULL)' $(PY) -m pytest -m box -s $(PYTEST_ARGS) tests/box
+
 bench: cc venv simdriver ## measure against the limits; writes build/bench/*.json (ONLY=placement: that part)
 	@$(PY) tests/bench/run.py $(ONLY)
 
@@ -52,6 +56,9 @@ lock: venv ## resolve requirements/*.txt again, with hashes
 
 env: cc venv simdriver ## make build/env/edgegpu: a folder to put on a box as it is
 	@tools/env
+
+bundle: env ## make build/bundle: all that a web server must offer for the one line
+	@tools/bundle
 
 clean: ## remove what was made, .venv excepted
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

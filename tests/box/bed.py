@@ -1,0 +1,182 @@
+"""Booted boxes for the installer's tests: k3s and simulated cards on a disk image, a web server, the one line."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from box.webcert import WebCert, make_web_cert
+from e2e.boxnode import BoxNode
+from e2e.k3s import K3s
+from e2e.manifests import container, deployment, pod_spec
+from lab.boxkit import Box, build
+from lab.labrun import HERE, Completed, LabError, run, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+BUNDLE = ROOT / "build/bundle"
+NAME = "edgebox"
+WITH_K3S, WITH_EDGEGPU = "edgebox-k3s", "edgebox-edgegpu"
+"""Disk images: k3s and two cards; edgegpu installed on it besides, with GPU pods that run."""
+
+SIMULATED = "/srv/gpu"
+LAN, PORT = "10.89.0.1", 8443
+URL = f"https://{LAN}:{PORT}"
+CARDS = {"NVIDIA-T4-A": 7611, "NVIDIA-T4-B": 7611}
+UNITS, CORE = 58, 200
+JOURNAL = "/var/lib/edgegpu/tx"
+RECOVER = "/usr/local/lib/edgegpu/edgegpu-recover"
+APPS = {"large": 20, "other": 20}
+
+
+def python_in_box() -> str:
+    """Return the box's own Python; it serves the tests, never edgegpu."""
+    return f"python{sys.version_info.major}.{sys.version_info.minor}"
+
+
+class Bed:
+    """One box and what the tests ask of it."""
+
+    def __init__(self) -> None:
+        self.machine = Box(NAME)
+        self.node = BoxNode(self.machine)
+        self.cluster = K3s(self.node)
+        self.web: WebCert | None = None
+
+    def fresh(self, image: str) -> None:
+        """Boot the box from an image; its k3s is Ready then, and with edgegpu both resources are offered."""
+        self.machine.down()
+        self.machine.up(image=image)
+        self.machine.ready()
+        if image == WITH_EDGEGPU:
+            self.offered()
+            self.apps_run()
+
+    def prepare(self) -> None:
+        """Make the image with k3s and cards."""
+        build()
+        self.machine.down()
+        self.machine.up_k3s()
+        environment = ROOT / "build/env/edgegpu"
+        self.machine.push(environment / "lib", environment / "build", to="/srv/env")
+        wanted = [word for name, mib in CARDS.items() for word in ("--card", f"{name}:{mib}")]
+        create = ["-m", "edgegpu_sim.driver", "create", SIMULATED, *wanted]
+        self.machine.exec("env", "PYTHONPATH=/srv/env/lib", python_in_box(), *create)
+        self.machine.exec("rm", "-rf", "/srv/env")
+        self.save(WITH_K3S)
+
+    def save(self, image: str) -> None:
+        """Power off and keep the disk."""
+        self.machine.exec("sync")
+        self.machine.off()
+        self.machine.save(image)
+
+    def offered(self, *, timeout_s: float = 90) -> None:
+        """Wait until the node offers what its cards have."""
+        self.cluster.wait_allocatable(NAME, UNITS, CORE, timeout_s=timeout_s)
+
+    def line(self, *options: str, check: bool = True, timeout_s: float = 240) -> Completed:
+        """Paste the one line."""
+        return self.machine.exec("sh", "-c", self.one_line(*options), check=check, timeout_s=timeout_s)
+
+    def one_line(self, *options: str) -> str:
+        """Return the line that a user of this host would paste."""
+        assert self.web is not None
+        words = " ".join(["--url", URL, "--ca-sha256", self.web.ca_sha256, "--driver-root", SIMULATED, *options])
+        pinned = f"-k --pinnedpubkey 'sha256//{self.web.key_pin}'"
+        return f"curl -fsSL {pinned} {URL}/install.sh | sh -s -- {words}"
+
+    def edgegpu(self, *args: str, check: bool = True, timeout_s: float = 240) -> Completed:
+        """Run the installed command line."""
+        return self.machine.exec("/usr/local/bin/edgegpu", *args, check=check, timeout_s=timeout_s)
+
+    def run_apps(self) -> None:
+        """Start the services that have to live through everything."""
+        for name, units in APPS.items():
+            self.cluster.apply(deployment(name, pod_spec(container(memory=units, core=1)), namespace="default"))
+        self.apps_run()
+
+    def apps_run(self) -> dict[str, str]:
+        """Wait until each service runs and sees one card; returns the id of each one's container."""
+        found = {}
+        for name in APPS:
+            pod = self.cluster.wait_phase("default", name, "Running")
+
+            def sees(pod_name: str = pod["metadata"]["name"]) -> bool:
+                return len(self.cluster.sees("default", pod_name)) == 1
+
+            wait_until(sees, what=f"{name} sees its card", timeout_s=90, every_s=0.5)
+            found[name] = pod["status"]["containerStatuses"][0]["containerID"]
+        return found
+
+    def disk(self) -> dict[str, str]:
+        """Describe every file of the box."""
+        script = (ROOT / "tests/box/snapshot.py").read_text()
+        found: dict[str, str] = json.loads(self.machine.exec(python_in_box(), "-", input=script).stdout)
+        return found
+
+    def node_object(self) -> dict[str, Any]:
+        """Return what edgegpu could have changed of the Node."""
+        node = self.cluster.get("node", NAME)
+        ours = {"capacity": node["status"]["capacity"], "allocatable": node["status"]["allocatable"]}
+        return ours | {key: node["metadata"].get(key, {}) for key in ("labels", "annotations")}
+
+    def journal(self) -> dict[str, str]:
+        """Return the last transaction's state; empty where there is none."""
+        text = self.machine.exec("cat", f"{JOURNAL}/state", check=False).stdout
+        return dict(line.partition("=")[::2] for line in text.splitlines() if "=" in line)
+
+    def restarts(self) -> str:
+        """Return what changes with each start of k3s."""
+        shown = self.machine.exec("systemctl", "show", "-p", "InvocationID", "--value", "k3s")
+        return shown.stdout.strip()
+
+
+@contextlib.contextmanager
+def web_server(bed: Bed, folder: Path) -> Iterator[None]:
+    """Serve the bundle to the boxes over HTTPS."""
+    bed.web = make_web_cert(folder / "web", LAN)
+    (folder / "www").mkdir(exist_ok=True)
+    for path in BUNDLE.iterdir():
+        with contextlib.suppress(FileExistsError):
+            os.link(path, folder / "www" / path.name)
+    (folder / "www/ca.crt").write_text(bed.web.ca)
+    program: list[str | Path] = [HERE / "box", "lab", sys.executable, ROOT / "tests/box/web.py", folder / "www"]
+    served = subprocess.Popen(
+        [*program, bed.web.cert_file, bed.web.key_file, str(PORT)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        _first_line(served.stdout)
+        yield
+    finally:
+        served.kill()
+        served.wait()
+
+
+@contextlib.contextmanager
+def api_gap(bed: Bed) -> Iterator[list[float]]:
+    """Measure the longest time for which the box's API server gives no answer; the list holds it afterwards."""
+    ip = bed.machine.exec("hostname", "-I").stdout.split()[0]
+    program: Sequence[str | Path] = [HERE / "box", "lab", sys.executable, ROOT / "tests/box/gap.py"]
+    asking = subprocess.Popen(
+        [*program, f"https://{ip}:6443/readyz"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    gap: list[float] = []
+    try:
+        yield gap
+    finally:
+        told, _ = asking.communicate("", timeout=30)
+        gap.append(float(told))
+
+
+def make_bundle() -> None:
+    """Make the environment and the bundle of this checkout."""
+    run(["make", "-C", str(ROOT), "bundle"], timeout_s=900)
+
+
+def _first_line(stream: IO[str] | None) -> None:
+    if stream is None or not stream.readline():
+        raise LabError("the web server did not start")

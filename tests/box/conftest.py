@@ -1,0 +1,61 @@
+"""A box with k3s and simulated cards, made once; each test that changes it boots it afresh from an image."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from box.bed import WITH_EDGEGPU, WITH_K3S, Bed, make_bundle, web_server
+from lab.boxkit import missing
+
+LACKS = missing("box") + missing("image")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all tests of this folder; where the machine lacks something, fail in CI and say it elsewhere."""
+    for item in items:
+        if Path(item.path).is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.box)
+            item.add_marker(pytest.mark.timeout(900))
+            if LACKS and not os.environ.get("CI"):
+                item.add_marker(pytest.mark.skip(reason="; ".join(LACKS)))
+
+
+@pytest.fixture(scope="session")
+def bed(simdriver_build: Path) -> Iterator[Bed]:
+    """Yield the bed: its image with k3s is made, the bundle is served, the box is off."""
+    assert simdriver_build.is_dir()
+    made = Bed()
+    make_bundle()
+    try:
+        made.prepare()
+        with tempfile.TemporaryDirectory() as folder, web_server(made, Path(folder)):
+            yield made
+    finally:
+        made.machine.down()
+
+
+@pytest.fixture
+def k3s_box(bed: Bed) -> Bed:
+    """Boot a box with k3s and without edgegpu."""
+    bed.fresh(WITH_K3S)
+    return bed
+
+
+@pytest.fixture(scope="session")
+def installed(bed: Bed) -> str:
+    """Make the image with edgegpu installed and services that run; returns its name."""
+    bed.fresh(WITH_K3S)
+    bed.line("--yes")
+    bed.offered()
+    bed.run_apps()
+    bed.save(WITH_EDGEGPU)
+    return WITH_EDGEGPU
+
+
+@pytest.fixture
+def gpu_box(bed: Bed, installed: str) -> Bed:
+    """Boot a box with edgegpu and services that run."""
+    bed.fresh(installed)
+    return bed

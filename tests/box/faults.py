@@ -1,0 +1,138 @@
+"""One cell of the fault matrix: an operation stops at one of its steps, the fault strikes, the box must come back."""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from box.bed import APPS, JOURNAL, WITH_EDGEGPU, WITH_K3S, Bed
+from lab.labrun import LabError, wait_until
+
+ENDS = ("COMMITTED", "ROLLED_BACK")
+DEADLINE_S = 30
+"""How long after its start the dead-man waits in these tests."""
+
+BACK_S = 180.0
+PAUSE, TRACE = "EDGEGPU_INSTALLER_PAUSE", "EDGEGPU_INSTALLER_TRACE"
+TRACE_FILE = "/run/edgegpu-steps"
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """An operation on a box: from which disk, and what is run there."""
+
+    name: str
+    image: str
+    command: tuple[str, ...]
+
+    @property
+    def has_apps(self) -> bool:
+        """Whether services with shares run when it begins."""
+        return self.image == WITH_EDGEGPU
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What became of one fault at one step."""
+
+    op: str
+    step: str
+    fault: str
+    end: str
+    seconds: float
+
+
+_EDGEGPU = "/usr/local/bin/edgegpu"
+_DEADLINE = ("--deadline", str(DEADLINE_S))
+OPS = {
+    op.name: op
+    for op in (
+        Op("install", WITH_K3S, ("install",)),
+        Op("change", WITH_EDGEGPU, (_EDGEGPU, "install", "--yes", "--policy", "spread", *_DEADLINE)),
+        Op("upgrade", WITH_EDGEGPU, ("/opt/edgegpu/9.9.9/bin/edgegpu", "install", "--yes", *_DEADLINE)),
+        Op("uninstall", WITH_EDGEGPU, (_EDGEGPU, "uninstall", "--yes", "--force", *_DEADLINE)),
+    )
+}
+
+
+def command(bed: Bed, op: Op) -> Sequence[str]:
+    """Return the words that are run in the box."""
+    if op.name == "install":
+        return ("sh", "-c", bed.one_line("--yes", *_DEADLINE))
+    return op.command
+
+
+def begin(bed: Bed, op: Op) -> dict[str, str]:
+    """Boot the box for an operation; returns the ids of the containers that have to live."""
+    bed.fresh(op.image)
+    if op.name == "upgrade":
+        second_version(bed)
+    bed.machine.exec("sync")
+    return bed.apps_run() if op.has_apps else {}
+
+
+def second_version(bed: Bed) -> None:
+    """Put a newer version beside the installed one, as its install.sh does: the same but for its number."""
+    bed.machine.exec("sh", "-c", 'cd /opt/edgegpu; cp -a "$(readlink current)" 9.9.9; echo 9.9.9 > 9.9.9/VERSION; sync')
+
+
+def steps(bed: Bed, op: Op) -> list[str]:
+    """Do the operation once without a fault, and return its steps in their order."""
+    begin(bed, op)
+    bed.machine.exec("env", f"{TRACE}={TRACE_FILE}", *command(bed, op), timeout_s=300)
+    return list(dict.fromkeys(bed.machine.exec("cat", TRACE_FILE).stdout.split()))
+
+
+def strike(bed: Bed, op: Op, step: str, *, fault: str, log: Path) -> Cell:
+    """Stop the operation at a step, let the fault strike, and see what becomes of the box.
+
+    Raises:
+        LabError: k3s is not Ready afterwards, a service died, or the transaction stays unfinished.
+    """
+    containers = begin(bed, op)
+    running = bed.machine.popen("env", f"{PAUSE}={step}", *command(bed, op), log=log)
+    wait_until(lambda: stopped(bed), what=f"{op.name} stands at {step} ({log})", timeout_s=120)
+    began = time.monotonic()
+    if fault == "kill":
+        bed.machine.exec("pkill", "-KILL", "-f", "edgegpu_agent.cli")
+        running.wait(30)
+    else:
+        bed.machine.cut()
+        bed.machine.up()
+    bed.machine.ready()
+    end = wait_until(lambda: ended(bed), what=f"{op.name} is finished: {bed.journal()}", timeout_s=BACK_S, every_s=0.5)
+    bed.machine.ready()
+    seconds = time.monotonic() - began
+    if op.has_apps:
+        now = bed.apps_run()
+        if fault == "kill" and now != containers:
+            raise LabError(f"services of {APPS} were started anew: {containers}, {now}")
+    return Cell(op.name, step, fault, end, round(seconds, 1))
+
+
+def stopped(bed: Bed) -> bool:
+    """Say whether the installer has stopped itself at its step."""
+    shown = bed.machine.exec("sh", "-c", "ps -eo stat,args | grep '[e]dgegpu_agent.cli'", check=False).stdout
+    return any(line.startswith("T") for line in shown.splitlines())
+
+
+def ended(bed: Bed) -> str:
+    """Return how the transaction ended, empty while it has not; an uninstall that is complete leaves no journal."""
+    if bed.machine.exec("test", "-e", f"{JOURNAL}/state", check=False).returncode:
+        gone = bed.machine.exec("test", "-e", "/opt/edgegpu", check=False).returncode
+        return "COMMITTED" if gone else "ROLLED_BACK"
+    state = bed.journal().get("state", "")
+    return state if state in ENDS else ""
+
+
+def write(cells: Sequence[Cell], target: Path) -> str:
+    """Write the table as JSON, and return it for people."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps([asdict(cell) for cell in cells], indent=1) + "\n")
+    width = max((len(cell.step) for cell in cells), default=0)
+    rows = [f"{c.op:<10} {c.step:<{width}} {c.fault:<6} {c.end:<12} {c.seconds:6.1f} s" for c in cells]
+    return "\n".join(rows)
+
+
+__all__ = ["OPS", "Cell", "Op", "steps", "strike", "write"]

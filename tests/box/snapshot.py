@@ -1,0 +1,51 @@
+"""What a box's disk holds, for comparisons: `python3 snapshot.py` in the box prints JSON, path to what is there."""
+
+import hashlib
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+
+FOLDERS = ("/etc", "/usr", "/opt", "/var/lib")
+NOT = {f"/var/lib/{name}" for name in ("rancher", "kubelet", "cni", "systemd")}
+"""What k3s, kubelet and systemd keep for themselves."""
+
+KUBELETS = ("/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources", "/var/run/cdi")
+KEPT_BY_KUBELET = {"kubelet_internal_checkpoint", "kubelet.sock", "DEPRECATION"}
+
+
+def entry(path: str) -> str:
+    """Describe one file, folder or link: kind, mode, owner, and its content's hash or its target."""
+    info = os.lstat(path)
+    head = f"{stat.S_IFMT(info.st_mode):o} {stat.S_IMODE(info.st_mode):o} {info.st_uid}:{info.st_gid}"
+    if stat.S_ISLNK(info.st_mode):
+        return f"{head} -> {Path(path).readlink()}"
+    if stat.S_ISREG(info.st_mode):
+        return f"{head} {hashlib.sha256(Path(path).read_bytes()).hexdigest()}"
+    return head
+
+
+def walk(top: str) -> dict[str, str]:
+    """Describe everything below a folder."""
+    found = {}
+    for folder, folders, files in os.walk(top):
+        folders[:] = [name for name in folders if f"{folder}/{name}" not in NOT]
+        for name in [*folders, *files]:
+            found[f"{folder}/{name}"] = entry(f"{folder}/{name}")
+    return found
+
+
+def main() -> None:
+    """Print all of it."""
+    found: dict[str, str] = {}
+    for top in FOLDERS:
+        found |= walk(top)
+    for top in KUBELETS:
+        if Path(top).is_dir():
+            found |= {p: what for p, what in walk(top).items() if Path(p).name not in KEPT_BY_KUBELET}
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

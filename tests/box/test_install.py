@@ -1,0 +1,110 @@
+"""One line installs a box: the resources are offered, both scenarios run, k3s is restarted once, then never again."""
+
+import json
+
+from box.bed import CORE, NAME, UNITS, Bed, api_gap
+from e2e.k3s import DROP_IN, SCHEDULER_FILE
+from e2e.manifests import MEMORY, container, deployment, pod_spec
+from lab.labrun import wait_until
+
+SERVICES = ("edgegpu-plugin", "edgegpu-agent")
+
+
+def test_one_line_installs_and_both_scenarios_run(k3s_box: Bed) -> None:
+    bed = k3s_box
+    with api_gap(bed) as plain:
+        before = bed.restarts()
+        bed.node.restart()
+        assert bed.restarts() != before
+    with api_gap(bed) as gap:
+        before = bed.restarts()
+        done = bed.line("--yes")
+        bed.offered()
+        after = bed.restarts()
+    bed.cluster.report("install_api_gap_s", gap, limit=plain[0] + 2)
+    bed.cluster.report("k3s_restart_api_gap_s", plain, limit=plain[0])
+    assert after != before, "the scheduler's file was read by nobody"
+    assert "COMMITTED" in bed.journal()["state"]
+    for service in SERVICES:
+        assert service in done.stdout
+        assert bed.machine.exec("systemctl", "is-active", service).stdout.strip() == "active"
+        assert bed.machine.exec("systemctl", "is-enabled", service).stdout.strip() == "enabled"
+    assert str(UNITS) in done.stdout
+    assert str(CORE) in done.stdout
+    own_python = bed.machine.exec("sh", "-c", "readlink /proc/$(systemctl show -p MainPID --value edgegpu-plugin)/exe")
+    assert own_python.stdout.startswith("/opt/edgegpu/")
+    _two_cards(bed)
+    _again_changes_nothing(bed)
+
+
+def _two_cards(bed: Bed) -> None:
+    seen = {}
+    for name, units in {"a": 4, "b": 20, "c": 20}.items():
+        bed.cluster.apply(deployment(name, pod_spec(container(memory=units, core=1)), namespace="default"))
+        pod = bed.cluster.wait_phase("default", name, "Running")
+        (seen[name],) = bed.cluster.sees("default", pod["metadata"]["name"])
+    assert seen["a"] == seen["b"] != seen["c"]
+    bed.cluster.apply(deployment("d", pod_spec(container(memory=20, core=1)), namespace="default"))
+    bed.cluster.wait_event("default", "d", "on one card")
+    bed.cluster.apply(deployment("e", pod_spec(container(memory=59, core=1)), namespace="default"))
+    bed.cluster.wait_event("default", "e", f"Insufficient {MEMORY}")
+    bed.cluster.clear("default")
+
+
+def _again_changes_nothing(bed: Bed) -> None:
+    before, disk = bed.restarts(), bed.disk()
+    plugin = bed.machine.exec("systemctl", "show", "-p", "InvocationID", "--value", "edgegpu-plugin").stdout
+    done = bed.line("--yes")
+    assert "nothing to change" in done.stdout
+    assert bed.restarts() == before
+    assert bed.machine.exec("systemctl", "show", "-p", "InvocationID", "--value", "edgegpu-plugin").stdout == plugin
+    changed = {path for path in disk.keys() | bed.disk().keys() if disk.get(path) != bed.disk().get(path)}
+    assert not {path for path in changed if not path.startswith("/var/lib/edgegpu")}
+
+
+def test_a_dry_run_says_all_and_does_nothing(k3s_box: Bed) -> None:
+    bed = k3s_box
+    before, disk = bed.restarts(), bed.disk()
+    done = bed.line("--yes", "--dry-run")
+    for path in (SCHEDULER_FILE, DROP_IN, "/etc/systemd/system/edgegpu-plugin.service", "/usr/local/bin/edgegpu"):
+        assert path in done.stdout
+    assert "restart" in done.stdout
+    assert bed.restarts() == before
+    assert bed.disk() == disk
+
+
+def test_what_doctor_says_of_a_good_box(gpu_box: Bed) -> None:
+    done = gpu_box.edgegpu("doctor", "--json", check=False)
+    told = json.loads(done.stdout)
+    broken = [one for one in told["checks"] if one["level"] == "broken"]
+    assert not broken
+    assert done.returncode in {0, 1}
+
+
+def test_a_scheduler_file_that_k3s_refuses_is_rolled_back(k3s_box: Bed) -> None:
+    bed = k3s_box
+    disk = bed.disk()
+    refuse_our_file(bed)
+    done = bed.line("--yes", "--deadline", "60", check=False)
+    assert done.returncode != 0
+    assert "rolled back" in (done.stdout + done.stderr).lower()
+    bed.machine.ready()
+    bed.machine.exec("rm", "/etc/k3s-refuses")
+    left = {p: what for p, what in bed.disk().items() if disk.get(p) != what and not p.startswith("/var/lib/edgegpu")}
+    assert not left
+    wait_until(lambda: NAME in bed.cluster.kubectl("get", "nodes"), what="the node is there")
+
+
+def refuse_our_file(bed: Bed) -> None:
+    """Put a wrapper before k3s that ends when our scheduler file is to be read, as a build that refuses it does."""
+    script = f"""#!/bin/sh
+if [ "$1" = server ] && [ -e /etc/k3s-refuses ] && grep -qs edgegpu-scheduler {DROP_IN}; then
+    sleep 1
+    echo 'level=fatal msg="scheduler exited: unknown field extenders"' >&2
+    exit 1
+fi
+exec /usr/local/bin/k3s.real "$@"
+"""
+    bed.machine.exec("mv", "/usr/local/bin/k3s", "/usr/local/bin/k3s.real")
+    bed.node.write("/usr/local/bin/k3s", script, mode=0o755)
+    bed.machine.exec("touch", "/etc/k3s-refuses")

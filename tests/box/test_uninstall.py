@@ -1,0 +1,43 @@
+"""Uninstall leaves the box as it was, byte for byte, and does not pull shares from under running pods unasked."""
+
+from box.bed import APPS, RECOVER, WITH_EDGEGPU, WITH_K3S, Bed
+from lab.labrun import wait_until
+
+FAREWELL_S = 390.0
+"""kubelet keeps a dead resource for five minutes, and is looked at after that."""
+
+
+def test_pods_with_shares_are_named_and_then_forced(bed: Bed, installed: str) -> None:
+    bed.fresh(WITH_K3S)
+    before, node = bed.disk(), bed.node_object()
+    bed.fresh(installed)
+    assert installed == WITH_EDGEGPU
+    refused = bed.edgegpu("uninstall", check=False)
+    assert refused.returncode == 1
+    for app in APPS:
+        assert f"default/{app}" in refused.stdout + refused.stderr
+    containers = bed.apps_run()
+
+    bed.edgegpu("uninstall", "--yes", "--force")
+    bed.machine.ready()
+    assert bed.machine.exec("test", "-e", RECOVER, check=False).returncode != 0
+    assert bed.apps_run() == containers
+    bed.cluster.kubectl("delete", "deployments", *APPS, "--now", "--wait")
+
+    def as_before() -> bool:
+        return not differences(before, bed.disk()) and bed.node_object() == node
+
+    try:
+        wait_until(as_before, what="the box is as it was", timeout_s=FAREWELL_S, every_s=5)
+    finally:
+        print(differences(before, bed.disk()), bed.node_object())  # noqa: T201  (what a failure is looked for with)
+    assert not bed.cluster.get("clusterroles", selector="app.kubernetes.io/part-of=edgegpu")["items"]
+
+
+def differences(before: dict[str, str], after: dict[str, str]) -> dict[str, tuple[str, str]]:
+    """Return what is not as it was: path to (before, after)."""
+    return {
+        path: (before.get(path, "absent"), after.get(path, "absent"))
+        for path in sorted(before.keys() | after.keys())
+        if before.get(path) != after.get(path)
+    }
