@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from edgegpu_agent.cli import config, demo, pods, status, version
+from edgegpu_agent.cli import config, demo, doctor, pods, status, version
 
 _HELP = """Share NVIDIA GPUs between the services of this box: look at cards, pods and configuration, or try it out.
 
@@ -29,6 +29,7 @@ app = typer.Typer(
 app.command("status", help=status.HELP, short_help="Cards, who holds what, what is wrong.")(status.status)
 app.command("pods", help=pods.HELP, short_help="Which container has which card.")(pods.pods)
 app.add_typer(config.app, name="config")
+app.command("doctor", help=doctor.HELP, short_help="What is wrong on this box, and what mends it.")(doctor.doctor)
 app.command("version", help=version.HELP, short_help="What is installed, and what runs.")(version.version)
 app.command("demo", help=demo.HELP, short_help="Try it out: services placed on cards.")(demo.demo)
 

@@ -1,0 +1,87 @@
+"""How `edgegpu doctor` looks in a terminal, and in a pipe."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from edgegpu_installer.doctor import Check, Level, Result, Trouble
+
+_MARKS = {
+    Level.OK: ("ok", "green"),
+    Level.INFO: ("i", "blue"),
+    Level.SKIPPED: ("-", "dim"),
+    Level.WARNING: ("!", "yellow"),
+    Level.BROKEN: ("x", "bold red"),
+}
+_WIDTH = 15
+
+
+class View:
+    """Prints each result as it comes, and a group's name before its first."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._group = ""
+
+    @contextmanager
+    def progress(self) -> Iterator[Callable[[Check], None]]:
+        """Yield what shows the check that is looked at now; in a pipe it shows nothing."""
+        if not self._console.is_terminal:
+            yield lambda check: None  # noqa: ARG005
+            return
+        with self._console.status("") as status:
+            yield lambda check: status.update(Text(f"{check.name}: {check.about} …", style="dim"))
+
+    def show(self, result: Result) -> None:
+        """Print one check's line, and below it what is wrong and what mends it."""
+        check, verdict = result.check, result.verdict
+        if check.group != self._group:
+            self._say(Text(check.group, style="bold"), blank=bool(self._group))
+            self._group = check.group
+        mark, style = _MARKS[verdict.level]
+        text = Text(f"{mark:<3}", style=style).append(f"{check.name:<{_WIDTH}} ", style="not bold not dim")
+        self._say(text.append(verdict.text, style="" if verdict.level.rank else "not bold"), indent=2)
+        for trouble in verdict.troubles:
+            self._trouble(trouble, alone=len(verdict.troubles) == 1)
+        if verdict.level.rank:
+            for detail in verdict.details:
+                self._say(Text(detail, style="dim"), indent=8)
+
+    def summary(self, results: Sequence[Result]) -> None:
+        """Print how many of what there are."""
+        counts = {level: sum(result.verdict.level is level for result in results) for level in Level}
+        words = [f"{counts[level]} {level.value}" for level in (Level.BROKEN, Level.WARNING, Level.OK) if counts[level]]
+        self._say(Text(", ".join(words) or "nothing was looked at", style="bold"), blank=True)
+
+    def _trouble(self, trouble: Trouble, *, alone: bool) -> None:
+        if not alone:
+            mark, style = _MARKS[trouble.level]
+            self._say(Text(f"{mark} ", style=style).append(trouble.text, style="not bold"), indent=5)
+        self._say(Text("mend: ", style="dim").append(trouble.remedy, style="not dim cyan"), indent=8)
+
+    def _say(self, text: Text, *, indent: int = 0, blank: bool = False) -> None:
+        if blank:
+            self._console.print()
+        if self._console.is_terminal:
+            self._console.print(Padding(text, (0, 0, 0, indent)))
+        else:  # whoever reads a pipe wants whole lines
+            self._console.print(Text(" " * indent).append(text), soft_wrap=True)
+
+
+def as_document(result: Result) -> dict[str, Any]:
+    """Return what `--json` prints of a result."""
+    check, verdict = result.check, result.verdict
+    return {
+        "name": check.name,
+        "group": check.group,
+        "about": check.about,
+        "level": verdict.level.value,
+        "text": verdict.text,
+        "troubles": [{"level": one.level.value, "text": one.text, "remedy": one.remedy} for one in verdict.troubles],
+        "details": list(verdict.details),
+        "took_s": round(result.took_s, 3),
+    }

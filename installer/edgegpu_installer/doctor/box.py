@@ -1,0 +1,75 @@
+"""Checks of the machine itself: its clock and its disks."""
+
+import datetime as dt
+from collections.abc import Iterator
+
+from edgegpu_installer.doctor.sight import Sight, Space, Unseen
+from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, judge, warning
+
+_FIRST_YEAR, _LAST_YEAR = 2025, 2100
+_OFF_S = 5.0
+_FAR_OFF_S = 300.0
+_MIB = 1 << 20
+_LEAST_BYTES, _LITTLE_BYTES = 100 * _MIB, 1024 * _MIB
+_LITTLE_SHARE = 0.10
+"""k3s's kubelet evicts pods below 5 % of free room."""
+
+_FOLDERS = ("/etc", "/opt", "/usr/local", "/var/lib", "/var/lib/edgegpu", "/var/lib/rancher", "/run")
+
+
+def look_clock(sight: Sight) -> Verdict:
+    """Look at the year, at the API server's clock and at the synchronisation."""
+    now = sight.now()
+    details: list[str] = [f"{now:%Y-%m-%d %H:%M:%S} UTC"]
+    troubles: list[Trouble] = []
+    if not _FIRST_YEAR <= now.year <= _LAST_YEAR:
+        troubles.append(
+            broken(f"the clock says {now.year}: certificates do not hold then", "sudo date -s ...; sudo hwclock -w")
+        )
+    try:
+        reply = sight.api.get("/version")
+    except Unseen:
+        details.append("the API server's clock is not known")
+    else:
+        troubles += _against(reply.date, sight.now(), details)
+    synchronised = sight.run("timedatectl", "show", "-p", "NTPSynchronized", "--value")
+    if synchronised.well and synchronised.out.strip() == "no":
+        troubles.append(warning("the clock is not synchronised", "sudo timedatectl set-ntp true"))
+    elif not synchronised.well:
+        details.append("whether it is synchronised is not known (no timedatectl)")
+    return judge(troubles, well="right", details=details)
+
+
+def _against(theirs: dt.datetime | None, now: dt.datetime, details: list[str]) -> Iterator[Trouble]:
+    if theirs is None:
+        return
+    off_s = (now - theirs).total_seconds()
+    details.append(f"{abs(off_s):.0f} s {'before' if off_s > 0 else 'behind'} the API server's")
+    if abs(off_s) > _OFF_S:
+        level = broken if abs(off_s) > _FAR_OFF_S else warning
+        yield level(f"the clock differs by {abs(off_s):.0f} s from the API server's", "sudo timedatectl set-ntp true")
+
+
+def look_disk(sight: Sight) -> Verdict:
+    """Look at room, inodes and whether the folders that are written to can be."""
+    troubles: list[Trouble] = []
+    details: list[str] = []
+    for folder in _FOLDERS:
+        if sight.at(folder).is_dir():
+            space = sight.space(sight.at(folder))
+            details.append(f"{folder}: {space.free_bytes // _MIB} MiB free")
+            troubles += _folder_troubles(folder, space)
+    return judge(troubles, well="room enough, and all can be written", details=details)
+
+
+def _folder_troubles(folder: str, space: Space) -> Iterator[Trouble]:
+    free = f"{space.free_bytes // _MIB} MiB ({space.free_share:.0%})"
+    look = f"sudo du -xh --max-depth=2 {folder} | sort -h | tail; sudo journalctl --vacuum-size=100M"
+    if space.read_only:
+        yield broken(f"{folder} is read-only", f"sudo mount -o remount,rw {folder}; dmesg says whether the disk failed")
+    if space.free_bytes < _LEAST_BYTES:
+        yield broken(f"{folder} has only {free} left", look)
+    elif folder != "/run" and (space.free_bytes < _LITTLE_BYTES or space.free_share < _LITTLE_SHARE):
+        yield warning(f"{folder} has only {free} left; kubelet evicts pods below 5 %", look)
+    if space.free_inodes_share < _LITTLE_SHARE:
+        yield warning(f"{folder} has only {space.free_inodes_share:.0%} of its inodes left", look)

@@ -1,0 +1,193 @@
+"""Checks of the NVIDIA driver and of the cards that it shows."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from edgegpu_installer.doctor.programs import NOT_FOUND, Ran
+from edgegpu_installer.doctor.sight import Sight, Unseen
+from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, judge, skipped, warning
+
+_SMI_S = 30.0
+"""Without the persistence daemon the driver wakes each card for every caller, up to seconds a card."""
+
+_KERNEL = re.compile(r"Kernel Module(?: for \S+)?\s+(\d+\.\d+(?:\.\d+)?)")
+_SUFFIX = re.compile(r"\.so\.(\d+\.\d+(?:\.\d+)?)$")
+_LIBRARY = "libnvidia-ml.so.1"
+_NO_CARDS = "this machine has no cards to share (role extender-only)"
+_LOOK = "sudo dmesg | grep -iE 'nvrm|nvidia'"
+
+
+def look_versions(sight: Sight) -> Verdict:
+    """Compare the versions of the kernel's module, the library and nvidia-smi."""
+    if not sight.settings.has_plugin:
+        return skipped(_NO_CARDS)
+    module, library = _module(sight), _library(sight)
+    smi = _smi(sight, "driver_version")
+    told = smi.out.splitlines()[0].strip() if smi.well and smi.out.strip() else ""
+    details = [f"{name} {version or 'not seen'}" for name, version in _named(module, library, told)]
+    troubles = list(_version_troubles(sight, module=module, library=library, smi=smi, told=told))
+    return judge(troubles, well=f"{told or module} everywhere", details=details)
+
+
+def look_cards(sight: Sight) -> Verdict:
+    """Compare the cards on the bus, those that the driver shows, those excluded and those offered."""
+    settings = sight.settings
+    if not settings.has_plugin:
+        return skipped(_NO_CARDS)
+    smi = _smi(sight, "index", "uuid", "pci.bus_id", "mig.mode.current")
+    if not smi.well:
+        return skipped(f"not looked at: nvidia-smi gives no list: {smi.words} (see the check `driver`)")
+    seen = [_seen(line) for line in smi.out.splitlines() if line.count(",") >= _COMMAS]
+    try:
+        offered = [_offered(card) for card in sight.status.get("cards") or ()]
+    except Unseen as unseen:  # what can be said without the plugin is said
+        return _without_plugin(seen, unseen)
+    troubles = [*_bus_troubles(sight, seen), *_exclusions(settings.exclude, seen, offered)]
+    troubles += _offer_troubles(seen, offered, settings.exclude)
+    excluded = [card for card in seen if _is_excluded(card, settings.exclude)]
+    text = f"{len(seen)} seen, {len(excluded)} excluded, {len(offered)} offered"
+    return judge(troubles, well=text, details=[f"card {card.index} {card.uuid} {card.bus}" for card in seen])
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A card as nvidia-smi lists it."""
+
+    index: str
+    uuid: str
+    bus: str
+    mig: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Offered:
+    """A card or MIG device as the plugin offers it."""
+
+    index: str
+    uuid: str
+    healthy: bool
+
+
+_COMMAS = 3
+
+
+def _named(module: str, library: str, smi: str) -> tuple[tuple[str, str], ...]:
+    return ("kernel module", module), ("library", library), ("nvidia-smi", smi)
+
+
+def _version_troubles(sight: Sight, *, module: str, library: str, smi: Ran, told: str) -> Iterator[Trouble]:
+    if not module and not library and not told:
+        yield _no_driver(sight)
+        return
+    if smi.status is None:
+        yield broken(f"nvidia-smi does not answer within {_SMI_S:g} s: the driver or a card hangs", _LOOK)
+    elif smi.status == NOT_FOUND:
+        yield warning("nvidia-smi is not installed", "install the tools of the driver (nvidia-utils, nvidia-smi)")
+    elif not smi.well:
+        yield broken(f"nvidia-smi fails: {smi.words}", "sudo reboot" if "mismatch" in smi.words else _LOOK)
+    versions = {version for version in (module, library, told) if version}
+    if len(versions) > 1:
+        parts = ", ".join(f"{name} {version}" for name, version in _named(module, library, told) if version)
+        yield broken(f"the driver is of several versions: {parts}", "sudo reboot")
+    if not library:
+        root = sight.settings.driver_root
+        yield broken(f"cannot find {_LIBRARY} below {root}", "install the driver's libraries, or set driver.root")
+    if not module and not told:
+        yield broken("the driver's kernel module is not loaded", f"sudo modprobe nvidia; {_LOOK}")
+
+
+def _no_driver(sight: Sight) -> Trouble:
+    modules = sight.text("/proc/modules") or ""
+    if re.search(r"^nouveau ", modules, re.MULTILINE):
+        return broken(
+            "the NVIDIA driver is not installed, and nouveau holds the cards",
+            "echo blacklist nouveau | sudo tee /etc/modprobe.d/nouveau.conf; install NVIDIA's driver; sudo reboot",
+        )
+    return broken("the NVIDIA driver is not installed", "install the driver for these cards; sudo reboot")
+
+
+def _module(sight: Sight) -> str:
+    found = _KERNEL.search(sight.text("/proc/driver/nvidia/version") or "")
+    return found[1] if found else ""
+
+
+def _library(sight: Sight) -> str:
+    """Return the version in the name of the file that the library's link leads to."""
+    settings = sight.settings
+    for folder in settings.library_folders:
+        path = sight.at(settings.driver_root / folder / _LIBRARY)
+        if path.exists():
+            found = _SUFFIX.search(path.resolve().name)
+            return found[1] if found else "unknown"
+    return ""
+
+
+def _smi(sight: Sight, *fields: str) -> Ran:
+    root = sight.settings.driver_root
+    own = sight.at(root / "usr/bin/nvidia-smi")
+    program = str(own) if str(root) != "/" and own.exists() else "nvidia-smi"
+    return sight.run(program, f"--query-gpu={','.join(fields)}", "--format=csv,noheader", timeout_s=_SMI_S)
+
+
+def _seen(line: str) -> _Seen:
+    index, uuid, bus, mig = (part.strip() for part in line.split(",")[: _COMMAS + 1])
+    return _Seen(index, uuid, bus.lower(), mig == "Enabled")
+
+
+def _offered(card: Mapping[str, Any]) -> _Offered:
+    return _Offered(str(card.get("index", "")), str(card.get("uuid", "")), bool(card.get("healthy", True)))
+
+
+def _without_plugin(seen: list[_Seen], unseen: Unseen) -> Verdict:
+    if not seen:
+        return judge([broken("the driver shows no card", _LOOK)], well="")
+    return skipped(f"{len(seen)} seen; what is offered is not known: {unseen.shut.text} (see the check `plugin`)")
+
+
+def _bus_troubles(sight: Sight, seen: list[_Seen]) -> Iterator[Trouble]:
+    """Find NVIDIA cards on the PCI bus that the driver does not show; its bus ids have a longer domain."""
+    shown = {card.bus[-len("0000:00:00.0") :] for card in seen}
+    for name in sight.names("/sys/bus/pci/devices"):
+        folder = f"/sys/bus/pci/devices/{name}"
+        vendor, kind = (sight.text(f"{folder}/{file}") or "" for file in ("vendor", "class"))
+        if vendor.strip() == "0x10de" and kind.startswith("0x03") and name not in shown:
+            yield warning(f"the card at {name} is on the bus, and the driver does not show it", _LOOK)
+
+
+def _names(card: _Seen | _Offered) -> set[str]:
+    return {card.index, card.uuid}
+
+
+def _is_excluded(card: _Seen | _Offered, exclude: tuple[str, ...]) -> bool:
+    return bool(_names(card) & set(exclude))
+
+
+def _exclusions(exclude: tuple[str, ...], seen: list[_Seen], offered: list[_Offered]) -> Iterator[Trouble]:
+    cards: list[_Seen | _Offered] = [*seen, *offered]
+    known = {name for card in cards for name in _names(card)}
+    migs = {card.index for card in seen if card.mig}
+    for name in exclude:
+        if name not in known and name.partition(":")[0] not in migs and not name.startswith("MIG-"):
+            yield warning(
+                f"placement.exclude names {name}, which is no card of this machine",
+                "edgegpu config check; put placement.exclude in /etc/edgegpu/plugin.yaml right",
+            )
+
+
+def _offer_troubles(seen: list[_Seen], offered: list[_Offered], exclude: tuple[str, ...]) -> Iterator[Trouble]:
+    out_of_order = [card for card in offered if not card.healthy]
+    for card in out_of_order:
+        yield warning(
+            f"card {card.index} is out of order ({card.uuid})", f"{_LOOK}; a card that fell off the bus: sudo reboot"
+        )
+    if len(out_of_order) == len(offered):
+        yield broken("no card is offered", "sudo journalctl -u edgegpu-plugin -e")
+    known = {card.uuid for card in offered}
+    for missing in seen:
+        if not missing.mig and missing.uuid not in known and not _is_excluded(missing, exclude):
+            yield warning(
+                f"card {missing.index} ({missing.uuid}) is seen and not offered",
+                "sudo systemctl restart edgegpu-plugin",
+            )

@@ -1,0 +1,67 @@
+"""Runs checks over a sight of the box; a check that fails itself is a finding, never a traceback."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from edgegpu_installer.doctor.checks import Check
+from edgegpu_installer.doctor.sight import DoorShut, Sight, Unseen
+from edgegpu_installer.doctor.verdict import Level, Trouble, Verdict, judge, skipped
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A check, what it said, and how long it took."""
+
+    check: Check
+    verdict: Verdict
+    took_s: float
+
+
+def examine(
+    checks: Iterable[Check],
+    sight: Sight,
+    *,
+    before: Callable[[Check], None] = lambda _: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Result]:
+    """Yield each check's result as it comes; `before` is told which check is begun."""
+    for check in checks:
+        before(check)
+        began = clock()
+        verdict = _verdict(check, sight)
+        yield Result(check=check, verdict=verdict, took_s=clock() - began)
+
+
+def worst(results: Iterable[Result]) -> Level:
+    """Return how bad it is altogether."""
+    return max((result.verdict.level for result in results), key=lambda level: level.rank, default=Level.OK)
+
+
+def exit_status(results: Iterable[Result]) -> int:
+    """Return 0 where all is well, 1 with warnings, 2 where something is broken."""
+    return worst(results).rank
+
+
+def _verdict(check: Check, sight: Sight) -> Verdict:
+    try:
+        return check.look(sight)
+    except Unseen as unseen:
+        if unseen.told_by in {check.name, ""}:
+            return _failed(unseen.shut)
+        return skipped(f"not looked at: {unseen.shut.text} (see the check `{unseen.told_by}`)")
+    except DoorShut as shut:
+        return _failed(shut)
+    except PermissionError as error:
+        return _failed(DoorShut(f"cannot look: {error}", remedy="sudo edgegpu doctor"))
+    except Exception as error:  # noqa: BLE001  (a check's border: the others must still be heard)
+        _LOG.debug("check %s", check.name, exc_info=True)
+        text = f"this check failed itself: {type(error).__name__}: {error}"
+        return _failed(DoorShut(text, remedy=f"EDGEGPU_DEBUG=1 edgegpu doctor --check {check.name}, and report it"))
+
+
+def _failed(shut: DoorShut) -> Verdict:
+    return judge([Trouble(Level.BROKEN, shut.text, shut.remedy)], well="")

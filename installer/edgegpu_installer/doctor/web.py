@@ -1,0 +1,64 @@
+"""One HTTP question with a deadline: a TLS context of one's own, and a server name that differs from the address."""
+
+import http.client
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+_MOST_BYTES = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How a server is spoken with: its TLS context, and its name in the certificate where that is not the address."""
+
+    context: ssl.SSLContext | None
+    server_name: str | None = None
+    timeout_s: float = 10.0
+
+
+def ask(
+    url: str, way: Way, *, method: str = "GET", body: bytes | None = None, headers: Mapping[str, str] | None = None
+) -> Answer:
+    """Ask once, over a connection of its own.
+
+    Raises:
+        OSError: no connection, no answer in time, or TLS does not hold (ssl.SSLError is one).
+    """
+    parts = urlsplit(url)
+    link = _connection(parts, way)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    try:
+        link.request(method, target, body, dict(headers or {}))
+        answer = link.getresponse()
+        return Answer(answer.status, dict(answer.getheaders()), answer.read(_MOST_BYTES))
+    except http.client.HTTPException as error:
+        raise OSError(f"it speaks no whole HTTP: {type(error).__name__} {error}") from error
+    finally:
+        link.close()
+
+
+def _connection(parts: SplitResult, way: Way) -> http.client.HTTPConnection:
+    host = parts.hostname or ""
+    if parts.scheme == "http":
+        return http.client.HTTPConnection(host, parts.port, timeout=way.timeout_s)
+    link = http.client.HTTPSConnection(host, parts.port, timeout=way.timeout_s, context=way.context)
+    if way.server_name and way.context is not None:
+        plain = socket.create_connection((host, parts.port or 443), way.timeout_s)
+        try:
+            link.sock = way.context.wrap_socket(plain, server_hostname=way.server_name)
+        except OSError:
+            plain.close()
+            raise
+    return link
