@@ -58,6 +58,7 @@ class Bed:
     def prepare(self) -> None:
         """Make the image with k3s and cards."""
         build()
+        run([HERE / "glibc_image.sh"], timeout_s=60)
         self.machine.down()
         self.machine.up_k3s()
         environment = ROOT / "build/env/edgegpu"
