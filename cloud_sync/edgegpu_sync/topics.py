@@ -1,0 +1,132 @@
+"""Every topic of the protocol as a type: built, parsed, and never assembled from strings elsewhere."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, get_args
+
+from edgegpu_sync.errors import RefusedError, SyncError, Why
+from edgegpu_sync.ids import CommandId, DeviceId, OpName, command_id, device_id, op_name
+
+PREFIX = "edgegpu/v1"
+"""The version of the topics; that of a message's body stands in its `v`."""
+
+
+class Kind(StrEnum):
+    """What a topic is for: direction and name, as they stand in it after the device."""
+
+    DESIRED = "down/desired"
+    COMMAND = "down/cmd"
+    RECEIPT = "down/receipt"
+    KEYS = "down/keys"
+    STATUS = "up/status"
+    REPORTED = "up/reported"
+    RESULT = "up/cmd"
+    INVENTORY = "up/inventory"
+    ALLOC = "up/alloc"
+    HEALTH = "up/health"
+    EVENT = "up/event"
+    METRICS = "up/metrics"
+
+    @property
+    def down(self) -> bool:
+        """Whether it goes from the controller to a box."""
+        return self.value.startswith("down/")
+
+    @property
+    def retained(self) -> bool:
+        """Whether the broker keeps the last one for who subscribes later.
+
+        Commands are not: a retained one and a persistent session together deliver it twice.
+        """
+        return self in {Kind.DESIRED, Kind.KEYS, Kind.STATUS}
+
+
+PlainKind = Literal[
+    Kind.DESIRED,
+    Kind.RECEIPT,
+    Kind.KEYS,
+    Kind.STATUS,
+    Kind.REPORTED,
+    Kind.INVENTORY,
+    Kind.ALLOC,
+    Kind.HEALTH,
+    Kind.EVENT,
+    Kind.METRICS,
+]
+PLAIN_KINDS: dict[str, PlainKind] = {kind.value: kind for kind in get_args(PlainKind)}
+"""The kinds of which each box has one topic, by their text."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainTopic:
+    """A topic of which each box has one: `edgegpu/v1/{device}/up/status`."""
+
+    device: DeviceId
+    kind: PlainKind
+
+    def __str__(self) -> str:
+        return f"{PREFIX}/{self.device}/{self.kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandTopic:
+    """A command to a box: `edgegpu/v1/{device}/down/cmd/{op}/{id}`."""
+
+    device: DeviceId
+    op: OpName
+    id: CommandId
+
+    @property
+    def kind(self) -> Literal[Kind.COMMAND]:
+        """What it is for."""
+        return Kind.COMMAND
+
+    def __str__(self) -> str:
+        return f"{PREFIX}/{self.device}/{self.kind}/{self.op}/{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class ResultTopic:
+    """What becomes of a command: `edgegpu/v1/{device}/up/cmd/{id}`."""
+
+    device: DeviceId
+    id: CommandId
+
+    @property
+    def kind(self) -> Literal[Kind.RESULT]:
+        """What it is for."""
+        return Kind.RESULT
+
+    def __str__(self) -> str:
+        return f"{PREFIX}/{self.device}/{self.kind}/{self.id}"
+
+
+Topic = PlainTopic | CommandTopic | ResultTopic
+
+
+def parse(text: str) -> Topic:
+    """Read a topic; `parse(str(topic)) == topic` for each that there is.
+
+    Raises:
+        RefusedError: UnknownTopic, for anything that is not exactly one of ours.
+    """
+    try:
+        match text.split("/"):
+            case ["edgegpu", "v1", device, "down", "cmd", op, id_]:
+                return CommandTopic(device_id(device), op_name(op), command_id(id_))
+            case ["edgegpu", "v1", device, "up", "cmd", id_]:
+                return ResultTopic(device_id(device), command_id(id_))
+            case ["edgegpu", "v1", device, way, name] if f"{way}/{name}" in PLAIN_KINDS:
+                return PlainTopic(device_id(device), PLAIN_KINDS[f"{way}/{name}"])
+    except SyncError as error:
+        raise RefusedError(Why.UNKNOWN_TOPIC, str(error)) from error
+    raise RefusedError(Why.UNKNOWN_TOPIC, f"{text[:128]!r} is no topic of this protocol")
+
+
+def box_filter(device: DeviceId) -> str:
+    """Return what a box subscribes to: all that comes down to it, and nothing of another's."""
+    return f"{PREFIX}/{device}/down/#"
+
+
+CONTROLLER_FILTER = f"{PREFIX}/+/up/#"
+"""What a controller subscribes to; the broker lets only controllers do so."""
