@@ -1,0 +1,103 @@
+"""The states of a transaction, which may follow which, and what each means when its author is gone."""
+
+from enum import StrEnum
+
+MAX_ATTEMPTS = 3
+"""How often k3s may start on new files that nobody has verified."""
+
+
+class Op(StrEnum):
+    """What a transaction is for."""
+
+    INSTALL = "install"
+    UNINSTALL = "uninstall"
+    CHANGE = "change"
+    UPGRADE = "upgrade"
+    GUARD = "guard"
+    """edgegpu-recover took the files that k3s reads out, because k3s did not come up with them."""
+
+
+class State(StrEnum):
+    """How far a transaction has come; each is in the journal before what it names is begun."""
+
+    PREPARED = "PREPARED"
+    """Plan, old and new contents are in the journal; what recovery needs is being put in place."""
+    STAGED = "STAGED"
+    """The new contents lie beside their targets; the dead-man is being armed."""
+    SWAPPED = "SWAPPED"
+    """Targets are being replaced, one rename each; units are stopped and started."""
+    RESTARTING = "RESTARTING"
+    """All targets are replaced; k3s is being restarted on them."""
+    VERIFYING = "VERIFYING"
+    """It is being looked at whether everything works."""
+    COMMITTED = "COMMITTED"
+    ROLLING_BACK = "ROLLING_BACK"
+    ROLLED_BACK = "ROLLED_BACK"
+    INCONSISTENT = "INCONSISTENT"
+    """Rolling back has failed; `why` says what stands where. It is tried again at each k3s start and boot."""
+
+
+class Decision(StrEnum):
+    """What whoever finds a transaction in the journal has to do."""
+
+    NOTHING = "nothing"
+    WAIT = "wait"
+    """Its author is at work."""
+    DISCARD = "discard"
+    """No target was touched: remove what was prepared, and record ROLLED_BACK."""
+    VERIFY = "verify"
+    """The new files may be tried, until the deadline: k3s may start on them, the agent verifies and commits."""
+    ROLL_BACK = "roll-back"
+    FINISH_ROLLBACK = "finish-rollback"
+    """Rolling back was begun: go on, everything in it can be done twice."""
+
+
+TERMINAL = frozenset({State.COMMITTED, State.ROLLED_BACK})
+"""Nothing is left to be done about a transaction in these."""
+
+TRIED = frozenset({State.RESTARTING, State.VERIFYING})
+"""All files of the plan are in place in these, and k3s may come up with them."""
+
+NEXT: dict[State, frozenset[State]] = {
+    State.PREPARED: frozenset({State.STAGED, State.ROLLED_BACK, State.INCONSISTENT}),
+    State.STAGED: frozenset({State.SWAPPED, State.ROLLED_BACK, State.INCONSISTENT}),
+    State.SWAPPED: frozenset({State.RESTARTING, State.VERIFYING, State.ROLLING_BACK}),
+    State.RESTARTING: frozenset({State.RESTARTING, State.VERIFYING, State.ROLLING_BACK}),
+    State.VERIFYING: frozenset({State.VERIFYING, State.COMMITTED, State.ROLLING_BACK}),
+    State.ROLLING_BACK: frozenset({State.ROLLING_BACK, State.ROLLED_BACK, State.INCONSISTENT}),
+    State.INCONSISTENT: frozenset({State.ROLLING_BACK}),
+    State.COMMITTED: frozenset({State.PREPARED, State.ROLLING_BACK}),
+    State.ROLLED_BACK: frozenset({State.PREPARED, State.ROLLING_BACK}),
+}
+"""Which state may follow which. RESTARTING and VERIFYING follow themselves when attempts are counted; after COMMITTED
+and ROLLED_BACK another transaction begins: PREPARED, or ROLLING_BACK for the guard's."""
+
+_ABANDONED: dict[State, Decision] = {
+    State.PREPARED: Decision.DISCARD,
+    State.STAGED: Decision.DISCARD,
+    State.SWAPPED: Decision.ROLL_BACK,  # perhaps half of the files are replaced: not worth a try
+    State.RESTARTING: Decision.ROLL_BACK,
+    State.VERIFYING: Decision.ROLL_BACK,
+    State.COMMITTED: Decision.NOTHING,
+    State.ROLLING_BACK: Decision.FINISH_ROLLBACK,
+    State.ROLLED_BACK: Decision.NOTHING,
+    State.INCONSISTENT: Decision.FINISH_ROLLBACK,
+}
+
+
+def may_follow(state: State, after: State) -> bool:
+    """Return whether `after` may be written to a journal that stands at `state`."""
+    return after in NEXT[state]
+
+
+def after_crash(state: State, *, same_boot: bool, deadline_passed: bool, attempts: int, author_alive: bool) -> Decision:
+    """Return what to do about a transaction that is found in the journal at `state`.
+
+    `attempts`: how often k3s has started on the new files. `deadline_passed` is about the transaction's first deadline,
+    which is never put off. No author survives a boot. edgegpu-recover decides by the same table.
+    """
+    if author_alive and same_boot and not deadline_passed and state not in TERMINAL:
+        return Decision.WAIT
+    if state in TRIED and not deadline_passed and attempts < MAX_ATTEMPTS:
+        return Decision.VERIFY
+    return _ABANDONED[state]
