@@ -1,0 +1,159 @@
+"""Every path that edgegpu uses on a box, as the box has it and as this process reaches it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+OPT = "/opt/edgegpu"
+CURRENT = "/opt/edgegpu/current"
+"""The link to the version in use."""
+COMMAND = "/usr/local/bin/edgegpu"
+ETC = "/etc/edgegpu"
+PLUGIN_YAML = "/etc/edgegpu/plugin.yaml"
+KUBECONFIG = "/etc/edgegpu/kubeconfig"
+EXTENDER = "/etc/edgegpu/extender"
+EXTENDER_CA = "/etc/edgegpu/extender/ca.crt"
+EXTENDER_CERT = "/etc/edgegpu/extender/server.crt"
+EXTENDER_KEY = "/etc/edgegpu/extender/server.key"
+CLOUD_TOKEN = "/etc/edgegpu/cloud-token"  # noqa: S105  (a path)
+STATE = "/var/lib/edgegpu"
+TX = "/var/lib/edgegpu/tx"
+BASELINE = "/var/lib/edgegpu/baseline"
+RUN = "/run/edgegpu"
+PLUGIN_SOCKET = "/run/edgegpu/plugin.sock"
+LIB = "/usr/local/lib/edgegpu"
+RECOVER = "/usr/local/lib/edgegpu/edgegpu-recover"
+"""What undoes a change whose author died; it needs nothing below /opt."""
+UNITS = "/etc/systemd/system"
+WANTS = "/etc/systemd/system/multi-user.target.wants"
+PLUGIN_UNIT, AGENT_UNIT, RECOVER_UNIT = "edgegpu-plugin.service", "edgegpu-agent.service", "edgegpu-recover.service"
+UNIT_DROP_IN = "50-edgegpu.conf"
+"""The drop-in of k3s's unit: it asks edgegpu-recover at every start."""
+K3S_DROP_IN = "90-edgegpu.yaml"
+"""The drop-in of k3s's configuration: it names the scheduler's file."""
+SCHEDULER_YAML = "edgegpu-scheduler.yaml"
+
+K3S_FOLDER = "/etc/rancher/k3s"
+K3S_CONFIG = "/etc/rancher/k3s/config.yaml"
+K3S_DATA = "/var/lib/rancher/k3s"
+K3S_KUBECONFIG = "/etc/rancher/k3s/k3s.yaml"
+KUBELET = "/var/lib/kubelet"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A box whose `/` is at `root`; a test's is a folder of its own."""
+
+    root: Path = Path("/")
+
+    def at(self, path: str | Path) -> Path:
+        """Return where a path of the box is for this process. Links inside are not followed here."""
+        return self.root / str(path).lstrip("/")
+
+    @property
+    def opt(self) -> Path:
+        """The versions of edgegpu, side by side."""
+        return self.at(OPT)
+
+    @property
+    def current(self) -> Path:
+        """The link to the version in use."""
+        return self.at(CURRENT)
+
+    @property
+    def command(self) -> Path:
+        """The engineer's command on the PATH."""
+        return self.at(COMMAND)
+
+    @property
+    def etc(self) -> Path:
+        """The configuration's folder."""
+        return self.at(ETC)
+
+    @property
+    def plugin_yaml(self) -> Path:
+        """The plugin's configuration."""
+        return self.at(PLUGIN_YAML)
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The kubeconfig of edgegpu's own account, 0600."""
+        return self.at(KUBECONFIG)
+
+    @property
+    def extender_ca(self) -> Path:
+        """The authority of the extender's clients."""
+        return self.at(EXTENDER_CA)
+
+    @property
+    def extender_cert(self) -> Path:
+        """The extender's certificate."""
+        return self.at(EXTENDER_CERT)
+
+    @property
+    def extender_key(self) -> Path:
+        """The extender's key, 0600."""
+        return self.at(EXTENDER_KEY)
+
+    @property
+    def cloud_token(self) -> Path:
+        """The token of the cloud link, 0600."""
+        return self.at(CLOUD_TOKEN)
+
+    @property
+    def state(self) -> Path:
+        """What edgegpu keeps over a boot."""
+        return self.at(STATE)
+
+    @property
+    def tx(self) -> Path:
+        """The journal of the last transaction, 0700."""
+        return self.at(TX)
+
+    @property
+    def baseline(self) -> Path:
+        """How each path was before edgegpu first touched it, 0700."""
+        return self.at(BASELINE)
+
+    @property
+    def run(self) -> Path:
+        """What lives until the next boot."""
+        return self.at(RUN)
+
+    @property
+    def plugin_socket(self) -> Path:
+        """Where the running plugin says its status."""
+        return self.at(PLUGIN_SOCKET)
+
+    @property
+    def recover(self) -> Path:
+        """The program that undoes a change whose author died."""
+        return self.at(RECOVER)
+
+    @property
+    def units(self) -> Path:
+        """The folder of unit files that are not a package's."""
+        return self.at(UNITS)
+
+    @property
+    def wants(self) -> Path:
+        """The folder of links that enable units."""
+        return self.at(WANTS)
+
+    @property
+    def k3s_kubeconfig(self) -> Path:
+        """K3s's administrator's kubeconfig, at its usual place."""
+        return self.at(K3S_KUBECONFIG)
+
+    @property
+    def kubelet(self) -> Path:
+        """Kubelet's folder, at its usual place."""
+        return self.at(KUBELET)
+
+    def version(self, version: str) -> Path:
+        """Return the folder of a version of edgegpu."""
+        return self.at(f"{OPT}/{version}")
+
+
+def unit_drop_in(unit: str) -> str:
+    """Return the path of our drop-in for a service without its `.service`: `k3s`."""
+    return f"{UNITS}/{unit}.service.d/{UNIT_DROP_IN}"
