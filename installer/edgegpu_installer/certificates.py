@@ -1,0 +1,180 @@
+"""The extender's certificates: an authority of its own, the extender's and the scheduler's, which open nothing else."""
+
+import datetime as dt
+import ipaddress
+from dataclasses import dataclass, field
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+SERVER_NAME = "edgegpu-extender"
+"""The name that the scheduler checks (`tlsConfig.serverName`)."""
+
+_ADDRESS = ipaddress.ip_address("127.0.0.1")
+_VALID = dt.timedelta(days=20 * 365)
+_LEAST_LEFT = dt.timedelta(days=365)
+_SINCE = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+"""Where a clock without a battery begins: no box is ever before the certificates, whatever its clock says."""
+_BUILT = dt.datetime(2025, 6, 1, tzinfo=dt.UTC)
+"""A day that had passed when this was written: no clock that is right is before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate and its key, PEM. The key stays out of its repr."""
+
+    cert: str
+    key: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """What the extender (`ca`, `server`) and the scheduler (`ca`, `client`) need of each other, PEM."""
+
+    ca: str
+    server: Pair
+    client: Pair
+
+
+def make(now: dt.datetime) -> Certificates:
+    """Make all of it anew: EC P-256, valid for twenty years. The authority's key is thrown away with the call.
+
+    Validity begins in 1970: nothing is gained by a later day, and a box whose clock falls back by years at a boot would
+    find its own certificates not valid yet, and its scheduler no extender. It ends twenty years after `now`, or after
+    the build where the clock says that it is earlier, so that a wrong clock costs none of them.
+    """
+    since, until = _SINCE, max(now, _BUILT) + _VALID
+    authority = ec.generate_private_key(ec.SECP256R1())
+    name = _name("edgegpu-extender-ca")
+    identifier = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
+    ca = (
+        _builder(name, name, authority.public_key(), since, until)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(identifier, critical=False)
+        .sign(authority, hashes.SHA256())
+    )
+
+    def issue(common: str, purpose: x509.ObjectIdentifier, *more: x509.ExtensionType) -> Pair:
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(_name(common), name, key.public_key(), since, until)
+        critical: tuple[x509.ExtensionType, ...] = (
+            x509.BasicConstraints(ca=False, path_length=None),
+            _usage(signs_certificates=False),
+        )
+        for extension in critical:
+            builder = builder.add_extension(extension, critical=True)
+        plain = (
+            x509.ExtendedKeyUsage([purpose]),
+            x509.SubjectKeyIdentifier.from_public_key(key.public_key()),
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier),
+            *more,
+        )
+        for extension in plain:
+            builder = builder.add_extension(extension, critical=False)
+        return Pair(_pem(builder.sign(authority, hashes.SHA256())), _key_pem(key))
+
+    names = x509.SubjectAlternativeName([x509.DNSName(SERVER_NAME), x509.IPAddress(_ADDRESS)])
+    return Certificates(
+        ca=_pem(ca),
+        server=issue(SERVER_NAME, ExtendedKeyUsageOID.SERVER_AUTH, names),
+        client=issue("edgegpu-scheduler", ExtendedKeyUsageOID.CLIENT_AUTH),
+    )
+
+
+def usable(existing: Certificates, now: dt.datetime) -> bool:
+    """Say whether certificates that are there can stay: what is reused restarts nothing."""
+    return not flaw(existing, now)
+
+
+def flaw(existing: Certificates, now: dt.datetime) -> str:
+    """Say why certificates that are there cannot stay; empty when they can.
+
+    They can when each key fits its certificate, one authority has signed both, names and purposes are right, and all
+    are valid now and for a year from now.
+    """
+    try:
+        ca = x509.load_pem_x509_certificate(existing.ca.encode())
+        server = x509.load_pem_x509_certificate(existing.server.cert.encode())
+        client = x509.load_pem_x509_certificate(existing.client.cert.encode())
+        if not (_fits(existing.server, server) and _fits(existing.client, client)):
+            return "a key does not fit its certificate"
+        for one in (ca, server, client):
+            one.verify_directly_issued_by(ca)
+        return _unsuited(server, client) or _untimely((ca, server, client), now)
+    except InvalidSignature:
+        return "they are not of one authority"
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.ExtensionNotFound) as error:
+        return f"they cannot be read: {' '.join(str(error).split()) or type(error).__name__}"
+
+
+def _unsuited(server: x509.Certificate, client: x509.Certificate) -> str:
+    if ExtendedKeyUsageOID.SERVER_AUTH not in _purposes(server) or ExtendedKeyUsageOID.CLIENT_AUTH not in _purposes(
+        client
+    ):
+        return "they are for another purpose"
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    if SERVER_NAME not in names.get_values_for_type(x509.DNSName):
+        return f"the extender's does not name {SERVER_NAME}"
+    return ""
+
+
+def _untimely(certificates: tuple[x509.Certificate, ...], now: dt.datetime) -> str:
+    if any(one.not_valid_before_utc > now for one in certificates):
+        return "they are not valid yet, by this box's clock"
+    if any(one.not_valid_after_utc < now + _LEAST_LEFT for one in certificates):
+        return "they are valid for less than a year"
+    return ""
+
+
+def _purposes(certificate: x509.Certificate) -> x509.ExtendedKeyUsage:
+    return certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+
+
+def _fits(pair: Pair, certificate: x509.Certificate) -> bool:
+    key = serialization.load_pem_private_key(pair.key.encode(), password=None)
+    return key.public_key() == certificate.public_key()
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, since: dt.datetime, until: dt.datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(since)
+        .not_valid_after(until)
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> str:
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return key.private_bytes(encoding, form, serialization.NoEncryption()).decode()

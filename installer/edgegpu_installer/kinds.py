@@ -1,0 +1,61 @@
+"""The kinds of Kubernetes objects that the installer touches, and their places in the API."""
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One resource of the API: `version` as in an object's `apiVersion`, `plural` as in the API's paths."""
+
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    def path(self, name: str = "", namespace: str = "", sub: str = "") -> str:
+        """Return the path of an object, of its subresource, or without a name of the list (of all namespaces)."""
+        root = f"/apis/{self.version}" if "/" in self.version else f"/api/{self.version}"
+        parts = [*(("namespaces", namespace) if self.namespaced and namespace else ()), self.plural, name, sub]
+        return "/".join([root, *(quote(part, safe="") for part in parts if part)])
+
+
+NAMESPACE = Kind("v1", "Namespace", "namespaces", namespaced=False)
+NODE = Kind("v1", "Node", "nodes", namespaced=False)
+POD = Kind("v1", "Pod", "pods")
+SECRET = Kind("v1", "Secret", "secrets")
+SERVICE_ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
+CLUSTER_ROLE = Kind("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", namespaced=False)
+CLUSTER_ROLE_BINDING = Kind(
+    "rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False
+)
+LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
+ACCESS_REVIEW = Kind("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False)
+
+_ALL = (NAMESPACE, NODE, POD, SECRET, SERVICE_ACCOUNT, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, LEASE, ACCESS_REVIEW)
+
+
+def kind_of(item: Json) -> Kind:
+    """Return the kind of an object, by its `apiVersion` and `kind`.
+
+    Raises:
+        ValueError: the installer does not know it.
+    """
+    asked = (item.get("apiVersion"), item.get("kind"))
+    for kind in _ALL:
+        if (kind.version, kind.kind) == asked:
+            return kind
+    raise ValueError(f"no kind that edgegpu installs: {asked[1]} of {asked[0]}")
+
+
+def name_of(item: Json) -> str:
+    """Return an object's name."""
+    return str((item.get("metadata") or {}).get("name", ""))
+
+
+def namespace_of(item: Json) -> str:
+    """Return an object's namespace; empty for one of the cluster."""
+    return str((item.get("metadata") or {}).get("namespace", ""))

@@ -1,0 +1,199 @@
+"""Kubeconfig files: what the installer reads of k3s's and the user's, and the text of those that it mints."""
+
+import base64
+import binascii
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from edgegpu_installer.errors import InstallError
+
+_ANEW = "write the file anew, or name another one"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """One way into one API server; certificates and keys are PEM text. Secrets stay out of its repr."""
+
+    server: str
+    ca_pem: str | None = None
+    verify: bool = True
+    server_name: str | None = None
+    cert_pem: str | None = None
+    key_pem: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+
+
+class _Entry(BaseModel):
+    """kubectl and others keep entries of their own in the file: what is not known here is passed over."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, alias_generator=lambda name: name.replace("_", "-"))
+
+
+class _Cluster(_Entry):
+    server: str
+    certificate_authority: str = ""
+    certificate_authority_data: str = ""
+    insecure_skip_tls_verify: bool = False
+    tls_server_name: str | None = None
+
+
+class _User(_Entry):
+    client_certificate: str = ""
+    client_certificate_data: str = ""
+    client_key: str = ""
+    client_key_data: str = ""
+    token: str = ""
+    tokenFile: str = ""  # noqa: N815  (the one key of the file without hyphens)
+    exec: Any = None
+    auth_provider: Any = None
+
+
+class _Context(_Entry):
+    cluster: str
+    user: str = ""
+
+
+class _NamedCluster(_Entry):
+    name: str
+    cluster: _Cluster
+
+
+class _NamedUser(_Entry):
+    name: str
+    user: _User = _User()
+
+
+class _NamedContext(_Entry):
+    name: str
+    context: _Context
+
+
+class _File(_Entry):
+    clusters: tuple[_NamedCluster, ...] = ()
+    users: tuple[_NamedUser, ...] = ()
+    contexts: tuple[_NamedContext, ...] = ()
+    current_context: str = ""
+
+
+_Named = TypeVar("_Named", _NamedCluster, _NamedUser, _NamedContext)
+
+
+def read(path: Path, context: str | None = None) -> Access:
+    """Read one context of a kubeconfig, the current one where none is named; file names in it count from its folder.
+
+    Raises:
+        InstallError: it cannot be read, is no kubeconfig, or logs in by a program, which the installer does not start.
+    """
+    file = _parse(path)
+    chosen = _pick(path, file.contexts, context or file.current_context, "context").context
+    cluster = _pick(path, file.clusters, chosen.cluster, "cluster").cluster
+    user = next((entry.user for entry in file.users if entry.name == chosen.user), _User())
+    return _access(path, cluster, user)
+
+
+def render(*, server: str, ca_pem: str, token: str) -> str:
+    """Return the text of a kubeconfig with an account's token; the same values give the same bytes."""
+    ca = base64.b64encode(ca_pem.encode()).decode()
+    return "\n".join(
+        (
+            "apiVersion: v1",
+            "kind: Config",
+            "clusters:",
+            "  - name: k3s",
+            "    cluster:",
+            f"      server: {server}",
+            f"      certificate-authority-data: {ca}",
+            "users:",
+            "  - name: edgegpu",
+            "    user:",
+            f"      token: {token}",
+            "contexts:",
+            "  - name: edgegpu",
+            "    context:",
+            "      cluster: k3s",
+            "      user: edgegpu",
+            "current-context: edgegpu",
+            "",
+        )
+    )
+
+
+def _parse(path: Path) -> _File:
+    try:
+        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return _File.model_validate(value)
+    except OSError as error:
+        raise InstallError(
+            f"cannot read the kubeconfig {path}: {error.strerror}",
+            remedy="run as root on a server whose k3s is up, or name another file",
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InstallError(f"cannot read the kubeconfig {path}: it is no YAML", remedy=_ANEW) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise InstallError(f"cannot use the kubeconfig {path}: {where}: {first['msg']}", remedy=_ANEW) from error
+
+
+def _pick(path: Path, entries: tuple[_Named, ...], name: str, what: str) -> _Named:
+    for entry in entries:
+        if entry.name == name:
+            return entry
+    known = ", ".join(entry.name for entry in entries) or "none"
+    raise InstallError(f"cannot use the kubeconfig {path}: it has no {what} {name!r} (known: {known})", remedy=_ANEW)
+
+
+def _access(path: Path, cluster: _Cluster, user: _User) -> Access:
+    if not _is_url(cluster.server):
+        raise InstallError(f"cannot use the kubeconfig {path}: {cluster.server!r} is no http(s) URL", remedy=_ANEW)
+    cert = _pem(path, user.client_certificate_data, user.client_certificate)
+    key = _pem(path, user.client_key_data, user.client_key)
+    if (cert is None) != (key is None):
+        raise InstallError(
+            f"cannot use the kubeconfig {path}: its user has a certificate or a key, not both", remedy=_ANEW
+        )
+    token = user.token or (_text(path, user.tokenFile).strip() if user.tokenFile else "")
+    if cert is None and not token and (user.exec or user.auth_provider):
+        raise InstallError(
+            f"cannot use the kubeconfig {path}: its user logs in by a program",
+            remedy="name one with a token or a client certificate, as k3s's own has",
+        )
+    return Access(
+        server=cluster.server.rstrip("/"),
+        ca_pem=_pem(path, cluster.certificate_authority_data, cluster.certificate_authority),
+        verify=not cluster.insecure_skip_tls_verify,
+        server_name=cluster.tls_server_name,
+        cert_pem=cert,
+        key_pem=key,
+        token=token or None,
+    )
+
+
+def _pem(path: Path, data: str, file: str) -> str | None:
+    """Return PEM text from inline base64, which goes first as in kubectl, or from a file; None without either."""
+    if not data:
+        return _text(path, file) if file else None
+    try:
+        return base64.b64decode(data, validate=True).decode("ascii")
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise InstallError(f"cannot use the kubeconfig {path}: it holds data that is no PEM", remedy=_ANEW) from error
+
+
+def _text(path: Path, file: str) -> str:
+    try:
+        return (path.parent / file).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InstallError(f"cannot use the kubeconfig {path}: cannot read {file} in it", remedy=_ANEW) from error
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in {"https", "http"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # half an IPv6 address, a port that is no number
+        return False

@@ -1,0 +1,36 @@
+"""Which pods still use edgegpu's resources: what an uninstall has to tell its user before it goes on."""
+
+from collections.abc import Iterable
+
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.podview import PodView, pod_view
+from edgegpu_installer.cluster import Cluster
+from edgegpu_installer.kinds import POD, Json
+
+
+def shares_of(pods: Iterable[Json], model: ResourceModel, *, node: str | None = None) -> tuple[PodView, ...]:
+    """Return the pods that ask for shares and have not ended, by node, namespace and name.
+
+    Args:
+        pods: the API's objects.
+        model: the resources' names.
+        node: only the pods on it; an empty name means those that wait for a node.
+    """
+    views = (view for pod in pods if (view := pod_view(pod, model)) is not None)
+    found = (view for view in views if not view.is_terminal and node in {None, view.node})
+    return tuple(sorted(found, key=lambda view: (view.node, view.namespace, view.name)))
+
+
+def in_use(cluster: Cluster, model: ResourceModel, *, node: str | None = None) -> tuple[PodView, ...]:
+    """Ask the cluster which pods of all namespaces use shares. Arguments as for `shares_of`. Raises ClusterError."""
+    fields = "" if node is None else f"spec.nodeName={node}"
+    return shares_of(cluster.items(POD, fields=fields), model, node=node)
+
+
+def said(share: PodView) -> str:
+    """Return one line for a user: the pod, where it is, and what each container has."""
+    parts = "; ".join(
+        f"{one.name}: {one.request.memory_units} units, core {one.request.core}" for one in share.containers
+    )
+    where = f"on {share.node}" if share.node else "waiting for a node"
+    return f"{share.full_name} {where} ({parts})"
