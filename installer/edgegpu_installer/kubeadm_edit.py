@@ -1,0 +1,155 @@
+"""Small changes to a YAML text that leave every other byte of it as it was."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+Item = str | Mapping[str, object]
+
+_BEFORE_ITEM = re.compile(r" *- +")
+_AFTER_ITEM = re.compile(r"[ \t]*(#.*)?\r?")
+
+
+class UnexpectedFormError(ValueError):
+    """The text is YAML, but not laid out in a way that can be changed without touching the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Characters start to end (not included) are to become text."""
+
+    start: int
+    end: int
+    text: str
+
+
+def compose(text: str) -> yaml.MappingNode:
+    """Return the nodes of a text that is one mapping, with their places in it.
+
+    Raises:
+        UnexpectedFormError: it is no YAML, or something else than one mapping.
+    """
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        raise UnexpectedFormError(f"it is no YAML: {_one_line(error)}") from error
+    if not isinstance(root, yaml.MappingNode):
+        raise UnexpectedFormError("it is no mapping")
+    return root
+
+
+def values(text: str) -> dict[str, Any]:
+    """Return what a text means, for a text that compose takes."""
+    try:
+        loaded = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UnexpectedFormError(f"it means nothing: {_one_line(error)}") from error
+    if not isinstance(loaded, dict):
+        raise UnexpectedFormError("it is no mapping")
+    return loaded
+
+
+def apply(text: str, edits: Iterable[Edit]) -> str:
+    """Return the text with edits made that do not overlap; their places are those in the text as it is now."""
+    for edit in sorted(edits, key=lambda one: one.start, reverse=True):
+        text = text[: edit.start] + edit.text + text[edit.end :]
+    return text
+
+
+def child(node: yaml.Node, key: str) -> yaml.Node | None:
+    """Return the value of a key of a mapping, None when there is none.
+
+    Raises:
+        UnexpectedFormError: no mapping, or the key stands in it twice.
+    """
+    if not isinstance(node, yaml.MappingNode):
+        raise UnexpectedFormError(f"line {node.start_mark.line + 1} should be a mapping with {key}")
+    found = [value for name, value in node.value if name.value == key]
+    if len(found) > 1:
+        raise UnexpectedFormError(f"{key} stands twice in the mapping of line {node.start_mark.line + 1}")
+    return found[0] if found else None
+
+
+def sequence(node: yaml.Node, key: str) -> yaml.SequenceNode:
+    """Return the list that a key of a mapping holds; UnexpectedFormError where it is missing, empty or no list."""
+    found = child(node, key)
+    if not isinstance(found, yaml.SequenceNode) or not found.value:
+        raise UnexpectedFormError(f"{key} is no list with something in it")
+    return found
+
+
+def append(text: str, items: yaml.SequenceNode, item: Item) -> Edit:
+    """Return the edit that puts an item behind the last one, laid out like it."""
+    end = _end(items.value[-1])
+    if end < items.start_mark.index:
+        raise UnexpectedFormError(f"the list of line {items.start_mark.line + 1} ends in an alias")
+    if items.flow_style:
+        return Edit(end, end, f", {json.dumps(item)}")
+    prefix = _block_prefix(text, items.value[0])
+    end = _line_end(text, end)
+    dumped = yaml.safe_dump([item], default_flow_style=False, sort_keys=False, width=10_000)
+    newline = "\r\n" if "\r\n" in text else "\n"
+    lines = [prefix[: prefix.index("-")] + line for line in dumped.splitlines()]
+    return Edit(end, end, newline + newline.join(lines))
+
+
+def drop(text: str, items: yaml.SequenceNode, item: yaml.Node) -> Edit:
+    """Return the edit that takes an item out again, with the lines that are its own.
+
+    Raises:
+        UnexpectedFormError: it is the only item, or shares its lines with something else.
+    """
+    index = items.value.index(item)
+    if len(items.value) == 1:
+        raise UnexpectedFormError(f"nothing else stands in the list of line {items.start_mark.line + 1}")
+    if items.flow_style:
+        if index:
+            return Edit(_end(items.value[index - 1]), _end(item), "")
+        return Edit(item.start_mark.index, items.value[1].start_mark.index, "")
+    _block_prefix(text, item)
+    before = text.rindex("\n", 0, item.start_mark.index)
+    if text[before - 1 : before] == "\r":
+        before -= 1
+    return Edit(before, _line_end(text, _end(item)), "")
+
+
+def replace(text: str, scalar: yaml.Node, value: str) -> Edit:
+    """Return the edit that gives a word another value; quotes stay as they are."""
+    start, end = scalar.start_mark.index, scalar.end_mark.index
+    quote = text[start] if text[start] in "\"'" else ""
+    return Edit(start, end, f"{quote}{value}{quote}")
+
+
+def _end(node: yaml.Node) -> int:
+    """Return where what is written of a node ends; a block's own mark lies behind the blank lines that follow it."""
+    if isinstance(node, yaml.CollectionNode) and not node.flow_style:
+        last = node.value[-1]
+        return _end(last[1] if isinstance(node, yaml.MappingNode) else last)
+    if isinstance(node, yaml.ScalarNode) and node.style in {"|", ">"}:
+        raise UnexpectedFormError(f"line {node.start_mark.line + 1} begins a block of text")
+    return int(node.end_mark.index)
+
+
+def _line_end(text: str, end: int) -> int:
+    """Return where the line ends in which something ends, if nothing but a comment follows there."""
+    stop = text.find("\n", end)
+    stop = len(text) if stop < 0 else stop
+    if not _AFTER_ITEM.fullmatch(text, end, stop):
+        raise UnexpectedFormError(f"something stands behind the item: {text[end:stop].strip()}")
+    return stop - 1 if text[stop - 1 : stop] == "\r" else stop
+
+
+def _block_prefix(text: str, item: yaml.Node) -> str:
+    start = text.rfind("\n", 0, item.start_mark.index) + 1
+    prefix = text[start : item.start_mark.index]
+    if not _BEFORE_ITEM.fullmatch(prefix):
+        raise UnexpectedFormError(f"line {item.start_mark.line + 1} should be `- ` and an item")
+    return prefix
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
