@@ -1,0 +1,184 @@
+"""What a box should be: the items of a desired document, each read and settled by itself."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue, ValidationError
+
+from edgegpu_sync.wire import Core, Count, Critical, Json, Name, Token, Units, Wire, clipped, digest
+
+MAX_APP_LIMITS = 100
+"""Apps in one document: more would not fit into 64 KiB of answers."""
+
+
+class Mode(StrEnum):
+    """What a container is held to."""
+
+    NONE = "none"
+    LIMITER = "limiter"
+    MPS = "mps"
+
+
+class OnDrift(StrEnum):
+    """What is done when somebody else writes an app's limits back."""
+
+    REPORT = "report"
+    ENFORCE = "enforce"
+
+
+class Item(Critical):
+    """What every item carries: the revision in which it was last edited, and a number that asks to try it again."""
+
+    rev: Count
+    retry: Count = 0
+
+
+class Sharing(Item):
+    """Whether GPU sharing is installed on the box."""
+
+    installed: bool
+
+
+class Isolation(Item):
+    """What containers are held to."""
+
+    mode: Mode
+
+
+class PolicyItem(Item):
+    """In which order cards are tried."""
+
+    policy: Literal["first-fit", "best-fit", "spread"]
+
+
+class Exclusions(Item):
+    """Cards that are not offered: numbers (0), MIG devices (0:1) or UUIDs."""
+
+    cards: Annotated[tuple[Token, ...], Field(max_length=64)]
+
+
+class UnitSize(Item):
+    """The MiB of one unit of memory."""
+
+    mib: Annotated[int, Field(ge=1, le=1_048_576)]
+
+
+class AppLimits(Item):
+    """The limits of one container of an app; both amounts 0 take them away."""
+
+    cluster: Annotated[str, Field(pattern=r"^[0-9a-f-]{8,64}$")]
+    namespace: Name
+    app: Name
+    container: Name
+    memory_units: Units
+    core: Core
+    force: bool = False
+    interrupt: bool = False
+    on_drift: OnDrift = OnDrift.REPORT
+
+
+AnyItem = Sharing | Isolation | PolicyItem | Exclusions | UnitSize | AppLimits
+
+
+class Spec(Wire):
+    """The whole of it, as a controller writes it; what is left out is left as it is on the box."""
+
+    sharing: Sharing | None = None
+    isolation: Isolation | None = None
+    policy: PolicyItem | None = None
+    exclusions: Exclusions | None = None
+    unit_size: UnitSize | None = None
+    app_limits: Annotated[tuple[AppLimits, ...], Field(max_length=MAX_APP_LIMITS)] = ()
+    critical: Annotated[tuple[Token, ...], Field(max_length=32)] = ()
+
+    def to_json(self) -> Json:
+        """Return it as it goes into a desired document."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+@dataclass(frozen=True, slots=True)
+class TryKey:
+    """An item is tried once for each of these: a refused one does not spring to life because room appeared."""
+
+    rev: int
+    digest: str
+    retry: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """An item as a box reads it; `item` is None where it cannot be done by this version, and `unsupported` says why."""
+
+    name: str
+    key: TryKey
+    item: AnyItem | None
+    unsupported: str = ""
+
+
+_MODELS: dict[str, type[AnyItem]] = {
+    "sharing": Sharing,
+    "unit_size": UnitSize,
+    "exclusions": Exclusions,
+    "policy": PolicyItem,
+    "isolation": Isolation,
+}
+
+
+def asked(spec: Json, rev: int) -> tuple[Asked, ...]:
+    """Read a spec item by item, in the order in which they are tried; what one version does not know harms no other.
+
+    Args:
+        spec: as it came; fields and items that are unknown are passed over unless `critical` names them.
+        rev: the document's, for items that do not say when they were edited.
+    """
+    found = list(_read(spec, rev))
+    names = [one.name for one in found]
+    return tuple(_twice(one) if names.count(one.name) > 1 else one for one in found)
+
+
+def _read(spec: Json, rev: int) -> Iterator[Asked]:
+    for name, model in _MODELS.items():
+        if spec.get(name) is not None:
+            yield _item(name, model, spec[name], rev=rev)
+    for place, value in enumerate(_as_list(spec.get("app_limits"))):
+        yield _item(f"app_limits/#{place}", AppLimits, value, rev=rev)
+    for needed in _as_list(spec.get("critical")):
+        if not isinstance(needed, str) or needed not in Spec.model_fields:
+            text = clipped(str(needed), 64)
+            yield _unsupported(text, spec.get(text), rev=rev, why="this agent does not know it")
+
+
+def _as_list(value: JsonValue) -> list[JsonValue]:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def item_name(limits: AppLimits) -> str:
+    """Return the name under which an app's limits are settled."""
+    return f"app_limits/{limits.namespace}/{limits.app}/{limits.container}"
+
+
+def _item(name: str, model: type[AnyItem], value: JsonValue, *, rev: int) -> Asked:
+    try:
+        item = model.model_validate_json(json.dumps(value))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        return _unsupported(name, value, rev=rev, why=f"{where}: {first['msg']}")
+    if isinstance(item, AppLimits):
+        name = item_name(item)
+    if missing := item.not_understood():
+        return _unsupported(name, value, rev=rev, why=f"this agent does not know {', '.join(missing)}")
+    return Asked(name=name, key=TryKey(item.rev, digest(value), item.retry), item=item)
+
+
+def _unsupported(name: str, value: JsonValue, *, rev: int, why: str) -> Asked:
+    return Asked(name=name, key=TryKey(rev, digest(value), 0), item=None, unsupported=clipped(why, 200))
+
+
+def _twice(one: Asked) -> Asked:
+    return Asked(name=one.name, key=one.key, item=None, unsupported="it stands there twice")

@@ -1,0 +1,129 @@
+"""What a box measures and sees: inventory, allocations by difference, health, events, metrics."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from edgegpu_sync.up import Uplink
+from edgegpu_sync.wire import Core, Count, Line, Name, Text, Token, Units, Wire
+
+Uid = Annotated[str, Field(pattern=r"^[0-9a-zA-Z-]{1,64}$")]
+
+
+class Card(Wire):
+    """A card, or a MIG device, as NVML tells of it."""
+
+    uuid: Token
+    label: Token
+    name: Line
+    memory_mib: Count
+    units: Units
+    healthy: bool
+    excluded: bool = False
+    text: Line = ""
+
+
+class Inventory(Uplink):
+    """The cards of a box and what is offered of them; sent whole when it changes and when asked."""
+
+    node: Name
+    cluster: Line = ""
+    role: Literal["server", "agent", "extender-only"]
+    sharing: bool
+    unit_mib: Count
+    mode: Token
+    policy: Token
+    driver: Line = ""
+    cards: Annotated[tuple[Card, ...], Field(max_length=128)]
+
+
+class Piece(Wire):
+    """What one container holds of one card."""
+
+    container: Name
+    card: Token
+    memory_units: Units
+    core: Core
+
+
+class PodAlloc(Wire):
+    """A pod and its pieces; `enforced` is what its containers are held to: enforced, degraded, off."""
+
+    namespace: Name
+    name: Name
+    phase: Token
+    enforced: Token = "off"
+    pieces: Annotated[tuple[Piece, ...], Field(max_length=64)]
+
+
+class Alloc(Uplink):
+    """Who holds what. With `base` it changes the one with that `n` of this epoch; without, it is the whole."""
+
+    base: Count | None = None
+    pods: dict[Uid, PodAlloc]
+    gone: Annotated[tuple[Uid, ...], Field(max_length=1_000)] = ()
+
+
+def difference(before: dict[str, PodAlloc], now: dict[str, PodAlloc]) -> tuple[dict[str, PodAlloc], tuple[str, ...]]:
+    """Return what `Alloc.pods` and `Alloc.gone` hold, to make `now` of `before`."""
+    changed = {uid: pod for uid, pod in now.items() if before.get(uid) != pod}
+    return changed, tuple(sorted(before.keys() - now.keys()))
+
+
+def merged(before: dict[str, PodAlloc], message: Alloc) -> dict[str, PodAlloc]:
+    """Return what is true after `message`; the caller has seen that its base is what it holds."""
+    kept = before if message.base is not None else {}
+    return {uid: pod for uid, pod in {**kept, **message.pods}.items() if uid not in message.gone}
+
+
+class Part(Wire):
+    """One thing that can be well or not."""
+
+    name: Token
+    state: Literal["ok", "warn", "bad", "off"]
+    text: Text = ""
+
+
+class Health(Uplink):
+    """How a box is; `refused` counts messages that were not taken, by the name of the refusal."""
+
+    state: Literal["ok", "warn", "bad"]
+    parts: Annotated[tuple[Part, ...], Field(max_length=64)]
+    refused: dict[Token, Count] = Field(default_factory=dict)
+    controller_unseen_s: Count = 0
+    outbox_used: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+
+class Event(Uplink):
+    """Something that happened; kept in the outbox until a receipt's `n` has reached it, or room is needed."""
+
+    kind: Token
+    level: Literal["info", "warning", "alarm"]
+    text: Text
+    about: Line = ""
+    at: Count
+    """Seconds since 1970 by the box's clock, which may be wrong by years: for people."""
+
+
+class CardSample(Wire):
+    """A card over one period."""
+
+    uuid: Token
+    core_used: Annotated[float, Field(ge=0, le=100)]
+    memory_used_mib: Count
+    temperature_c: Annotated[int, Field(ge=-50, le=200)] | None = None
+    power_w: Annotated[float, Field(ge=0, le=10_000)] | None = None
+
+
+class Sample(Wire):
+    """What was measured in the `period_s` seconds before `at`."""
+
+    at: Count
+    cards: Annotated[tuple[CardSample, ...], Field(max_length=128)]
+
+
+class Metrics(Uplink):
+    """Measurements, oldest first; the first to be given up when there is no room."""
+
+    period_s: Annotated[int, Field(ge=1, le=86_400)]
+    samples: Annotated[tuple[Sample, ...], Field(max_length=240)]

@@ -1,0 +1,70 @@
+"""A desired document is read item by item: what one version does not know harms no other item."""
+
+from synckit import limits, spec
+
+from edgegpu_sync.spec import AppLimits, Asked, Sharing, TryKey, asked
+from edgegpu_sync.wire import Json
+
+
+def by_name(document: Json, rev: int = 12) -> dict[str, Asked]:
+    return {one.name: one for one in asked(document, rev)}
+
+
+def test_all_items_are_read_sharing_first() -> None:
+    found = asked(spec().to_json(), 12)
+    assert [one.name for one in found] == [
+        "sharing",
+        "isolation",
+        "app_limits/default/asr/main",
+        "app_limits/default/ocr/main",
+    ]
+    assert found[0].item == Sharing(rev=3, installed=True)
+    assert found[2].item == limits()
+    assert not any(one.unsupported for one in found)
+
+
+def test_what_is_left_out_is_not_asked() -> None:
+    assert asked({}, 1) == ()
+    assert asked({"sharing": None, "app_limits": []}, 1) == ()
+
+
+def test_an_unknown_field_is_passed_over_unless_it_is_critical() -> None:
+    value: Json = {"rev": 3, "installed": True, "channel": "beta"}
+    assert by_name({"sharing": value})["sharing"].item == Sharing(rev=3, installed=True)
+    one = by_name({"sharing": {**value, "critical": ["channel", "installed"]}})["sharing"]
+    assert one.item is None
+    assert one.unsupported == "this agent does not know channel"
+
+
+def test_an_unknown_item_is_passed_over_unless_it_is_critical() -> None:
+    assert asked({"mig": {"rev": 1}}, 5) == ()
+    (one,) = asked({"mig": {"rev": 1}, "critical": ["mig", "sharing"]}, 5)
+    assert (one.name, one.item, one.key.rev) == ("mig", None, 5)
+
+
+def test_a_value_of_a_newer_version_harms_its_own_item_alone() -> None:
+    found = by_name({"isolation": {"rev": 2, "mode": "vgpu"}, "sharing": {"rev": 1, "installed": False}})
+    assert found["isolation"].item is None
+    assert "mode" in found["isolation"].unsupported
+    assert found["sharing"].item == Sharing(rev=1, installed=False)
+
+
+def test_malformed_items_are_unsupported_not_fatal() -> None:
+    found = by_name({"sharing": 7, "app_limits": {"not": "a list"}, "policy": [], "critical": "mps"})
+    assert {name: one.item for name, one in found.items()} == dict.fromkeys(
+        ["sharing", "policy", "app_limits/#0", "mps"]
+    )
+
+
+def test_one_app_twice_is_neither() -> None:
+    twice: Json = {"app_limits": [limits(units=4).model_dump(mode="json"), limits(units=5).model_dump(mode="json")]}
+    assert [one.unsupported for one in asked(twice, 1)] == ["it stands there twice"] * 2
+
+
+def test_what_is_tried_once_is_named_by_revision_content_and_nonce() -> None:
+    def key(one: AppLimits) -> TryKey:
+        return asked({"app_limits": [one.model_dump(mode="json")]}, 12)[0].key
+
+    assert key(limits()) == key(limits())
+    assert len({key(limits()), key(limits(rev=8)), key(limits(units=11)), key(limits(retry=1))}) == 4
+    assert (key(limits(retry=3)).rev, key(limits(retry=3)).retry) == (7, 3)
