@@ -1,0 +1,184 @@
+"""What k3s makes of its configuration: files in order, drop-ins, and the command line; pure.
+
+Source: k3s, `pkg/configfilearg/parser.go`. `config.yaml` first, then `config.yaml.d/*.yaml` and `*.yml` by name; a
+later key replaces an earlier one, `key+` appends to it. The result is put in front of the command line, which
+counts for single values, and takes a list's place.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+import yaml
+
+SCHEDULER_ARG = "kube-scheduler-arg"
+COMMAND_LINE = "the command line of its unit"
+
+_ALIASES = {"c": "config", "d": "data-dir", "t": "token", "s": "server", "o": "write-kubeconfig", "l": "log"}
+_SWITCHES = frozenset({
+    "docker", "debug", "rootless", "disable-agent", "disable-scheduler", "disable-etcd", "disable-apiserver",
+    "disable-controller-manager", "disable-kube-proxy", "cluster-init", "cluster-reset", "secrets-encryption",
+    "selinux",
+    "disable-cloud-controller", "disable-network-policy", "disable-helm-controller", "embedded-registry",
+    "protect-kernel-defaults", "prefer-bundled-bin", "with-node-id", "nonroot-devices", "enable-pprof",
+    "disable-default-registry-endpoint", "flannel-ipv6-masq", "flannel-external-ip", "etcd-expose-metrics",
+    "etcd-disable-snapshots", "etcd-snapshot-compress", "etcd-s3", "tls-san-security", "supervisor-metrics", "kine-tls",
+    "disable-apiserver-lb", "alsologtostderr",
+})  # fmt: skip
+"""Flags that take no next word: `--docker --data-dir X` must not read `--data-dir` as docker's value."""
+
+_ENVIRONMENT = {
+    "config": "K3S_CONFIG_FILE", "data-dir": "K3S_DATA_DIR", "node-name": "K3S_NODE_NAME", "server": "K3S_URL",
+    "write-kubeconfig": "K3S_KUBECONFIG_OUTPUT",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """One file that k3s reads; `text` None: it cannot be read, `why` says so."""
+
+    path: str
+    text: str | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One value of one flag, and where it stands: a file's path, a variable's name, or COMMAND_LINE."""
+
+    text: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """The words after `k3s`: its role and its flags."""
+
+    role: str
+    """`server`, `agent`, or empty where neither is said."""
+    flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """All flags with their values, as k3s takes them."""
+
+    flags: Mapping[str, tuple[Value, ...]]
+    problems: tuple[str, ...] = ()
+    """Files that k3s would end about, or that could not be read."""
+
+    def values(self, name: str) -> tuple[Value, ...]:
+        """Return a list's values in k3s's order."""
+        return self.flags.get(name, ())
+
+    def last(self, name: str, default: str = "") -> str:
+        """Return a single value; the last one counts, and an empty one does not."""
+        found = self.values(name)
+        return found[-1].text if found and found[-1].text else default
+
+    def on(self, name: str) -> bool:
+        """Return whether a switch is on."""
+        return self.last(name) == "true"
+
+
+def command_line(words: Sequence[str]) -> CommandLine:
+    """Read the words after the program: `server --data-dir /x --docker`."""
+    role, flags = "", dict[str, tuple[str, ...]]()
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith("-"):
+            role = role or word
+            continue
+        name, sign, value = word.lstrip("-").partition("=")
+        name = _ALIASES.get(name, name)
+        if not sign:
+            value = "true" if name in _SWITCHES else next(rest, "")
+        flags[name] = (*flags.get(name, ()), value)
+    return CommandLine(role, flags)
+
+
+def config_path(line: CommandLine, environment: Mapping[str, str], default: str) -> str:
+    """Return the file that k3s reads first; its drop-ins are in the folder `FILE.d`."""
+    given = line.flags.get("config", ())
+    return environment.get("K3S_CONFIG_FILE") or (given[0] if given else "") or default
+
+
+def is_drop_in(name: str) -> bool:
+    """Return whether k3s reads a file of that name in its drop-in folder."""
+    return PurePosixPath(name).suffix.lower() in {".yaml", ".yml"}
+
+
+def effective(
+    line: CommandLine, environment: Mapping[str, str], files: Iterable[ConfigFile], *, without: str = ""
+) -> Effective:
+    """Return what k3s takes of all of it; `without`: a file that is passed over, such as our own drop-in."""
+    merged, problems = _merge(file for file in files if file.path != without)
+    flags: dict[str, tuple[Value, ...]] = {
+        name: (Value(environment[variable], variable),)
+        for name, variable in _ENVIRONMENT.items()
+        if environment.get(variable)
+    }
+    flags |= merged
+    flags |= {name: tuple(Value(text, COMMAND_LINE) for text in texts) for name, texts in line.flags.items()}
+    return Effective(flags, tuple(problems))
+
+
+def scheduler_file(arguments: Iterable[Value]) -> tuple[Value, ...]:
+    """Return the `config=` among kube-scheduler's arguments, each with the file's path as its text."""
+    pairs = ((value, *value.text.removeprefix("--").partition("=")) for value in arguments)
+    return tuple(Value(path, value.source) for value, name, _, path in pairs if name.rstrip("+-") == "config")
+
+
+def replaces_ours(files: Iterable[ConfigFile], ours: str) -> str | None:
+    """Return the file after ours whose `kube-scheduler-arg:` (without +) takes our list away, None where none does."""
+    name = PurePosixPath(ours).name
+    for file in files:
+        if PurePosixPath(file.path).parent == PurePosixPath(ours).parent and PurePosixPath(file.path).name > name:
+            keys = [key for key, _ in _pairs(file)[0]]
+            if SCHEDULER_ARG in keys:
+                return file.path
+    return None
+
+
+def _merge(files: Iterable[ConfigFile]) -> tuple[dict[str, tuple[Value, ...]], list[str]]:
+    merged: dict[str, tuple[Value, ...]] = {}
+    problems: list[str] = []
+    for file in files:
+        pairs, problem = _pairs(file)
+        problems += [problem] if problem else []
+        for key, texts in pairs:
+            name = key.removesuffix("+")
+            values = tuple(Value(text, file.path) for text in texts)
+            merged[name] = merged.get(name, ()) + values if name != key else values
+    return merged, problems
+
+
+def _pairs(file: ConfigFile) -> tuple[list[tuple[str, list[str]]], str]:
+    """Return a file's keys and values in its order, and what is wrong with it."""
+    if file.text is None:
+        return [], f"{file.path} cannot be read: {file.why}"
+    try:
+        document = next(iter(yaml.safe_load_all(file.text)), None)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        return [], f"{file.path} is no YAML{f' (line {mark.line + 1})' if mark else ''}: k3s would not start with it"
+    if document is None:
+        return [], ""
+    if not isinstance(document, dict):
+        return [], f"{file.path} is no table of keys and values: k3s would not start with it"
+    return [(_text(key), _texts(value)) for key, value in document.items()], ""
+
+
+def _texts(value: Any) -> list[str]:  # noqa: ANN401  (YAML)
+    return [_text(one) for one in value] if isinstance(value, list) else [_text(value)]
+
+
+def _text(value: Any) -> str:  # noqa: ANN401  (YAML)
+    match value:
+        case None:
+            return ""
+        case bool():
+            return str(value).lower()
+        case _:
+            return str(value)

@@ -1,0 +1,119 @@
+from collections.abc import Mapping
+
+import pytest
+
+from edgegpu_installer.k3sconfig import (
+    COMMAND_LINE,
+    SCHEDULER_ARG,
+    CommandLine,
+    ConfigFile,
+    Value,
+    command_line,
+    config_path,
+    effective,
+    is_drop_in,
+    replaces_ours,
+    scheduler_file,
+)
+
+MAIN = "/etc/rancher/k3s/config.yaml"
+FOLDER = MAIN + ".d"
+OURS = f"{FOLDER}/90-edgegpu.yaml"
+SERVER = CommandLine("server")
+
+
+def arguments(files: Mapping[str, str], line: CommandLine = SERVER, **more: str) -> list[str]:
+    read = [ConfigFile(path, text) for path, text in files.items()]
+    return [value.text for value in effective(line, {}, read, **more).values(SCHEDULER_ARG)]
+
+
+def test_a_plus_appends_and_without_it_a_later_file_replaces() -> None:
+    main = {MAIN: "kube-scheduler-arg: [v=2]\n"}
+    assert arguments(main | {OURS: "kube-scheduler-arg+: [config=/a]\n"}) == ["v=2", "config=/a"]
+    assert arguments(main | {OURS: "kube-scheduler-arg: config=/a\n"}) == ["config=/a"]
+
+
+def test_a_plus_with_nothing_before_it_is_the_list() -> None:
+    assert arguments({OURS: "kube-scheduler-arg+: config=/a\n"}) == ["config=/a"]
+
+
+def test_the_command_line_takes_the_list_and_says_so() -> None:
+    line = command_line(["server", "--kube-scheduler-arg", "v=4"])
+    found = effective(line, {}, [ConfigFile(OURS, "kube-scheduler-arg+: [config=/a]\n")])
+    assert found.values(SCHEDULER_ARG) == (Value("v=4", COMMAND_LINE),)
+
+
+def test_our_own_drop_in_can_be_left_out() -> None:
+    files = {MAIN: "kube-scheduler-arg: [v=2]\n", OURS: "kube-scheduler-arg+: [config=/a]\n"}
+    assert arguments(files, without=OURS) == ["v=2"]
+
+
+@pytest.mark.parametrize(
+    ("words", "flags"),
+    [
+        (["server", "--docker", "--data-dir", "/x"], {"docker": ("true",), "data-dir": ("/x",)}),
+        (["server", "-d", "/x", "--docker=false"], {"docker": ("false",), "data-dir": ("/x",)}),
+        (["server", "-kube-scheduler-arg=a=b"], {"kube-scheduler-arg": ("a=b",)}),
+        (["agent", "--token"], {"token": ("",)}),
+    ],
+)
+def test_flags_are_read_in_every_form(words: list[str], flags: dict[str, tuple[str, ...]]) -> None:
+    line = command_line(words)
+    assert (line.role, dict(line.flags)) == (words[0], flags)
+
+
+def test_the_file_may_be_moved_and_the_variable_wins() -> None:
+    line = command_line(["server", "--config", "/x/k.yaml"])
+    assert config_path(line, {}, MAIN) == "/x/k.yaml"
+    assert config_path(line, {"K3S_CONFIG_FILE": "/y.yaml"}, MAIN) == "/y.yaml"
+    assert config_path(SERVER, {}, MAIN) == MAIN
+
+
+def test_variables_count_least() -> None:
+    environment = {"K3S_DATA_DIR": "/env"}
+    file = ConfigFile(MAIN, "data-dir: /file\n")
+    assert effective(SERVER, environment, []).last("data-dir") == "/env"
+    assert effective(SERVER, environment, [file]).last("data-dir") == "/file"
+    assert effective(command_line(["server", "-d", "/cli"]), environment, [file]).last("data-dir") == "/cli"
+
+
+def test_switches_numbers_and_nothing() -> None:
+    found = effective(SERVER, {}, [ConfigFile(MAIN, "docker: true\nhttps-listen-port: 7443\nnode-name:\n")])
+    assert found.on("docker")
+    assert not found.on("selinux")
+    assert found.last("https-listen-port") == "7443"
+    assert found.last("node-name", "default") == "default"
+
+
+@pytest.mark.parametrize("text", ["a: [", "- a\n", "just words"])
+def test_a_file_that_k3s_would_end_about_is_named(text: str) -> None:
+    (problem,) = effective(SERVER, {}, [ConfigFile(MAIN, text)]).problems
+    assert MAIN in problem
+    assert "k3s would not start" in problem
+
+
+def test_a_file_that_cannot_be_read_is_named() -> None:
+    (problem,) = effective(SERVER, {}, [ConfigFile(MAIN, None, "Permission denied")]).problems
+    assert problem == f"{MAIN} cannot be read: Permission denied"
+
+
+def test_only_the_first_document_counts() -> None:
+    assert arguments({MAIN: "kube-scheduler-arg: [a=1]\n---\nkube-scheduler-arg: [b=2]\n"}) == ["a=1"]
+
+
+def test_a_later_drop_in_without_plus_takes_ours_away() -> None:
+    ours = ConfigFile(OURS, "kube-scheduler-arg+: [config=/a]\n")
+    earlier = ConfigFile(f"{FOLDER}/10-x.yaml", "kube-scheduler-arg: [v=1]\n")
+    later = ConfigFile(f"{FOLDER}/99-x.yaml", "kube-scheduler-arg: [v=1]\n")
+    adds = ConfigFile(f"{FOLDER}/99-x.yaml", "kube-scheduler-arg+: [v=1]\n")
+    assert replaces_ours([earlier, ours, adds], OURS) is None
+    assert replaces_ours([earlier, ours, later], OURS) == later.path
+
+
+def test_the_scheduler_file_is_found_among_the_arguments() -> None:
+    given = [Value("v=2", "a"), Value("config=/x", "b"), Value("--config=/y", "c"), Value("config-x=/z", "d")]
+    assert scheduler_file(given) == (Value("/x", "b"), Value("/y", "c"))
+
+
+def test_what_is_a_drop_in() -> None:
+    assert [name for name in ("a.yaml", "b.YML", "c.yaml.bak", "d.txt", "e") if is_drop_in(name)] == ["a.yaml", "b.YML"]
