@@ -1,6 +1,6 @@
 """Reads a box and says what is wrong with its GPU sharing, why, and which command mends it."""
 
-from edgegpu_installer.doctor.checks import CHECKS, GROUPS, Check
+from edgegpu_installer.doctor.checks import CHECKS, Check
 from edgegpu_installer.doctor.examine import Result, examine, exit_status, worst
 from edgegpu_installer.doctor.sight import (
     Api,
@@ -16,7 +16,6 @@ from edgegpu_installer.doctor.verdict import Level, Trouble, Verdict
 
 __all__ = [
     "CHECKS",
-    "GROUPS",
     "Api",
     "Check",
     "Containerd",

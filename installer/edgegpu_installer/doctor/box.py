@@ -27,7 +27,7 @@ def look_clock(sight: Sight) -> Verdict:
             broken(f"the clock says {now.year}: certificates do not hold then", "sudo date -s ...; sudo hwclock -w")
         )
     try:
-        reply = sight.api.get("/version")
+        reply = sight.object("/version")
     except Unseen:
         details.append("the API server's clock is not known")
     else:

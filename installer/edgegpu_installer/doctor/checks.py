@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from edgegpu_installer.doctor import box, driver
+from edgegpu_installer.doctor import access, box, certificates, containers, driver, extender, plugin, remains
 from edgegpu_installer.doctor.sight import Sight
 from edgegpu_installer.doctor.verdict import Verdict
 
@@ -16,14 +16,33 @@ class Check:
     group: str
     about: str
     look: Callable[[Sight], Verdict]
+    of_install: bool = True
+    """Whether it looks at what an install makes, so that without one there is nothing to say."""
 
-
-GROUPS = ("driver", "k3s", "edgegpu", "containers", "box")
-"""In the order in which causes come before their consequences."""
 
 CHECKS = (
-    Check("driver", "driver", "driver and library are of one version", driver.look_versions),
-    Check("cards", "driver", "cards that are seen, excluded, offered", driver.look_cards),
-    Check("clock", "box", "the clock is right", box.look_clock),
-    Check("disk", "box", "there is room, and /etc can be written", box.look_disk),
+    Check("clock", "machine", "the clock is right", box.look_clock, of_install=False),
+    Check("disk", "machine", "there is room, and what must be written can be", box.look_disk, of_install=False),
+    Check("driver", "machine", "the driver's parts are of one version", driver.look_versions, of_install=False),
+    Check("cards", "machine", "the cards that are seen, excluded and offered", driver.look_cards, of_install=False),
+    Check(
+        "kubeconfig", "cluster", "the API server answers, and the account may do what it must", access.look_kubeconfig
+    ),
+    Check("plugin", "edgegpu", "edgegpu-plugin runs", plugin.look_plugin, of_install=False),
+    Check("resources", "edgegpu", "both resources are registered and offered", plugin.look_resources),
+    Check("double", "edgegpu", "no other device plugin offers the same cards", plugin.look_double, of_install=False),
+    Check("extender", "edgegpu", "the scheduler reaches the extender", extender.look_extender),
+    Check("certificates", "edgegpu", "certificates hold for a while yet", certificates.look_certificates),
+    Check("runtime", "containers", "containerd can bring cards into containers", containers.look_runtime),
+    Check("cdi", "containers", "the CDI spec is there, with all its files", containers.look_cdi),
+    Check("cgroups", "containers", "a daemon-reload leaves running containers their cards", containers.look_cgroups),
+    Check("limiter", "containers", "what containers are held to", plugin.look_limiter, of_install=False),
+    Check(
+        "leftovers",
+        "install",
+        "nothing of older installs or of other products lies about",
+        remains.look_leftovers,
+        of_install=False,
+    ),
 )
+"""In the order in which causes come before their consequences."""

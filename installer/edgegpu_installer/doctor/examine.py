@@ -9,6 +9,7 @@ from edgegpu_installer.doctor.checks import Check
 from edgegpu_installer.doctor.sight import DoorShut, Sight, Unseen
 from edgegpu_installer.doctor.verdict import Level, Trouble, Verdict, judge, skipped
 
+_NOT_INSTALLED = "edgegpu is not installed here (see the check `plugin`)"
 _LOG = logging.getLogger(__name__)
 
 
@@ -48,7 +49,7 @@ def exit_status(results: Iterable[Result]) -> int:
 
 def _verdict(check: Check, sight: Sight) -> Verdict:
     try:
-        return check.look(sight)
+        return check.look(sight) if sight.installed or not check.of_install else skipped(_NOT_INSTALLED)
     except Unseen as unseen:
         if unseen.told_by in {check.name, ""}:
             return _failed(unseen.shut)

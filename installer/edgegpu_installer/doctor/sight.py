@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 from edgegpu_installer.doctor.programs import Ran, run
+from edgegpu_installer.layout import CURRENT, PLUGIN_UNIT, PLUGIN_YAML, UNITS, Layout
 
 _T = TypeVar("_T")
 _MOST_TEXT = 8 * 1024 * 1024
@@ -128,12 +129,17 @@ class Sight:
         space: Callable[[Path], Space] | None = None,
     ) -> None:
         """Look at the box below `root` through `doors`; `path` is where programs are looked for."""
-        self.root = root
+        self._layout = Layout(root)
         self.now = now
         self.space = space or _space
         self._doors = doors
         self._path = path
         self._known: dict[str, object] = {}
+
+    @property
+    def installed(self) -> bool:
+        """Whether there is anything of an install, a broken one included."""
+        return any(self.at(path).exists() for path in (f"{UNITS}/{PLUGIN_UNIT}", PLUGIN_YAML, CURRENT))
 
     @property
     def settings(self) -> Settings:
@@ -170,13 +176,13 @@ class Sight:
         if reply.status != 200:  # noqa: PLR2004  (HTTP's OK)
             raise DoorShut(
                 f"cannot read the node {name}: the API server answers {reply.status} {reply.body.get('message', '')}",
-                remedy="compare node_name in /etc/edgegpu/plugin.yaml with `k3s kubectl get nodes`",
+                remedy=f"compare node_name in {PLUGIN_YAML} with `k3s kubectl get nodes`",
             )
         return reply.body
 
     def at(self, path: str | Path) -> Path:
         """Return where a path of the box is for us."""
-        return self.root / str(path).lstrip("/")
+        return self._layout.at(path)
 
     def text(self, path: str | Path) -> str | None:
         """Return a file's text, None where there is no file. Raises OSError for one that cannot be read."""

@@ -1,0 +1,109 @@
+"""Checks of the way to the API server: the kubeconfig, and what its account may do."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from edgegpu_installer.doctor.sight import Settings, Sight
+from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, judge, warning
+from edgegpu_installer.layout import K3S_KUBECONFIG
+
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_MEND = "sudo edgegpu install, which writes rights and kubeconfig anew"
+_PRIVATE = 0o077
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """Something that the plugin does in the cluster; `loss` is what becomes of it without the right."""
+
+    verb: str
+    resource: str
+    loss: str
+    name: str = ""
+    vital: bool = True
+
+    @property
+    def words(self) -> str:
+        """Verb and resource."""
+        return f"{self.verb} {self.resource}"
+
+
+NODE_RIGHTS = (
+    Right("list", "pods", "no pod is known"),
+    Right("watch", "pods", "no pod is known"),
+    Right("patch", "pods", "a pod's card is not corrected in its annotation", vital=False),
+    Right("delete", "pods", "pods that died at admission stay", vital=False),
+    Right("create", "pods/eviction", "refused pods do not come again by themselves", vital=False),
+    Right("get", "nodes", "the node's report cannot be written"),
+    Right("patch", "nodes", "the node's report cannot be written"),
+    Right(
+        "get",
+        "nodes/proxy",
+        "kubelet's own pod list is not seen: units of pods that are gone are held for long",
+        vital=False,
+    ),
+    Right("create", "events", "nothing is said in events", vital=False),
+)
+EXTENDER_RIGHTS = (
+    Right("list", "nodes", "no node's cards are known"),
+    Right("watch", "nodes", "no node's cards are known"),
+    Right("create", "pods/binding", "no GPU pod can be bound"),
+)
+
+
+def look_kubeconfig(sight: Sight) -> Verdict:
+    """Look at the kubeconfig: is it private, does it answer, what may its account do."""
+    settings = sight.settings
+    api = sight.api
+    troubles = list(_file_troubles(sight))
+    details = [f"{settings.kubeconfig} for {api.server}"]
+    ready = sight.object("/version")
+    if ready.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        troubles.append(broken(f"the API server refuses the account of {settings.kubeconfig}: {ready.status}", _MEND))
+        return judge(troubles, well="", details=details)
+    if ready.status != HTTPStatus.OK:
+        troubles.append(broken(f"the API server {api.server} answers {ready.status}", "sudo journalctl -u k3s -e"))
+        return judge(troubles, well="", details=details)
+    details.append(f"Kubernetes {ready.body.get('gitVersion', 'of an unknown version')}")
+    rights = _wanted(settings)
+    troubles += _missing(sight, rights)
+    return judge(troubles, well=f"answers, and has all {len(rights)} rights", details=details)
+
+
+def _wanted(settings: Settings) -> list[Right]:
+    rights = list(NODE_RIGHTS) if settings.has_plugin else []
+    return rights + (list(EXTENDER_RIGHTS) if settings.has_extender else [])
+
+
+def _file_troubles(sight: Sight) -> Iterator[Trouble]:
+    path = sight.settings.kubeconfig
+    if sight.at(path).stat().st_mode & _PRIVATE:
+        yield warning(f"{path} can be read by others than root", f"sudo chmod 600 {path}")
+    admin = sight.text(K3S_KUBECONFIG)
+    if admin is not None and admin == sight.text(path):
+        yield warning(f"{path} is k3s's own admin kubeconfig: edgegpu needs far less", _MEND)
+
+
+def _missing(sight: Sight, rights: list[Right]) -> Iterator[Trouble]:
+    for right in rights:
+        resource, _, sub = right.resource.partition("/")
+        asked = {"verb": right.verb, "resource": resource, "group": ""}
+        asked |= {"subresource": sub} if sub else {}
+        if resource == "nodes" and right.verb in {"get", "patch"}:
+            asked["name"] = sight.settings.node
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": asked},
+        }
+        reply = sight.api.post(_REVIEWS, body)
+        if reply.status not in {HTTPStatus.OK, HTTPStatus.CREATED}:
+            text = (
+                f"the API server does not say what this account may do: {reply.status} {reply.body.get('message', '')}"
+            )
+            yield warning(text, _MEND)
+            return
+        if not (reply.body.get("status") or {}).get("allowed"):
+            level = broken if right.vital else warning
+            yield level(f"the account may not {right.words}: {right.loss}", _MEND)

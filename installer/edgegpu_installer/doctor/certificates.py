@@ -1,0 +1,106 @@
+"""Looks how long certificates still hold: the extender's, the kubeconfig's, k3s's own."""
+
+import base64
+import binascii
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import yaml
+from cryptography import x509
+
+from edgegpu_installer.doctor.extender import our_entry
+from edgegpu_installer.doctor.sight import DoorShut, Sight
+from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, judge, skipped, warning
+from edgegpu_installer.layout import K3S_DATA
+
+_SOON = dt.timedelta(days=90)
+"""k3s renews its own at a start from here on."""
+
+_ROTATE = "sudo edgegpu install, which makes them anew"
+_RESTART = "sudo systemctl restart --no-block k3s, which renews its own certificates"
+_K3S = (
+    f"{K3S_DATA}/server/tls/serving-kube-apiserver.crt",
+    f"{K3S_DATA}/server/tls/client-scheduler.crt",
+    f"{K3S_DATA}/agent/serving-kubelet.crt",
+    f"{K3S_DATA}/agent/client-kubelet.crt",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A PEM text, where it came from, and what makes it anew."""
+
+    what: str
+    pem: bytes
+    remedy: str
+
+
+def look_certificates(sight: Sight) -> Verdict:
+    """Look at every certificate that edgegpu leans on."""
+    held = [*_files(sight), *_inline(sight), *_kubeconfig(sight)]
+    troubles: list[Trouble] = []
+    details: list[str] = []
+    ends: list[dt.datetime] = []
+    for one in held:
+        try:
+            certificates = x509.load_pem_x509_certificates(one.pem)
+        except ValueError:
+            troubles.append(broken(f"{one.what} is no certificate", one.remedy))
+            continue
+        for certificate in certificates[:1]:
+            ends.append(certificate.not_valid_after_utc)
+            details.append(f"{one.what}: until {certificate.not_valid_after_utc:%Y-%m-%d}")
+            troubles += _judged(one, certificate, sight.now())
+    if not ends and not troubles:
+        return skipped("there are no certificates to look at")
+    first = f"the first of {len(ends)} ends {min(ends):%Y-%m-%d}" if ends else ""
+    return judge(troubles, well=first, details=details)
+
+
+def _judged(one: _Held, certificate: x509.Certificate, now: dt.datetime) -> Iterator[Trouble]:
+    left = certificate.not_valid_after_utc - now
+    if left < dt.timedelta():
+        yield broken(f"{one.what} has ended on {certificate.not_valid_after_utc:%Y-%m-%d}", one.remedy)
+    elif left < _SOON:
+        yield warning(f"{one.what} ends in {left.days} days", one.remedy)
+    if certificate.not_valid_before_utc > now:
+        text = f"{one.what} holds only from {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on"
+        yield broken(text, "see the check `clock`")
+
+
+def _files(sight: Sight) -> Iterator[_Held]:
+    for path in sight.settings.tls if sight.settings.has_extender else ():
+        text = sight.text(path)
+        if text is not None:
+            yield _Held(str(path), text.encode(), _ROTATE)
+    for name in _K3S:
+        text = sight.text(name)
+        if text is not None:
+            yield _Held(f"k3s's {name.rpartition('/')[2]}", text.encode(), _RESTART)
+
+
+def _inline(sight: Sight) -> Iterator[_Held]:
+    """Yield the scheduler's; what is wrong with its file is another check's."""
+    if not sight.settings.has_extender:
+        return
+    try:
+        entry = our_entry(sight)
+    except DoorShut:
+        return
+    for what, pem in (("the scheduler's client certificate", entry.cert), ("the scheduler's CA", entry.ca)):
+        if pem:
+            yield _Held(what, pem.encode(), _ROTATE)
+
+
+def _kubeconfig(sight: Sight) -> Iterator[_Held]:
+    try:
+        value = yaml.safe_load(sight.text(sight.settings.kubeconfig) or "") or {}
+        users = [user.get("user") or {} for user in value.get("users") or ()]
+        texts = [
+            base64.b64decode(user["client-certificate-data"]) for user in users if "client-certificate-data" in user
+        ]
+    except (yaml.YAMLError, AttributeError, binascii.Error):
+        return  # the check `kubeconfig` says it
+    for text in texts:
+        yield _Held("the kubeconfig's certificate", text, _ROTATE)

@@ -1,0 +1,174 @@
+"""Checks of the scheduler's extender: is it reached as the scheduler reaches it, and how long certificates hold."""
+
+import base64
+import binascii
+import os
+import ssl
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+
+from edgegpu_installer.doctor.sight import DoorShut, Sight
+from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, judge, skipped, warning
+from edgegpu_installer.doctor.web import Way, ask
+from edgegpu_installer.layout import K3S_FOLDER, SCHEDULER_YAML
+
+_TIMEOUT_S = 5.0
+_OK = 200
+_LOG = "sudo journalctl -u edgegpu-plugin -e"
+_ANEW = "sudo edgegpu install, which makes certificates and scheduler file anew"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An extender as the scheduler's file names it; PEM texts, empty where there are none."""
+
+    url: str
+    server_name: str
+    insecure: bool
+    ignorable: bool
+    binds: bool
+    ca: str
+    cert: str
+    key: str = field(repr=False)
+
+
+def entries(text: str) -> list[Entry]:
+    """Read the extenders of a scheduler file.
+
+    Raises:
+        ValueError: it is no YAML, or not of a scheduler file's shape.
+    """
+    try:
+        found = yaml.safe_load(text)
+        extenders = found.get("extenders") or []
+        return [_entry(one) for one in extenders]
+    except (yaml.YAMLError, AttributeError, TypeError, binascii.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"not a scheduler file: {' '.join(str(error).split())}") from error
+
+
+def _entry(one: Mapping[str, Any]) -> Entry:
+    tls = one.get("tlsConfig") or {}
+    return Entry(
+        url=str(one.get("urlPrefix", "")),
+        server_name=str(tls.get("serverName", "")),
+        insecure=bool(tls.get("insecure")),
+        ignorable=bool(one.get("ignorable")),
+        binds=bool(one.get("bindVerb")),
+        ca=_pem(tls.get("caData")),
+        cert=_pem(tls.get("certData")),
+        key=_pem(tls.get("keyData")),
+    )
+
+
+def _pem(data: object) -> str:
+    return base64.b64decode(str(data), validate=True).decode("ascii") if data else ""
+
+
+def client_context(entry: Entry) -> ssl.SSLContext:
+    """Return the TLS context that the scheduler has for an extender.
+
+    Raises:
+        OSError: CA, certificate or key cannot be used.
+    """
+    context = ssl.create_default_context(cadata=entry.ca or None)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if entry.insecure or not entry.ca:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if entry.cert and entry.key:
+        _load_chain(context, f"{entry.cert}\n{entry.key}\n".encode())
+    return context
+
+
+def _load_chain(context: ssl.SSLContext, pem: bytes) -> None:
+    """Load through memory: the ssl module takes files only, and a key does not belong in /tmp."""
+    descriptor = os.memfd_create("edgegpu-doctor-key")
+    try:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(pem)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+
+
+def look_extender(sight: Sight) -> Verdict:
+    """Call the extender's healthz with what the scheduler's file holds."""
+    settings = sight.settings
+    if not settings.has_extender:
+        return skipped("an agent node has no scheduler, and so no extender")
+    entry = our_entry(sight)
+    parts = urlsplit(entry.url)
+    where = f"{parts.hostname}:{parts.port}"
+    troubles = list(_entry_troubles(entry, where, settings.listen))
+    try:
+        context = client_context(entry) if parts.scheme == "https" else None
+        way = Way(context=context, server_name=entry.server_name or None, timeout_s=_TIMEOUT_S)
+        answer = ask(f"{parts.scheme}://{parts.netloc}/healthz", way)
+    except OSError as error:
+        troubles.append(_no_answer(where, error))
+    else:
+        if answer.status != _OK:
+            words = answer.body.decode(errors="replace").strip()
+            troubles.append(broken(f"the extender is not healthy: {answer.status} {words}", f"edgegpu status; {_LOG}"))
+    how = "with the scheduler's certificate" if entry.cert else "without certificates"
+    return judge(troubles, well=f"answers on {where} {how}", details=[entry.url])
+
+
+def our_entry(sight: Sight) -> Entry:
+    """Return our extender as the scheduler's file names it.
+
+    Raises:
+        DoorShut: there is no such file, or we are not in it.
+    """
+    path = scheduler_file(sight)
+    text = sight.text(path)
+    if text is None:
+        raise DoorShut(f"there is no scheduler file {path}", remedy="sudo edgegpu install")
+    try:
+        known = [entry for entry in entries(text) if entry.binds]
+    except ValueError as error:
+        raise DoorShut(f"cannot read {path}: {error}", remedy="sudo edgegpu install") from error
+    if not known:
+        raise DoorShut(f"{path} names no extender that binds", remedy="sudo edgegpu install")
+    return known[0]
+
+
+def scheduler_file(sight: Sight) -> str:
+    """Return the path of the scheduler's file: the installer's, or that of the way by hand."""
+    by_hand = "/etc/edgegpu/scheduler.yaml"
+    ours = f"{K3S_FOLDER}/{SCHEDULER_YAML}"
+    return by_hand if not sight.at(ours).exists() and sight.at(by_hand).exists() else ours
+
+
+def _entry_troubles(entry: Entry, where: str, listen: str) -> Iterator[Trouble]:
+    if where != listen.replace("localhost", "127.0.0.1"):
+        yield broken(f"the scheduler calls {where}, and the extender listens on {listen}", _ANEW)
+    if entry.url.startswith("https:"):
+        if not entry.ca or entry.insecure:
+            yield broken("the scheduler does not check whom it talks to: tlsConfig has no caData", _ANEW)
+        if not entry.cert or not entry.key:
+            yield broken("the scheduler has no certificate for the extender", _ANEW)
+    else:
+        yield warning("the extender speaks without certificates: every process of this box may bind pods", _ANEW)
+    if entry.ignorable:
+        text = "ignorable: true: with the extender down pods are bound without a card, and nothing is promised"
+        yield warning(text, _ANEW)
+
+
+def _no_answer(where: str, error: OSError) -> Trouble:
+    match error:
+        case ssl.SSLCertVerificationError():
+            text, remedy = f"the extender's certificate does not hold for the scheduler: {error.verify_message}", _ANEW
+        case ssl.SSLError():
+            text, remedy = f"the extender and the scheduler's certificate do not fit: {error.reason or error}", _ANEW
+        case ConnectionRefusedError():
+            text, remedy = f"nobody listens on {where}: GPU pods wait", f"sudo systemctl restart edgegpu-plugin; {_LOG}"
+        case TimeoutError():
+            text, remedy = f"the extender on {where} does not answer within {_TIMEOUT_S:g} s", _LOG
+        case _:
+            text, remedy = f"the extender on {where} cannot be called: {error}", f"{_ANEW}; {_LOG}"
+    return broken(text, remedy)

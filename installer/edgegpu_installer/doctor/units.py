@@ -1,0 +1,82 @@
+"""What systemd says of a unit."""
+
+import re
+from dataclasses import dataclass
+
+from edgegpu_installer.doctor.programs import NOT_FOUND
+from edgegpu_installer.doctor.sight import DoorShut, Sight
+
+_KEYS = "LoadState,ActiveState,SubState,UnitFileState,NRestarts,Result,NeedDaemonReload,ExecMainStartTimestampMonotonic"
+_KEYS += ",ExecStart,ExecStartPre"
+_BOOT = re.compile(r"^btime (\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """One unit as `systemctl show` has it."""
+
+    name: str
+    there: bool
+    active: str
+    sub: str
+    enabled: str
+    restarts: int
+    result: str
+    stale: bool
+    """Files of it changed after systemd had read them."""
+    started_s: float | None
+    """When its main process was started, in seconds since 1970."""
+    pre: str
+    """Its ExecStartPre= lines."""
+    command: str
+    """Its ExecStart= line."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is up."""
+        return self.active == "active" and self.sub == "running"
+
+
+def unit(sight: Sight, name: str) -> Unit:
+    """Ask systemd for a unit; one that it does not know is not there.
+
+    Raises:
+        DoorShut: there is no systemd to ask.
+    """
+    ran = sight.run("systemctl", "show", name, f"--property={_KEYS}")
+    if not ran.well:
+        what = "this machine has no systemd" if ran.status == NOT_FOUND else ran.words or "no answer in time"
+        raise DoorShut(f"cannot ask systemd for {name}: {what}", remedy="edgegpu needs a machine that systemd runs")
+    values = dict(line.partition("=")[::2] for line in ran.out.splitlines())
+    restarts = values.get("NRestarts", "")
+    return Unit(
+        name=name,
+        there=values.get("LoadState", "not-found") not in {"not-found", ""},
+        active=values.get("ActiveState", ""),
+        sub=values.get("SubState", ""),
+        enabled=values.get("UnitFileState", ""),
+        restarts=int(restarts) if restarts.isdigit() else 0,
+        result=values.get("Result", ""),
+        stale=values.get("NeedDaemonReload") == "yes",
+        started_s=_started_s(sight, values.get("ExecMainStartTimestampMonotonic", "")),
+        pre=values.get("ExecStartPre", ""),
+        command=values.get("ExecStart", ""),
+    )
+
+
+def _started_s(sight: Sight, since_boot_us: str) -> float | None:
+    """Systemd's dates are words of the machine's time zone, and older ones print no others."""
+    boot = _BOOT.search(sight.text("/proc/stat") or "")
+    if boot is None or not since_boot_us.isdigit() or int(since_boot_us) == 0:
+        return None
+    return int(boot[1]) + int(since_boot_us) / 1e6
+
+
+def last_words(sight: Sight, name: str, lines: int = 3) -> list[str]:
+    """Return the last lines of a unit's log, those that complain first; none where they cannot be read."""
+    ran = sight.run("journalctl", "--unit", name, "--lines=100", "--output=cat", "--no-pager")
+    if not ran.well:
+        return []
+    told = [line.strip()[:300] for line in ran.out.splitlines() if line.strip()]
+    complaints = [line for line in told if re.search(r"level=fatal|^[EF]\d{4} |[Ee]rror|failed|cannot", line)]
+    return (complaints or told)[-lines:]

@@ -1,0 +1,260 @@
+"""A box for the doctor's tests: files, executables on a PATH, real sockets; healthy until a test harms it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from clikit import CARD_0, CARD_1, document, plugin
+from doctorserver import NOW, ApiServer, Health
+
+from edgegpu_agent.cli.doctordoors import BoxDoors
+from edgegpu_installer import certificates
+from edgegpu_installer.doctor import CHECKS, Level, Sight, Space, Verdict, examine
+from edgegpu_plugin.extender.server import ExtenderServer, TlsFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+VERSION = "560.35.03"
+BOOTED_S = 1_795_000_000
+FOLDER = "usr/lib/x86_64-linux-gnu"
+SMI = f"0, {CARD_0}, 00000000:01:00.0, Disabled\n1, {CARD_1}, 00000000:02:00.0, Disabled\n"
+CONTAINERD = """\
+version = 3
+[plugins.'io.containerd.cri.v1.runtime']
+enable_cdi = true
+cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+SystemdCgroup = true
+"""
+UNIT = {
+    "LoadState": "loaded",
+    "ActiveState": "active",
+    "SubState": "running",
+    "UnitFileState": "enabled",
+    "NRestarts": "0",
+    "Result": "success",
+    "NeedDaemonReload": "no",
+    "ExecMainStartTimestampMonotonic": "20000000",
+}
+
+
+class Box:
+    """The box; `see` runs one check over it as it is now."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.now = NOW
+        self.api = ApiServer()
+        self.health = Health()
+        self.certificates = certificates.make(NOW)
+        self.spaces: dict[str, Space] = {}
+        self.status = document(node="box-1")
+        self.config: dict[str, Any] = {"version": 1, "node_name": "box-1"}
+        self._stack = ExitStack()
+        self.extender: ExtenderServer | None = None
+
+    def write(self, path: str, text: str, mode: int = 0o644) -> Path:
+        """Write a file of the box."""
+        file = self.at(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(mode)
+        return file
+
+    def at(self, path: str) -> Path:
+        return self.root / path.lstrip("/")
+
+    def program(self, name: str, script: str) -> None:
+        """Put an executable on the box's PATH."""
+        self.write(f"programs/{name}", f"#!/bin/sh\n{script}\n", 0o755)
+
+    def unit(self, name: str, **changes: str) -> None:
+        """Let systemd say this of a unit."""
+        self.write(f"units/{name}", "".join(f"{key}={value}\n" for key, value in {**UNIT, **changes}.items()))
+
+    def configure(self, **sections: object) -> None:
+        """Write plugin.yaml with these sections besides the box's own."""
+        self.config |= sections
+        self.write("/etc/edgegpu/plugin.yaml", yaml.safe_dump(self.config))
+
+    def scheduler_file(self, *, tls_changes: dict[str, Any] | None = None, **changes: object) -> str:
+        """Write the scheduler's file; keys of the extender and of its tlsConfig may be changed."""
+        made = self.certificates
+        tls: dict[str, Any] = {"serverName": "edgegpu-extender"}
+        for key, pem in (("caData", made.ca), ("certData", made.client.cert), ("keyData", made.client.key)):
+            tls[key] = base64.b64encode(pem.encode()).decode()
+        tls |= tls_changes or {}
+        entry: dict[str, Any] = {
+            "urlPrefix": f"https://127.0.0.1:{self.port}",
+            "filterVerb": "filter",
+            "prioritizeVerb": "prioritize",
+            "bindVerb": "bind",
+            "weight": 1,
+            "enableHTTPS": True,
+            "tlsConfig": tls,
+            "httpTimeout": "30s",
+            "nodeCacheCapable": True,
+            "ignorable": False,
+            "managedResources": [
+                {"name": "baidu.com/vcuda-memory", "ignoredByScheduler": False},
+                {"name": "baidu.com/vcuda-core", "ignoredByScheduler": False},
+            ],
+            **changes,
+        }
+        text = yaml.safe_dump(
+            {
+                "apiVersion": "kubescheduler.config.k8s.io/v1",
+                "kind": "KubeSchedulerConfiguration",
+                "clientConnection": {"kubeconfig": "/var/lib/rancher/k3s/server/cred/scheduler.kubeconfig"},
+                "extenders": [entry],
+            }
+        )
+        self.write("/etc/rancher/k3s/edgegpu-scheduler.yaml", text, 0o600)
+        return text
+
+    @property
+    def port(self) -> int:
+        assert self.extender is not None
+        return self.extender.port
+
+    def start(self) -> None:
+        """Lay all of it, and start what answers."""
+        self._lay_machine()
+        self._lay_edgegpu()
+        self._stack.enter_context(plugin(self.at("/run/edgegpu"), self.status))
+
+    def stop(self) -> None:
+        """End what answers."""
+        self._stack.close()
+        self.stop_extender()
+        self.api.stop()
+
+    def stop_plugin(self) -> None:
+        """Take the plugin's socket away."""
+        self._stack.close()
+
+    def stop_extender(self) -> None:
+        """Close the extender's port."""
+        if self.extender is not None:
+            self.extender.close()
+
+    def sight(self) -> Sight:
+        """Return a new sight of it."""
+        return Sight(
+            root=self.root,
+            doors=BoxDoors(self.root),
+            path=f"{self.at('programs')}:/usr/bin:/bin",
+            now=lambda: self.now,
+            space=self._space,
+        )
+
+    def see(self, name: str) -> Verdict:
+        """Run one check."""
+        (check,) = [check for check in CHECKS if check.name == name]
+        (result,) = examine([check], self.sight())
+        return result.verdict
+
+    def expect(self, name: str, level: Level, words: str, remedy: str) -> None:
+        """Run one check and find this trouble in what it says."""
+        verdict = self.see(name)
+        found = [one for one in verdict.troubles if words in one.text and remedy in one.remedy]
+        assert found, verdict
+        assert {one.level for one in found} == {level}, verdict
+
+    def _space(self, path: Path) -> Space:
+        plenty = Space(free_bytes=10 << 30, free_share=0.5, free_inodes_share=0.5, read_only=False)
+        return self.spaces.get(f"/{path.relative_to(self.root)}", plenty)
+
+    def _lay_machine(self) -> None:
+        for folder in ("etc", "opt", "usr/local", "var/lib", "run"):
+            self.at(folder).mkdir(parents=True, exist_ok=True)
+        self.write("/proc/stat", f"cpu 1 2 3\nbtime {BOOTED_S}\n")
+        self.write(
+            "/proc/driver/nvidia/version", f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {VERSION}  Fri Aug 16\n"
+        )
+        self.write(f"{FOLDER}/libnvidia-ml.so.{VERSION}", "")
+        self.at(f"{FOLDER}/libnvidia-ml.so.1").symlink_to(f"libnvidia-ml.so.{VERSION}")
+        for number in (1, 2):
+            folder = f"/sys/bus/pci/devices/0000:0{number}:00.0"
+            self.write(f"{folder}/vendor", "0x10de\n")
+            self.write(f"{folder}/class", "0x030200\n")
+        self.smi(SMI)
+        self.program("timedatectl", "echo yes")
+        self.program("systemctl", f'cat "{self.at("units")}/$2" 2> /dev/null || echo LoadState=not-found')
+        self.program("journalctl", "echo nothing to complain about")
+        self.at("dev/char").mkdir(parents=True)
+        for name in ("nvidia0", "nvidiactl"):
+            self.at(f"dev/{name}").symlink_to("/dev/null")
+        self.at("dev/char/1:3").symlink_to("../nvidia0")
+        self.write("/var/lib/rancher/k3s/agent/etc/containerd/config.toml", CONTAINERD)
+
+    def smi(self, cards: str, version: str = VERSION) -> None:
+        """Let nvidia-smi list these cards."""
+        lines = f"case $1 in *driver_version*) echo {version} ;; *) printf '%s' '{cards}' ;; esac"
+        self.program("nvidia-smi", lines)
+
+    def _lay_edgegpu(self) -> None:
+        made = self.certificates
+        self.write("/etc/edgegpu/extender/ca.crt", made.ca)
+        self.write("/etc/edgegpu/extender/server.crt", made.server.cert)
+        self.write("/etc/edgegpu/extender/server.key", made.server.key, 0o600)
+        folder = self.at("/etc/edgegpu/extender")
+        tls = TlsFiles(cert=folder / "server.crt", key=folder / "server.key", client_ca=folder / "ca.crt")
+        self.extender = ExtenderServer("127.0.0.1:0", routes=self.health, tls=tls)
+        self.extender.start()
+        self.configure(extender={"listen": f"127.0.0.1:{self.port}"})
+        self.scheduler_file()
+        self.kubeconfig({"token": "t"})
+        self.api.objects["/api/v1/nodes/box-1"] = {"status": self.node_status()}
+        self.unit("edgegpu-plugin")
+        self.write("/etc/systemd/system/edgegpu-plugin.service", "")
+        self.cdi_spec()
+        self.write("/opt/edgegpu/0.1.0/bin/edgegpu", "", 0o755)
+        self.at("/opt/edgegpu/current").symlink_to("0.1.0")
+
+    def node_status(self, **more: str) -> dict[str, Any]:
+        """Return a Node's status with both resources of two cards, and more."""
+        own = {"baidu.com/vcuda-memory": "58", "baidu.com/vcuda-core": "200", "cpu": "4", **more}
+        return {"capacity": own, "allocatable": own}
+
+    def kubeconfig(self, user: dict[str, str], mode: int = 0o600) -> None:
+        """Write edgegpu's kubeconfig."""
+        value = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "k3s", "cluster": {"server": self.api.url}}],
+            "users": [{"name": "edgegpu", "user": user}],
+            "contexts": [{"name": "edgegpu", "context": {"cluster": "k3s", "user": "edgegpu"}}],
+            "current-context": "edgegpu",
+        }
+        self.write("/etc/edgegpu/kubeconfig", yaml.safe_dump(value), mode)
+
+    def cdi_spec(self, *cards: str, library: str = f"/{FOLDER}/libnvidia-ml.so.{VERSION}") -> None:
+        """Write the CDI spec."""
+        devices = [
+            {"name": uuid, "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}]}}
+            for uuid in cards or (CARD_0, CARD_1)
+        ]
+        edits = {
+            "deviceNodes": [{"path": "/dev/nvidiactl"}],
+            "mounts": [{"hostPath": library, "containerPath": "/usr/lib64/libnvidia-ml.so.1"}],
+        }
+        spec = {"cdiVersion": "0.5.0", "kind": "edgegpu.io/gpu", "containerEdits": edits, "devices": devices}
+        self.write("/var/run/cdi/edgegpu.json", json.dumps(spec))
+
+
+@contextmanager
+def healthy(root: Path) -> Iterator[Box]:
+    """Yield a box that is well."""
+    box = Box(root)
+    try:
+        box.start()
+        yield box
+    finally:
+        box.stop()

@@ -1,0 +1,278 @@
+"""The doctor's checks of edgegpu's parts: green on a healthy box, red where it is harmed."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from clikit import CARD_0, CARD_1, pod
+from doctorkit import CONTAINERD, NOW, Box, healthy
+
+from edgegpu_installer import certificates
+from edgegpu_installer.doctor import Level
+from edgegpu_installer.doctor.access import EXTENDER_RIGHTS, NODE_RIGHTS, Right
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def box(short_tmp: Path) -> Iterator[Box]:
+    with healthy(short_tmp) as made:
+        yield made
+
+
+def test_a_plugin_that_does_not_run(box: Box) -> None:
+    box.unit("edgegpu-plugin", ActiveState="activating", SubState="auto-restart", Result="exit-code")
+    box.program("journalctl", "echo nothing special; echo cannot listen on 127.0.0.1:8787")
+    box.stop_plugin()
+    box.expect("plugin", Level.BROKEN, "activating (auto-restart, exit-code)", "systemctl restart edgegpu-plugin")
+    box.expect("plugin", Level.BROKEN, "it is not running (no socket there)", "journalctl")
+    assert "cannot listen on 127.0.0.1:8787" in box.see("plugin").details
+
+
+def test_a_box_without_edgegpu(box: Box) -> None:
+    for path in ("units/edgegpu-plugin", "etc/systemd/system/edgegpu-plugin.service", "etc/edgegpu/plugin.yaml"):
+        box.at(path).unlink()
+    box.at("/opt/edgegpu/current").unlink()
+    box.expect("plugin", Level.BROKEN, "edgegpu is not installed", "sudo edgegpu install")
+    assert box.see("extender").level is Level.SKIPPED
+
+
+def test_a_plugin_that_does_not_start_with_the_machine_or_is_started_often(box: Box) -> None:
+    box.unit("edgegpu-plugin", UnitFileState="disabled", NRestarts="12", NeedDaemonReload="yes")
+    box.expect("plugin", Level.BROKEN, "does not start with the machine", "systemctl enable")
+    box.expect("plugin", Level.WARNING, "started again 12 times", "journalctl")
+    box.expect("plugin", Level.WARNING, "unit file changed", "edgegpu install")
+
+
+def test_a_configuration_that_cannot_be_used(box: Box) -> None:
+    box.write("/etc/edgegpu/plugin.yaml", "version: 1\nrole: sever\n")
+    box.expect("plugin", Level.BROKEN, "sever", "edgegpu config check")
+
+
+def test_what_the_plugin_says_is_wrong(box: Box) -> None:
+    box.status |= {
+        "driver": {"version": "", "problem": "the NVIDIA driver is not loaded"},
+        "api": {"synced": False, "problem": ""},
+        "pods": [pod("face", 30, state="refused", reason="needs 30 vcuda-memory on one card")],
+    }
+    box.expect("plugin", Level.BROKEN, "the NVIDIA driver is not loaded", "driver")
+    box.expect("plugin", Level.WARNING, "not in step", "kubeconfig")
+    box.expect("plugin", Level.WARNING, "baetyl-edge/face is refused: needs 30", "edgegpu pods")
+
+
+def test_a_machine_without_systemd(box: Box) -> None:
+    box.program("systemctl", "echo System has not been booted with systemd >&2; exit 1")
+    box.expect("plugin", Level.BROKEN, "System has not been booted", "systemd")
+
+
+def test_a_plugin_that_kubelet_does_not_know(box: Box) -> None:
+    box.status["kubelet"] = {"registered": False, "waiting_for": "kubelet.sock"}
+    box.expect("resources", Level.BROKEN, "waiting for kubelet.sock", "kubelet.folder")
+
+
+def test_a_node_that_offers_nothing(box: Box) -> None:
+    box.api.objects["/api/v1/nodes/box-1"]["status"]["allocatable"] = {"baidu.com/vcuda-core": "100"}
+    box.expect("resources", Level.BROKEN, "no baidu.com/vcuda-memory, the plugin 58", "restart edgegpu-plugin")
+    box.expect("resources", Level.WARNING, "offers 100 baidu.com/vcuda-core, the plugin 200", "wait 15 s")
+
+
+def test_a_node_of_another_name(box: Box) -> None:
+    box.configure(node_name="box-2")
+    assert box.see("resources").level is Level.SKIPPED
+
+
+def test_resources_of_a_plugin_that_is_down_are_told_by_the_plugins_check(box: Box) -> None:
+    box.stop_plugin()
+    verdict = box.see("resources")
+    assert verdict.level is Level.SKIPPED
+    assert "(see the check `plugin`)" in verdict.text
+
+
+def test_another_device_plugin(box: Box) -> None:
+    box.write("/var/lib/kubelet/device-plugins/kubelet.sock", "")
+    box.write("/var/lib/kubelet/device-plugins/kvm.sock", "")
+    assert box.see("double").details == ("other plugins: kvm.sock",)
+    box.write("/var/lib/kubelet/device-plugins/nvidia-gpu.sock", "")
+    box.expect("double", Level.WARNING, "nvidia-gpu.sock", "daemonsets")
+    box.api.objects["/api/v1/nodes/box-1"]["status"] = box.node_status(**{"nvidia.com/gpu": "2"})
+    box.expect("double", Level.BROKEN, "another plugin offers nvidia.com/gpu (2)", "daemonsets")
+
+
+def test_an_extender_that_is_down(box: Box) -> None:
+    box.stop_extender()
+    box.expect("extender", Level.BROKEN, "nobody listens on 127.0.0.1:", "systemctl restart edgegpu-plugin")
+
+
+def test_an_extender_that_is_not_well(box: Box) -> None:
+    box.health.well, box.health.words = False, "not in step with the API server"
+    box.expect("extender", Level.BROKEN, "503 not in step with the API server", "edgegpu status")
+
+
+def test_a_scheduler_with_another_authority(box: Box) -> None:
+    box.certificates = certificates.make(NOW)
+    box.scheduler_file()
+    box.expect("extender", Level.BROKEN, "does not hold for the scheduler", "edgegpu install")
+
+
+def test_a_scheduler_with_a_certificate_of_another_authority(box: Box) -> None:
+    other = certificates.make(NOW).client
+    pair = {"certData": other.cert, "keyData": other.key}
+    box.scheduler_file(tls_changes={key: base64.b64encode(pem.encode()).decode() for key, pem in pair.items()})
+    box.expect("extender", Level.BROKEN, "the scheduler's certificate", "edgegpu install")
+
+
+def test_a_scheduler_that_expects_another_name(box: Box) -> None:
+    box.scheduler_file(tls_changes={"serverName": "somebody-else"})
+    box.expect("extender", Level.BROKEN, "does not hold for the scheduler: Hostname mismatch", "edgegpu install")
+
+
+def test_a_scheduler_that_does_not_check_or_show_certificates(box: Box) -> None:
+    box.scheduler_file(tls_changes={"caData": "", "certData": ""})
+    box.expect("extender", Level.BROKEN, "does not check whom it talks to", "edgegpu install")
+    box.expect("extender", Level.BROKEN, "no certificate for the extender", "edgegpu install")
+
+
+def test_a_scheduler_that_calls_another_port_or_goes_on_without_us(box: Box) -> None:
+    box.scheduler_file(urlPrefix="https://127.0.0.1:9", ignorable=True)
+    box.expect("extender", Level.BROKEN, "the scheduler calls 127.0.0.1:9", "edgegpu install")
+    box.expect("extender", Level.WARNING, "ignorable: true", "edgegpu install")
+
+
+def test_a_scheduler_file_that_is_none(box: Box) -> None:
+    box.write("/etc/rancher/k3s/edgegpu-scheduler.yaml", "extenders: [")
+    box.expect("extender", Level.BROKEN, "not a scheduler file", "edgegpu install")
+    box.at("/etc/rancher/k3s/edgegpu-scheduler.yaml").unlink()
+    box.expect("extender", Level.BROKEN, "there is no scheduler file", "edgegpu install")
+
+
+def test_an_agent_node_has_no_extender(box: Box) -> None:
+    box.configure(role="agent")
+    assert box.see("extender").level is Level.SKIPPED
+
+
+def test_certificates_that_end(box: Box) -> None:
+    box.now = NOW + dt.timedelta(days=365 * 20 - 30)
+    box.expect("certificates", Level.WARNING, "the scheduler's client certificate ends in", "edgegpu install")
+    box.now = NOW + dt.timedelta(days=365 * 21)
+    box.expect("certificates", Level.BROKEN, "/etc/edgegpu/extender/server.crt has ended", "edgegpu install")
+
+
+def test_certificates_of_k3s(box: Box) -> None:
+    box.write("/var/lib/rancher/k3s/agent/client-kubelet.crt", box.certificates.client.cert)
+    box.now = NOW + dt.timedelta(days=365 * 20 - 30)
+    box.expect("certificates", Level.WARNING, "k3s's client-kubelet.crt ends in", "systemctl restart")
+
+
+def test_a_certificate_that_is_none(box: Box) -> None:
+    box.write("/etc/edgegpu/extender/server.crt", "nothing")
+    box.expect("certificates", Level.BROKEN, "server.crt is no certificate", "edgegpu install")
+
+
+def test_containerd_without_cdi(box: Box) -> None:
+    config = "/var/lib/rancher/k3s/agent/etc/containerd/config.toml"
+    box.write(config, CONTAINERD.replace("enable_cdi = true", "enable_cdi = false"))
+    box.expect("runtime", Level.BROKEN, "has CDI off", "1.29")
+    box.write(config, CONTAINERD.replace(', "/var/run/cdi"', ""))
+    box.expect("runtime", Level.BROKEN, "reads CDI specs from /etc/cdi", "driver.cdi_folder")
+    box.write(config, "version = [")
+    box.expect("runtime", Level.BROKEN, "cannot read containerd's configuration", "restart k3s")
+    box.at(config).unlink()
+    box.expect("runtime", Level.WARNING, "no configuration of containerd", "driver.containerd_config")
+
+
+def test_an_nvidia_default_runtime_beside_cdi(box: Box) -> None:
+    box.write(
+        "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+        CONTAINERD + "[plugins.'io.containerd.cri.v1.runtime'.containerd]\ndefault_runtime_name = 'nvidia'\n",
+    )
+    box.expect("runtime", Level.WARNING, "default runtime is nvidia", "default-runtime")
+
+
+def test_the_nvidia_runtime_and_its_class(box: Box) -> None:
+    box.status["injection"] = {"mode": "runtime", "why": "driver.injection says so"}
+    box.expect("runtime", Level.BROKEN, "no nvidia runtime", "nvidia-container-toolkit")
+    box.expect("runtime", Level.BROKEN, "no RuntimeClass nvidia", "kubectl apply")
+    box.api.objects["/apis/node.k8s.io/v1/runtimeclasses/nvidia"] = {"handler": "nvidia"}
+    box.write(
+        "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+        CONTAINERD + "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia]\nruntime_type = 'x'\n",
+    )
+    assert box.see("runtime").level is Level.OK
+
+
+def test_a_cdi_spec_whose_files_are_gone(box: Box) -> None:
+    box.cdi_spec(library="/usr/lib/libcuda.so.1.2")
+    box.expect("cdi", Level.BROKEN, "/usr/lib/libcuda.so.1.2, which is not there", "restart edgegpu-plugin")
+
+
+def test_a_cdi_spec_without_a_card_or_with_a_double(box: Box) -> None:
+    box.cdi_spec(CARD_0)
+    box.expect("cdi", Level.BROKEN, f"lacks card 1 ({CARD_1})", "restart edgegpu-plugin")
+    box.write("/etc/cdi/old.json", json.dumps({"kind": "edgegpu.io/gpu", "devices": []}))
+    box.expect("cdi", Level.BROKEN, "/etc/cdi/old.json names devices of edgegpu.io/gpu too", "rm /etc/cdi/old.json")
+
+
+def test_no_cdi_spec_and_one_that_is_none(box: Box) -> None:
+    box.write("/var/run/cdi/edgegpu.json", "{}")
+    box.expect("cdi", Level.BROKEN, "is no CDI spec", "rm")
+    box.at("/var/run/cdi/edgegpu.json").unlink()
+    box.expect("cdi", Level.BROKEN, "there is no CDI spec", "restart edgegpu-plugin")
+    box.status["injection"] = {"mode": "runtime"}
+    assert box.see("cdi").level is Level.SKIPPED
+
+
+def test_missing_device_links(box: Box) -> None:
+    box.at("dev/char/1:3").unlink()
+    box.expect("cgroups", Level.BROKEN, "2 links in /dev/char are missing", "restart edgegpu-plugin")
+    assert box.see("cgroups").details == ("/dev/char/1:3 -> ../nvidia0", "/dev/char/1:3 -> ../nvidiactl")
+    box.write("/var/lib/rancher/k3s/agent/etc/containerd/config.toml", CONTAINERD.replace("true", "false"))
+    box.expect("cgroups", Level.WARNING, "2 links", "restart edgegpu-plugin")
+
+
+def test_a_server_that_is_down(box: Box) -> None:
+    box.api.stop()
+    box.expect("kubeconfig", Level.BROKEN, "cannot reach the API server http://127.0.0.1", "systemctl status k3s")
+    assert "the API server's clock is not known" in box.see("clock").details
+    box.api = type(box.api)()
+
+
+def test_an_account_that_is_gone(box: Box) -> None:
+    box.api.refuses = 401
+    box.expect("kubeconfig", Level.BROKEN, "refuses the account", "edgegpu install")
+    box.api.refuses = 503
+    box.expect("kubeconfig", Level.BROKEN, "answers 503", "journalctl -u k3s")
+
+
+def test_rights_that_are_missing(box: Box) -> None:
+    box.api.denied = {"get nodes/proxy", "create pods/binding"}
+    box.expect("kubeconfig", Level.WARNING, "may not get nodes/proxy", "edgegpu install")
+    box.expect("kubeconfig", Level.BROKEN, "may not create pods/binding", "edgegpu install")
+    box.configure(role="agent")
+    assert box.see("kubeconfig").level is Level.WARNING
+
+
+def test_a_kubeconfig_that_is_missing_open_or_the_administrators(box: Box) -> None:
+    path = box.at("/etc/edgegpu/kubeconfig")
+    path.chmod(0o644)
+    box.write("/etc/rancher/k3s/k3s.yaml", path.read_text())
+    box.expect("kubeconfig", Level.WARNING, "can be read by others", "chmod 600")
+    box.expect("kubeconfig", Level.WARNING, "admin kubeconfig", "edgegpu install")
+    path.unlink()
+    box.expect("kubeconfig", Level.BROKEN, "No such file", "edgegpu install")
+
+
+@pytest.mark.parametrize(("role", "rights"), [("edgegpu-node", NODE_RIGHTS), ("edgegpu-extender", EXTENDER_RIGHTS)])
+def test_every_right_that_is_asked_for_is_in_the_example(role: str, rights: tuple[Right, ...]) -> None:
+    items = yaml.safe_load_all((ROOT / "docs/examples/rbac.yaml").read_text(encoding="utf-8"))
+    (found,) = [item for item in items if item["kind"] == "ClusterRole" and item["metadata"]["name"] == role]
+    granted = {(verb, name) for rule in found["rules"] for name in rule["resources"] for verb in rule["verbs"]}
+    assert {(right.verb, right.resource) for right in rights} <= granted

@@ -1,0 +1,167 @@
+"""The doctor's checks of the machine: green on a healthy box, red where it is harmed."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from clikit import CARD_0, CARD_1, card
+from doctorkit import FOLDER, SMI, Box, healthy
+
+from edgegpu_installer.doctor import CHECKS, Level, Space
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ROOM = Space(free_bytes=10 << 30, free_share=0.5, free_inodes_share=0.5, read_only=False)
+
+
+@pytest.fixture
+def box(short_tmp: Path) -> Iterator[Box]:
+    with healthy(short_tmp) as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", [check.name for check in CHECKS])
+def test_a_healthy_box_has_no_trouble(box: Box, name: str) -> None:
+    verdict = box.see(name)
+    assert verdict.level in {Level.OK, Level.INFO}, verdict
+
+
+def test_a_driver_upgraded_without_a_reboot(box: Box) -> None:
+    box.at(f"{FOLDER}/libnvidia-ml.so.1").unlink()
+    box.write(f"{FOLDER}/libnvidia-ml.so.570.10", "")
+    box.at(f"{FOLDER}/libnvidia-ml.so.1").symlink_to("libnvidia-ml.so.570.10")
+    box.program("nvidia-smi", "echo Failed to initialize NVML: Driver/library version mismatch; exit 18")
+    box.expect("driver", Level.BROKEN, "kernel module 560.35.03, library 570.10", "sudo reboot")
+    box.expect("driver", Level.BROKEN, "version mismatch", "sudo reboot")
+
+
+def test_a_module_that_is_not_loaded(box: Box) -> None:
+    box.at("/proc/driver/nvidia/version").unlink()
+    box.program("nvidia-smi", "echo NVIDIA-SMI has failed; exit 9")
+    box.expect("driver", Level.BROKEN, "not loaded", "sudo modprobe nvidia")
+
+
+def test_a_machine_without_a_driver(box: Box) -> None:
+    box.at("/proc/driver/nvidia/version").unlink()
+    box.at(f"{FOLDER}/libnvidia-ml.so.1").unlink()
+    box.at("programs/nvidia-smi").unlink()
+    box.expect("driver", Level.BROKEN, "not installed", "install the driver")
+    box.write("/proc/modules", "nouveau 2404352 0 - Live 0x0000000000000000\n")
+    box.expect("driver", Level.BROKEN, "nouveau holds the cards", "blacklist nouveau")
+
+
+def test_a_driver_without_its_library_or_its_tools(box: Box) -> None:
+    box.at(f"{FOLDER}/libnvidia-ml.so.1").unlink()
+    box.at("programs/nvidia-smi").unlink()
+    box.expect("driver", Level.BROKEN, "cannot find libnvidia-ml.so.1", "driver.root")
+    box.expect("driver", Level.WARNING, "nvidia-smi is not installed", "nvidia-utils")
+
+
+def test_a_card_that_the_driver_lost(box: Box) -> None:
+    box.smi(SMI.splitlines(keepends=True)[0])
+    box.expect("cards", Level.WARNING, "the card at 0000:02:00.0 is on the bus", "dmesg")
+
+
+def test_a_card_that_is_not_offered(box: Box) -> None:
+    box.status["cards"] = [card(CARD_0)]
+    box.expect("cards", Level.WARNING, f"card 1 ({CARD_1}) is seen and not offered", "restart edgegpu-plugin")
+    box.configure(placement={"exclude": [1]})
+    assert box.see("cards").text == "2 seen, 1 excluded, 1 offered"
+
+
+def test_an_exclusion_that_names_no_card(box: Box) -> None:
+    box.configure(placement={"exclude": [7]})
+    box.expect("cards", Level.WARNING, "placement.exclude names 7", "config check")
+
+
+def test_a_card_out_of_order_and_no_card_at_all(box: Box) -> None:
+    box.status["cards"] = [card(CARD_0, healthy=False), card(CARD_1)]
+    box.expect("cards", Level.WARNING, "card 0 is out of order", "reboot")
+    box.status["cards"] = []
+    box.expect("cards", Level.BROKEN, "no card is offered", "journalctl -u edgegpu-plugin")
+
+
+def test_cards_of_a_machine_whose_plugin_is_down(box: Box) -> None:
+    box.stop_plugin()
+    assert box.see("cards").level is Level.SKIPPED
+    box.smi("")
+    box.expect("cards", Level.BROKEN, "the driver shows no card", "dmesg")
+
+
+@pytest.mark.parametrize("name", ["driver", "cards", "resources", "runtime", "cdi", "cgroups", "limiter"])
+def test_a_server_without_cards_is_not_asked_for_them(box: Box, name: str) -> None:
+    box.configure(role="extender-only")
+    assert box.see(name).level is Level.SKIPPED
+
+
+def test_a_clock_that_lost_its_battery(box: Box) -> None:
+    box.now = dt.datetime(1970, 1, 1, 0, 5, tzinfo=dt.UTC)
+    box.expect("clock", Level.BROKEN, "the clock says 1970", "date -s")
+
+
+def test_a_clock_that_differs_from_the_servers(box: Box) -> None:
+    box.api.now = box.now + dt.timedelta(seconds=40)
+    box.expect("clock", Level.WARNING, "differs by 40 s", "set-ntp")
+    box.api.now = box.now + dt.timedelta(hours=1)
+    box.expect("clock", Level.BROKEN, "differs by 3600 s", "set-ntp")
+
+
+def test_a_clock_that_nobody_sets(box: Box) -> None:
+    box.program("timedatectl", "echo no")
+    box.expect("clock", Level.WARNING, "not synchronised", "set-ntp")
+
+
+@pytest.mark.parametrize(
+    ("folder", "space", "level", "words"),
+    [
+        ("/var/lib", replace(ROOM, free_bytes=50 << 20), Level.BROKEN, "only 50 MiB"),
+        ("/opt", replace(ROOM, free_share=0.06), Level.WARNING, "(6%)"),
+        ("/etc", replace(ROOM, read_only=True), Level.BROKEN, "read-only"),
+        ("/var/lib", replace(ROOM, free_inodes_share=0.01), Level.WARNING, "inodes"),
+    ],
+)
+def test_a_disk_that_is_full_or_cannot_be_written(
+    box: Box, folder: str, space: Space, level: Level, words: str
+) -> None:
+    box.spaces[folder] = space
+    box.expect("disk", level, words, "mount" if space.read_only else "sudo du")
+
+
+def test_leftovers_of_older_installs(box: Box) -> None:
+    box.write("/opt/edgegpu/0.0.8/bin/edgegpu", "")
+    assert box.see("leftovers").level is Level.OK
+    box.write("/opt/edgegpu/0.0.9/bin/edgegpu", "")
+    box.expect(
+        "leftovers", Level.WARNING, "2 old versions: 0.0.8, 0.0.9", "rm -rf /opt/edgegpu/0.0.8 /opt/edgegpu/0.0.9"
+    )
+    box.write("/opt/edgegpu/.0.2.0.new/lib/x", "")
+    box.expect("leftovers", Level.WARNING, "half-unpacked", "rm -rf /opt/edgegpu/.0.2.0.new")
+    box.at("/opt/edgegpu/current").unlink()
+    box.at("/opt/edgegpu/current").symlink_to("0.3.0")
+    box.expect("leftovers", Level.BROKEN, "leads to 0.3.0, which is not there", "run the installer")
+
+
+def test_leftovers_of_other_products(box: Box) -> None:
+    box.write("/usr/local/vgpu/libvgpu.so", "")
+    box.write("/etc/gpu-manager/vdriver", "")
+    box.expect("leftovers", Level.WARNING, "/usr/local/vgpu is HAMi's", "uninstall HAMi")
+    box.expect("leftovers", Level.WARNING, "/etc/gpu-manager is gpu-manager's", "uninstall gpu-manager")
+
+
+def test_leftovers_of_an_install_by_hand(box: Box) -> None:
+    box.write("/etc/edgegpu/scheduler.yaml", "")
+    box.expect("leftovers", Level.WARNING, "/etc/edgegpu/scheduler.yaml is of an install by hand", "sudo rm")
+    box.write(
+        "/etc/rancher/k3s/config.yaml.d/90-edgegpu.yaml", "kube-scheduler-arg: config=/etc/edgegpu/scheduler.yaml"
+    )
+    assert box.see("leftovers").level is Level.OK
+
+
+def test_a_foreign_preload_library(box: Box) -> None:
+    box.write("/etc/ld.so.preload", "/usr/local/vgpu/libvgpu.so\n")
+    box.expect("limiter", Level.WARNING, "/usr/local/vgpu/libvgpu.so", "/etc/ld.so.preload")
