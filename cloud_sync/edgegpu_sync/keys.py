@@ -1,0 +1,138 @@
+"""The controllers' keys as a box knows them: sets signed by an offline root key, one after the other, never back."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from pydantic import Field, TypeAdapter
+
+from edgegpu_sync.base64url import from_text, to_text
+from edgegpu_sync.down import Link
+from edgegpu_sync.errors import RefusedError, Why
+from edgegpu_sync.wire import Body, Count, Sha256, Wire, decode
+
+_DOMAIN = b"edgegpu key set 1\n"
+
+PublicKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{43}$")]
+"""The 32 bytes of an Ed25519 public key in base64url without padding."""
+
+
+class ControllerKey(Wire):
+    """A key whose signatures a box obeys."""
+
+    public: PublicKey
+
+
+class KeySet(Body):
+    """Version after version; `previous` is the SHA-256 of the text of the one before, `root` signs the one after."""
+
+    version: Annotated[Count, Field(ge=1)]
+    previous: Sha256
+    root: PublicKey
+    keys: Annotated[tuple[ControllerKey, ...], Field(min_length=1, max_length=32)]
+
+
+_READER = TypeAdapter(KeySet)
+
+
+def key_id(public: str) -> str:
+    """Return the short name of a public key, as it stands in a signature line: 16 hexadecimal digits of SHA-256."""
+    return hashlib.sha256(from_text(public)).hexdigest()[:16]
+
+
+def public_text(key: Ed25519PrivateKey) -> str:
+    """Return the public half of a key as it is written in key sets."""
+    return to_text(key.public_key().public_bytes_raw())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRing:
+    """What a box holds: the root in effect, the version and hash of its key set, and the keys by their id.
+
+    `KeyRing.pinned(root)` is that of an enrolment: the first set that the root has signed is taken as it is.
+    """
+
+    root: str
+    version: int
+    digest: str
+    keys: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def pinned(cls, root: str) -> "KeyRing":
+        """Return the ring of a box that has seen nothing but the root key, at its enrolment."""
+        return cls(root=root, version=0, digest="", keys=())
+
+    def public(self, kid: str) -> str | None:
+        """Return the public key with this id, None when the set has none."""
+        return dict(self.keys).get(kid)
+
+    def follow(self, chain: Sequence[Link]) -> "KeyRing":
+        """Take the sets that are newer than what is held, each from the one before it.
+
+        Raises:
+            RefusedError: OldKeySet when none is newer, BrokenChain when a step is missing or leads from another set,
+                Forged when the root in effect did not sign it, Malformed. Nothing is taken then.
+        """
+        ring = self
+        for link in chain:
+            ring = ring._step(link)
+        if ring.version == self.version:
+            raise RefusedError(Why.OLD_KEY_SET, f"the newest set is not above version {self.version}")
+        return ring
+
+    def _step(self, link: Link) -> "KeyRing":
+        text = link.set.encode()
+        new = decode(_READER, text)
+        if new.version <= self.version:
+            return self
+        if self.version and new.version != self.version + 1:
+            raise RefusedError(Why.BROKEN_CHAIN, f"version {new.version} does not follow {self.version}")
+        if not _signed_by(self.root, link.sig, text):
+            raise RefusedError(Why.FORGED, f"key set {new.version} is not signed by the root key that is in effect")
+        if self.version and new.previous != self.digest:
+            raise RefusedError(Why.BROKEN_CHAIN, f"version {new.version} follows another {self.version}")
+        return replace(
+            self,
+            root=new.root,
+            version=new.version,
+            digest=hashlib.sha256(text).hexdigest(),
+            keys=tuple((key_id(key.public), key.public) for key in new.keys),
+        )
+
+
+def _signed_by(public: str, signature: str, text: bytes) -> bool:
+    try:
+        Ed25519PublicKey.from_public_bytes(from_text(public)).verify(from_text(signature), _DOMAIN + text)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def next_link(
+    root: Ed25519PrivateKey,
+    *,
+    keys: Sequence[str],
+    before: Link | None = None,
+    next_root: str | None = None,
+) -> Link:
+    """Sign the key set that follows `before`; done where the root key is, offline.
+
+    Args:
+        root: the root key in effect.
+        keys: public keys of the controllers that boxes shall obey from now on.
+        before: the newest link; None for the first set.
+        next_root: the public root key that will sign the set after this one; None: the same.
+    """
+    text = before.set.encode() if before else b""
+    new = KeySet(
+        version=decode(_READER, text).version + 1 if before else 1,
+        previous=hashlib.sha256(text).hexdigest(),
+        root=next_root or public_text(root),
+        keys=tuple(ControllerKey(public=public) for public in keys),
+    )
+    value = json.dumps(new.model_dump(mode="json"), separators=(",", ":"))
+    return Link(set=value, sig=to_text(root.sign(_DOMAIN + value.encode())))

@@ -1,0 +1,123 @@
+"""Envelopes: a line with the signature, then the exact bytes that were signed together with the topic."""
+
+import re
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from edgegpu_sync.base64url import from_text, to_text
+from edgegpu_sync.errors import RefusedError, TooLargeError, Why
+from edgegpu_sync.ids import DeviceId
+from edgegpu_sync.keys import KeyRing, key_id, public_text
+from edgegpu_sync.topics import Kind, Topic
+from edgegpu_sync.wire import WIRE_MAX_BYTES
+
+_DOMAIN = b"edgegpu message 1\n"
+_LINE = re.compile(rb"s1 ([0-9a-f]{16}) ([A-Za-z0-9_-]{86})\n")
+_BARE = b"s0\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """A private key and its id: a controller's, or a box's."""
+
+    key: Ed25519PrivateKey
+    kid: str
+
+    @classmethod
+    def of(cls, key: Ed25519PrivateKey) -> "Signer":
+        """Return the signer for a key."""
+        return cls(key, key_id(public_text(key)))
+
+    def seal(self, topic: Topic, body: bytes) -> bytes:
+        """Return the payload for a body under a topic: signature line, then the body as it is.
+
+        The topic is signed with it: device, kind, op and id cannot be changed on the way.
+
+        Raises:
+            TooLargeError: when the payload has more than 64 KiB.
+        """
+        signature = to_text(self.key.sign(_signed(topic, body)))
+        return _payload(b"s1 %s %s\n" % (self.kid.encode(), signature.encode()), body)
+
+
+def bare(keys_body: bytes) -> bytes:
+    """Return the payload for `down/keys`, which no controller signs: the root's signatures are inside."""
+    return _payload(_BARE, keys_body)
+
+
+def _payload(line: bytes, body: bytes) -> bytes:
+    payload = line + body
+    if len(payload) > WIRE_MAX_BYTES:
+        raise TooLargeError(f"cannot send {len(payload)} bytes: the limit is {WIRE_MAX_BYTES}")
+    return payload
+
+
+def _signed(topic: Topic, body: bytes) -> bytes:
+    return _DOMAIN + str(topic).encode() + b"\n" + body
+
+
+def open_down(topic: Topic, payload: bytes, *, me: DeviceId, ring: KeyRing) -> bytes:
+    """Return the body of what came down to this box.
+
+    Raises:
+        RefusedError: UnknownTopic (an uplink's), WrongDevice, Oversize, Malformed, UnknownKey, Forged.
+    """
+    if not topic.kind.down:
+        raise RefusedError(Why.UNKNOWN_TOPIC, f"{topic.kind} does not come down")
+    if topic.device != me:
+        raise RefusedError(Why.WRONG_DEVICE, f"it is for {topic.device}")
+    if topic.kind is Kind.KEYS:
+        return _unsigned(payload)
+    kid, signature, body = _split(payload)
+    public = ring.public(kid)
+    if public is None:
+        raise RefusedError(Why.UNKNOWN_KEY, f"key {kid} is not in key set {ring.version}")
+    _verify(public, signature, _signed(topic, body))
+    return body
+
+
+def open_up(topic: Topic, payload: bytes, *, public: str) -> bytes:
+    """Return the body of what came up from the box whose public key is `public`.
+
+    Raises:
+        RefusedError: UnknownTopic (a downlink's), Oversize, Malformed, UnknownKey, Forged.
+    """
+    if topic.kind.down:
+        raise RefusedError(Why.UNKNOWN_TOPIC, f"{topic.kind} does not come up")
+    kid, signature, body = _split(payload)
+    if kid != key_id(public):
+        raise RefusedError(Why.UNKNOWN_KEY, f"key {kid} is not that of {topic.device}")
+    _verify(public, signature, _signed(topic, body))
+    return body
+
+
+def _unsigned(payload: bytes) -> bytes:
+    _check_size(payload)
+    if not payload.startswith(_BARE):
+        raise RefusedError(Why.MALFORMED, "keys come without a controller's signature")
+    return payload[len(_BARE) :]
+
+
+def _split(payload: bytes) -> tuple[str, bytes, bytes]:
+    _check_size(payload)
+    line = _LINE.match(payload)
+    if line is None:
+        raise RefusedError(Why.MALFORMED, "no signature line")
+    try:
+        return line[1].decode(), from_text(line[2].decode()), payload[line.end() :]
+    except ValueError as error:
+        raise RefusedError(Why.MALFORMED, f"signature line: {error}") from error
+
+
+def _check_size(payload: bytes) -> None:
+    if len(payload) > WIRE_MAX_BYTES:
+        raise RefusedError(Why.OVERSIZE, f"{len(payload)} bytes, the limit is {WIRE_MAX_BYTES}")
+
+
+def _verify(public: str, signature: bytes, signed: bytes) -> None:
+    try:
+        Ed25519PublicKey.from_public_bytes(from_text(public)).verify(signature, signed)
+    except (InvalidSignature, ValueError) as error:
+        raise RefusedError(Why.FORGED, "the signature is not that of this message under this topic") from error
