@@ -15,9 +15,9 @@ _MODES = range(0o10000)
 class FileChange:
     """How one path shall be afterwards: a file with this content, a link, or (neither given) nothing.
 
-    Owner and group are root. `k3s_reads`: k3s reads it at its start, so that a change of it needs a restart, and it is
-    what is taken out when k3s does not come up. `early`: recovery itself needs it; it is in place before anything else
-    is changed, and goes last.
+    `owner` holds the ids of user and group (None: of who runs this, root). `k3s_reads`: k3s reads it at its start, so
+    that a change of it needs a restart, and it is what is taken out when k3s does not come up. `early`: recovery itself
+    needs it; it is in place before anything else is changed, and goes last.
 
     Raises:
         ValueError: the path is not absolute or has characters that the journal does not take; content and link both
@@ -30,6 +30,7 @@ class FileChange:
     link_to: str | None = None
     k3s_reads: bool = False
     early: bool = False
+    owner: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         check_path(self.path)

@@ -1,0 +1,235 @@
+"""The journal of the last transaction, as a shell can read it: one record, tables, old and new contents, a log."""
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from edgegpu_installer import atomic
+from edgegpu_installer.atomic import Entry
+from edgegpu_installer.changes import FileChange
+from edgegpu_installer.errors import InstallError, JournalError
+from edgegpu_installer.states import Op, State, may_follow
+
+_RESERVE_BYTES = 16384
+"""Kept free for the last records of a transaction on a disk that fills up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the journal says of a transaction.
+
+    `deadline_boot_s` is of CLOCK_BOOTTIME and counts while `boot_id` is this boot's; after another boot
+    `deadline_wall_s` does, as far as the clock is not behind `started_s`. `author`: its pid and start time. `unit`: the
+    k3s unit, `restart`: whether what it reads changes, `invocation`: the start of it that is known to have read the old
+    files, `was`: how it was then. `settle_s`, `wait_s`: how long k3s must stay up once undone, and may take.
+    """
+
+    id: str
+    op: Op
+    state: State
+    boot_id: str = ""
+    started_s: int = 0
+    deadline_wall_s: int = 0
+    deadline_boot_s: int = 0
+    attempts: int = 0
+    author: str = ""
+    unit: str = ""
+    restart: bool = False
+    reload: bool = False
+    invocation: str = ""
+    was: str = ""
+    settle_s: int = 10
+    wait_s: int = 180
+    version: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The clocks of this machine: wall and CLOCK_BOOTTIME in seconds, and which boot it is."""
+
+    wall_s: float
+    boot_s: float
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One path of a transaction with what it held and shall hold; `number` names the contents in the journal."""
+
+    number: int
+    change: FileChange
+    early: bool
+    old: Entry
+    new: Entry
+
+    @property
+    def row(self) -> str:
+        """Its line in the table `files`."""
+        flags = ("k" if self.change.k3s_reads else "") + ("e" if self.early else "") or "-"
+        return f"{self.number} {flags} {self.old.kind} {self.new.kind} {self.change.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What a transaction is about, beside its record.
+
+    `folders` are made by it and go when it is undone, `remove` are folders that go once it is committed, `units` are
+    those that it stops or starts, with whether they ran before.
+    """
+
+    targets: tuple[Target, ...]
+    folders: tuple[str, ...]
+    remove: tuple[str, ...]
+    units: tuple[tuple[str, bool], ...]
+
+
+def remaining_s(record: Record, now: Now) -> float:
+    """Return how many seconds the transaction has until its first deadline; 0 when it has passed.
+
+    After a boot a wall clock that stands before the transaction's start says nothing: no time is left then.
+    """
+    if now.boot_id == record.boot_id:
+        return max(0.0, record.deadline_boot_s - now.boot_s)
+    if now.wall_s < record.started_s:
+        return 0.0
+    return max(0.0, record.deadline_wall_s - now.wall_s)
+
+
+def read_now(root: Path = Path("/")) -> Now:
+    """Return this machine's clocks."""
+    boot_id = (root / "proc/sys/kernel/random/boot_id").read_text().strip()
+    return Now(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME), boot_id)
+
+
+class Journal:
+    """The folder of the journal; nothing is in memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read(self) -> Record | None:
+        """Return the record; None where there is none.
+
+        Raises:
+            JournalError: it cannot be read, or is not one.
+        """
+        path = self.folder / "state"
+        try:
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise JournalError(f"cannot read {path}: {error.strerror}", "only root may") from error
+        try:
+            return _record(dict(line.partition("=")[::2] for line in lines))
+        except (ValueError, KeyError) as error:
+            raise JournalError(f"cannot understand {path}: {error}", "edgegpu-recover show") from error
+
+    def write(self, record: Record) -> None:
+        """Put the record on the disk, and a line into the log.
+
+        Raises:
+            JournalError: it may not follow what stands there (which would be our own fault).
+            InstallError: it cannot be written.
+        """
+        last = self.read()
+        if last is not None and last.id == record.id and not may_follow(last.state, record.state):
+            raise JournalError(f"cannot go from {last.state} to {record.state}")
+        self.log(f"{record.id} {record.op} {record.state} {_one_line(record.why)}".rstrip())
+        text = "".join(f"{field.name}={_one_line(_text(getattr(record, field.name)))}\n" for field in fields(record))
+        atomic.write(self.folder / "state", text.encode())
+
+    def begin(self, transaction: str, tables: Tables) -> None:
+        """Put all that undoing needs on the disk; the record follows when recovery can read it.
+
+        Raises:
+            InstallError: it cannot be written.
+        """
+        for folder in (self.folder.parent, self.folder):
+            atomic.make_folder(folder, mode=0o750 if folder is self.folder.parent else 0o700)
+        for name in (atomic.OLD, atomic.NEW):
+            atomic.make_folder(self.folder / name, mode=0o700)
+        try:
+            for target in tables.targets:
+                for name, entry in ((atomic.OLD, target.old), (atomic.NEW, target.new)):
+                    atomic.create(self.folder / name / str(target.number), entry)
+            for name in (atomic.OLD, atomic.NEW):
+                atomic.sync_folder(self.folder / name)
+        except OSError as error:
+            raise InstallError(f"cannot write the journal: {error.strerror}", "free space on /var/lib") from error
+        self._table("reserve", ["0" * _RESERVE_BYTES])
+        self._table("folders", tables.folders)
+        self._table("remove", tables.remove)
+        self._table("units", [f"{'active' if ran else 'inactive'} {unit}" for unit, ran in tables.units])
+        self._table("files", [f"id {transaction} - - -", *(target.row for target in tables.targets)])
+
+    def log(self, text: str) -> None:
+        """Add a line to the history; a history that cannot be written stops nothing."""
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        try:
+            with (self.folder / "log").open("a", encoding="utf-8") as file:
+                file.write(f"{stamp} {text}\n")
+        except OSError:
+            return
+
+    def history(self) -> tuple[str, ...]:
+        """Return the lines of the history, oldest first."""
+        try:
+            return tuple((self.folder / "log").read_text(encoding="utf-8", errors="replace").splitlines())
+        except OSError:
+            return ()
+
+    def _table(self, name: str, rows: Sequence[str]) -> None:
+        atomic.write(self.folder / name, "".join(f"{row}\n" for row in rows).encode())
+
+
+def next_record(record: Record, state: State, *, why: str = "", attempts: int | None = None) -> Record:
+    """Return the record at another state."""
+    return replace(record, state=state, why=why, attempts=record.attempts if attempts is None else attempts)
+
+
+def author() -> str:
+    """Return this process as the journal names it: pid and start time, so that a pid that is used again is another."""
+    pid = os.getpid()
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return f"{pid}:"
+    return f"{pid}:{after_name[19]}"
+
+
+def _record(values: dict[str, str]) -> Record:
+    def number(name: str) -> int:
+        return int(values.get(name) or 0)
+
+    return Record(
+        id=values["id"],
+        op=Op(values["op"]),
+        state=State(values["state"]),
+        boot_id=values.get("boot_id", ""),
+        started_s=number("started_s"),
+        deadline_wall_s=number("deadline_wall_s"),
+        deadline_boot_s=number("deadline_boot_s"),
+        attempts=number("attempts"),
+        author=values.get("author", ""),
+        unit=values.get("unit", ""),
+        restart=values.get("restart") == "1",
+        reload=values.get("reload") == "1",
+        invocation=values.get("invocation", ""),
+        was=values.get("was", ""),
+        settle_s=number("settle_s"),
+        wait_s=number("wait_s"),
+        version=values.get("version", ""),
+        why=values.get("why", ""),
+    )
+
+
+def _text(value: object) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

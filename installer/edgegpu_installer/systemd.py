@@ -1,0 +1,146 @@
+"""The one way to systemd: systemctl and systemd-run, without a shell, each call with a time limit."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from edgegpu_installer.errors import SystemdError
+
+DEADMAN = "edgegpu-deadman"
+RECOVER = "edgegpu-recover.service"
+
+_CALL_S = 30.0
+_UNIT_S = 120.0
+_PROPERTIES = ("LoadState", "ActiveState", "SubState", "InvocationID", "NRestarts", "MainPID")
+
+
+@dataclass(frozen=True, slots=True)
+class UnitState:
+    """How a unit is; `invocation` changes at each start of it, `restarts` counts those that systemd made by itself."""
+
+    name: str
+    load: str
+    active: str
+    sub: str
+    invocation: str
+    restarts: int
+    main_pid: int
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it runs, ready."""
+        return self.active == "active"
+
+    @property
+    def is_there(self) -> bool:
+        """Whether systemd has its file."""
+        return self.load == "loaded"
+
+
+class Systemd:
+    """Systemd on this machine. `environment` replaces the process's own, so that a PATH can name other programs."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = dict(os.environ if environment is None else environment)
+
+    def unit(self, name: str) -> UnitState:
+        """Return how a unit is, also one that is not there.
+
+        Raises:
+            SystemdError: systemd does not answer.
+        """
+        text = self._call("systemctl", "show", f"--property={','.join(_PROPERTIES)}", "--", name)
+        values = dict(line.partition("=")[::2] for line in text.splitlines())
+        return UnitState(
+            name=name,
+            load=values.get("LoadState", ""),
+            active=values.get("ActiveState", ""),
+            sub=values.get("SubState", ""),
+            invocation=values.get("InvocationID", ""),
+            restarts=int(values.get("NRestarts") or 0),
+            main_pid=int(values.get("MainPID") or 0),
+        )
+
+    def daemon_reload(self) -> None:
+        """Let systemd read its unit files anew. The device links must exist before (see devicelinks).
+
+        Raises:
+            SystemdError: it failed.
+        """
+        self._call("systemctl", "daemon-reload", timeout_s=_UNIT_S)
+
+    def restart(self, name: str) -> None:
+        """Start a unit, or restart it, and wait until it is ready.
+
+        Raises:
+            SystemdError: it did not become ready.
+        """
+        self._call("systemctl", "restart", "--", name, timeout_s=_UNIT_S)
+
+    def restart_no_block(self, name: str) -> None:
+        """Ask for a restart and do not wait: the unit may take for ever.
+
+        Raises:
+            SystemdError: it was refused.
+        """
+        self._call("systemctl", "restart", "--no-block", "--", name)
+
+    def stop(self, name: str) -> None:
+        """Stop a unit and wait for its end; one that is not there is no error.
+
+        Raises:
+            SystemdError: it does not end.
+        """
+        if self.unit(name).is_there:
+            self._call("systemctl", "stop", "--", name, timeout_s=_UNIT_S)
+
+    def arm_deadman(self, seconds: float) -> None:
+        """Let systemd start edgegpu-recover.service in so many seconds; a timer that is armed already is replaced.
+
+        The timer is transient: a boot forgets it, and starts that service by itself.
+
+        Raises:
+            SystemdError: systemd takes no timer.
+        """
+        self.disarm_deadman()
+        self._call(
+            "systemd-run",
+            f"--unit={DEADMAN}",
+            "--description=edgegpu: undo a change that nobody has finished",
+            f"--on-active={seconds:.0f}s",
+            "--timer-property=AccuracySec=1s",
+            "--collect",
+            "--quiet",
+            *("systemctl", "start", "--no-block", RECOVER),
+        )
+
+    def disarm_deadman(self) -> None:
+        """Take the dead-man's timer away; none is no error.
+
+        Raises:
+            SystemdError: systemd does not answer.
+        """
+        self.stop(f"{DEADMAN}.timer")
+
+    def _call(self, *command: str, timeout_s: float = _CALL_S) -> str:
+        words = " ".join(command)
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=timeout_s,
+                env=self._environment,
+                start_new_session=True,  # a Ctrl-C at our terminal is for us alone
+            )
+        except subprocess.TimeoutExpired as error:
+            raise SystemdError(f"cannot {words}: no answer in {timeout_s:.0f} s", "systemctl list-jobs") from error
+        except OSError as error:
+            raise SystemdError(f"cannot run {command[0]}: {error.strerror}", "systemd is needed") from error
+        if done.returncode:
+            said = " ".join((done.stderr or done.stdout).split()) or f"exit status {done.returncode}"
+            raise SystemdError(f"cannot {words}: {said}", f"journalctl -e -u {command[-1]}")
+        return done.stdout
