@@ -1,7 +1,8 @@
-"""The relocatable environment: moved, read-only, called through links, with nothing in its surroundings to lean on."""
+"""The self-contained environment: moved, read-only, called through links, with nothing around it to lean on."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,14 +12,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-BARE = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LC_ALL": "C.UTF-8"}
+COMMANDS = ("edgegpu", "edgegpu-plugin")
+NATIVE = "cryptography.hazmat.bindings._rust, ctypes, grpc._cython.cygrpc, pydantic_core, sqlite3, ssl, yaml._yaml"
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture(scope="module")
-def python_folder() -> str:
-    """Return the folder of the interpreter that the tests run on: the box's Python of the same version."""
-    return str(Path(sys.executable).resolve().parent)
 
 
 @pytest.fixture(scope="module")
@@ -31,54 +27,133 @@ def moved(simdriver_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return target
 
 
-def run(command: Path, *args: str, folder: str, **env: str) -> subprocess.CompletedProcess[str]:
-    full = {**BARE, "PATH": f"{folder}:{BARE['PATH']}", **env}
-    return subprocess.run([command, *args], capture_output=True, text=True, check=False, env=full, cwd="/", timeout=60)
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return an environment whose PATH has the one program that a launcher needs."""
+    folder = tmp_path_factory.mktemp("path")
+    (folder / "readlink").symlink_to(shutil.which("readlink") or "/usr/bin/readlink")
+    return {"PATH": str(folder), "HOME": "/nonexistent"}
 
 
-@pytest.mark.parametrize("command", ["edgegpu", "edgegpu-plugin"])
-def test_starts_from_a_moved_folder(moved: Path, python_folder: str, command: str) -> None:
-    done = run(moved / "bin" / command, "--help", folder=python_folder)
+def run(*command: str | Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd="/", timeout=60)
+
+
+def say(moved: Path, code: str, env: dict[str, str]) -> str:
+    """Run Python code as sys.executable of the environment would, and return what it printed."""
+    done = run(moved / "python/bin/python3", "-c", code, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_starts_from_a_moved_folder_with_no_python_on_the_path(moved: Path, bare: dict[str, str], command: str) -> None:
+    done = run(moved / "bin" / command, "--help", env=bare)
     assert (done.returncode, done.stderr) == (0, "")
     assert command in done.stdout
 
 
-def test_starts_through_links(moved: Path, python_folder: str, tmp_path: Path) -> None:
-    current = tmp_path / "current"
-    current.symlink_to(moved)
+def test_starts_through_links(moved: Path, bare: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "current").symlink_to(moved)
     command = tmp_path / "edgegpu-plugin"
     command.symlink_to("current/bin/edgegpu-plugin")
-    assert run(command, "--help", folder=python_folder).returncode == 0
+    assert run(command, "--help", env=bare).returncode == 0
 
 
-def test_ignores_packages_around_it(moved: Path, python_folder: str, tmp_path: Path) -> None:
+def test_ignores_what_is_around_it(moved: Path, bare: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "grpc.py").write_text("raise SystemExit('the wrong grpc')")
-    done = run(moved / "bin/edgegpu-plugin", "--help", folder=python_folder, PYTHONPATH=str(tmp_path))
-    assert done.returncode == 0
+    (tmp_path / "libc.so.6").write_text("the wrong libc")
+    around = dict.fromkeys(("PYTHONPATH", "PYTHONHOME"), str(tmp_path))
+    program = moved / "python/bin/edgegpu-plugin"
+    # sh itself would meet the wrong libc before we do, so the loader is called as the launcher does.
+    words = [str(moved / "python/lib"), "--argv0", str(moved / "python/bin/python3")]
+    python = next((moved / "python/bin").glob("python3.*"))
+    around["LD_LIBRARY_PATH"] = str(tmp_path)
+    done = run(program, "--library-path", *words, python, "-I", "-m", "edgegpu_plugin", "--help", env=bare | around)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_says_which_python_it_misses(moved: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "other"
-    shutil.copytree(moved / "bin", copy / "bin")
-    (copy / "lib").mkdir()
-    (copy / "lib/python-version").write_text("3.99\n")
-    done = run(copy / "bin/edgegpu-plugin", "--help", folder="/usr/bin")
-    assert done.returncode == 127
-    assert "cannot find Python 3.99" in done.stderr
+def test_gives_its_children_nothing_of_its_own(moved: Path, bare: dict[str, str]) -> None:
+    assert (
+        json.loads(say(moved, "import json, os; print(json.dumps(dict(os.environ)))", bare)).items()
+        <= (bare | {"LC_CTYPE": "C.UTF-8", "PWD": "/", "OLDPWD": "/", "SHLVL": "0", "_": ""}).items()
+    )
+
+
+def test_a_child_finds_the_same_packages(moved: Path, bare: dict[str, str]) -> None:
+    code = "import subprocess as s, sys; s.run([sys.executable, '-c', 'import grpc; print(grpc.__file__)'], check=True)"
+    assert say(moved, code, bare).startswith(str(moved / "lib/grpc"))
+
+
+def test_takes_every_library_from_its_own_folder(moved: Path, bare: dict[str, str]) -> None:
+    code = f"import sys, {NATIVE}; print(sys.version); print(open('/proc/self/maps').read())"
+    version, _, maps = say(moved, code, bare).partition("\n")
+    assert version == sys.version.partition("\n")[0]
+    mapped = {line.split()[-1] for line in maps.splitlines() if ".so" in line}
+    assert mapped
+    assert not [path for path in mapped if not path.startswith(str(moved))]
+
+
+def test_the_process_is_named_after_its_command(moved: Path, bare: dict[str, str], tmp_path: Path) -> None:
+    config = tmp_path / "plugin.yaml"
+    os.mkfifo(config)
+    with subprocess.Popen(
+        [moved / "bin/edgegpu-plugin", "--config", config], env=bare, stderr=subprocess.DEVNULL
+    ) as process:
+        with config.open("w") as file:  # opens once the plugin reads it
+            name = Path(f"/proc/{process.pid}/comm").read_text().strip()
+            file.write("no: configuration\n")
+        assert process.wait(timeout=30) == 2
+    assert name == "edgegpu-plugin"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a root of its own needs root")
+@pytest.mark.skipif(not shutil.which("busybox"), reason="busybox is not installed (busybox-static)")
+def test_starts_where_there_is_only_a_shell(moved: Path, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    shutil.copy(shutil.which("busybox") or "", tmp_path / "bin/busybox")
+    for name in ("sh", "readlink"):
+        (tmp_path / "bin" / name).symlink_to("busybox")
+    shutil.copytree(moved, tmp_path / "opt", symlinks=True, copy_function=os.link)
+    for command in (["edgegpu", "version"], ["edgegpu-plugin", "--version"]):
+        done = run("chroot", tmp_path, f"/opt/bin/{command[0]}", *command[1:], env={"PATH": os.environ["PATH"]})
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith(f"{command[0]} {(moved / 'VERSION').read_text().strip()}")
 
 
 def test_holds_no_path_of_this_machine(moved: Path) -> None:
     places = [str(ROOT).encode(), str(moved.parent).encode()]
+    if sys.base_prefix not in {"/usr", "/usr/local"}:
+        places.append(sys.base_prefix.encode())
     files = [path for path in moved.rglob("*") if path.is_file() and not path.is_symlink()]
     assert not [path for path in files if any(place in path.read_bytes() for place in places)]
 
 
-def test_is_not_written_to_when_it_runs(moved: Path, python_folder: str) -> None:
-    before = {path: path.stat().st_mtime_ns for path in moved.rglob("*")}
-    run(moved / "bin/edgegpu-plugin", "--help", folder=python_folder)
-    assert {path: path.stat().st_mtime_ns for path in moved.rglob("*")} == before
+def test_is_not_written_to_when_it_runs(moved: Path, bare: dict[str, str]) -> None:
+    before = {path: path.lstat().st_mtime_ns for path in moved.rglob("*")}
+    for command in COMMANDS:
+        run(moved / "bin" / command, "--help", env=bare)
+    assert {path: path.lstat().st_mtime_ns for path in moved.rglob("*")} == before
 
 
-def test_brings_the_simulated_driver_and_the_unit(moved: Path) -> None:
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if path.is_file()}
+
+
+def test_brings_what_the_installer_puts_on_a_box(moved: Path) -> None:
     assert os.access(moved / "build/simdriver/nvidia-smi", os.X_OK)
-    assert (moved / "systemd/edgegpu-plugin.service").is_file()
+    assert os.access(moved / "uninstall.sh", os.X_OK)
+    assert os.access(moved / "bin/edgegpu-agent", os.X_OK)
+    assert (moved / "examples/plugin.yaml").is_file()
+    units = {path.name for path in (ROOT / "systemd").glob("*.service")}
+    assert units == names(moved / "systemd")
+    assert names(ROOT / "installer") - {"install.sh", "uninstall.sh"} == names(moved / "installer")
+
+
+def test_names_the_licence_of_every_library(moved: Path) -> None:
+    notice = (moved / "NOTICE").read_text()
+    libraries = [path.name for path in (moved / "python/lib").glob("*.so*")]
+    assert libraries
+    assert not [name for name in libraries if name not in notice and not name.startswith("libpython")]
+    named = [word for word in notice.split() if word.startswith("licenses/")]
+    assert not [name for name in named if not (moved / name).is_file()]
