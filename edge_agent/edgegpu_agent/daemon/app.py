@@ -1,0 +1,64 @@
+"""The composition root of edgegpu-agent: builds its parts, lists the tasks, runs them."""
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgegpu_agent.daemon.keeper import Keeper
+from edgegpu_installer.journal import Journal
+from edgegpu_installer.layout import Layout
+from edgegpu_plugin import memory
+from edgegpu_plugin.inotify import folder_watch
+from edgegpu_plugin.sdnotify import Notifier, notifier
+from edgegpu_plugin.tasks import Task, TaskGroup
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line asks for; `command` finishes a transaction, within `deadline_s`."""
+
+    root: Path
+    command: Sequence[str]
+    deadline_s: float
+
+
+class App:
+    """One process: `run` returns when its group was told to end, or raises what ended it."""
+
+    def __init__(self, options: Options, group: TaskGroup) -> None:
+        """Put it together; nothing runs yet."""
+        self._group = group
+        self._notifier: Notifier = notifier(os.environ)
+        self._keeper = Keeper(
+            journal=Journal(Layout(options.root).tx),
+            root=options.root,
+            command=options.command,
+            deadline_s=options.deadline_s,
+            watch=folder_watch(),
+            notifier=self._notifier,
+        )
+
+    def run(self) -> None:
+        """Run until the group is told to end.
+
+        Raises:
+            Exception: what a task failed with.
+        """
+        group = self._group
+        if group.ended:
+            return
+        _LOG.info("edgegpu-agent starts")
+        group.start(self.tasks())
+        self._notifier.ready()
+        memory.settle()
+        group.wait()
+        self._notifier.stopping()
+        _LOG.info("stopped")
+
+    def tasks(self) -> list[Task]:
+        """Return all tasks by name."""
+        return [Task("keeper", self._keeper.run, self._keeper.stop)]

@@ -1,0 +1,75 @@
+"""The agent's process from its command line to its exit status."""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgegpu_agent.daemon.app import App, Options
+from edgegpu_plugin import memory
+from edgegpu_plugin.tasks import TaskGroup
+
+_LOG = logging.getLogger("edgegpu_agent")
+
+EXIT_FAILED = 1
+
+_EPILOG = """\
+exit status: 0 stopped by a signal, 1 something failed while it ran. There is no configuration file: `edgegpu doctor`
+says what is wrong with this machine, `edgegpu transaction show` what the last change of it came to.
+"""
+
+
+def run(argv: Sequence[str] | None, group: TaskGroup) -> int:
+    """Run the process until the group is told to end; returns its exit status."""
+    chosen = _parser().parse_args(argv)
+    logging.basicConfig(stream=sys.stdout, format=_format(), level=chosen.log_level.upper())
+    memory.few_arenas()
+    options = Options(
+        root=chosen.root, command=(chosen.edgegpu, "transaction", "resume", "--json"), deadline_s=chosen.deadline_s
+    )
+    try:
+        App(options, group).run()
+    except Exception:  # noqa: BLE001  (the process's border: what nobody foresaw belongs in the log, whole)
+        _LOG.exception("edgegpu-agent failed for a reason that it does not know")
+        return EXIT_FAILED
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="edgegpu-agent",
+        description="Looks after this machine's changes by edgegpu: finishes those whose author died.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--edgegpu", default="edgegpu", metavar="PROGRAM", help="the command line (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--deadline-s",
+        type=float,
+        default=900.0,
+        metavar="S",
+        help="how long finishing may take (default: %(default)s)",
+    )
+    parser.add_argument("--root", type=Path, default=Path("/"), metavar="FOLDER", help="look at the machine below this")
+    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    return parser
+
+
+class _Version(argparse.Action):
+    """Reads the version only where it is asked for: importlib.metadata costs the daemon two MiB."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib import metadata  # noqa: PLC0415
+
+        parser.exit(0, f"edgegpu-agent {metadata.version('edgegpu')}\n")
+
+
+def _format() -> str:
+    """Under systemd the journal has the time already."""
+    text = "%(levelname)s %(name)s: %(message)s"
+    return text if "JOURNAL_STREAM" in os.environ else f"%(asctime)s {text}"
