@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from edgegpu_sim.api import podrules
 from edgegpu_sim.api.errors import already_exists, bad_request, down, invalid, not_found
+from edgegpu_sim.api.jsonpatch import patched
 from edgegpu_sim.api.objects import Json, Selector, merge, now_text
 from edgegpu_sim.api.store import Change, Key, Store
 
@@ -26,6 +27,12 @@ KINDS = {
     "nodes": Kind("v1", "Node", namespaced=False),
     "namespaces": Kind("v1", "Namespace", namespaced=False),
     "deployments": Kind("apps/v1", "Deployment"),
+    "secrets": Kind("v1", "Secret"),
+    "serviceaccounts": Kind("v1", "ServiceAccount"),
+    "leases": Kind("coordination.k8s.io/v1", "Lease"),
+    "clusterroles": Kind("rbac.authorization.k8s.io/v1", "ClusterRole", namespaced=False),
+    "clusterrolebindings": Kind("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", namespaced=False),
+    "selfsubjectaccessreviews": Kind("authorization.k8s.io/v1", "SelfSubjectAccessReview", namespaced=False),
 }
 SUBRESOURCES = {"status"}
 
@@ -33,10 +40,12 @@ SUBRESOURCES = {"status"}
 class Registry:
     """The API's resources; every method may be called from any thread and raises ApiError."""
 
-    def __init__(self, *, random_names: random.Random, history: int = 20_000) -> None:
+    def __init__(self, *, random_names: random.Random, history: int = 20_000, strict_namespaces: bool = False) -> None:
+        """Begin with an empty store; with `strict_namespaces` those that nobody has made do not exist."""
         self.store = Store(history=history)
         self.is_up = True
         self._random = random_names
+        self._strict = strict_namespaces
         self.create("namespaces", {"metadata": {"name": "kube-system"}})
 
     def create(self, resource: str, item: Json) -> Json:
@@ -67,9 +76,9 @@ class Registry:
             return self.store.put(key, item)
 
     def get(self, resource: str, namespace: str, name: str) -> Json:
-        """Return an object; every namespace exists once it is asked for."""
+        """Return an object; every namespace exists once it is asked for, where they are not strict."""
         self._check_up()
-        if resource == "namespaces":
+        if resource == "namespaces" and not self._strict:
             self._ensure_namespace(name)
         found = self.store.get(_key(resource, namespace, name))
         if found is None:
@@ -87,6 +96,19 @@ class Registry:
         with self.store.lock:
             old = self.get(resource, namespace, name)
             return self._write(resource, old, merge(old, _without_identity(old, change, resource)), sub=sub)
+
+    def apply(self, resource: str, namespace: str, name: str, item: Json) -> Json:
+        """Make an object be as given, as server-side apply does; what was applied once and is left out now stays."""
+        with self.store.lock:
+            if self.store.get(_key(resource, namespace, name)) is None:
+                return self.create(resource, item)
+            return self.patch(resource, namespace, name, item)
+
+    def patch_json(self, resource: str, namespace: str, name: str, steps: list[Json], *, sub: str = "") -> Json:
+        """Apply a JSON patch, whole or not at all."""
+        with self.store.lock:
+            old = self.get(resource, namespace, name)
+            return self._write(resource, old, patched(old, steps), sub=sub)
 
     def replace(self, resource: str, namespace: str, name: str, item: Json, *, sub: str = "") -> Json:
         """Put an object in the place of another."""
@@ -108,6 +130,8 @@ class Registry:
             podrules.check_version(resource, old, asked.get("resourceVersion"))
             left = podrules.deleted(old, options) if resource == "pods" else None
             if left is None:
+                if resource == "namespaces":
+                    self._empty(name)
                 return self.store.remove(_key(resource, namespace, name))
             return left if left is old else self.store.put(_key(resource, namespace, name), left)
 
@@ -169,9 +193,16 @@ class Registry:
             return old  # the real one writes nothing either
         return self.store.put(_key(resource, metadata.get("namespace", ""), metadata["name"]), new)
 
+    def _empty(self, namespace: str) -> None:
+        for resource, kind in KINDS.items():
+            for item in self.store.items(resource, namespace) if kind.namespaced else ():
+                self.store.remove(_key(resource, namespace, item["metadata"]["name"]))
+
     def _ensure_namespace(self, name: str) -> None:
         with self.store.lock:
             if self.store.get(_key("namespaces", "", name)) is None:
+                if self._strict:
+                    raise not_found("namespaces", name)
                 status = {"phase": "Active"}
                 metadata = {"name": name, "creationTimestamp": now_text()}
                 item = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata, "status": status}

@@ -62,6 +62,10 @@ class Requests:
     def _change(self, route: Route, body: Json) -> Json:
         where = (route.resource, route.namespace, route.name)
         match route.verb, route.sub:
+            case "patch", "" if route.form == "apply":
+                return self._registry.apply(*where, _placed(body, route.namespace))
+            case "patch", "" | "status" if route.form == "json":
+                return self._registry.patch_json(*where, body["steps"], sub=route.sub)
             case "patch", "" | "status":
                 return self._registry.patch(*where, body, sub=route.sub)
             case "update", "" | "status":

@@ -10,7 +10,10 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One request: resource, and what of it; `rest` is the path below a `proxy` subresource."""
+    """One request: resource, and what of it; `rest` is the path below a `proxy` subresource.
+
+    `form` is how a patch is written: `merge`, `apply`, or `json`, whose steps are the body's `steps`.
+    """
 
     verb: str
     resource: str
@@ -19,6 +22,7 @@ class Route:
     sub: str = ""
     rest: str = ""
     query: dict[str, str] = field(default_factory=dict)
+    form: str = "merge"
 
 
 def parse(method: str, target: str) -> Route | None:

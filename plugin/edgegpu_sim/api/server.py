@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,12 @@ from edgegpu_sim.api.requests import Requests, selector_of
 from edgegpu_sim.api.routes import Route, parse
 from edgegpu_sim.api.watching import Watch, events
 
-_PATCHES = {"application/merge-patch+json", "application/strategic-merge-patch+json"}
+_PATCHES = {
+    "application/merge-patch+json": "merge",
+    "application/strategic-merge-patch+json": "merge",
+    "application/apply-patch+yaml": "apply",  # JSON is YAML
+    "application/json-patch+json": "json",
+}
 _HEALTH = ("/readyz", "/livez", "/healthz")
 
 
@@ -46,6 +51,8 @@ class Settings:
     """Resource to how late its watches are."""
     allow: Callable[[str, Route], bool] = lambda _user, _route: True
     """Says whether a user may make a request; else 403."""
+    may: Callable[[str, Json], bool] = lambda _user, _attributes: True
+    """Says what a SelfSubjectAccessReview of a user is answered, by its `resourceAttributes`."""
     bookmark_s: float = 5.0
 
 
@@ -154,6 +161,8 @@ class _Handler(BaseHTTPRequestHandler):
             body = self._body()
             user = self._user()
             route = parse(self.command, self.path)
+            if route is not None and self.command == "PATCH":
+                route = replace(route, form=_PATCHES[self._content_type()])
             code, answer = self._answer(user, route, body)
         except ApiError as error:
             code, answer = error.code, error.status()
@@ -175,18 +184,26 @@ class _Handler(BaseHTTPRequestHandler):
             self._log(user, route, 200)
             self._watch(route)
             return 200, None
+        if route.resource == "selfsubjectaccessreviews":
+            allowed = self.server.api.settings.may(user, body["spec"]["resourceAttributes"])
+            return 201, {**body, "status": {"allowed": allowed}}
         return self.server.api.requests.answer(route, body)
+
+    def _content_type(self) -> str:
+        return (self.headers.get("Content-Type") or "").partition(";")[0]
 
     def _body(self) -> Json:
         length = int(self.headers.get("Content-Length") or 0)
         text = self.rfile.read(length)
-        kind = (self.headers.get("Content-Type") or "").partition(";")[0]
+        kind = self._content_type()
         if self.command == "PATCH" and kind not in _PATCHES:
             raise ApiError(415, "UnsupportedMediaType", f"patches of type {kind!r} are not supported here")
         try:
             value = json.loads(text) if text else {}
         except ValueError as error:
             raise bad_request(f"cannot read the body: {error}") from error
+        if isinstance(value, list) and _PATCHES.get(kind) == "json":
+            return {"steps": value}
         if not isinstance(value, dict):
             raise bad_request("the body is no object")
         return value

@@ -1,0 +1,78 @@
+"""What the small API does with an installer's writes: applied objects, JSON patches, namespaces that end, tokens."""
+
+from __future__ import annotations
+
+import base64
+import random
+
+import pytest
+
+from edgegpu_sim.api import ApiError, Registry, issue_tokens
+from edgegpu_sim.api.jsonpatch import patched
+
+SECRET = {
+    "apiVersion": "v1",
+    "kind": "Secret",
+    "type": "kubernetes.io/service-account-token",
+    "metadata": {
+        "name": "s",
+        "namespace": "space",
+        "annotations": {"kubernetes.io/service-account.name": "who"},
+    },
+}
+
+
+@pytest.fixture
+def registry() -> Registry:
+    registry = Registry(random_names=random.Random(1), strict_namespaces=True)
+    registry.create("namespaces", {"metadata": {"name": "space"}})
+    return registry
+
+
+def test_apply_makes_and_then_changes(registry: Registry) -> None:
+    role = {"metadata": {"name": "r"}, "rules": [{"verbs": ["get"]}]}
+    first = registry.apply("clusterroles", "", "r", role)
+    assert registry.apply("clusterroles", "", "r", role) == first
+    assert registry.apply("clusterroles", "", "r", {**role, "rules": []})["rules"] == []
+
+
+def test_a_strict_namespace_is_made_and_takes_its_objects_along(registry: Registry) -> None:
+    registry.apply("secrets", "space", "s", SECRET)
+    with pytest.raises(ApiError, match='namespaces "other" not found'):
+        registry.create("secrets", {"metadata": {"name": "s", "namespace": "other"}})
+    registry.delete("namespaces", "", "space")
+    assert registry.items("secrets") == []
+    with pytest.raises(ApiError, match="not found"):
+        registry.get("namespaces", "", "space")
+
+
+def test_token_secrets_are_filled_once(registry: Registry) -> None:
+    registry.apply("secrets", "space", "s", SECRET)
+    registry.create("secrets", {"metadata": {"name": "plain", "namespace": "space"}})
+    tokens: dict[str, str] = {}
+    assert issue_tokens(registry, tokens, ca_pem="CA") == 1
+    assert issue_tokens(registry, tokens) == 0
+    token = base64.b64decode(registry.get("secrets", "space", "s")["data"]["token"]).decode()
+    assert tokens == {token: "system:serviceaccount:space:who"}
+
+
+def test_json_patches_are_done_whole_or_not_at_all(registry: Registry) -> None:
+    node = {"metadata": {"name": "n"}, "status": {"capacity": {"a/b": "1", "cpu": "2"}}}
+    registry.create("nodes", node)
+    steps = [{"op": "remove", "path": "/status/capacity/a~1b"}]
+    assert registry.patch_json("nodes", "", "n", steps, sub="status")["status"]["capacity"] == {"cpu": "2"}
+    with pytest.raises(ApiError, match="it is not there"):
+        registry.patch_json("nodes", "", "n", [*steps, *steps], sub="status")
+
+
+def test_every_step_of_a_json_patch() -> None:
+    item = {"a": {"b": 1}}
+    steps = [
+        {"op": "test", "path": "/a/b", "value": 1},
+        {"op": "add", "path": "/a/c", "value": 2},
+        {"op": "replace", "path": "/a/b", "value": 3},
+    ]
+    assert patched(item, steps) == {"a": {"b": 3, "c": 2}}
+    assert item == {"a": {"b": 1}}
+    with pytest.raises(ApiError, match="it is otherwise"):
+        patched(item, [{"op": "test", "path": "/a/b", "value": 2}])
