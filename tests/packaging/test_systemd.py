@@ -1,7 +1,8 @@
-"""The unit files: systemd takes them, and they keep the promises that the plugin is built on."""
+"""The unit files: systemd takes them, and they keep the promises that the programs are built on."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,40 +10,97 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-UNIT = ROOT / "systemd/edgegpu-plugin.service"
+UNITS = sorted((ROOT / "systemd").glob("*.service"))
+PLUGIN = ROOT / "systemd/edgegpu-plugin.service"
+AGENT = ROOT / "systemd/edgegpu-agent.service"
+DAEMONS = (PLUGIN, AGENT)
+HARDENING = (
+    *("ProtectSystem", "ProtectControlGroups", "ProtectKernelLogs", "RestrictNamespaces", "RestrictSUIDSGID"),
+    *("RestrictAddressFamilies", "LockPersonality", "SystemCallArchitectures", "SystemCallFilter"),
+    *("CapabilityBoundingSet", "User", "PrivateDevices", "ProtectClock", "PrivateTmp", "ProtectHome"),
+    *("ProtectKernelTunables", "ProtectKernelModules", "ProtectProc", "PrivateUsers", "PrivateNetwork"),
+    *("IPAddressDeny", "NoNewPrivileges", "RestrictRealtime", "MemoryDenyWriteExecute"),
+)
 
 
-def values(key: str) -> list[str]:
-    lines = (line.partition("=") for line in UNIT.read_text().splitlines() if not line.startswith("#"))
+def values(unit: Path, key: str) -> list[str]:
+    lines = (line.partition("=") for line in unit.read_text().splitlines() if not line.startswith("#"))
     return [value for name, _, value in lines if name == key]
 
 
+def name_of(unit: Path) -> str:
+    return unit.name
+
+
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
-def test_systemd_takes_it(tmp_path: Path) -> None:
-    unit = tmp_path / UNIT.name
-    unit.write_text(UNIT.read_text().replace(values("ExecStart")[0].split()[0], "/bin/true"))
-    done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("unit", UNITS, ids=name_of)
+def test_systemd_takes_it(unit: Path, tmp_path: Path) -> None:
+    copy = tmp_path / unit.name
+    copy.write_text(
+        re.sub(r"^(Exec\w+=[-+!@:]*)/(opt|usr/local)/\S+", r"\1/bin/true", unit.read_text(), flags=re.MULTILINE)
+    )
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_is_before_every_kubelet_and_needs_none() -> None:
-    assert set(values("Before")[0].split()) == {"k3s.service", "k3s-agent.service", "kubelet.service"}
-    assert not values("Requires")
-    assert not values("BindsTo")
-    assert not values("PartOf")
+@pytest.mark.parametrize("unit", UNITS, ids=name_of)
+def test_says_what_it_is_and_where_it_is_changed(unit: Path) -> None:
+    assert unit.read_text().startswith(f"# {unit.stem}")
+    assert values(unit, "Description")
 
 
-def test_is_started_again_for_ever_and_at_once() -> None:
-    assert values("Restart") == ["always"]
-    assert values("StartLimitIntervalSec") == ["0"]
-    assert values("RestartSec") == ["1s"]
+@pytest.mark.parametrize("unit", DAEMONS, ids=name_of)
+def test_is_started_again_for_ever(unit: Path) -> None:
+    assert values(unit, "Restart") == ["always"]
+    assert values(unit, "StartLimitIntervalSec") == ["0"]
+    assert values(unit, "RestartSec")
 
 
-def test_leaves_what_containers_mount() -> None:
-    assert values("RuntimeDirectory") == ["edgegpu"]
-    assert values("RuntimeDirectoryPreserve") == ["yes"]
+@pytest.mark.parametrize("unit", DAEMONS, ids=name_of)
+def test_is_watched_and_bounded(unit: Path) -> None:
+    assert values(unit, "Type") == ["notify"]
+    assert values(unit, "WatchdogSec") == ["30s"]
+    assert values(unit, "MemoryMax")
+    assert values(unit, "TasksMax")
+
+
+@pytest.mark.parametrize("unit", DAEMONS, ids=name_of)
+def test_every_hardening_is_on_or_its_omission_explained(unit: Path) -> None:
+    explained = unit.read_text().partition("# Left out on purpose:")[2]
+    assert explained
+    for key in HARDENING:
+        assert bool(values(unit, key)) != bool(re.search(rf"\b{key}=(?!strict)", explained)), key
+
+
+def test_the_plugin_is_before_every_kubelet_and_needs_none() -> None:
+    assert set(values(PLUGIN, "Before")[0].split()) == {"k3s.service", "k3s-agent.service", "kubelet.service"}
+    for key in ("Requires", "BindsTo", "PartOf"):
+        assert not values(PLUGIN, key)
+
+
+def test_the_plugin_is_started_again_at_once() -> None:
+    assert values(PLUGIN, "RestartSec") == ["1s"]
+
+
+def test_the_plugin_leaves_what_containers_mount() -> None:
+    assert values(PLUGIN, "RuntimeDirectory") == ["edgegpu"]
+    assert values(PLUGIN, "RuntimeDirectoryPreserve") == ["yes"]
 
 
 @pytest.mark.parametrize("key", ["PrivateDevices", "DeviceAllow", "DevicePolicy", "ProtectClock", "PrivateTmp"])
-def test_nothing_cuts_it_off_the_cards(key: str) -> None:
-    assert not values(key)
+def test_nothing_cuts_the_plugin_off_the_cards(key: str) -> None:
+    assert not values(PLUGIN, key)
+
+
+@pytest.mark.parametrize("key", ["Before", "After", "Requires", "BindsTo", "PartOf", "Wants"])
+def test_the_agent_waits_for_nobody(key: str) -> None:
+    assert not values(AGENT, key)
+
+
+def test_what_the_agent_is_finishing_goes_on_when_it_ends() -> None:
+    assert values(AGENT, "KillMode") == ["process"]
+
+
+@pytest.mark.parametrize("key", ["PrivateDevices", "DeviceAllow", "DevicePolicy", "ProtectClock"])
+def test_nothing_keeps_the_agents_command_from_device_links(key: str) -> None:
+    assert not values(AGENT, key)
