@@ -1,0 +1,90 @@
+"""Where edgegpu is installed, and what a user asked for: what a plan is made from, as values."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from edgegpu_installer.certificates import Certificates
+
+
+class SiteKind(StrEnum):
+    """What runs the cluster on this machine."""
+
+    K3S_SERVER = "k3s-server"
+    K3S_AGENT = "k3s-agent"
+    KUBEADM_SERVER = "kubeadm-server"
+    KUBEADM_NODE = "kubeadm-node"
+
+    @property
+    def is_server(self) -> bool:
+        """Whether a scheduler runs here."""
+        return self in {SiteKind.K3S_SERVER, SiteKind.KUBEADM_SERVER}
+
+    @property
+    def is_k3s(self) -> bool:
+        """Whether it is k3s."""
+        return self in {SiteKind.K3S_SERVER, SiteKind.K3S_AGENT}
+
+
+class Role(StrEnum):
+    """What of edgegpu runs on this machine, as the plugin's configuration has it."""
+
+    SERVER = "server"
+    AGENT = "agent"
+    EXTENDER_ONLY = "extender-only"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """This machine, as far as a plan depends on it.
+
+    `unit`: of k3s or kubelet, without `.service`. `config_folder`: of k3s (`/etc/rancher/k3s`), whose drop-ins are in
+    `config.yaml.d`. `scheduler_kubeconfig`: the scheduler's own. `scheduler_file`: what k3s reads already besides ours,
+    empty without one. `manifest`: the static pod of kubeadm's scheduler.
+    """
+
+    kind: SiteKind
+    unit: str
+    node_name: str
+    config_folder: str
+    kubelet_folder: str
+    admin_kubeconfig: str
+    scheduler_kubeconfig: str = ""
+    scheduler_file: str = ""
+    manifest: str = ""
+    has_cards: bool
+    takes_scheduler_file: bool
+    """False on a k3s before 1.25: it gets the plugin alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the user asked for; None or empty: as it is, or the default."""
+
+    role: Role | None = None
+    policy: str | None = None
+    exclude: tuple[str, ...] | None = None
+    unit_mib: int | None = None
+    reserve_mib: int | None = None
+    driver_root: str | None = None
+    nodes: tuple[str, ...] = ()
+    """Nodes of the cluster to label as having GPUs."""
+    isolation: str = "none"
+    token: str = field(default="", repr=False)
+    join: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Material:
+    """What is minted for this machine: PEM and a kubeconfig's text. Without certificates it gets no extender."""
+
+    kubeconfig: str = field(repr=False)
+    certificates: Certificates | None = None
+
+
+def role_of(site: Site, options: Options) -> Role:
+    """Return what runs here: what was asked for, else what fits the machine."""
+    if options.role is not None:
+        return options.role
+    if not site.kind.is_server or not site.takes_scheduler_file:
+        return Role.AGENT
+    return Role.SERVER if site.has_cards else Role.EXTENDER_ONLY
