@@ -11,8 +11,6 @@ from edgegpu_installer.layout import KUBELET, LIB, RUN, UNITS, WANTS
 UNIT = "edgegpu-farewell.service"
 PROGRAM = f"{LIB}/edgegpu-farewell"
 CONF = f"{LIB}/farewell.conf"
-KEPT_SPEC = f"{LIB}/farewell.cdi"
-"""Written by the program: the CDI spec, for pods that start again after a boot."""
 UNIT_FILE = f"{UNITS}/{UNIT}"
 LINK = f"{WANTS}/{UNIT}"
 
