@@ -1,8 +1,8 @@
 """How each path was before edgegpu first touched it, so that an uninstall brings exactly that back.
 
 One folder for each committed transaction, in their order: `index` has a row for every path that no earlier one touched
-(`NUMBER FLAGS KIND PATH`, contents beside it under the number) and for every folder that was made (kind `d`); `ours` has
-what the transaction put there.
+(`NUMBER FLAGS KIND PATH`, contents beside it under the number) and for every folder that was made (kind `d`); `ours`
+has what the transaction put there.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ _FOLDER = "d"
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """One path as it was: kind and flags as in the journal (kind `d`: a folder that edgegpu made), content at `kept`."""
+    """One path as it was: kind and flags as in the journal (kind `d`: a folder of ours), content at `kept`."""
 
     path: str
     flags: str

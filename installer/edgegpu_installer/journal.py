@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from edgegpu_installer import atomic
-from edgegpu_installer.atomic import Entry
+from edgegpu_installer.atomic import Entry, read_entry
 from edgegpu_installer.changes import FileChange
 from edgegpu_installer.errors import InstallError, JournalError
 from edgegpu_installer.states import Op, State, may_follow
@@ -61,14 +61,13 @@ class Target:
 
     number: int
     change: FileChange
-    early: bool
     old: Entry
     new: Entry
 
     @property
     def row(self) -> str:
         """Its line in the table `files`."""
-        flags = ("k" if self.change.k3s_reads else "") + ("e" if self.early else "") or "-"
+        flags = ("k" if self.change.k3s_reads else "") + ("e" if self.change.early else "") or "-"
         return f"{self.number} {flags} {self.old.kind} {self.new.kind} {self.change.path}"
 
 
@@ -166,6 +165,24 @@ class Journal:
         self._table("units", [f"{'active' if ran else 'inactive'} {unit}" for unit, ran in tables.units])
         self._table("files", [f"id {transaction} - - -", *(target.row for target in tables.targets)])
 
+    def tables(self) -> Tables:
+        """Return what `begin` has put on the disk.
+
+        Raises:
+            InstallError: it is not there, or cannot be read.
+        """
+        try:
+            rows = [line.split(" ", 4) for line in self._lines("files")[1:]]
+            units = [line.split(" ", 1) for line in self._lines("units")]
+            return Tables(
+                targets=tuple(self._target(row) for row in rows),
+                folders=tuple(self._lines("folders")),
+                remove=tuple(self._lines("remove")),
+                units=tuple((unit, ran == "active") for ran, unit in units),
+            )
+        except (OSError, ValueError, IndexError) as error:
+            raise JournalError(f"cannot read the tables in {self.folder}: {error}", "edgegpu-recover show") from error
+
     def log(self, text: str) -> None:
         """Add a line to the history; a history that cannot be written stops nothing."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -181,6 +198,23 @@ class Journal:
             return tuple((self.folder / "log").read_text(encoding="utf-8", errors="replace").splitlines())
         except OSError:
             return ()
+
+    def _lines(self, name: str) -> list[str]:
+        return (self.folder / name).read_text(encoding="utf-8").splitlines()
+
+    def _target(self, row: Sequence[str]) -> Target:
+        number, flags, _, _, path = row
+        old, new = (read_entry(self.folder / name / number) for name in (atomic.OLD, atomic.NEW))
+        change = FileChange(
+            path,
+            content=new.content,
+            link_to=new.link_to,
+            mode=new.mode,
+            owner=(new.uid, new.gid),
+            k3s_reads="k" in flags,
+            early="e" in flags,
+        )
+        return Target(int(number), change, old, new)
 
     def _table(self, name: str, rows: Sequence[str]) -> None:
         atomic.write(self.folder / name, "".join(f"{row}\n" for row in rows).encode())

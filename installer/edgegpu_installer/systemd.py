@@ -42,7 +42,7 @@ class Systemd:
     """Systemd on this machine. `environment` replaces the process's own, so that a PATH can name other programs."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        self._environment = dict(os.environ if environment is None else environment)
+        self.environment = dict(os.environ if environment is None else environment)
 
     def unit(self, name: str) -> UnitState:
         """Return how a unit is, also one that is not there.
@@ -133,7 +133,7 @@ class Systemd:
                 text=True,
                 check=False,
                 timeout=timeout_s,
-                env=self._environment,
+                env=self.environment,
                 start_new_session=True,  # a Ctrl-C at our terminal is for us alone
             )
         except subprocess.TimeoutExpired as error:

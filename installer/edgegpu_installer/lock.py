@@ -1,0 +1,84 @@
+"""One change of the machine at a time, and no signal that ends it halfway."""
+
+import fcntl
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Self
+
+from edgegpu_installer.errors import BusyError, InstallError, InterruptedByError
+
+LOCK = "/run/edgegpu-tx.lock"
+"""Where a boot forgets it, and an uninstall removes it."""
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[int]:
+    """Hold the lock; yields its descriptor, for a child that goes on when this process is killed.
+
+    Raises:
+        BusyError: another process holds it.
+        InstallError: the file cannot be made.
+    """
+    descriptor = _open(path)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise InstallError(f"cannot lock {path}: {error.strerror}", "run it as root") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            said = os.pread(descriptor, 32, 0).strip()
+            os.close(descriptor)
+            raise BusyError(int(said) if said.isdigit() else 0) from error
+        if path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino:
+            return descriptor
+        os.close(descriptor)  # removed by an uninstall between the two
+
+
+class Signals:
+    """SIGINT, SIGTERM and SIGHUP become one InterruptedByError, raised in the main thread; then none comes through.
+
+    In another thread than the main one signals stay as they are.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._raise) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def hold(self) -> None:
+        """Let no signal through from here on: what follows must come to its end."""
+        for number in self._before:
+            signal.signal(number, _nothing)  # not SIG_IGN, which children would inherit
+
+    def _raise(self, number: int, _frame: FrameType | None) -> None:
+        self.hold()
+        raise InterruptedByError(signal.Signals(number).name)
+
+
+def _nothing(_number: int, _frame: FrameType | None) -> None:
+    return

@@ -1,0 +1,126 @@
+"""What a plan would change on this machine as it is now, and by which steps."""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from edgegpu_installer import baseline
+from edgegpu_installer.atomic import read_entry, wanted
+from edgegpu_installer.changes import Plan
+from edgegpu_installer.journal import Record, Tables, Target, author, read_now
+from edgegpu_installer.layout import RECOVER_UNIT, UNITS, Layout
+from edgegpu_installer.recovery import Recovery
+from edgegpu_installer.states import Op, State
+from edgegpu_installer.systemd import Systemd
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a transaction works with.
+
+    `say` takes a line for the user. `at_step` is called before and after each step, with `before-NAME` and `after-NAME`
+    (see `steps`). `settle_s`, `wait_s`: how long k3s must stay up once a change is undone, and may take for it.
+    """
+
+    layout: Layout
+    system: Systemd
+    recovery: Recovery
+    say: Callable[[str], None]
+    at_step: Callable[[str], None] = field(default=lambda _: None)
+    version: str = ""
+    settle_s: int = 10
+    wait_s: int = 180
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A plan with what of it changes anything; `restarts`: whether k3s reads any of that."""
+
+    plan: Plan
+    tables: Tables
+    restarts: bool
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the machine is as the plan wants it; an uninstall has at least the journal to remove."""
+        return not self.tables.targets and self.plan.op is not Op.UNINSTALL
+
+    @property
+    def early(self) -> tuple[Target, ...]:
+        """What is put in place before the transaction begins; an uninstall takes it away after its end."""
+        if self.plan.op is Op.UNINSTALL:
+            return ()
+        return tuple(target for target in self.tables.targets if target.change.early)
+
+    @property
+    def swapped(self) -> tuple[Target, ...]:
+        """What is replaced by the transaction."""
+        return tuple(target for target in self.tables.targets if not target.change.early)
+
+
+def prepare(plan: Plan, machine: Machine) -> Prepared:
+    """Put the files of recovery into the plan, and drop what changes nothing.
+
+    Raises:
+        InstallError: something that the plan names cannot be read, or is neither file nor link.
+        SystemdError: systemd does not tell about the plan's units.
+    """
+    layout = machine.layout
+    plan = machine.recovery.into(plan)
+    entries = ((change, read_entry(layout.at(change.path)), wanted(change)) for change in plan.files)
+    changing = [entry for entry in entries if entry[1] != entry[2]]
+    targets = tuple(Target(number, *entry) for number, entry in enumerate(changing, 1))
+    if any(target.change.path == f"{UNITS}/{RECOVER_UNIT}" for target in targets):
+        plan = replace(plan, reload=True)
+    units = dict.fromkeys((*plan.stop, *plan.start)) if targets else {}
+    tables = Tables(
+        targets=targets,
+        folders=tuple(folder for folder in plan.folders if not layout.at(folder).is_dir()),
+        remove=baseline.folders(layout) if plan.op is Op.UNINSTALL else (),
+        units=tuple((unit, machine.system.unit(unit).active in {"active", "activating"}) for unit in units),
+    )
+    read = any(target.change.k3s_reads for target in targets)
+    return Prepared(plan, tables, restarts=plan.restart is not None and read)
+
+
+def first_record(prepared: Prepared, machine: Machine, deadline_s: float) -> Record:
+    """Return the record of a transaction that begins now."""
+    now = read_now()
+    unit = prepared.plan.restart or ""
+    k3s = machine.system.unit(unit) if unit else None
+    return Record(
+        id=uuid.uuid4().hex[:12],
+        op=prepared.plan.op,
+        state=State.PREPARED,
+        boot_id=now.boot_id,
+        started_s=int(now.wall_s),
+        deadline_wall_s=int(now.wall_s + deadline_s),
+        deadline_boot_s=int(now.boot_s + deadline_s),
+        author=author(),
+        unit=unit,
+        restart=prepared.restarts,
+        reload=prepared.plan.reload,
+        invocation=k3s.invocation if k3s else "",
+        was=k3s.active if k3s else "",
+        settle_s=machine.settle_s,
+        wait_s=machine.wait_s,
+        version=machine.version,
+    )
+
+
+def steps(prepared: Prepared) -> tuple[str, ...]:
+    """Return the names of the steps that a transaction takes when nothing fails, in their order."""
+    plan = prepared.plan
+    return (
+        "backups",
+        *(f"early-{target.number}" for target in prepared.early),
+        *("arm", "PREPARED", "stage", "STAGED", "SWAPPED"),
+        *(("stop",) if plan.stop else ()),
+        *(f"swap-{target.number}" for target in prepared.swapped),
+        *(("reload",) if plan.reload else ()),
+        *(("start",) if plan.start else ()),
+        *(("RESTARTING", "restart") if prepared.restarts else ()),
+        *("VERIFYING", "verify"),
+        *(("baseline",) if plan.op is not Op.UNINSTALL else ()),
+        *("COMMITTED", "disarm", "tidy"),
+    )

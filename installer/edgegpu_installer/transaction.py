@@ -1,0 +1,263 @@
+"""Changes a machine as a whole or not at all: goes forward step by step, and has edgegpu-recover undo what fails."""
+
+import logging
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgegpu_installer import baseline
+from edgegpu_installer.atomic import make_folder, read_entry, stage, swap
+from edgegpu_installer.changes import Deadline, Plan
+from edgegpu_installer.devicelinks import make_device_links
+from edgegpu_installer.errors import InstallError, SystemdError
+from edgegpu_installer.journal import Journal, Record, Target, next_record, read_now, remaining_s
+from edgegpu_installer.layout import Layout
+from edgegpu_installer.lock import LOCK, Signals, locked
+from edgegpu_installer.preparing import Machine, Prepared, first_record, prepare
+from edgegpu_installer.recovery import call
+from edgegpu_installer.states import TERMINAL, Decision, Op, State, after_crash
+
+_log = logging.getLogger(__name__)
+
+Verify = Callable[[Deadline], None]
+"""Looks whether everything works with the new files; returns, or raises InstallError, before the deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a transaction ended; `changed`: whether the machine is another one than before."""
+
+    state: State
+    changed: bool
+    why: str = ""
+
+
+def run(plan: Plan, machine: Machine, *, verify: Verify, deadline_s: float = 600.0) -> Outcome:
+    """Carry a plan out, and say how it ended: COMMITTED, ROLLED_BACK with why, or INCONSISTENT with what stands where.
+
+    A plan that changes no file does nothing. From a first change on the dead-man is armed: if this process is not done
+    after `deadline_s` (it hangs, or was killed) everything is put back. SIGINT, SIGTERM and SIGHUP undo. An unfinished
+    transaction of an author who died is undone first.
+
+    Raises:
+        BusyError: another process changes this machine.
+        InstallError: an earlier transaction cannot be undone; something in the way of the plan cannot be read.
+    """
+    with locked(_lock_file(machine.layout)) as lock, Signals() as signals:
+        _clear(machine, lock)
+        prepared = prepare(plan, machine)
+        if prepared.is_done:
+            return Outcome(State.COMMITTED, changed=False)
+        record = first_record(prepared, machine, deadline_s)
+        transaction = _Transaction(machine, record, lock, signals)
+        return transaction.to_its_end(lambda: transaction.forward(prepared, verify))
+
+
+def resume(machine: Machine, *, verify: Verify) -> Outcome | None:
+    """Finish the transaction of an author who died, as states.after_crash says; None where there is none.
+
+    Raises:
+        BusyError: its author is at work.
+        InstallError: the journal cannot be read.
+    """
+    with locked(_lock_file(machine.layout)) as lock, Signals() as signals:
+        journal = Journal(machine.layout.tx)
+        record = journal.read()
+        if record is None:
+            _tidy(machine, lock)
+            return None
+        decision = _decide(record)
+        if decision is Decision.NOTHING:
+            _tidy(machine, lock)
+            return Outcome(record.state, changed=False, why=record.why)
+        if decision is Decision.VERIFY:
+            transaction = _Transaction(machine, record, lock, signals)
+            return transaction.to_its_end(lambda: transaction.go_on(verify))
+        signals.hold()
+        return _undo(machine, lock, record, f"its author died at {record.state}")
+
+
+class _Transaction:
+    """One transaction under way; what is true of it stands in the journal, not here."""
+
+    def __init__(self, machine: Machine, record: Record, lock: int, signals: Signals) -> None:
+        self._machine = machine
+        self._layout = machine.layout
+        self._system = machine.system
+        self._journal = Journal(machine.layout.tx)
+        self._record = record
+        self._lock = lock
+        self._signals = signals
+
+    def to_its_end(self, go: Callable[[], None]) -> Outcome:
+        """Go forward; where that fails, undo."""
+        try:
+            go()
+        except InstallError as error:
+            return self._give_up(str(error))
+        except Exception as error:
+            _log.exception("the transaction failed for a reason that nobody thought of")
+            return self._give_up(f"{type(error).__name__}: {error}")
+        return Outcome(State.COMMITTED, changed=True)
+
+    def _give_up(self, why: str) -> Outcome:
+        self._signals.hold()
+        self._machine.say(f"undoing: {why}")
+        return _undo(self._machine, self._lock, self._record, why)
+
+    def forward(self, prepared: Prepared, verify: Verify) -> None:
+        """Do everything from the backups to the commit."""
+        self._make_ready(prepared)
+        with self._step("stage"):
+            for target in prepared.swapped:
+                stage(self._at(target), target.new)
+        self._enter(State.STAGED)
+        self._enter(State.SWAPPED)
+        self._replace(prepared)
+        if self._record.restart:
+            self._enter(State.RESTARTING, attempts=1)
+            with self._step("restart"):
+                self._machine.say(f"restarting {self._record.unit}")
+                self._system.restart_no_block(self._record.unit)
+        self._verify(verify)
+
+    def go_on(self, verify: Verify) -> None:
+        """Go on from RESTARTING or VERIFYING, in the time that the dead author had."""
+        record = self._record
+        if record.state is State.RESTARTING and record.restart:
+            with self._step("restart"):
+                if self._system.unit(record.unit).invocation == record.invocation:
+                    self._system.restart_no_block(record.unit)
+        self._verify(verify)
+
+    def _make_ready(self, prepared: Prepared) -> None:
+        """Put in place whatever a boot, or the dead-man, needs for undoing the rest; PREPARED says that it is there."""
+        with self._step("backups"):
+            self._journal.begin(self._record.id, prepared.tables)
+            for folder in prepared.tables.folders:
+                make_folder(self._layout.at(folder))
+        for target in prepared.early:
+            with self._step(f"early-{target.number}"):
+                stage(self._at(target), target.new)
+                swap(self._at(target), target.new)
+        with self._step("arm"):
+            self._system.arm_deadman(self._deadline().remaining_s() + 1)
+        self._enter(State.PREPARED)
+
+    def _replace(self, prepared: Prepared) -> None:
+        plan = prepared.plan
+        if plan.stop:
+            with self._step("stop"):
+                for unit in plan.stop:
+                    self._system.stop(unit)
+        for target in prepared.swapped:
+            with self._step(f"swap-{target.number}"):
+                if read_entry(self._at(target)) != target.old:
+                    raise InstallError(f"cannot replace {target.change.path}: somebody changed it meanwhile")
+                swap(self._at(target), target.new)
+        if plan.reload:
+            with self._step("reload"):
+                make_device_links(self._layout.root)  # before any reload of ours: see there
+                self._system.daemon_reload()
+        if plan.start:
+            with self._step("start"):
+                for unit in plan.start:
+                    self._machine.say(f"starting {unit}")
+                    self._system.restart(unit)
+
+    def _verify(self, verify: Verify) -> None:
+        self._enter(State.VERIFYING)
+        with self._step("verify"):
+            verify(self._deadline())
+        if self._record.op is not Op.UNINSTALL:
+            with self._step("baseline"):
+                baseline.record(self._layout, self._record.id, self._journal.tables())
+        self._signals.hold()
+        self._enter(State.COMMITTED)
+        with self._step("disarm"), suppress(SystemdError):  # one that finds COMMITTED does nothing
+            self._system.disarm_deadman()
+        with self._step("tidy"):
+            _tidy(self._machine, self._lock)
+
+    def _enter(self, state: State, *, attempts: int | None = None) -> None:
+        with self._step(state.value):
+            record = next_record(self._record, state, attempts=attempts)
+            self._journal.write(record)
+            self._record = record
+
+    def _deadline(self) -> Deadline:
+        return Deadline(_boottime() + remaining_s(self._record, read_now()), _boottime)
+
+    def _at(self, target: Target) -> Path:
+        return self._layout.at(target.change.path)
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        self._machine.at_step(f"before-{name}")
+        yield
+        self._machine.at_step(f"after-{name}")
+
+
+def _clear(machine: Machine, lock: int) -> None:
+    """Bring an earlier transaction to its end, so that the next one starts from files that somebody stands for."""
+    record = Journal(machine.layout.tx).read()
+    if record is None or record.state in TERMINAL:
+        _tidy(machine, lock)
+        return
+    machine.say(f"undoing the {record.op} that stopped at {record.state}")
+    outcome = _undo(machine, lock, record, f"its author died at {record.state}, and another change begins")
+    if outcome.state not in TERMINAL:
+        raise InstallError(f"cannot undo the last {record.op}: {outcome.why}", "edgegpu-recover show")
+
+
+def _undo(machine: Machine, lock: int, record: Record, why: str) -> Outcome:
+    """Let edgegpu-recover undo, and read from the journal what came of it."""
+    call(machine.recovery, machine.layout, machine.system, "undo", why, lock=lock, say=machine.say)
+    with suppress(SystemdError):
+        machine.system.disarm_deadman()
+    found = Journal(machine.layout.tx).read()
+    if found is None or found.id != record.id:  # it had not begun
+        outcome = Outcome(State.ROLLED_BACK, changed=False, why=why)
+    elif found.state in TERMINAL:
+        outcome = Outcome(found.state, changed=found.state is State.COMMITTED, why=found.why)
+    else:
+        outcome = Outcome(State.INCONSISTENT, changed=True, why=found.why or why)
+    if record.op is Op.INSTALL and outcome.state is State.ROLLED_BACK:
+        _forget(machine.layout)
+    return outcome
+
+
+def _forget(layout: Layout) -> None:
+    """Leave nothing of a first installation that came to nothing: its author has said why."""
+    if not layout.baseline.exists():
+        shutil.rmtree(layout.tx, ignore_errors=True)
+        with suppress(OSError):
+            layout.state.rmdir()
+
+
+def _tidy(machine: Machine, lock: int) -> None:
+    if machine.layout.tx.exists():
+        call(machine.recovery, machine.layout, machine.system, "tidy", lock=lock, say=machine.say)
+
+
+def _decide(record: Record) -> Decision:
+    """Decide about a transaction whose author is dead: we hold its lock."""
+    now = read_now()
+    return after_crash(
+        record.state,
+        same_boot=now.boot_id == record.boot_id,
+        deadline_passed=remaining_s(record, now) == 0,
+        attempts=record.attempts,
+        author_alive=False,
+    )
+
+
+def _boottime() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _lock_file(layout: Layout) -> Path:
+    return layout.at(LOCK)

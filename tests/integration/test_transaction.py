@@ -1,0 +1,201 @@
+"""A transaction on a machine in a folder: it goes through as a whole, or nothing of it stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+from integration.transactionkit import DROP_IN, EDITED, LINK, SCHEDULER, Bed, install
+
+from edgegpu_installer import baseline
+from edgegpu_installer.changes import FileChange, Plan
+from edgegpu_installer.errors import BusyError, InstallError
+from edgegpu_installer.journal import Journal
+from edgegpu_installer.states import Op, State
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from edgegpu_installer.changes import Deadline
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Bed:
+    return Bed(tmp_path / "root")
+
+
+def uninstall(bed: Bed) -> Plan:
+    files = baseline.restore_plan(bed.layout)
+    return Plan(Op.UNINSTALL, files, reload=True, stop=("edgegpu-plugin",), restart="k3s")
+
+
+def refuse(_: Deadline) -> None:
+    raise InstallError("cannot reach the extender: no answer", "look at its log")
+
+
+def test_everything_is_in_place_and_said(bed: Bed) -> None:
+    outcome = bed.run(install())
+    assert (outcome.state, outcome.changed) == (State.COMMITTED, True)
+    assert (bed.root / SCHEDULER[1:]).read_text() == "good\n"
+    assert (bed.root / SCHEDULER[1:]).stat().st_mode & 0o7777 == 0o600
+    assert os.readlink(bed.root / LINK[1:]) == "2.0"
+    assert not (bed.root / "etc/removed").exists()
+    assert not list((bed.root / "etc").rglob(".*edgegpu*"))
+    assert (bed.unit("edgegpu-plugin"), bed.unit("old-plugin")) == ("active", "inactive")
+    assert bed.calls("restart --no-block -- k3s")
+    assert bed.unit("edgegpu-deadman.timer") == "inactive"
+    record = Journal(bed.layout.tx).read()
+    assert record is not None
+    assert record.state is State.COMMITTED
+    assert [line.split()[3] for line in Journal(bed.layout.tx).history()] == [
+        *("PREPARED", "STAGED", "SWAPPED", "RESTARTING", "VERIFYING", "COMMITTED")
+    ]
+
+
+def test_the_second_time_changes_and_restarts_nothing(bed: Bed) -> None:
+    bed.run(install())
+    before, calls = bed.tree(), len(bed.calls("start"))
+    outcome = bed.run(install())
+    assert (outcome.state, outcome.changed) == (State.COMMITTED, False)
+    assert bed.tree() == before
+    assert len(bed.calls("start")) == calls
+
+
+def test_k3s_restarts_only_when_something_that_it_reads_changes(bed: Bed) -> None:
+    bed.run(install())
+    start = bed.start_of_k3s()
+    plan = Plan(Op.CHANGE, (FileChange(EDITED, content=b"newer\n"),), start=("edgegpu-plugin",), restart="k3s")
+    assert bed.run(plan).changed
+    assert bed.start_of_k3s() == start
+
+
+def test_device_links_exist_before_every_reload(bed: Bed) -> None:
+    bed.run(install(b"bad\n"), verify=refuse)
+    reloads = [bed.calls()[number + 1] for number, call in enumerate(bed.calls()) if call == "daemon-reload"]
+    assert reloads == ["  with link 1:3"] * len(reloads)
+    assert len(reloads) >= 2
+
+
+def test_the_steps_are_those_that_are_announced(bed: Bed) -> None:
+    announced, came = bed.steps(install()), list[str]()
+    bed.run(install(), at_step=came.append)
+    assert came == announced
+    plan = uninstall(bed)
+    announced, came = bed.steps(plan), []
+    bed.run(plan, at_step=came.append)
+    assert came == announced
+
+
+@pytest.mark.parametrize("content", [b"good\n", b"bad\n"])
+def test_what_verify_refuses_is_undone_and_leaves_nothing(bed: Bed, content: bytes) -> None:
+    before = bed.tree()
+    outcome = bed.run(install(content), verify=refuse)
+    assert (outcome.state, outcome.changed) == (State.ROLLED_BACK, False)
+    assert "no answer" in outcome.why
+    assert bed.tree() == before
+    assert not bed.layout.state.exists()
+    assert (bed.unit("k3s"), bed.unit("old-plugin"), bed.unit("edgegpu-plugin")) == ("active", "active", "inactive")
+    assert bed.unit("edgegpu-deadman.timer") == "inactive"
+
+
+def test_undoing_does_not_touch_a_k3s_that_never_saw_the_new_files(bed: Bed) -> None:
+    bed.fail("edgegpu-plugin")
+    outcome = bed.run(install())
+    assert outcome.state is State.ROLLED_BACK
+    assert bed.start_of_k3s() == "first"
+
+
+def test_uninstall_leaves_the_machine_as_it_was(bed: Bed) -> None:
+    before = bed.tree()
+    bed.run(install())
+    bed.run(Plan(Op.CHANGE, (FileChange(EDITED, content=b"newer\n"), FileChange("/etc/edgegpu/x", content=b"x"))))
+    assert bed.run(uninstall(bed)).state is State.COMMITTED
+    assert bed.tree() == before
+    assert not bed.layout.state.exists()
+    assert not list((bed.root / "run").iterdir())
+
+
+def test_an_uninstall_that_is_refused_is_undone(bed: Bed) -> None:
+    bed.run(install())
+    before = bed.tree()
+    assert bed.run(uninstall(bed), verify=refuse).state is State.ROLLED_BACK
+    assert bed.tree() == before
+    assert bed.unit("edgegpu-plugin") == "active"
+
+
+def test_a_second_author_is_refused_with_the_pid_of_the_first(bed: Bed) -> None:
+    def second(step: str) -> None:
+        if step == "before-stage":
+            with pytest.raises(BusyError) as refused:
+                bed.run(install(b"other\n"))
+            assert refused.value.pid == os.getpid()
+
+    assert bed.run(install(), at_step=second).state is State.COMMITTED
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_undoes(bed: Bed, number: signal.Signals) -> None:
+    before = bed.tree()
+
+    def strike(step: str) -> None:
+        if step == "after-swap-6":
+            os.kill(os.getpid(), number)
+
+    outcome = bed.run(install(), at_step=strike)
+    assert (outcome.state, outcome.why) == (State.ROLLED_BACK, f"interrupted by {number.name}")
+    assert bed.tree() == before
+
+
+@pytest.mark.parametrize("step", ["before-baseline", "after-COMMITTED", "before-tidy"])
+def test_an_error_at_any_late_step_ends_in_a_state_that_is_true(bed: Bed, step: str) -> None:
+    before = bed.tree()
+
+    def strike(now: str) -> None:
+        if now == step:
+            raise InstallError("cannot go on")
+
+    outcome = bed.run(install(), at_step=strike)
+    if outcome.state is State.COMMITTED:
+        assert (bed.root / DROP_IN[1:]).exists()
+    else:
+        assert bed.tree() == before
+    assert not list((bed.root / "etc").rglob(".*edgegpu*"))
+
+
+def test_files_that_someone_else_changed_meanwhile_are_left_and_named(bed: Bed) -> None:
+    def meddle(_: Deadline) -> None:
+        (bed.root / EDITED[1:]).write_text("by hand\n")
+        raise InstallError("cannot go on")
+
+    outcome = bed.run(install(), verify=meddle)
+    assert outcome.state is State.ROLLED_BACK
+    assert "left as others changed them meanwhile: /etc/edited" in outcome.why
+    assert (bed.root / EDITED[1:]).read_text() == "by hand\n"
+
+
+def test_systemd_takes_no_timer_so_nothing_begins(bed: Bed) -> None:
+    before = bed.tree()
+    bed.fail("systemd-run")
+    outcome = bed.run(install())
+    assert outcome.state is State.ROLLED_BACK
+    assert "transient timer" in outcome.why
+    assert bed.tree() == before
+    assert not bed.layout.state.exists()
+
+
+def test_k3s_that_does_not_come_back_is_inconsistent_and_said(bed: Bed) -> None:
+    (bed.fake / "k3s").write_text("#!/bin/sh\nexit 1\n")
+    outcome = bed.run(install(), verify=refuse)
+    assert outcome.state is State.INCONSISTENT
+    assert "every file is as before, but k3s is not up" in outcome.why
+    (bed.fake / "k3s").write_text("#!/bin/sh\nexit 0\n")
+    assert "ROLLED_BACK" in bed.recover("deadline")
+
+
+def test_drift_is_told(bed: Bed) -> None:
+    bed.run(install())
+    assert baseline.drifted(bed.layout) == ()
+    (bed.root / EDITED[1:]).write_text("by hand\n")
+    assert baseline.drifted(bed.layout) == (EDITED,)
