@@ -7,8 +7,8 @@ kubelet takes every file of that folder for a manifest, whatever its ending, exc
 
 import copy
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
@@ -91,6 +91,30 @@ def plan_removal(text: str, *, mode: int = 0o600) -> tuple[FileChange, ...]:
         InstallError: as read does.
     """
     return (FileChange(MANIFEST, content=without_file(text).encode(), mode=mode), FileChange(SCHEDULER_FILE))
+
+
+def restore_files(changes: Iterable[FileChange], text: str | None, *, mode: int = 0o600) -> tuple[FileChange, ...]:
+    """Return an uninstall's changes with the manifest's put right: what others did to it since the install is kept.
+
+    `kubeadm upgrade` writes the manifest anew, with another image: the bytes from before the install would be a
+    downgrade. Where nobody has touched it the result is those bytes.
+
+    Args:
+        changes: what brings every path back to what it was (baseline.restore_plan).
+        text: the manifest now, None when there is none any more.
+        mode: of the manifest now.
+
+    Raises:
+        InstallError: our file is named in it, and cannot be taken out.
+    """
+    return tuple(_restored(change, text, mode) for change in changes if change.path != MANIFEST or text is not None)
+
+
+def _restored(change: FileChange, text: str | None, mode: int) -> FileChange:
+    if change.path != MANIFEST or text is None:
+        return change
+    kept = without_file(text) if SCHEDULER_FILE in text else text
+    return replace(change, content=kept.encode(), mode=change.mode if kept.encode() == change.content else mode)
 
 
 def volume_name(scheduler_file: bytes) -> str:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgegpu_installer import kubeadm
+from edgegpu_installer.changes import FileChange
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.kubeadm_manifest import MANIFEST, SCHEDULER_FILE
 
@@ -79,6 +80,22 @@ def test_the_files_in_the_order_in_which_they_must_come_and_go() -> None:
     removal = kubeadm.plan_removal((install[1].content or b"").decode(), mode=0o644)
     assert [(change.path, change.absent) for change in removal] == [(MANIFEST, False), (SCHEDULER_FILE, True)]
     assert (removal[0].content, removal[0].mode) == (KUBEADMS.encode(), 0o644)
+
+
+def test_an_uninstall_brings_the_old_bytes_back_and_keeps_what_others_did_since() -> None:
+    old = (
+        FileChange("/etc/other", b"o"),
+        FileChange(MANIFEST, KUBEADMS.encode(), mode=0o644),
+        FileChange(SCHEDULER_FILE),
+    )
+    ours = kubeadm.with_file(KUBEADMS, FILE)
+    assert kubeadm.restore_files(old, ours) == old
+    upgraded = kubeadm.restore_files(old, ours.replace("v1.33", "v1.34"), mode=0o600)
+    assert upgraded[1] == FileChange(MANIFEST, replaced("v1.33", "v1.34").encode(), mode=0o600)
+    assert (upgraded[0], upgraded[2]) == (old[0], old[2])
+    not_ours = kubeadm.restore_files(old, "anything", mode=0o600)
+    assert not_ours[1].content == b"anything"
+    assert kubeadm.restore_files(old, None) == (old[0], old[2])
 
 
 def test_what_a_manifest_says() -> None:

@@ -1,0 +1,142 @@
+"""When a static pod's scheduler counts as at work: what is waited for, and what is not waited for any longer."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgegpu_installer import kubeadm
+from edgegpu_installer.changes import Deadline
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.kubeadm_look import last_words
+from edgegpu_installer.kubeadm_manifest import Manifest
+from edgegpu_installer.kubeadm_verify import Look, lacks, leads, mirror_name, wait_until_served
+from edgegpu_installer.layout import Layout
+
+TEXT = (Path(__file__).resolve().parents[1] / "lab/kubeadm-scheduler.yaml").read_text()
+NEW = kubeadm.read(kubeadm.with_file(TEXT, b"new"))
+OLD = kubeadm.read(TEXT)
+OTHER = kubeadm.read(kubeadm.with_file(TEXT, b"another"))
+
+
+def mirror(manifest: Manifest = NEW, *, ready: bool = True, restarts: int = 0, **more: object) -> dict[str, Any]:
+    """A mirror pod as kubelet makes it from that manifest."""
+    status = {"name": "kube-scheduler", "ready": ready, "restartCount": restarts, "containerID": f"c{restarts}"}
+    state = {"running": {}} if ready else {"waiting": {"reason": "CrashLoopBackOff"}}
+    return {
+        "metadata": {"uid": "u", "annotations": {"kubernetes.io/config.mirror": "h"}} | more,
+        "spec": {
+            "containers": [{"name": "kube-scheduler", "command": list(manifest.command)}],
+            "volumes": [{"name": name} for name in manifest.volumes],
+        },
+        "status": {"containerStatuses": [status | {"state": state}]},
+    }
+
+
+def lease(renewed: int, holder: str = "box_1234") -> dict[str, Any]:
+    return {"spec": {"renewTime": f"t{renewed}", "holderIdentity": holder}}
+
+
+@dataclass
+class World:
+    """A clock that only pauses move, and what is to be seen at each second."""
+
+    at: Callable[[int], Look]
+    now_s: float = 0.0
+    looks: list[Look] = field(default_factory=list)
+
+    def look(self) -> Look:
+        self.looks.append(self.at(int(self.now_s)))
+        return self.looks[-1]
+
+    def pause(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def wait(self, manifest: Manifest = NEW, *, deadline_s: float = 60.0) -> float:
+        wait_until_served(
+            manifest,
+            look=self.look,
+            last_words=lambda: "E1 unknown field",
+            deadline=Deadline(deadline_s, lambda: self.now_s),
+            pause=self.pause,
+        )
+        return self.now_s
+
+
+def test_it_must_stay_ready_for_a_while_in_one_container_and_renew_its_lease() -> None:
+    assert World(lambda now: Look(mirror(), lease(now))).wait() == 10.0
+
+
+def test_a_restart_begins_the_while_anew() -> None:
+    world = World(lambda now: Look(mirror(restarts=int(now >= 6)), lease(now)))
+    assert world.wait() == 16.0
+
+
+def test_the_old_pod_is_not_taken_for_the_new_one() -> None:
+    def at(now: int) -> Look:
+        pods: Iterator[dict[str, Any] | None] = iter((mirror(OLD), mirror(OTHER), None, mirror(ready=False)))
+        return Look(next((pod for second, pod in enumerate(pods) if now == second), mirror()), lease(now))
+
+    assert World(at).wait() == 14.0
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (Look(unseen="cannot GET"), "cannot GET"),
+        (Look(), "no pod of it yet"),
+        (Look(mirror(OTHER)), "as the manifest was before"),
+        (Look(mirror(annotations={})), "as the manifest was before"),
+        (Look(mirror(deletionTimestamp="now")), "as the manifest was before"),
+        (Look(mirror(ready=False)), "not ready (CrashLoopBackOff, restarted 0 times)"),
+        (Look(mirror() | {"status": {}}), "not ready (it starts)"),
+        (
+            Look(mirror(), healthz="https://127.0.0.1:10259/healthz: 500"),
+            "not well: https://127.0.0.1:10259/healthz: 500",
+        ),
+    ],
+)
+def test_what_is_missing_is_said(seen: Look, words: str) -> None:
+    assert words in lacks(NEW, seen)
+    with pytest.raises(InstallError, match="cannot see the scheduler at work") as caught:
+        World(lambda _: seen).wait(deadline_s=3)
+    assert words in caught.value.message
+    assert caught.value.remedy
+
+
+def test_one_that_ends_again_and_again_is_not_waited_for() -> None:
+    world = World(lambda now: Look(mirror(ready=False, restarts=now // 5), lease(0)))
+    with pytest.raises(InstallError, match=r"restarted 2 times.*E1 unknown field"):
+        world.wait()
+    assert world.now_s == 10.0
+
+
+def test_the_old_ones_restarts_do_not_count() -> None:
+    world = World(lambda now: Look(mirror(OLD, restarts=9) if now < 5 else mirror(), lease(now)))
+    assert world.wait() == 15.0
+
+
+def test_a_lease_that_nobody_renews_is_no_scheduler_at_work() -> None:
+    with pytest.raises(InstallError, match="nobody renews the lease"):
+        World(lambda _: Look(mirror(), lease(1))).wait(deadline_s=20)
+    alone = kubeadm.read(kubeadm.with_file(TEXT.replace("--leader-elect=true", "--leader-elect=false"), b"new"))
+    assert World(lambda _: Look(mirror(alone))).wait(alone) == 10.0
+    assert leads(alone, Look(), host="box")
+
+
+def test_who_leads_is_in_the_holders_name() -> None:
+    assert leads(NEW, Look(lease=lease(1, "box_9f")), host="box")
+    assert not leads(NEW, Look(lease=lease(1, "box-2_9f")), host="box")
+    assert not leads(NEW, Look(), host="box")
+
+
+def test_a_schedulers_last_line_is_found_where_kubelet_keeps_it(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    assert mirror_name(NEW, "Box-1") == "kube-scheduler-box-1"
+    assert last_words(layout, NEW, node="box-1") == ""
+    folder = tmp_path / "var/log/pods/kube-system_kube-scheduler-box-1_uid/kube-scheduler"
+    folder.mkdir(parents=True)
+    (folder / "0.log").write_text("2026-01-01T00:00:00Z stderr F E1 strict decoding error\n\n")
+    assert last_words(layout, NEW, node="box-1") == "E1 strict decoding error"
