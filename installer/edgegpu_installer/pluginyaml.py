@@ -4,6 +4,7 @@ from typing import Any
 
 import yaml
 
+from edgegpu_core.model import ResourceModel
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import KUBECONFIG, KUBELET, PLUGIN_YAML
 from edgegpu_installer.site import Options, Role, Site
@@ -13,6 +14,7 @@ _HEADER = """\
 # Yours to edit: a later install changes only what it is asked to. A change counts after
 # `systemctl restart edgegpu-plugin`.
 """
+_MODEL = ResourceModel()
 _DEFAULTS: dict[str, Any] = {
     "placement.policy": "first-fit",
     "placement.exclude": [],
@@ -85,3 +87,16 @@ def _set(config: dict[str, Any], key: str, value: object) -> None:
         config[section] = part
     elif section in config:
         del config[section]
+
+
+def resource_model(existing: str | None) -> ResourceModel:
+    """Return names and sizes of what a configuration offers; the defaults where it does not say.
+
+    Raises:
+        InstallError: what is there is not a mapping of sections.
+    """
+    asked = dict(_read(existing).get("resources") or {})
+    return ResourceModel(
+        memory_resource=str(asked.get("memory", _MODEL.memory_resource)),
+        core_resource=str(asked.get("core", _MODEL.core_resource)),
+    )

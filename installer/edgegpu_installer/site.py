@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from edgegpu_installer.certificates import Certificates
+from edgegpu_installer.changes import FileChange
 
 
 class SiteKind(StrEnum):
@@ -37,17 +38,19 @@ class Role(StrEnum):
 class Site:
     """This machine, as far as a plan depends on it.
 
-    `unit`: of k3s or kubelet, without `.service`. `config_folder`: of k3s (`/etc/rancher/k3s`), whose drop-ins are in
-    `config.yaml.d`. `scheduler_kubeconfig`: the scheduler's own. `scheduler_file`: what k3s reads already besides ours,
-    empty without one. `manifest`: the static pod of kubeadm's scheduler.
+    `unit`: of k3s or kubelet, without `.service`. `scheduler_path`: where our scheduler's configuration lies,
+    `drop_in`: what names it to k3s. `scheduler_kubeconfig`: the scheduler's own. `scheduler_file`: the configuration
+    that it has without us, empty where it has none. `manifest`: the static pod of kubeadm's scheduler.
     """
 
     kind: SiteKind
     unit: str
     node_name: str
-    config_folder: str
     kubelet_folder: str
-    admin_kubeconfig: str
+    kubelet_kubeconfig: str
+    admin_kubeconfig: str = ""
+    scheduler_path: str = ""
+    drop_in: str = ""
     scheduler_kubeconfig: str = ""
     scheduler_file: str = ""
     manifest: str = ""
@@ -75,9 +78,9 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """What is minted for this machine: PEM and a kubeconfig's text. Without certificates it gets no extender."""
+    """What is minted for this machine: the kubeconfig's file or link; without certificates it gets no extender."""
 
-    kubeconfig: str = field(repr=False)
+    kubeconfig: FileChange = field(repr=False)
     certificates: Certificates | None = None
 
 

@@ -1,0 +1,211 @@
+"""`edgegpu install`: puts edgegpu on this machine, changes what is on it, or upgrades it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, print_json, reporting
+from edgegpu_agent.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from edgegpu_agent.cli.installing import Installing
+    from edgegpu_installer.install import Report
+    from edgegpu_installer.site import Role
+
+JSON_VERSION = 1
+
+HELP = """\
+Put edgegpu on this machine, change what is on it, or upgrade it to this version.
+
+Looks at the machine first and refuses, with the remedy, what would not work. Then all is changed as one: k3s is
+restarted only if what it reads at its start changes, and whatever goes wrong, a power cut included, ends with the
+machine as it was and k3s up. Run it again as often as you like: a machine that is as asked is left alone.
+
+On a terminal it asks which nodes of the cluster have GPUs; --node or --yes answer that. Each further server, and each
+node with GPUs, runs the same line; at its end it says which ones still lack theirs.
+
+\b
+Examples:
+  edgegpu install
+  edgegpu install --yes --policy spread
+  edgegpu install --node box-1 --node box-2
+  edgegpu install --dry-run
+
+\b
+--json: {"v": 1, "op", "state", "why", "role", "version": TEXT, "changed", "restarted": BOOL,
+  "files": [{"path", "change": "new"|"changed"|"removed"|"as it is", "mode": TEXT}], "lacking": [TEXT]}
+Progress goes to stderr then.
+
+Exits 0 when the machine is as asked, 1 when it was refused or rolled back.
+"""
+
+NodeOption = Annotated[
+    list[str] | None, typer.Option("--node", metavar="NAME", help="A node with GPUs, to be labelled; several times.")
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: label this node if it has cards.")]
+RoleOption = Annotated[
+    str | None,
+    typer.Option("--role", metavar="ROLE", help="server, agent or extender-only.  [default: what fits the machine]"),
+]
+PolicyOption = Annotated[str | None, typer.Option("--policy", metavar="POLICY", help="first-fit, best-fit or spread.")]
+ExcludeOption = Annotated[
+    list[str] | None,
+    typer.Option("--exclude", metavar="CARD", help="A card not to share: 0, 0:1, GPU-…; several times."),
+]
+UnitOption = Annotated[int | None, typer.Option("--unit-mib", metavar="MIB", help="MiB of a unit of memory.")]
+ReserveOption = Annotated[int | None, typer.Option("--reserve-mib", metavar="MIB", help="MiB kept back on each card.")]
+RootOption = Annotated[
+    str | None, typer.Option("--driver-root", metavar="FOLDER", help="Where the NVIDIA driver is installed.")
+]
+IsolationOption = Annotated[
+    str, typer.Option("--isolation", metavar="MODE", help="none. limiter and mps come with a later version.")
+]
+JoinOption = Annotated[
+    str,
+    typer.Option(
+        "--join", metavar="TOKEN", envvar="EDGEGPU_JOIN", help="On an agent node: what a server's install printed."
+    ),
+]
+TokenOption = Annotated[
+    str,
+    typer.Option(
+        "--token", metavar="TOKEN", envvar="EDGEGPU_TOKEN", help="For the cloud link, kept for when there is one."
+    ),
+]
+TokenFileOption = Annotated[Path | None, typer.Option("--token-file", metavar="FILE", help="A file with the token.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be changed, and change nothing.")]
+DeadlineOption = Annotated[
+    float, typer.Option("--deadline", metavar="SECONDS", min=20, help="All is put back when it is not done by then.")
+]
+
+
+def install(  # noqa: PLR0913  (one for each option)
+    *,
+    node: NodeOption = None,
+    yes: YesOption = False,
+    role: RoleOption = None,
+    policy: PolicyOption = None,
+    exclude: ExcludeOption = None,
+    unit_mib: UnitOption = None,
+    reserve_mib: ReserveOption = None,
+    driver_root: RootOption = None,
+    isolation: IsolationOption = "none",
+    join: JoinOption = "",
+    token: TokenOption = "",
+    token_file: TokenFileOption = None,
+    dry_run: DryRunOption = False,
+    deadline: DeadlineOption = 600.0,
+    json: JsonOption = False,
+) -> None:
+    """Put edgegpu on this machine, change what is on it, or upgrade it to this version."""
+    with reporting(as_json=json):
+        _refuse_isolation(isolation)
+        from edgegpu_agent.cli.installing import Installing, sayer, typed_errors  # noqa: PLC0415  (slow to load)
+        from edgegpu_installer.site import Options  # noqa: PLC0415
+
+        options = Options(
+            role=_role(role),
+            policy=_policy(policy),
+            exclude=None if exclude is None else tuple(exclude),
+            unit_mib=unit_mib,
+            reserve_mib=reserve_mib,
+            driver_root=driver_root,
+            nodes=tuple(node or ()),
+            isolation=isolation,
+            token=_token(token, token_file),
+            join=join,
+        )
+        with typed_errors():
+            installing = Installing(say=sayer(as_json=json), deadline_s=deadline)
+            report = installing.install(options, ask=not yes and not node, dry_run=dry_run)
+        if json:
+            print_json(_document(report, installing))
+        else:
+            _say(report, installing)
+        if not report.well:
+            raise typer.Exit(EXIT_WRONG)
+
+
+def _refuse_isolation(isolation: str) -> None:
+    if isolation in {"limiter", "mps"}:
+        raise CliError(
+            f"cannot install with --isolation {isolation}: this version places services on cards and does not hold "
+            "them to their limits yet",
+            remedy="leave the option out (none), and give shares only to services that you trust",
+        )
+    if isolation != "none":
+        raise CliError(f"cannot install with --isolation {isolation}: there is no such mode", remedy="give none")
+
+
+def _role(text: str | None) -> "Role | None":
+    from edgegpu_installer.site import Role  # noqa: PLC0415  (slow to load)
+
+    if text is None:
+        return None
+    try:
+        return Role(text)
+    except ValueError:
+        roles = ", ".join(role.value for role in Role)
+        raise CliError(f"cannot install with --role {text}: there is no such role", remedy=f"give {roles}") from None
+
+
+def _policy(text: str | None) -> str | None:
+    from edgegpu_core.policy import parse_policy  # noqa: PLC0415  (slow to load)
+
+    if text is not None:
+        try:
+            parse_policy(text)
+        except ValueError as error:
+            raise CliError(
+                f"cannot install with --policy {text}: {error}", remedy="give first-fit, best-fit or spread"
+            ) from error
+    return text
+
+
+def _token(token: str, file: Path | None) -> str:
+    if file is None:
+        return token.strip()
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CliError(
+            f"cannot read the token in {file}: {error}", remedy="name a readable file of one line"
+        ) from error
+
+
+def _document(report: "Report", installing: "Installing") -> dict[str, object]:
+    outcome = report.outcome
+    return {
+        "v": JSON_VERSION,
+        "op": report.op.value,
+        "state": outcome.state.value if outcome else "DRY_RUN",
+        "why": outcome.why if outcome else "",
+        "role": report.role.value,
+        "version": report.version,
+        "changed": bool(outcome and outcome.changed),
+        "restarted": report.restarted,
+        "files": installing.changes(report.plan),
+        "lacking": list(report.lacking),
+    }
+
+
+def _say(report: "Report", installing: "Installing") -> None:
+    if report.outcome is None:
+        installing.say_plan(report.plan)
+        return
+    if not report.well:
+        installing.say_failure(report.op.value, report.outcome)
+        return
+    if not report.outcome.changed:
+        typer.echo(f"nothing to change: edgegpu {report.version} is installed as asked ({report.role.value})")
+    else:
+        again = "k3s was restarted once" if report.restarted else "k3s was not restarted"
+        typer.echo(f"edgegpu {report.version} is installed ({report.role.value}); {again}")
+    for line in installing.standing(report.role):
+        typer.echo(line)
+    for line in report.lacking:
+        typer.echo(f"still lacking: {line}")
+    if report.lacking and report.join:
+        typer.echo(f"on an agent node add: --join {report.join}")
+    typer.echo("next: edgegpu status; edgegpu demo --real; edgegpu doctor")

@@ -1,0 +1,214 @@
+"""What install, uninstall and transaction share: this machine, its checks, and how a plan is shown."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import typer
+
+from edgegpu_agent.cli.errors import CliError
+from edgegpu_installer import transaction
+from edgegpu_installer.ask import Terminal
+from edgegpu_installer.atomic import Entry, read_entry, wanted
+from edgegpu_installer.changes import Deadline, Plan
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.facts import read_facts
+from edgegpu_installer.install import Installation, Report
+from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT, Layout
+from edgegpu_installer.preparing import Machine
+from edgegpu_installer.release import Release, read_release
+from edgegpu_installer.site import Options, Role, Site
+from edgegpu_installer.siteread import site_of
+from edgegpu_installer.states import State
+from edgegpu_installer.systemd import Systemd
+from edgegpu_installer.transaction import Outcome, Verify
+from edgegpu_installer.uninstall import Removal, Uninstallation
+
+PAUSE, TRACE = "EDGEGPU_INSTALLER_PAUSE", "EDGEGPU_INSTALLER_TRACE"
+"""For tests of faults: the step at which the installer stops itself; a file that gets the name of each step."""
+
+
+def sayer(*, as_json: bool) -> Callable[[str], None]:
+    """Return what prints a line of progress at once: on stderr where stdout is for the document."""
+
+    def say(line: str) -> None:
+        typer.echo(f"  {line}", err=as_json)
+        (sys.stderr if as_json else sys.stdout).flush()
+
+    return say
+
+
+@contextmanager
+def typed_errors() -> Iterator[None]:
+    """Turn the installer's errors into the command line's."""
+    try:
+        yield
+    except InstallError as error:
+        raise CliError(error.message, remedy=error.remedy) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installing:
+    """The installer on this machine."""
+
+    say: Callable[[str], None]
+    deadline_s: float = 600.0
+    layout: Layout = field(default_factory=Layout)
+    system: Systemd = field(default_factory=Systemd)
+
+    def install(self, options: Options, *, ask: bool, dry_run: bool) -> Report:
+        """Look, refuse what would not work, and install. Raises InstallError."""
+        release = self._release()
+        self.say("looking at this machine")
+        site = self._site(options)
+        with _terminal(wanted=ask and not dry_run) as terminal:
+            installation = Installation(
+                site=site,
+                options=options,
+                release=release,
+                machine=self._machine(release),
+                verifier=self._verify,
+                terminal=terminal,
+                deadline_s=self.deadline_s,
+            )
+            return installation.preview() if dry_run else installation.run()
+
+    def uninstall(self, *, ask: bool, agreed: bool, force: bool, dry_run: bool) -> Removal:
+        """Look, ask, and uninstall. Raises InstallError."""
+        if not self.layout.baseline.exists() and not self.layout.current.is_symlink():
+            raise InstallError("cannot uninstall: edgegpu is not installed on this machine")
+        release = self._release()
+        facts = read_facts(self.layout)
+        with _terminal(wanted=ask and not dry_run) as terminal:
+            uninstallation = Uninstallation(
+                site=site_of(facts),
+                release=release,
+                machine=self._machine(release),
+                verify=self._verify(None),
+                terminal=terminal,
+                agreed=agreed,
+                force=force,
+                deadline_s=self.deadline_s,
+            )
+            return uninstallation.preview() if dry_run else uninstallation.run()
+
+    def resume(self) -> Outcome | None:
+        """Finish a transaction whose author died. Raises InstallError."""
+        release = self._release()
+        return transaction.resume(self._machine(release), verify=self._verify(None))
+
+    def changes(self, plan: Plan) -> list[dict[str, str]]:
+        """Return what a plan does to each file, as a document."""
+        return [_change(read_entry(self.layout.at(one.path)), wanted(one), one.path) for one in self._whole(plan).files]
+
+    def say_plan(self, plan: Plan) -> None:
+        """Print what a plan would do."""
+        for row in self.changes(plan):
+            typer.echo(f"{row['change']:<9} {row['mode']:>4} {row['path']}")
+        k3s_reads = [one for one in plan.files if one.k3s_reads]
+        differs = any(read_entry(self.layout.at(one.path)) != wanted(one) for one in k3s_reads)
+        for unit in plan.stop:
+            typer.echo(f"stop      {unit}")
+        for unit in plan.start:
+            typer.echo(f"start     {unit}")
+        typer.echo(f"restart   {plan.restart}" if plan.restart and differs else "no restart of k3s")
+        typer.echo("nothing was changed: this was a dry run")
+
+    def say_failure(self, what: str, outcome: Outcome) -> None:
+        """Say on stderr how a transaction ended that did not go through, and what stands."""
+        end = {
+            State.ROLLED_BACK: "it was rolled back: the machine is as it was",
+            State.INCONSISTENT: "it could not be undone whole: edgegpu-recover tries again; see edgegpu-recover show",
+        }.get(outcome.state, outcome.state.value)
+        typer.echo(f"edgegpu: cannot {what}: {outcome.why}\n  {end}", err=True)
+
+    def standing(self, role: Role) -> list[str]:
+        """Return lines about the running services, and about what the node offers."""
+        units = [AGENT_UNIT, PLUGIN_UNIT]
+        lines = [f"{unit.removesuffix('.service')}: {self.system.unit(unit).active}" for unit in units]
+        node = read_facts(self.layout).node
+        if role is not Role.EXTENDER_ONLY and node is not None:
+            lines.append(f"this node offers {', '.join(f'{n} {name}' for name, n in _offered(node.capacity).items())}")
+        return lines
+
+    def _release(self) -> Release:
+        """Return the version that this program is of: the folder that its environment lies in."""
+        return read_release(Path(os.environ.get("EDGEGPU_RELEASE") or _own_folder()))
+
+    def _site(self, options: Options) -> Site:
+        facts = read_facts(self.layout, driver_root=options.driver_root)
+        return site_of(facts)
+
+    def _machine(self, release: Release) -> Machine:
+        return Machine(
+            layout=self.layout,
+            system=self.system,
+            recovery=release.recovery,
+            say=self.say,
+            at_step=_at_step,
+            version=release.version,
+        )
+
+    def _whole(self, plan: Plan) -> Plan:
+        return self._release().recovery.into(plan)
+
+    def _verify(self, role: Role | None) -> Verify:
+        def look(deadline: Deadline) -> None:
+            while True:
+                facts = read_facts(self.layout)
+                node = facts.node
+                well = bool(
+                    facts.k3s and facts.k3s.health.active and facts.k3s.health.up_s > 10 and node and node.ready
+                )
+                if well and node and (role is None or role is Role.EXTENDER_ONLY or node.has("baidu.com/vcuda-memory")):
+                    return
+                if deadline.passed():
+                    raise InstallError("cannot verify: k3s or the node is not well")
+                time.sleep(1)
+
+        return look
+
+
+def _change(now: Entry, then: Entry, path: str) -> dict[str, str]:
+    if now == then:
+        what = "as it is"
+    elif now == Entry():
+        what = "new"
+    else:
+        what = "removed" if then == Entry() else "changed"
+    mode = "link" if then.link_to is not None else f"{then.mode:o}"
+    return {"path": path, "change": what, "mode": mode if then != Entry() else ""}
+
+
+def _offered(capacity: Mapping[str, str]) -> dict[str, str]:
+    return {name: amount for name, amount in sorted(capacity.items()) if "vcuda" in name}
+
+
+@contextmanager
+def _terminal(*, wanted: bool) -> Iterator[Terminal | None]:
+    found = Terminal.find() if wanted else None
+    if found is None:
+        yield None
+        return
+    with found:
+        yield found
+
+
+def _own_folder() -> Path:
+    """Return the folder of the environment that this module was started from: lib/ is in it."""
+    return Path(__file__).resolve().parents[3]
+
+
+def _at_step(name: str) -> None:
+    """Obey the tests of faults; without their variables it does nothing."""
+    if trace := os.environ.get(TRACE):
+        with Path(trace).open("a", encoding="ascii") as file:
+            file.write(f"{name}\n")
+    if os.environ.get(PAUSE) == name:
+        typer.echo(f"stopped at {name}", err=True)
+        os.kill(os.getpid(), signal.SIGSTOP)

@@ -1,0 +1,96 @@
+"""`edgegpu uninstall`: takes edgegpu off this machine, byte for byte."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, print_json, reporting
+from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.cli.install import DeadlineOption, DryRunOption
+
+if TYPE_CHECKING:
+    from edgegpu_agent.cli.installing import Installing
+    from edgegpu_installer.uninstall import Removal
+
+JSON_VERSION = 1
+
+HELP = """\
+Take edgegpu off this machine: every file, unit, link, label, annotation and account that it brought.
+
+What was there before comes back as it was, the scheduler's configuration as a change of its own that is undone when k3s
+does not come up with it. Pods of this node that still use shares are named: without --force it goes no further. With
+it their containers run on, but cannot be started again.
+
+kubelet keeps the resources for five minutes and would then offer 0 of them for ever: edgegpu-farewell.service waits for
+that, takes them out of the node's status, and removes itself.
+
+\b
+Examples:
+  edgegpu uninstall
+  edgegpu uninstall --yes --force
+  edgegpu uninstall --dry-run
+
+\b
+--json: {"v": 1, "op": "uninstall", "state", "why": TEXT, "still": [pods that run on with shares],
+  "kept": [what stays, and why], "files": as in `edgegpu install --json`, of a dry run}
+  or, refused, {"error", "remedy": TEXT, "pods": [TEXT]}
+
+Exits 0 when edgegpu is gone, 1 when it was refused or rolled back.
+"""
+
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Also while pods of this node use shares.")]
+
+
+def uninstall(
+    *,
+    yes: YesOption = False,
+    force: ForceOption = False,
+    dry_run: DryRunOption = False,
+    deadline: DeadlineOption = 600.0,
+    json: JsonOption = False,
+) -> None:
+    """Take edgegpu off this machine."""
+    with reporting(as_json=json):
+        from edgegpu_agent.cli.installing import Installing, sayer, typed_errors  # noqa: PLC0415  (slow to load)
+        from edgegpu_installer.uninstall import InUseError  # noqa: PLC0415
+
+        with typed_errors():
+            installing = Installing(say=sayer(as_json=json), deadline_s=deadline)
+            try:
+                removal = installing.uninstall(ask=not yes, agreed=yes, force=force, dry_run=dry_run)
+            except InUseError as error:
+                raise CliError(error.message, remedy=error.remedy, more={"pods": list(error.pods)}) from error
+        if json:
+            print_json(_document(removal, installing))
+        else:
+            _say(removal, installing)
+        if not removal.well:
+            raise typer.Exit(EXIT_WRONG)
+
+
+def _document(removal: "Removal", installing: "Installing") -> dict[str, object]:
+    outcome = removal.outcome
+    return {
+        "v": JSON_VERSION,
+        "op": removal.plan.op.value,
+        "state": outcome.state.value if outcome else "DRY_RUN",
+        "why": outcome.why if outcome else "",
+        "still": list(removal.still),
+        "kept": list(removal.kept),
+        "files": installing.changes(removal.plan) if outcome is None else [],
+    }
+
+
+def _say(removal: "Removal", installing: "Installing") -> None:
+    if removal.outcome is None:
+        installing.say_plan(removal.plan)
+        return
+    if not removal.well:
+        installing.say_failure("uninstall", removal.outcome)
+        return
+    typer.echo("edgegpu is uninstalled; the node stops naming its resources in about five minutes")
+    for line in removal.still:
+        typer.echo(f"runs on with its share, and cannot be started again: {line}")
+    for line in removal.kept:
+        typer.echo(f"stays: {line}")

@@ -1,0 +1,208 @@
+"""Puts edgegpu on this machine, or changes it there: mints, changes it all as one, marks nodes, says what lacks."""
+
+import datetime as dt
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from edgegpu_core.model import ResourceModel
+from edgegpu_installer import accounts, ask, lease, material, nodeidentity, nodes, transaction
+from edgegpu_installer.ask import Terminal
+from edgegpu_installer.atomic import read_entry, wanted
+from edgegpu_installer.changes import FileChange, Plan
+from edgegpu_installer.cluster import Cluster, ClusterError
+from edgegpu_installer.completeness import completeness
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.kinds import NODE
+from edgegpu_installer.layout import AGENT_UNIT, CURRENT, ETC, PLUGIN_UNIT, UNITS
+from edgegpu_installer.plan import plan_install
+from edgegpu_installer.preparing import Machine
+from edgegpu_installer.rbac import Account
+from edgegpu_installer.release import Release
+from edgegpu_installer.site import Material, Options, Role, Site, role_of
+from edgegpu_installer.states import Op, State
+from edgegpu_installer.transaction import Outcome, Verify
+
+_AGENT_READS = (f"{UNITS}/{AGENT_UNIT}", CURRENT)
+_PLUGIN_READS = (f"{UNITS}/{PLUGIN_UNIT}", CURRENT, ETC)
+"""What a running service has to be started anew for, as the beginnings of paths."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What an installation did; `outcome` is None after a dry run. `join` is what other nodes' lines need: a secret."""
+
+    op: Op
+    outcome: Outcome | None
+    role: Role
+    version: str
+    plan: Plan
+    restarted: bool = False
+    lacking: tuple[str, ...] = ()
+    join: str = field(default="", repr=False)
+
+    @property
+    def well(self) -> bool:
+        """Whether the machine is as it was asked for."""
+        return self.outcome is None or self.outcome.state is State.COMMITTED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """One run of the installer on one machine; `site` has passed the checks.
+
+    `verifier` makes what looks whether a change works, for a role. `deadline_s`: after so long everything is put back.
+    """
+
+    site: Site
+    options: Options
+    release: Release
+    machine: Machine
+    verifier: Callable[[Role], Verify]
+    terminal: Terminal | None = None
+    deadline_s: float = 600.0
+    now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
+
+    def preview(self) -> Report:
+        """Return what an installation would change; nothing is minted, written or asked."""
+        layout = self.machine.layout
+        role = role_of(self.site, self.options)
+        certificates = None
+        if role is not Role.AGENT:
+            certificates = material.extender_certificates(layout, self.site.scheduler_path, now=self.now())
+        made = Material(kubeconfig=material.kept_kubeconfig(layout), certificates=certificates)
+        return Report(op=self._op(), outcome=None, role=role, version=self.release.version, plan=self._plan(made))
+
+    def run(self) -> Report:
+        """Install, change or upgrade; a machine that is as asked is left alone.
+
+        Raises:
+            InstallError: it was refused before anything was changed.
+        """
+        role = role_of(self.site, self.options)
+        if not self.site.kind.is_server:
+            made = material.agent_kubeconfig(self.machine.layout, self.site.kubelet_kubeconfig, self.options.join)
+            return self._change(role, Material(kubeconfig=made))
+        layout = self.machine.layout
+        with Cluster.from_kubeconfig(layout.at(self.site.admin_kubeconfig)) as cluster:
+            marked = self._nodes(cluster)
+            self.machine.say("taking the cluster's install lease")
+            me = lease.this_process(self.site.node_name, layout.root)
+            around = lease.surroundings(layout.root)
+            with (
+                lease.acquire(cluster, me, around=around, say=self.machine.say) as held,
+                self._accounts(cluster) as undone,
+            ):
+                self.machine.say("making accounts and certificates")
+                kubeconfig = material.server_kubeconfig(cluster, self.release.rights, layout)
+                certificates = None
+                if role is not Role.AGENT:
+                    certificates = material.extender_certificates(layout, self.site.scheduler_path, now=self.now())
+                held.check()
+                report = self._change(role, Material(kubeconfig=kubeconfig, certificates=certificates))
+                if not report.well:
+                    undone()
+                    return report
+                return self._mark(cluster, report, marked)
+
+    def _op(self) -> Op:
+        layout = self.machine.layout
+        if not layout.current.is_symlink():
+            return Op.INSTALL
+        return Op.CHANGE if layout.current.readlink() == Path(self.release.version) else Op.UPGRADE
+
+    def _plan(self, made: Material) -> Plan:
+        layout = self.machine.layout
+
+        def read_file(path: str) -> bytes | None:
+            try:
+                return layout.at(path).read_bytes()
+            except OSError:
+                return None
+
+        plan = plan_install(
+            self.site, self.options, release=self.release, material=made, read_file=read_file, op=self._op()
+        )
+        changed = [c for c in plan.files if read_entry(layout.at(c.path)) != wanted(c)]
+        return replace(plan, start=self._to_start(plan, changed), reload=any(c.path.startswith(UNITS) for c in changed))
+
+    def _to_start(self, plan: Plan, changed: list[FileChange]) -> tuple[str, ...]:
+        """Return the services that have to be started, or started anew because of what changes."""
+        reads = {PLUGIN_UNIT: _PLUGIN_READS, AGENT_UNIT: _AGENT_READS}
+        return tuple(
+            unit
+            for unit in plan.start
+            if any(change.path.startswith(reads[unit]) for change in changed)
+            or not self.machine.system.unit(unit).is_active
+        )
+
+    def _change(self, role: Role, made: Material) -> Report:
+        plan = self._plan(made)
+        before = self.machine.system.unit(self.site.unit).invocation
+        outcome = transaction.run(plan, self.machine, verify=self.verifier(role), deadline_s=self.deadline_s)
+        if outcome.state is State.COMMITTED and plan.op is Op.UPGRADE:
+            self._remove_old_versions()
+        restarted = self.machine.system.unit(self.site.unit).invocation != before
+        return Report(
+            op=plan.op, outcome=outcome, role=role, version=self.release.version, plan=plan, restarted=restarted
+        )
+
+    def _nodes(self, cluster: Cluster) -> tuple[str, ...]:
+        """Return the nodes to label: those named, those chosen at the terminal, else this one where it has cards."""
+        known = nodes.all_facts(cluster, ResourceModel())
+        if self.options.nodes:
+            unknown = set(self.options.nodes) - {node.name for node in known}
+            if unknown:
+                names = ", ".join(node.name for node in known)
+                raise InstallError(
+                    f"cannot label {', '.join(sorted(unknown))}: there is no such node", f"this cluster has {names}"
+                )
+            return self.options.nodes
+        here = (self.site.node_name,) if self.site.has_cards else ()
+        if self.terminal is None or self._op() is not Op.INSTALL:
+            return here
+        return ask.choose_nodes(
+            self.terminal, known, here=self.site.node_name, cards_here=1 if self.site.has_cards else 0
+        )
+
+    @contextmanager
+    def _accounts(self, cluster: Cluster) -> Iterator[Callable[[], None]]:
+        """Take the accounts away again where a first installation comes to nothing."""
+        there = bool(accounts.present(cluster, self.release.rights))
+
+        def undo() -> None:
+            if not there:
+                try:
+                    accounts.remove(cluster, self.release.rights)
+                except ClusterError as error:
+                    self.machine.say(f"cannot remove edgegpu's accounts from the cluster: {error}")
+
+        try:
+            yield undo
+        except BaseException:
+            undo()
+            raise
+
+    def _mark(self, cluster: Cluster, report: Report, marked: tuple[str, ...]) -> Report:
+        """Label the nodes, and say what the cluster still lacks; the machine is well whatever comes of that."""
+        try:
+            for name in marked:
+                nodes.mark_gpu(cluster, name)
+            if report.role is not Role.AGENT:
+                nodes.mark_extender(cluster, self.site.node_name, self.release.version)
+            lacking = tuple(completeness(cluster.items(NODE), version=self.release.version))
+            return replace(report, lacking=lacking, join=self._join(cluster))
+        except InstallError as error:
+            return replace(report, lacking=(f"the nodes of the cluster could not be marked: {error}",))
+
+    def _join(self, cluster: Cluster) -> str:
+        made = accounts.join(cluster, self.release.rights, Account.AGENT)
+        return nodeidentity.pack(server=made.server, ca_pem=made.ca_pem, token=made.token)
+
+    def _remove_old_versions(self) -> None:
+        """Remove what was kept for going back."""
+        for folder in self.machine.layout.opt.iterdir():
+            if not folder.is_symlink() and folder.name != self.release.version:
+                shutil.rmtree(folder, ignore_errors=True)

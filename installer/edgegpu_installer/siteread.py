@@ -1,0 +1,53 @@
+"""What a machine is to an installation, from what was read of it."""
+
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.facts import Facts, Kind
+from edgegpu_installer.kubeadm_manifest import MANIFEST, SCHEDULER_FILE
+from edgegpu_installer.site import Site, SiteKind
+
+_FIRST_V1 = 25
+"""The first minor version of Kubernetes whose scheduler takes its configuration as `v1`."""
+
+
+def site_of(facts: Facts) -> Site:
+    """Return the site that a machine is.
+
+    Raises:
+        InstallError: no cluster that edgegpu knows runs here.
+    """
+    k3s = facts.k3s
+    if k3s is not None:
+        foreign = k3s.foreign_scheduler_files
+        return Site(
+            kind=SiteKind.K3S_SERVER if k3s.is_server else SiteKind.K3S_AGENT,
+            unit=k3s.unit.name.removesuffix(".service"),
+            node_name=facts.node_name,
+            kubelet_folder=facts.kubelet_folder,
+            kubelet_kubeconfig=f"{k3s.data}/agent/kubelet.kubeconfig",
+            admin_kubeconfig=k3s.admin_kubeconfig if k3s.is_server else "",
+            scheduler_path=k3s.scheduler_file,
+            drop_in=k3s.drop_in,
+            scheduler_kubeconfig=k3s.scheduler_kubeconfig,
+            scheduler_file=foreign[-1].text if foreign else "",
+            has_cards=bool(facts.cards.cards),
+            takes_scheduler_file=k3s.minor is None or k3s.minor >= _FIRST_V1,
+        )
+    if facts.kind not in {Kind.KUBEADM_SERVER, Kind.KUBEADM_NODE}:
+        raise InstallError(
+            f"cannot install here: {facts.kind} runs on this machine",
+            "edgegpu needs a k3s server or agent, or a node of kubeadm's: install one of them first",
+        )
+    server = facts.kind is Kind.KUBEADM_SERVER
+    return Site(
+        kind=SiteKind.KUBEADM_SERVER if server else SiteKind.KUBEADM_NODE,
+        unit="kubelet",
+        node_name=facts.node_name,
+        kubelet_folder=facts.kubelet_folder,
+        kubelet_kubeconfig="/etc/kubernetes/kubelet.conf",
+        admin_kubeconfig=ADMIN_KUBECONFIG if server else "",
+        scheduler_path=SCHEDULER_FILE,
+        scheduler_kubeconfig="/etc/kubernetes/scheduler.conf",
+        manifest=MANIFEST,
+        has_cards=bool(facts.cards.cards),
+        takes_scheduler_file=True,
+    )

@@ -1,0 +1,148 @@
+"""Takes edgegpu off this machine: asks about pods that use it, brings every file back, leaves who waits."""
+
+from dataclasses import dataclass, replace
+
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.podview import PodView
+from edgegpu_installer import accounts, baseline, farewell, lease, nodes, shares, transaction
+from edgegpu_installer.ask import Terminal
+from edgegpu_installer.changes import Plan
+from edgegpu_installer.cluster import Cluster, ClusterError
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.farewell import Farewell
+from edgegpu_installer.kinds import NODE, name_of
+from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT
+from edgegpu_installer.pluginyaml import resource_model
+from edgegpu_installer.preparing import Machine
+from edgegpu_installer.release import Release
+from edgegpu_installer.site import Site
+from edgegpu_installer.states import Op, State
+from edgegpu_installer.transaction import Outcome, Verify
+
+
+class InUseError(InstallError):
+    """Pods still use shares; `pods` holds a line for each."""
+
+    def __init__(self, pods: tuple[str, ...]) -> None:
+        self.pods = pods
+        many = f"{len(pods)} pods of this node still use" if len(pods) > 1 else "a pod of this node still uses"
+        super().__init__(
+            f"cannot uninstall: {many} shares:\n  " + "\n  ".join(pods),
+            "stop them, or add --force: running containers go on, but cannot be started again",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """What an uninstall did; `still`: pods that run on with their shares; `kept`: what stays, and why."""
+
+    outcome: Outcome | None
+    plan: Plan
+    still: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+    @property
+    def well(self) -> bool:
+        """Whether edgegpu is gone, or nothing was asked for but a look."""
+        return self.outcome is None or self.outcome.state is State.COMMITTED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uninstallation:
+    """One uninstall on one machine. `verify` looks whether k3s is well without us."""
+
+    site: Site
+    release: Release
+    machine: Machine
+    verify: Verify
+    terminal: Terminal | None = None
+    agreed: bool = False
+    """The user said `--yes`."""
+    force: bool = False
+    deadline_s: float = 600.0
+
+    def preview(self) -> Removal:
+        """Return what would be changed."""
+        return Removal(outcome=None, plan=self._plan())
+
+    def run(self) -> Removal:
+        """Uninstall.
+
+        Raises:
+            InUseError: pods use shares, and nobody said that this may be.
+            InstallError: it was refused before anything was changed.
+        """
+        if not self.site.kind.is_server:
+            with self._cluster(self.site.kubelet_kubeconfig) as cluster:
+                return self._run(cluster)
+        with self._cluster(self.site.admin_kubeconfig) as cluster:
+            me = lease.this_process(self.site.node_name, self.machine.layout.root)
+            around = lease.surroundings(self.machine.layout.root)
+            with lease.acquire(cluster, me, around=around, say=self.machine.say):
+                return self._run(cluster)
+
+    def _cluster(self, path: str) -> Cluster:
+        return Cluster.from_kubeconfig(self.machine.layout.at(path))
+
+    def _run(self, cluster: Cluster) -> Removal:
+        still = tuple(shares.said(pod) for pod in self._in_use(cluster))
+        self._agree(still)
+        removal = self._change(still)
+        return self._clear(cluster, removal) if removal.well else removal
+
+    def _in_use(self, cluster: Cluster) -> tuple[PodView, ...]:
+        return shares.in_use(cluster, self._model(), node=self.site.node_name)
+
+    def _agree(self, still: tuple[str, ...]) -> None:
+        if still and not self.force:
+            if self.terminal is None:
+                raise InUseError(still)
+            self.terminal.say("These pods use shares; they go on, but cannot be started again:")
+            for line in still:
+                self.terminal.say(f"  {line}")
+        if self.terminal is not None and not self.agreed and not self.terminal.confirm("Uninstall edgegpu here?"):
+            raise InstallError("nothing was changed: you said no")
+
+    def _model(self) -> ResourceModel:
+        path = self.machine.layout.plugin_yaml
+        return resource_model(path.read_text() if path.exists() else None)
+
+    def _plan(self) -> Plan:
+        layout = self.machine.layout
+        wait = Farewell(
+            node=self.site.node_name,
+            kubeconfig=self.site.kubelet_kubeconfig,
+            model=self._model(),
+            kubelet=self.site.kubelet_folder,
+        )
+        left = farewell.files(wait, program=self.release.farewell, unit=self.release.farewell_unit)
+        return Plan(
+            op=Op.UNINSTALL,
+            files=(*left, *baseline.restore_plan(layout)),
+            reload=True,
+            stop=(PLUGIN_UNIT, AGENT_UNIT),
+            start=(farewell.UNIT,),
+            restart=self.site.unit if self.site.kind.is_k3s else None,
+        )
+
+    def _change(self, still: tuple[str, ...]) -> Removal:
+        plan = self._plan()
+        outcome = transaction.run(plan, self.machine, verify=self.verify, deadline_s=self.deadline_s)
+        return Removal(outcome=outcome, plan=plan, still=still)
+
+    def _clear(self, cluster: Cluster, removal: Removal) -> Removal:
+        """Take our marks off the node, and the accounts away with the last machine that has edgegpu."""
+        kept: list[str] = []
+        try:
+            nodes.clear(cluster, self.site.node_name)
+            if not self.site.kind.is_server:
+                return removal
+            others = [name_of(node) for node in cluster.items(NODE) if nodes.marks_of(node).annotations]
+            if others:
+                kept.append(f"the accounts in the cluster: {', '.join(others)} use them")
+            else:
+                left = accounts.remove(cluster, self.release.rights).left
+                kept += [f"{what}: it is still being deleted" for what in left]
+        except ClusterError as error:
+            kept.append(f"marks and accounts in the cluster: {error}")
+        return replace(removal, kept=tuple(kept))
