@@ -98,7 +98,7 @@ class _Transaction:
             go()
         except InstallError as error:
             return self._give_up(str(error))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  (a border: whatever it is, it must be undone)
             _log.exception("the transaction failed for a reason that nobody thought of")
             return self._give_up(f"{type(error).__name__}: {error}")
         return Outcome(State.COMMITTED, changed=True)
@@ -106,7 +106,10 @@ class _Transaction:
     def _give_up(self, why: str) -> Outcome:
         self._signals.hold()
         self._machine.say(f"undoing: {why}")
-        return _undo(self._machine, self._lock, self._record, why)
+        outcome = _undo(self._machine, self._lock, self._record, why)
+        if self._record.op is Op.INSTALL and outcome.state is State.ROLLED_BACK:
+            _forget(self._layout)
+        return outcome
 
     def forward(self, prepared: Prepared, verify: Verify) -> None:
         """Do everything from the backups to the commit."""
@@ -225,8 +228,6 @@ def _undo(machine: Machine, lock: int, record: Record, why: str) -> Outcome:
         outcome = Outcome(found.state, changed=found.state is State.COMMITTED, why=found.why)
     else:
         outcome = Outcome(State.INCONSISTENT, changed=True, why=found.why or why)
-    if record.op is Op.INSTALL and outcome.state is State.ROLLED_BACK:
-        _forget(machine.layout)
     return outcome
 
 

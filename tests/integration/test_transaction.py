@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,8 +17,6 @@ from edgegpu_installer.journal import Journal
 from edgegpu_installer.states import Op, State
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from edgegpu_installer.changes import Deadline
 
 
@@ -40,7 +39,7 @@ def test_everything_is_in_place_and_said(bed: Bed) -> None:
     assert (outcome.state, outcome.changed) == (State.COMMITTED, True)
     assert (bed.root / SCHEDULER[1:]).read_text() == "good\n"
     assert (bed.root / SCHEDULER[1:]).stat().st_mode & 0o7777 == 0o600
-    assert os.readlink(bed.root / LINK[1:]) == "2.0"
+    assert (bed.root / LINK[1:]).readlink() == Path("2.0")
     assert not (bed.root / "etc/removed").exists()
     assert not list((bed.root / "etc").rglob(".*edgegpu*"))
     assert (bed.unit("edgegpu-plugin"), bed.unit("old-plugin")) == ("active", "inactive")

@@ -1,4 +1,4 @@
-"""A machine in a folder for transactions: files, a systemctl and a systemd-run on the PATH, and ways to die on the way."""
+"""A machine in a folder for transactions: files, systemctl and systemd-run on the PATH, and ways to die on the way."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class Bed:
         found = {}
         for path in sorted(self.root.rglob("*")):
             name = str(path.relative_to(self.root))
-            if name.split("/")[0] in {"fake", "run", "dev"} or name in KEPT:
+            if path.relative_to(self.root).parts[0] in {"fake", "run", "dev"} or name in KEPT:
                 continue
             found[name] = f"{path.lstat().st_mode:o} " + (
                 f"-> {path.readlink()}" if path.is_symlink() else path.read_text() if path.is_file() else ""
