@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import yaml
 from clikit import CARD_0, CARD_1, document, plugin
-from doctorserver import NOW, ApiServer, Health
+from doctorserver import NOW, ApiServer, Health, scheduler_kubeconfig
 
 from edgegpu_agent.cli.doctordoors import BoxDoors
 from edgegpu_installer import certificates
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 VERSION = "560.35.03"
 BOOTED_S = 1_795_000_000
+BOOT_ID = "8f5c3ddb-6f1b-4f0c-9d3b-7a2f1f1e0a11\n"
+SCHEDULER = "/etc/rancher/k3s/edgegpu-scheduler.yaml"
+DROP_IN = "/etc/rancher/k3s/config.yaml.d/90-edgegpu.yaml"
 FOLDER = "usr/lib/x86_64-linux-gnu"
 SMI = f"0, {CARD_0}, 00000000:01:00.0, Disabled\n1, {CARD_1}, 00000000:02:00.0, Disabled\n"
 CONTAINERD = """\
@@ -65,6 +69,7 @@ class Box:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
         file.chmod(mode)
+        os.utime(file, (BOOTED_S, BOOTED_S))
         return file
 
     def at(self, path: str) -> Path:
@@ -115,7 +120,7 @@ class Box:
                 "extenders": [entry],
             }
         )
-        self.write("/etc/rancher/k3s/edgegpu-scheduler.yaml", text, 0o600)
+        self.write(SCHEDULER, text, 0o600)
         return text
 
     @property
@@ -186,13 +191,20 @@ class Box:
             self.write(f"{folder}/class", "0x030200\n")
         self.smi(SMI)
         self.program("timedatectl", "echo yes")
-        self.program("systemctl", f'cat "{self.at("units")}/$2" 2> /dev/null || echo LoadState=not-found')
+        self.program("systemctl", f'cat "{self.at("units")}/${{2%.service}}" 2> /dev/null || echo LoadState=not-found')
         self.program("journalctl", "echo nothing to complain about")
+        self.k3s_program()
+        self.at("proc/sys/kernel/random").mkdir(parents=True)
+        self.write("/proc/sys/kernel/random/boot_id", BOOT_ID)
         self.at("dev/char").mkdir(parents=True)
         for name in ("nvidia0", "nvidiactl"):
             self.at(f"dev/{name}").symlink_to("/dev/null")
         self.at("dev/char/1:3").symlink_to("../nvidia0")
         self.write("/var/lib/rancher/k3s/agent/etc/containerd/config.toml", CONTAINERD)
+
+    def k3s_program(self, version: str = "v1.33.13+k3s1", ready: str = "echo ok") -> None:
+        """Let k3s say this of its version, and of its readiness."""
+        self.program("k3s", f"case $1 in kubectl) {ready} ;; *) echo 'k3s version {version} (abc)' ;; esac")
 
     def smi(self, cards: str, version: str = VERSION) -> None:
         """Let nvidia-smi list these cards."""
@@ -214,9 +226,25 @@ class Box:
         self.api.objects["/api/v1/nodes/box-1"] = {"status": self.node_status()}
         self.unit("edgegpu-plugin")
         self.write("/etc/systemd/system/edgegpu-plugin.service", "")
+        self.write("/etc/systemd/system/edgegpu-recover.service", "")
+        self.at("/etc/systemd/system/multi-user.target.wants").mkdir()
+        self.at("/etc/systemd/system/multi-user.target.wants/edgegpu-recover.service").symlink_to("../x")
+        self.write("/usr/local/lib/edgegpu/edgegpu-recover", "", 0o755)
+        drop_in = "[Service]\nExecStartPre=-/usr/local/lib/edgegpu/edgegpu-recover check k3s\n"
+        self.write("/etc/systemd/system/k3s.service.d/50-edgegpu.conf", drop_in)
+        self.write(DROP_IN, f'kube-scheduler-arg+: ["config={SCHEDULER}"]\n')
+        self.write("/var/lib/rancher/k3s/server/cred/scheduler.kubeconfig", scheduler_kubeconfig(made.ca))
+        self.k3s()
         self.cdi_spec()
         self.write("/opt/edgegpu/0.1.0/bin/edgegpu", "", 0o755)
         self.at("/opt/edgegpu/current").symlink_to("0.1.0")
+
+    def k3s(self, *arguments: str, name: str = "k3s", **changes: str) -> None:
+        """Let systemd start k3s so."""
+        words = " ".join(arguments or ("server",))
+        unit = f"[Service]\nType=notify\nExecStart=/programs/k3s {words}\n"
+        self.write(f"/etc/systemd/system/{name}.service", unit)
+        self.unit(name, ExecStartPre="{ path=/usr/local/lib/edgegpu/edgegpu-recover ; argv[]=... }", **changes)
 
     def node_status(self, **more: str) -> dict[str, Any]:
         """Return a Node's status with both resources of two cards, and more."""

@@ -1,13 +1,16 @@
-"""What answers in the doctor's tests: a small API server, and the extender's health."""
+"""What answers in the doctor's tests: a small API server, its kubeconfig, the extender's health."""
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import json
 import threading
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -69,3 +72,19 @@ class Health:
 
     def health(self) -> tuple[bool, str]:
         return self.well, self.words
+
+
+def scheduler_kubeconfig(ca_pem: str) -> str:
+    """Return a kubeconfig as k3s has one for its scheduler."""
+    ca = base64.b64encode(ca_pem.encode()).decode()
+    value = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {"name": "local", "cluster": {"server": "https://127.0.0.1:6444", "certificate-authority-data": ca}}
+        ],
+        "users": [{"name": "user", "user": {"token": "t"}}],
+        "contexts": [{"name": "Default", "context": {"cluster": "local", "user": "user"}}],
+        "current-context": "Default",
+    }
+    return yaml.safe_dump(value)

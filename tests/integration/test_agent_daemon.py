@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edgegpu_agent.daemon.keeper import is_alive
+from edgegpu_installer.pending import is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -260,7 +260,7 @@ def test_loads_no_cluster_client_and_no_cli_library() -> None:
     loaded = {name.partition(".")[0] for name in json.loads(done.stdout)}
     assert not loaded & {"kubernetes", "typer", "rich", "click", "grpc", "pydantic", "yaml", "cryptography", "urllib3"}
     ours = {name for name in json.loads(done.stdout) if name.startswith("edgegpu_installer.")}
-    pure = {"journal", "states", "changes", "atomic", "errors", "layout"}
+    pure = {"journal", "states", "changes", "atomic", "errors", "layout", "pending"}
     assert ours <= {f"edgegpu_installer.{name}" for name in pure}
 
 

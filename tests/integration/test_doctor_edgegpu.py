@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 from clikit import CARD_0, CARD_1, pod
-from doctorkit import CONTAINERD, NOW, Box, healthy
+from doctorkit import CONTAINERD, Box, healthy
+from doctorserver import NOW
 
 from edgegpu_installer import certificates
 from edgegpu_installer.doctor import Level
@@ -276,3 +277,16 @@ def test_every_right_that_is_asked_for_is_in_the_example(role: str, rights: tupl
     (found,) = [item for item in items if item["kind"] == "ClusterRole" and item["metadata"]["name"] == role]
     granted = {(verb, name) for rule in found["rules"] for name in rule["resources"] for verb in rule["verbs"]}
     assert {(right.verb, right.resource) for right in rights} <= granted
+
+
+def test_an_agent_node_that_acts_as_its_own_kubelet(box: Box) -> None:
+    made = box.certificates.client
+    pems = {"client-certificate-data": made.cert, "client-key-data": made.key}
+    box.kubeconfig({key: base64.b64encode(pem.encode()).decode() for key, pem in pems.items()})
+    box.configure(role="agent")
+    box.api.denied = {"get nodes/proxy", "patch pods"}
+    box.expect("kubeconfig", Level.INFO, "acts as its own kubelet", "--join")
+    assert box.see("kubeconfig").level is Level.OK
+    box.api.denied |= {"patch pods/status", "list pods"}
+    box.expect("kubeconfig", Level.BROKEN, "may not list pods", "edgegpu install")
+    box.expect("kubeconfig", Level.WARNING, "may not patch pods/status", "edgegpu install")

@@ -57,13 +57,12 @@ class BoxDoors:
         except CliError as error:
             raise DoorShut(error.text, remedy=error.remedy) from error
 
-    def containerd(self) -> Containerd | None:
+    def containerd(self, usual: str) -> Containerd | None:
         """Return what containerd's configuration says."""
         named = self._config.driver.containerd_config
+        paths = [named] if named else [*([Path(usual)] if usual else ()), *runtime.CONTAINERD_CONFIGS]
         try:
-            found = runtime.read_containerd(
-                [self._at(path) for path in ((named,) if named else runtime.CONTAINERD_CONFIGS)]
-            )
+            found = runtime.read_containerd([self._at(path) for path in paths])
         except PluginError as error:
             raise DoorShut(str(error), remedy="sudo systemctl restart k3s: it writes the file anew") from error
         if found is None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from edgegpu_agent.daemon.finisher import Finished, Finisher
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.journal import Journal, Now, Record, read_now, remaining_s
-from edgegpu_installer.states import Decision, State, after_crash
+from edgegpu_installer.journal import Journal, Now, Record, read_now
+from edgegpu_installer.pending import decide
+from edgegpu_installer.states import Decision, State
 from edgegpu_plugin.inotify import FolderWatch
 from edgegpu_plugin.sdnotify import Notifier
 
@@ -135,24 +136,3 @@ class Keeper:
             self._said = words
             _LOG.log(level, "%s", words)
             self._notifier.status(words)
-
-
-def decide(record: Record, now: Now, *, proc: Path) -> Decision:
-    """Return what is to be done about a transaction that the journal holds."""
-    return after_crash(
-        record.state,
-        same_boot=record.boot_id == now.boot_id,
-        deadline_passed=remaining_s(record, now) == 0,
-        attempts=record.attempts,
-        author_alive=is_alive(record.author, proc=proc),
-    )
-
-
-def is_alive(author: str, *, proc: Path) -> bool:
-    """Say whether a process that the journal names as `PID:START` still runs; a pid that is used again is another."""
-    pid, _, start = author.partition(":")
-    try:
-        fields = (proc / pid / "stat").read_text().rpartition(")")[2].split()
-    except (OSError, ValueError):
-        return False
-    return bool(pid) and fields[0] not in {"Z", "X"} and fields[19] == start

@@ -3,9 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 
-from edgegpu_installer.doctor.sight import Settings, Sight
-from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, judge, warning
+import yaml
+
+from edgegpu_installer.doctor.sight import Sight
+from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, judge, note, warning
 from edgegpu_installer.layout import K3S_KUBECONFIG
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -20,8 +23,9 @@ class Right:
     verb: str
     resource: str
     loss: str
-    name: str = ""
     vital: bool = True
+    own: bool = False
+    """Whether it is asked for the pods of this node alone."""
 
     @property
     def words(self) -> str:
@@ -51,6 +55,24 @@ EXTENDER_RIGHTS = (
     Right("create", "pods/binding", "no GPU pod can be bound"),
 )
 
+KUBELET_RIGHTS = (
+    Right("list", "pods", "no pod is known", own=True),
+    Right("watch", "pods", "no pod is known", own=True),
+    Right("patch", "pods/status", "a pod's card is not corrected in its annotation", vital=False),
+    Right("delete", "pods", "pods that died at admission stay", vital=False),
+    Right("create", "pods/eviction", "refused pods do not come again by themselves", vital=False),
+    Right("get", "nodes", "the node's report cannot be written"),
+    Right("patch", "nodes", "the node's report cannot be written"),
+    Right("create", "events", "nothing is said in events", vital=False),
+)
+"""What an agent node uses that acts as its own kubelet."""
+
+_NO_POD_LIST = note(
+    "acts as its own kubelet, which may not read kubelet's pod list (nodes/proxy): units of pods that are gone may be "
+    "held until kubelet admits the next GPU pod",
+    "`edgegpu install` on the server prints a line with --join for this node",
+)
+
 
 def look_kubeconfig(sight: Sight) -> Verdict:
     """Look at the kubeconfig: is it private, does it answer, what may its account do."""
@@ -66,14 +88,27 @@ def look_kubeconfig(sight: Sight) -> Verdict:
         troubles.append(broken(f"the API server {api.server} answers {ready.status}", "sudo journalctl -u k3s -e"))
         return judge(troubles, well="", details=details)
     details.append(f"Kubernetes {ready.body.get('gitVersion', 'of an unknown version')}")
-    rights = _wanted(settings)
+    rights = _wanted(sight)
+    troubles += [_NO_POD_LIST] if rights == list(KUBELET_RIGHTS) else []
     troubles += _missing(sight, rights)
     return judge(troubles, well=f"answers, and has all {len(rights)} rights", details=details)
 
 
-def _wanted(settings: Settings) -> list[Right]:
+def _wanted(sight: Sight) -> list[Right]:
+    settings = sight.settings
+    if not settings.has_extender and _acts_as_kubelet(sight.text(settings.kubeconfig) or ""):
+        return list(KUBELET_RIGHTS)
     rights = list(NODE_RIGHTS) if settings.has_plugin else []
     return rights + (list(EXTENDER_RIGHTS) if settings.has_extender else [])
+
+
+def _acts_as_kubelet(kubeconfig: str) -> bool:
+    """An account of ours has a token; kubelet shows its certificate."""
+    try:
+        users = [user.get("user") or {} for user in yaml.safe_load(kubeconfig).get("users") or ()]
+    except (yaml.YAMLError, AttributeError):
+        return False
+    return any({"client-certificate", "client-certificate-data"} & set(user) and "token" not in user for user in users)
 
 
 def _file_troubles(sight: Sight) -> Iterator[Trouble]:
@@ -88,8 +123,12 @@ def _file_troubles(sight: Sight) -> Iterator[Trouble]:
 def _missing(sight: Sight, rights: list[Right]) -> Iterator[Trouble]:
     for right in rights:
         resource, _, sub = right.resource.partition("/")
-        asked = {"verb": right.verb, "resource": resource, "group": ""}
+        asked: dict[str, Any] = {"verb": right.verb, "resource": resource, "group": ""}
         asked |= {"subresource": sub} if sub else {}
+        if right.own:
+            # A node may list its own pods alone; older servers pass over what they do not know.
+            own = {"key": "spec.nodeName", "operator": "In", "values": [sight.settings.node]}
+            asked["fieldSelector"] = {"requirements": [own]}
         if resource == "nodes" and right.verb in {"get", "patch"}:
             asked["name"] = sight.settings.node
         body = {

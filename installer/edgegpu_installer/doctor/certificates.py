@@ -20,10 +20,10 @@ _SOON = dt.timedelta(days=90)
 _ROTATE = "sudo edgegpu install, which makes them anew"
 _RESTART = "sudo systemctl restart --no-block k3s, which renews its own certificates"
 _K3S = (
-    f"{K3S_DATA}/server/tls/serving-kube-apiserver.crt",
-    f"{K3S_DATA}/server/tls/client-scheduler.crt",
-    f"{K3S_DATA}/agent/serving-kubelet.crt",
-    f"{K3S_DATA}/agent/client-kubelet.crt",
+    "server/tls/serving-kube-apiserver.crt",
+    "server/tls/client-scheduler.crt",
+    "agent/serving-kubelet.crt",
+    "agent/client-kubelet.crt",
 )
 
 
@@ -74,8 +74,9 @@ def _files(sight: Sight) -> Iterator[_Held]:
         text = sight.text(path)
         if text is not None:
             yield _Held(str(path), text.encode(), _ROTATE)
+    data = sight.k3s.data if sight.k3s is not None else K3S_DATA
     for name in _K3S:
-        text = sight.text(name)
+        text = sight.text(f"{data}/{name}")
         if text is not None:
             yield _Held(f"k3s's {name.rpartition('/')[2]}", text.encode(), _RESTART)
 

@@ -125,10 +125,15 @@ def _library(sight: Sight) -> str:
 
 
 def _smi(sight: Sight, *fields: str) -> Ran:
-    root = sight.settings.driver_root
-    own = sight.at(root / "usr/bin/nvidia-smi")
-    program = str(own) if str(root) != "/" and own.exists() else "nvidia-smi"
-    return sight.run(program, f"--query-gpu={','.join(fields)}", "--format=csv,noheader", timeout_s=_SMI_S)
+    """Ask nvidia-smi: the one below the driver's root with the libraries there, where that is not the machine's own."""
+    settings = sight.settings
+    program, libraries = "nvidia-smi", ""
+    own = sight.at(settings.driver_root / "usr/bin/nvidia-smi")
+    if str(settings.driver_root) != "/" and own.exists():
+        program = str(own)
+        libraries = ":".join(str(sight.at(settings.driver_root / folder)) for folder in settings.library_folders)
+    query = f"--query-gpu={','.join(fields)}"
+    return sight.run(program, query, "--format=csv,noheader", timeout_s=_SMI_S, libraries=libraries)
 
 
 def _seen(line: str) -> _Seen:

@@ -11,9 +11,11 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from edgegpu_installer import k3sconfig
 from edgegpu_installer.doctor.sight import DoorShut, Sight
 from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, judge, skipped, warning
 from edgegpu_installer.doctor.web import Way, ask
+from edgegpu_installer.k3sconfig import SCHEDULER_ARG
 from edgegpu_installer.layout import K3S_FOLDER, SCHEDULER_YAML
 
 _TIMEOUT_S = 5.0
@@ -138,10 +140,12 @@ def our_entry(sight: Sight) -> Entry:
 
 
 def scheduler_file(sight: Sight) -> str:
-    """Return the path of the scheduler's file: the installer's, or that of the way by hand."""
-    by_hand = "/etc/edgegpu/scheduler.yaml"
-    ours = f"{K3S_FOLDER}/{SCHEDULER_YAML}"
-    return by_hand if not sight.at(ours).exists() and sight.at(by_hand).exists() else ours
+    """Return the path of the scheduler's file: that which k3s is told of, else where the installer puts it."""
+    k3s = sight.k3s
+    if k3s is None:
+        return f"{K3S_FOLDER}/{SCHEDULER_YAML}"
+    given = k3sconfig.scheduler_file(k3s.effective().values(SCHEDULER_ARG))
+    return given[-1].text if given else k3s.scheduler_file
 
 
 def _entry_troubles(entry: Entry, where: str, listen: str) -> Iterator[Trouble]:

@@ -31,7 +31,7 @@ class Ran:
         return " ".join((self.err.strip() or self.out.strip()).split())[:400]
 
 
-def run(command: Sequence[str], *, path: str, timeout_s: float) -> Ran:
+def run(command: Sequence[str], *, path: str, timeout_s: float, libraries: str = "") -> Ran:
     """Run a program that is looked for on `path`.
 
     Its output goes to a file: pipes would have to be read until a child that cannot be killed closes them.
@@ -39,7 +39,7 @@ def run(command: Sequence[str], *, path: str, timeout_s: float) -> Ran:
     program = shutil.which(command[0], path=path)
     if program is None:
         return Ran(NOT_FOUND, "", f"{command[0]}: not found")
-    environ = {**os.environ, "PATH": path, "LC_ALL": "C"}
+    environ = {**os.environ, "PATH": path, "LC_ALL": "C"} | ({"LD_LIBRARY_PATH": libraries} if libraries else {})
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
             [program, *command[1:]], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environ

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 from edgegpu_installer.doctor.programs import Ran, run
+from edgegpu_installer.host_k3s import K3s, read_k3s
+from edgegpu_installer.host_units import kube_units
 from edgegpu_installer.layout import CURRENT, PLUGIN_UNIT, PLUGIN_YAML, UNITS, Layout
 
 _T = TypeVar("_T")
@@ -109,8 +111,12 @@ class Doors(Protocol):
     def status(self) -> Mapping[str, Any]:
         """Return the running plugin's status document. Raises DoorShut."""
 
-    def containerd(self) -> Containerd | None:
-        """Return what containerd's configuration says, None where there is none. Raises DoorShut."""
+    def containerd(self, usual: str) -> Containerd | None:
+        """Return what containerd's configuration says, None where there is none; `usual`: where k3s writes it.
+
+        Raises:
+            DoorShut: it cannot be read.
+        """
 
     def api(self) -> Api:
         """Return a client for the API server. Raises DoorShut: the kubeconfig cannot be used."""
@@ -129,7 +135,7 @@ class Sight:
         space: Callable[[Path], Space] | None = None,
     ) -> None:
         """Look at the box below `root` through `doors`; `path` is where programs are looked for."""
-        self._layout = Layout(root)
+        self.layout = Layout(root)
         self.now = now
         self.space = space or _space
         self._doors = doors
@@ -152,9 +158,19 @@ class Sight:
         return self._once("status", "plugin", self._doors.status)
 
     @property
+    def k3s(self) -> K3s | None:
+        """The k3s of this machine, None where there is none."""
+        return self._once("k3s", "k3s", self._read_k3s)
+
+    def _read_k3s(self) -> K3s | None:
+        units = [unit for unit in kube_units(self.layout) if not unit.is_rke2]
+        return read_k3s(self.layout, units, path=self._path)
+
+    @property
     def containerd(self) -> Containerd | None:
         """What containerd's configuration says. Raises Unseen."""
-        return self._once("containerd", "runtime", self._doors.containerd)
+        usual = self.k3s.containerd_config if self.k3s is not None else ""
+        return self._once("containerd", "runtime", lambda: self._doors.containerd(usual))
 
     @property
     def api(self) -> Api:
@@ -182,7 +198,7 @@ class Sight:
 
     def at(self, path: str | Path) -> Path:
         """Return where a path of the box is for us."""
-        return self._layout.at(path)
+        return self.layout.at(path)
 
     def text(self, path: str | Path) -> str | None:
         """Return a file's text, None where there is no file. Raises OSError for one that cannot be read."""
@@ -203,9 +219,13 @@ class Sight:
         """Return the character devices below /dev whose path matches."""
         return sorted(path for path in self.at("/dev").glob(pattern) if _is_character(path))
 
-    def run(self, *command: str, timeout_s: float = 10.0) -> Ran:
-        """Run a program of the box; the same command is run once."""
-        return self._once(f"run {' '.join(command)}", "", lambda: run(command, path=self._path, timeout_s=timeout_s))
+    def run(self, *command: str, timeout_s: float = 10.0, libraries: str = "") -> Ran:
+        """Run a program of the box, with libraries from these folders; the same command is run once."""
+        return self._once(
+            f"run {' '.join(command)}",
+            "",
+            lambda: run(command, path=self._path, timeout_s=timeout_s, libraries=libraries),
+        )
 
     def _once(self, key: str, told_by: str, ask: Callable[[], _T]) -> _T:
         if key not in self._known:

@@ -49,6 +49,11 @@ def warning(text: str, remedy: str) -> Trouble:
     return Trouble(Level.WARNING, text, remedy)
 
 
+def note(text: str, remedy: str) -> Trouble:
+    """Return what is less than it could be, and yet as it should be here."""
+    return Trouble(Level.INFO, text, remedy)
+
+
 def skipped(reason: str) -> Verdict:
     """Return the verdict of a check that has nothing to look at here."""
     return Verdict(level=Level.SKIPPED, text=reason)
@@ -62,7 +67,7 @@ def info(text: str, *details: str) -> Verdict:
 def judge(troubles: Iterable[Trouble], *, well: str, details: Iterable[str] = ()) -> Verdict:
     """Return the verdict over what was found: the worst counts and gives the line, `well` where there is nothing."""
     found = sorted(troubles, key=lambda trouble: -trouble.level.rank)
-    if not found:
-        return Verdict(level=Level.OK, text=well, details=tuple(details))
+    if not found or not found[0].level.rank:
+        return Verdict(level=Level.OK, text=well, troubles=tuple(found), details=tuple(details))
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     return Verdict(level=found[0].level, text=f"{found[0].text}{more}", troubles=tuple(found), details=tuple(details))

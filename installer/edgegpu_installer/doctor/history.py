@@ -1,0 +1,96 @@
+"""Checks of the last transaction, of what undoes one, and of the files that edgegpu wrote."""
+
+import os
+from collections.abc import Iterator
+
+from edgegpu_installer import baseline
+from edgegpu_installer.doctor.sight import DoorShut, Sight
+from edgegpu_installer.doctor.units import unit
+from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, info, judge, skipped, warning
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.journal import Journal, Record, read_now
+from edgegpu_installer.layout import PLUGIN_YAML, RECOVER, RECOVER_UNIT, TX, UNITS, WANTS, unit_drop_in
+from edgegpu_installer.pending import decide
+from edgegpu_installer.states import Decision, Op, State
+
+_SHOW = f"sudo {RECOVER} show; sudo tail {TX}/log"
+_RESUME = "sudo edgegpu transaction resume"
+_INSTALL = "sudo edgegpu install"
+
+
+def look_transaction(sight: Sight) -> Verdict:
+    """Look how the last transaction ended, or whether one is left unfinished."""
+    journal = Journal(sight.at(TX))
+    try:
+        record = journal.read()
+    except InstallError as error:
+        raise DoorShut(error.message, remedy=_SHOW) from error
+    if record is None:
+        return info("nothing was ever changed on this machine by a transaction")
+    what = f"{record.op.value} {record.id}"
+    details = [*journal.history()[-3:]]
+    match decide(record, read_now(sight.at("/")), proc=sight.at("/proc")):
+        case Decision.NOTHING:
+            return judge(_ended(record, what), well=f"{what} is committed", details=details)
+        case Decision.WAIT:
+            return info(f"{what} is under way now: {record.state.value}")
+        case decision:
+            why = record.why or "its author has gone"
+            text = f"{what} is left at {record.state.value}: {why} (to be done: {decision.value})"
+            remedy = f"{_RESUME}; {_SHOW}" if record.state is State.INCONSISTENT else _RESUME
+            return judge([broken(text, remedy)], well="", details=details)
+
+
+def _ended(record: Record, what: str) -> Iterator[Trouble]:
+    if record.state is not State.ROLLED_BACK:
+        return
+    if record.op is Op.GUARD:
+        yield broken(
+            f"edgegpu's files were taken out of k3s: {record.why}", f"sudo journalctl -u k3s -e; then {_INSTALL}"
+        )
+    else:
+        again = "edgegpu uninstall" if record.op is Op.UNINSTALL else "edgegpu install"
+        yield warning(f"{what} was rolled back: {record.why or 'no reason is known'}", f"{_SHOW}; then sudo {again}")
+
+
+def look_recover(sight: Sight) -> Verdict:
+    """Look whether what undoes a change is in place, and asked at each start of k3s."""
+    k3s = sight.k3s
+    if k3s is None:
+        return skipped("there is no k3s on this machine (see the check `k3s`)")
+    troubles: list[Trouble] = []
+    program = sight.at(RECOVER)
+    if not program.exists():
+        troubles.append(broken(f"{RECOVER} is missing: a change that fails is not undone", _INSTALL))
+    elif not os.access(program, os.X_OK):
+        troubles.append(broken(f"{RECOVER} cannot be run", f"sudo chmod 755 {RECOVER}"))
+    drop_in = unit_drop_in(k3s.unit.name)
+    text = sight.text(drop_in)
+    if text is None:
+        troubles.append(broken(f"{drop_in} is missing: k3s starts without asking whether a change failed", _INSTALL))
+    elif f"{RECOVER} check" not in text:
+        troubles.append(broken(f"{drop_in} does not run `{RECOVER} check`", _INSTALL))
+    elif RECOVER not in unit(sight, k3s.unit.name).pre:
+        troubles.append(warning(f"systemd has not read {drop_in}", _INSTALL))
+    troubles += [
+        broken(f"{path} is missing: a power cut during a change is not made good", _INSTALL)
+        for path in (f"{UNITS}/{RECOVER_UNIT}", f"{WANTS}/{RECOVER_UNIT}")
+        if not os.path.lexists(sight.at(path))
+    ]
+    return judge(troubles, well="in place")
+
+
+def look_files(sight: Sight) -> Verdict:
+    """Look whether the files that edgegpu wrote are as it wrote them; plugin.yaml is there to be edited."""
+    try:
+        changed = [path for path in baseline.drifted(sight.layout) if path != PLUGIN_YAML]
+    except InstallError as error:
+        raise DoorShut(error.message, remedy=error.remedy) from error
+    troubles = [
+        warning(
+            f"{path} is gone" if not os.path.lexists(sight.at(path)) else f"{path} was edited",
+            f"{_INSTALL}, which writes it anew",
+        )
+        for path in changed
+    ]
+    return judge(troubles, well="as edgegpu wrote them")

@@ -1,0 +1,122 @@
+"""Checks of k3s itself: is it well, and what does its scheduler read."""
+
+from collections.abc import Iterator
+
+from edgegpu_installer import k3sconfig, schedulerfile
+from edgegpu_installer.doctor.sight import Sight
+from edgegpu_installer.doctor.units import last_words, unit
+from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, info, judge, skipped, warning
+from edgegpu_installer.host_k3s import K3s
+from edgegpu_installer.k3sconfig import COMMAND_LINE, SCHEDULER_ARG
+
+_OLDEST, _WITH_SCHEDULER = 20, 25
+"""Minor versions."""
+_INSTALL = "sudo edgegpu install"
+_RECENT_S = 600.0
+_PRIVATE = 0o077
+_SLACK_S = 2.0
+"""The kernel tells the time of its boot in whole seconds."""
+
+
+def look_k3s(sight: Sight) -> Verdict:
+    """Look at k3s's unit, its starts, its version and its readiness."""
+    k3s = sight.k3s
+    if k3s is None:
+        return info("there is no k3s on this machine: kubelet of another kind is looked after as far as it can be")
+    name, service = k3s.unit.name, unit(sight, k3s.unit.name)
+    troubles: list[Trouble] = []
+    log = f"sudo journalctl -u {name} -e"
+    if not service.runs:
+        text = f"{name} is {service.active} ({service.sub}, {service.result}), started again {service.restarts} times"
+        troubles.append(broken(text, f"{log}; sudo systemctl restart --no-block {name}"))
+    elif service.restarts:
+        up_s = sight.now().timestamp() - service.started_s if service.started_s is not None else None
+        level = broken if up_s is not None and up_s < _RECENT_S else warning
+        since = "" if up_s is None else f", last {up_s / 60:.0f} minutes ago"
+        troubles.append(level(f"{name} was started again by systemd {service.restarts} times{since}", log))
+    troubles += [broken(problem, f"sudoedit that file; {log}") for problem in k3s.effective().problems]
+    troubles += _version_troubles(k3s)
+    if k3s.health.ready is False:
+        troubles.append(broken(f"the API server is not ready: {k3s.health.why}", log))
+    details = last_words(sight, name) if troubles else []
+    role = "server" if k3s.is_server else "agent node"
+    return judge(troubles, well=f"{role}, {k3s.version or 'of an unknown version'}, runs", details=details)
+
+
+def _version_troubles(k3s: K3s) -> Iterator[Trouble]:
+    if k3s.minor is None:
+        return
+    upgrade = "upgrade k3s to 1.25 or later"
+    if k3s.minor < _OLDEST:
+        yield broken(f"k3s {k3s.version} is too old: its kubelet lacks what the plugin needs", upgrade)
+    elif k3s.minor < _WITH_SCHEDULER and k3s.is_server:
+        text = f"k3s {k3s.version} takes no scheduler file of today: cards are chosen without the extender"
+        yield warning(text, f"{upgrade}, then {_INSTALL}")
+
+
+def look_scheduler(sight: Sight) -> Verdict:
+    """Look whether the scheduler reads our file, and whether the file is one that it can start with."""
+    k3s = sight.k3s
+    if k3s is None or not k3s.is_server:
+        return skipped("no k3s server runs on this machine")
+    if not sight.settings.has_extender:
+        return skipped("this machine's plugin has no extender (role agent)")
+    given = k3sconfig.scheduler_file(k3s.effective().values(SCHEDULER_ARG))
+    path = given[-1].text if given else k3s.scheduler_file
+    troubles = [*_effective(k3s, tuple(value.text for value in given)), *_content(sight, path)]
+    troubles += _unread(sight, k3s, path)
+    source = given[-1].source if given else "nobody"
+    return judge(troubles, well=f"reads {path}", details=[f"{path}, named by {source}"])
+
+
+def _effective(k3s: K3s, given: tuple[str, ...]) -> Iterator[Trouble]:
+    arguments = k3s.effective().values(SCHEDULER_ARG)
+    by_hand = any("edgegpu" in path for path in given)
+    if k3s.scheduler_file in given[-1:] or (by_hand and "edgegpu" in given[-1]):
+        return
+    if any(value.source == COMMAND_LINE for value in arguments):
+        yield broken(
+            f"the unit of k3s has --kube-scheduler-arg, which takes the place of {k3s.drop_in}",
+            f"sudo systemctl edit --full {k3s.unit.name}: move it to {k3s.config}, as kube-scheduler-arg; {_INSTALL}",
+        )
+        return
+    replaced = k3sconfig.replaces_ours(k3s.files, k3s.drop_in)
+    if replaced is not None:
+        yield broken(
+            f"{replaced} says kube-scheduler-arg: without +, which takes the place of {k3s.drop_in}",
+            f"sudo sed -i 's/^kube-scheduler-arg:/kube-scheduler-arg+:/' {replaced}; "
+            f"sudo systemctl restart --no-block {k3s.unit.name}",
+        )
+    elif given:
+        yield broken(f"the scheduler reads {given[-1]} and not edgegpu's file", f"{_INSTALL}, which merges both")
+    else:
+        yield broken("the scheduler reads no file of edgegpu's: GPU pods are bound without a card", _INSTALL)
+
+
+def _content(sight: Sight, path: str) -> Iterator[Trouble]:
+    text = sight.text(path)
+    if text is None:
+        yield broken(f"{path} is missing: k3s will not start again", f"{_INSTALL}, before k3s is restarted")
+        return
+
+    def read_file(name: str) -> bytes | None:
+        try:
+            return sight.at(name).read_bytes()
+        except OSError:
+            return None
+
+    for problem in schedulerfile.validate(text, read_file=read_file):
+        yield broken(f"{path}: {problem}: k3s will not start again with it", f"{_INSTALL}, before k3s is restarted")
+    if sight.at(path).stat().st_mode & _PRIVATE:
+        yield warning(f"{path} holds a key and can be read by others than root", f"sudo chmod 600 {path}")
+
+
+def _unread(sight: Sight, k3s: K3s, path: str) -> Iterator[Trouble]:
+    """Find files that changed after k3s had read them: what they say counts from the next start on."""
+    started_s = unit(sight, k3s.unit.name).started_s
+    if started_s is None:
+        return
+    for name in (path, k3s.drop_in):
+        file = sight.at(name)
+        if file.exists() and file.stat().st_mtime > started_s + _SLACK_S:
+            yield warning(f"{name} changed after k3s had read it", f"sudo systemctl restart --no-block {k3s.unit.name}")
