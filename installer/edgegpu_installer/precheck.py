@@ -1,0 +1,256 @@
+"""Whether edgegpu can be installed on a box, before anything is changed: findings with their remedies; pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from edgegpu_core.model import ResourceModel
+from edgegpu_installer import k3sconfig
+from edgegpu_installer.facts import Facts, Kind
+from edgegpu_installer.host_k3s import K3s
+from edgegpu_installer.k3sconfig import COMMAND_LINE, SCHEDULER_ARG
+from edgegpu_installer.otherplugins import other_plugins
+from edgegpu_installer.site import Options, Role
+
+FIRST_MINOR, FIRST_WITH_V1, FIRST_WITH_CDI = 20, 25, 29
+"""The first k3s that is installed on; that takes our scheduler file; whose kubelet passes CDI names on."""
+
+_MODEL = ResourceModel()
+_MACHINES = {"x86_64", "amd64"}
+_LEAST_MIB = {"/opt": 300, "/usr/local": 10, "/var/lib": 100, "/etc": 10, "/": 100}
+_STEADY_S = 10.0
+"""A k3s in a crash loop is never up for so long: it is started again every few seconds."""
+
+
+class Level(StrEnum):
+    """How much a finding weighs."""
+
+    REFUSE = "refuse"
+    WARN = "warn"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is in the way, or that the person should know."""
+
+    level: Level
+    what: str
+    why: str
+    remedy: str
+
+
+def refused(findings: list[Finding]) -> list[Finding]:
+    """Return those that forbid the installation."""
+    return [finding for finding in findings if finding.level is Level.REFUSE]
+
+
+def precheck(facts: Facts, options: Options, *, model: ResourceModel = _MODEL) -> list[Finding]:
+    """Return all findings about a box, those that refuse first.
+
+    Args:
+        facts: the box.
+        options: what was asked for.
+        model: the names of what is offered.
+    """
+    role = _role(facts, options)
+    found = [*_machine(facts, role), *_kind(facts)]
+    if facts.k3s is not None:
+        found += [*_health(facts.k3s), *_version(facts.k3s, role), *_configuration(facts.k3s, role)]
+    if role is not Role.EXTENDER_ONLY:
+        found += [*_cards(facts), *_runtime(facts), *_others(facts, model)]
+    return sorted(found, key=lambda finding: finding.level is Level.WARN)
+
+
+def _role(facts: Facts, options: Options) -> Role:
+    """Return what will run here, also on a machine that is no site for it."""
+    if options.role is not None:
+        return options.role
+    minor = facts.k3s.minor if facts.k3s else None
+    if facts.kind not in {Kind.K3S_SERVER, Kind.KUBEADM_SERVER} or (minor is not None and minor < FIRST_WITH_V1):
+        return Role.AGENT
+    return Role.SERVER if facts.cards.expected else Role.EXTENDER_ONLY
+
+
+def _machine(facts: Facts, role: Role) -> Iterator[Finding]:
+    if not facts.root:
+        yield _no("not root", "units, /etc and k3s's files are root's", "run it again with sudo")
+    if facts.machine not in _MACHINES and role is not Role.EXTENDER_ONLY:
+        yield _no(
+            f"a machine of kind {facts.machine}",
+            "edgegpu shares NVIDIA cards of x86-64 machines",
+            "install it on an x86-64 machine (Jetson and other boards have no separate card to share)",
+        )
+    for room in facts.rooms:
+        if room.read_only and room.path != "/":
+            yield _no(
+                f"{room.path} is read-only",
+                "files must be written there",
+                f"mount -o remount,rw {room.path}; dmesg says whether the disk has failed",
+            )
+        elif room.free_mib < _LEAST_MIB[room.path] and not room.read_only:
+            yield _no(
+                f"{room.path} has {room.free_mib} MiB left",
+                f"{_LEAST_MIB[room.path]} MiB are needed there",
+                f"make room: du -xh --max-depth=2 {room.path} | sort -h | tail; journalctl --vacuum-size=100M",
+            )
+
+
+def _kind(facts: Facts) -> Iterator[Finding]:
+    match facts.kind:
+        case Kind.NONE:
+            yield _no(
+                "no k3s on this machine",
+                "no unit runs `k3s server` or `k3s agent`, and there is no kubelet of kubeadm's",
+                "install k3s first: https://docs.k3s.io/quick-start",
+            )
+        case Kind.RKE2:
+            yield _no(
+                "RKE2",
+                "its scheduler is a static pod that RKE2 writes anew at each start",
+                "edgegpu runs on k3s and kubeadm clusters",
+            )
+        case _:
+            pass
+
+
+def _health(k3s: K3s) -> Iterator[Finding]:
+    unit, health = k3s.unit.name, k3s.health
+    look = f"systemctl status {unit}; journalctl -u {unit} -e; install again once it is up"
+    if not health.active:
+        yield _no(f"{unit} is not up", health.why or "systemd says so", look)
+    elif health.up_s < _STEADY_S:
+        often = f", and was started again {health.restarts} times" if health.restarts else ""
+        yield _no(f"{unit} has been up for {health.up_s:.0f} s only", f"whether it stays up is not known{often}", look)
+    elif health.ready is False:
+        yield _no("the API server is not ready", health.why or "/readyz does not answer", look)
+
+
+def _version(k3s: K3s, role: Role) -> Iterator[Finding]:
+    if k3s.minor is None:
+        yield _warn("k3s's version is not known", f"{k3s.unit.program} --version did not say it", "look at it by hand")
+    elif k3s.minor < FIRST_MINOR:
+        yield _no(
+            f"k3s {k3s.version}", f"device plugins need 1.{FIRST_MINOR} or newer", "upgrade k3s, one minor at a time"
+        )
+    elif k3s.minor < FIRST_WITH_V1 and k3s.is_server:
+        what = f"k3s {k3s.version}: the device plugin only"
+        why = f"a scheduler before 1.{FIRST_WITH_V1} does not read our configuration: memory and core are counted, but"
+        why += " two containers may be given a card that does not hold both, and the second then waits"
+        level = Level.REFUSE if role is not Role.AGENT else Level.WARN
+        yield Finding(level, what, why, f"upgrade k3s to 1.{FIRST_WITH_V1} or newer, then install again")
+
+
+def _configuration(k3s: K3s, role: Role) -> Iterator[Finding]:
+    flags = k3s.effective()
+    for problem in flags.problems:
+        yield _no("k3s's configuration", problem, "put the file right; k3s would not come up with it either")
+    if flags.on("docker"):
+        yield _no(
+            "k3s runs on Docker (--docker)",
+            "cards come into containers by CDI or by the nvidia runtime of k3s's own containerd",
+            f"take --docker out of {k3s.unit.path} or {k3s.config} and restart k3s",
+        )
+    if role is not Role.AGENT and k3s.is_server:
+        yield from _scheduler(k3s)
+
+
+def _scheduler(k3s: K3s) -> Iterator[Finding]:
+    if k3s.effective().on("disable-scheduler"):
+        yield _no(
+            "k3s runs without its scheduler (--disable-scheduler)",
+            "whatever schedules here would not ask edgegpu",
+            f"install with --role agent, and give that scheduler the extender by hand; or take it out of {k3s.config}",
+        )
+    if k3s.config.startswith(("http://", "https://")):
+        yield _no("k3s's configuration is read from the network", k3s.config, "keep it in a file on this machine")
+    with_line = [value for value in k3s.effective().values(SCHEDULER_ARG) if value.source == COMMAND_LINE]
+    if with_line:
+        args = " ".join(f"--{SCHEDULER_ARG}={value.text}" for value in with_line)
+        yield _no(
+            f"k3s's unit gives its scheduler arguments: {args}",
+            "arguments of the command line take the place of those in files, and ours would not be read",
+            f"move them to {k3s.config} as `{SCHEDULER_ARG}: [{', '.join(value.text for value in with_line)}]`, take "
+            f"them out of {k3s.unit.path}, then systemctl daemon-reload and restart {k3s.unit.name}",
+        )
+    if later := k3sconfig.replaces_ours(k3s.files, k3s.drop_in):
+        yield _no(
+            f"{later} would take our scheduler argument away",
+            f"its `{SCHEDULER_ARG}:` replaces what files before it say, ours among them",
+            f"write `{SCHEDULER_ARG}+:` there",
+        )
+    foreign = k3s.foreign_scheduler_files
+    after_ours = [
+        value for value in foreign if value.source > k3s.drop_in and value.source.startswith(f"{k3s.config}.d/")
+    ]
+    if len(foreign) > 1 or after_ours:
+        yield _no(
+            f"scheduler configurations in {', '.join(value.source for value in foreign)}",
+            "a scheduler reads one, and ours must be the last word",
+            f"keep one config= in {k3s.config}, or in a drop-in whose name comes before {k3s.drop_in}",
+        )
+    elif foreign and foreign[0].source != COMMAND_LINE:
+        yield _warn(
+            f"the scheduler has a configuration already: {foreign[0].text}",
+            f"{foreign[0].source} names it; ours takes its place and holds what is in it",
+            "install again after each change of it",
+        )
+
+
+def _cards(facts: Facts) -> Iterator[Finding]:
+    if facts.cards.cards:
+        return
+    if facts.cards.on_bus and not facts.cards.driver:
+        yield _warn(
+            f"{facts.cards.on_bus} NVIDIA cards, and no driver",
+            facts.cards.why or "the driver is not loaded",
+            "install the NVIDIA driver and boot; edgegpu offers the cards by itself then",
+        )
+    else:
+        yield _warn(
+            "no NVIDIA card is seen",
+            facts.cards.why or "the driver shows none",
+            "see nvidia-smi; the cards are offered by themselves once the driver shows them",
+        )
+
+
+def _runtime(facts: Facts) -> Iterator[Finding]:
+    containerd = facts.containerd
+    minor = facts.k3s.minor if facts.k3s else None
+    if containerd is None or containerd.why:
+        return
+    if containerd.default_runtime == "nvidia":
+        yield _warn(
+            "containerd's default runtime is nvidia",
+            "an image that sets NVIDIA_VISIBLE_DEVICES=all brings every card to every pod of it",
+            "take default-runtime out of k3s's configuration and restart k3s",
+        )
+    old = minor is not None and minor < FIRST_WITH_CDI
+    cause = "kubelet before 1.29 passes no CDI names on" if old else f"{containerd.path} has CDI off"
+    if containerd.cdi and not old:
+        return
+    if containerd.nvidia_runtime:
+        yield _warn(
+            "cards come by the nvidia runtime",
+            f"{cause}: a pod's own NVIDIA_VISIBLE_DEVICES wins over ours",
+            "pods need runtimeClassName: nvidia; upgrade k3s to 1.29 or newer for CDI",
+        )
+    else:
+        yield _no(
+            "no way to bring cards into containers",
+            f"{cause}, and containerd has no nvidia runtime",
+            "upgrade k3s to 1.29 or newer, or install the NVIDIA container toolkit and restart k3s",
+        )
+
+
+def _others(facts: Facts, model: ResourceModel) -> Iterator[Finding]:
+    for other in other_plugins(facts, memory=model.memory_resource, core=model.core_resource):
+        why = f"{other.seen}: both would hand out the same cards, and neither knows of the other"
+        yield _no(f"another device plugin: {other.name}", why, other.remedy)
+
+
+def _no(what: str, why: str, remedy: str) -> Finding:
+    return Finding(Level.REFUSE, what, why, remedy)
+
+
+def _warn(what: str, why: str, remedy: str) -> Finding:
+    return Finding(Level.WARN, what, why, remedy)
