@@ -204,7 +204,9 @@ class Box:
 
     def k3s_program(self, version: str = "v1.33.13+k3s1", ready: str = "echo ok") -> None:
         """Let k3s say this of its version, and of its readiness."""
-        self.program("k3s", f"case $1 in kubectl) {ready} ;; *) echo 'k3s version {version} (abc)' ;; esac")
+        node, pods = self.at("node.json"), self.at("pods.json")
+        answers = f"*readyz*) {ready} ;; *'get node'*) cat {node} ;; *'get pods'*) cat {pods} ;;"
+        self.program("k3s", f'case "$*" in {answers} *) echo "k3s version {version} (abc)" ;; esac')
 
     def smi(self, cards: str, version: str = VERSION) -> None:
         """Let nvidia-smi list these cards."""
@@ -223,7 +225,7 @@ class Box:
         self.configure(extender={"listen": f"127.0.0.1:{self.port}"})
         self.scheduler_file()
         self.kubeconfig({"token": "t"})
-        self.api.objects["/api/v1/nodes/box-1"] = {"status": self.node_status()}
+        self.node()
         self.unit("edgegpu-plugin")
         self.write("/etc/systemd/system/edgegpu-plugin.service", "")
         self.write("/etc/systemd/system/edgegpu-recover.service", "")
@@ -246,10 +248,17 @@ class Box:
         self.write(f"/etc/systemd/system/{name}.service", unit)
         self.unit(name, ExecStartPre="{ path=/usr/local/lib/edgegpu/edgegpu-recover ; argv[]=... }", **changes)
 
-    def node_status(self, **more: str) -> dict[str, Any]:
-        """Return a Node's status with both resources of two cards, and more."""
-        own = {"baidu.com/vcuda-memory": "58", "baidu.com/vcuda-core": "200", "cpu": "4", **more}
-        return {"capacity": own, "allocatable": own}
+    def node(self, *images: str, **resources: str) -> None:
+        """Let the API server say this of the node: both resources of two cards and more, and pods with these images."""
+        own = {"baidu.com/vcuda-memory": "58", "baidu.com/vcuda-core": "200", "cpu": "4", **resources}
+        status = {"capacity": own, "allocatable": own, "conditions": [{"type": "Ready", "status": "True"}]}
+        self.api.objects["/api/v1/nodes/box-1"] = {"status": status}
+        pods = [
+            {"metadata": {"namespace": "x", "name": "p"}, "spec": {"containers": [{"image": image}]}, "status": {}}
+            for image in images
+        ]
+        self.write("node.json", json.dumps({"metadata": {"name": "box-1"}, "status": status}))
+        self.write("pods.json", json.dumps({"items": pods}))
 
     def kubeconfig(self, user: dict[str, str], mode: int = 0o600) -> None:
         """Write edgegpu's kubeconfig."""

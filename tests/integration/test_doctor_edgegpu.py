@@ -101,11 +101,19 @@ def test_resources_of_a_plugin_that_is_down_are_told_by_the_plugins_check(box: B
 def test_another_device_plugin(box: Box) -> None:
     box.write("/var/lib/kubelet/device-plugins/kubelet.sock", "")
     box.write("/var/lib/kubelet/device-plugins/kvm.sock", "")
-    assert box.see("double").details == ("other plugins: kvm.sock",)
+    assert box.see("double").details == ("sockets of other plugins: kvm.sock",)
     box.write("/var/lib/kubelet/device-plugins/nvidia-gpu.sock", "")
-    box.expect("double", Level.WARNING, "nvidia-gpu.sock", "daemonsets")
-    box.api.objects["/api/v1/nodes/box-1"]["status"] = box.node_status(**{"nvidia.com/gpu": "2"})
-    box.expect("double", Level.BROKEN, "another plugin offers nvidia.com/gpu (2)", "daemonsets")
+    box.expect("double", Level.BROKEN, "NVIDIA's k8s-device-plugin hands out the same cards: the socket", "DaemonSet")
+    box.node("projecthami/hami:v2.9", **{"nvidia.com/gpumem": "16000"})
+    box.expect("double", Level.BROKEN, "HAMi hands out the same cards", "DaemonSet")
+
+
+def test_what_may_be_another_device_plugin(box: Box) -> None:
+    box.write("/var/lib/kubelet/device-plugins/mygpu.sock", "")
+    box.node(**{"site.io/gpu-slice": "4", "other.io/gpu": "0"})
+    box.expect("double", Level.WARNING, "the socket mygpu.sock", "daemonsets")
+    box.expect("double", Level.WARNING, "the node offers site.io/gpu-slice", "daemonsets")
+    assert len(box.see("double").troubles) == 2
 
 
 def test_an_extender_that_is_down(box: Box) -> None:

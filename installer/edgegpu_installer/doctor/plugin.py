@@ -6,14 +6,13 @@ from typing import Any
 from edgegpu_installer.doctor.sight import Sight, Unseen
 from edgegpu_installer.doctor.units import Unit, last_words, unit
 from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, info, judge, skipped, warning
+from edgegpu_installer.facts import Facts
+from edgegpu_installer.otherplugins import other_plugins
 
 SERVICE = "edgegpu-plugin"
 _LOG = f"sudo journalctl -u {SERVICE} -e"
 _START = f"sudo systemctl restart {SERVICE}"
-_OURS = "edgegpu"
-_FOREIGN_SOCKETS = ("nvidia", "gpu", "vcuda", "vcore", "vmemory", "hami", "cuda")
-_FOREIGN_RESOURCES = ("nvidia.com/", "aliyun.com/gpu", "tencent.com/vcuda", "volcano.sh/vgpu", "hami.io/")
-_FOREIGN_CAPACITY = "gpu"
+_GPU_WORDS = ("nvidia", "gpu", "cuda", "hami")
 
 
 def look_plugin(sight: Sight) -> Verdict:
@@ -106,37 +105,30 @@ def _offer(name: str, offered: str, wanted: int) -> Iterator[Trouble]:
 
 
 def look_double(sight: Sight) -> Verdict:
-    """Look for other device plugins: their sockets with kubelet, and their resources in the Node object."""
-    folder = sight.settings.kubelet_folder / "device-plugins"
-    others = [name for name in sight.names(folder) if name.endswith(".sock") and name != "kubelet.sock"]
-    foreign = [name for name in others if any(word in name.lower() for word in _FOREIGN_SOCKETS)]
-    troubles = [
+    """Look for other device plugins: their sockets with kubelet, what the node offers, and their pods."""
+    facts, settings = sight.facts, sight.settings
+    found = list(other_plugins(facts, memory=settings.memory_resource, core=settings.core_resource))
+    troubles = [broken(f"{one.name} hands out the same cards: {one.seen}", one.remedy) for one in found]
+    said = "; ".join(one.seen for one in found)
+    own = {settings.memory_resource, settings.core_resource}
+    strange = [f"the node offers {name}" for name in _offered(facts) if "gpu" in name.lower() and name not in own]
+    strange += [f"the socket {name}" for name in facts.sockets if any(word in name.lower() for word in _GPU_WORDS)]
+    troubles += [
         warning(
-            f"another GPU device plugin has a socket: {folder / name}", "kubectl get daemonsets -A; remove that plugin"
+            f"perhaps another GPU device plugin: {sign}", "sudo k3s kubectl get daemonsets -A; is it for these cards?"
         )
-        for name in foreign
+        for sign in strange
+        if sign not in said
     ]
-    details = [f"other plugins: {', '.join(sorted(set(others) - set(foreign)))}"] if set(others) - set(foreign) else []
-    try:
-        capacity = (sight.node.get("status") or {}).get("capacity") or {}
-    except Unseen as unseen:
-        details.append(f"the node's capacity was not seen: {unseen.shut.text}")
-        capacity = {}
-    own = {sight.settings.memory_resource, sight.settings.core_resource}
-    for name, amount in capacity.items():
-        if name not in own and is_foreign(name) and str(amount) != "0":
-            troubles.append(
-                broken(
-                    f"another plugin offers {name} ({amount}): the same cards are handed out twice",
-                    "kubectl get daemonsets -A | grep -iE 'nvidia|hami|gpu'; remove that plugin, then restart k3s",
-                )
-            )
+    details = [f"sockets of other plugins: {', '.join(facts.sockets)}"] if facts.sockets else []
+    if facts.node is None or facts.node.why:
+        details.append(f"the node was not seen: {facts.node.why if facts.node else 'there is no k3s'}")
     return judge(troubles, well="no other GPU plugin", details=details)
 
 
-def is_foreign(resource: str) -> bool:
-    """Say whether a resource's name is one that other GPU plugins use."""
-    return resource.startswith(_FOREIGN_RESOURCES) or _FOREIGN_CAPACITY in resource.rpartition("/")[2].lower()
+def _offered(facts: Facts) -> list[str]:
+    node = facts.node
+    return [name for name in node.allocatable if node.has(name)] if node is not None else []
 
 
 def look_limiter(sight: Sight) -> Verdict:

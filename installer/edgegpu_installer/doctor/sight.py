@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 from edgegpu_installer.doctor.programs import Ran, run
-from edgegpu_installer.host_k3s import K3s, read_k3s
-from edgegpu_installer.host_units import kube_units
+from edgegpu_installer.facts import Facts, read_facts
+from edgegpu_installer.host_k3s import K3s
 from edgegpu_installer.layout import CURRENT, PLUGIN_UNIT, PLUGIN_YAML, UNITS, Layout
 
 _T = TypeVar("_T")
@@ -158,13 +158,18 @@ class Sight:
         return self._once("status", "plugin", self._doors.status)
 
     @property
+    def facts(self) -> Facts:
+        """What the installer sees of this machine before it changes anything."""
+        return self._once("facts", "k3s", self._read_facts)
+
+    @property
     def k3s(self) -> K3s | None:
         """The k3s of this machine, None where there is none."""
-        return self._once("k3s", "k3s", self._read_k3s)
+        return self.facts.k3s
 
-    def _read_k3s(self) -> K3s | None:
-        units = [unit for unit in kube_units(self.layout) if not unit.is_rke2]
-        return read_k3s(self.layout, units, path=self._path)
+    def _read_facts(self) -> Facts:
+        settings = self.settings
+        return read_facts(self.layout, driver_root=str(settings.driver_root), node_name=settings.node, path=self._path)
 
     @property
     def containerd(self) -> Containerd | None:
