@@ -1,0 +1,98 @@
+"""A node whose scheduler is a static pod, as kubeadm lays it out: k3s without its own, and a real kube-scheduler."""
+
+import fcntl
+import hashlib
+import os
+import platform
+from pathlib import Path
+
+from lab.labkit import LabError, Node, up_server, wait_until
+from lab.labrun import HERE, run
+from lab.mkimage import write_image
+
+STANDIN = HERE / "standin"
+MANIFESTS = "/etc/kubernetes/manifests"
+MANIFEST = f"{MANIFESTS}/kube-scheduler.yaml"
+TEXT = (HERE / "kubeadm-scheduler.yaml").read_text()
+"""The manifest that kubeadm writes: made with `kubeadm init phase control-plane scheduler` of 1.33.13."""
+IMAGE = "registry.k8s.io/kube-scheduler:v1.33.13"
+_SERVER_FILES = "/var/lib/rancher/k3s/server"
+
+
+def scheduler_binary() -> Path:
+    """Return kube-scheduler, built from the modules that the stand-in pins; needs Go the first time.
+
+    8 s where the lab's programs were built before (same flags, same cache), else 4 to 6 minutes and 2 GB on two cores.
+    """
+    pins = b"".join((STANDIN / name).read_bytes() for name in ("go.mod", "go.sum"))
+    folder = _lab() / "build"
+    target = folder / f"kube-scheduler-{hashlib.sha256(pins).hexdigest()[:12]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "kube-scheduler.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.exists():
+            _build(target)
+    return target
+
+
+def scheduler_image() -> Path:
+    """Return the image with nothing in it but kube-scheduler, to be imported."""
+    binary = scheduler_binary()
+    target = binary.with_suffix(".tar")
+    if not target.exists():
+        write_image(
+            target,
+            name=IMAGE,
+            entrypoint=["/usr/local/bin/kube-scheduler"],
+            items=[f"usr/local/bin/kube-scheduler={binary}", "etc/", "tmp/"],
+            machine=platform.machine(),
+        )
+    return target
+
+
+def up_control_plane(name: str, *k3s_args: str) -> Node:
+    """Start a server without a scheduler: kubelet reads kubeadm's folder of manifests, which is empty yet."""
+    image = scheduler_image()
+    server = up_server(name, "--disable-scheduler", f"--kubelet-arg=pod-manifest-path={MANIFESTS}", *k3s_args)
+    server.exec("k3s", "ctr", "-n", "k8s.io", "images", "import", str(image))
+    for file, credentials in (("scheduler.conf", "cred/scheduler"), ("admin.conf", "cred/admin")):
+        config = f"{_SERVER_FILES}/{credentials}.kubeconfig"
+        flat = server.exec("k3s", "kubectl", "config", "view", "--flatten", "--raw", "--kubeconfig", config).stdout
+        server.write(f"/etc/kubernetes/{file}", flat, mode=0o600)
+    return server
+
+
+def lay_manifest(server: Node, text: str = TEXT) -> None:
+    """Put the scheduler's manifest where kubelet reads it, and wait until the scheduler is ready."""
+    server.write(MANIFEST, text, mode=0o600)
+    wait_until(lambda: _ready(server), what=f"the scheduler of {server.name} is ready", timeout_s=90, every_s=0.3)
+
+
+def _ready(server: Node) -> bool:
+    words = "jsonpath={.status.containerStatuses[0].ready}"
+    return (
+        server.kubectl("get", "pod", "-n", "kube-system", f"kube-scheduler-{server.name}", "-o", words).stdout == "true"
+    )
+
+
+def _build(target: Path) -> None:
+    go = run(["sh", "-c", "PATH=$PATH:/usr/local/go/bin command -v go"], check=False).stdout.strip()
+    if not go:
+        raise LabError("kube-scheduler is built from source: Go 1.21 or newer is needed")
+    flags = [
+        "-mod=readonly",
+        "-trimpath",
+        "-buildvcs=false",
+        "-tags",
+        "providerless osusergo netgo",
+        "-ldflags",
+        "-s -w",
+    ]
+    partial = target.with_suffix(".new")
+    command = [go, "build", *flags, "-o", str(partial), "k8s.io/kubernetes/cmd/kube-scheduler"]
+    run(["env", "-C", str(STANDIN), "CGO_ENABLED=0", *command], timeout_s=1500)
+    partial.rename(target)
+
+
+def _lab() -> Path:
+    return Path(os.environ.get("EDGEGPU_LAB", "/var/tmp/edgegpu-lab"))  # noqa: S108 - the lab's place, root's own
