@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING
 import pytest
 from doctorkit import BOOT_ID, BOOTED_S, DROP_IN, SCHEDULER, Box, healthy
 
-from edgegpu_installer import baseline
+from edgegpu_installer import baseline, kubeadm
 from edgegpu_installer.atomic import Entry
 from edgegpu_installer.changes import FileChange
 from edgegpu_installer.doctor import Level
 from edgegpu_installer.journal import Journal, Record, Tables, Target
+from edgegpu_installer.kubeadm_manifest import MANIFEST, SCHEDULER_FILE
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.states import Op, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+ROOT = Path(__file__).resolve().parents[2]
 CONFIG = "/etc/rancher/k3s/config.yaml"
 
 
@@ -99,9 +101,9 @@ def test_no_drop_in_and_another_file(box: Box) -> None:
 
 def test_a_scheduler_file_with_which_k3s_will_not_start(box: Box) -> None:
     box.write(SCHEDULER, box.at(SCHEDULER).read_text().replace("weight: 1", "weight: 0"), 0o600)
-    box.expect("scheduler", Level.BROKEN, "weight", "edgegpu install, before k3s is restarted")
+    box.expect("scheduler", Level.BROKEN, "weight", "edgegpu install, before anything is restarted")
     box.at(SCHEDULER).unlink()
-    box.expect("scheduler", Level.BROKEN, "is missing: k3s will not start again", "edgegpu install, before")
+    box.expect("scheduler", Level.BROKEN, "is missing: the scheduler will not start again", "edgegpu install, before")
 
 
 def test_a_scheduler_file_that_others_can_read(box: Box) -> None:
@@ -119,6 +121,22 @@ def test_the_way_by_hand_is_as_good(box: Box) -> None:
     box.write(DROP_IN, "kube-scheduler-arg+: [config=/etc/edgegpu/scheduler.yaml]\n")
     assert box.see("scheduler").text == "reads /etc/edgegpu/scheduler.yaml"
     assert box.see("extender").level is Level.OK
+
+
+def test_a_control_plane_of_kubeadms(box: Box) -> None:
+    for name in ("units/k3s", "etc/systemd/system/k3s.service"):
+        box.at(name).unlink()
+    plain = (ROOT / "tests/lab/kubeadm-scheduler.yaml").read_text(encoding="utf-8")
+    box.write(MANIFEST, plain)
+    box.at(SCHEDULER_FILE).parent.mkdir(parents=True)
+    box.at(SCHEDULER).rename(box.at(SCHEDULER_FILE))
+    box.expect("scheduler", Level.BROKEN, "the scheduler reads no file", f"changes {MANIFEST}")
+    box.write(MANIFEST, kubeadm.with_file(plain, box.at(SCHEDULER_FILE).read_bytes()))
+    assert box.see("scheduler").text == f"reads {SCHEDULER_FILE}"
+    assert box.see("extender").level is Level.OK
+    assert box.see("k3s").text == "there is no k3s on this machine: kubeadm control plane"
+    box.write(MANIFEST, "kind: Pod\n")
+    assert box.see("scheduler").level is Level.BROKEN
 
 
 def test_what_undoes_a_change_is_missing(box: Box) -> None:

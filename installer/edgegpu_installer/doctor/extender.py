@@ -15,7 +15,9 @@ from edgegpu_installer import k3sconfig
 from edgegpu_installer.doctor.sight import DoorShut, Sight
 from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, judge, skipped, warning
 from edgegpu_installer.doctor.web import Way, ask
+from edgegpu_installer.facts import Kind
 from edgegpu_installer.k3sconfig import SCHEDULER_ARG
+from edgegpu_installer.kubeadm_manifest import SCHEDULER_FILE
 from edgegpu_installer.layout import K3S_FOLDER, SCHEDULER_YAML
 
 _TIMEOUT_S = 5.0
@@ -142,6 +144,8 @@ def our_entry(sight: Sight) -> Entry:
 def scheduler_file(sight: Sight) -> str:
     """Return the path of the scheduler's file: that which k3s is told of, else where the installer puts it."""
     k3s = sight.k3s
+    if sight.facts.kind is Kind.KUBEADM_SERVER:
+        return SCHEDULER_FILE
     if k3s is None:
         return f"{K3S_FOLDER}/{SCHEDULER_YAML}"
     given = k3sconfig.scheduler_file(k3s.effective().values(SCHEDULER_ARG))

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 
-from edgegpu_installer import k3sconfig, schedulerfile
-from edgegpu_installer.doctor.sight import Sight
+from edgegpu_installer import k3sconfig, kubeadm, schedulerfile
+from edgegpu_installer.doctor.sight import DoorShut, Sight
 from edgegpu_installer.doctor.units import last_words, unit
 from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, info, judge, skipped, warning
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.facts import Kind, file_reader
 from edgegpu_installer.host_k3s import K3s
 from edgegpu_installer.k3sconfig import COMMAND_LINE, SCHEDULER_ARG
+from edgegpu_installer.kubeadm_manifest import MANIFEST, SCHEDULER_FILE
 
 _OLDEST, _WITH_SCHEDULER = 20, 25
 """Minor versions."""
@@ -22,7 +25,7 @@ def look_k3s(sight: Sight) -> Verdict:
     """Look at k3s's unit, its starts, its version and its readiness."""
     k3s = sight.k3s
     if k3s is None:
-        return info("there is no k3s on this machine: kubelet of another kind is looked after as far as it can be")
+        return info(f"there is no k3s on this machine: {sight.facts.kind.value}")
     name, service = k3s.unit.name, unit(sight, k3s.unit.name)
     troubles: list[Trouble] = []
     log = f"sudo journalctl -u {name} -e"
@@ -57,8 +60,10 @@ def _version_troubles(k3s: K3s) -> Iterator[Trouble]:
 def look_scheduler(sight: Sight) -> Verdict:
     """Look whether the scheduler reads our file, and whether the file is one that it can start with."""
     k3s = sight.k3s
+    if sight.facts.kind is Kind.KUBEADM_SERVER:
+        return _look_manifest(sight)
     if k3s is None or not k3s.is_server:
-        return skipped("no k3s server runs on this machine")
+        return skipped("no scheduler runs on this machine")
     if not sight.settings.has_extender:
         return skipped("this machine's plugin has no extender (role agent)")
     given = k3sconfig.scheduler_file(k3s.effective().values(SCHEDULER_ARG))
@@ -67,6 +72,19 @@ def look_scheduler(sight: Sight) -> Verdict:
     troubles += _unread(sight, k3s, path)
     source = given[-1].source if given else "nobody"
     return judge(troubles, well=f"reads {path}", details=[f"{path}, named by {source}"])
+
+
+def _look_manifest(sight: Sight) -> Verdict:
+    """Look at the scheduler that kubelet runs from kubeadm's manifest."""
+    try:
+        manifest = kubeadm.read(sight.text(MANIFEST) or "")
+    except InstallError as error:
+        raise DoorShut(error.message, remedy=error.remedy) from error
+    troubles = list(_content(sight, SCHEDULER_FILE))
+    if not manifest.ours:
+        text = f"the scheduler reads {manifest.config or 'no file'}: GPU pods are bound without a card"
+        troubles.append(broken(text, f"{_INSTALL}, which changes {MANIFEST}"))
+    return judge(troubles, well=f"reads {SCHEDULER_FILE}", details=[MANIFEST])
 
 
 def _effective(k3s: K3s, given: tuple[str, ...]) -> Iterator[Trouble]:
@@ -96,17 +114,15 @@ def _effective(k3s: K3s, given: tuple[str, ...]) -> Iterator[Trouble]:
 def _content(sight: Sight, path: str) -> Iterator[Trouble]:
     text = sight.text(path)
     if text is None:
-        yield broken(f"{path} is missing: k3s will not start again", f"{_INSTALL}, before k3s is restarted")
+        yield broken(
+            f"{path} is missing: the scheduler will not start again", f"{_INSTALL}, before anything is restarted"
+        )
         return
-
-    def read_file(name: str) -> bytes | None:
-        try:
-            return sight.at(name).read_bytes()
-        except OSError:
-            return None
-
-    for problem in schedulerfile.validate(text, read_file=read_file):
-        yield broken(f"{path}: {problem}: k3s will not start again with it", f"{_INSTALL}, before k3s is restarted")
+    for problem in schedulerfile.validate(text, read_file=file_reader(sight.layout)):
+        yield broken(
+            f"{path}: {problem}: the scheduler will not start again with it",
+            f"{_INSTALL}, before anything is restarted",
+        )
     if sight.at(path).stat().st_mode & _PRIVATE:
         yield warning(f"{path} holds a key and can be read by others than root", f"sudo chmod 600 {path}")
 
