@@ -56,14 +56,14 @@ def _in_the_tree(chance: random.Random, document: Any) -> None:  # noqa: ANN401 
     part = _at(document, tuple(above))
     match chance.randrange(5):
         case 0:
-            part[key] = chance.choice(_VALUES)
+            part[key] = copy.deepcopy(chance.choice(_VALUES))
         case 1:
             del part[key]
         case 2 if isinstance(part, list):
             part.append(copy.deepcopy(part[int(key)]))
         case 3 if isinstance(part, dict):
             fields = sorted({str(name) for path in paths for name in path if isinstance(name, str)})
-            part[chance.choice(fields)] = chance.choice(_VALUES)
+            part[chance.choice(fields)] = copy.deepcopy(chance.choice(_VALUES))
         case _:
             part[key] = copy.deepcopy(_at(document, chance.choice(paths)))
 

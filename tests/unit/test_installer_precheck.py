@@ -1,0 +1,200 @@
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factskit import CONTAINERD, SHOWN, FakeBox
+
+from edgegpu_installer.facts import Facts, Room
+from edgegpu_installer.precheck import Finding, Level, precheck, refused
+from edgegpu_installer.site import Options, Role
+
+OLD_CONTAINERD = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n'
+NVIDIA = OLD_CONTAINERD + '[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]\nruntime_type = "x"\n'
+CONFIG = "/etc/rancher/k3s/config.yaml"
+DROP_INS = "/etc/rancher/k3s/config.yaml.d"
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> FakeBox:
+    made = FakeBox(tmp_path)
+    made.gpu()
+    return made
+
+
+def facts_of(box: FakeBox, **changes: Any) -> Facts:  # noqa: ANN401  (fields of Facts)
+    return replace(box.facts(), **{"root": True, "machine": "x86_64", "rooms": (), **changes})
+
+
+def found(box: FakeBox, *, role: Role | None = None, **changes: Any) -> list[Finding]:  # noqa: ANN401
+    return precheck(facts_of(box, **changes), Options(role=role))
+
+
+def the_one(findings: list[Finding], level: Level = Level.REFUSE) -> Finding:
+    (finding,) = findings
+    assert finding.level is level
+    assert finding.why
+    assert finding.remedy
+    return finding
+
+
+def test_a_healthy_server_with_cards_has_no_findings(box: FakeBox) -> None:
+    box.k3s()
+    assert found(box) == []
+
+
+def test_a_server_without_cards_needs_none(box: FakeBox, tmp_path: Path) -> None:
+    bare = FakeBox(tmp_path / "bare")
+    bare.k3s(node={"allocatable": {"nvidia.com/gpu": "1"}})
+    assert found(bare) == []
+    assert box.facts().kind == "no Kubernetes"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"root": False}, "not root"),
+        ({"machine": "aarch64"}, "aarch64"),
+        ({"rooms": (Room("/opt", 5, read_only=False),)}, "/opt has 5 MiB left"),
+        ({"rooms": (Room("/etc", 5000, read_only=True),)}, "/etc is read-only"),
+    ],
+)
+def test_a_machine_that_will_not_do(box: FakeBox, changes: dict[str, Any], words: str) -> None:
+    box.k3s()
+    assert words in the_one(found(box, **changes)).what
+
+
+def test_another_machine_may_have_an_extender_alone(box: FakeBox) -> None:
+    box.k3s()
+    assert found(box, role=Role.EXTENDER_ONLY, machine="aarch64") == []
+
+
+def test_no_cluster_and_rke2(box: FakeBox) -> None:
+    assert "no k3s" in the_one(found(box)).what
+    box.write("/etc/systemd/system/rke2-server.service", "[Service]\nExecStart=/usr/local/bin/rke2 server\n")
+    assert the_one(found(box)).what == "RKE2"
+
+
+@pytest.mark.parametrize(
+    ("shown", "ready", "words"),
+    [
+        (SHOWN.replace("ActiveState=active", "ActiveState=activating"), True, "is not up"),
+        (SHOWN.replace("=1000000", "=97000000").replace("NRestarts=0", "NRestarts=7"), True, "up for 3 s only"),
+        (SHOWN, False, "API server is not ready"),
+    ],
+)
+def test_a_k3s_that_is_not_healthy(box: FakeBox, *, shown: str, ready: bool, words: str) -> None:
+    box.k3s(ready=ready)
+    box.program("systemctl", shown)
+    assert words in the_one(found(box)).what
+
+
+def test_versions(box: FakeBox) -> None:
+    box.k3s(version="v1.19.16+k3s1", containerd=NVIDIA)
+    assert "1.20" in refused(found(box))[0].why
+    box.k3s(version="v1.24.17+k3s1", containerd=NVIDIA)
+    old = found(box)
+    assert refused(old) == []
+    assert any("the device plugin only" in finding.what for finding in old)
+    assert refused(found(box, role=Role.SERVER))
+    box.k3s(version="v1.25.16+k3s4", containerd=NVIDIA)
+    assert not any("the device plugin only" in finding.what for finding in found(box))
+
+
+@pytest.mark.parametrize(
+    ("prepare", "words"),
+    [
+        (lambda box: box.k3s(args="--docker"), "--docker"),
+        (lambda box: box.k3s(args="--kube-scheduler-arg=v=2"), "gives its scheduler arguments"),
+        (lambda box: box.k3s(args="--disable-scheduler"), "--disable-scheduler"),
+        (lambda box: box.k3s(config="a: ["), "configuration"),
+        (
+            lambda box: (box.k3s(), box.write(f"{DROP_INS}/99-x.yaml", "kube-scheduler-arg: [v=2]\n")),
+            "would take our scheduler argument away",
+        ),
+        (
+            lambda box: (box.k3s(), box.write(f"{DROP_INS}/99-x.yaml", 'kube-scheduler-arg+: ["config=/x"]\n')),
+            "scheduler configurations in",
+        ),
+        (lambda box: box.k3s(config='kube-scheduler-arg: ["config=/a", "config=/b"]\n'), "scheduler configurations in"),
+    ],
+)
+def test_a_configuration_that_ours_would_not_count_in(
+    box: FakeBox, prepare: Callable[[FakeBox], object], words: str
+) -> None:
+    prepare(box)
+    assert words in the_one(found(box)).what
+
+
+def test_arguments_on_the_command_line_come_with_what_to_write_where(box: FakeBox) -> None:
+    box.k3s(args="--kube-scheduler-arg=v=2")
+    remedy = the_one(found(box)).remedy
+    assert CONFIG in remedy
+    assert "kube-scheduler-arg: [v=2]" in remedy
+    assert found(box, role=Role.AGENT) == []
+
+
+def test_a_scheduler_configuration_that_is_there_is_said(box: FakeBox) -> None:
+    box.k3s(config='kube-scheduler-arg: ["config=/etc/s.yaml"]\n')
+    assert "/etc/s.yaml" in the_one(found(box), Level.WARN).what
+
+
+def pod(image: str, phase: str = "Running") -> dict[str, Any]:
+    return {
+        "metadata": {"namespace": "kube-system", "name": "p", "uid": "u"},
+        "spec": {"containers": [{"image": image}]},
+        "status": {"phase": phase},
+    }
+
+
+@pytest.mark.parametrize(
+    ("node", "pods", "socket", "words"),
+    [
+        ({"nvidia.com/gpu": "2"}, (), "", "NVIDIA's"),
+        ({}, (pod("nvcr.io/nvidia/k8s-device-plugin:v0.17"),), "", "NVIDIA's"),
+        ({}, (), "nvidia-gpu.sock", "NVIDIA's"),
+        ({"nvidia.com/gpumem": "900"}, (), "", "HAMi"),
+        ({}, (pod("projecthami/hami:v2.6"),), "", "HAMi"),
+        ({"tencent.com/vcuda-core": "100"}, (), "", "gpu-manager"),
+        ({}, (), "vcore.sock", "gpu-manager"),
+        ({"baidu.com/vcuda-memory": "58"}, (), "", "offers our resources"),
+    ],
+)
+def test_another_device_plugin(
+    box: FakeBox, node: dict[str, str], pods: tuple[Any, ...], socket: str, words: str
+) -> None:
+    box.k3s(node={"allocatable": node}, pods=pods)
+    if socket:
+        box.write(f"/var/lib/kubelet/device-plugins/{socket}", "")
+    assert words in the_one(found(box)).what
+
+
+def test_what_is_left_of_a_plugin_that_went_says_nothing(box: FakeBox) -> None:
+    gone = {"allocatable": {"nvidia.com/gpu": "0", "baidu.com/vcuda-memory": "0"}, "capacity": {"nvidia.com/gpu": "2"}}
+    box.k3s(node=gone, pods=(pod("nvidia/k8s-device-plugin:1", "Succeeded"),))
+    assert found(box) == []
+
+
+def test_our_own_resources_are_nobody_elses(box: FakeBox) -> None:
+    box.k3s(node={"allocatable": {"baidu.com/vcuda-memory": "58"}})
+    box.write("/etc/systemd/system/edgegpu-plugin.service", "")
+    assert found(box) == []
+
+
+def test_ways_into_containers(box: FakeBox) -> None:
+    box.k3s(containerd=OLD_CONTAINERD)
+    assert "no way" in the_one(found(box)).what
+    box.k3s(containerd=NVIDIA)
+    assert "runtimeClassName" in the_one(found(box), Level.WARN).remedy
+    default = CONTAINERD + '[plugins."io.containerd.cri.v1.runtime".containerd]\ndefault_runtime_name = "nvidia"\n'
+    box.k3s(containerd=default)
+    assert "default runtime" in the_one(found(box), Level.WARN).what
+
+
+def test_a_driver_that_is_not_there_yet_is_a_warning(tmp_path: Path) -> None:
+    box = FakeBox(tmp_path)
+    box.k3s()
+    box.write("/sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n")
+    box.write("/sys/bus/pci/devices/0000:01:00.0/class", "0x030000\n")
+    assert "no driver" in the_one(found(box), Level.WARN).what
