@@ -79,14 +79,18 @@ class Removal:
     left: tuple[str, ...] = ()
 
 
-def grant(cluster: Cluster, rights: Rights) -> None:
+def grant(cluster: Cluster, rights: Rights, *, pace: Pace | None = None) -> None:
     """Make the rights' objects be as the release says; running it again changes nothing.
 
     Raises:
         ClusterError: the API server refuses, or is away.
+        InstallError: the namespace of an earlier installation does not go.
     """
     for item in rights.items:
-        _apply(cluster, item)
+        if kind_of(item) == NAMESPACE:
+            _ensure_namespace(cluster, item, pace or Pace())
+        else:
+            _apply(cluster, item)
 
 
 def mint(cluster: Cluster, rights: Rights, account: Account, *, server: str = "", pace: Pace | None = None) -> str:
@@ -183,6 +187,23 @@ def remove(cluster: Cluster, rights: Rights, *, pace: Pace | None = None) -> Rem
 def present(cluster: Cluster, rights: Rights) -> tuple[str, ...]:
     """Return which of the rights' objects are in the cluster now. Raises ClusterError."""
     return tuple(_said(item) for item in rights.items if cluster.find(*_place(item)) is not None)
+
+
+def _ensure_namespace(cluster: Cluster, item: Json, pace: Pace) -> None:
+    """Create the namespace where it is not; one that is being deleted takes nothing in, so its end is waited for."""
+    name = name_of(item)
+
+    def settled() -> bool:
+        found = cluster.find(NAMESPACE, name)
+        return found is None or "deletionTimestamp" not in found["metadata"]
+
+    if not pace.until(settled, pace.gone_s):
+        raise InstallError(
+            f"cannot use the namespace {name}: it is being deleted, and something in it does not go",
+            remedy=f"see what holds it: k3s kubectl get namespace {name} -o yaml",
+        )
+    if cluster.find(NAMESPACE, name) is None:
+        cluster.apply(item)
 
 
 def _apply(cluster: Cluster, item: Json) -> None:

@@ -119,7 +119,7 @@ class Machine:
 
     def over(self) -> bool:
         """Say whether nothing of it is left."""
-        paths = (PROGRAM, CONF, UNIT_FILE, LINK, LIB, "/run/edgegpu-farewell")
+        paths = (PROGRAM, CONF, UNIT_FILE, LINK, LIB)
         return not any(os.path.lexists(self.at(path)) for path in paths)
 
     def cleaned(self) -> bool:
