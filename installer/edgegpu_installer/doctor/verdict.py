@@ -69,5 +69,6 @@ def judge(troubles: Iterable[Trouble], *, well: str, details: Iterable[str] = ()
     found = sorted(troubles, key=lambda trouble: -trouble.level.rank)
     if not found or not found[0].level.rank:
         return Verdict(level=Level.OK, text=well, troubles=tuple(found), details=tuple(details))
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    others = sum(trouble.level.rank > 0 for trouble in found) - 1
+    more = f" (and {others} more)" if others else ""
     return Verdict(level=found[0].level, text=f"{found[0].text}{more}", troubles=tuple(found), details=tuple(details))

@@ -1,0 +1,164 @@
+"""The doctor's frame: levels and exit status, checks that fail themselves, programs that hang."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from edgegpu_installer.doctor import (
+    Check,
+    Doors,
+    DoorShut,
+    Level,
+    Result,
+    Settings,
+    Sight,
+    Verdict,
+    examine,
+    exit_status,
+    worst,
+)
+from edgegpu_installer.doctor.programs import NOT_FOUND, run
+from edgegpu_installer.doctor.verdict import broken, info, judge, note, skipped, warning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from edgegpu_installer.doctor import Api, Containerd
+
+PATH = "/usr/bin:/bin"
+FINE = judge([], well="fine")
+
+
+class ShutDoors(Doors):
+    """A box that answers nothing."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def settings(self) -> Settings:
+        raise NotImplementedError
+
+    def status(self) -> Mapping[str, object]:
+        self.asked += 1
+        raise DoorShut("cannot reach edgegpu-plugin: no socket", remedy="start it")
+
+    def containerd(self, usual: str) -> Containerd | None:
+        raise NotImplementedError(usual)
+
+    def api(self) -> Api:
+        raise NotImplementedError
+
+
+def check(look: Callable[[Sight], Verdict], name: str = "x", *, of_install: bool = False) -> Check:
+    return Check(name, "group", "about", look, of_install=of_install)
+
+
+def sight(root: Path, doors: Doors | None = None) -> Sight:
+    return Sight(root=root, doors=doors or ShutDoors(), path=PATH, now=lambda: dt.datetime.now(dt.UTC))
+
+
+def see(root: Path, look: Callable[[Sight], Verdict], name: str = "x", *, of_install: bool = False) -> Verdict:
+    (result,) = examine([check(look, name, of_install=of_install)], sight(root))
+    return result.verdict
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "status", "level"),
+    [
+        ([], 0, Level.OK),
+        ([FINE, info("x"), skipped("y"), judge([note("z", "m")], well="w")], 0, Level.OK),
+        ([FINE, judge([warning("a", "b")], well="")], 1, Level.WARNING),
+        ([judge([warning("a", "b"), broken("c", "d")], well=""), FINE], 2, Level.BROKEN),
+    ],
+)
+def test_the_worst_is_the_exit_status(verdicts: list[Verdict], status: int, level: Level) -> None:
+    results = [Result(check=check(lambda _: FINE), verdict=one, took_s=0) for one in verdicts]
+    assert exit_status(results) == status
+    assert worst(results).rank == level.rank
+
+
+def test_the_worst_trouble_gives_the_line() -> None:
+    verdict = judge([note("n", ""), warning("second", ""), broken("first", "mend")], well="")
+    assert (verdict.text, verdict.level) == ("first (and 1 more)", Level.BROKEN)
+    assert [one.text for one in verdict.troubles] == ["first", "second", "n"]
+
+
+def test_a_check_that_fails_itself_is_a_finding_and_the_next_one_is_heard(tmp_path: Path) -> None:
+    def bad(_sight: Sight) -> Verdict:
+        raise KeyError("nothing")
+
+    first, second = examine([check(bad, "bad"), check(lambda _: FINE)], sight(tmp_path))
+    assert first.verdict.level is Level.BROKEN
+    assert first.verdict.text == "this check failed itself: KeyError: 'nothing'"
+    assert "edgegpu doctor --check bad" in first.verdict.troubles[0].remedy
+    assert second.verdict is FINE
+
+
+def test_what_may_not_be_read_needs_root(tmp_path: Path) -> None:
+    def look(_sight: Sight) -> Verdict:
+        raise PermissionError(13, "Permission denied", "/etc/edgegpu/kubeconfig")
+
+    verdict = see(tmp_path, look)
+    assert verdict.troubles[0].remedy == "sudo edgegpu doctor"
+    assert "/etc/edgegpu/kubeconfig" in verdict.text
+
+
+def test_what_is_wrong_is_told_once_by_the_check_that_it_belongs_to(tmp_path: Path) -> None:
+    doors = ShutDoors()
+
+    def look(seen: Sight) -> Verdict:
+        return info(str(seen.status))
+
+    checks = [check(look, "plugin"), check(look, "resources")]
+    plugin, resources = (result.verdict for result in examine(checks, sight(tmp_path, doors)))
+    assert (plugin.level, plugin.text) == (Level.BROKEN, "cannot reach edgegpu-plugin: no socket")
+    assert resources.level is Level.SKIPPED
+    assert resources.text.endswith("(see the check `plugin`)")
+    assert doors.asked == 1
+
+
+def test_without_an_install_there_is_nothing_to_say_of_one(tmp_path: Path) -> None:
+    assert see(tmp_path, lambda _: FINE, of_install=True).level is Level.SKIPPED
+    (tmp_path / "etc/edgegpu").mkdir(parents=True)
+    (tmp_path / "etc/edgegpu/plugin.yaml").touch()
+    assert see(tmp_path, lambda _: FINE, of_install=True) is FINE
+
+
+def test_each_check_is_announced_and_timed(tmp_path: Path) -> None:
+    begun: list[str] = []
+    ticks = iter([1.0, 3.5])
+    one = check(lambda _: FINE, "one")
+    (result,) = examine([one], sight(tmp_path), before=lambda it: begun.append(it.name), clock=lambda: next(ticks))
+    assert begun == ["one"]
+    assert result.took_s == 2.5
+
+
+def test_a_program_and_its_words() -> None:
+    ran = run(["sh", "-c", "echo out; echo err >&2; exit 3"], path=PATH, timeout_s=10)
+    assert (ran.status, ran.out, ran.err, ran.words, ran.well) == (3, "out\n", "err\n", "err", False)
+    ran = run(["sh", "-c", "echo $LD_LIBRARY_PATH"], path=PATH, timeout_s=10, libraries="/a:/b")
+    assert (ran.out, ran.well) == ("/a:/b\n", True)
+
+
+def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    ran = run(["no-such-program"], path=str(tmp_path), timeout_s=1)
+    assert (ran.status, ran.words) == (NOT_FOUND, "no-such-program: not found")
+
+
+def test_a_program_that_hangs_is_left_at_its_deadline() -> None:
+    began = time.monotonic()
+    ran = run(["sh", "-c", "echo half; exec sleep 60"], path=PATH, timeout_s=0.5)
+    assert (ran.status, ran.out) == (None, "half\n")
+    assert time.monotonic() - began < 30
+
+
+def test_a_child_that_keeps_the_output_open_delays_nobody() -> None:
+    began = time.monotonic()
+    ran = run(["sh", "-c", "sleep 60 & echo done"], path=PATH, timeout_s=30)
+    assert ran.out == "done\n"
+    assert time.monotonic() - began < 20
