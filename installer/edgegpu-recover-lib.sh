@@ -177,7 +177,9 @@ undo() { # why; the lock is held
     case $state in
     PREPARED | STAGED) unstage ;; # no target was touched
     *)
-        [ "$state" = ROLLING_BACK ] || save ROLLING_BACK "$1"
+        # Who undoes has time for it: what follows are units, k3s, and k3s staying up
+        [ "$same" = 0 ] || deadline_boot_s=$((up_s + wait_s + 180))
+        if [ "$state" = ROLLING_BACK ]; then save "$state" "$why"; else save ROLLING_BACK "$1"; fi
         reason=$why
         if ! files_back; then
             save INCONSISTENT "$reason; cannot put back:$failed (all else is as before): make them writable, it is tried again"

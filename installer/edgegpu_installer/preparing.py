@@ -13,6 +13,9 @@ from edgegpu_installer.recovery import Recovery
 from edgegpu_installer.states import Op, State
 from edgegpu_installer.systemd import Systemd
 
+GRACE_S = 10
+"""How long after its own deadline an author may take to begin undoing, before the dead-man does it in its place."""
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -94,8 +97,8 @@ def first_record(prepared: Prepared, machine: Machine, deadline_s: float) -> Rec
         state=State.PREPARED,
         boot_id=now.boot_id,
         started_s=int(now.wall_s),
-        deadline_wall_s=int(now.wall_s + deadline_s),
-        deadline_boot_s=int(now.boot_s + deadline_s),
+        deadline_wall_s=int(now.wall_s + deadline_s + GRACE_S),
+        deadline_boot_s=int(now.boot_s + deadline_s + GRACE_S),
         author=author(),
         unit=unit,
         restart=prepared.restarts,

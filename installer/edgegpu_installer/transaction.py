@@ -16,7 +16,7 @@ from edgegpu_installer.errors import InstallError, SystemdError
 from edgegpu_installer.journal import Journal, Record, Target, next_record, read_now, remaining_s
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.lock import LOCK, Signals, locked
-from edgegpu_installer.preparing import Machine, Prepared, first_record, prepare
+from edgegpu_installer.preparing import GRACE_S, Machine, Prepared, first_record, prepare
 from edgegpu_installer.recovery import call
 from edgegpu_installer.states import TERMINAL, Decision, Op, State, after_crash
 
@@ -147,7 +147,7 @@ class _Transaction:
                 stage(self._at(target), target.new)
                 swap(self._at(target), target.new)
         with self._step("arm"):
-            self._system.arm_deadman(self._deadline().remaining_s() + 1)
+            self._system.arm_deadman(remaining_s(self._record, read_now()) + 1)
         self._enter(State.PREPARED)
 
     def _replace(self, prepared: Prepared) -> None:
@@ -192,7 +192,7 @@ class _Transaction:
             self._record = record
 
     def _deadline(self) -> Deadline:
-        return Deadline(_boottime() + remaining_s(self._record, read_now()), _boottime)
+        return Deadline(_boottime() + remaining_s(self._record, read_now()) - GRACE_S, _boottime)
 
     def _at(self, target: Target) -> Path:
         return self._layout.at(target.change.path)

@@ -192,6 +192,9 @@ class Bed:
         return found
 
 
+OVER = -60.0
+"""A deadline that has passed when the transaction begins, whatever grace there is."""
+
 KEPT = {"var/lib/edgegpu", "var/lib/edgegpu/tx", "var/lib/edgegpu/tx/state", "var/lib/edgegpu/tx/log"}
 
 
