@@ -273,7 +273,9 @@ def _tls(access: Access) -> ssl.SSLContext:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if access.cert_pem and access.key_pem:
-            _load_chain(context, f"{access.cert_pem}\n{access.key_pem}\n".encode())
+            # kubelet's own certificate and key are one file
+            both = dict.fromkeys((access.cert_pem, access.key_pem))
+            _load_chain(context, "\n".join([*both, ""]).encode())
     except (ssl.SSLError, ValueError) as error:
         raise ClusterError(
             f"cannot use the certificates for {access.server}: {error}", remedy="write the kubeconfig anew"

@@ -162,6 +162,13 @@ def test_the_administrators_key_is_never_in_a_file(
     assert access.key_pem not in repr(access)
 
 
+def test_kubelets_certificate_and_key_may_be_one_file(tls: tuple[KubeStub, Access]) -> None:
+    _, access = tls
+    pem = f"{access.cert_pem}{access.key_pem}"
+    with Cluster(Access(server=access.server, ca_pem=access.ca_pem, cert_pem=pem, key_pem=pem)) as cluster:
+        assert cluster.items(POD) == []
+
+
 def test_another_clusters_ca_is_not_believed(tls: tuple[KubeStub, Access]) -> None:
     _, access = tls
     other = make_certs().ca
