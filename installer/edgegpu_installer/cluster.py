@@ -2,7 +2,6 @@
 
 import email.utils
 import json
-import os
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -13,14 +12,14 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlencode
 
-import urllib3
 from kubernetes.client import ApiClient, ApiException, Configuration
-from urllib3.exceptions import HTTPError, InsecureRequestWarning, ProtocolError
+from urllib3.exceptions import HTTPError, ProtocolError
 
 from edgegpu_installer import kubeconfig
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.kinds import Json, Kind, kind_of, name_of, namespace_of
 from edgegpu_installer.kubeconfig import Access
+from edgegpu_installer.tls import client_context
 
 FIELD_MANAGER = "edgegpu-installer"
 """Who wrote a field, as `managedFields` names it."""
@@ -258,38 +257,13 @@ def _client(access: Access) -> ApiClient:
     settings.verify_ssl = access.verify
     client = ApiClient(settings)
     if access.server.startswith("https:"):
-        client.rest_client.pool_manager.connection_pool_kw["ssl_context"] = _tls(access)
+        try:
+            client.rest_client.pool_manager.connection_pool_kw["ssl_context"] = client_context(access)
+        except (ssl.SSLError, ValueError) as error:
+            raise ClusterError(
+                f"cannot use the certificates for {access.server}: {error}", remedy="write the kubeconfig anew"
+            ) from error
     return client
-
-
-def _tls(access: Access) -> ssl.SSLContext:
-    """Return the TLS context; made here, because the client would put the administrator's key into a file in /tmp."""
-    try:
-        context = ssl.create_default_context(cadata=access.ca_pem)
-        # Python 3.13's strict checks refuse the CAs of many clusters, which name no authority key.
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        if not access.verify:
-            urllib3.disable_warnings(InsecureRequestWarning)  # the file's owner has chosen so
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if access.cert_pem and access.key_pem:
-            # kubelet's own certificate and key are one file
-            both = dict.fromkeys((access.cert_pem, access.key_pem))
-            _load_chain(context, "\n".join([*both, ""]).encode())
-    except (ssl.SSLError, ValueError) as error:
-        raise ClusterError(
-            f"cannot use the certificates for {access.server}: {error}", remedy="write the kubeconfig anew"
-        ) from error
-    return context
-
-
-def _load_chain(context: ssl.SSLContext, pem: bytes) -> None:
-    memory = os.memfd_create("edgegpu-client-key")
-    try:
-        os.write(memory, pem)
-        context.load_cert_chain(f"/proc/self/fd/{memory}")
-    finally:
-        os.close(memory)
 
 
 def _date(text: str | None) -> datetime | None:
