@@ -147,7 +147,7 @@ def test_brings_what_the_installer_puts_on_a_box(moved: Path) -> None:
     assert (moved / "examples/plugin.yaml").is_file()
     units = {path.name for path in (ROOT / "systemd").glob("*.service")}
     assert units == names(moved / "systemd")
-    assert names(ROOT / "installer") - {"install.sh", "uninstall.sh"} == names(moved / "installer")
+    assert names(ROOT / "installer") - {"install.sh", "install-lib.sh", "uninstall.sh"} == names(moved / "installer")
 
 
 def test_names_the_licence_of_every_library(moved: Path) -> None:

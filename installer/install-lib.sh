@@ -1,0 +1,132 @@
+# shellcheck shell=sh
+# install-lib.sh: how install.sh gets the bundle: from its host, or from a file that was brought. tools/bundle puts it into install.sh.
+# It uses say, die, has, pinned, WORK and the options of install.sh.
+
+# --- fetching ---
+
+sha256_of() {
+    sum=$(sha256sum < "$1")
+    echo "${sum%% *}"
+}
+
+is_sha256() { [ ${#1} = 64 ] && case $1 in *[!0-9a-f]*) return 1 ;; esac; }
+
+choose_fetcher() {
+    if has curl; then
+        FETCH=curl
+    elif has wget && wget --version 2> /dev/null | grep -q 'GNU Wget'; then
+        FETCH=wget
+    else # busybox's wget trusts every certificate, or none
+        die 'cannot find curl or GNU wget: apt-get install curl, or bring the bundle and use --offline'
+    fi
+}
+
+fetch_once() { # URL, file; goes on where an earlier try broke off
+    case $FETCH in
+    curl)
+        set -- --output "$2" "$1"
+        [ -z "$CA" ] || set -- --cacert "$CA" "$@"
+        [ -z "$BLIND" ] || set -- --insecure "$@"
+        curl --fail --silent --show-error --location --proto '=https' --connect-timeout 20 \
+            --speed-limit 100 --speed-time 60 --continue-at - "$@"
+        ;;
+    wget)
+        set -- -O "$2" "$1"
+        [ -z "$CA" ] || set -- --ca-certificate="$CA" "$@"
+        [ -z "$BLIND" ] || set -- --no-check-certificate "$@"
+        wget -nv -t 1 -T 60 -c "$@"
+        ;;
+    esac < /dev/null > /dev/null 2> "$WORK/error"
+}
+
+cause() { # of what $WORK/error holds, in one line
+    line=$(grep -m 1 -e '^curl: (' -e ERROR "$WORK/error") || line=$(last_line "$WORK/error")
+    line=${line#curl: }
+    echo "${line:-the connection broke off}"
+}
+
+fetch() { # URL, file
+    try=1
+    until fetch_once "$1" "$2"; do
+        words=$(cause)
+        give_up_for_good "$1" "$words"
+        case $words in *416* | *'byte range'*) rm -f "$2" ;; esac # the host cannot go on in the middle
+        [ "$try" -lt "$TRIES" ] ||
+            die "cannot fetch $1: $words; does this box reach that host? a proxy: --proxy, no network: --offline"
+        say "fetching again: $words"
+        sleep $((1 << try))
+        try=$((try + 1))
+    done
+}
+
+give_up_for_good() { # URL, words: end where another try would end the same
+    case $2 in
+    *[Cc]ertificate*) die "cannot trust $1: $2; a CA of its own: --ca-sha256; the clock here: $(date)" ;;
+    *' 404'*) die "cannot fetch $1: the host has no such file (404); is --url right, and its bundle complete?" ;;
+    *' 407'* | *tunnel*) die "cannot fetch $1: the proxy refuses: $2; see --proxy and HTTPS_PROXY" ;;
+    *416*) ;;
+    *'error: 4'* | *'ERROR 4'* | *'HTTP/1.1 4'*) die "cannot fetch $1: the host refuses: $2; is --url right?" ;;
+    *[Ww]riting* | *'No space'*) die "cannot fetch $1: cannot write it to $WORK: $2; is the disk full?" ;;
+    esac
+}
+
+use_proxy() { # in the environment: an argument would show its password
+    HTTPS_PROXY=${PROXY:-${HTTPS_PROXY-${https_proxy-}}}
+    [ -z "$HTTPS_PROXY" ] || { https_proxy=$HTTPS_PROXY && export HTTPS_PROXY https_proxy; }
+}
+
+trust_ca() { # HOST's own, known by its sha256
+    [ -n "$CA_SHA256" ] || return 0
+    BLIND=1 && fetch "$URL/ca.crt" "$WORK/ca.crt" && BLIND=
+    found=$(sha256_of "$WORK/ca.crt")
+    [ "$found" = "$CA_SHA256" ] ||
+        die "cannot trust $URL: its ca.crt has sha256 $found and not that of --ca-sha256; take the line from your cloud anew"
+    CA=$WORK/ca.crt
+}
+
+check_sum() { # file, its name for people, sha256
+    found=$(sha256_of "$1")
+    [ "$found" = "$3" ] ||
+        die "cannot use $2: its sha256 is $found and not $3; nothing was unpacked; fetch install.sh and the bundle anew, of one version"
+}
+
+fetch_bundle() { # BUNDLE
+    choose_fetcher
+    if has xz; then
+        name=edgegpu-$VERSION-linux-amd64.tar.xz wanted=$SHA256_XZ
+    else
+        has gzip || die 'cannot find xz or gzip: apt-get install xz-utils, and run this again'
+        name=edgegpu-$VERSION-linux-amd64.tar.gz wanted=$SHA256_GZ
+    fi
+    BUNDLE=$WORK/$name
+    # For these alone: `edgegpu install` speaks with the API server, which is behind no proxy.
+    (use_proxy && trust_ca && say "fetching $URL/$name" && fetch "$URL/$name" "$BUNDLE") || exit
+    check_sum "$BUNDLE" "$URL/$name" "$wanted"
+}
+
+# --- a bundle that was brought here ---
+
+offline_version() { # from its name, where this script has none
+    name=${BUNDLE##*/}
+    case $name in
+    edgegpu-[0-9]*-linux-amd64.tar.[xg]z) ;;
+    *) die "cannot use $BUNDLE: its name has to be edgegpu-VERSION-linux-amd64.tar.xz or .tar.gz" ;;
+    esac
+    [ -r "$BUNDLE" ] || die "cannot read $BUNDLE: is that where the bundle is?"
+    found=${name#edgegpu-} && found=${found%-linux-amd64.tar.*}
+    ! pinned || [ "$VERSION" = "$found" ] || die "cannot use $BUNDLE: this install.sh is for $VERSION; take the one of $found"
+    VERSION=$found
+    case $name in *.xz) has xz || die "cannot find xz for $BUNDLE: apt-get install xz-utils, or bring the .tar.gz" ;; esac
+}
+
+offline_sum() { # wanted
+    case $BUNDLE in *.xz) wanted=$SHA256_XZ ;; *) wanted=$SHA256_GZ ;; esac
+    if [ -n "$SHA256" ]; then
+        wanted=$SHA256
+    elif ! pinned; then
+        sums=$(dirname "$BUNDLE")/SHA256SUMS
+        wanted=$(grep " [ *]\{0,1\}${BUNDLE##*/}\$" "$sums" 2> /dev/null) ||
+            die "cannot check $BUNDLE: this install.sh has no checksum in it; give --sha256, or put SHA256SUMS beside the bundle"
+        wanted=${wanted%% *}
+    fi
+}

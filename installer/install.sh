@@ -1,0 +1,270 @@
+#!/bin/sh
+# install.sh [OPTION]...: put edgegpu on this box. The lines that HOST gives you begin with
+#   curl -fsSL https://HOST/install.sh | sh -s -- ...
+# `sh install.sh --help` lists the options.
+#
+# It fetches one bundle, checks it against the sha256 that stands here, unpacks it into /opt/edgegpu/VERSION, and runs
+# `edgegpu install` from there. What is left out here (k3s, units, labels) that command does, as a transaction.
+# Nothing is done before the last line has been read: a script that arrived in part does nothing.
+set -eu
+umask 022
+
+# Filled in by tools/bundle; the address by it or by the server that hands this file out.
+BASE_URL='@EDGEGPU_URL@'
+VERSION='@EDGEGPU_VERSION@'
+BUILD='@EDGEGPU_BUILD@'
+SHA256_XZ='@EDGEGPU_SHA256_XZ@'
+SHA256_GZ='@EDGEGPU_SHA256_GZ@'
+NEED_KIB='@EDGEGPU_NEED_KIB@'
+
+ROOT=${EDGEGPU_ROOT-} # tests have a root of their own
+OPT=$ROOT/opt/edgegpu
+TRIES=5
+
+say() { printf 'edgegpu: %s\n' "$*" >&2; }
+
+die() {
+    printf 'install.sh: %s\n' "$*" >&2
+    exit 1
+}
+
+wrong_use() {
+    printf 'install.sh: %s; --help lists the options\n' "$*" >&2
+    exit 2
+}
+
+usage() {
+    cat << END
+usage: curl -fsSL https://HOST/install.sh | sh -s -- [OPTION]...
+       sh install.sh --offline BUNDLE [OPTION]...
+
+Puts edgegpu on this box: fetches one bundle, checks it, unpacks it into /opt/edgegpu, runs \`edgegpu install\`.
+Run again, it changes and restarts nothing that is right already. With no option on a terminal it asks.
+
+Where from
+  --url URL           the host, https://HOST[/FOLDER]; or EDGEGPU_URL in the environment
+  --proxy URL         a proxy to reach it by; HTTPS_PROXY and NO_PROXY in the environment are honoured too
+  --ca-sha256 HEX     HOST has a CA of its own: take HOST/ca.crt if its sha256 is this, and trust it for this download
+  --offline BUNDLE    fetch nothing: BUNDLE is edgegpu-VERSION-linux-amd64.tar.xz or .tar.gz
+  --sha256 HEX        what --offline is checked against, where this script has no checksum in it
+                      (else: a SHA256SUMS beside BUNDLE)
+
+The cloud it belongs to: one of
+  --token-file FILE   best: nobody on this box sees it
+  EDGEGPU_TOKEN       in the environment
+  --token TOKEN       shows in this box's process list while this script runs, in nothing that it starts
+
+What to install (all further options are those of \`edgegpu install\`, which lists them with --help)
+  --node NAME...      these nodes of the cluster have GPUs; asks nothing
+  --yes               take what is found; asks nothing
+  --dry-run           print every file, restart and label that it would make, and make none
+  --isolation MODE    none, limiter or mps
+  --role ROLE         server, agent or extender-only; found out without it
+  --policy POLICY     first-fit, best-fit or spread
+  --json              what \`edgegpu install\` says as JSON, on standard output
+
+If HOST has a CA of its own, the first line needs it as well (-s would hide that it fails):
+  curl -fsSL -k --pinnedpubkey 'sha256//PIN' https://HOST/install.sh | sh -s -- --ca-sha256 HEX ...
+
+Exit status: 0 done, 2 the command line makes no sense, else not done: one line says why and what to do.
+Taking it off again: /opt/edgegpu/current/uninstall.sh
+END
+}
+
+# lib-begin: tools/bundle puts the file itself here
+if [ ! -r "${0%/*}/install-lib.sh" ]; then
+    die 'this install.sh is a template and has no checksum in it: take the one that tools/bundle makes'
+fi
+# shellcheck source=installer/install-lib.sh
+. "${0%/*}/install-lib.sh"
+# lib-end
+
+pinned() { [ "${BUILD#@}" = "$BUILD" ]; }
+
+# --- what this box is ---
+
+check_box() {
+    [ "$(id -u)" = 0 ] || die 'cannot install: this needs root; run it again as root (sudo sh)'
+    [ "$(uname -s)" = Linux ] || die "cannot install: this is $(uname -s); edgegpu runs on Linux"
+    case $(uname -m) in
+    x86_64 | amd64) ;;
+    *) die "cannot install: this box is $(uname -m); edgegpu is for x86_64 (amd64) so far" ;;
+    esac
+    [ -d "$ROOT/run/systemd/system" ] || die 'cannot install: systemd is not running here; edgegpu needs it for its services'
+    for tool in tar sha256sum df readlink; do
+        has "$tool" || die "cannot find $tool: install it (apt-get install tar coreutils), and run this again"
+    done
+}
+
+last_line() { tail -n 1 "$1" 2> /dev/null || :; }
+
+has() { command -v "$1" > /dev/null 2>&1; }
+
+check_space() { # KiB needed
+    folder=$OPT
+    until [ -d "$folder" ]; do folder=${folder%/*}; done
+    free=$(df -Pk "${folder:-/}" | { read -r _ && read -r _ _ _ free _ && echo "$free"; }) || free=
+    case $free in '' | *[!0-9]*) return 0 ;; esac
+    [ "$free" -ge "$1" ] ||
+        die "cannot install: $OPT needs $(($1 / 1024)) MiB and has $((free / 1024)) MiB free; make room there, and run this again"
+}
+
+# --- the folder under /opt: all or nothing ---
+
+open_work() { # WORK: everything half done lies there
+    made=
+    for folder in "$ROOT/opt" "$OPT"; do
+        [ -d "$folder" ] || made="$folder $made"
+    done
+    WORK=$OPT/.$VERSION.new
+    trap clean_up EXIT
+    trap 'exit 129' HUP
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    mkdir -p "$OPT" || die "cannot write to $OPT: see the line above; is the file system read-only?"
+    if has flock; then
+        exec 9< "$OPT"
+        flock -n 9 || { WORK=; die 'another install.sh is at work on this box: wait until it has ended'; }
+    fi
+    rm -rf "$WORK"
+    mkdir "$WORK" || die "cannot write to $OPT: see the line above"
+}
+
+in_use() { # is the folder of this version more than an unpacked bundle?
+    case $(readlink "$OPT/current" 2> /dev/null) in
+    "$VERSION" | */"$VERSION") return 0 ;;
+    esac
+    [ -f "$ROOT/var/lib/edgegpu/tx/state" ] || return 1
+    ! grep -Eq '^state=(COMMITTED|ROLLED_BACK)$' "$ROOT/var/lib/edgegpu/tx/state"
+}
+
+# shellcheck disable=SC2317 # a trap calls it
+clean_up() { # also after `edgegpu install`: one that was refused leaves nothing behind
+    [ -n "$WORK" ] || return 0
+    rm -rf "$WORK"
+    if [ -n "${UNPACKED-}" ] && ! in_use; then
+        mv "$OPT/$VERSION" "$WORK" && rm -rf "$WORK" # never half of it under its name
+    fi
+    for folder in $made; do
+        rmdir "$folder" 2> /dev/null || :
+    done
+}
+
+flush() { sync -f "$1" 2> /dev/null || sync; }
+
+unpack() { # BUNDLE: $WORK/VERSION is what was in it
+    mkdir "$WORK/out"
+    case $1 in
+    *.xz) unpacker='xz -dc' ;;
+    *) unpacker='gzip -dc' ;;
+    esac
+    $unpacker < "$1" | tar -xf - -C "$WORK/out" || die "cannot unpack $1 into $WORK: see the line above; is the disk full?"
+    for folder in "$WORK"/out/*; do
+        [ "$(cat "$folder/VERSION")" = "$VERSION" ] || die "cannot use $1: it is not edgegpu $VERSION, as its name says"
+        mv "$folder" "$WORK/$VERSION"
+    done
+    "$WORK/$VERSION/bin/edgegpu" version > /dev/null 2> "$WORK/error" ||
+        die "cannot start what was unpacked below $OPT: $(last_line "$WORK/error"); is it mounted noexec?"
+}
+
+put_in_place() { # from $WORK/VERSION to /opt/edgegpu/VERSION
+    new=$WORK/$VERSION
+    if [ -e "$OPT/$VERSION" ]; then
+        if cmp_build "$new"; then return 0; fi
+        in_use && die "cannot install: another build of $VERSION is in use here; uninstall it first (/opt/edgegpu/current/uninstall.sh)"
+        mv "$OPT/$VERSION" "$WORK/other"
+    fi
+    flush "$OPT"
+    mv "$new" "$OPT/$VERSION"
+    UNPACKED=1
+    flush "$OPT"
+}
+
+cmp_build() { [ "$(cat "$1/BUILD" 2> /dev/null)" = "$(cat "$OPT/$VERSION/BUILD" 2> /dev/null)" ]; }
+
+already_here() { # the very bundle that this script is for
+    pinned && [ "$(cat "$OPT/$VERSION/BUILD" 2> /dev/null)" = "$BUILD" ] && [ -x "$OPT/$VERSION/bin/edgegpu" ]
+}
+
+# --- the whole ---
+
+check_words() { # what was told to this script
+    [ -z "$TOKEN" ] || [ -z "$TOKEN_FILE" ] || wrong_use '--token and --token-file exclude each other'
+    [ -z "$TOKEN_FILE" ] || [ -s "$TOKEN_FILE" ] || die "cannot read a token from $TOKEN_FILE: it is not there, or empty"
+    for sum in "$SHA256" "$CA_SHA256"; do
+        [ -z "$sum" ] || is_sha256 "$sum" || wrong_use "no sha256 (64 digits of 0-9a-f): $sum"
+    done
+    if [ -n "$BUNDLE" ]; then
+        offline_version
+        offline_sum
+        return 0
+    fi
+    pinned || die 'this install.sh is a template and has no checksum in it: take the one that tools/bundle makes, or use --offline'
+    case ${URL#@} in
+    https://?*) URL=${URL%/} ;;
+    "$URL") die "cannot fetch from $URL: the address has to begin with https://" ;;
+    *) die 'cannot find the host: --url https://HOST, or EDGEGPU_URL' ;;
+    esac
+}
+
+install() { # the options of `edgegpu install`
+    check_box
+    [ -n "$BUNDLE" ] || choose_fetcher
+    need=$NEED_KIB
+    pinned || need=$(($(wc -c < "$BUNDLE") * 8 / 1024))
+    already_here || check_space "$need"
+    open_work
+    if ! already_here; then
+        if [ -n "$BUNDLE" ]; then check_sum "$BUNDLE" "$BUNDLE" "$wanted"; else fetch_bundle; fi
+        say "unpacking edgegpu $VERSION into $OPT/$VERSION"
+        unpack "$BUNDLE"
+        put_in_place
+    fi
+    rm -rf "${WORK:?}"/*
+    [ -z "$TOKEN" ] || export EDGEGPU_TOKEN="$TOKEN"
+    [ "${URL#@}" != "$URL" ] || export EDGEGPU_URL="$URL"
+    status=0
+    "$OPT/$VERSION/bin/edgegpu" install "$@" 9<&- || status=$?
+    unset EDGEGPU_TOKEN
+    exit $status
+}
+
+main() {
+    URL=${EDGEGPU_URL:-$BASE_URL} PROXY='' CA_SHA256='' BUNDLE='' SHA256='' TOKEN=${EDGEGPU_TOKEN-} TOKEN_FILE=''
+    CA='' BLIND='' WORK=''
+    unset EDGEGPU_TOKEN
+    # Our own options are taken out; what is for `edgegpu install` goes round to the end, in its order.
+    left=$#
+    while [ $left -gt 0 ]; do
+        word=$1 value=''
+        shift
+        left=$((left - 1))
+        case $word in
+        --url | --proxy | --ca-sha256 | --offline | --sha256 | --token | --token-file)
+            [ $left -gt 0 ] || wrong_use "$word needs a value"
+            value=$1
+            shift
+            left=$((left - 1))
+            ;;
+        --*=*) value=${word#*=} ;;
+        esac
+        case $word in
+        --url | --url=*) URL=$value ;;
+        --proxy | --proxy=*) PROXY=$value ;;
+        --ca-sha256 | --ca-sha256=*) CA_SHA256=$value ;;
+        --offline | --offline=*) BUNDLE=$value ;;
+        --sha256 | --sha256=*) SHA256=$value ;;
+        --token | --token=*) TOKEN=$value ;;
+        --token-file | --token-file=*)
+            TOKEN_FILE=$value
+            set -- "$@" --token-file "$value"
+            ;;
+        -h | --help) usage && exit 0 ;;
+        *) set -- "$@" "$word" ;;
+        esac
+    done
+    check_words
+    install "$@"
+}
+
+{ main "$@"; }

@@ -1,0 +1,166 @@
+"""install.sh, given to a shell as the one line does, in a root of its own, against an HTTPS host with its own CA."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from installkit import BASENAME, VERSION, Host, Sandbox, make_environment, proxy, unpinned
+
+TOKEN = "tell-nobody-7f3a"  # noqa: S105  (that of the tests)
+SHELLS = [one for one in (("dash",), ("busybox", "sh"), ("bash", "--posix")) if shutil.which(one[0])]
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+def test_fetches_checks_unpacks_and_runs_install(script: str, host: Host, tmp_path: Path, shell: tuple[str]) -> None:
+    box = Sandbox(tmp_path / "box", shell)
+    done = box.run(script, *host.trusted, "--node", "a", "b c", "--yes", "--isolation=none")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert box.words() == ["install", "--node", "a", "b c", "--yes", "--isolation=none"]
+    assert box.noted("url") == host.url
+    assert {path.name for path in (box.root / "opt/edgegpu").iterdir()} == {VERSION, "current"}
+    assert (box.root / "opt/edgegpu" / VERSION / "bin/edgegpu").stat().st_mode & 0o777 == 0o755
+    assert [path for path, _ in host.faults.asked] == ["/ca.crt", f"/{BASENAME}.tar.xz"]
+
+
+def test_a_second_run_fetches_nothing(script: str, host: Host, box: Sandbox) -> None:
+    assert box.run(script, *host.trusted).returncode == 0
+    before, asked = box.tree(), len(host.faults.asked)
+    assert box.run(script, *host.trusted, "--yes").returncode == 0
+    assert box.words() == ["install", "--yes"]
+    assert box.tree() == before
+    assert len(host.faults.asked) == asked
+
+
+@pytest.mark.parametrize("way", ["--token", "--token=", "EDGEGPU_TOKEN"])
+def test_no_program_is_told_the_token(script: str, host: Host, box: Sandbox, way: str) -> None:
+    words = {"--token": ("--token", TOKEN), "--token=": (f"--token={TOKEN}",)}.get(way, ())
+    env = {way: TOKEN} if way == "EDGEGPU_TOKEN" else {}
+    box.program("tar", f'[ -z "${{EDGEGPU_TOKEN-}}" ] || exit 1\nexec {shutil.which("tar")} "$@"')
+    assert box.run(script, *host.trusted, *words, "--yes", **env).returncode == 0
+    assert box.noted("token") == TOKEN
+    assert box.words() == ["install", "--yes"]
+    assert box.calls("curl")
+    assert not [call for call in box.calls() if TOKEN in call]
+
+
+def test_a_token_file_is_handed_on_by_name(script: str, host: Host, box: Sandbox) -> None:
+    (box.base / "t").write_text(TOKEN)
+    assert box.run(script, *host.trusted, "--token-file", "t").returncode == 0
+    assert (box.words(), box.noted("token")) == (["install", "--token-file", "t"], "none")
+
+
+@pytest.mark.parametrize("trouble", ["cut", "busy"])
+def test_goes_on_after_a_broken_answer(script: str, host: Host, box: Sandbox, trouble: str) -> None:
+    setattr(host.faults, trouble, 2)
+    assert box.run(script, *host.trusted).returncode == 0
+    parts = [bool(wanted) for path, wanted in host.faults.asked if path.endswith(".xz")]
+    assert parts == [False, trouble == "cut", trouble == "cut"]
+    assert box.calls("sleep") == ["sleep 2", "sleep 4"]
+
+
+def test_takes_the_other_archive_where_xz_is_missing(script: str, host: Host, box: Sandbox) -> None:
+    box.without("xz")
+    assert box.run(script, *host.trusted).returncode == 0
+    assert host.faults.asked[-1][0] == f"/{BASENAME}.tar.gz"
+
+
+@pytest.mark.skipif(not shutil.which("wget"), reason="wget is not installed")
+def test_wget_does_too(script: str, host: Host, box: Sandbox) -> None:
+    box.without("curl")
+    box.program("wget", f'exec {shutil.which("wget")} "$@"')
+    host.faults.cut = 1
+    done = box.run(script, *host.trusted)
+    assert (done.returncode, box.words()) == (0, ["install"])
+    assert "fetching again: the connection broke off" in done.stderr
+
+
+def test_a_proxy_is_used_for_the_bundle_alone(script: str, host: Host, box: Sandbox) -> None:
+    with proxy() as (address, asked):
+        assert box.run(script, *host.trusted, "--proxy", address).returncode == 0
+        assert asked == [host.url.removeprefix("https://")] * 2
+        shutil.rmtree(box.root / "opt")
+        assert box.run(script, *host.trusted, HTTPS_PROXY=address).returncode == 0
+        assert len(asked) == 4
+    assert not [call for call in box.calls() if address in call]
+
+
+def test_the_address_may_be_pinned_or_in_the_environment(script: str, host: Host, box: Sandbox) -> None:
+    done = box.run(script, *host.trusted[2:], "--dry-run", EDGEGPU_URL=host.url)
+    assert (done.returncode, box.noted("url")) == (0, host.url)
+    done = box.run(script.replace("@EDGEGPU_URL@", f"{host.url}/"), *host.trusted[2:])
+    assert (done.returncode, box.noted("url")) == (0, host.url)
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "status"), [((), {"REFUSE": "3"}, 3), (("--dry-run",), {}, 0)], ids=["refused", "dry run"]
+)
+def test_what_is_not_installed_leaves_nothing(
+    script: str, host: Host, box: Sandbox, words: tuple[str, ...], env: dict[str, str], status: int
+) -> None:
+    before = box.tree()
+    assert box.run(script, *host.trusted, *words, **env).returncode == status
+    assert box.words() == ["install", *words]
+    assert box.tree() == before
+
+
+def test_a_refused_upgrade_leaves_the_old_version(script: str, host: Host, box: Sandbox) -> None:
+    old = make_environment(box.root / "opt/edgegpu/1.0.0", "1.0.0")
+    (old.parent / "current").symlink_to("1.0.0")
+    before = box.tree()
+    assert box.run(script, *host.trusted, REFUSE="1").returncode == 1
+    assert box.tree() == before
+
+
+def test_an_unfinished_transaction_keeps_its_files(script: str, host: Host, box: Sandbox) -> None:
+    state = box.root / "var/lib/edgegpu/tx/state"
+    state.parent.mkdir(parents=True)
+    state.write_text("id=1\nstate=VERIFYING\n")
+    assert box.run(script, *host.trusted, REFUSE="137").returncode == 137
+    assert (box.root / "opt/edgegpu" / VERSION).is_dir()
+    state.write_text("id=1\nstate=ROLLED_BACK\n")
+
+
+def test_another_build_is_replaced_unless_it_is_in_use(script: str, host: Host, box: Sandbox) -> None:
+    other = make_environment(box.root / "opt/edgegpu" / VERSION, build="c" * 64)
+    assert box.run(script, *host.trusted).returncode == 0
+    assert (other / "BUILD").read_text() == "b" * 64 + "\n"
+    (other / "BUILD").write_text("c" * 64)
+    done = box.run(script, *host.trusted)
+    assert done.returncode == 1
+    assert "another build of 1.2.3 is in use here; uninstall it first" in done.stderr
+    assert (other / "BUILD").read_text() == "c" * 64
+
+
+def test_leftovers_of_a_power_cut_are_no_hindrance(script: str, host: Host, box: Sandbox) -> None:
+    left = box.root / f"opt/edgegpu/.{VERSION}.new/out"
+    left.mkdir(parents=True)
+    (left / "half").touch()
+    assert box.run(script, *host.trusted).returncode == 0
+    assert not left.parent.exists()
+
+
+@pytest.mark.parametrize("form", ["xz", "gz"])
+@pytest.mark.parametrize("way", ["pinned", "--sha256", "SHA256SUMS"])
+def test_offline(served: Path, box: Sandbox, form: str, way: str) -> None:
+    bundle = shutil.copy(served / f"{BASENAME}.tar.{form}", box.base)
+    sums = (served / "SHA256SUMS").read_text()
+    script = (served / "install.sh").read_text()
+    words = ["--offline", Path(bundle).name]
+    if way != "pinned":
+        script = unpinned(script)
+    if way == "--sha256":
+        words += [way, next(line.split()[0] for line in sums.splitlines() if line.endswith(form))]
+    if way == "SHA256SUMS":
+        (box.base / "SHA256SUMS").write_text(sums)
+    box.without("curl")
+    done = box.run(script, *words, "--yes")
+    assert (done.returncode, box.words()) == (0, ["install", "--yes"])
+    Path(bundle).write_bytes(Path(bundle).read_bytes()[:-1])
+    shutil.rmtree(box.root / "opt")
+    before = box.tree()
+    done = box.run(script, *words)
+    assert done.returncode == 1
+    assert "nothing was unpacked" in done.stderr
+    assert box.tree() == before
