@@ -154,7 +154,7 @@ k3s_back() { # k3s runs, on the old files, and stays
     case $now_state:$same in
     inactive:0 | failed:0 | :0) return 0 ;; # the boot starts it after us
     inactive:1 | failed:1) from=none ;;
-    *) [ "$restart" = 0 ] || [ "$now_start" = "$invocation" ] || from=$now_start ;;
+    *) [ "$restart" = 0 ] || [ "$invocation" = later ] || [ "$now_start" = "$invocation" ] || from=$now_start ;;
     esac
     [ -z "$from" ] || call systemctl restart --no-block "$unit" || return 1
     waited_s=0 up_s=0 first=''

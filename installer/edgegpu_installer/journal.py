@@ -23,7 +23,8 @@ class Record:
     `deadline_boot_s` is of CLOCK_BOOTTIME and counts while `boot_id` is this boot's; after another boot
     `deadline_wall_s` does, as far as the clock is not behind `started_s`. `author`: its pid and start time. `unit`: the
     k3s unit, `restart`: whether what it reads changes, `invocation`: the start of it that is known to have read the old
-    files, `was`: how it was then. `settle_s`, `wait_s`: how long k3s must stay up once undone, and may take.
+    files (`later`: any from now on), `was`: how it was then. `settle_s`, `wait_s`: how long k3s must stay up once undone,
+    and may take.
     """
 
     id: str

@@ -218,3 +218,28 @@ def test_it_lives_without_edgegpu(bed: Bed) -> None:
     )
     assert "ROLLED_BACK" in done.stderr
     assert not bed.layout.recover.exists()
+
+
+def test_it_goes_on_when_nobody_hears_it_any_more(bed: Bed) -> None:
+    """The installer that started it was killed, and with it the reader of its words."""
+    old = bed.tree()
+    bed.die_at("after-VERIFYING", install(), deadline_s=OVER)
+    hears, speaks = os.pipe()
+    os.close(hears)
+    done = subprocess.run(["sh", bed.layout.recover, "deadline"], env=bed.environment, check=False, stderr=speaks)
+    os.close(speaks)
+    assert (done.returncode, record(bed).state) == (0, State.ROLLED_BACK)
+    assert bed.tree() == old
+
+
+def test_before_a_boot_starts_k3s_old_files_are_back(bed: Bed) -> None:
+    """Then k3s has read them, and needs no restart."""
+    bed.die_at("after-VERIFYING", install(), deadline_s=OVER)
+    edit(bed, boot_id="other")
+    bed.set_unit("k3s", "inactive", start="")
+    bed.recover("files")
+    assert not (bed.root / SCHEDULER[1:]).exists()
+    bed.set_unit("k3s", "active", start="of this boot")
+    bed.recover("deadline")
+    assert record(bed).state is State.ROLLED_BACK
+    assert bed.start_of_k3s() == "of this boot"
