@@ -116,7 +116,7 @@ UP: dict[str, Any] = {"enrolment": 3, "epoch": EPOCH, "age_s": 60}
 def one_of_each() -> list[tuple[Kind, Message]]:
     """Return a message of each kind, the three of a status and the two of a result."""
     numbers: dict[str, Any] = {"seq": 118, "floor": 117, "observed_rev": 12}
-    stale = NotTaken(op=RESTART, state="NOT_TAKEN", code=Codes.STALE_EPOCH, n=4, **numbers, **UP)
+    stale = NotTaken(op=RESTART, state="NOT_TAKEN", code=Codes.STALE_EPOCH, for_seq=118, n=4, **numbers, **UP)
     return [
         (Kind.DESIRED, Desired(enrolment=3, rev=12, spec=spec().to_json())),
         (Kind.COMMAND, Command(enrolment=3, epoch=EPOCH, seq=118, floor=116, valid_s=600, args={"min_rev": 12})),

@@ -144,6 +144,8 @@ class Reported(Uplink):
     """How a box stands against what is desired: the whole of it each time, so that any one of them is enough."""
 
     observed_rev: Count
+    observed_hash: Annotated[str, Field(pattern=r"^([0-9a-f]{16})?$")] = ""
+    """`wire.digest` of the spec that was observed: a controller whose store came from a backup finds another."""
     applied_rev: Count
     seq: Count
     floor: Count
@@ -188,13 +190,14 @@ class NotTaken(Uplink):
     """A command was not taken and nothing is known of it: no state, the controller signs it again or thinks anew.
 
     STALE_EPOCH: it was signed for an earlier birth. BEHIND: its seq belongs to another command, so the controller's
-    numbers are from a backup; `seq` is the highest that was taken. OLD_ENROLMENT: signed before the box was imaged.
-    OUTBOX_FULL: there is no room even for a refusal that lasts.
+    numbers are from a backup. OLD_ENROLMENT: signed before the box was imaged anew. OUTBOX_FULL: there is no room even
+    for a refusal that lasts. `for_seq` is that of the command, `seq` the highest that was taken.
     """
 
     op: OpNameField
     state: Literal["NOT_TAKEN"]
     code: Code
+    for_seq: Count
     seq: Count
     floor: Count
     observed_rev: Count

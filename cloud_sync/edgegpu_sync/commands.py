@@ -1,0 +1,215 @@
+"""A command on its box: its states, each written to the journal before the next step, and what follows a crash."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from edgegpu_sync.ids import CommandId, OpName
+from edgegpu_sync.ops import OPS, BadArgumentsError, Declaration, Evidence, Settling, read_args
+from edgegpu_sync.states import FOLLOWERS, Codes, State
+from edgegpu_sync.wire import Json
+
+MOST_ATTEMPTS = 3
+"""How often an act is begun: one that takes the agent down each time must end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A command in the journal.
+
+    `until_s` is CLOCK_BOOTTIME of the boot `boot`, and means nothing in another; `left_s` is how long that was away
+    when the command was taken, so another boot that is older than this has surely passed it.
+    """
+
+    id: CommandId
+    op: OpName
+    seq: int
+    args: Json
+    until_s: float
+    left_s: float
+    boot: str
+    state: State = State.RECEIVED
+    token: str = ""
+    attempts: int = 0
+    code: str = ""
+    text: str = ""
+
+    def _to(self, state: State, *, code: str = "", text: str = "") -> "Record":
+        if state not in FOLLOWERS[self.state]:
+            raise ValueError(f"command {self.id}: {state} does not follow {self.state}")
+        return replace(self, state=state, code=code, text=text)
+
+    def admitted(self, capabilities: Collection[str], *, room: bool) -> "Record":
+        """Return it ACCEPTED, or REJECTED with the reason.
+
+        Args:
+            capabilities: what this box published at its birth.
+            room: whether the outbox has a place for its result (`outbox.room_for`).
+        """
+        op = OPS.get(self.op)
+        if op is None or self.op not in capabilities:
+            return self._to(State.REJECTED, code=Codes.UNKNOWN_OP, text=f"this box does not know {self.op}")
+        if not room:
+            text = "too many results wait for their receipt: the box must reach its controller first"
+            return self._to(State.REJECTED, code=Codes.OUTBOX_FULL, text=text)
+        try:
+            read_args(op, self.args)
+        except BadArgumentsError as error:
+            return self._to(State.REJECTED, code=error.code, text=str(error))
+        return self._to(State.ACCEPTED)
+
+    def renewed(self, until_s: float, *, boot: str, now_s: float) -> "Record":
+        """Return it after its controller has signed it again: what has not begun may begin until then."""
+        return self if self.state.begun else replace(self, until_s=until_s, left_s=until_s - now_s, boot=boot)
+
+    def may_begin(self, boot: str, now_s: float) -> bool | None:
+        """Whether it is in time; None after a reboot: nobody knows how long that took, and it must be signed again."""
+        if boot == self.boot:
+            return now_s < self.until_s
+        return False if now_s >= self.left_s else None
+
+    def expired(self) -> "Record":
+        """Return it ended: it had not begun in the time that it was given."""
+        return self._to(State.EXPIRED, code=Codes.TOO_LATE, text="it had not begun in the time that it was given")
+
+    def begun(self, token: str = "") -> "Record":
+        """Return it RUNNING, to be written before the act.
+
+        Raises:
+            ValueError: for a verifiable op without a token.
+        """
+        if OPS[self.op].settling is Settling.VERIFIABLE and not token:
+            raise ValueError(f"{self.op} needs a token before it begins: {OPS[self.op].proof}")
+        return replace(self._to(State.RUNNING), token=token, attempts=1)
+
+    def again(self) -> "Record":
+        """Return it RUNNING once more, with the first token, to be written before the act."""
+        if self.state is not State.RUNNING:
+            raise ValueError(f"command {self.id} is {self.state}: only what is RUNNING is done again")
+        return replace(self, attempts=self.attempts + 1)
+
+    def verifying(self) -> "Record":
+        """Return it VERIFYING: the act is over, and it is looked at what came of it."""
+        return self._to(State.VERIFYING)
+
+    def ended(self, state: State, code: str = "", text: str = "") -> "Record":
+        """Return it in a terminal state.
+
+        Raises:
+            ValueError: for a state that is none, or does not follow.
+        """
+        if not state.terminal:
+            raise ValueError(f"{state} is no end")
+        return self._to(state, code=code, text=text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """What is found after a crash: this boot, CLOCK_BOOTTIME, and for a verifiable act that was RUNNING its traces."""
+
+    boot: str
+    now_s: float
+    evidence: Evidence = Evidence.UNREADABLE
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """It had not begun and is in time: admit it, or begin it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitRenewal:
+    """It had not begun, and a reboot took nobody knows how long: it waits until it is signed again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActAgain:
+    """Write `Record.again()`, then act."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """The act is over: look at what came of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeAgain:
+    """The act goes on without us, or cannot be seen now: ask again in a moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Write this terminal state."""
+
+    state: State
+    code: Codes
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """It has ended; its result is in the outbox until the receipt."""
+
+
+Decision = GoOn | AwaitRenewal | ActAgain | Verify | ProbeAgain | End | Nothing
+
+
+def after_crash(record: Record, probe: Probe, op: Declaration | None = None) -> Decision:
+    """Say how a command that the journal holds goes on.
+
+    Args:
+        record: as it was written last.
+        probe: what is true now; `evidence` is looked at for verifiable ops alone.
+        op: how it is settled; taken from `OPS` where it is left out.
+    """
+    op = op or OPS.get(record.op)
+    if record.state.terminal:
+        return Nothing()
+    if not record.state.begun:
+        return _not_begun(record, probe)
+    if op is None:
+        return End(State.UNKNOWN, Codes.CUT_SHORT, "it was begun by another version of the agent, which knew it")
+    return _begun(record, probe, op.settling)
+
+
+def _not_begun(record: Record, probe: Probe) -> Decision:
+    match record.may_begin(probe.boot, probe.now_s):
+        case None:
+            return AwaitRenewal()
+        case True:
+            return GoOn()
+        case False:
+            return End(State.EXPIRED, Codes.TOO_LATE, "it had not begun in the time that it was given")
+
+
+def _begun(record: Record, probe: Probe, settling: Settling) -> Decision:
+    if settling is Settling.VERIFIABLE:
+        return _by_evidence(record, probe.evidence)
+    if record.state is State.VERIFYING:
+        return Verify()
+    if settling is Settling.NEITHER:
+        return End(State.UNKNOWN, Codes.CUT_SHORT, "the agent ended in the middle of it: look at the box")
+    return _again(record)
+
+
+def _again(record: Record) -> Decision:
+    if record.attempts < MOST_ATTEMPTS:
+        return ActAgain()
+    return End(
+        State.FAILED, Codes.ATTEMPTS, f"begun {record.attempts} times, and the agent ended in the middle of each"
+    )
+
+
+def _by_evidence(record: Record, evidence: Evidence) -> Decision:
+    match evidence:
+        case Evidence.NOT_DONE:
+            return Verify() if record.state is State.VERIFYING else _again(record)
+        case Evidence.DONE:
+            return Verify()
+        case Evidence.UNDER_WAY | Evidence.UNREADABLE:
+            return ProbeAgain()
+        case Evidence.PUT_BACK:
+            return End(State.ROLLED_BACK, Codes.CUT_SHORT, "it was put back: see edgegpu journal")
+        case Evidence.BROKEN:
+            return End(State.FAILED, Codes.INCONSISTENT, "neither done nor put back: edgegpu doctor says more")
+        case Evidence.OTHER:
+            return End(State.FAILED, Codes.SUPERSEDED, "somebody else has changed it since")

@@ -1,0 +1,171 @@
+"""The verbs that there are: their arguments, and how each is settled when the agent dies in the middle of it."""
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from edgegpu_sync.errors import SyncError
+from edgegpu_sync.ids import OpName, op_name
+from edgegpu_sync.states import Codes
+from edgegpu_sync.wire import Count, Critical, Https, Json, Seconds, Sha256
+
+
+class Settling(StrEnum):
+    """What may be done with a command that was RUNNING when the agent died."""
+
+    IDEMPOTENT = "idempotent"
+    """It is done again: twice comes to the same as once."""
+    VERIFIABLE = "verifiable"
+    """A token was journalled before the act, and a probe tells whether the act took place."""
+    NEITHER = "neither"
+    """It ends UNKNOWN, and is never done again."""
+
+
+class Evidence(StrEnum):
+    """What a probe found about a verifiable act."""
+
+    NOT_DONE = "not done"
+    UNDER_WAY = "under way"
+    DONE = "done"
+    PUT_BACK = "put back"
+    BROKEN = "broken"
+    OTHER = "other"
+    UNREADABLE = "unreadable"
+
+
+class NoArgs(Critical):
+    """An op that takes none."""
+
+
+class SharingArgs(Critical):
+    """The order to settle the revision in which sharing stands so; the command's result is that settlement."""
+
+    min_rev: Annotated[Count, Field(ge=1)]
+
+
+class LogsArgs(Critical):
+    """Where the archive goes, by PUT with the box's certificate, to a name made of the command's id."""
+
+    url: Https
+    since_s: Seconds = 86_400
+    max_mib: Annotated[int, Field(ge=1, le=1_024)] = 64
+
+
+class UpgradeArgs(Critical):
+    """A release; its signature is that of the release key, which is not the controller's."""
+
+    version: Annotated[str, Field(pattern=r"^[0-9][0-9a-zA-Z.+-]{0,63}$")]
+    url: Https
+    sha256: Sha256
+    signature: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{86}$")]
+
+
+Args = NoArgs | SharingArgs | LogsArgs | UpgradeArgs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """An op; `proof` says which token is journalled before the act, `lasts_s` after how long it is taken for stuck."""
+
+    op: OpName
+    settling: Settling
+    args: type[Args]
+    lasts_s: int
+    proof: str = ""
+
+
+def _declare(op: str, settling: Settling, lasts_s: int, *, args: type[Args] = NoArgs, proof: str = "") -> Declaration:
+    return Declaration(op=op_name(op), settling=settling, args=args, lasts_s=lasts_s, proof=proof)
+
+
+_RESTART = "boot id and InvocationID of the unit: either changed, it is done"
+_LINK = "where the symlink led, and where it shall lead"
+_TRANSACTION = "the transaction, whose id is the command's"
+
+OPS: dict[OpName, Declaration] = {
+    one.op: one
+    for one in (
+        _declare("sharing.install", Settling.VERIFIABLE, 1_800, args=SharingArgs, proof=_TRANSACTION),
+        _declare("sharing.uninstall", Settling.VERIFIABLE, 1_800, args=SharingArgs, proof=_TRANSACTION),
+        _declare("k3s.restart", Settling.VERIFIABLE, 900, proof=_RESTART),
+        _declare("plugin.restart", Settling.VERIFIABLE, 300, proof=_RESTART),
+        _declare("inventory.refresh", Settling.IDEMPOTENT, 60),
+        _declare("logs.collect", Settling.IDEMPOTENT, 900, args=LogsArgs),
+        _declare("doctor.run", Settling.IDEMPOTENT, 300),
+        _declare("agent.upgrade", Settling.VERIFIABLE, 1_800, args=UpgradeArgs, proof=_LINK),
+        _declare("identity.rotate", Settling.IDEMPOTENT, 300),
+    )
+}
+"""Every op of this version. What is not here is REJECTED with UNKNOWN_OP."""
+
+
+class BadArgumentsError(SyncError):
+    """Arguments that cannot be carried out; `code` is the result's."""
+
+    def __init__(self, code: Codes, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def read_args(op: Declaration, args: Json) -> Args:
+    """Read a command's arguments.
+
+    Raises:
+        BadArgumentsError: BAD_ARGUMENTS, or UNSUPPORTED for a critical field that this version does not know.
+    """
+    try:
+        read = op.args.model_validate_json(json.dumps(args))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise BadArgumentsError(Codes.BAD_ARGUMENTS, f"{where}: {first['msg']}") from error
+    if missing := read.not_understood():
+        raise BadArgumentsError(Codes.UNSUPPORTED, f"this agent does not know {', '.join(missing)}")
+    return read
+
+
+@dataclass(frozen=True, slots=True)
+class UnitRun:
+    """One run of a unit: the token of k3s.restart and plugin.restart."""
+
+    boot: str
+    invocation: str
+
+    def evidence(self, now: "UnitRun | None") -> Evidence:
+        """Say whether the unit was restarted since; None: systemd does not answer."""
+        if now is None:
+            return Evidence.UNREADABLE
+        return Evidence.NOT_DONE if now == self else Evidence.DONE
+
+
+@dataclass(frozen=True, slots=True)
+class LinkMove:
+    """Where `/opt/edgegpu/current` led, and where it shall lead: the token of agent.upgrade."""
+
+    before: str
+    wanted: str
+
+    def evidence(self, now: str | None) -> Evidence:
+        """Say whether the link was moved; None: it cannot be read."""
+        if now is None:
+            return Evidence.UNREADABLE
+        if now == self.wanted:
+            return Evidence.DONE
+        return Evidence.NOT_DONE if now == self.before else Evidence.OTHER
+
+
+_TRANSACTIONS = {
+    "COMMITTED": Evidence.DONE,
+    "ROLLED_BACK": Evidence.PUT_BACK,
+    "INCONSISTENT": Evidence.BROKEN,
+}
+
+
+def transaction_evidence(state: str | None) -> Evidence:
+    """Say what the installer's transaction with the command's id means; None: there is none with this id."""
+    if state is None:
+        return Evidence.NOT_DONE
+    return _TRANSACTIONS.get(state, Evidence.UNDER_WAY)

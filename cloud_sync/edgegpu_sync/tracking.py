@@ -1,0 +1,147 @@
+"""A command on its controller's side: queued, signed, answered; sent again until its box has said how it ended."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from edgegpu_sync.book import Book
+from edgegpu_sync.down import Command
+from edgegpu_sync.ids import CommandId, OpName
+from edgegpu_sync.stamps import Epoch, Stamp
+from edgegpu_sync.states import Codes, State
+from edgegpu_sync.up import NotTaken, Result
+from edgegpu_sync.wire import Json
+
+RESEND_S = (10, 20, 40, 80, 160, 300)
+"""Seconds of silence after which it is sent again, by how often it was; the last goes on for ever."""
+
+QUIET_S = 120
+"""Seconds of silence of a command that has been received, after which its box is asked once more."""
+
+MAX_VALID_S = 2**31 - 1
+
+_RANK = {state: place for place, state in enumerate(State)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tracked:
+    """A command in the controller's store. Only its box's word ends it: what was signed may have been done.
+
+    `due_at_s`: until when it may be begun, by the controller's clock. `state` is None while nothing was heard of it.
+    """
+
+    id: CommandId
+    op: OpName
+    args: Json
+    due_at_s: float
+    seq: int | None = None
+    state: State | None = None
+    code: str = ""
+    text: str = ""
+    signed_for: Epoch | None = None
+    quiet_since_s: float = 0.0
+    tries: int = 0
+    stamp: Stamp | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether its terminal state is known."""
+        return self.state is not None and self.state.terminal
+
+    def overdue(self, now_s: float) -> bool:
+        """Whether it should have begun by now and nothing says that it has; the box is asked for its word."""
+        return not self.ended and now_s >= self.due_at_s and (self.state is None or not self.state.begun)
+
+    def cancelled(self, now_s: float) -> "Tracked":
+        """Return it due at once: signed again with no time left, it ends EXPIRED on a box that has not begun it."""
+        return replace(self, due_at_s=min(self.due_at_s, now_s), signed_for=None)
+
+    def send_at_s(self, book: Book) -> float | None:
+        """Return when it is to be signed and sent; None while nothing is signed for its box, or it has ended."""
+        if self.ended or not book.signs:
+            return None
+        if self.signed_for != book.epoch:
+            return 0.0
+        wait_s = RESEND_S[min(self.tries, len(RESEND_S)) - 1] if self.state is None else QUIET_S
+        return self.quiet_since_s + wait_s
+
+    def on_result(self, result: Result, *, now_s: float) -> "Tracked":
+        """Return it after its box's word. A terminal state is final; before it, states only go on."""
+        if self.ended or (self.state is not None and _RANK[result.state] < _RANK[self.state]):
+            return self
+        return replace(
+            self,
+            state=result.state,
+            code=result.code or "",
+            text=result.text or "",
+            quiet_since_s=now_s,
+            stamp=result.stamp,
+        )
+
+    def on_not_taken(self, answer: NotTaken) -> "Tracked":
+        """Return it after it was not taken.
+
+        BEHIND: its seq was spent by another and its id is not remembered, so it was never taken: it gets a new seq.
+        STALE_EPOCH changes nothing: the birth that is on its way makes it be signed again, and `ask` in a receipt
+        brings one that was missed.
+        """
+        if answer.code != Codes.BEHIND or answer.for_seq != self.seq or answer.epoch != self.signed_for:
+            return self
+        return replace(self, seq=None, signed_for=None)
+
+    def learned(self, before: Book, after: Book) -> "Tracked":
+        """Return it after its box's numbers were found to be ahead of the store's, which came from a backup.
+
+        Signed or not, as far as the store knows: it may have been signed since, with `before.next_seq` or a later
+        one. Sent with that one it is taken only if it was not done: its box remembers the id, or that it forgot
+        ids from there on (FORGOTTEN), or it answers BEHIND.
+        """
+        if self.ended or self.seq is not None or after.next_seq == before.next_seq:
+            return self
+        return replace(self, seq=before.next_seq, signed_for=None)
+
+    def reimaged(self) -> "Tracked":
+        """Return it after its box was enrolled anew.
+
+        It may have been done on the old one, even if it stands here as never signed: the store may be from a backup.
+        """
+        if self.ended:
+            return self
+        return replace(self, state=State.UNKNOWN, code=Codes.REIMAGED, text="the box was set up anew meanwhile")
+
+
+@dataclass(frozen=True, slots=True)
+class Signing:
+    """What is written to the store in one step, before `body` is signed and sent."""
+
+    book: Book
+    tracked: Tracked
+    body: Command
+
+
+def sign(tracked: Tracked, book: Book, *, outstanding: Collection[int], now_s: float) -> Signing | None:
+    """Make the body of a command for the current birth of its box; None when it has to wait.
+
+    Args:
+        tracked: not ended.
+        book: of its box.
+        outstanding: the seqs of all commands to this enrolment without a terminal state, its own included.
+        now_s: the controller's clock.
+    """
+    epoch, born_at_s, seq = book.epoch, book.born_at_s, tracked.seq
+    if epoch is None or born_at_s is None or book.restored or tracked.ended:
+        return None
+    if seq is None:
+        given = book.give_seq(outstanding)
+        if given is None:
+            return None
+        book, seq = given
+    body = Command(
+        enrolment=book.enrolment,
+        epoch=epoch,
+        seq=seq,
+        floor=book.floor([*outstanding, seq]),
+        valid_s=min(MAX_VALID_S, max(0, int(tracked.due_at_s - born_at_s))),
+        args=tracked.args,
+    )
+    tries = tracked.tries + 1 if tracked.signed_for == epoch else 1
+    return Signing(book, replace(tracked, seq=seq, signed_for=epoch, quiet_since_s=now_s, tries=tries), body)

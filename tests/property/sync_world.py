@@ -1,0 +1,293 @@
+"""A box and a controller on the pure rules, each with a journal that survives it, and a world that keeps its own count.
+
+What is sent is returned as a list; the state machine between them loses, doubles, delays and replays it.
+"""
+
+from collections import Counter as Tally
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from synckit import birth as a_birth
+
+from edgegpu_sync.book import Book, check_stamp
+from edgegpu_sync.commands import ActAgain, End, Probe, Record, Verify, after_crash
+from edgegpu_sync.down import Command, Receipt
+from edgegpu_sync.errors import RefusedError
+from edgegpu_sync.ids import CommandId, OpName, op_name
+from edgegpu_sync.ops import UnitRun
+from edgegpu_sync.order import Counter, Expired, Forgotten, Gate, Known, Refuse, Take
+from edgegpu_sync.stamps import Epoch, Stamp
+from edgegpu_sync.states import Codes, State
+from edgegpu_sync.tracking import Tracked, sign
+from edgegpu_sync.up import Birth, NotTaken, Reported, Result
+
+RESTART, REFRESH = op_name("k3s.restart"), op_name("inventory.refresh")
+ABLE = frozenset({RESTART, REFRESH})
+REMEMBERED = 1
+
+Down = tuple[CommandId, OpName, Command] | Receipt
+Up = tuple[CommandId, Result | NotTaken] | Birth | Reported
+
+
+@dataclass
+class World:
+    """What really happens: restarts of k3s, by whom, and the box's clock."""
+
+    clock_s: float = 0.0
+    boot: str = "boot-0"
+    booted_s: float = 0.0
+    restarts: int = 0
+    done: Tally[CommandId] = field(default_factory=Tally)
+    begun_at_s: dict[CommandId, float] = field(default_factory=dict)
+    boots: int = 0
+
+    @property
+    def boottime_s(self) -> float:
+        return self.clock_s - self.booted_s
+
+    def unit(self) -> UnitRun:
+        return UnitRun(self.boot, str(self.restarts))
+
+    def reboot(self) -> None:
+        self.boots += 1
+        self.boot, self.booted_s = f"boot-{self.boots}", self.clock_s
+
+
+class SimBox:
+    """A box: gate, records, tokens and receipts are its journal, everything else is lost when it dies."""
+
+    def __init__(self, world: World, enrolment: int) -> None:
+        self.world = world
+        self.gate = Gate(enrolment=enrolment, epoch=Epoch(0, "0" * 16), born_s=0.0)
+        self.records: dict[CommandId, Record] = {}
+        self.tokens: dict[CommandId, UnitRun] = {}
+        self.receipted: set[CommandId] = set()
+        self.acted: set[CommandId] = set()
+        self.stamps = Counter(enrolment=enrolment, epoch=self.gate.epoch)
+
+    def start(self) -> list[Up]:
+        """Begin or begin again after a crash, and connect."""
+        self.acted.clear()
+        for record in list(self.records.values()):
+            self._resume(record)
+        return self.connect()
+
+    def connect(self) -> list[Up]:
+        nonce = f"{self.gate.epoch.count + 1:016x}"
+        self.gate = self.gate.born(nonce=nonce, now_s=self.world.boottime_s)
+        self.stamps = Counter(enrolment=self.gate.enrolment, epoch=self.gate.epoch)
+        numbers = {"seq": self.gate.highest, "floor": self.gate.floor, "observed_rev": 0}
+        stamp = self._stamp()
+        where = {"enrolment": stamp.enrolment, "epoch": stamp.epoch, "n": stamp.n}
+        return [a_birth().model_copy(update={**where, **numbers}), *self.unreceipted()]
+
+    def unreceipted(self) -> list[Up]:
+        ends = (one for one in self.records.values() if one.state.terminal and one.id not in self.receipted)
+        return [self.result(one) for one in ends]
+
+    def _stamp(self) -> Stamp:
+        self.stamps, stamp = self.stamps.next()
+        return stamp
+
+    def result(self, record: Record) -> Up:
+        stamp = self._stamp()
+        state, code = record.state, record.code or None
+        result = Result(enrolment=stamp.enrolment, epoch=stamp.epoch, n=stamp.n, op=record.op, state=state, code=code)
+        return record.id, result
+
+    def reported(self) -> Up:
+        stamp = self._stamp()
+        return Reported(
+            enrolment=stamp.enrolment,
+            epoch=stamp.epoch,
+            n=stamp.n,
+            age_s=int(self.world.boottime_s - self.gate.born_s),
+            observed_rev=0,
+            applied_rev=0,
+            seq=self.gate.highest,
+            floor=self.gate.floor,
+            items={},
+        )
+
+    def receive(self, message: Down) -> list[Up]:
+        if isinstance(message, Receipt):
+            self.receipted |= {one for one in message.results if one in self.records}
+            self._forget()
+            return [self.reported()] if message.ask else []
+        id_, op, command = message
+        try:
+            verdict = self.gate.judge(command, known=id_ in self.records, now_s=self.world.boottime_s)
+        except RefusedError:
+            return []
+        record = Record(id=id_, op=op, seq=command.seq, args={}, until_s=0, left_s=0, boot=self.world.boot)
+        match verdict:
+            case Take(gate, until_s):
+                self.gate = gate
+                self.records[id_] = record.renewed(until_s, boot=self.world.boot, now_s=self.world.boottime_s)
+            case Expired(gate):
+                self.gate = gate
+                self.records[id_] = record.expired()
+            case Known(gate, until_s):
+                self.gate = gate
+                known = self.records[id_]
+                self.records[id_] = known.renewed(until_s, boot=self.world.boot, now_s=self.world.boottime_s)
+            case Forgotten(gate):
+                self.gate = gate
+                return [self.result(replace(record, state=State.UNKNOWN, code=Codes.FORGOTTEN))]
+            case Refuse(code):
+                return [self._not_taken(id_, op, code, for_seq=command.seq)]
+        return [self.result(self.records[id_])]
+
+    def _not_taken(self, id_: CommandId, op: OpName, code: Codes, *, for_seq: int) -> Up:
+        stamp = self._stamp()
+        answer = NotTaken(
+            enrolment=stamp.enrolment,
+            epoch=stamp.epoch,
+            n=stamp.n,
+            age_s=int(self.world.boottime_s - self.gate.born_s),
+            op=op,
+            state="NOT_TAKEN",
+            code=code,
+            for_seq=for_seq,
+            seq=self.gate.highest,
+            floor=self.gate.floor,
+            observed_rev=0,
+        )
+        return id_, answer
+
+    def _forget(self) -> None:
+        old = sorted(
+            (one.seq, id_) for id_, one in self.records.items() if id_ in self.receipted and one.seq <= self.gate.floor
+        )
+        held = min((one.seq for id_, one in self.records.items() if id_ not in self.receipted), default=2**53)
+        for seq, id_ in old[:-REMEMBERED]:
+            if seq < held:
+                self.gate = self.gate.forgets(seq)
+                del self.records[id_]
+
+    def step(self, id_: CommandId) -> list[Up]:
+        """Do the next thing for one command; each call is a point at which the box can die."""
+        before = self.records[id_]
+        record = self._next(before)
+        self.records[id_] = record
+        return [] if record is before else [self.result(record)]
+
+    def _next(self, record: Record) -> Record:
+        if record.state.terminal:
+            return record
+        if not record.state.begun:
+            in_time = record.may_begin(self.world.boot, self.world.boottime_s)
+            if not in_time:
+                return record if in_time is None else record.expired()
+        if record.state is State.RECEIVED:
+            return record.admitted(ABLE, room=True)
+        if record.state is State.ACCEPTED:
+            self.tokens[record.id] = self.world.unit()
+            self.world.begun_at_s[record.id] = self.world.clock_s
+            return record.begun("token" if record.op == RESTART else "")
+        return self._act(record) if record.state is State.RUNNING else record.ended(State.SUCCEEDED)
+
+    def _act(self, record: Record) -> Record:
+        if record.id in self.acted:
+            return record.verifying()
+        self.acted.add(record.id)
+        self.world.done[record.id] += 1
+        self.world.restarts += record.op == RESTART
+        return record
+
+    def _resume(self, record: Record) -> None:
+        token = self.tokens.get(record.id, self.world.unit())
+        evidence = token.evidence(self.world.unit())
+        decision = after_crash(record, Probe(boot=self.world.boot, now_s=self.world.boottime_s, evidence=evidence))
+        match decision:
+            case ActAgain():
+                self.records[record.id] = record.again()
+            case Verify() if record.state is State.RUNNING:
+                self.records[record.id] = record.verifying()
+            case End(state, code, text):
+                self.records[record.id] = record.ended(state, code, text)
+
+
+@dataclass
+class Store:
+    """What a controller keeps; a backup is a copy of it."""
+
+    book: Book
+    tracked: dict[CommandId, Tracked] = field(default_factory=dict)
+    orphans: dict[CommandId, State] = field(default_factory=dict)
+
+    def copy(self) -> "Store":
+        return Store(self.book, dict(self.tracked), dict(self.orphans))
+
+
+class SimController:
+    """A controller: its store, and the clock that is passed in."""
+
+    def __init__(self, store: Store, world: World) -> None:
+        self.store = store
+        self.world = world
+
+    def outstanding(self) -> list[int]:
+        return [one.seq for one in self.store.tracked.values() if one.seq is not None and not one.ended]
+
+    def ask(self) -> list[Down]:
+        """Return a receipt that asks for what the numbers are, as at a controller's start."""
+        return [self._receipt((), ask=("reported",))]
+
+    def _receipt(self, results: tuple[CommandId, ...], ask: tuple[str, ...] = ()) -> Receipt:
+        book = self.store.book
+        epoch = book.epoch or Epoch(0, "0" * 16)
+        return Receipt(enrolment=book.enrolment, epoch=epoch, n=0, results=results, rev=0, server_time=0, ask=ask)
+
+    def step(self) -> list[Down]:
+        """Sign and send what is due."""
+        return list(self._send())
+
+    def _send(self) -> Iterator[Down]:
+        for id_ in list(self.store.tracked):
+            at_s = self.store.tracked[id_].send_at_s(self.store.book)
+            if at_s is None or at_s > self.world.clock_s:
+                continue
+            signing = sign(
+                self.store.tracked[id_],
+                self.store.book,
+                outstanding=self.outstanding(),
+                now_s=self.world.clock_s,
+            )
+            if signing is not None:
+                self.store.book, self.store.tracked[id_] = signing.book, signing.tracked
+                yield id_, signing.tracked.op, signing.body
+
+    def receive(self, message: Up, *, live: bool = True) -> list[Down]:
+        try:
+            return self._receive(message, live=live)
+        except RefusedError:
+            return []
+
+    def _receive(self, message: Up, *, live: bool) -> list[Down]:
+        now_s, book = self.world.clock_s, self.store.book
+        if isinstance(message, Birth):
+            self._learn(book.on_birth(message, now_s=now_s, live=live))
+            return []
+        if isinstance(message, Reported):
+            self._learn(book.on_uplink(message, now_s=now_s))
+            return []
+        id_, answer = message
+        tracked = self.store.tracked.get(id_)
+        check_stamp(answer.stamp, tracked.stamp if tracked else None, enrolment=book.enrolment)
+        if isinstance(answer, NotTaken):
+            self._learn(book.on_uplink(answer, now_s=now_s))
+            if tracked is not None:
+                self.store.tracked[id_] = self.store.tracked[id_].on_not_taken(answer)
+            return []
+        if tracked is not None:
+            self.store.tracked[id_] = tracked.on_result(answer, now_s=now_s)
+        elif answer.state.terminal:
+            self.store.orphans[id_] = answer.state
+        return [self._receipt((id_,))] if answer.state.terminal else []
+
+    def _learn(self, after: Book) -> None:
+        before, self.store.book = self.store.book, after
+        for id_, one in self.store.tracked.items():
+            anew = after.enrolment > before.enrolment
+            self.store.tracked[id_] = one.reimaged() if anew else one.learned(before, after)
