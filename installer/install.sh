@@ -53,6 +53,7 @@ The cloud it belongs to: one of
   --token-file FILE   best: nobody on this box sees it
   EDGEGPU_TOKEN       in the environment
   --token TOKEN       shows in this box's process list while this script runs, in nothing that it starts
+On a k3s agent node: --join TOKEN, or EDGEGPU_JOIN in the environment, as the server's install has printed it
 
 What to install (all further options are those of \`edgegpu install\`, which lists them with --help)
   --node NAME...      these nodes of the cluster have GPUs; asks nothing
@@ -222,17 +223,19 @@ install() { # the options of `edgegpu install`
     fi
     rm -rf "${WORK:?}"/*
     [ -z "$TOKEN" ] || export EDGEGPU_TOKEN="$TOKEN"
+    [ -z "$JOIN" ] || export EDGEGPU_JOIN="$JOIN"
     [ "${URL#@}" != "$URL" ] || export EDGEGPU_URL="$URL"
     status=0
     "$OPT/$VERSION/bin/edgegpu" install "$@" 9<&- || status=$?
-    unset EDGEGPU_TOKEN
+    unset EDGEGPU_TOKEN EDGEGPU_JOIN
     exit $status
 }
 
 main() {
     URL=${EDGEGPU_URL:-$BASE_URL} PROXY='' CA_SHA256='' BUNDLE='' SHA256='' TOKEN=${EDGEGPU_TOKEN-} TOKEN_FILE=''
     CA='' BLIND='' WORK=''
-    unset EDGEGPU_TOKEN
+    JOIN=${EDGEGPU_JOIN-} more=''
+    unset EDGEGPU_TOKEN EDGEGPU_JOIN
     # Our own options are taken out; what is for `edgegpu install` goes round to the end, in its order.
     left=$#
     while [ $left -gt 0 ]; do
@@ -240,7 +243,7 @@ main() {
         shift
         left=$((left - 1))
         case $word in
-        --url | --proxy | --ca-sha256 | --offline | --sha256 | --token | --token-file)
+        --url | --proxy | --ca-sha256 | --offline | --sha256 | --token | --token-file | --join)
             [ $left -gt 0 ] || wrong_use "$word needs a value"
             value=$1
             shift
@@ -255,12 +258,19 @@ main() {
         --offline | --offline=*) BUNDLE=$value ;;
         --sha256 | --sha256=*) SHA256=$value ;;
         --token | --token=*) TOKEN=$value ;;
+        --join | --join=*) JOIN=$value ;;
         --token-file | --token-file=*)
             TOKEN_FILE=$value
             set -- "$@" --token-file "$value"
             ;;
         -h | --help) usage && exit 0 ;;
-        *) set -- "$@" "$word" ;;
+        --node) more=0 && set -- "$@" "$word" ;;
+        -*) more='' && set -- "$@" "$word" ;;
+        *) # --node NAME NAME: each name gets an option of its own
+            [ "$more" != 1 ] || set -- "$@" --node
+            more=${more:+1}
+            set -- "$@" "$word"
+            ;;
         esac
     done
     check_words

@@ -50,6 +50,7 @@ version) echo "edgegpu $(cat "${0%/bin/*}/VERSION")" ;;
 install)
     for word in "$@"; do echo "$word"; done > "$RECORD/words"
     printf '%s' "${EDGEGPU_TOKEN-none}" > "$RECORD/token"
+    printf '%s' "${EDGEGPU_JOIN-none}" > "$RECORD/join"
     printf '%s' "${EDGEGPU_URL-none}" > "$RECORD/url"
     case " $* " in *" --dry-run "*) exit 0 ;; esac
     [ -z "${REFUSE-}" ] || exit "$REFUSE"
@@ -67,6 +68,7 @@ def make_environment(folder: Path, version: str = VERSION, *, build: str = "b" *
     (folder / "ballast").write_bytes(b"".join(bytes([n % 251, n % 241]) for n in range(40_000)))
     (folder / "bin/edgegpu").write_text(EDGEGPU)
     (folder / "bin/edgegpu").chmod(0o755)
+    (folder / "bin/link").symlink_to("../ballast")
     return folder
 
 

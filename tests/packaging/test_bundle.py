@@ -60,11 +60,12 @@ def test_both_archives_hold_the_environment_in_one_folder(bundle: Path, environm
         members = archive.getmembers()
     expected = {BASENAME, *(f"{BASENAME}/{path.relative_to(environment)}" for path in environment.rglob("*"))}
     assert {one.name for one in members} == expected
+    assert [one.linkname for one in members if one.issym()] == ["../ballast"]
     assert {(one.uid, one.gid, one.uname) for one in members} == {(0, 0, "")}
 
 
 def test_the_same_environment_gives_the_same_bytes(bundle: Path, environment: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(environment, tmp_path / "copied")
+    copy = shutil.copytree(environment, tmp_path / "copied", symlinks=True)
     assert make_bundle(tmp_path / "again", copy).returncode == 0
     assert {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()} == {
         path.name: path.read_bytes() for path in bundle.iterdir()

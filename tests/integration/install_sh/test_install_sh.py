@@ -17,7 +17,7 @@ def test_fetches_checks_unpacks_and_runs_install(script: str, host: Host, tmp_pa
     box = Sandbox(tmp_path / "box", shell)
     done = box.run(script, *host.trusted, "--node", "a", "b c", "--yes", "--isolation=none")
     assert (done.returncode, done.stdout) == (0, "")
-    assert box.words() == ["install", "--node", "a", "b c", "--yes", "--isolation=none"]
+    assert box.words() == ["install", "--node", "a", "--node", "b c", "--yes", "--isolation=none"]
     assert box.noted("url") == host.url
     assert {path.name for path in (box.root / "opt/edgegpu").iterdir()} == {VERSION, "current"}
     assert (box.root / "opt/edgegpu" / VERSION / "bin/edgegpu").stat().st_mode & 0o777 == 0o755
@@ -33,13 +33,15 @@ def test_a_second_run_fetches_nothing(script: str, host: Host, box: Sandbox) -> 
     assert len(host.faults.asked) == asked
 
 
-@pytest.mark.parametrize("way", ["--token", "--token=", "EDGEGPU_TOKEN"])
-def test_no_program_is_told_the_token(script: str, host: Host, box: Sandbox, way: str) -> None:
-    words = {"--token": ("--token", TOKEN), "--token=": (f"--token={TOKEN}",)}.get(way, ())
-    env = {way: TOKEN} if way == "EDGEGPU_TOKEN" else {}
-    box.program("tar", f'[ -z "${{EDGEGPU_TOKEN-}}" ] || exit 1\nexec {shutil.which("tar")} "$@"')
+@pytest.mark.parametrize("name", ["token", "join"])
+@pytest.mark.parametrize("way", ["--{} X", "--{}=X", "environment"])
+def test_no_program_is_told_a_secret(script: str, host: Host, box: Sandbox, name: str, way: str) -> None:
+    variable = f"EDGEGPU_{name.upper()}"
+    env = {variable: TOKEN} if way == "environment" else {}
+    words = [] if env else way.format(name).replace("X", TOKEN).split()
+    box.program("tar", f'[ -z "${{{variable}-}}" ] || exit 1\nexec {shutil.which("tar")} "$@"')
     assert box.run(script, *host.trusted, *words, "--yes", **env).returncode == 0
-    assert box.noted("token") == TOKEN
+    assert box.noted(name) == TOKEN
     assert box.words() == ["install", "--yes"]
     assert box.calls("curl")
     assert not [call for call in box.calls() if TOKEN in call]
