@@ -114,7 +114,7 @@ class Machine:
 
     def over(self) -> bool:
         """Say whether nothing of it is left."""
-        paths = (PROGRAM, CONF, UNIT_FILE, LINK, LIB)
+        paths = (PROGRAM, CONF, UNIT_FILE, LINK, LIB, "/run/edgegpu-farewell")
         return not any(os.path.lexists(self.at(path)) for path in paths)
 
     def cleaned(self) -> bool:
