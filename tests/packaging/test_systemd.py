@@ -69,7 +69,7 @@ def test_every_hardening_is_on_or_its_omission_explained(unit: Path) -> None:
     explained = unit.read_text().partition("# Left out on purpose:")[2]
     assert explained
     for key in HARDENING:
-        assert bool(values(unit, key)) != bool(re.search(rf"\b{key}=(?!strict)", explained)), key
+        assert bool(values(unit, key)) != bool(re.search(rf"\b{key}=(?!strict|full)", explained)), key
 
 
 def test_the_plugin_is_before_every_kubelet_and_needs_none() -> None:
@@ -99,6 +99,11 @@ def test_the_agent_waits_for_nobody(key: str) -> None:
 
 def test_what_the_agent_is_finishing_goes_on_when_it_ends() -> None:
     assert values(AGENT, "KillMode") == ["process"]
+
+
+def test_what_the_agent_is_finishing_may_write_its_files() -> None:
+    assert values(AGENT, "ProtectSystem") == ["yes"]  # full is stronger than ReadWritePaths=/etc
+    assert values(AGENT, "ReadWritePaths") == ["/usr/local"]
 
 
 @pytest.mark.parametrize("key", ["PrivateDevices", "DeviceAllow", "DevicePolicy", "ProtectClock"])
