@@ -164,15 +164,17 @@ unpack() { # BUNDLE: $WORK/VERSION is what was in it
         [ "$(cat "$folder/VERSION")" = "$VERSION" ] || die "cannot use $1: it is not edgegpu $VERSION, as its name says"
         mv "$folder" "$WORK/$VERSION"
     done
-    "$WORK/$VERSION/bin/edgegpu" version > /dev/null 2> "$WORK/error" ||
+    works "$WORK/$VERSION" ||
         die "cannot start what was unpacked below $OPT: $(last_line "$WORK/error"); is it mounted noexec?"
 }
 
 put_in_place() { # from $WORK/VERSION to /opt/edgegpu/VERSION
     new=$WORK/$VERSION
     if [ -e "$OPT/$VERSION" ]; then
-        if cmp_build "$new"; then return 0; fi
-        in_use && die "cannot install: another build of $VERSION is in use here; uninstall it first (/opt/edgegpu/current/uninstall.sh)"
+        if works "$OPT/$VERSION"; then
+            if [ "$(build_of "$new")" = "$(build_of "$OPT/$VERSION")" ]; then return 0; fi
+            ! in_use || die "cannot install: another build of $VERSION is in use here; uninstall it first ($OPT/current/uninstall.sh)"
+        fi
         mv "$OPT/$VERSION" "$WORK/other"
     fi
     flush "$OPT"
@@ -181,10 +183,12 @@ put_in_place() { # from $WORK/VERSION to /opt/edgegpu/VERSION
     flush "$OPT"
 }
 
-cmp_build() { [ "$(cat "$1/BUILD" 2> /dev/null)" = "$(cat "$OPT/$VERSION/BUILD" 2> /dev/null)" ]; }
+works() { "$1/bin/edgegpu" version > /dev/null 2> "$WORK/error"; }
 
-already_here() { # the very bundle that this script is for
-    pinned && [ "$(cat "$OPT/$VERSION/BUILD" 2> /dev/null)" = "$BUILD" ] && [ -x "$OPT/$VERSION/bin/edgegpu" ]
+build_of() { cat "$1/BUILD" 2> /dev/null || :; }
+
+already_here() { # the very bundle that this script is for, and it starts
+    pinned && [ "$(build_of "$OPT/$VERSION")" = "$BUILD" ] && works "$OPT/$VERSION"
 }
 
 # --- the whole ---
@@ -211,11 +215,11 @@ check_words() { # what was told to this script
 install() { # the options of `edgegpu install`
     check_box
     [ -n "$BUNDLE" ] || choose_fetcher
-    need=$NEED_KIB
-    pinned || need=$(($(wc -c < "$BUNDLE") * 8 / 1024))
-    already_here || check_space "$need"
     open_work
     if ! already_here; then
+        need=$NEED_KIB
+        pinned || need=$(($(wc -c < "$BUNDLE") * 8 / 1024))
+        check_space "$need"
         if [ -n "$BUNDLE" ]; then check_sum "$BUNDLE" "$BUNDLE" "$wanted"; else fetch_bundle; fi
         say "unpacking edgegpu $VERSION into $OPT/$VERSION"
         unpack "$BUNDLE"

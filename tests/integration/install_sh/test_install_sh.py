@@ -135,6 +135,16 @@ def test_another_build_is_replaced_unless_it_is_in_use(script: str, host: Host, 
     assert (other / "BUILD").read_text() == "c" * 64
 
 
+def test_a_damaged_version_is_unpacked_anew(script: str, host: Host, box: Sandbox) -> None:
+    assert box.run(script, *host.trusted).returncode == 0
+    broken = box.root / "opt/edgegpu" / VERSION / "bin/edgegpu"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    assert box.run(script, *host.trusted, "--yes").returncode == 0
+    assert box.words() == ["install", "--yes"]
+    assert broken.read_text() != "#!/bin/sh\nexit 1\n"
+    assert {path.name for path in (box.root / "opt/edgegpu").iterdir()} == {VERSION, "current"}
+
+
 def test_leftovers_of_a_power_cut_are_no_hindrance(script: str, host: Host, box: Sandbox) -> None:
     left = box.root / f"opt/edgegpu/.{VERSION}.new/out"
     left.mkdir(parents=True)
