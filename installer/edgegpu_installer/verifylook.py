@@ -1,0 +1,199 @@
+"""Looks at a machine for verify: systemd, API server, the scheduler's own port, the extender as it is called."""
+
+import base64
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from edgegpu_core.model import ResourceModel
+from edgegpu_installer.changes import Deadline
+from edgegpu_installer.cluster import Cluster
+from edgegpu_installer.doctor.extender import Entry, client_context, entries
+from edgegpu_installer.doctor.web import Way, ask
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.host_run import SYSTEM_PATH, run
+from edgegpu_installer.kinds import LEASE, NODE, POD, Json
+from edgegpu_installer.schedulerfile import SERVER_NAME
+from edgegpu_installer.systemd import Systemd
+from edgegpu_installer.verify import Before, Caller, Look, Node, Running, Scheduler, Wanted, wait_until_well
+
+SCHEDULER = "https://127.0.0.1:10259"
+"""Where kube-scheduler says how it is; /configz, for the administrator, says what it was configured with."""
+
+_CALL_S = 5.0
+_OK = 200
+_WORDS = ("command failed", "level=fatal", "level=error", "panic:")
+_LONGEST_WORDS = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """What the scheduler calls our extender with, PEM; `url` is the extender's."""
+
+    url: str
+    ca: str
+    cert: str
+    key: str
+
+    @property
+    def caller(self) -> Caller:
+        """How the scheduler shall have it."""
+        return Caller(self.url, self.cert)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eyes:
+    """Where to look. `kubeconfig`: the administrator's on a server, the node's own on an agent."""
+
+    system: Systemd
+    kubeconfig: Path
+    wanted: Wanted
+    client: Client | None
+    model: ResourceModel
+    scheduler: str = SCHEDULER
+    path: str = SYSTEM_PATH
+
+    def before(self) -> Before:
+        """Return how the machine is before a change; what cannot be seen is as if it was not there."""
+        seen = self.look()
+        return Before(seen.invocation, seen.node.heartbeat if seen.node else "", seen.pods)
+
+    def look(self) -> Look:
+        """Look once: at most some seconds, and it fails about nothing."""
+        try:
+            unit = self.system.unit(f"{self.wanted.unit}.service")
+        except InstallError as error:
+            return Look(invocation="", active=False, restarts=0, unseen=str(error))
+        seen = Look(invocation=unit.invocation, active=unit.is_active, restarts=unit.restarts)
+        if not seen.active:
+            return seen
+        try:
+            with Cluster.from_kubeconfig(self.kubeconfig, timeout_s=_CALL_S) as cluster:
+                return self._inside(cluster, seen)
+        except InstallError as error:
+            return replace(seen, unseen=error.message)
+
+    def last_words(self) -> str:
+        """Return the line by which the last k3s that ended said why; empty where there is none."""
+        command = ("journalctl", "-u", self.wanted.unit, "-n", "400", "-o", "cat", "--no-pager")
+        lines = run(command, timeout_s=_CALL_S, path=self.path).out.splitlines()
+        told = [line for line in lines if any(word in line for word in _WORDS)]
+        return told[-1].strip()[:_LONGEST_WORDS] if told else ""
+
+    def verifier(self, before: Before, *, pause: Callable[[float], None] = time.sleep) -> Callable[[Deadline], None]:
+        """Return what a transaction calls: it returns once the machine is as wanted, or raises InstallError."""
+
+        def verify(deadline: Deadline) -> None:
+            wait_until_well(
+                self.wanted, before, look=self.look, last_words=self.last_words, deadline=deadline, pause=pause
+            )
+
+        return verify
+
+    def _inside(self, cluster: Cluster, seen: Look) -> Look:
+        if not cluster.ready():
+            return replace(seen, unseen="the API server is not ready")
+        scheduler, extender = None, ""
+        if self.wanted.has_scheduler:
+            scheduler = self._scheduler(cluster)
+            extender = _called(self.client) if self.client is not None else ""
+        node: Node | None = None
+        pods: tuple[Running, ...] = ()
+        if self.wanted.node:
+            item = cluster.find(NODE, self.wanted.node)
+            node = _node(item) if item is not None else None
+            listed = cluster.items(POD, fields=f"spec.nodeName={self.wanted.node}")
+            pods = tuple(_running(pod) for pod in listed if _asks(pod, self.model))
+        return replace(seen, scheduler=scheduler, extender=extender, node=node, pods=pods)
+
+    def _scheduler(self, cluster: Cluster) -> Scheduler:
+        access = cluster.access
+        entry = _entry(self.scheduler, cert=access.cert_pem or "", key=access.key_pem or "")
+        way = Way(context=client_context(entry), timeout_s=_CALL_S)
+        try:
+            health = ask(f"{self.scheduler}/healthz", way)
+            if health.status != _OK:
+                return Scheduler(f"/healthz answers {health.status}", (), elects=False)
+            answer = ask(f"{self.scheduler}/configz", way)
+            config = json.loads(answer.body)["componentconfig"]
+        except OSError as error:
+            return Scheduler(f"{self.scheduler}: {error.strerror or error}", (), elects=False)
+        except (ValueError, KeyError, TypeError):
+            return Scheduler(f"{self.scheduler}/configz does not say yet what it was configured with", (), elects=False)
+        elects = bool(config.get("LeaderElection", {}).get("LeaderElect"))
+        return Scheduler("", _callers(config), elects, _renewed(cluster) if elects else "")
+
+
+def read_client(text: str, url: str) -> Client | None:
+    """Return what a scheduler's file calls our extender with; None where it has none of ours at that address.
+
+    Raises:
+        InstallError: the file is no scheduler configuration.
+    """
+    try:
+        found = [one for one in entries(text) if one.url == url and one.server_name == SERVER_NAME]
+    except ValueError as error:
+        raise InstallError(f"cannot read the scheduler's configuration: {error}", remedy="install again") from error
+    return Client(url=url, ca=found[0].ca, cert=found[0].cert, key=found[0].key) if found else None
+
+
+def _called(client: Client) -> str:
+    """Call the extender as the scheduler does; return what is wrong, empty when nothing is."""
+    entry = replace(_entry(client.url, cert=client.cert, key=client.key), insecure=False, ca=client.ca)
+    try:
+        way = Way(context=client_context(entry), server_name=SERVER_NAME, timeout_s=_CALL_S)
+        answer = ask(f"{client.url}/healthz", way)
+    except OSError as error:
+        return str(error.strerror or error)
+    if answer.status != _OK:
+        return f"it answers {answer.status} {answer.body.decode(errors='replace').strip()[:_LONGEST_WORDS]}"
+    return ""
+
+
+def _entry(url: str, *, cert: str, key: str) -> Entry:
+    return Entry(url=url, server_name="", insecure=True, ignorable=False, binds=True, ca="", cert=cert, key=key)
+
+
+def _callers(config: Mapping[str, Any]) -> tuple[Caller, ...]:
+    found = []
+    for one in config.get("Extenders") or []:
+        data = (one.get("TLSConfig") or {}).get("CertData") or ""
+        found.append(Caller(str(one.get("URLPrefix", "")), base64.b64decode(data).decode(errors="replace")))
+    return tuple(found)
+
+
+def _renewed(cluster: Cluster) -> str:
+    lease = cluster.find(LEASE, "kube-scheduler", "kube-system")
+    return str(((lease or {}).get("spec") or {}).get("renewTime") or "")
+
+
+def _node(item: Json) -> Node:
+    status = item.get("status") or {}
+    ready: Json = next((c for c in status.get("conditions") or [] if c.get("type") == "Ready"), {})
+    offered = status.get("allocatable") or {}
+    return Node(
+        ready=ready.get("status") == "True",
+        heartbeat=str(ready.get("lastHeartbeatTime") or ""),
+        offers=frozenset(str(name) for name, amount in offered.items() if str(amount) != "0"),
+    )
+
+
+def _asks(pod: Json, model: ResourceModel) -> bool:
+    spec = pod.get("spec") or {}
+    containers = [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]
+    limits = [(container.get("resources") or {}).get("limits") or {} for container in containers]
+    return any(name in asked for asked in limits for name in (model.memory_resource, model.core_resource))
+
+
+def _running(pod: Json) -> Running:
+    meta, status = pod.get("metadata") or {}, pod.get("status") or {}
+    containers = frozenset(
+        (str(one.get("name")), str(one.get("containerID", "")))
+        for one in status.get("containerStatuses") or []
+        if "running" in (one.get("state") or {}) and not one.get("restartCount")
+    )
+    name = f"{meta.get('namespace')}/{meta.get('name')}"
+    return Running(name, str(meta.get("uid")), str(status.get("phase")), str(status.get("reason") or ""), containers)
