@@ -148,8 +148,15 @@ class LinkMove:
     before: str
     wanted: str
 
-    def evidence(self, now: str | None) -> Evidence:
-        """Say whether the link was moved; None: it cannot be read."""
+    def evidence(self, now: str | None, *, put_back: bool = False) -> Evidence:
+        """Say whether the link was moved.
+
+        Args:
+            now: where it leads; None: it cannot be read.
+            put_back: a note beside it says that the new version was not well, and that the link was moved back.
+        """
+        if put_back:
+            return Evidence.PUT_BACK
         if now is None:
             return Evidence.UNREADABLE
         if now == self.wanted:

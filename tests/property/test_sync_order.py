@@ -129,6 +129,14 @@ class OrderMachine(RuleBasedStateMachine):
         ids = sorted(self.box.records)
         self.send_up(self.box.step(ids[pick % len(ids)]))
 
+    @precondition(lambda self: self.box.records)
+    @rule(pick=PICK, steps=st.integers(1, 4))
+    def box_dies_in_the_middle(self, pick: int, steps: int) -> None:
+        open_ones = sorted(one.id for one in self.box.records.values() if not one.state.terminal)
+        for _ in range(steps if open_ones else 0):
+            self.send_up(self.box.step(open_ones[pick % len(open_ones)]))
+        self.send_up(self.box.start())
+
     @rule(what=st.sampled_from(["connects", "dies", "reboots"]))
     def box_begins_anew(self, what: str) -> None:
         if what == "reboots":

@@ -1,0 +1,185 @@
+"""The controller's side: births, numbers from a backup, and when a command is signed and sent again."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from synckit import EPOCH, ID, RESTART, birth, reported, result
+
+from edgegpu_sync.book import Book, check_stamp
+from edgegpu_sync.errors import RefusedError, Why
+from edgegpu_sync.order import WINDOW
+from edgegpu_sync.stamps import Epoch
+from edgegpu_sync.states import Codes, State
+from edgegpu_sync.tracking import QUIET_S, RESEND_S, Tracked, sign
+from edgegpu_sync.up import Birth, NotTaken
+
+BORN = birth()
+BOOK = Book(enrolment=3, next_seq=119, rev=12).on_birth(BORN, now_s=500.0, live=True)
+ASKED = Tracked(id=ID, op=RESTART, args={}, due_at_s=1_000.0)
+
+
+def again(**changes: object) -> Birth:
+    return BORN.model_copy(update=changes)
+
+
+def not_taken(code: str, *, for_seq: int, seq: int = 130) -> NotTaken:
+    return NotTaken(
+        enrolment=3,
+        epoch=EPOCH,
+        n=3,
+        op=RESTART,
+        state="NOT_TAKEN",
+        code=code,
+        for_seq=for_seq,
+        seq=seq,
+        floor=117,
+        observed_rev=12,
+    )
+
+
+def test_a_birth_brings_the_epoch_and_its_time() -> None:
+    assert (BOOK.epoch, BOOK.born_at_s, BOOK.signs, BOOK.restored) == (EPOCH, 500.0, True, False)
+    assert (BOOK.instance, BOOK.key_set) == (BORN.instance, 4)
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (again(epoch=Epoch(41, "0" * 16)), Why.OLD_EPOCH),
+        (again(epoch=Epoch(42, "0" * 16)), Why.OLD_EPOCH),
+        (again(enrolment=2, epoch=Epoch(99, "0" * 16)), Why.OLD_ENROLMENT),
+        (again(instance="cd" * 32, epoch=Epoch(43, "0" * 16)), Why.CLONED),
+    ],
+)
+def test_a_clone_and_a_journal_that_was_put_back_stay_off(message: Birth, why: Why) -> None:
+    with pytest.raises(RefusedError) as refused:
+        BOOK.on_birth(message, now_s=600.0, live=True)
+    assert refused.value.why is why
+
+
+def test_a_retained_birth_has_no_age_until_a_live_word() -> None:
+    book = BOOK.restarted().on_birth(BORN, now_s=9_000.0, live=False)
+    assert not book.signs
+    word = reported().model_copy(update={"age_s": 8_500, "observed_hash": ""})
+    assert book.on_uplink(word, now_s=9_000.0).born_at_s == 500.0
+    assert BOOK.on_uplink(word.model_copy(update={"age_s": 5}), now_s=9_000.0).born_at_s == 500.0
+    assert book.on_uplink(word.model_copy(update={"epoch": Epoch(41, "0" * 16)}), now_s=1.0) == book
+
+
+def test_a_box_that_is_ahead_means_a_backup_and_waits_for_a_person() -> None:
+    ahead = BOOK.on_uplink(not_taken("BEHIND", for_seq=119, seq=130), now_s=600.0)
+    assert (ahead.next_seq, ahead.restored, ahead.signs) == (131, True, False)
+    assert ahead.confirmed().signs
+    rev = Book(enrolment=3, next_seq=119, rev=11).on_birth(BORN, now_s=0.0, live=True)
+    assert (rev.rev, rev.restored) == (12, True)
+
+
+def test_the_same_revision_with_another_text_means_a_backup_too() -> None:
+    book = replace(BOOK, digest="1" * 16)
+    same, other = (reported().model_copy(update={"observed_hash": one * 16}) for one in "12")
+    assert not book.on_uplink(same, now_s=600.0).restored
+    assert book.on_uplink(other, now_s=600.0).restored
+    assert book.confirmed().give_rev("3" * 16).rev == 13
+
+
+def test_an_enrolment_that_the_store_does_not_know_was_given_after_its_backup() -> None:
+    book = BOOK.on_birth(again(enrolment=4, instance="cd" * 32, epoch=Epoch(1, "0" * 16)), now_s=0.0, live=True)
+    assert (book.enrolment, book.restored, book.epoch) == (4, True, Epoch(1, "0" * 16))
+
+
+def test_a_box_imaged_anew_begins_with_new_numbers_and_the_same_revision() -> None:
+    book = BOOK.reimaged(4, "cd" * 32)
+    assert (book.next_seq, book.epoch, book.rev, book.signs) == (1, None, 12, False)
+    with pytest.raises(ValueError, match="cannot enrol with number 3"):
+        BOOK.reimaged(3, "")
+
+
+def test_floor_and_window() -> None:
+    assert BOOK.floor([]) == 118
+    assert BOOK.floor([110, 115]) == 109
+    assert BOOK.give_seq([]) == (replace(BOOK, next_seq=120), 119)
+    assert BOOK.give_seq([119 - WINDOW]) is None
+    assert BOOK.give_seq([120 - WINDOW]) is not None
+
+
+def test_stamps_of_another_enrolment_or_older_ones_are_refused() -> None:
+    new, old = result(n=9).stamp, result(n=8).stamp
+    check_stamp(new, old, enrolment=3)
+    for stamp, last, enrolment, why in (
+        (old, new, 3, Why.OLD_STAMP),
+        (new, None, 4, Why.OLD_ENROLMENT),
+        (new, None, 2, Why.NEWER_ENROLMENT),
+    ):
+        with pytest.raises(RefusedError) as refused:
+            check_stamp(stamp, last, enrolment=enrolment)
+        assert refused.value.why is why
+
+
+def test_a_command_is_signed_for_the_birth_that_is() -> None:
+    signing = sign(ASKED, BOOK, outstanding=[], now_s=700.0)
+    assert signing is not None
+    assert (signing.body.seq, signing.body.floor, signing.body.epoch, signing.body.valid_s) == (119, 118, EPOCH, 500)
+    assert (signing.book.next_seq, signing.tracked.seq, signing.tracked.tries) == (120, 119, 1)
+    same = sign(signing.tracked, signing.book, outstanding=[119], now_s=900.0)
+    assert same is not None
+    assert (same.body, same.book.next_seq) == (signing.body, 120)
+
+
+def test_a_command_that_is_too_late_is_still_asked_about() -> None:
+    signing = sign(ASKED.cancelled(400.0), BOOK, outstanding=[], now_s=700.0)
+    assert signing is not None
+    assert signing.body.valid_s == 0
+    assert ASKED.overdue(1_000.0)
+    assert not ASKED.on_result(result(State.RUNNING), now_s=0.0).overdue(1_000.0)
+
+
+def test_nothing_is_signed_for_a_box_whose_numbers_are_not_known() -> None:
+    for book in (BOOK.restarted(), replace(BOOK, restored=True), Book(enrolment=3)):
+        assert ASKED.send_at_s(book) is None
+        assert sign(ASKED, book, outstanding=[], now_s=0.0) is None
+
+
+def test_it_is_sent_again_until_something_is_heard() -> None:
+    one, book, times = ASKED, BOOK, []
+    now_s = 700.0
+    for _ in range(len(RESEND_S) + 1):
+        at_s = one.send_at_s(book)
+        assert at_s is not None
+        now_s = max(now_s, at_s)
+        times.append(now_s)
+        signing = sign(one, book, outstanding=[], now_s=now_s)
+        assert signing is not None
+        one, book = signing.tracked, signing.book
+    waits = [later - earlier for earlier, later in pairwise(times)]
+    assert waits == [*RESEND_S]
+    assert one.send_at_s(replace(book, epoch=Epoch(43, "0" * 16))) == 0.0
+    heard = one.on_result(result(State.RUNNING), now_s=now_s)
+    assert heard.send_at_s(book) == now_s + QUIET_S
+    assert heard.on_result(result(), now_s=now_s).send_at_s(book) is None
+
+
+def test_a_terminal_state_is_final_and_states_do_not_go_back() -> None:
+    ran = ASKED.on_result(result(State.RUNNING), now_s=1.0)
+    assert ran.on_result(result(State.RECEIVED), now_s=2.0) == ran
+    done = ran.on_result(result(State.FAILED, code="ERROR"), now_s=2.0)
+    assert (done.state, done.code, done.ended) == (State.FAILED, "ERROR", True)
+    assert done.on_result(result(State.SUCCEEDED), now_s=3.0) == done
+    assert done.reimaged() == done
+    assert ran.reimaged().code == Codes.REIMAGED
+
+
+def test_a_spent_seq_is_given_up_when_the_answer_is_about_it() -> None:
+    signing = sign(ASKED, BOOK, outstanding=[], now_s=700.0)
+    assert signing is not None
+    one = signing.tracked
+    assert one.on_not_taken(not_taken("BEHIND", for_seq=119)).seq is None
+    for answer in (not_taken("BEHIND", for_seq=118), not_taken("STALE_EPOCH", for_seq=119)):
+        assert one.on_not_taken(answer) == one
+
+
+def test_what_a_backup_knows_as_never_signed_gets_the_first_number_that_it_may_have_had() -> None:
+    ahead = BOOK.on_uplink(not_taken("BEHIND", for_seq=0, seq=130), now_s=600.0)
+    assert ASKED.learned(BOOK, ahead).seq == 119
+    assert ASKED.learned(BOOK, BOOK) == ASKED
+    assert replace(ASKED, seq=100).learned(BOOK, ahead).seq == 100

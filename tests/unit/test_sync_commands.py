@@ -1,0 +1,185 @@
+"""A command's states: what follows what, what is refused before anything is done, and every line of the crash table."""
+
+from dataclasses import replace
+
+import pytest
+from synckit import ID, RESTART
+
+from edgegpu_sync.commands import (
+    MOST_ATTEMPTS,
+    ActAgain,
+    AwaitRenewal,
+    Decision,
+    End,
+    GoOn,
+    Nothing,
+    Probe,
+    ProbeAgain,
+    Record,
+    Verify,
+    after_crash,
+)
+from edgegpu_sync.ids import op_name
+from edgegpu_sync.ops import (
+    OPS,
+    Declaration,
+    Evidence,
+    LinkMove,
+    LogsArgs,
+    NoArgs,
+    Settling,
+    UnitRun,
+    read_args,
+    transaction_evidence,
+)
+from edgegpu_sync.states import Codes, State
+from edgegpu_sync.wire import Json
+
+ABLE = frozenset(OPS)
+RECORD = Record(id=ID, op=RESTART, seq=1, args={}, until_s=100.0, left_s=50.0, boot="a")
+NEITHER = Declaration(op=op_name("once"), settling=Settling.NEITHER, args=NoArgs, lasts_s=1)
+HERE = Probe(boot="a", now_s=60.0)
+
+
+def asked(op: str, args: Json) -> Record:
+    return replace(RECORD, op=op_name(op), args=args)
+
+
+def test_the_way_to_an_end() -> None:
+    record = RECORD.admitted(ABLE, room=True).begun("token").verifying().ended(State.SUCCEEDED)
+    assert (record.state, record.token, record.attempts, record.code) == (State.SUCCEEDED, "token", 1, "")
+
+
+@pytest.mark.parametrize(
+    ("record", "able", "room", "code"),
+    [
+        (asked("disk.format", {}), ABLE | {"disk.format"}, True, Codes.UNKNOWN_OP),
+        (RECORD, ABLE - {RESTART}, True, Codes.UNKNOWN_OP),
+        (RECORD, ABLE, False, Codes.OUTBOX_FULL),
+        (asked("sharing.install", {}), ABLE, True, Codes.BAD_ARGUMENTS),
+        (asked("sharing.install", {"min_rev": "7"}), ABLE, True, Codes.BAD_ARGUMENTS),
+        (asked("logs.collect", {"url": "http://plain/"}), ABLE, True, Codes.BAD_ARGUMENTS),
+        (asked("doctor.run", {"critical": ["deep"]}), ABLE, True, Codes.UNSUPPORTED),
+    ],
+)
+def test_what_cannot_be_done_is_rejected_at_once(
+    record: Record, able: frozenset[str], code: Codes, *, room: bool
+) -> None:
+    rejected = record.admitted(able, room=room)
+    assert (rejected.state, rejected.code) == (State.REJECTED, code)
+
+
+def test_arguments_are_read() -> None:
+    args = read_args(OPS[op_name("logs.collect")], {"url": "https://cloud/up/1", "later": True})
+    assert args == LogsArgs(url="https://cloud/up/1")
+
+
+def test_states_do_not_go_back() -> None:
+    with pytest.raises(ValueError, match="RUNNING does not follow RECEIVED"):
+        RECORD.begun("token")
+    with pytest.raises(ValueError, match="ACCEPTED is no end"):
+        RECORD.ended(State.ACCEPTED)
+    with pytest.raises(ValueError, match="only what is RUNNING"):
+        RECORD.again()
+    with pytest.raises(ValueError, match="needs a token"):
+        RECORD.admitted(ABLE, room=True).begun()
+
+
+def test_every_verifiable_op_says_by_what() -> None:
+    for one in OPS.values():
+        assert bool(one.proof) == (one.settling is Settling.VERIFIABLE)
+
+
+def test_time_is_that_of_this_boot() -> None:
+    assert RECORD.may_begin("a", 99.0) is True
+    assert RECORD.may_begin("a", 100.0) is False
+    assert RECORD.may_begin("b", 49.0) is None
+    assert RECORD.may_begin("b", 50.0) is False
+    renewed = RECORD.renewed(30.0, boot="b", now_s=10.0)
+    assert (renewed.may_begin("b", 29.0), renewed.left_s) == (True, 20.0)
+    running = replace(RECORD, state=State.RUNNING)
+    assert running.renewed(30.0, boot="b", now_s=10.0) == running
+
+
+def end(state: State, code: Codes) -> tuple[State, Codes]:
+    return state, code
+
+
+RUNNING = [
+    (Settling.IDEMPOTENT, 1, Evidence.UNREADABLE, ActAgain()),
+    (Settling.IDEMPOTENT, MOST_ATTEMPTS, Evidence.UNREADABLE, end(State.FAILED, Codes.ATTEMPTS)),
+    (Settling.NEITHER, 1, Evidence.NOT_DONE, end(State.UNKNOWN, Codes.CUT_SHORT)),
+    (Settling.VERIFIABLE, 1, Evidence.NOT_DONE, ActAgain()),
+    (Settling.VERIFIABLE, MOST_ATTEMPTS, Evidence.NOT_DONE, end(State.FAILED, Codes.ATTEMPTS)),
+    (Settling.VERIFIABLE, 1, Evidence.DONE, Verify()),
+    (Settling.VERIFIABLE, 1, Evidence.UNDER_WAY, ProbeAgain()),
+    (Settling.VERIFIABLE, 1, Evidence.UNREADABLE, ProbeAgain()),
+    (Settling.VERIFIABLE, 1, Evidence.PUT_BACK, end(State.ROLLED_BACK, Codes.CUT_SHORT)),
+    (Settling.VERIFIABLE, 1, Evidence.BROKEN, end(State.FAILED, Codes.INCONSISTENT)),
+    (Settling.VERIFIABLE, 1, Evidence.OTHER, end(State.FAILED, Codes.SUPERSEDED)),
+]
+
+
+@pytest.mark.parametrize(("settling", "attempts", "evidence", "decision"), RUNNING)
+def test_a_crash_while_running(
+    settling: Settling, attempts: int, evidence: Evidence, decision: Decision | tuple[State, Codes]
+) -> None:
+    record = replace(RECORD, state=State.RUNNING, attempts=attempts)
+    found = after_crash(record, replace(HERE, evidence=evidence), replace(NEITHER, settling=settling))
+    assert ((found.state, found.code) if isinstance(found, End) else found) == decision
+
+
+@pytest.mark.parametrize(
+    ("settling", "evidence", "decision"),
+    [
+        (Settling.IDEMPOTENT, Evidence.UNREADABLE, Verify()),
+        (Settling.NEITHER, Evidence.UNREADABLE, Verify()),
+        (Settling.VERIFIABLE, Evidence.DONE, Verify()),
+        (Settling.VERIFIABLE, Evidence.NOT_DONE, Verify()),
+        (Settling.VERIFIABLE, Evidence.UNDER_WAY, ProbeAgain()),
+    ],
+)
+def test_a_crash_while_verifying(settling: Settling, evidence: Evidence, decision: Decision) -> None:
+    record = replace(RECORD, state=State.VERIFYING, attempts=1)
+    assert after_crash(record, replace(HERE, evidence=evidence), replace(NEITHER, settling=settling)) == decision
+
+
+@pytest.mark.parametrize("state", [State.RECEIVED, State.ACCEPTED])
+def test_a_crash_before_it_began(state: State) -> None:
+    record = replace(RECORD, state=state)
+    assert after_crash(record, HERE) == GoOn()
+    assert after_crash(record, Probe(boot="b", now_s=1.0)) == AwaitRenewal()
+    for late in (Probe(boot="a", now_s=100.0), Probe(boot="b", now_s=50.0)):
+        found = after_crash(record, late)
+        assert isinstance(found, End)
+        assert found.state is State.EXPIRED
+
+
+def test_a_crash_after_the_end_and_of_an_op_of_another_version() -> None:
+    for state in State:
+        if state.terminal:
+            assert after_crash(replace(RECORD, state=state), HERE) == Nothing()
+    found = after_crash(replace(RECORD, op=op_name("gone"), state=State.RUNNING), HERE)
+    assert isinstance(found, End)
+    assert found.state is State.UNKNOWN
+
+
+def test_what_the_traces_say() -> None:
+    run = UnitRun("boot", "run-1")
+    assert run.evidence(run) is Evidence.NOT_DONE
+    assert run.evidence(UnitRun("boot", "run-2")) is Evidence.DONE
+    assert run.evidence(UnitRun("boot-2", "run-1")) is Evidence.DONE
+    assert run.evidence(None) is Evidence.UNREADABLE
+    move = LinkMove("0.1", "0.2")
+    seen = [move.evidence(now) for now in ("0.1", "0.2", "0.3", None)]
+    assert seen == [Evidence.NOT_DONE, Evidence.DONE, Evidence.OTHER, Evidence.UNREADABLE]
+    assert move.evidence("0.1", put_back=True) is Evidence.PUT_BACK
+    states = [None, "COMMITTED", "ROLLED_BACK", "INCONSISTENT", "SWAPPED", "ROLLING_BACK"]
+    assert [transaction_evidence(state) for state in states] == [
+        Evidence.NOT_DONE,
+        Evidence.DONE,
+        Evidence.PUT_BACK,
+        Evidence.BROKEN,
+        Evidence.UNDER_WAY,
+        Evidence.UNDER_WAY,
+    ]
