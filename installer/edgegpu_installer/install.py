@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from edgegpu_core.model import ResourceModel
-from edgegpu_installer import accounts, ask, lease, material, nodeidentity, nodes, transaction
+from edgegpu_installer import accounts, ask, farewell, lease, material, nodeidentity, nodes, transaction
 from edgegpu_installer.ask import Terminal
 from edgegpu_installer.atomic import read_entry, wanted
 from edgegpu_installer.changes import FileChange, Plan
@@ -126,7 +126,13 @@ class Installation:
             self.site, self.options, release=self.release, material=made, read_file=read_file, op=self._op()
         )
         changed = [c for c in plan.files if read_entry(layout.at(c.path)) != wanted(c)]
-        return replace(plan, start=self._to_start(plan, changed), reload=any(c.path.startswith(UNITS) for c in changed))
+        waits = self.machine.system.unit(farewell.UNIT).is_there  # an uninstall that is not through yet
+        return replace(
+            plan,
+            stop=(farewell.UNIT,) if waits and changed else (),
+            start=self._to_start(plan, changed),
+            reload=any(c.path.startswith(UNITS) for c in changed),
+        )
 
     def _to_start(self, plan: Plan, changed: list[FileChange]) -> tuple[str, ...]:
         """Return the services that have to be started, or started anew because of what changes."""
@@ -142,6 +148,10 @@ class Installation:
         plan = self._plan(made)
         before = self.machine.system.unit(self.site.unit).invocation
         outcome = transaction.run(plan, self.machine, verify=self.verifier(role), deadline_s=self.deadline_s)
+        if (
+            farewell.UNIT in plan.stop
+        ):  # it goes on where we were rolled back, and removes itself where we are here to stay
+            self.machine.system.restart_no_block(farewell.UNIT)
         if outcome.state is State.COMMITTED and plan.op is Op.UPGRADE:
             self._remove_old_versions()
         restarted = self.machine.system.unit(self.site.unit).invocation != before

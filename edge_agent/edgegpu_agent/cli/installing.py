@@ -30,7 +30,7 @@ from edgegpu_installer.transaction import Outcome, Verify
 from edgegpu_installer.uninstall import Removal, Uninstallation
 
 PAUSE, TRACE = "EDGEGPU_INSTALLER_PAUSE", "EDGEGPU_INSTALLER_TRACE"
-"""For tests of faults: the step at which the installer stops itself; a file that gets the name of each step."""
+"""For tests of faults: the step at which the installer waits; a file that gets the name of each step."""
 
 
 def sayer(*, as_json: bool) -> Callable[[str], None]:
@@ -133,7 +133,9 @@ class Installing:
         lines = [f"{unit.removesuffix('.service')}: {self.system.unit(unit).active}" for unit in units]
         node = read_facts(self.layout).node
         if role is not Role.EXTENDER_ONLY and node is not None:
-            lines.append(f"this node offers {', '.join(f'{n} {name}' for name, n in _offered(node.capacity).items())}")
+            lines.append(
+                f"this node offers {', '.join(f'{n} {name}' for name, n in _offered(node.allocatable).items())}"
+            )
         return lines
 
     def _release(self) -> Release:
@@ -210,5 +212,6 @@ def _at_step(name: str) -> None:
         with Path(trace).open("a", encoding="ascii") as file:
             file.write(f"{name}\n")
     if os.environ.get(PAUSE) == name:
-        typer.echo(f"stopped at {name}", err=True)
-        os.kill(os.getpid(), signal.SIGSTOP)
+        typer.echo(f"waiting at {name}, process {os.getpid()}", err=True)
+        while True:  # until it is killed, or the machine is
+            signal.pause()
