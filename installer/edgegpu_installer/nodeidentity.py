@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 import yaml
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from edgegpu_installer import kubeconfig
@@ -30,6 +29,8 @@ KUBELET_KUBECONFIGS = ("{data}/agent/kubelet.kubeconfig", "/etc/kubernetes/kubel
 
 _NODE_USER = "system:node:"
 _PREFIX = "edgegpu1."
+_END = b"-----END CERTIFICATE-----"
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----([^-]+)-----END CERTIFICATE-----")
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
 _AGAIN = "copy the whole line that `edgegpu install` printed on the server"
 
@@ -89,8 +90,9 @@ def node_name(cert_pem: bytes) -> str:
     Raises:
         InstallError: it is no certificate of a node.
     """
+    first, end, _ = cert_pem.partition(_END)  # what follows is its CA: k3s's has the serial number 0, which is refused
     try:
-        subject = x509.load_pem_x509_certificates(cert_pem)[0].subject
+        subject = x509.load_pem_x509_certificate(first + end).subject
         common = str(subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
     except (ValueError, IndexError) as error:
         raise InstallError(f"cannot tell this node's name: kubelet's certificate cannot be read: {error}") from error
@@ -160,11 +162,12 @@ def unpack(word: str) -> JoinToken:
 def ca_sha256(pem: str) -> str:
     """Return the hash of a bundle's certificates, however their text is laid out; InstallError when there is none."""
     try:
-        certificates = x509.load_pem_x509_certificates(pem.encode())
-    except ValueError as error:
-        raise InstallError(f"cannot use the API server's CA: it is no PEM certificate: {error}") from error
-    ders = sorted(certificate.public_bytes(Encoding.DER) for certificate in certificates)
-    return hashlib.sha256(b"".join(ders)).hexdigest()
+        ders = [base64.b64decode("".join(body.split()), validate=True) for body in _CERTIFICATE.findall(pem)]
+    except binascii.Error:
+        ders = []
+    if not ders:
+        raise InstallError("cannot use the API server's CA: it is no PEM certificate", remedy=_AGAIN)
+    return hashlib.sha256(b"".join(sorted(ders))).hexdigest()
 
 
 def _named(entries: list[Mapping[str, Any]], name: str) -> Mapping[str, Any]:

@@ -93,6 +93,7 @@ def test_another_kubeconfig_is_refused_and_the_token_named(text: str) -> None:
 
 def test_a_node_knows_its_name_from_its_certificate() -> None:
     assert node_name(certificate("system:node:box-1").encode()) == "box-1"
+    assert node_name(f"{certificate('system:node:box-1')}{CA.replace('A', 'B')}".encode()) == "box-1"
     with pytest.raises(InstallError, match="is for admin, not for system:node:"):
         node_name(certificate("admin").encode())
     with pytest.raises(InstallError, match="cannot be read"):
