@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from clikit import CARD_0, CARD_1, document, plugin
-from doctorserver import NOW, ApiServer, Health, scheduler_kubeconfig
+from doctorserver import CONTAINERD, NOW, ApiServer, Health, scheduler_kubeconfig
 
 from edgegpu_agent.cli.doctordoors import BoxDoors
 from edgegpu_installer import certificates
@@ -28,14 +28,6 @@ SCHEDULER = "/etc/rancher/k3s/edgegpu-scheduler.yaml"
 DROP_IN = "/etc/rancher/k3s/config.yaml.d/90-edgegpu.yaml"
 FOLDER = "usr/lib/x86_64-linux-gnu"
 SMI = f"0, {CARD_0}, 00000000:01:00.0, Disabled\n1, {CARD_1}, 00000000:02:00.0, Disabled\n"
-CONTAINERD = """\
-version = 3
-[plugins.'io.containerd.cri.v1.runtime']
-enable_cdi = true
-cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
-SystemdCgroup = true
-"""
 UNIT = {
     "LoadState": "loaded",
     "ActiveState": "active",
@@ -82,6 +74,10 @@ class Box:
     def unit(self, name: str, **changes: str) -> None:
         """Let systemd say this of a unit."""
         self.write(f"units/{name}", "".join(f"{key}={value}\n" for key, value in {**UNIT, **changes}.items()))
+
+    def since_boot_us(self, *, ago_s: int) -> str:
+        """Return a moment as systemd has it."""
+        return str((int(self.now.timestamp()) - BOOTED_S - ago_s) * 1_000_000)
 
     def configure(self, **sections: object) -> None:
         """Write plugin.yaml with these sections besides the box's own."""

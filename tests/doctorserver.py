@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 NOW = dt.datetime(2026, 11, 21, 12, 0, 0, tzinfo=dt.UTC)
+CONTAINERD = """\
+version = 3
+[plugins.'io.containerd.cri.v1.runtime']
+enable_cdi = true
+cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+SystemdCgroup = true
+"""
 
 
 class ApiServer:

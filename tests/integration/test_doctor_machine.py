@@ -11,6 +11,7 @@ from clikit import CARD_0, CARD_1, card
 from doctorkit import FOLDER, SMI, Box, healthy
 
 from edgegpu_installer.doctor import CHECKS, Level, Space, examine
+from edgegpu_sim.driver import SimDriver, make_card
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -165,3 +166,18 @@ def test_leftovers_of_an_install_by_hand(box: Box) -> None:
 def test_a_foreign_preload_library(box: Box) -> None:
     box.write("/etc/ld.so.preload", "/usr/local/vgpu/libvgpu.so\n")
     box.expect("limiter", Level.WARNING, "/usr/local/vgpu/libvgpu.so", "/etc/ld.so.preload")
+
+
+def test_the_simulated_driver_below_a_root_of_its_own(box: Box, simdriver_build: Path) -> None:
+    root = box.at("/run/edgegpu-sim")
+    root.mkdir()
+    SimDriver.create(root, [make_card(index, "NVIDIA Tesla T4", 15360) for index in (0, 1)], build=simdriver_build)
+    for name in ("programs/nvidia-smi", "proc/driver/nvidia/version"):
+        box.at(name).unlink()
+    box.at("sys").rename(box.at("nosys"))
+    box.configure(driver={"root": "/run/edgegpu-sim"})
+    verdict = box.see("driver")
+    assert (verdict.level, verdict.text) == (Level.OK, "560.35.03 everywhere"), verdict
+    uuids = [detail.split()[2] for detail in box.see("cards").details]
+    box.status["cards"] = [card() | {"uuid": uuid, "index": str(index)} for index, uuid in enumerate(uuids)]
+    assert box.see("cards").text == "2 seen, 0 excluded, 2 offered"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from edgegpu_installer import k3sconfig, kubeadm, schedulerfile
 from edgegpu_installer.doctor.sight import DoorShut, Sight
-from edgegpu_installer.doctor.units import last_words, unit
+from edgegpu_installer.doctor.units import last_words, restarted, restarted_s, unit
 from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, info, judge, skipped, warning
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.facts import Kind, file_reader
@@ -32,11 +32,9 @@ def look_k3s(sight: Sight) -> Verdict:
     if not service.runs:
         text = f"{name} is {service.active} ({service.sub}, {service.result}), started again {service.restarts} times"
         troubles.append(broken(text, f"{log}; sudo systemctl restart --no-block {name}"))
-    elif service.restarts:
-        up_s = sight.now().timestamp() - service.started_s if service.started_s is not None else None
-        level = broken if up_s is not None and up_s < _RECENT_S else warning
-        since = "" if up_s is None else f", last {up_s / 60:.0f} minutes ago"
-        troubles.append(level(f"{name} was started again by systemd {service.restarts} times{since}", log))
+    elif (ago_s := restarted_s(sight, service)) is not None:
+        level = broken if ago_s < _RECENT_S else warning
+        troubles.append(level(restarted(service, ago_s), log))
     troubles += [broken(problem, f"sudoedit that file; {log}") for problem in k3s.effective().problems]
     troubles += _version_troubles(k3s)
     if k3s.health.ready is False:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edgegpu_installer.doctor.sight import Sight, Unseen
-from edgegpu_installer.doctor.units import Unit, last_words, unit
+from edgegpu_installer.doctor.units import Unit, last_words, restarted, restarted_s, unit
 from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, info, judge, skipped, warning
 from edgegpu_installer.facts import Facts
 from edgegpu_installer.otherplugins import other_plugins
@@ -26,7 +26,7 @@ def look_plugin(sight: Sight) -> Verdict:
     details: list[str] = []
     if sight.settings.problem:
         troubles.append(broken(sight.settings.problem, "edgegpu config check; then " + _START))
-    troubles += _service_troubles(service)
+    troubles += _service_troubles(sight, service)
     try:
         status = sight.status
     except Unseen as unseen:
@@ -38,15 +38,15 @@ def look_plugin(sight: Sight) -> Verdict:
     return judge(troubles, well=f"runs as {'server' if sight.settings.has_extender else 'agent'}", details=details)
 
 
-def _service_troubles(service: Unit) -> Iterator[Trouble]:
+def _service_troubles(sight: Sight, service: Unit) -> Iterator[Trouble]:
     if not service.runs:
         yield broken(f"{SERVICE} is {service.active} ({service.sub}, {service.result})", f"{_START}; {_LOG}")
     if service.enabled not in {"enabled", "enabled-runtime"}:
         yield broken(f"{SERVICE} does not start with the machine", f"sudo systemctl enable {SERVICE}")
     if service.stale:
         yield warning(f"{SERVICE}'s unit file changed after systemd read it", "sudo edgegpu install")
-    if service.runs and service.restarts:
-        yield warning(f"{SERVICE} was started again {service.restarts} times since it was last started by hand", _LOG)
+    if service.runs and (ago_s := restarted_s(sight, service)) is not None:
+        yield warning(restarted(service, ago_s), _LOG)
 
 
 def _status_troubles(status: Mapping[str, Any]) -> Iterator[Trouble]:

@@ -8,6 +8,7 @@ from edgegpu_installer.doctor.sight import DoorShut, Sight
 
 _KEYS = "LoadState,ActiveState,SubState,UnitFileState,NRestarts,Result,NeedDaemonReload,ExecMainStartTimestampMonotonic"
 _KEYS += ",ExecStart,ExecStartPre"
+_LONG_AGO_S = 86_400.0
 _BOOT = re.compile(r"^btime (\d+)$", re.MULTILINE)
 
 
@@ -62,6 +63,19 @@ def unit(sight: Sight, name: str) -> Unit:
         pre=values.get("ExecStartPre", ""),
         command=values.get("ExecStart", ""),
     )
+
+
+def restarted_s(sight: Sight, service: Unit) -> float | None:
+    """Return how long ago systemd started a running unit again; None where it did not, or long ago."""
+    if not service.restarts or service.started_s is None:
+        return None
+    ago_s = sight.now().timestamp() - service.started_s
+    return ago_s if ago_s < _LONG_AGO_S else None
+
+
+def restarted(service: Unit, ago_s: float) -> str:
+    """Say so."""
+    return f"{service.name} was started again by systemd {service.restarts} times, last {ago_s / 60:.0f} minutes ago"
 
 
 def _started_s(sight: Sight, since_boot_us: str) -> float | None:

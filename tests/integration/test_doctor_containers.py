@@ -1,0 +1,84 @@
+"""The doctor's checks of the way of a card into a container: green on a healthy box, red where it is harmed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from clikit import CARD_0, CARD_1
+from doctorkit import Box, healthy
+from doctorserver import CONTAINERD
+
+from edgegpu_installer.doctor import Level
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def box(short_tmp: Path) -> Iterator[Box]:
+    with healthy(short_tmp) as made:
+        yield made
+
+
+def test_containerd_without_cdi(box: Box) -> None:
+    config = "/var/lib/rancher/k3s/agent/etc/containerd/config.toml"
+    box.write(config, CONTAINERD.replace("enable_cdi = true", "enable_cdi = false"))
+    box.expect("runtime", Level.BROKEN, "has CDI off", "1.29")
+    box.write(config, CONTAINERD.replace(', "/var/run/cdi"', ""))
+    box.expect("runtime", Level.BROKEN, "reads CDI specs from /etc/cdi", "driver.cdi_folder")
+    box.write(config, "version = [")
+    box.expect("runtime", Level.BROKEN, "cannot read containerd's configuration", "restart k3s")
+    box.at(config).unlink()
+    box.expect("runtime", Level.WARNING, "no configuration of containerd", "driver.containerd_config")
+
+
+def test_an_nvidia_default_runtime_beside_cdi(box: Box) -> None:
+    box.write(
+        "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+        CONTAINERD + "[plugins.'io.containerd.cri.v1.runtime'.containerd]\ndefault_runtime_name = 'nvidia'\n",
+    )
+    box.expect("runtime", Level.WARNING, "default runtime is nvidia", "default-runtime")
+
+
+def test_the_nvidia_runtime_and_its_class(box: Box) -> None:
+    box.status["injection"] = {"mode": "runtime", "why": "driver.injection says so"}
+    box.expect("runtime", Level.BROKEN, "no nvidia runtime", "nvidia-container-toolkit")
+    box.expect("runtime", Level.BROKEN, "no RuntimeClass nvidia", "kubectl apply")
+    box.api.objects["/apis/node.k8s.io/v1/runtimeclasses/nvidia"] = {"handler": "nvidia"}
+    box.write(
+        "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+        CONTAINERD + "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia]\nruntime_type = 'x'\n",
+    )
+    assert box.see("runtime").level is Level.OK
+
+
+def test_a_cdi_spec_whose_files_are_gone(box: Box) -> None:
+    box.cdi_spec(library="/usr/lib/libcuda.so.1.2")
+    box.expect("cdi", Level.BROKEN, "/usr/lib/libcuda.so.1.2, which is not there", "restart edgegpu-plugin")
+
+
+def test_a_cdi_spec_without_a_card_or_with_a_double(box: Box) -> None:
+    box.cdi_spec(CARD_0)
+    box.expect("cdi", Level.BROKEN, f"lacks card 1 ({CARD_1})", "restart edgegpu-plugin")
+    box.write("/etc/cdi/old.json", json.dumps({"kind": "edgegpu.io/gpu", "devices": []}))
+    box.expect("cdi", Level.BROKEN, "/etc/cdi/old.json names devices of edgegpu.io/gpu too", "rm /etc/cdi/old.json")
+
+
+def test_no_cdi_spec_and_one_that_is_none(box: Box) -> None:
+    box.write("/var/run/cdi/edgegpu.json", "{}")
+    box.expect("cdi", Level.BROKEN, "is no CDI spec", "rm")
+    box.at("/var/run/cdi/edgegpu.json").unlink()
+    box.expect("cdi", Level.BROKEN, "there is no CDI spec", "restart edgegpu-plugin")
+    box.status["injection"] = {"mode": "runtime"}
+    assert box.see("cdi").level is Level.SKIPPED
+
+
+def test_missing_device_links(box: Box) -> None:
+    box.at("dev/char/1:3").unlink()
+    box.expect("cgroups", Level.BROKEN, "2 links in /dev/char are missing", "restart edgegpu-plugin")
+    assert box.see("cgroups").details == ("/dev/char/1:3 -> ../nvidia0", "/dev/char/1:3 -> ../nvidiactl")
+    box.write("/var/lib/rancher/k3s/agent/etc/containerd/config.toml", CONTAINERD.replace("true", "false"))
+    box.expect("cgroups", Level.WARNING, "2 links", "restart edgegpu-plugin")
