@@ -1,55 +1,92 @@
-"""What an installation is made of beside its plan: the accounts and certificates minted for this box, and the release."""
+"""What an installation mints for this machine, or keeps while it is good: kubeconfig and certificates."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import base64
+import datetime as dt
+from typing import Any
 
+import yaml
+
+from edgegpu_installer import accounts, certificates, nodeidentity
+from edgegpu_installer.certificates import Certificates, Pair
+from edgegpu_installer.changes import FileChange
+from edgegpu_installer.cluster import Cluster
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.layout import AGENT_UNIT, OPT, PLUGIN_UNIT, RECOVER_UNIT, Layout
+from edgegpu_installer.layout import EXTENDER_CA, EXTENDER_CERT, EXTENDER_KEY, KUBECONFIG, Layout
+from edgegpu_installer.rbac import Account, Rights
+from edgegpu_installer.schedulerfile import SERVER_NAME
 
-_UNITS = (PLUGIN_UNIT, AGENT_UNIT, RECOVER_UNIT)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Material:
-    """Minted for one box; certificates and keys are PEM. Those of the extender are None on a node that has none."""
-
-    kubeconfig: str = field(repr=False)
-    ca: str | None = None
-    server_cert: str | None = None
-    server_key: str | None = field(default=None, repr=False)
-    client_cert: str | None = None
-    client_key: str | None = field(default=None, repr=False)
-    token: str | None = field(default=None, repr=False)
-    """Of the cloud link that follows; None where none was given."""
+_SECRET = 0o600
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
-    """One version under /opt/edgegpu; `units` by name, `recover` the program that needs nothing below /opt."""
-
-    version: str
-    units: Mapping[str, bytes]
-    recover: bytes
-
-    @property
-    def folder(self) -> str:
-        """Where it lies on the box."""
-        return f"{OPT}/{self.version}"
-
-
-def read_release(layout: Layout, version: str) -> Release:
-    """Read what a plan takes out of a release.
+def server_kubeconfig(cluster: Cluster, rights: Rights, layout: Layout) -> FileChange:
+    """Grant edgegpu's rights and return the kubeconfig of a server's account; one that works is kept to the byte.
 
     Raises:
-        InstallError: something of it is not there.
+        InstallError: no token came.
+        ClusterError: the API server refuses, or is away.
     """
-    folder = layout.version(version)
+    accounts.grant(cluster, rights)
+    if accounts.usable(layout.kubeconfig, Account.SERVER):
+        return kept_kubeconfig(layout)
+    text = accounts.mint(cluster, rights, Account.SERVER)
+    return FileChange(KUBECONFIG, text.encode(), mode=_SECRET)
+
+
+def kept_kubeconfig(layout: Layout) -> FileChange:
+    """Return the kubeconfig that is there; without one, the place where it will be (for a dry run)."""
+    path = layout.kubeconfig
+    if path.is_symlink():
+        return FileChange(KUBECONFIG, link_to=str(path.readlink()))
     try:
-        units = {name: (folder / "systemd" / name).read_bytes() for name in _UNITS}
-        recover = (folder / "installer/edgegpu-recover").read_bytes()
+        return FileChange(KUBECONFIG, path.read_bytes(), mode=_SECRET)
+    except FileNotFoundError:
+        return FileChange(KUBECONFIG, b"(made by the installation)\n", mode=_SECRET)
+
+
+def agent_kubeconfig(layout: Layout, kubelet_kubeconfig: str, join: str) -> FileChange:
+    """Return an agent node's kubeconfig: the account that a join token names, else kubelet's own, by a link.
+
+    Raises:
+        InstallError: the token or kubelet's kubeconfig cannot be used.
+    """
+    path = layout.at(kubelet_kubeconfig)
+    try:
+        own = nodeidentity.identity(path.read_text(), path=kubelet_kubeconfig)
+        if not join:
+            return nodeidentity.link(kubelet_kubeconfig)
+        ca_pem = layout.at(own.ca_file).read_text()
     except OSError as error:
         raise InstallError(
-            f"cannot use the release {folder}: {error.filename}: {error.strerror}",
-            remedy="unpack the bundle again: run install.sh once more",
+            f"cannot act as this node: cannot read {error.filename}: {error.strerror}",
+            "see that this node has joined its cluster (systemctl status k3s-agent), then install again",
         ) from error
-    return Release(version, units, recover)
+    return FileChange(
+        KUBECONFIG, nodeidentity.unpack(join).kubeconfig(ca_pem, server=own.server).encode(), mode=_SECRET
+    )
+
+
+def extender_certificates(layout: Layout, scheduler_file: str, *, now: dt.datetime) -> Certificates:
+    """Return the extender's certificates: those that are there while they are good for another year, else new ones."""
+    existing = _existing(layout, scheduler_file)
+    if existing is not None and certificates.usable(existing, now):
+        return existing
+    return certificates.make(now)
+
+
+def _existing(layout: Layout, scheduler_file: str) -> Certificates | None:
+    try:
+        ca, cert, key = (layout.at(path).read_text() for path in (EXTENDER_CA, EXTENDER_CERT, EXTENDER_KEY))
+        client = _client(layout.at(scheduler_file).read_text())
+    except (OSError, UnicodeDecodeError):
+        return None
+    return Certificates(ca=ca, server=Pair(cert, key), client=client) if client is not None else None
+
+
+def _client(text: str) -> Pair | None:
+    """Find the client's certificate in the scheduler's file: what holds its key has it inline."""
+    try:
+        extenders: list[Any] = yaml.safe_load(text)["extenders"]
+        tls = next(one["tlsConfig"] for one in extenders if one.get("tlsConfig", {}).get("serverName") == SERVER_NAME)
+        return Pair(base64.b64decode(tls["certData"]).decode(), base64.b64decode(tls["keyData"]).decode())
+    except (yaml.YAMLError, KeyError, TypeError, ValueError, StopIteration):
+        return None

@@ -39,8 +39,9 @@ class Site:
     """This machine, as far as a plan depends on it.
 
     `unit`: of k3s or kubelet, without `.service`. `scheduler_path`: where our scheduler's configuration lies,
-    `drop_in`: what names it to k3s. `scheduler_kubeconfig`: the scheduler's own. `scheduler_file`: the configuration
-    that it has without us, empty where it has none. `manifest`: the static pod of kubeadm's scheduler.
+    `drop_in`: what names it to k3s, by `drop_in_text`. `scheduler_kubeconfig`: the scheduler's own. `scheduler_file`:
+    the configuration that it has without us, empty where it has none. `manifest`: the static pod of kubeadm's
+    scheduler.
     """
 
     kind: SiteKind
@@ -51,6 +52,7 @@ class Site:
     admin_kubeconfig: str = ""
     scheduler_path: str = ""
     drop_in: str = ""
+    drop_in_text: str = ""
     scheduler_kubeconfig: str = ""
     scheduler_file: str = ""
     manifest: str = ""

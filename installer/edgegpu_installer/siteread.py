@@ -2,6 +2,7 @@
 
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.facts import Facts, Kind
+from edgegpu_installer.kubeadm import ADMIN_KUBECONFIG
 from edgegpu_installer.kubeadm_manifest import MANIFEST, SCHEDULER_FILE
 from edgegpu_installer.site import Site, SiteKind
 
@@ -27,9 +28,10 @@ def site_of(facts: Facts) -> Site:
             admin_kubeconfig=k3s.admin_kubeconfig if k3s.is_server else "",
             scheduler_path=k3s.scheduler_file,
             drop_in=k3s.drop_in,
+            drop_in_text=k3s.drop_in_text,
             scheduler_kubeconfig=k3s.scheduler_kubeconfig,
             scheduler_file=foreign[-1].text if foreign else "",
-            has_cards=bool(facts.cards.cards),
+            has_cards=facts.cards.expected,
             takes_scheduler_file=k3s.minor is None or k3s.minor >= _FIRST_V1,
         )
     if facts.kind not in {Kind.KUBEADM_SERVER, Kind.KUBEADM_NODE}:
@@ -48,6 +50,6 @@ def site_of(facts: Facts) -> Site:
         scheduler_path=SCHEDULER_FILE,
         scheduler_kubeconfig="/etc/kubernetes/scheduler.conf",
         manifest=MANIFEST,
-        has_cards=bool(facts.cards.cards),
+        has_cards=facts.cards.expected,
         takes_scheduler_file=True,
     )
