@@ -110,6 +110,13 @@ class K3s:
         """The scheduler configurations that it would read without us."""
         return k3sconfig.scheduler_file(self.effective(without_ours=True).values(SCHEDULER_ARG))
 
+    @property
+    def drop_in_text(self) -> str:
+        """What our drop-in says: one argument more, or the whole list where the scheduler has a file already."""
+        foreign = self.foreign_scheduler_files
+        before = self.effective(without_ours=True).values(SCHEDULER_ARG)
+        return k3sconfig.render_drop_in(self.scheduler_file, foreign[-1].text if foreign else "", before)
+
 
 def read_k3s(
     layout: Layout,

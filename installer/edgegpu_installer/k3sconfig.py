@@ -34,6 +34,13 @@ _ENVIRONMENT = {
 }  # fmt: skip
 
 
+_DROP_IN = "# edgegpu: which configuration the scheduler reads. `edgegpu uninstall` takes it away.\n"
+_DROP_IN_WHOLE = """\
+# What was in {scheduler} is in it. No "+": this list, with the arguments that were
+# there before, takes the place of the one before; a change of that one needs `edgegpu install` again.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
     """One file that k3s reads; `text` None: it cannot be read, `why` says so."""
@@ -139,6 +146,28 @@ def replaces_ours(files: Iterable[ConfigFile], ours: str) -> str | None:
             if SCHEDULER_ARG in keys:
                 return file.path
     return None
+
+
+def render_drop_in(ours: str, scheduler: str, without_ours: Sequence[Value]) -> str:
+    """Return our drop-in's text: one more argument for the scheduler; where it has a file already, the whole list.
+
+    Args:
+        ours: the path of our scheduler configuration.
+        scheduler: the path of the one that it has without us, empty where it has none.
+        without_ours: its arguments without us.
+    """
+    if not scheduler:
+        return f"{_DROP_IN}{SCHEDULER_ARG}+:\n  - {_quoted(f'config={ours}')}\n"
+    named = scheduler_file(without_ours)
+    others = [value.text for value in without_ours if not scheduler_file([value])]
+    rows = "".join(f"  - {_quoted(one)}\n" for one in [*others, f"config={ours}"])
+    return (
+        f"{_DROP_IN}{_DROP_IN_WHOLE.format(scheduler=named[-1].text if named else scheduler)}{SCHEDULER_ARG}:\n{rows}"
+    )
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _merge(files: Iterable[ConfigFile]) -> tuple[dict[str, tuple[Value, ...]], list[str]]:

@@ -1,0 +1,142 @@
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+from factskit import FakeBox
+from schedulerkit import KUBECONFIG
+
+from edgegpu_installer import certificates
+from edgegpu_installer.certificates import Certificates
+from edgegpu_installer.changes import FileChange, Plan
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.facts import file_reader
+from edgegpu_installer.k3sconfig import SCHEDULER_ARG, CommandLine, ConfigFile, effective
+from edgegpu_installer.plan import plan_install
+from edgegpu_installer.rbac import Rights
+from edgegpu_installer.recovery import Recovery
+from edgegpu_installer.release import Release
+from edgegpu_installer.schedulerfile import validate
+from edgegpu_installer.site import Material, Options
+from edgegpu_installer.siteread import site_of
+
+MADE = certificates.make(datetime(2026, 1, 1, tzinfo=UTC))
+CREDENTIALS = "/var/lib/rancher/k3s/server/cred/scheduler.kubeconfig"
+SCHEDULER, DROP_IN = "/etc/rancher/k3s/edgegpu-scheduler.yaml", "/etc/rancher/k3s/config.yaml.d/90-edgegpu.yaml"
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> FakeBox:
+    made = FakeBox(tmp_path)
+    made.write(CREDENTIALS, yaml.safe_dump(KUBECONFIG))
+    return made
+
+
+def plan_of(box: FakeBox, made: Certificates | None = MADE) -> Plan:
+    release = Release(
+        version="1.2.3",
+        folder=Path("/opt/edgegpu/1.2.3"),
+        plugin_unit=b"plugin",
+        agent_unit=b"agent",
+        farewell=b"",
+        farewell_unit=b"",
+        rights=Rights((), "edgegpu"),
+        recovery=Recovery.of_version(Path("/opt/edgegpu/1.2.3")),
+    )
+    kubeconfig = FileChange("/etc/edgegpu/kubeconfig", b"k", 0o600)
+    return plan_install(
+        site_of(box.facts()),
+        Options(),
+        release=release,
+        material=Material(kubeconfig=kubeconfig, certificates=made),
+        read_file=file_reader(box.layout),
+    )
+
+
+def files_of(plan: Plan) -> dict[str, FileChange]:
+    return {change.path: change for change in plan.files}
+
+
+def text_of(plan: Plan, path: str) -> str:
+    return (files_of(plan)[path].content or b"").decode()
+
+
+def test_a_server_with_cards_gets_everything_and_one_restart(box: FakeBox) -> None:
+    box.k3s()
+    box.gpu()
+    plan = plan_of(box)
+    files = files_of(plan)
+    assert plan.restart == "k3s"
+    assert [path for path, change in files.items() if change.k3s_reads] == [SCHEDULER, DROP_IN]
+    assert {files[path].mode for path in (SCHEDULER, "/etc/edgegpu/extender/server.key")} == {0o600}
+    assert validate(text_of(plan, SCHEDULER), read_file=file_reader(box.layout)) == []
+    assert yaml.safe_load(text_of(plan, DROP_IN)) == {"kube-scheduler-arg+": [f"config={SCHEDULER}"]}
+    assert yaml.safe_load(text_of(plan, "/etc/edgegpu/plugin.yaml"))["role"] == "server"
+    assert files["/etc/systemd/system/k3s.service.d/50-edgegpu.conf"].early
+
+
+def test_folders_come_before_what_is_in_them(box: FakeBox) -> None:
+    box.k3s()
+    box.gpu()
+    plan = plan_of(box)
+    parents = {path.rpartition("/")[0] for path in files_of(plan)}
+    there = {"/etc/systemd/system", "/usr/local/bin", "/etc/systemd/system/multi-user.target.wants", "/etc/rancher/k3s"}
+    assert parents - there <= set(plan.folders)
+
+
+def test_the_same_box_gives_the_same_plan(box: FakeBox) -> None:
+    box.k3s()
+    box.gpu()
+    assert plan_of(box) == plan_of(box)
+
+
+def test_roles(box: FakeBox) -> None:
+    box.k3s()
+    assert yaml.safe_load(text_of(plan_of(box), "/etc/edgegpu/plugin.yaml"))["role"] == "extender-only"
+    box.gpu()
+    box.k3s(version="v1.24.17+k3s1")
+    old = plan_of(box)
+    assert yaml.safe_load(text_of(old, "/etc/edgegpu/plugin.yaml"))["role"] == "agent"
+    assert not any(change.k3s_reads for change in old.files)
+    box.k3s("agent", unit="k3s")
+    assert SCHEDULER not in files_of(plan_of(box))
+
+
+def test_another_unit_and_folder_are_used(box: FakeBox) -> None:
+    box.k3s(unit="edge", args="--config /srv/k.yaml --data-dir /data")
+    (box.root / "data").mkdir()
+    box.write("/data/server/cred/scheduler.kubeconfig", yaml.safe_dump(KUBECONFIG))
+    plan = plan_of(box)
+    files = files_of(plan)
+    assert plan.restart == "edge"
+    assert {"/srv/edgegpu-scheduler.yaml", "/srv/k.yaml.d/90-edgegpu.yaml"} <= files.keys()
+    assert "/etc/systemd/system/edge.service.d/50-edgegpu.conf" in files
+    assert "/data/server/cred" in text_of(plan, "/srv/edgegpu-scheduler.yaml")
+
+
+def test_a_scheduler_configuration_that_is_there_is_kept_and_ours_is_the_only_one_named(box: FakeBox) -> None:
+    main = 'kube-scheduler-arg: ["v=2", "config=/etc/mine.yaml", "it\'s=odd"]\n'
+    box.k3s(config=main)
+    mine = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", "parallelism": 3}
+    box.write("/etc/mine.yaml", yaml.safe_dump(mine | {"clientConnection": {"kubeconfig": CREDENTIALS}}))
+    plan = plan_of(box)
+    assert yaml.safe_load(text_of(plan, SCHEDULER))["parallelism"] == 3
+    files = [ConfigFile("/etc/rancher/k3s/config.yaml", main), ConfigFile(DROP_IN, text_of(plan, DROP_IN))]
+    arguments = effective(CommandLine("server"), {}, files).values(SCHEDULER_ARG)
+    assert [value.text for value in arguments] == ["v=2", "it's=odd", f"config={SCHEDULER}"]
+    box.write(DROP_IN, text_of(plan, DROP_IN))
+    box.write(SCHEDULER, text_of(plan, SCHEDULER))
+    assert plan_of(box) == plan
+
+
+def test_what_a_scheduler_would_end_about_is_never_planned(box: FakeBox) -> None:
+    box.k3s()
+    box.layout.at(CREDENTIALS).unlink()
+    with pytest.raises(InstallError, match=r"clientConnection.kubeconfig: .* cannot be read"):
+        plan_of(box)
+
+
+def test_without_certificates_there_is_no_extender(box: FakeBox) -> None:
+    box.k3s()
+    with pytest.raises(InstallError, match="without certificates"):
+        plan_of(box, made=None)
