@@ -1,0 +1,213 @@
+"""A desired revision settled item by item: each tried once, a newer revision supersedes, refusals stay refusals."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from edgegpu_sync.errors import RefusedError, Why
+from edgegpu_sync.ids import OpName, op_name
+from edgegpu_sync.order import Seen
+from edgegpu_sync.spec import Asked, Sharing, TryKey
+from edgegpu_sync.states import Codes, State
+from edgegpu_sync.up import Condition, ItemReport, Numbers, Settled
+from edgegpu_sync.wire import clipped
+
+MOST_TRIES = 3
+"""How often an item is begun that takes the agent down with it."""
+
+NOTHING_SEEN = Seen()
+INSTALL, UNINSTALL = op_name("sharing.install"), op_name("sharing.uninstall")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """What came of one item; numbers and words are for people. `restored`: what was before is there again."""
+
+    state: Settled
+    code: str = ""
+    text: str = ""
+    numbers: Numbers | None = None
+    restored: bool = False
+
+    @classmethod
+    def applied(cls, text: str = "") -> "Settlement":
+        """Return that of an item that stands as asked, verified."""
+        return cls(state=Settled.APPLIED, text=text)
+
+    @classmethod
+    def rejected(cls, code: str, text: str, numbers: Numbers | None = None) -> "Settlement":
+        """Return that of an item that was not begun, with the numbers that say why."""
+        return cls(state=Settled.REJECTED, code=code, text=text, numbers=numbers)
+
+    @classmethod
+    def failed(cls, code: str, text: str, *, restored: bool) -> "Settlement":
+        """Return that of an item that was begun and did not come to stand as asked."""
+        return cls(state=Settled.FAILED, code=code, text=text, restored=restored)
+
+
+OPEN = Settlement(state=Settled.OPEN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Try:
+    """What the journal holds of an item: which key was begun, how often, and how it ended. Open: in the middle."""
+
+    key: TryKey
+    settlement: Settlement = OPEN
+    tries: int = 1
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """A box's desired state and how it stands: what was observed, its items in order, and the last try of each.
+
+    All of it is in the journal. `applied_rev` is the last revision of which all items were settled.
+    """
+
+    seen: Seen = NOTHING_SEEN
+    asked: tuple[Asked, ...] = ()
+    tries: Mapping[str, Try] = field(default_factory=dict)
+    applied_rev: int = 0
+
+    def observe(self, seen: Seen, asked: tuple[Asked, ...]) -> "Board":
+        """Return the board with a newer revision; what was tried under the same key stays as it is.
+
+        Items that this version cannot do are settled at once. Those that are not asked for any more are forgotten.
+
+        Raises:
+            RefusedError: OldRev.
+        """
+        if seen.rev <= self.seen.rev:
+            raise RefusedError(Why.OLD_REV, f"{seen.rev}, observed is {self.seen.rev}")
+        tries = {one.name: self.tries[one.name] for one in asked if one.name in self.tries}
+        for one in asked:
+            if one.item is None:
+                settlement = Settlement(state=Settled.UNSUPPORTED, code=Codes.UNSUPPORTED, text=one.unsupported)
+                tries[one.name] = Try(key=one.key, settlement=settlement)
+        return _counted(replace(self, seen=seen, asked=asked, tries=tries))
+
+    def settlement(self, one: Asked) -> Settlement:
+        """Return how an item stands; Open also when what was tried is another revision of it."""
+        tried = self.tries.get(one.name)
+        return tried.settlement if tried is not None and tried.key == one.key else OPEN
+
+    def next(self) -> Asked | None:
+        """Return the item to try now; None when all are settled. One at a time, and again after each settlement."""
+        return next((one for one in self.asked if self.settlement(one).state is Settled.OPEN), None)
+
+    def begin(self, one: Asked) -> "Board":
+        """Return the board with the item begun, to be written before anything is done.
+
+        It is the same key after a crash in the middle; then what was journalled by the one who applies it tells how
+        far it came. At the third time it is settled as Failed instead: look at `settlement` after this.
+        """
+        before = self.tries.get(one.name)
+        again = before is not None and before.key == one.key
+        tries = before.tries + 1 if before is not None and again else 1
+        if tries > MOST_TRIES:
+            text = f"begun {MOST_TRIES} times, and the agent ended in the middle of each"
+            return self.settle(one.name, one.key, Settlement.failed(Codes.ATTEMPTS, text, restored=False))
+        return self._with(one.name, Try(key=one.key, tries=tries))
+
+    def settle(self, name: str, key: TryKey, settlement: Settlement) -> "Board":
+        """Return the board with an item settled; nothing when it is not asked for any more.
+
+        A newer revision may have come meanwhile: then the settlement is that of the old key, and the item is open.
+
+        Raises:
+            ValueError: for Open, which settles nothing.
+        """
+        if settlement.state is Settled.OPEN:
+            raise ValueError(f"cannot settle {name} as Open")
+        before = self.tries.get(name)
+        if before is None or before.key != key or before.settlement.state is not Settled.OPEN:
+            return self
+        return _counted(self._with(name, replace(before, settlement=settlement)))
+
+    def landed(self, name: str, key: TryKey, settlement: Settlement) -> "Board":
+        """Return the board after a Pending item has come to something: its pod got a card, or was given up."""
+        before = self.tries.get(name)
+        if before is None or before.key != key or before.settlement.state is not Settled.PENDING:
+            return self
+        return self._with(name, replace(before, settlement=settlement))
+
+    def noticed(self, name: str, conditions: tuple[Condition, ...]) -> "Board":
+        """Return the board with what is true of an item now, `Drifted` for one; its settlement stays."""
+        before = self.tries.get(name)
+        return self if before is None else self._with(name, replace(before, conditions=conditions))
+
+    def _with(self, name: str, tried: Try) -> "Board":
+        return replace(self, tries={**self.tries, name: tried})
+
+    def report(self) -> dict[str, ItemReport]:
+        """Return how each item stands, as `Reported.items` holds it."""
+        return {one.name: self._reported(one) for one in self.asked}
+
+    def _reported(self, one: Asked) -> ItemReport:
+        settlement, tried = self.settlement(one), self.tries.get(one.name)
+        return ItemReport(
+            state=settlement.state,
+            rev=one.key.rev,
+            hash=one.key.digest,
+            retry=one.key.retry,
+            code=settlement.code or None,
+            text=clipped(settlement.text) or None,
+            numbers=settlement.numbers,
+            restored=settlement.restored if settlement.state is Settled.FAILED else None,
+            conditions=(tried.conditions or None) if tried is not None else None,
+        )
+
+
+def _counted(board: Board) -> Board:
+    return board if board.next() else replace(board, applied_rev=board.seen.rev)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ends."""
+
+    state: State
+    code: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """A command goes on when the board changes: `for_rev` must be observed first, or its item is not settled yet."""
+
+    for_rev: int
+
+
+_ENDS = {
+    Settled.APPLIED: State.SUCCEEDED,
+    Settled.REJECTED: State.REJECTED,
+    Settled.UNSUPPORTED: State.REJECTED,
+    Settled.ELSEWHERE: State.REJECTED,
+    Settled.PENDING: State.SUCCEEDED,
+}
+
+
+def sharing_command(op: OpName, min_rev: int, board: Board) -> Ended | Waits:
+    """Say how `sharing.install` or `sharing.uninstall` stands: its result is the settlement of the item `sharing`.
+
+    Args:
+        op: one of the two.
+        min_rev: the revision in which sharing stands as the op says.
+        board: as it is now.
+    """
+    if board.seen.rev < min_rev:
+        return Waits(min_rev)
+    one = next((one for one in board.asked if one.name == "sharing"), None)
+    if one is None:
+        return Ended(State.REJECTED, Codes.SUPERSEDED, f"revision {board.seen.rev} does not speak of sharing")
+    if isinstance(one.item, Sharing) and one.item.installed is not (op == INSTALL):
+        stands = "installed" if one.item.installed else "not installed"
+        return Ended(State.REJECTED, Codes.SUPERSEDED, f"by revision {board.seen.rev} sharing is to be {stands}")
+    settlement = board.settlement(one)
+    if settlement.state is Settled.OPEN:
+        return Waits(board.seen.rev)
+    if settlement.state is Settled.FAILED:
+        state = State.ROLLED_BACK if settlement.restored else State.FAILED
+    else:
+        state = _ENDS[settlement.state]
+    return Ended(state, settlement.code, settlement.text)

@@ -1,0 +1,91 @@
+"""Settlement under edits, crashes and refusals: each ask is settled once, and what is true of the last one is told."""
+
+from collections import Counter
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from synckit import limits
+
+from edgegpu_sync.order import Seen
+from edgegpu_sync.settle import MOST_TRIES, Board, Settlement
+from edgegpu_sync.spec import Asked, Spec, TryKey, asked
+from edgegpu_sync.up import Settled
+
+APPS = st.sampled_from(["a", "b", "c"])
+ENDS = [Settlement.applied(), Settlement.rejected("NO_ROOM", "no"), Settlement.failed("ERROR", "", restored=True)]
+
+
+class SettleMachine(RuleBasedStateMachine):
+    """A console edits: each edit raises the revision, and only the edited item's own `rev` with it. A box works."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rev = 0
+        self.items: dict[str, tuple[int, int]] = {}
+        self.board = Board()
+        self.begun: Asked | None = None
+        self.settled: Counter[TryKey] = Counter()
+
+    @rule(app=APPS, units=st.integers(0, 3))
+    def edit(self, app: str, units: int) -> None:
+        self.items[app] = (units, self.rev + 1)
+        self.publish()
+
+    @rule(app=APPS)
+    def leave_out(self, app: str) -> None:
+        self.items.pop(app, None)
+        self.publish()
+
+    def publish(self) -> None:
+        self.rev += 1
+        spec = Spec(app_limits=tuple(limits(app, units=u, rev=rev) for app, (u, rev) in self.items.items()))
+        before, self.board = self.board, self.board.observe(Seen(self.rev, ""), asked(spec.to_json(), self.rev))
+        for one in self.board.asked:
+            if one in before.asked:
+                assert self.board.settlement(one) == before.settlement(one)
+
+    @precondition(lambda self: self.begun is None)
+    @rule()
+    def begin(self) -> None:
+        one = self.board.next()
+        if one is None:
+            return
+        assert not self.settled[one.key]
+        self.board = self.board.begin(one)
+        self.begun = one if self.board.settlement(one).state is Settled.OPEN else None
+        self.settled[one.key] += self.begun is None
+
+    @rule()
+    def crash(self) -> None:
+        self.begun = None
+
+    @precondition(lambda self: self.begun is not None)
+    @rule(settlement=st.sampled_from(ENDS))
+    def settle(self, settlement: Settlement) -> None:
+        if self.begun is not None:
+            self.board = self.board.settle(self.begun.name, self.begun.key, settlement)
+            self.settled[self.begun.key] += 1
+        self.begun = None
+
+    @invariant()
+    def each_ask_is_settled_once(self) -> None:
+        assert max(self.settled.values(), default=0) <= 1
+
+    @invariant()
+    def applied_means_that_nothing_is_open(self) -> None:
+        assert self.board.applied_rev <= self.board.seen.rev
+        assert (self.board.applied_rev == self.board.seen.rev) == (self.board.next() is None)
+
+    def teardown(self) -> None:
+        for _ in range(3 * (MOST_TRIES + 1)):
+            self.begin()
+            if self.begun is not None:
+                self.settle(settlement=ENDS[0])
+        assert self.board.applied_rev == self.rev
+        told = {name: report.rev for name, report in self.board.report().items()}
+        assert told == {f"app_limits/default/{app}/main": rev for app, (_, rev) in self.items.items()}
+
+
+SettleMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+TestSettle = SettleMachine.TestCase

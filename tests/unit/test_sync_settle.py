@@ -1,0 +1,158 @@
+"""Settlement: tried once, superseded, never sprung to life; and the commands whose result it is."""
+
+import pytest
+from synckit import limits
+
+from edgegpu_sync.errors import RefusedError
+from edgegpu_sync.order import Seen
+from edgegpu_sync.settle import INSTALL, MOST_TRIES, UNINSTALL, Board, Ended, Settlement, Waits, sharing_command
+from edgegpu_sync.spec import AppLimits, Sharing, Spec, asked
+from edgegpu_sync.states import Codes, State
+from edgegpu_sync.up import Condition, Settled
+
+APPLIED = Settlement.applied()
+REJECTED = Settlement.rejected(Codes.NO_ROOM, "needs 10, card 0 has 9 free")
+
+
+def observed(board: Board, rev: int, spec: Spec) -> Board:
+    return board.observe(Seen(rev, f"{rev:016x}"), asked(spec.to_json(), rev))
+
+
+def worked(board: Board, settlement: Settlement) -> Board:
+    one = board.next()
+    assert one is not None
+    return board.begin(one).settle(one.name, one.key, settlement)
+
+
+def spec(*apps: AppLimits, installed: bool | None = None, rev: int = 1) -> Spec:
+    return Spec(sharing=None if installed is None else Sharing(rev=rev, installed=installed), app_limits=apps)
+
+
+def states(board: Board) -> list[Settled]:
+    return [one.state for one in board.report().values()]
+
+
+def test_a_revision_is_applied_when_all_of_its_items_are_settled() -> None:
+    board = observed(Board(), 1, spec(limits("a"), limits("b")))
+    assert (board.applied_rev, states(board)) == (0, [Settled.OPEN, Settled.OPEN])
+    board = worked(board, APPLIED)
+    assert board.applied_rev == 0
+    board = worked(board, REJECTED)
+    assert (board.applied_rev, states(board), board.next()) == (1, [Settled.APPLIED, Settled.REJECTED], None)
+
+
+def test_an_empty_revision_is_applied_at_once() -> None:
+    assert observed(Board(), 7, Spec()).applied_rev == 7
+
+
+def test_a_refused_item_is_not_tried_again_by_another_items_edit() -> None:
+    board = worked(observed(Board(), 7, spec(limits("a", rev=7))), REJECTED)
+    board = observed(board, 8, spec(limits("a", rev=7), limits("b", rev=8)))
+    one = board.next()
+    assert one is not None
+    assert one.name == "app_limits/default/b/main"
+    board = worked(board, APPLIED)
+    assert (board.applied_rev, states(board)) == (8, [Settled.REJECTED, Settled.APPLIED])
+
+
+@pytest.mark.parametrize("edit", [limits("a", rev=8), limits("a", retry=1), limits("a", units=3)])
+def test_it_is_tried_again_when_somebody_asks_for_it(edit: AppLimits) -> None:
+    board = worked(observed(Board(), 7, spec(limits("a"))), REJECTED)
+    board = observed(board, 8, spec(edit))
+    assert states(board) == [Settled.OPEN]
+    assert states(worked(board, APPLIED)) == [Settled.APPLIED]
+
+
+def test_a_newer_revision_supersedes_what_is_being_tried() -> None:
+    board = observed(Board(), 7, spec(limits("a", units=4)))
+    old = board.next()
+    assert old is not None
+    board = observed(board.begin(old), 8, spec(limits("a", units=5, rev=8)))
+    board = board.settle(old.name, old.key, APPLIED)
+    assert (states(board), board.applied_rev) == ([Settled.OPEN], 0)
+    assert worked(board, APPLIED).applied_rev == 8
+
+
+def test_what_is_not_asked_for_any_more_settles_nothing() -> None:
+    board = observed(Board(), 7, spec(limits("a")))
+    old = board.next()
+    assert old is not None
+    board = observed(board.begin(old), 8, Spec())
+    assert board.settle(old.name, old.key, APPLIED) == board
+    assert board.noticed(old.name, ()) == board
+    assert board.report() == {}
+
+
+def test_what_cannot_be_done_is_settled_as_unsupported() -> None:
+    board = Board().observe(Seen(3, "x"), asked({"sharing": {"rev": 3, "installed": True, "critical": ["how"]}}, 3))
+    (report,) = board.report().values()
+    assert (report.state, report.text, board.applied_rev) == (
+        Settled.UNSUPPORTED,
+        "this agent does not know how",
+        3,
+    )
+
+
+def test_an_item_that_kills_the_agent_ends() -> None:
+    board = observed(Board(), 7, spec(limits("a")))
+    for _ in range(MOST_TRIES + 1):
+        one = board.next()
+        assert one is not None
+        board = board.begin(one)
+    (report,) = board.report().values()
+    assert (report.state, report.code, report.restored) == (Settled.FAILED, Codes.ATTEMPTS, False)
+
+
+def test_a_forced_item_is_settled_as_pending_and_may_land() -> None:
+    board = worked(observed(Board(), 7, spec(limits("a", force=True))), Settlement(state=Settled.PENDING))
+    assert (board.applied_rev, states(board)) == (7, [Settled.PENDING])
+    one = board.asked[0]
+    assert states(board.landed(one.name, one.key, APPLIED)) == [Settled.APPLIED]
+    done = board.landed(one.name, one.key, APPLIED)
+    assert done.landed(one.name, one.key, REJECTED) == done
+
+
+def test_conditions_do_not_touch_the_settlement() -> None:
+    board = worked(observed(Board(), 7, spec(limits("a"))), APPLIED)
+    drifted = Condition(type="Drifted", manager="baetyl")
+    (report,) = board.noticed(board.asked[0].name, (drifted,)).report().values()
+    assert (report.state, report.conditions) == (Settled.APPLIED, (drifted,))
+
+
+def test_a_revision_does_not_come_twice_and_open_settles_nothing() -> None:
+    board = observed(Board(), 7, spec(limits("a")))
+    with pytest.raises(RefusedError, match="OldRev"):
+        observed(board, 7, Spec())
+    with pytest.raises(ValueError, match="as Open"):
+        board.settle("a", board.asked[0].key, Settlement(state=Settled.OPEN))
+
+
+@pytest.mark.parametrize(
+    ("settlement", "state", "code"),
+    [
+        (APPLIED, State.SUCCEEDED, ""),
+        (Settlement.rejected(Codes.PRECHECK, "k3s is given its arguments by hand"), State.REJECTED, Codes.PRECHECK),
+        (Settlement.failed(Codes.TIMED_OUT, "", restored=True), State.ROLLED_BACK, Codes.TIMED_OUT),
+        (Settlement.failed(Codes.INCONSISTENT, "", restored=False), State.FAILED, Codes.INCONSISTENT),
+        (Settlement(state=Settled.UNSUPPORTED, code="UNSUPPORTED"), State.REJECTED, Codes.UNSUPPORTED),
+    ],
+)
+def test_the_result_of_sharing_commands_is_the_settlement(settlement: Settlement, state: State, code: str) -> None:
+    board = observed(Board(), 7, spec(installed=True))
+    assert sharing_command(INSTALL, 7, board) == Waits(7)
+    ended = sharing_command(INSTALL, 7, worked(board, settlement))
+    assert isinstance(ended, Ended)
+    assert (ended.state, ended.code) == (state, code)
+
+
+def test_a_sharing_command_waits_for_its_revision() -> None:
+    assert sharing_command(UNINSTALL, 8, observed(Board(), 7, spec(installed=True))) == Waits(8)
+
+
+def test_a_sharing_command_that_a_newer_revision_contradicts_is_superseded() -> None:
+    board = worked(observed(Board(), 9, spec(installed=False)), APPLIED)
+    for other in (board, observed(Board(), 9, Spec())):
+        ended = sharing_command(INSTALL, 7, other)
+        assert isinstance(ended, Ended)
+        assert (ended.state, ended.code) == (State.REJECTED, Codes.SUPERSEDED)
+    assert sharing_command(UNINSTALL, 7, board) == Ended(State.SUCCEEDED)
