@@ -1,0 +1,147 @@
+"""What waits to be sent, and what is given up when there is no more room: metrics first, results never."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from edgegpu_sync.down import Receipt
+from edgegpu_sync.ids import CommandId
+from edgegpu_sync.stamps import Stamp
+from edgegpu_sync.topics import Kind
+from edgegpu_sync.wire import RESULT_MAX_BYTES
+
+LATEST = frozenset({Kind.STATUS, Kind.REPORTED, Kind.INVENTORY, Kind.ALLOC, Kind.HEALTH})
+"""Kinds that tell how things are: the outbox keeps none of them, the newest is made when it is sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Sizes of the parts. The file is made that large at the start, so that a full disk takes no result away."""
+
+    results: int = 256
+    """Results with a body of up to 8 KiB."""
+    refusals: int = 1_024
+    """Refusals, of which a state and a code are kept; as many as `order.WINDOW`."""
+    events_bytes: int = 1_048_576
+    metrics_bytes: int = 1_048_576
+
+    @property
+    def file_bytes(self) -> int:
+        """How much is set aside on the disk."""
+        return self.results * RESULT_MAX_BYTES + self.refusals * 256 + self.events_bytes + self.metrics_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An event or a metrics message: its stamp stays the same however often it is sent."""
+
+    stamp: Stamp
+    size_bytes: int
+    alarm: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outbox:
+    """What is kept, oldest first. `open` are commands that have no result yet: each has its place reserved."""
+
+    limits: Limits = field(default_factory=Limits)
+    open: frozenset[CommandId] = frozenset()
+    results: tuple[CommandId, ...] = ()
+    refusals: tuple[CommandId, ...] = ()
+    events: tuple[Kept, ...] = ()
+    metrics: tuple[Kept, ...] = ()
+    dropped_events: int = 0
+    dropped_metrics: int = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a new command may be accepted; if not it is REJECTED, OUTBOX_FULL."""
+        return len(self.open) + len(self.results) < self.limits.results
+
+    @property
+    def can_refuse(self) -> bool:
+        """Whether a refusal can be kept; if not the command is not taken at all, and its controller sends it again."""
+        return len(self.refusals) < self.limits.refusals
+
+    def reserve(self, id_: CommandId) -> "Outbox":
+        """Return it with a place for the result of a command that is accepted.
+
+        Raises:
+            ValueError: when there is none, `has_room` was not asked.
+        """
+        if id_ in self.open or id_ in self.results:
+            return self
+        if not self.has_room:
+            raise ValueError(f"cannot accept {id_}: no place for its result")
+        return replace(self, open=self.open | {id_})
+
+    def ended(self, id_: CommandId) -> "Outbox":
+        """Return it with a terminal result that waits for its receipt, in the place that was reserved."""
+        if id_ in self.results or id_ in self.refusals:
+            return self
+        if id_ in self.open:
+            return replace(self, open=self.open - {id_}, results=(*self.results, id_))
+        return self._refused(id_)
+
+    def _refused(self, id_: CommandId) -> "Outbox":
+        if not self.can_refuse:
+            raise ValueError(f"cannot keep the refusal of {id_}: ask can_refuse before it is taken")
+        return replace(self, refusals=(*self.refusals, id_))
+
+    def add_event(self, event: Kept) -> "Outbox":
+        """Return it with an event; where there is no room metrics go, then the oldest events, alarms last."""
+        events = (*self.events, event)
+        room = self.limits.events_bytes + self.limits.metrics_bytes
+        over = _size(events) + _size(self.metrics) - room
+        metrics = _without_oldest(self.metrics, over)
+        over = _size(events) + _size(metrics) - room
+        kept = _without_oldest(events, over)
+        return replace(
+            self,
+            events=kept,
+            metrics=metrics,
+            dropped_events=self.dropped_events + len(events) - len(kept),
+            dropped_metrics=self.dropped_metrics + len(self.metrics) - len(metrics),
+        )
+
+    def add_metrics(self, sample: Kept) -> "Outbox":
+        """Return it with measurements; where there is no room the oldest go. They never push anything else out."""
+        metrics = (*self.metrics, sample)
+        room = self.limits.events_bytes + self.limits.metrics_bytes - _size(self.events)
+        kept = _without_oldest(metrics, _size(metrics) - min(room, self.limits.metrics_bytes))
+        dropped = self.dropped_metrics + len(metrics) - len(kept)
+        return replace(self, metrics=kept, dropped_metrics=dropped)
+
+    def metrics_sent(self, stamp: Stamp) -> "Outbox":
+        """Return it after the broker has acknowledged measurements: they have no receipt."""
+        return replace(self, metrics=tuple(one for one in self.metrics if one.stamp != stamp))
+
+    def receipted(self, receipt: Receipt) -> "Outbox":
+        """Return it without what the controller has stored: the named results, and events up to the stamp."""
+        stored = frozenset(receipt.results)
+        upto = Stamp(enrolment=receipt.enrolment, epoch=receipt.epoch, n=receipt.n)
+        return replace(
+            self,
+            results=tuple(one for one in self.results if one not in stored),
+            refusals=tuple(one for one in self.refusals if one not in stored),
+            events=tuple(one for one in self.events if one.stamp != upto and not upto.after(one.stamp)),
+        )
+
+    @property
+    def used(self) -> float:
+        """How full the part is that matters most, 0 to 1."""
+        return (len(self.open) + len(self.results)) / self.limits.results
+
+
+def _size(kept: Iterable[Kept]) -> int:
+    return sum(one.size_bytes for one in kept)
+
+
+def _without_oldest(kept: tuple[Kept, ...], over_bytes: int) -> tuple[Kept, ...]:
+    """Leave out as many as free `over_bytes`: the oldest first, alarms only when nothing else is left."""
+    gone: set[int] = set()
+    for place, one in sorted(enumerate(kept), key=lambda each: (each[1].alarm, each[0])):
+        if over_bytes <= 0:
+            break
+        gone.add(place)
+        over_bytes -= one.size_bytes
+    return tuple(one for place, one in enumerate(kept) if place not in gone)
