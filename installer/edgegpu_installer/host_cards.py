@@ -33,11 +33,6 @@ class Cards:
     """How many NVIDIA display controllers the PCI bus has, driver or not."""
     why: str = ""
 
-    @property
-    def expected(self) -> bool:
-        """Whether there are cards, or will be once their driver is loaded."""
-        return bool(self.cards) or self.on_bus > 0
-
 
 def read_cards(layout: Layout, *, driver_root: str = "/", timeout_s: float = 10.0, path: str = SYSTEM_PATH) -> Cards:
     """Look for cards below a driver's root, `/` or another one."""

@@ -57,7 +57,9 @@ def precheck(facts: Facts, options: Options, *, model: ResourceModel = _MODEL) -
     if facts.k3s is not None:
         found += [*_health(facts.k3s), *_version(facts.k3s, role), *_configuration(facts.k3s, role)]
     if role is not Role.EXTENDER_ONLY:
-        found += [*_cards(facts), *_runtime(facts), *_others(facts, model)]
+        found += [*_no_cards(facts), *_runtime(facts), *_others(facts, model)]
+    elif facts.cards.on_bus:
+        found += _no_cards(facts)
     return sorted(found, key=lambda finding: finding.level is Level.WARN)
 
 
@@ -68,7 +70,7 @@ def _role(facts: Facts, options: Options) -> Role:
     minor = facts.k3s.minor if facts.k3s else None
     if facts.kind not in {Kind.K3S_SERVER, Kind.KUBEADM_SERVER} or (minor is not None and minor < FIRST_WITH_V1):
         return Role.AGENT
-    return Role.SERVER if facts.cards.expected else Role.EXTENDER_ONLY
+    return Role.SERVER if facts.cards.cards else Role.EXTENDER_ONLY
 
 
 def _machine(facts: Facts, role: Role) -> Iterator[Finding]:
@@ -196,14 +198,14 @@ def _scheduler(k3s: K3s) -> Iterator[Finding]:
         )
 
 
-def _cards(facts: Facts) -> Iterator[Finding]:
+def _no_cards(facts: Facts) -> Iterator[Finding]:
     if facts.cards.cards:
         return
     if facts.cards.on_bus and not facts.cards.driver:
         yield _warn(
             f"{facts.cards.on_bus} NVIDIA cards, and no driver",
             facts.cards.why or "the driver is not loaded",
-            "install the NVIDIA driver and boot; edgegpu offers the cards by itself then",
+            "install the NVIDIA driver and boot, then install again",
         )
     else:
         yield _warn(

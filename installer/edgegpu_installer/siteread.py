@@ -31,7 +31,7 @@ def site_of(facts: Facts) -> Site:
             drop_in_text=k3s.drop_in_text,
             scheduler_kubeconfig=k3s.scheduler_kubeconfig,
             scheduler_file=foreign[-1].text if foreign else "",
-            has_cards=facts.cards.expected,
+            has_cards=bool(facts.cards.cards),
             takes_scheduler_file=k3s.minor is None or k3s.minor >= _FIRST_V1,
         )
     if facts.kind not in {Kind.KUBEADM_SERVER, Kind.KUBEADM_NODE}:
@@ -50,6 +50,6 @@ def site_of(facts: Facts) -> Site:
         scheduler_path=SCHEDULER_FILE,
         scheduler_kubeconfig="/etc/kubernetes/scheduler.conf",
         manifest=MANIFEST,
-        has_cards=facts.cards.expected,
+        has_cards=bool(facts.cards.cards),
         takes_scheduler_file=True,
     )
