@@ -53,14 +53,15 @@ class Report:
 class Installation:
     """One run of the installer on one machine; `site` has passed the checks.
 
-    `verifier` makes what looks whether a change works, for a role. `deadline_s`: after so long everything is put back.
+    `verifier` looks how the machine is now and makes what
+    verifies a change; it is told whether the node shall offer resources. `deadline_s`: after so long everything is put back.
     """
 
     site: Site
     options: Options
     release: Release
     machine: Machine
-    verifier: Callable[[Role], Verify]
+    verifier: Callable[[bool], Verify]
     terminal: Terminal | None = None
     deadline_s: float = 600.0
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
@@ -147,7 +148,8 @@ class Installation:
     def _change(self, role: Role, made: Material) -> Report:
         plan = self._plan(made)
         before = self.machine.system.unit(self.site.unit).invocation
-        outcome = transaction.run(plan, self.machine, verify=self.verifier(role), deadline_s=self.deadline_s)
+        verify = self.verifier(role is not Role.EXTENDER_ONLY and self.site.has_cards)
+        outcome = transaction.run(plan, self.machine, verify=verify, deadline_s=self.deadline_s)
         if (
             farewell.UNIT in plan.stop
         ):  # it goes on where we were rolled back, and removes itself where we are here to stay

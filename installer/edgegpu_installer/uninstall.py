@@ -1,8 +1,8 @@
 """Takes edgegpu off this machine: asks about pods that use it, brings every file back, leaves who waits."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView
 from edgegpu_installer import accounts, baseline, farewell, lease, nodes, shares, transaction
 from edgegpu_installer.ask import Terminal
@@ -12,12 +12,12 @@ from edgegpu_installer.errors import InstallError
 from edgegpu_installer.farewell import Farewell
 from edgegpu_installer.kinds import NODE, name_of
 from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT
-from edgegpu_installer.pluginyaml import resource_model
 from edgegpu_installer.preparing import Machine
 from edgegpu_installer.release import Release
 from edgegpu_installer.site import Site
 from edgegpu_installer.states import Op, State
 from edgegpu_installer.transaction import Outcome, Verify
+from edgegpu_installer.verifying import configured_model
 
 
 class InUseError(InstallError):
@@ -49,12 +49,12 @@ class Removal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uninstallation:
-    """One uninstall on one machine. `verify` looks whether k3s is well without us."""
+    """One uninstall on one machine. `verifier`: as of an installation."""
 
     site: Site
     release: Release
     machine: Machine
-    verify: Verify
+    verifier: Callable[[bool], Verify]
     terminal: Terminal | None = None
     agreed: bool = False
     """The user said `--yes`."""
@@ -91,7 +91,7 @@ class Uninstallation:
         return self._clear(cluster, removal) if removal.well else removal
 
     def _in_use(self, cluster: Cluster) -> tuple[PodView, ...]:
-        return shares.in_use(cluster, self._model(), node=self.site.node_name)
+        return shares.in_use(cluster, configured_model(self.machine.layout), node=self.site.node_name)
 
     def _agree(self, still: tuple[str, ...]) -> None:
         if still and not self.force:
@@ -103,16 +103,12 @@ class Uninstallation:
         if self.terminal is not None and not self.agreed and not self.terminal.confirm("Uninstall edgegpu here?"):
             raise InstallError("nothing was changed: you said no")
 
-    def _model(self) -> ResourceModel:
-        path = self.machine.layout.plugin_yaml
-        return resource_model(path.read_text() if path.exists() else None)
-
     def _plan(self) -> Plan:
         layout = self.machine.layout
         wait = Farewell(
             node=self.site.node_name,
             kubeconfig=self.site.kubelet_kubeconfig,
-            model=self._model(),
+            model=configured_model(self.machine.layout),
             kubelet=self.site.kubelet_folder,
         )
         left = farewell.files(wait, program=self.release.farewell, unit=self.release.farewell_unit)
@@ -127,7 +123,12 @@ class Uninstallation:
 
     def _change(self, still: tuple[str, ...]) -> Removal:
         plan = self._plan()
-        outcome = transaction.run(plan, self.machine, verify=self.verify, deadline_s=self.deadline_s)
+        outcome = transaction.run(
+            plan,
+            self.machine,
+            verify=self.verifier(False),  # noqa: FBT003  (as an installation asks it)
+            deadline_s=self.deadline_s,
+        )
         return Removal(outcome=outcome, plan=plan, still=still)
 
     def _clear(self, cluster: Cluster, removal: Removal) -> Removal:

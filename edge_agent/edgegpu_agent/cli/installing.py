@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,19 +14,22 @@ from edgegpu_agent.cli.errors import CliError
 from edgegpu_installer import transaction
 from edgegpu_installer.ask import Terminal
 from edgegpu_installer.atomic import Entry, read_entry, wanted
-from edgegpu_installer.changes import Deadline, Plan
+from edgegpu_installer.changes import Plan
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.facts import read_facts
+from edgegpu_installer.facts import Facts, read_facts
 from edgegpu_installer.install import Installation, Report
+from edgegpu_installer.journal import Journal
 from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT, Layout
+from edgegpu_installer.precheck import Level, precheck, refused
 from edgegpu_installer.preparing import Machine
 from edgegpu_installer.release import Release, read_release
 from edgegpu_installer.site import Options, Role, Site
 from edgegpu_installer.siteread import site_of
-from edgegpu_installer.states import State
+from edgegpu_installer.states import Op, State
 from edgegpu_installer.systemd import Systemd
 from edgegpu_installer.transaction import Outcome, Verify
 from edgegpu_installer.uninstall import Removal, Uninstallation
+from edgegpu_installer.verifying import verifier
 
 PAUSE, TRACE = "EDGEGPU_INSTALLER_PAUSE", "EDGEGPU_INSTALLER_TRACE"
 """For tests of faults: the step at which the installer waits; a file that gets the name of each step."""
@@ -65,14 +67,15 @@ class Installing:
         """Look, refuse what would not work, and install. Raises InstallError."""
         release = self._release()
         self.say("looking at this machine")
-        site = self._site(options)
+        facts = self._checked(options)
+        site = site_of(facts)
         with _terminal(wanted=ask and not dry_run) as terminal:
             installation = Installation(
                 site=site,
                 options=options,
                 release=release,
                 machine=self._machine(release),
-                verifier=self._verify,
+                verifier=self._verifier(facts, site),
                 terminal=terminal,
                 deadline_s=self.deadline_s,
             )
@@ -84,12 +87,13 @@ class Installing:
             raise InstallError("cannot uninstall: edgegpu is not installed on this machine")
         release = self._release()
         facts = read_facts(self.layout)
+        site = site_of(facts)
         with _terminal(wanted=ask and not dry_run) as terminal:
             uninstallation = Uninstallation(
-                site=site_of(facts),
+                site=site,
                 release=release,
                 machine=self._machine(release),
-                verify=self._verify(None),
+                verifier=self._verifier(facts, site),
                 terminal=terminal,
                 agreed=agreed,
                 force=force,
@@ -99,8 +103,11 @@ class Installing:
 
     def resume(self) -> Outcome | None:
         """Finish a transaction whose author died. Raises InstallError."""
-        release = self._release()
-        return transaction.resume(self._machine(release), verify=self._verify(None))
+        record = Journal(self.layout.tx).read()
+        facts = read_facts(self.layout)
+        site = site_of(facts)
+        offers = record is not None and record.op is not Op.UNINSTALL and site.has_cards
+        return transaction.resume(self._machine(self._release()), verify=self._verifier(facts, site)(offers))
 
     def changes(self, plan: Plan) -> list[dict[str, str]]:
         """Return what a plan does to each file, as a document."""
@@ -142,9 +149,18 @@ class Installing:
         """Return the version that this program is of: the folder that its environment lies in."""
         return read_release(Path(os.environ.get("EDGEGPU_RELEASE") or _own_folder()))
 
-    def _site(self, options: Options) -> Site:
+    def _checked(self, options: Options) -> Facts:
         facts = read_facts(self.layout, driver_root=options.driver_root)
-        return site_of(facts)
+        findings = precheck(facts, options)
+        for finding in findings:
+            if finding.level is Level.WARN:
+                self.say(f"note: {finding.what}: {finding.why}; {finding.remedy}")
+        if wrong := refused(findings):
+            first, *more = (f"{one.what}: {one.why}" for one in wrong)
+            raise InstallError(
+                f"cannot install here: {'; '.join([first, *more])}", remedy="\n  ".join(one.remedy for one in wrong)
+            )
+        return facts
 
     def _machine(self, release: Release) -> Machine:
         return Machine(
@@ -159,21 +175,8 @@ class Installing:
     def _whole(self, plan: Plan) -> Plan:
         return self._release().recovery.into(plan)
 
-    def _verify(self, role: Role | None) -> Verify:
-        def look(deadline: Deadline) -> None:
-            while True:
-                facts = read_facts(self.layout)
-                node = facts.node
-                well = bool(
-                    facts.k3s and facts.k3s.health.active and facts.k3s.health.up_s > 10 and node and node.ready
-                )
-                if well and node and (role is None or role is Role.EXTENDER_ONLY or node.has("baidu.com/vcuda-memory")):
-                    return
-                if deadline.passed():
-                    raise InstallError("cannot verify: k3s or the node is not well")
-                time.sleep(1)
-
-        return look
+    def _verifier(self, facts: Facts, site: Site) -> Callable[[bool], Verify]:
+        return lambda offers: verifier(facts, site, layout=self.layout, system=self.system, offers=offers)
 
 
 def _change(now: Entry, then: Entry, path: str) -> dict[str, str]:
