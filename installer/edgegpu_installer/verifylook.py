@@ -14,8 +14,10 @@ from edgegpu_installer.cluster import Cluster
 from edgegpu_installer.doctor.extender import Entry, client_context, entries
 from edgegpu_installer.doctor.web import Way, ask
 from edgegpu_installer.errors import InstallError
+from edgegpu_installer.host_k3s import K3s
 from edgegpu_installer.host_run import SYSTEM_PATH, run
 from edgegpu_installer.kinds import LEASE, NODE, POD, Json
+from edgegpu_installer.layout import Layout
 from edgegpu_installer.schedulerfile import SERVER_NAME
 from edgegpu_installer.systemd import Systemd
 from edgegpu_installer.verify import Before, Caller, Look, Node, Running, Scheduler, Wanted, wait_until_well
@@ -127,17 +129,71 @@ class Eyes:
         return Scheduler("", _callers(config), elects, _renewed(cluster) if elects else "")
 
 
-def read_client(text: str, url: str) -> Client | None:
-    """Return what a scheduler's file calls our extender with; None where it has none of ours at that address.
+def k3s_verifier(
+    layout: Layout,
+    system: Systemd,
+    k3s: K3s,
+    *,
+    node: str,
+    model: ResourceModel,
+    offers: bool,
+    pause: Callable[[float], None] = time.sleep,
+) -> Callable[[Deadline], None]:
+    """Look how a k3s machine is now, and return what a transaction calls after its change.
+
+    What the scheduler shall have is what lies on the disk when it is called: our extender after an installation, none
+    after an uninstall, and either when a transaction is finished by somebody else.
+
+    Args:
+        layout: the machine.
+        system: its systemd.
+        k3s: its k3s.
+        node: its node's name, empty where no kubelet runs.
+        model: the resources' names.
+        offers: whether the node shall offer both resources: it has cards, their driver is loaded, and we stay.
+        pause: waits for so many seconds.
+    """
+    kubeconfig = layout.at(k3s.admin_kubeconfig)
+
+    def eyes(client: Client | None) -> Eyes:
+        wanted = Wanted(
+            unit=k3s.unit.name,
+            node=node,
+            has_scheduler=k3s.is_server and not k3s.effective().on("disable-scheduler"),
+            caller=None if client is None else client.caller,
+            resources=(model.memory_resource, model.core_resource) if offers else (),
+        )
+        return Eyes(system=system, kubeconfig=kubeconfig, wanted=wanted, client=client, model=model)
+
+    before = eyes(None).before()
+
+    def verify(deadline: Deadline) -> None:
+        eyes(_client_on_disk(layout, k3s)).verifier(before, pause=pause)(deadline)
+
+    return verify
+
+
+def _client_on_disk(layout: Layout, k3s: K3s) -> Client | None:
+    """Return what the scheduler's file calls our extender with; None where k3s is not told to read one of ours."""
+    if not layout.at(k3s.drop_in).exists():
+        return None
+    try:
+        return read_client(layout.at(k3s.scheduler_file).read_text())
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def read_client(text: str) -> Client | None:
+    """Return what a scheduler's file calls our extender with; None where it has none of ours.
 
     Raises:
         InstallError: the file is no scheduler configuration.
     """
     try:
-        found = [one for one in entries(text) if one.url == url and one.server_name == SERVER_NAME]
+        found = [one for one in entries(text) if one.server_name == SERVER_NAME]
     except ValueError as error:
         raise InstallError(f"cannot read the scheduler's configuration: {error}", remedy="install again") from error
-    return Client(url=url, ca=found[0].ca, cert=found[0].cert, key=found[0].key) if found else None
+    return Client(url=found[0].url, ca=found[0].ca, cert=found[0].cert, key=found[0].key) if found else None
 
 
 def _called(client: Client) -> str:
