@@ -72,7 +72,7 @@ def test_json(box: Box) -> None:
     assert (cdi["name"], cdi["level"], cdi["troubles"]) == ("cdi", "ok", [])
     assert cgroups["troubles"][0]["level"] == "broken"
     assert "edgegpu-plugin" in cgroups["troubles"][0]["remedy"]
-    assert cgroups["details"] == ["/dev/char/1:3 -> ../nvidia0", "/dev/char/1:3 -> ../nvidiactl"]
+    assert cgroups["details"] == ["/dev/char/1:3 for /dev/nvidia0", "/dev/char/1:3 for /dev/nvidiactl"]
 
 
 def test_the_list_looks_at_nothing() -> None:

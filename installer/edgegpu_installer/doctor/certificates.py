@@ -44,14 +44,13 @@ def look_certificates(sight: Sight) -> Verdict:
     ends: list[dt.datetime] = []
     for one in held:
         try:
-            certificates = x509.load_pem_x509_certificates(one.pem)
+            certificate = x509.load_pem_x509_certificate(one.pem)  # the first: k3s's authority behind it has serial 0
         except ValueError:
             troubles.append(broken(f"{one.what} is no certificate", one.remedy))
             continue
-        for certificate in certificates[:1]:
-            ends.append(certificate.not_valid_after_utc)
-            details.append(f"{one.what}: until {certificate.not_valid_after_utc:%Y-%m-%d}")
-            troubles += _judged(one, certificate, sight.now())
+        ends.append(certificate.not_valid_after_utc)
+        details.append(f"{one.what}: until {certificate.not_valid_after_utc:%Y-%m-%d}")
+        troubles += _judged(one, certificate, sight.now())
     if not ends and not troubles:
         return skipped("there are no certificates to look at")
     first = f"the first of {len(ends)} ends {min(ends):%Y-%m-%d}" if ends else ""

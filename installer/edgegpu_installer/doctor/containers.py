@@ -139,15 +139,16 @@ def look_cgroups(sight: Sight) -> Verdict:
     """Look for the links in /dev/char by which systemd finds the cards' devices at a daemon-reload."""
     if not sight.settings.has_plugin:
         return skipped(_NO_CARDS)
-    nodes = [*sight.devices("nvidia*"), *sight.devices("nvidia-caps/*")]
+    folder = sight.settings.driver_root / "dev"
+    nodes = [*sight.devices(folder, "nvidia*"), *sight.devices(folder, "nvidia-caps/*")]
     if not nodes:
-        return skipped("there are no device nodes of cards below /dev (see the check `driver`)")
+        return skipped(f"there are no device nodes of cards below {folder} (see the check `driver`)")
     missing = []
     for node in nodes:
         number = node.stat().st_rdev
         link = f"{os.major(number)}:{os.minor(number)}"
         if not os.path.lexists(sight.at(f"/dev/char/{link}")):
-            missing.append(f"/dev/char/{link} -> ../{node.relative_to(sight.at('/dev'))}")
+            missing.append(f"/dev/char/{link} for {folder / node.relative_to(sight.at(folder))}")
     driver = "systemd" if (found := sight.containerd) is not None and found.systemd_cgroups else "cgroupfs"
     troubles = []
     if missing:

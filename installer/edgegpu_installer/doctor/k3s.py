@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from edgegpu_installer import k3sconfig, kubeadm, schedulerfile
 from edgegpu_installer.doctor.sight import DoorShut, Sight
 from edgegpu_installer.doctor.units import last_words, restarted, restarted_s, unit
-from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, info, judge, skipped, warning
+from edgegpu_installer.doctor.verdict import Level, Trouble, Verdict, broken, info, judge, skipped, warning
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.facts import Kind, file_reader
 from edgegpu_installer.host_k3s import K3s
@@ -30,7 +30,8 @@ def look_k3s(sight: Sight) -> Verdict:
     troubles: list[Trouble] = []
     log = f"sudo journalctl -u {name} -e"
     if not service.runs:
-        text = f"{name} is {service.active} ({service.sub}, {service.result}), started again {service.restarts} times"
+        again = f", started again {service.restarts} times" if service.restarts else ""
+        text = f"{name} is {service.active} ({service.sub}, {service.result}){again}"
         troubles.append(broken(text, f"{log}; sudo systemctl restart --no-block {name}"))
     elif (ago_s := restarted_s(sight, service)) is not None:
         level = broken if ago_s < _RECENT_S else warning
@@ -66,8 +67,11 @@ def look_scheduler(sight: Sight) -> Verdict:
         return skipped("this machine's plugin has no extender (role agent)")
     given = k3sconfig.scheduler_file(k3s.effective().values(SCHEDULER_ARG))
     path = given[-1].text if given else k3s.scheduler_file
-    troubles = [*_effective(k3s, tuple(value.text for value in given)), *_content(sight, path)]
-    troubles += _unread(sight, k3s, path)
+    wrong = list(_content(sight, path))
+    unread = (
+        [] if any(one.level is Level.BROKEN for one in wrong) else _unread(sight, k3s, path)
+    )  # no restart with that
+    troubles = [*_effective(k3s, tuple(value.text for value in given)), *wrong, *unread]
     source = given[-1].source if given else "nobody"
     return judge(troubles, well=f"reads {path}", details=[f"{path}, named by {source}"])
 

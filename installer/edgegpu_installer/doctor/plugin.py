@@ -30,7 +30,7 @@ def look_plugin(sight: Sight) -> Verdict:
     try:
         status = sight.status
     except Unseen as unseen:
-        troubles.append(broken(unseen.shut.text, unseen.shut.remedy or _LOG))
+        troubles += [broken(unseen.shut.text, _LOG)] if service.runs else []
         details += last_words(sight, SERVICE)
     else:
         details.append(f"edgegpu-plugin {status.get('version', '')}, role {status.get('role', '')}")

@@ -220,9 +220,9 @@ class Sight:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def devices(self, pattern: str) -> list[Path]:
-        """Return the character devices below /dev whose path matches."""
-        return sorted(path for path in self.at("/dev").glob(pattern) if _is_character(path))
+    def devices(self, folder: Path, pattern: str) -> list[Path]:
+        """Return the character devices in a folder whose path matches."""
+        return sorted(path for path in self.at(folder).glob(pattern) if _is_character(path))
 
     def run(self, *command: str, timeout_s: float = 10.0, libraries: str = "") -> Ran:
         """Run a program of the box, with libraries from these folders; the same command is run once."""
