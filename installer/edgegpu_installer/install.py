@@ -53,8 +53,8 @@ class Report:
 class Installation:
     """One run of the installer on one machine; `site` has passed the checks.
 
-    `verifier` looks how the machine is now and makes what
-    verifies a change; it is told whether the node shall offer resources. `deadline_s`: after so long everything is put back.
+    `verifier` looks how the machine is now, and makes what verifies a change; it is told whether the node shall offer
+    resources. `deadline_s`: after so long everything is put back.
     """
 
     site: Site

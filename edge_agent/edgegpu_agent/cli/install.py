@@ -1,5 +1,6 @@
 """`edgegpu install`: puts edgegpu on this machine, changes what is on it, or upgrades it."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from edgegpu_installer.site import Role
 
 JSON_VERSION = 1
+_TOKEN_VARIABLE, _JOIN_VARIABLE = "EDGEGPU_TOKEN", "EDGEGPU_JOIN"
 
 HELP = """\
 Put edgegpu on this machine, change what is on it, or upgrade it to this version.
@@ -64,13 +66,13 @@ IsolationOption = Annotated[
 JoinOption = Annotated[
     str,
     typer.Option(
-        "--join", metavar="TOKEN", envvar="EDGEGPU_JOIN", help="On an agent node: what a server's install printed."
+        "--join", metavar="TOKEN", envvar=_JOIN_VARIABLE, help="On an agent node: what a server's install printed."
     ),
 ]
 TokenOption = Annotated[
     str,
     typer.Option(
-        "--token", metavar="TOKEN", envvar="EDGEGPU_TOKEN", help="For the cloud link, kept for when there is one."
+        "--token", metavar="TOKEN", envvar=_TOKEN_VARIABLE, help="For the cloud link, kept for when there is one."
     ),
 ]
 TokenFileOption = Annotated[Path | None, typer.Option("--token-file", metavar="FILE", help="A file with the token.")]
@@ -100,6 +102,8 @@ def install(  # noqa: PLR0913  (one for each option)
 ) -> None:
     """Put edgegpu on this machine, change what is on it, or upgrade it to this version."""
     with reporting(as_json=json):
+        for name in (_TOKEN_VARIABLE, _JOIN_VARIABLE):  # no program that is started from here on gets to see them
+            os.environ.pop(name, None)
         _refuse_isolation(isolation)
         from edgegpu_agent.cli.installing import Installing, sayer, typed_errors  # noqa: PLC0415  (slow to load)
         from edgegpu_installer.site import Options  # noqa: PLC0415
