@@ -95,8 +95,11 @@ class Spec(Wire):
     critical: Annotated[tuple[Token, ...], Field(max_length=32)] = ()
 
     def to_json(self) -> Json:
-        """Return it as it goes into a desired document."""
-        return self.model_dump(mode="json", exclude_none=True)
+        """Return it as it goes into a desired document.
+
+        Without defaults: a controller with more fields must not make other items of those that nobody has edited.
+        """
+        return self.model_dump(mode="json", exclude_defaults=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +123,10 @@ class Asked:
 
 _MODELS: dict[str, type[AnyItem]] = {
     "sharing": Sharing,
-    "unit_size": UnitSize,
-    "exclusions": Exclusions,
-    "policy": PolicyItem,
     "isolation": Isolation,
+    "policy": PolicyItem,
+    "exclusions": Exclusions,
+    "unit_size": UnitSize,
 }
 
 

@@ -2,7 +2,7 @@
 
 from synckit import limits, spec
 
-from edgegpu_sync.spec import AppLimits, Asked, Sharing, TryKey, asked
+from edgegpu_sync.spec import AppLimits, Asked, Sharing, Spec, TryKey, asked
 from edgegpu_sync.wire import Json
 
 
@@ -21,6 +21,10 @@ def test_all_items_are_read_sharing_first() -> None:
     assert found[0].item == Sharing(rev=3, installed=True)
     assert found[2].item == limits()
     assert not any(one.unsupported for one in found)
+
+
+def test_a_spec_is_written_without_what_nobody_has_set() -> None:
+    assert Spec(sharing=Sharing(rev=3, installed=True)).to_json() == {"sharing": {"rev": 3, "installed": True}}
 
 
 def test_what_is_left_out_is_not_asked() -> None:
