@@ -18,7 +18,7 @@ FIRST_MINOR, FIRST_WITH_V1, FIRST_WITH_CDI = 20, 25, 29
 _MODEL = ResourceModel()
 _MACHINES = {"x86_64", "amd64"}
 _LEAST_MIB = {"/opt": 300, "/usr/local": 10, "/var/lib": 100, "/etc": 10, "/": 100}
-_STEADY_S = 10.0
+STEADY_S = 10.0
 """A k3s in a crash loop is never up for so long: it is started again every few seconds."""
 
 
@@ -120,7 +120,7 @@ def _health(k3s: K3s) -> Iterator[Finding]:
     look = f"systemctl status {unit}; journalctl -u {unit} -e; install again once it is up"
     if not health.active:
         yield _no(f"{unit} is not up", health.why or "systemd says so", look)
-    elif health.up_s < _STEADY_S:
+    elif health.up_s < STEADY_S:
         often = f", and was started again {health.restarts} times" if health.restarts else ""
         yield _no(f"{unit} has been up for {health.up_s:.0f} s only", f"whether it stays up is not known{often}", look)
     elif health.ready is False:

@@ -146,15 +146,13 @@ def web_server(bed: Bed, folder: Path) -> Iterator[None]:
             os.link(path, folder / "www" / path.name)
     (folder / "www/ca.crt").write_text(bed.web.ca)
     program: list[str | Path] = [HERE / "box", "lab", sys.executable, ROOT / "tests/box/web.py", folder / "www"]
-    served = subprocess.Popen(
-        [*program, bed.web.cert_file, bed.web.key_file, str(PORT)], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        _first_line(served.stdout)
-        yield
-    finally:
-        served.kill()
-        served.wait()
+    command = [*program, bed.web.cert_file, bed.web.key_file, str(PORT)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as served:
+        try:
+            _first_line(served.stdout)
+            yield
+        finally:
+            served.kill()
 
 
 @contextlib.contextmanager

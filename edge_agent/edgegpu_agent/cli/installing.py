@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from edgegpu_installer.facts import Facts, read_facts
 from edgegpu_installer.install import Installation, Report
 from edgegpu_installer.journal import Journal
 from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT, Layout
-from edgegpu_installer.precheck import Level, precheck, refused
+from edgegpu_installer.precheck import STEADY_S, Level, precheck, refused
 from edgegpu_installer.preparing import Machine
 from edgegpu_installer.release import Release, read_release
 from edgegpu_installer.site import Options, Role, Site
@@ -151,6 +152,10 @@ class Installing:
 
     def _checked(self, options: Options) -> Facts:
         facts = read_facts(self.layout, driver_root=options.driver_root)
+        if facts.k3s is not None and facts.k3s.health.active and facts.k3s.health.up_s < STEADY_S:
+            self.say(f"waiting until {facts.k3s.unit.name} has been up for {STEADY_S:g} s")
+            time.sleep(STEADY_S - facts.k3s.health.up_s)
+            facts = read_facts(self.layout, driver_root=options.driver_root)
         findings = precheck(facts, options)
         for finding in findings:
             if finding.level is Level.WARN:
