@@ -110,12 +110,20 @@ def _certificates(pem: bytes) -> list[x509.Certificate]:
     for body in _PEM_CERTIFICATE.findall(pem):
         try:
             certificate = x509.load_der_x509_certificate(base64.b64decode(body))
-            list(certificate.extensions)
-            certificate.public_key()
+            _read_whole(certificate)
         except (ValueError, UnsupportedAlgorithm):
             return []
         found.append(certificate)
     return found
+
+
+def _read_whole(certificate: x509.Certificate) -> None:
+    """Read every part, of which each is read when it is asked for first. Raises ValueError."""
+    list(certificate.extensions)
+    certificate.public_key()
+    for part in (certificate.issuer, certificate.subject, certificate.version, certificate.signature_algorithm_oid):
+        str(part)
+    str((certificate.not_valid_before_utc, certificate.not_valid_after_utc, certificate.serial_number))
 
 
 def _is_damaged(certificate: x509.Certificate, authorities: list[x509.Certificate]) -> bool:
