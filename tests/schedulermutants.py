@@ -1,5 +1,6 @@
 """Mutants of good scheduler configurations: a value, a field or a character is not what it was."""
 
+import base64
 import copy
 import json
 import random
@@ -32,6 +33,16 @@ def mutant(chance: random.Random, good: list[str]) -> str:
     if chance.random() < _AS_JSON:
         return json.dumps(document)
     return yaml.safe_dump(document, sort_keys=False, width=1 << 20)
+
+
+def damaged(chance: random.Random, text: str, field: str) -> str:
+    """Return a file with one bit of a certificate or key changed, inside of its PEM."""
+    tls = yaml.safe_load(text)["extenders"][0]["tlsConfig"]
+    first, *body, last = base64.b64decode(tls[field]).decode().splitlines()
+    content = bytearray(base64.b64decode("".join(body)))
+    content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    pem = "\n".join([first, base64.encodebytes(content).decode().strip(), last, ""])
+    return text.replace(tls[field], base64.b64encode(pem.encode()).decode())
 
 
 def _paths(value: Any, path: Path = ()) -> Iterator[Path]:  # noqa: ANN401  (JSON)

@@ -2,6 +2,7 @@
 
 import base64
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 from typing import Any
@@ -109,9 +110,11 @@ def _certificates(pem: bytes) -> list[x509.Certificate]:
     found = []
     for body in _PEM_CERTIFICATE.findall(pem):
         try:
-            certificate = x509.load_der_x509_certificate(base64.b64decode(body))
-            _read_whole(certificate)
-        except (ValueError, UnsupportedAlgorithm):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # what is deprecated there is refused by Go already
+                certificate = x509.load_der_x509_certificate(base64.b64decode(body))
+                _read_whole(certificate)
+        except (ValueError, TypeError, Warning, UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension):
             return []
         found.append(certificate)
     return found
@@ -135,7 +138,7 @@ def _is_damaged(certificate: x509.Certificate, authorities: list[x509.Certificat
 def _has_issued(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature):
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
         return False
     return True
 

@@ -7,9 +7,9 @@ from lab.kubeadmkit import scheduler_binary
 from lab.labrun import run
 from schedulercases import corpus
 from schedulerkit import Materials, Verdict, materials
-from schedulermutants import mutant
+from schedulermutants import damaged, mutant
 
-from edgegpu_installer.schedulerfile import validate
+from edgegpu_installer.schedulerfile import render, validate
 
 FIGURES = Path(__file__).resolve().parents[2] / "build/bench/scheduler_files.json"
 MUTANTS, SEED = 1500, 20
@@ -79,3 +79,12 @@ def test_whatever_is_done_to_a_good_file_what_we_call_good_starts(given: Materia
             assert last_words == "", f"good by our word: {text}"
             tried += 1
     assert tried > MUTANTS / 30
+
+
+def test_a_certificate_with_a_changed_bit_that_we_take_is_taken(given: Materials, real: RealScheduler) -> None:
+    chance = random.Random(SEED)
+    text = render(given.extender, kubeconfig=given.kubeconfig)
+    for field in ("caData", "certData", "keyData") * 100:
+        changed = damaged(chance, text, field)
+        if not validate(changed, read_file=read):
+            assert real.takes(changed) == "", f"good by our word: {changed}"
