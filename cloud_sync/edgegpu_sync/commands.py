@@ -1,6 +1,6 @@
 """A command on its box: its states, each written to the journal before the next step, and what follows a crash."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from edgegpu_sync.ids import CommandId, OpName
@@ -100,6 +100,23 @@ class Record:
         if not state.terminal:
             raise ValueError(f"{state} is no end")
         return self._to(state, code=code, text=text)
+
+
+def to_begin(records: Iterable[Record], *, boot: str, now_s: float) -> list[Record]:
+    """Return which ACCEPTED commands may begin now, in the order of their seq; one that must be renewed blocks none.
+
+    Of those that are not idempotent one at a time is under way: a restart that one has made must not look as if it
+    were another's.
+    """
+    in_order = sorted(records, key=lambda one: one.seq)
+    busy = any(_alone(one) and one.state.begun and not one.state.terminal for one in in_order)
+    accepted = [one for one in in_order if one.state is State.ACCEPTED and one.may_begin(boot, now_s)]
+    first = next((one.id for one in accepted if _alone(one) and not busy), None)
+    return [one for one in accepted if one.id == first or not _alone(one)]
+
+
+def _alone(record: Record) -> bool:
+    return record.op not in OPS or OPS[record.op].alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,6 +76,11 @@ class Declaration:
     lasts_s: int
     proof: str = ""
 
+    @property
+    def alone(self) -> bool:
+        """Whether no other such op may be under way: the traces of two at once could be taken for each other's."""
+        return self.settling is not Settling.IDEMPOTENT
+
 
 def _declare(op: str, settling: Settling, lasts_s: int, *, args: type[Args] = NoArgs, proof: str = "") -> Declaration:
     return Declaration(op=op_name(op), settling=settling, args=args, lasts_s=lasts_s, proof=proof)

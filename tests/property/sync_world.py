@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from synckit import birth as a_birth
 
 from edgegpu_sync.book import Book, check_stamp
-from edgegpu_sync.commands import ActAgain, End, Probe, Record, Verify, after_crash
+from edgegpu_sync.commands import ActAgain, End, Probe, Record, Verify, after_crash, to_begin
 from edgegpu_sync.down import Command, Receipt
 from edgegpu_sync.errors import RefusedError
 from edgegpu_sync.ids import CommandId, OpName, op_name
@@ -182,6 +182,9 @@ class SimBox:
         if record.state is State.RECEIVED:
             return record.admitted(ABLE, room=True)
         if record.state is State.ACCEPTED:
+            here, now_s = self.world.boot, self.world.boottime_s
+            if record not in to_begin(self.records.values(), boot=here, now_s=now_s):
+                return record
             self.tokens[record.id] = self.world.unit()
             self.world.begun_at_s[record.id] = self.world.clock_s
             return record.begun("token" if record.op == RESTART else "")

@@ -247,11 +247,13 @@ class OrderMachine(RuleBasedStateMachine):
             return
         if id_ in self.box.records:
             assert one.state is self.box.records[id_].state
-        if one.state is State.SUCCEEDED:
-            assert self.world.done[id_] or self.world.boots
-        else:
-            assert one.state is State.EXPIRED
-            assert not self.world.done[id_]
+        match one.state:
+            case State.SUCCEEDED:
+                assert self.world.done[id_] or self.world.boots
+            case State.EXPIRED:
+                assert not self.world.done[id_]
+            case other:
+                assert (other, one.code) == (State.FAILED, Codes.ATTEMPTS)
 
 
 OrderMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)

@@ -1,6 +1,7 @@
 """A command's states: what follows what, what is refused before anything is done, and every line of the crash table."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from synckit import ID, RESTART
@@ -18,8 +19,9 @@ from edgegpu_sync.commands import (
     Record,
     Verify,
     after_crash,
+    to_begin,
 )
-from edgegpu_sync.ids import op_name
+from edgegpu_sync.ids import command_id, op_name
 from edgegpu_sync.ops import (
     OPS,
     Declaration,
@@ -38,6 +40,7 @@ from edgegpu_sync.wire import Json
 ABLE = frozenset(OPS)
 RECORD = Record(id=ID, op=RESTART, seq=1, args={}, until_s=100.0, left_s=50.0, boot="a")
 NEITHER = Declaration(op=op_name("once"), settling=Settling.NEITHER, args=NoArgs, lasts_s=1)
+LOGS, DOCTOR = op_name("logs.collect"), op_name("doctor.run")
 HERE = Probe(boot="a", now_s=60.0)
 
 
@@ -99,6 +102,19 @@ def test_time_is_that_of_this_boot() -> None:
     assert (renewed.may_begin("b", 29.0), renewed.left_s) == (True, 20.0)
     running = replace(RECORD, state=State.RUNNING)
     assert running.renewed(30.0, boot="b", now_s=10.0) == running
+
+
+def test_one_restart_at_a_time_whatever_else_goes_on_beside_it() -> None:
+    ids = [command_id(f"command-{n}") for n in range(4)]
+    first, second = (replace(RECORD, id=ids[n], seq=n, state=State.ACCEPTED) for n in (0, 1))
+    logs, doctor = (replace(first, id=ids[n], seq=n, op=op) for n, op in ((2, LOGS), (3, DOCTOR)))
+    may = partial(to_begin, boot="a", now_s=60.0)
+    assert may([doctor, second, first, logs]) == [first, logs, doctor]
+    running = first.begun("token")
+    assert may([running, second, logs.begun(), doctor]) == [doctor]
+    assert may([running.ended(State.SUCCEEDED), second]) == [second]
+    assert may([replace(second, op=op_name("gone"), state=State.RUNNING), first]) == []
+    assert may([replace(first, boot="before"), second]) == [second]
 
 
 def end(state: State, code: Codes) -> tuple[State, Codes]:
