@@ -24,19 +24,19 @@ load() { # the record; false where there is none
     done < "$TX/state"
 }
 
-write_record() {
-    for key in id op state boot_id started_s deadline_wall_s deadline_boot_s attempts author unit restart reload \
-        invocation was settle_s wait_s version why; do
-        eval "printf '%s=%s\n' $key \"\$$key\"" || return 1
-    done > "$TX/state.new" && sync "$TX/state.new" && mv -f "$TX/state.new" "$TX/state" && sync "$TX"
+write_record() { # into a file that has its room already: two take turns, so that a full disk holds nobody up
+    text=$(for key in id op state boot_id started_s deadline_wall_s deadline_boot_s attempts author unit restart reload \
+        invocation was settle_s wait_s version why; do eval "printf '%s=%s\n' $key \"\$$key\""; done)
+    printf '%-4000s\n' "$text$NEWLINE" 1<> "$TX/spare" && sync "$TX/spare" || return 1
+    [ ! -e "$TX/state" ] || ln -f "$TX/state" "$TX/state.last" || return 1
+    mv -f "$TX/spare" "$TX/state" && sync "$TX" || return 1
+    [ ! -e "$TX/state.last" ] || mv -f "$TX/state.last" "$TX/spare"
 }
 
-save() { # state, why: on the disk, even a full one
-    state=$1 why=$2
+save() { # state, why
+    state=$1 why=$(printf '%.1500s' "$2")
     echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) $id $op $state $why" 2> /dev/null >> "$TX/log"
     say "$op $id: $state${why:+: $why}"
-    write_record 2> /dev/null && return
-    rm -f "$TX/reserve"
     write_record || { say "cannot write $TX/state"; return 1; }
 }
 
@@ -219,8 +219,8 @@ tidy() { # remove what only the way needed; goes on where it was cut off
         rmdir "$BASELINE" 2> /dev/null
     fi
     rm -f "$TX/files"
-    rm -rf "$TX/old" "$TX/new" "$TX/reserve" "$TX/folders" "$TX/remove" "$TX/units" "$TX/state.new" "$BASELINE/new"
-    if [ -f "$TX/log" ] && tail -n 300 "$TX/log" > "$TX/log.new"; then mv -f "$TX/log.new" "$TX/log"; fi
+    rm -rf "$TX/old" "$TX/new" "$TX/spare" "$TX/folders" "$TX/remove" "$TX/units" "$TX/state.new" "$TX/state.last" "$BASELINE/new"
+    if tail -n 300 "$TX/log" 2> /dev/null > "$TX/log.new"; then mv -f "$TX/log.new" "$TX/log"; else rm -f "$TX/log.new"; fi
     [ -z "$reload_again" ] || reload_systemd
 }
 

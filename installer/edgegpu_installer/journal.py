@@ -12,8 +12,8 @@ from edgegpu_installer.changes import FileChange
 from edgegpu_installer.errors import InstallError, JournalError
 from edgegpu_installer.states import Op, State, may_follow
 
-_RESERVE_BYTES = 16384
-"""Kept free for the last records of a transaction on a disk that fills up."""
+_SPARE_BYTES = 4096
+"""Room for the records of an undoing, on a disk that fills up meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Record:
     `deadline_boot_s` is of CLOCK_BOOTTIME and counts while `boot_id` is this boot's; after another boot
     `deadline_wall_s` does, as far as the clock is not behind `started_s`. `author`: its pid and start time. `unit`: the
     k3s unit, `restart`: whether what it reads changes, `invocation`: the start of it that is known to have read the old
-    files (`later`: any from now on), `was`: how it was then. `settle_s`, `wait_s`: how long k3s must stay up once undone,
-    and may take.
+    files (`later`: any from now on), `was`: how it was then. `settle_s`, `wait_s`: how long k3s must stay up when it is
+    undone, and may take for that.
     """
 
     id: str
@@ -160,7 +160,7 @@ class Journal:
                 atomic.sync_folder(self.folder / name)
         except OSError as error:
             raise InstallError(f"cannot write the journal: {error.strerror}", "free space on /var/lib") from error
-        self._table("reserve", ["0" * _RESERVE_BYTES])
+        self._table("spare", [" " * _SPARE_BYTES])
         self._table("folders", tables.folders)
         self._table("remove", tables.remove)
         self._table("units", [f"{'active' if ran else 'inactive'} {unit}" for unit, ran in tables.units])

@@ -115,9 +115,9 @@ def steps(prepared: Prepared) -> tuple[str, ...]:
     """Return the names of the steps that a transaction takes when nothing fails, in their order."""
     plan = prepared.plan
     return (
-        "backups",
+        *("backups", "arm"),
         *(f"early-{target.number}" for target in prepared.early),
-        *("arm", "PREPARED", "stage", "STAGED", "SWAPPED"),
+        *("PREPARED", "stage", "STAGED", "SWAPPED"),
         *(("stop",) if plan.stop else ()),
         *(f"swap-{target.number}" for target in prepared.swapped),
         *(("reload",) if plan.reload else ()),

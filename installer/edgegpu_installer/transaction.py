@@ -25,6 +25,9 @@ _log = logging.getLogger(__name__)
 Verify = Callable[[Deadline], None]
 """Looks whether everything works with the new files; returns, or raises InstallError, before the deadline."""
 
+_AGAIN_S = 30.0
+"""When edgegpu-recover tries again to undo what this process could not."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -142,12 +145,12 @@ class _Transaction:
             self._journal.begin(self._record.id, prepared.tables)
             for folder in prepared.tables.folders:
                 make_folder(self._layout.at(folder))
+        with self._step("arm"):
+            self._system.arm_deadman(remaining_s(self._record, read_now()) + 1)
         for target in prepared.early:
             with self._step(f"early-{target.number}"):
                 stage(self._at(target), target.new)
                 swap(self._at(target), target.new)
-        with self._step("arm"):
-            self._system.arm_deadman(remaining_s(self._record, read_now()) + 1)
         self._enter(State.PREPARED)
 
     def _replace(self, prepared: Prepared) -> None:
@@ -219,8 +222,6 @@ def _clear(machine: Machine, lock: int) -> None:
 def _undo(machine: Machine, lock: int, record: Record, why: str) -> Outcome:
     """Let edgegpu-recover undo, and read from the journal what came of it."""
     call(machine.recovery, machine.layout, machine.system, "undo", why, lock=lock, say=machine.say)
-    with suppress(SystemdError):
-        machine.system.disarm_deadman()
     found = Journal(machine.layout.tx).read()
     if found is None or found.id != record.id:  # it had not begun
         outcome = Outcome(State.ROLLED_BACK, changed=False, why=why)
@@ -228,6 +229,11 @@ def _undo(machine: Machine, lock: int, record: Record, why: str) -> Outcome:
         outcome = Outcome(found.state, changed=found.state is State.COMMITTED, why=found.why)
     else:
         outcome = Outcome(State.INCONSISTENT, changed=True, why=found.why or why)
+    with suppress(SystemdError):
+        if outcome.state in TERMINAL:
+            machine.system.disarm_deadman()
+        else:
+            machine.system.arm_deadman(_AGAIN_S)
     return outcome
 
 

@@ -172,7 +172,7 @@ class Bed:
             path.unlink()
         for unit in (self.fake / "units").iterdir():
             unit.unlink()
-        self.recover("deadline")
+        self.recover("files")
         self.set_unit("k3s", "activating", start="boot")
         self.recover("check", "k3s")
         self.recover("deadline")
