@@ -17,6 +17,7 @@ from edgegpu_installer.host_containerd import Containerd, read_containerd
 from edgegpu_installer.host_k3s import K3s, kubectl_of, read_k3s
 from edgegpu_installer.host_run import SYSTEM_PATH
 from edgegpu_installer.host_units import kube_units
+from edgegpu_installer.kubeadm_manifest import MANIFEST
 from edgegpu_installer.layout import KUBELET, PLUGIN_UNIT, Layout
 
 _ROOMS = ("/", "/etc", "/var/lib", "/opt", "/usr/local")
@@ -63,6 +64,8 @@ class Facts:
     """Such as `x86_64`."""
     rooms: tuple[Room, ...]
     kind: Kind
+    manifest_mode: int
+    """Of kubeadm's manifest of the scheduler; what kubeadm gives it where there is none."""
     k3s: K3s | None
     node_name: str
     node: NodeSeen | None
@@ -113,6 +116,7 @@ def read_facts(
         machine=platform.machine(),
         rooms=tuple(_rooms(layout)),
         kind=_kind(layout, k3s, rke2=any(unit.is_rke2 for unit in units)),
+        manifest_mode=_mode(layout.at(MANIFEST)) or 0o600,
         k3s=k3s,
         node_name=name,
         node=node,
@@ -143,7 +147,7 @@ def _kind(layout: Layout, k3s: K3s | None, *, rke2: bool) -> Kind:
         return Kind.K3S_SERVER if k3s.is_server else Kind.K3S_AGENT
     if rke2:
         return Kind.RKE2
-    if layout.at("/etc/kubernetes/manifests/kube-scheduler.yaml").exists():
+    if layout.at(MANIFEST).exists():
         return Kind.KUBEADM_SERVER
     return Kind.KUBEADM_NODE if layout.at("/etc/kubernetes/kubelet.conf").exists() else Kind.NONE
 
@@ -196,6 +200,13 @@ def _configured_root(installed: Installed | None) -> str:
         return ""
     driver = document.get("driver") if isinstance(document, dict) else None
     return str(driver.get("root") or "") if isinstance(driver, dict) else ""
+
+
+def _mode(path: Path) -> int | None:
+    try:
+        return path.stat().st_mode & 0o7777
+    except OSError:
+        return None
 
 
 def _text(path: Path) -> str | None:

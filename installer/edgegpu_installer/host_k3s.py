@@ -111,6 +111,12 @@ class K3s:
         return k3sconfig.scheduler_file(self.effective(without_ours=True).values(SCHEDULER_ARG))
 
     @property
+    def scheduler_flags(self) -> dict[str, str]:
+        """The flags that it is told to start its scheduler with, without us; k3s takes them with dashes and without."""
+        given = (value.text.removeprefix("--") for value in self.effective(without_ours=True).values(SCHEDULER_ARG))
+        return {name: value if sign else "true" for name, sign, value in (word.partition("=") for word in given)}
+
+    @property
     def drop_in_text(self) -> str:
         """What our drop-in says: one argument more, or the whole list where the scheduler has a file already."""
         foreign = self.foreign_scheduler_files

@@ -53,26 +53,6 @@ class Manifest:
         host = "127.0.0.1" if host in {"", "0.0.0.0", "::"} else host  # noqa: S104 - compared, not listened on
         return f"https://{f'[{host}]' if ':' in host else host}:{self.flags.get('secure-port', '10259')}/healthz"
 
-    @property
-    def settings(self) -> dict[str, object]:
-        """What the file has to repeat of the flags, as keys of a KubeSchedulerConfiguration.
-
-        With --config the scheduler ignores these flags (ApplyDeprecated in Kubernetes' cmd/kube-scheduler/app/options).
-        """
-        client: dict[str, object] = {"kubeconfig": self.kubeconfig}
-        for flag, key, kind in (
-            ("kube-api-content-type", "contentType", str),
-            ("kube-api-qps", "qps", float),
-            ("kube-api-burst", "burst", int),
-        ):
-            if flag in self.flags:
-                client[key] = _number(flag, self.flags[flag], kind)
-        found: dict[str, object] = {"clientConnection": client}
-        for flag, key in (("profiling", "enableProfiling"), ("contention-profiling", "enableContentionProfiling")):
-            if flag in self.flags:
-                found[key] = self.flags[flag].lower() in {"true", "t", "1"}
-        return found
-
 
 def understand(pod: dict[str, Any]) -> tuple[int, Manifest]:
     """Return which container runs the scheduler, and what its pod says."""
@@ -125,12 +105,3 @@ def _flags(words: tuple[str, ...]) -> dict[str, str]:
         following = words[index + 1] if index + 1 < len(words) else ""
         found[name] = value if equals else "true" if not following or following.startswith("-") else following
     return found
-
-
-def _number(flag: str, value: str, kind: type[str] | type[float] | type[int]) -> object:
-    try:
-        return kind(value)
-    except ValueError as error:
-        raise InstallError(
-            f"cannot take --{flag}={value} over from {MANIFEST}: it is no number", remedy=REPAIR
-        ) from error

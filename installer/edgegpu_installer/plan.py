@@ -1,5 +1,7 @@
 """What an installation changes on this machine, file by file, as a plan of the transaction; no file is read in here."""
 
+from collections.abc import Mapping
+
 from edgegpu_installer import kubeadm, schedulerfile
 from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.errors import InstallError
@@ -105,7 +107,8 @@ def _extender(site: Site, material: Material, *, read_file: ReadFile) -> list[Fi
         existing = (read_file(site.scheduler_file) or b"").decode(errors="replace")
         text = schedulerfile.merge(existing, wanted, source=site.scheduler_file, read_file=read_file)
     else:
-        text = schedulerfile.render(wanted, kubeconfig=site.scheduler_kubeconfig)
+        kubeconfig, flags = _started_with(site, read_file=read_file)
+        text = schedulerfile.render(wanted, kubeconfig=kubeconfig, flags=flags)
     if problems := schedulerfile.validate(text, read_file=read_file):
         raise InstallError(
             f"cannot write a configuration that the scheduler would start with: {problems[0]}",
@@ -119,12 +122,28 @@ def _extender(site: Site, material: Material, *, read_file: ReadFile) -> list[Fi
     ]
 
 
+def _started_with(site: Site, *, read_file: ReadFile) -> tuple[str, Mapping[str, str]]:
+    """Return the scheduler's kubeconfig and flags."""
+    if site.kind is SiteKind.KUBEADM_SERVER:
+        manifest = kubeadm.read(_manifest(site, read_file))
+        return manifest.kubeconfig, manifest.flags
+    return site.scheduler_kubeconfig, site.scheduler_flags
+
+
+def _manifest(site: Site, read_file: ReadFile) -> str:
+    try:
+        content = read_file(site.manifest)
+        if content is None:
+            raise InstallError(f"cannot read {site.manifest}", "is this a control-plane node of kubeadm's?")
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise InstallError(f"cannot read {site.manifest}: it is no text", "put it right, then install again") from error
+
+
 def _scheduler(site: Site, content: bytes, *, read_file: ReadFile) -> list[FileChange]:
     if site.kind is SiteKind.KUBEADM_SERVER:
-        manifest = read_file(site.manifest)
-        if manifest is None:
-            raise InstallError(f"cannot read {site.manifest}", "is this a control-plane node of kubeadm's?")
-        return list(kubeadm.plan_files(manifest.decode(), scheduler_file=content))
+        manifest = _manifest(site, read_file)
+        return list(kubeadm.plan_files(manifest, scheduler_file=content, mode=site.manifest_mode))
     return [
         FileChange(site.scheduler_path, content, mode=_SECRET, k3s_reads=True),
         FileChange(site.drop_in, site.drop_in_text.encode(), k3s_reads=True),

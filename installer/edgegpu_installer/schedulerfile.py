@@ -5,13 +5,13 @@ beforehand. So `validate` is stricter than the real one: what it finds nothing w
 """
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
-from edgegpu_installer import schedulerrefs, scheduleryaml
+from edgegpu_installer import schedulerflags, schedulerrefs, scheduleryaml
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.schedulerprofiles import profiles
 from edgegpu_installer.schedulerrefs import ReadFile
@@ -88,12 +88,16 @@ def validate(content: str, *, read_file: ReadFile) -> list[Problem]:
     return list(_validate(document, read_file))
 
 
-def render(extender: Extender, *, kubeconfig: str) -> str:
-    """Return our file for a scheduler that had none; `kubeconfig` is the scheduler's own."""
+def render(extender: Extender, *, kubeconfig: str, flags: Mapping[str, str] | None = None) -> str:
+    """Return our file for a scheduler that had none, by its own `kubeconfig`; `flags` are those it is started with.
+
+    Raises:
+        InstallError: a flag that the file has to repeat has no value that it could.
+    """
     document = {
         "apiVersion": API_VERSION,
         "kind": KIND,
-        "clientConnection": {"kubeconfig": kubeconfig},
+        **schedulerflags.settings(flags or {}, kubeconfig=kubeconfig),
         "extenders": [_extender(extender)],
     }
     return _HEADER + _dump(document)

@@ -1,5 +1,6 @@
 """Where edgegpu is installed, and what a user asked for: what a plan is made from, as values."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -40,8 +41,8 @@ class Site:
 
     `unit`: of k3s or kubelet, without `.service`. `scheduler_path`: where our scheduler's configuration lies,
     `drop_in`: what names it to k3s, by `drop_in_text`. `scheduler_kubeconfig`: the scheduler's own. `scheduler_file`:
-    the configuration that it has without us, empty where it has none. `manifest`: the static pod of kubeadm's
-    scheduler.
+    the configuration that it has without us, empty where it has none. `scheduler_flags`: what k3s starts it with.
+    `manifest`: the static pod of kubeadm's scheduler, of that mode.
     """
 
     kind: SiteKind
@@ -55,7 +56,9 @@ class Site:
     drop_in_text: str = ""
     scheduler_kubeconfig: str = ""
     scheduler_file: str = ""
+    scheduler_flags: Mapping[str, str] = field(default_factory=dict)
     manifest: str = ""
+    manifest_mode: int = 0o600
     has_cards: bool
     takes_scheduler_file: bool
     """False on a k3s before 1.25: it gets the plugin alone."""

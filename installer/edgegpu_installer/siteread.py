@@ -6,6 +6,9 @@ from edgegpu_installer.kubeadm import ADMIN_KUBECONFIG
 from edgegpu_installer.kubeadm_manifest import MANIFEST, SCHEDULER_FILE
 from edgegpu_installer.site import Site, SiteKind
 
+_K3S_FLAGS = {"profiling": "false"}
+"""What k3s itself gives its scheduler, as far as a file silences it (its pkg/daemons/control/server.go)."""
+
 _FIRST_V1 = 25
 """The first minor version of Kubernetes whose scheduler takes its configuration as `v1`."""
 
@@ -31,6 +34,7 @@ def site_of(facts: Facts) -> Site:
             drop_in_text=k3s.drop_in_text,
             scheduler_kubeconfig=k3s.scheduler_kubeconfig,
             scheduler_file=foreign[-1].text if foreign else "",
+            scheduler_flags=_K3S_FLAGS | k3s.scheduler_flags,
             has_cards=bool(facts.cards.cards),
             takes_scheduler_file=k3s.minor is None or k3s.minor >= _FIRST_V1,
         )
@@ -50,6 +54,7 @@ def site_of(facts: Facts) -> Site:
         scheduler_path=SCHEDULER_FILE,
         scheduler_kubeconfig="/etc/kubernetes/scheduler.conf",
         manifest=MANIFEST,
+        manifest_mode=facts.manifest_mode,
         has_cards=bool(facts.cards.cards),
         takes_scheduler_file=True,
     )

@@ -104,33 +104,18 @@ def test_what_a_manifest_says() -> None:
     assert manifest.image == "registry.k8s.io/kube-scheduler:v1.33.13"
     assert (manifest.config, manifest.ours) == ("", False)
     assert manifest.healthz == "https://127.0.0.1:10259/healthz"
-    assert manifest.settings == {"clientConnection": {"kubeconfig": "/etc/kubernetes/scheduler.conf"}}
+    assert manifest.kubeconfig == "/etc/kubernetes/scheduler.conf"
     assert kubeadm.read(kubeadm.with_file(KUBEADMS, FILE)).ours
 
 
-def test_the_flags_that_a_file_silences_are_told() -> None:
-    lines = ["--profiling=false", "--contention-profiling", "--kube-api-qps", "80", "--kube-api-burst=90"]
-    lines += ["--kube-api-content-type=application/json", "--kubeconfig=/elsewhere", "--secure-port=1"]
-    text = replaced("    - --leader-elect=true\n", "".join(f'    - "{line}"\n' for line in lines))
-    text = text.replace("--bind-address=127.0.0.1", "--bind-address=::1")
-    manifest = kubeadm.read(text)
-    assert manifest.settings == {
-        "clientConnection": {
-            "kubeconfig": "/elsewhere",
-            "contentType": "application/json",
-            "qps": 80.0,
-            "burst": 90,
-        },
-        "enableProfiling": False,
-        "enableContentionProfiling": True,
-    }
-    assert manifest.healthz == "https://[::1]:1/healthz"
-
-
-def test_a_figure_that_is_none_is_refused() -> None:
-    manifest = kubeadm.read(replaced("--leader-elect=true", "--kube-api-burst=many"))
-    with pytest.raises(InstallError, match="--kube-api-burst=many"):
-        _ = manifest.settings
+def test_flags_are_read_as_the_scheduler_reads_them() -> None:
+    lines = ["--profiling=false", "--contention-profiling", "--kube-api-qps", "80", "--kubeconfig=/elsewhere"]
+    text = replaced("    - --leader-elect=true\n", "".join(f'    - "{line}"\n' for line in [*lines, "--secure-port=1"]))
+    manifest = kubeadm.read(text.replace("--bind-address=127.0.0.1", "--bind-address=::1"))
+    assert (
+        manifest.flags.items() >= {"profiling": "false", "contention-profiling": "true", "kube-api-qps": "80"}.items()
+    )
+    assert (manifest.kubeconfig, manifest.healthz) == ("/elsewhere", "https://[::1]:1/healthz")
 
 
 @pytest.mark.parametrize("there", ["--config=/etc/kubernetes/mine.yaml", "--config\n    - /etc/kubernetes/mine.yaml"])

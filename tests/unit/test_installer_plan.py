@@ -25,6 +25,10 @@ CREDENTIALS = "/var/lib/rancher/k3s/server/cred/scheduler.kubeconfig"
 SCHEDULER, DROP_IN = "/etc/rancher/k3s/edgegpu-scheduler.yaml", "/etc/rancher/k3s/config.yaml.d/90-edgegpu.yaml"
 
 
+KUBEADM = (Path(__file__).resolve().parents[1] / "lab/kubeadm-scheduler.yaml").read_text()
+MANIFEST, KUBEADMS = "/etc/kubernetes/manifests/kube-scheduler.yaml", "/etc/kubernetes/edgegpu/scheduler.yaml"
+
+
 @pytest.fixture
 def box(tmp_path: Path) -> FakeBox:
     made = FakeBox(tmp_path)
@@ -140,3 +144,39 @@ def test_without_certificates_there_is_no_extender(box: FakeBox) -> None:
     box.k3s()
     with pytest.raises(InstallError, match="without certificates"):
         plan_of(box, made=None)
+
+
+def test_flags_that_our_file_silences_stand_in_it(box: FakeBox) -> None:
+    box.k3s()
+    assert yaml.safe_load(text_of(plan_of(box), SCHEDULER))["enableProfiling"] is False, "k3s's own --profiling=false"
+    box.k3s(config='kube-scheduler-arg: ["--profiling", "kube-api-qps=80", "v=2"]\n')
+    plan = plan_of(box)
+    document = yaml.safe_load(text_of(plan, SCHEDULER))
+    assert document["enableProfiling"] is True
+    assert document["clientConnection"] == {"kubeconfig": CREDENTIALS, "qps": 80.0}
+    box.write(DROP_IN, text_of(plan, DROP_IN))
+    assert plan_of(box) == plan
+
+
+def test_a_control_plane_of_kubeadms_gets_the_manifest_with_its_own_mode_flags_and_kubeconfig(box: FakeBox) -> None:
+    text = KUBEADM.replace("--leader-elect=true", "--profiling=false").replace(
+        "--kubeconfig=/etc/kubernetes/scheduler.conf", "--kubeconfig=/etc/kubernetes/other.conf"
+    )
+    box.write(MANIFEST, text).chmod(0o640)
+    box.write("/etc/kubernetes/other.conf", yaml.safe_dump(KUBECONFIG))
+    plan = plan_of(box)
+    files = files_of(plan)
+    document = yaml.safe_load(text_of(plan, KUBEADMS))
+    assert document["clientConnection"] == {"kubeconfig": "/etc/kubernetes/other.conf"}
+    assert document["enableProfiling"] is False
+    assert (files[MANIFEST].mode, files[KUBEADMS].mode) == (0o640, 0o600)
+    assert list(files).index(KUBEADMS) < list(files).index(MANIFEST)
+    assert f"--config={KUBEADMS}" in text_of(plan, MANIFEST)
+    assert (plan.restart, [change for change in plan.files if change.k3s_reads]) == (None, [])
+    assert "/etc/kubernetes/edgegpu" in plan.folders
+
+
+def test_a_manifest_that_is_no_text_is_refused(box: FakeBox) -> None:
+    box.write(MANIFEST, "").write_bytes(b"\xff\xfe")
+    with pytest.raises(InstallError, match="it is no text"):
+        plan_of(box)
