@@ -24,6 +24,7 @@ from edgegpu_installer.release import Release
 from edgegpu_installer.site import Material, Options, Role, Site, role_of
 from edgegpu_installer.states import Op, State
 from edgegpu_installer.transaction import Outcome, Verify
+from edgegpu_installer.verifying import look_again
 
 _AGENT_READS = (f"{UNITS}/{AGENT_UNIT}", CURRENT)
 _PLUGIN_READS = (f"{UNITS}/{PLUGIN_UNIT}", CURRENT, ETC)
@@ -150,6 +151,7 @@ class Installation:
         before = self.machine.system.unit(self.site.unit).invocation
         verify = self.verifier(role is not Role.EXTENDER_ONLY and self.site.has_cards)
         outcome = transaction.run(plan, self.machine, verify=verify, deadline_s=self.deadline_s)
+        outcome = look_again(outcome, self.site, self.machine.layout)
         if (
             farewell.UNIT in plan.stop
         ):  # it goes on where we were rolled back, and removes itself where we are here to stay

@@ -54,9 +54,22 @@ def read_manifest(layout: Layout) -> Manifest:
     Raises:
         InstallError: it cannot be read, or is not as kubeadm writes it.
     """
+    return kubeadm.read(_text(layout))
+
+
+def manifest_text(layout: Layout) -> str | None:
+    """Return the scheduler's manifest on this machine, None where there is none any more.
+
+    Raises:
+        InstallError: it cannot be read.
+    """
+    return _text(layout) if layout.at(MANIFEST).exists() else None
+
+
+def _text(layout: Layout) -> str:
     path = layout.at(MANIFEST)
     try:
-        return kubeadm.read(path.read_bytes().decode())
+        return path.read_bytes().decode()
     except OSError as error:
         raise InstallError(f"cannot read {path}: {error.strerror}", _READ) from error
     except UnicodeDecodeError as error:

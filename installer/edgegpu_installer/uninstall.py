@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from edgegpu_core.podview import PodView
-from edgegpu_installer import accounts, baseline, farewell, lease, nodes, shares, transaction
+from edgegpu_installer import accounts, baseline, farewell, kubeadm, kubeadm_look, lease, nodes, shares, transaction
 from edgegpu_installer.ask import Terminal
-from edgegpu_installer.changes import Plan
+from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.cluster import Cluster, ClusterError
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.farewell import Farewell
@@ -14,10 +14,10 @@ from edgegpu_installer.kinds import NODE, name_of
 from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT
 from edgegpu_installer.preparing import Machine
 from edgegpu_installer.release import Release
-from edgegpu_installer.site import Site
+from edgegpu_installer.site import Site, SiteKind
 from edgegpu_installer.states import Op, State
 from edgegpu_installer.transaction import Outcome, Verify
-from edgegpu_installer.verifying import configured_model
+from edgegpu_installer.verifying import configured_model, look_again
 
 
 class InUseError(InstallError):
@@ -104,7 +104,6 @@ class Uninstallation:
             raise InstallError("nothing was changed: you said no")
 
     def _plan(self) -> Plan:
-        layout = self.machine.layout
         wait = Farewell(
             node=self.site.node_name,
             kubeconfig=self.site.kubelet_kubeconfig,
@@ -114,12 +113,20 @@ class Uninstallation:
         left = farewell.files(wait, program=self.release.farewell, unit=self.release.farewell_unit)
         return Plan(
             op=Op.UNINSTALL,
-            files=(*left, *baseline.restore_plan(layout)),
+            files=(*left, *self._restored()),
             reload=True,
             stop=(PLUGIN_UNIT, AGENT_UNIT),
             start=(farewell.UNIT,),
             restart=self.site.unit if self.site.kind.is_k3s else None,
         )
+
+    def _restored(self) -> tuple[FileChange, ...]:
+        """Return what brings every path back; kubeadm's manifest keeps what others have done to it since."""
+        changes = baseline.restore_plan(self.machine.layout)
+        if self.site.kind is not SiteKind.KUBEADM_SERVER:
+            return changes
+        text = kubeadm_look.manifest_text(self.machine.layout)
+        return kubeadm.restore_files(changes, text, mode=self.site.manifest_mode)
 
     def _change(self, still: tuple[str, ...]) -> Removal:
         plan = self._plan()
@@ -129,6 +136,7 @@ class Uninstallation:
             verify=self.verifier(False),  # noqa: FBT003  (as an installation asks it)
             deadline_s=self.deadline_s,
         )
+        outcome = look_again(outcome, self.site, self.machine.layout)
         return Removal(outcome=outcome, plan=plan, still=still)
 
     def _clear(self, cluster: Cluster, removal: Removal) -> Removal:

@@ -1,5 +1,8 @@
 """What a transaction on this machine has to verify, for k3s and for kubeadm."""
 
+import time
+from dataclasses import replace
+
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer import kubeadm_look
 from edgegpu_installer.changes import Deadline
@@ -8,10 +11,14 @@ from edgegpu_installer.errors import InstallError
 from edgegpu_installer.facts import Facts
 from edgegpu_installer.layout import PLUGIN_UNIT, PLUGIN_YAML, Layout
 from edgegpu_installer.pluginyaml import resource_model
-from edgegpu_installer.site import Site
+from edgegpu_installer.site import Site, SiteKind
+from edgegpu_installer.states import State
 from edgegpu_installer.systemd import Systemd
-from edgegpu_installer.transaction import Verify
+from edgegpu_installer.transaction import Outcome, Verify
 from edgegpu_installer.verifylook import k3s_verifier
+
+_AGAIN_S = 60.0
+"""For the scheduler that an undone change brings back: kubelet needs some 15 s, and 10 s it must stay."""
 
 
 def verifier(facts: Facts, site: Site, *, layout: Layout, system: Systemd, offers: bool) -> Verify:
@@ -31,14 +38,32 @@ def verifier(facts: Facts, site: Site, *, layout: Layout, system: Systemd, offer
 
     def verify(deadline: Deadline) -> None:
         if site.kind.is_server:
-            with Cluster.from_kubeconfig(layout.at(site.admin_kubeconfig)) as cluster:
-                kubeadm_look.verify_scheduler(layout, cluster, node=site.node_name, deadline=deadline)
+            _see_static_pod(site, layout, deadline)
         if offers and not system.unit(PLUGIN_UNIT).is_active:
             raise InstallError(
                 f"cannot verify the change: {PLUGIN_UNIT} does not run", f"journalctl -e -u {PLUGIN_UNIT}"
             )
 
     return verify
+
+
+def look_again(outcome: Outcome, site: Site, layout: Layout, *, within_s: float = _AGAIN_S) -> Outcome:
+    """Return the outcome; after a rollback on kubeadm its `why` says also what is wrong with the scheduler put back.
+
+    Whoever undoes a change waits for k3s, which it restarts; the pod of kubeadm's scheduler is kubelet's affair.
+    """
+    if outcome.state is not State.ROLLED_BACK or site.kind is not SiteKind.KUBEADM_SERVER:
+        return outcome
+    try:
+        _see_static_pod(site, layout, Deadline(time.monotonic() + within_s, time.monotonic))
+    except InstallError as error:
+        return replace(outcome, why=f"{outcome.why}; with everything put back: {error}")
+    return outcome
+
+
+def _see_static_pod(site: Site, layout: Layout, deadline: Deadline) -> None:
+    with Cluster.from_kubeconfig(layout.at(site.admin_kubeconfig)) as cluster:
+        kubeadm_look.verify_scheduler(layout, cluster, node=site.node_name, deadline=deadline)
 
 
 def configured_model(layout: Layout) -> ResourceModel:

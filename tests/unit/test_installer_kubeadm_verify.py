@@ -10,10 +10,14 @@ import pytest
 from edgegpu_installer import kubeadm
 from edgegpu_installer.changes import Deadline
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.kubeadm_look import last_words
-from edgegpu_installer.kubeadm_manifest import Manifest
+from edgegpu_installer.kubeadm_look import last_words, manifest_text
+from edgegpu_installer.kubeadm_manifest import MANIFEST, Manifest
 from edgegpu_installer.kubeadm_verify import Look, lacks, leads, mirror_name, wait_until_served
 from edgegpu_installer.layout import Layout
+from edgegpu_installer.site import Site, SiteKind
+from edgegpu_installer.states import State
+from edgegpu_installer.transaction import Outcome
+from edgegpu_installer.verifying import look_again
 
 TEXT = (Path(__file__).resolve().parents[1] / "lab/kubeadm-scheduler.yaml").read_text()
 NEW = kubeadm.read(kubeadm.with_file(TEXT, b"new"))
@@ -140,3 +144,40 @@ def test_a_schedulers_last_line_is_found_where_kubelet_keeps_it(tmp_path: Path) 
     folder.mkdir(parents=True)
     (folder / "0.log").write_text("2026-01-01T00:00:00Z stderr F E1 strict decoding error\n\n")
     assert last_words(layout, NEW, node="box-1") == "E1 strict decoding error"
+
+
+def site_of_kind(kind: SiteKind) -> Site:
+    return Site(
+        kind=kind,
+        unit="kubelet",
+        node_name="box",
+        kubelet_folder="/var/lib/kubelet",
+        kubelet_kubeconfig="/etc/kubernetes/kubelet.conf",
+        admin_kubeconfig=kubeadm.ADMIN_KUBECONFIG,
+        has_cards=False,
+        takes_scheduler_file=True,
+    )
+
+
+def test_after_a_rollback_the_scheduler_is_looked_at_once_more(tmp_path: Path) -> None:
+    layout, undone = Layout(tmp_path), Outcome(State.ROLLED_BACK, changed=False, why="no")
+    found = look_again(undone, site_of_kind(SiteKind.KUBEADM_SERVER), layout, within_s=0.0)
+    assert found.why.startswith("no; with everything put back: cannot ")
+    assert found.state is State.ROLLED_BACK
+    for kind in SiteKind:
+        if kind is not SiteKind.KUBEADM_SERVER:
+            assert look_again(undone, site_of_kind(kind), layout) == undone
+    well = Outcome(State.COMMITTED, changed=True)
+    assert look_again(well, site_of_kind(SiteKind.KUBEADM_SERVER), layout) == well
+
+
+def test_the_manifest_as_it_is_now(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    assert manifest_text(layout) is None
+    path = layout.at(MANIFEST)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"a: 1\r\n")
+    assert manifest_text(layout) == "a: 1\r\n"
+    path.write_bytes(b"\xff")
+    with pytest.raises(InstallError, match="it is no text"):
+        manifest_text(layout)
