@@ -238,7 +238,8 @@ vanish() { # an uninstall is complete: the last things go, this program and the 
         shift 5
     done
     folders=$(tac "$TX/remove" 2> /dev/null)
-    rm -rf "$BASELINE" "$TX/old" "$TX/new"
+    rm -rf "$ROOT/opt/edgegpu" "$BASELINE" "$TX/old" "$TX/new"
+    rm -f "$ROOT/var/lib/edgegpu/inventory.json" # the plugin's
     # One burst: a power cut between these leaves things that do nothing
     # shellcheck disable=SC2086
     rm -rf $gone "$TX" "$STARTS" "$LOCK"
