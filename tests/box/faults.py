@@ -11,9 +11,10 @@ from box.bed import APPS, JOURNAL, WITH_EDGEGPU, WITH_K3S, Bed
 from lab.labrun import LabError, wait_until
 
 ENDS = ("COMMITTED", "ROLLED_BACK")
-DEADLINE_S = 60
-"""How long after its start the dead-man waits in these tests."""
+DEADLINE_S, SHORT_S = 60, 25
+"""How long after its start an operation is undone: one that shall come as far as its verification, and others."""
 
+_LATE = ("VERIFYING", "verify", "baseline", "COMMITTED", "disarm", "tidy")
 BACK_S = 180.0
 PAUSE, TRACE = "EDGEGPU_INSTALLER_PAUSE", "EDGEGPU_INSTALLER_TRACE"
 TRACE_FILE = "/run/edgegpu-steps"
@@ -45,23 +46,23 @@ class Cell:
 
 
 _EDGEGPU = "/usr/local/bin/edgegpu"
-_DEADLINE = ("--deadline", str(DEADLINE_S))
 OPS = {
     op.name: op
     for op in (
         Op("install", WITH_K3S, ("install",)),
-        Op("change", WITH_EDGEGPU, (_EDGEGPU, "install", "--yes", "--policy", "spread", *_DEADLINE)),
-        Op("upgrade", WITH_EDGEGPU, ("/opt/edgegpu/9.9.9/bin/edgegpu", "install", "--yes", *_DEADLINE)),
-        Op("uninstall", WITH_EDGEGPU, (_EDGEGPU, "uninstall", "--yes", "--force", *_DEADLINE)),
+        Op("change", WITH_EDGEGPU, (_EDGEGPU, "install", "--yes", "--policy", "spread")),
+        Op("upgrade", WITH_EDGEGPU, ("/opt/edgegpu/9.9.9/bin/edgegpu", "install", "--yes")),
+        Op("uninstall", WITH_EDGEGPU, (_EDGEGPU, "uninstall", "--yes", "--force")),
     )
 }
 
 
-def command(bed: Bed, op: Op) -> Sequence[str]:
-    """Return the words that are run in the box."""
+def command(bed: Bed, op: Op, *, step: str = "after-tidy") -> Sequence[str]:
+    """Return the words that are run in the box, for an operation that shall come as far as a step."""
+    deadline = ("--deadline", str(DEADLINE_S if step.removeprefix("after-") in _LATE else SHORT_S))
     if op.name == "install":
-        return ("sh", "-c", bed.one_line("--yes", *_DEADLINE))
-    return op.command
+        return ("sh", "-c", bed.one_line("--yes", *deadline))
+    return (*op.command, *deadline)
 
 
 def begin(bed: Bed, op: Op) -> dict[str, str]:
@@ -93,7 +94,7 @@ def strike(bed: Bed, op: Op, step: str, *, fault: str, log: Path) -> Cell:
         LabError: k3s is not Ready afterwards, a service died, or the transaction stays unfinished.
     """
     containers = begin(bed, op)
-    running = bed.machine.popen("env", f"{PAUSE}={step}", *command(bed, op), log=log)
+    running = bed.machine.popen("env", f"{PAUSE}={step}", *command(bed, op, step=step), log=log)
     pid = wait_until(lambda: waiting(log, step), what=f"{op.name} stands at {step} ({log})", timeout_s=120)
     began = time.monotonic()
     if fault == "kill":
