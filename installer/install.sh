@@ -139,7 +139,7 @@ in_use() { # is the folder of this version more than an unpacked bundle?
     ! grep -Eq '^state=(COMMITTED|ROLLED_BACK)$' "$ROOT/var/lib/edgegpu/tx/state"
 }
 
-# shellcheck disable=SC2317 # a trap calls it
+# shellcheck disable=SC2317,SC2329 # a trap calls it
 clean_up() { # also after `edgegpu install`: one that was refused leaves nothing behind
     [ -n "$WORK" ] || return 0
     rm -rf "$WORK"
