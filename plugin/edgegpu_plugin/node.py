@@ -21,6 +21,7 @@ from edgegpu_plugin.injector import Injector
 from edgegpu_plugin.inventory_store import InventoryStore
 from edgegpu_plugin.kube import EventRecorder, Handlers, KubeClient, KubeObjects, Reflector
 from edgegpu_plugin.kubelet import KubeletLink
+from edgegpu_plugin.kubeletpods import KubeletPods
 from edgegpu_plugin.nodeapi import NodePods, NodeWitness
 from edgegpu_plugin.nodestate import NodeState
 from edgegpu_plugin.nvml import Nvml
@@ -49,8 +50,9 @@ class NodePart:
         self._board = DeviceBoard(model)
         self.nvml = Nvml(config.driver, on_cards=self._cards_seen, on_silence=self._cards_lost)
         self.injector = Injector(config.driver, self.nvml)
+        self._kubelet_pods = KubeletPods(node=name, objects=objects, folder=config.kubelet.folder / "pods")
         witness = NodeWitness(
-            node=name, model=model, objects=objects, pod_resources=PodResources(config.kubelet.pod_resources)
+            model=model, kubelet=self._kubelet_pods, pod_resources=PodResources(config.kubelet.pod_resources)
         )
         allocator = Allocator(state=self.state, injector=self.injector, kubelet_pods=witness.pods)
         names = {Kind.MEMORY: model.memory_resource, Kind.CORE: model.core_resource}
@@ -127,6 +129,7 @@ class NodePart:
                 "registered_ms": self.link.last_registration_ms,
                 "waiting_for": self.link.waiting_for.removeprefix("waiting for "),
                 "checkpoint": self.state.checkpoint_problem,
+                "pods_by": self._kubelet_pods.way,
             },
             "api": {"synced": self.pods.synced.is_set(), "problem": self.pods.problem or self.reconciler.last_error},
             "cards": cards_part(snapshot, names),

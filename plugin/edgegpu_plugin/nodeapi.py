@@ -4,8 +4,9 @@ import logging
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView, pod_view
-from edgegpu_plugin.errors import PodResourcesError
+from edgegpu_plugin.errors import PluginError, PodResourcesError
 from edgegpu_plugin.kube import Conflict, EventRecorder, KubeError, KubeObjects, NotFound, PodRef, Unavailable
+from edgegpu_plugin.kubeletpods import KubeletPods
 from edgegpu_plugin.podresources import PodResources
 
 _LOG = logging.getLogger(__name__)
@@ -49,10 +50,9 @@ class NodePods:
 class NodeWitness:
     """Asks kubelet who holds devices and which pods it still has; None where there is no answer."""
 
-    def __init__(self, *, node: str, model: ResourceModel, objects: KubeObjects, pod_resources: PodResources) -> None:
-        self._node = node
+    def __init__(self, *, model: ResourceModel, kubelet: KubeletPods, pod_resources: PodResources) -> None:
         self._model = model
-        self._objects = objects
+        self._kubelet = kubelet
         self._pod_resources = pod_resources
         self._said = ""
 
@@ -69,27 +69,26 @@ class NodeWitness:
         return frozenset(text for one in listed if one.resource in names for text in one.ids)
 
     def known_uids(self) -> frozenset[str] | None:
-        """Return the UIDs in kubelet's own pod list and those of which the runtime still runs something."""
+        """Return the UIDs of the pods that kubelet still has and of those of which the runtime still runs something."""
         try:
-            listed = self._objects.kubelet_pods(self._node)
-            running = self._objects.running_pods(self._node)
-        except KubeError as error:
+            known = self._kubelet.uids()
+        except PluginError as error:
             # An API server that is away is back soon; missing rights stay, and hold units for ever.
             first = not isinstance(error, Unavailable) and str(error) != self._said
             _LOG.log(
                 logging.WARNING if first else logging.DEBUG,
-                "devices of pods that are gone are not given back, since kubelet's pod lists cannot be read: %s",
+                "devices of pods that are gone are not given back, since kubelet's pods cannot be told: %s",
                 error,
             )
             self._said = str(error) if first else self._said
             return None
         self._said = ""
-        return running | {str(pod["metadata"]["uid"]) for pod in listed}
+        return known
 
     def pods(self) -> list[PodView] | None:
         """Return the pods in kubelet's own list that ask for shares, static ones included."""
         try:
-            listed = self._objects.kubelet_pods(self._node)
+            listed = self._kubelet.pods()
         except KubeError as error:
             _LOG.warning("cannot read kubelet's pod list: %s", error)
             return None

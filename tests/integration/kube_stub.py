@@ -23,6 +23,7 @@ class Fault:
     status: int = 500
     takes_effect: bool = False
     drop: bool = False  # close the connection instead of answering
+    lasts: bool = False  # to every such call, until it is taken out of the list
 
 
 @dataclass(slots=True)
@@ -119,7 +120,7 @@ class KubeStub:
     def take_fault(self, call: str) -> Fault | None:
         with self._lock:
             found = next((fault for fault in self.faults if re.search(fault.pattern, call)), None)
-            if found is not None:
+            if found is not None and not found.lasts:
                 self.faults.remove(found)
             return found
 
@@ -144,7 +145,7 @@ class KubeStub:
                 return self._bind(f"{namespace}/{name}", body)
             case "POST", ["pods", name, "eviction"]:
                 return self._one("DELETE", "pods", f"{namespace}/{name}", body["deleteOptions"])
-            case _, [collection, name]:
+            case _, [collection, name] | [collection, name, "status"]:
                 return self._one(method, collection, f"{namespace}/{name}", body)
         return 404, _status(404, f"no path {rest}")
 
@@ -254,8 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         stub, parts = self.server.stub, urlsplit(self.path)
         query = {key: values[0] for key, values in parse_qs(parts.query).items()}
-        length = int(self.headers.get("Content-Length") or 0)
-        body = json.loads(self.rfile.read(length)) if length else {}
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
         with stub.store.changed:
             stub.calls.append((self.command, self.path, body))
             stub.store.changed.notify_all()
