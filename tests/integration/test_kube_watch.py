@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 import pytest
 from integration.kube_stub import Fault, Json, KubeStub
 
-from edgegpu_plugin.kube import Access, Conflict, Handlers, KubeClient, KubeObjects, NotFound, Reflector, Unavailable
+from edgegpu_plugin.kube import (
+    Access,
+    Conflict,
+    Forbidden,
+    Handlers,
+    KubeClient,
+    KubeObjects,
+    NotFound,
+    Reflector,
+    Unavailable,
+)
 
 DEADLINE_S = 10.0
 
@@ -214,3 +224,20 @@ def test_the_calls_by_name(stub: KubeStub, client: KubeClient) -> None:
     objects.delete_pod("default", "p", uid="uid-p")
     with pytest.raises(NotFound):
         objects.get_pod("default", "p")
+
+
+def test_a_node_that_acts_as_itself_annotates_through_the_status(stub: KubeStub, client: KubeClient) -> None:
+    objects = KubeObjects(client)
+    stub.add_pod(pod("p"))
+    stub.faults.append(Fault("PATCH .*/pods/p$", status=403, lasts=True))
+    for value in ("1", "2"):
+        objects.annotate_pod("default", "p", uid="uid-p", annotations={"a": value})
+        assert stub.pod("p")["metadata"]["annotations"] == {"a": value}
+    assert stub.count("PATCH .*/pods/p$") == 1
+    with pytest.raises(Conflict):
+        objects.annotate_pod("default", "p", uid="another", annotations={})
+    stub.faults[:] = [Fault("PATCH .*/pods/p/status$", status=403, lasts=True)]
+    objects.annotate_pod("default", "p", uid="uid-p", annotations={"a": "3"})
+    stub.faults[:] = [Fault("PATCH", status=403, lasts=True)]
+    with pytest.raises(Forbidden, match=r"cannot PATCH .*/pods/p: 403"):
+        objects.annotate_pod("default", "p", uid="uid-p", annotations={"a": "4"})

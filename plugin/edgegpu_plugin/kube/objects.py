@@ -5,7 +5,7 @@ from contextlib import suppress
 from http import HTTPStatus
 
 from edgegpu_plugin.kube.client import Json, KubeClient
-from edgegpu_plugin.kube.errors import Conflict, KubeError, NotFound
+from edgegpu_plugin.kube.errors import Conflict, Forbidden, KubeError, NotFound
 
 PODS = "/api/v1/pods"
 NODES = "/api/v1/nodes"
@@ -20,6 +20,7 @@ class KubeObjects:
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
+        self._through_status = False
 
     def get_pod(self, namespace: str, name: str) -> Json:
         """Read a pod as the store has it now. Raises NotFound."""
@@ -49,9 +50,25 @@ class KubeObjects:
         self._client.create(f"{_pod(namespace, name)}/binding", body, params=params, timeout_s=_BIND_S)
 
     def annotate_pod(self, namespace: str, name: str, *, uid: str, annotations: Mapping[str, str | None]) -> None:
-        """Set annotations of the pod with this UID; None takes one away. Raises Conflict when it is another pod."""
+        """Set annotations of the pod with this UID; None takes one away. Raises Conflict when it is another pod.
+
+        A node that acts as itself may change its own pods through their status alone, annotations included; who may
+        change pods need not be allowed to change their status. So both are tried, what worked last first.
+        """
+        body: Json = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
+        first, second = ("/status", "") if self._through_status else ("", "/status")
         try:
-            self._client.patch(_pod(namespace, name), {"metadata": {"uid": uid, "annotations": dict(annotations)}})
+            self._patch_pod(f"{_pod(namespace, name)}{first}", body)
+        except Forbidden as error:
+            try:
+                self._patch_pod(f"{_pod(namespace, name)}{second}", body)
+            except Forbidden:
+                raise error from None
+            self._through_status = not self._through_status
+
+    def _patch_pod(self, path: str, body: Json) -> None:
+        try:
+            self._client.patch(path, body)
         except KubeError as error:
             # Another UID is answered as an attempt to change an immutable field (seen on 1.33), not as a conflict.
             if error.status == HTTPStatus.UNPROCESSABLE_ENTITY and "metadata.uid" in str(error):
