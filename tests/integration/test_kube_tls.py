@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from e2e.certs import Certs, make_certs
+from e2e.certs import Certs, Pair, make_certs
 from integration.kube_stub import KubeStub
 
 from edgegpu_plugin.kube import Handlers, KubeClient, KubeError, Reflector, Unavailable, load_kubeconfig
+from edgegpu_plugin.kube.way import Way
 
 DEADLINE_S = 10.0
 
@@ -88,6 +89,75 @@ def test_a_quiet_watch_over_tls_ends_at_once(stub: KubeStub, certs: Certs, tmp_p
     assert stub.wait_called("watch=true", 1, DEADLINE_S)
     reflector.stop(DEADLINE_S / 2)
     assert not reflector.alive()
+    client.close()
+
+
+class NodeFiles:
+    """A node's own kubeconfig, with certificate and key in files of their own, which k3s renews in place."""
+
+    def __init__(self, folder: Path, stub: KubeStub, certs: Certs) -> None:
+        self._folder = folder
+        self.kubeconfig = kubeconfig(folder, stub, certs)
+        self._value = yaml.safe_load(self.kubeconfig.read_text())
+        self._value["users"][0]["user"] = {"client-certificate": "node.crt", "client-key": "node.key"}
+
+    def lay(self, pair: Pair, *, server: str = "") -> None:
+        cluster = self._value["clusters"][0]["cluster"]
+        self.kubeconfig.write_text(yaml.safe_dump(self._value).replace(cluster["server"], server or cluster["server"]))
+        (self._folder / "node.crt").write_text(pair.cert)
+        (self._folder / "node.key").write_text(pair.key)
+
+
+@pytest.fixture
+def node(stub: KubeStub, certs: Certs, tmp_path: Path) -> NodeFiles:
+    stub.add_node({"metadata": {"name": "n", "uid": "u"}})
+    return NodeFiles(tmp_path, stub, certs)
+
+
+def test_a_certificate_that_is_renewed_in_place_counts_at_once(node: NodeFiles, certs: Certs) -> None:
+    node.lay(make_certs().client)
+    client = KubeClient(load_kubeconfig(node.kubeconfig))
+    with pytest.raises(Unavailable):
+        client.get("/api/v1/nodes/n")
+    node.lay(certs.client)
+    assert client.get("/api/v1/nodes/n")["metadata"]["uid"] == "u"
+    client.close()
+
+
+def test_files_that_are_half_written_change_nothing_until_they_are_whole(node: NodeFiles, certs: Certs) -> None:
+    now_s = 0.0
+    node.lay(certs.client)
+    way = Way(load_kubeconfig(node.kubeconfig), clock=lambda: now_s)
+    first = way.door().pool
+    for broken in (Pair(certs.client.cert, "half a k"), Pair(certs.client.cert, certs.server.key), Pair("", "")):
+        node.lay(broken)
+        now_s += 10
+        assert way.door().pool is first
+    node.lay(certs.server)
+    assert way.door().pool is first  # they were read just now
+    now_s += 10
+    assert way.door().pool is not first
+    way.close()
+
+
+def test_files_that_say_the_same_as_before_keep_the_connections(node: NodeFiles, certs: Certs) -> None:
+    node.lay(certs.client)
+    way = Way(load_kubeconfig(node.kubeconfig))
+    first = way.door().pool
+    node.lay(certs.client)
+    assert way.door().pool is first
+    way.close()
+
+
+def test_a_kubeconfig_behind_a_link_that_names_another_server(node: NodeFiles, certs: Certs, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(node.kubeconfig)
+    node.lay(certs.client, server="https://127.0.0.1:1")
+    client = KubeClient(load_kubeconfig(link))
+    with pytest.raises(Unavailable, match="refused"):
+        client.get("/api/v1/nodes/n")
+    node.lay(certs.client)
+    assert client.get("/api/v1/nodes/n")["metadata"]["uid"] == "u"
     client.close()
 
 

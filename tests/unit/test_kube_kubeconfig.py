@@ -61,6 +61,7 @@ def test_tls_options_and_token(tmp_path: Path) -> None:
         ({"server": "https://h"}, {"client-certificate-data": b64("C")}, "main", "no client-key"),
         ({"server": "https://h"}, {"client-key-data": "%%%"}, "main", "client-key is no PEM"),
         ({"server": "https://h", "certificate-authority": "absent.pem"}, {}, "main", "absent.pem: No such file"),
+        ({"server": "https://h", "certificate-authority": "/dev/null"}, {}, "main", "/dev/null: it is empty"),
     ],
 )
 def test_what_cannot_be_used_is_named(

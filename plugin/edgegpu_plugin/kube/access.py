@@ -19,6 +19,8 @@ class Access:
     token: str | None = field(default=None, repr=False)
     token_file: Path | None = None
     """Read again while running: kubelet and others renew such tokens. It wins over `token`, as in client-go."""
+    files: tuple[Path, ...] = ()
+    """What it was read from, the kubeconfig first: read again when one of them changes."""
 
 
 def tls_context(access: Access) -> ssl.SSLContext:

@@ -1,25 +1,20 @@
 """Calls to the API server: pooled connections, a deadline on each call, JSON in and out, typed errors."""
 
 import json
-import logging
-import socket
-import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import urllib3
-from urllib3.connection import HTTPConnection
-from urllib3.exceptions import HTTPError, InsecureRequestWarning, ProtocolError
+from urllib3.exceptions import HTTPError, ProtocolError
 
-from edgegpu_plugin.kube.access import Access, tls_context
+from edgegpu_plugin.kube.access import Access
 from edgegpu_plugin.kube.errors import KubeError, Unavailable, of_status
-
-_log = logging.getLogger(__name__)
+from edgegpu_plugin.kube.way import Way
 
 Json = dict[str, Any]
 Params = Mapping[str, str]
@@ -28,20 +23,9 @@ PAGE = 200
 """Objects per page of a list: a page of pods is 2 to 3 MiB of text, and several times that once parsed."""
 
 _CONNECT_S = 5.0
-_TOKEN_AGE_S = 60.0
-_KEPT_CONNECTIONS = 8
 _CHUNK = 65_536
 _FIRST_ERROR = 400
 _MESSAGE_LENGTH = 500
-
-# A peer that is gone without a word is noticed within a minute, also on a watch on which nothing happens.
-_SOCKET_OPTIONS = [
-    *HTTPConnection.default_socket_options,
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +89,8 @@ class KubeClient:
         Raises:
             KubeError: the certificates cannot be used.
         """
-        self._access = access
         self._timeout_s = timeout_s
-        self._prefix = urlsplit(access.server).path.rstrip("/")
-        self._token = access.token
-        self._token_read: float | None = None
-        self._pool = _pool(access)
+        self._way = Way(access)
 
     def get(self, path: str, *, params: Params | None = None, timeout_s: float | None = None) -> Json:
         """Read one object. Raises KubeError."""
@@ -161,7 +141,7 @@ class KubeClient:
 
     def close(self) -> None:
         """Close the connections that are not in use."""
-        self._pool.close()
+        self._way.close()
 
     def _call(
         self,
@@ -192,15 +172,16 @@ class KubeClient:
         content_type: str = "application/json",
     ) -> urllib3.BaseHTTPResponse:
         """Send a request and return its answer, the body still unread."""
-        url = f"{self._prefix}{path}" + (f"?{urlencode(params)}" if params else "")
-        headers = {"Accept": "application/json", **self._authorization()}
+        door = self._way.door()
+        url = f"{door.prefix}{path}" + (f"?{urlencode(params)}" if params else "")
+        headers = {"Accept": "application/json", **door.headers}
         if body is not None:
             headers["Content-Type"] = content_type
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         # A server may close a kept connection just as we use it. A read is simply sent once more.
         for last in (False, True) if method == "GET" else (True,):
             try:
-                return self._pool.urlopen(
+                return door.pool.urlopen(
                     method,
                     url,
                     body=data,
@@ -216,47 +197,6 @@ class KubeClient:
             except HTTPError as error:
                 raise Unavailable(f"cannot {method} {path}: {_cause(error)}") from error
         raise AssertionError("the last attempt returns or raises")
-
-    def _authorization(self) -> dict[str, str]:
-        file, now = self._access.token_file, time.monotonic()
-        if file is not None and (self._token_read is None or now - self._token_read > _TOKEN_AGE_S):
-            try:
-                self._token = file.read_text(encoding="ascii").strip()
-            except (OSError, UnicodeDecodeError) as error:
-                raise KubeError(f"cannot read the token {file}: {error}: write it anew") from error
-            self._token_read = now
-        return {"Authorization": f"Bearer {self._token}"} if self._token else {}
-
-
-def _pool(access: Access) -> urllib3.HTTPConnectionPool:
-    parts = urlsplit(access.server)
-    if parts.hostname is None:
-        raise KubeError(f"cannot use server {access.server!r}: it names no host")
-    if parts.scheme == "http":
-        return urllib3.HTTPConnectionPool(
-            parts.hostname,
-            parts.port,
-            maxsize=_KEPT_CONNECTIONS,
-            socket_options=_SOCKET_OPTIONS,
-        )
-    try:
-        context = tls_context(access)
-    except (ssl.SSLError, ValueError) as error:
-        raise KubeError(
-            f"cannot use the certificates for {access.server}: {error}: write the kubeconfig anew"
-        ) from error
-    if not access.verify:
-        _log.warning("%s: its certificate is not checked (insecure-skip-tls-verify in the kubeconfig)", access.server)
-        urllib3.disable_warnings(InsecureRequestWarning)  # said once is enough
-    return urllib3.HTTPSConnectionPool(
-        parts.hostname,
-        parts.port,
-        maxsize=_KEPT_CONNECTIONS,
-        socket_options=_SOCKET_OPTIONS,
-        ssl_context=context,
-        server_hostname=access.server_name,
-        assert_hostname=access.server_name if access.verify else False,
-    )
 
 
 def _read(response: urllib3.BaseHTTPResponse, ends: float, what: str) -> bytes:

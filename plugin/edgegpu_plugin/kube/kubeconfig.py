@@ -133,7 +133,18 @@ def _access(path: Path, cluster: _Cluster, user: _User) -> Access:
         key_pem=key,
         token=user.token,
         token_file=path.parent / user.tokenFile if user.tokenFile else None,
+        files=(path, *_files(path, cluster, user)),
     )
+
+
+def _files(path: Path, cluster: _Cluster, user: _User) -> list[Path]:
+    """Return the files whose text counts: where it is inline as well, the file does not."""
+    pairs = (
+        (cluster.certificate_authority_data, cluster.certificate_authority),
+        (user.client_certificate_data, user.client_certificate),
+        (user.client_key_data, user.client_key),
+    )
+    return [path.parent / file for data, file in pairs if file and not data]
 
 
 def _material(path: Path, name: str, data: str | None, file: str | None) -> str | None:
@@ -141,11 +152,14 @@ def _material(path: Path, name: str, data: str | None, file: str | None) -> str 
     try:
         if data:
             return base64.b64decode(data, validate=True).decode("ascii")
-        return (path.parent / file).read_text(encoding="ascii") if file else None
+        text = (path.parent / file).read_text(encoding="ascii") if file else None
     except (binascii.Error, UnicodeDecodeError) as error:
         raise KubeconfigError(f"cannot use {path}: {name} is no PEM text: write the file anew") from error
     except OSError as error:
         raise KubeconfigError(f"cannot use {path}: {name} {file}: {error.strerror}") from error
+    if text is not None and not text.strip():  # taken as it is, it would mean: no certificate, and any authority
+        raise KubeconfigError(f"cannot use {path}: {name} {file}: it is empty: write the file anew")
+    return text
 
 
 def _is_url(text: str) -> bool:
