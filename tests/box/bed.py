@@ -7,9 +7,9 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from box.webcert import WebCert, make_web_cert
+from box.webcert import make_web_cert
 from e2e.boxnode import BoxNode
 from e2e.k3s import K3s
 from e2e.manifests import container, deployment, pod_spec
@@ -44,12 +44,14 @@ class Bed:
         self.machine = Box(NAME)
         self.node = BoxNode(self.machine)
         self.cluster = K3s(self.node)
-        self.web: WebCert | None = None
+        self.web: WebServer | None = None
 
     def fresh(self, image: str) -> None:
         """Boot the box from an image; its k3s is Ready then, and with edgegpu both resources are offered."""
         self.machine.down()
         self.machine.up(image=image)
+        if self.web is not None:
+            self.web.start()
         self.machine.ready()
         if image == WITH_EDGEGPU:
             self.offered()
@@ -81,13 +83,14 @@ class Bed:
 
     def line(self, *options: str, check: bool = True, timeout_s: float = 240) -> Completed:
         """Paste the one line."""
-        return self.machine.exec("sh", "-c", self.one_line(*options), check=check, timeout_s=timeout_s)
+        pasted = f"set -o pipefail; {self.one_line(*options)}"  # else curl's failure is nobody's
+        return self.machine.exec("bash", "-c", pasted, check=check, timeout_s=timeout_s)
 
     def one_line(self, *options: str) -> str:
         """Return the line that a user of this host would paste."""
         assert self.web is not None
-        words = " ".join(["--url", URL, "--ca-sha256", self.web.ca_sha256, "--driver-root", SIMULATED, *options])
-        pinned = f"-k --pinnedpubkey 'sha256//{self.web.key_pin}'"
+        words = " ".join(["--url", URL, "--ca-sha256", self.web.cert.ca_sha256, "--driver-root", SIMULATED, *options])
+        pinned = f"-k --pinnedpubkey 'sha256//{self.web.cert.key_pin}'"
         return f"curl -fsSL {pinned} {URL}/install.sh | sh -s -- {words}"
 
     def edgegpu(self, *args: str, check: bool = True, timeout_s: float = 240) -> Completed:
@@ -136,23 +139,33 @@ class Bed:
         return shown.stdout.strip()
 
 
-@contextlib.contextmanager
-def web_server(bed: Bed, folder: Path) -> Iterator[None]:
-    """Serve the bundle to the boxes over HTTPS."""
-    bed.web = make_web_cert(folder / "web", LAN)
-    (folder / "www").mkdir(exist_ok=True)
-    for path in BUNDLE.iterdir():
-        with contextlib.suppress(FileExistsError):
-            os.link(path, folder / "www" / path.name)
-    (folder / "www/ca.crt").write_text(bed.web.ca)
-    program: list[str | Path] = [HERE / "box", "lab", sys.executable, ROOT / "tests/box/web.py", folder / "www"]
-    command = [*program, bed.web.cert_file, bed.web.key_file, str(PORT)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as served:
-        try:
-            _first_line(served.stdout)
-            yield
-        finally:
-            served.kill()
+class WebServer:
+    """Serves the bundle to the boxes over HTTPS. Their LAN goes with the last of them: then it is started anew."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cert = make_web_cert(folder / "web", LAN)
+        self._www = folder / "www"
+        self._www.mkdir()
+        for path in BUNDLE.iterdir():
+            os.link(path, self._www / path.name)
+        (self._www / "ca.crt").write_text(self.cert.ca)
+        self._served: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Serve, on the LAN as it is now."""
+        self.stop()
+        program: list[str | Path] = [HERE / "box", "lab", sys.executable, ROOT / "tests/box/web.py", self._www]
+        command = [*program, self.cert.cert_file, self.cert.key_file, str(PORT)]
+        self._served = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        if self._served.stdout is None or not self._served.stdout.readline():
+            raise LabError("the web server did not start")
+
+    def stop(self) -> None:
+        """Serve no longer."""
+        if self._served is not None:
+            with self._served as served:
+                served.kill()
+            self._served = None
 
 
 @contextlib.contextmanager
@@ -174,8 +187,3 @@ def api_gap(bed: Bed) -> Iterator[list[float]]:
 def make_bundle() -> None:
     """Make the environment and the bundle of this checkout."""
     run(["env", "EDGEGPU_QUICK=1", "make", "-C", str(ROOT), "bundle"], timeout_s=900)
-
-
-def _first_line(stream: IO[str] | None) -> None:
-    if stream is None or not stream.readline():
-        raise LabError("the web server did not start")

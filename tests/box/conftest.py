@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from box.bed import WITH_EDGEGPU, WITH_K3S, Bed, make_bundle, web_server
+from box.bed import WITH_EDGEGPU, WITH_K3S, Bed, WebServer, make_bundle
 from lab.boxkit import missing
 
 LACKS = missing("box") + missing("image")
@@ -30,8 +30,10 @@ def bed(simdriver_build: Path) -> Iterator[Bed]:
     make_bundle()
     try:
         made.prepare()
-        with tempfile.TemporaryDirectory() as folder, web_server(made, Path(folder)):
+        with tempfile.TemporaryDirectory() as folder:
+            made.web = WebServer(Path(folder))
             yield made
+            made.web.stop()
     finally:
         made.machine.down()
 

@@ -104,7 +104,9 @@ def strike(bed: Bed, op: Op, step: str, *, fault: str, log: Path) -> Cell:
         bed.machine.cut()
         bed.machine.up()
     bed.machine.ready()
-    end = wait_until(lambda: ended(bed), what=f"{op.name} is finished: {bed.journal()}", timeout_s=BACK_S, every_s=0.5)
+    end = wait_until(
+        lambda: ended(bed, op), what=f"{op.name} is finished: {bed.journal()}", timeout_s=BACK_S, every_s=0.5
+    )
     bed.machine.ready()
     seconds = time.monotonic() - began
     if op.has_apps:
@@ -120,11 +122,13 @@ def waiting(log: Path, step: str) -> str:
     return found[1] if found else ""
 
 
-def ended(bed: Bed) -> str:
-    """Return how the transaction ended, empty while it has not; an uninstall that is complete leaves no journal."""
+def ended(bed: Bed, op: Op) -> str:
+    """Return how an operation ended, empty while it has not.
+
+    An installation that had not begun leaves no journal, and neither does an uninstall that is complete.
+    """
     if bed.machine.exec("test", "-e", f"{JOURNAL}/state", check=False).returncode:
-        gone = bed.machine.exec("test", "-e", "/opt/edgegpu", check=False).returncode
-        return "COMMITTED" if gone else "ROLLED_BACK"
+        return "COMMITTED" if op.name == "uninstall" else "ROLLED_BACK"
     state = bed.journal().get("state", "")
     return state if state in ENDS else ""
 
