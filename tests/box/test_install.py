@@ -2,10 +2,9 @@
 
 import json
 
-from box.bed import CORE, NAME, UNITS, Bed, api_gap
+from box.bed import CORE, UNITS, Bed, api_gap
 from e2e.k3s import DROP_IN, SCHEDULER_FILE
 from e2e.manifests import MEMORY, container, deployment, pod_spec
-from lab.labrun import wait_until
 
 SERVICES = ("edgegpu-plugin", "edgegpu-agent")
 
@@ -80,33 +79,3 @@ def test_what_doctor_says_of_a_good_box(gpu_box: Bed) -> None:
     broken = [one for one in told["checks"] if one["level"] == "broken"]
     assert not broken
     assert done.returncode in {0, 1}
-
-
-def test_a_scheduler_file_that_k3s_refuses_is_rolled_back(k3s_box: Bed) -> None:
-    bed = k3s_box
-    disk = bed.disk()
-    refuse_our_file(bed)
-    done = bed.line("--yes", "--deadline", "60", check=False)
-    assert done.returncode != 0
-    assert "rolled back" in (done.stdout + done.stderr).lower()
-    bed.machine.ready()
-    bed.machine.exec("rm", "/etc/k3s-refuses")
-    bed.machine.exec("mv", "/usr/local/bin/k3s.real", "/usr/local/bin/k3s")
-    left = {path: what for path, what in bed.disk().items() if disk.get(path) != what}
-    assert not left
-    wait_until(lambda: NAME in bed.cluster.kubectl("get", "nodes"), what="the node is there")
-
-
-def refuse_our_file(bed: Bed) -> None:
-    """Put a wrapper before k3s that ends when our scheduler file is to be read, as a build that refuses it does."""
-    script = f"""#!/bin/sh
-if [ "$1" = server ] && [ -e /etc/k3s-refuses ] && grep -qs edgegpu-scheduler {DROP_IN}; then
-    sleep 1
-    echo 'level=fatal msg="scheduler exited: unknown field extenders"' >&2
-    exit 1
-fi
-exec /usr/local/bin/k3s.real "$@"
-"""
-    bed.machine.exec("mv", "/usr/local/bin/k3s", "/usr/local/bin/k3s.real")
-    bed.node.write("/usr/local/bin/k3s", script, mode=0o755)
-    bed.machine.exec("touch", "/etc/k3s-refuses")
