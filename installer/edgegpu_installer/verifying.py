@@ -9,6 +9,7 @@ from edgegpu_installer.changes import Deadline
 from edgegpu_installer.cluster import Cluster
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.facts import Facts
+from edgegpu_installer.kubeadm_verify import STABLE_S
 from edgegpu_installer.layout import PLUGIN_UNIT, PLUGIN_YAML, Layout
 from edgegpu_installer.pluginyaml import resource_model
 from edgegpu_installer.site import Site, SiteKind
@@ -18,7 +19,8 @@ from edgegpu_installer.transaction import Outcome, Verify
 from edgegpu_installer.verifylook import k3s_verifier
 
 _AGAIN_S = 60.0
-"""For the scheduler that an undone change brings back: kubelet needs some 15 s, and 10 s it must stay."""
+_AGAIN_STABLE_S = 2.0
+"""For the scheduler that an undone change brings back, which ran before: kubelet calls it ready after some 15 s."""
 
 
 def verifier(facts: Facts, site: Site, *, layout: Layout, system: Systemd, offers: bool) -> Verify:
@@ -55,15 +57,16 @@ def look_again(outcome: Outcome, site: Site, layout: Layout, *, within_s: float 
     if outcome.state is not State.ROLLED_BACK or site.kind is not SiteKind.KUBEADM_SERVER:
         return outcome
     try:
-        _see_static_pod(site, layout, Deadline(time.monotonic() + within_s, time.monotonic))
+        deadline = Deadline(time.monotonic() + within_s, time.monotonic)
+        _see_static_pod(site, layout, deadline, stable_s=_AGAIN_STABLE_S)
     except InstallError as error:
         return replace(outcome, why=f"{outcome.why}; with everything put back: {error}")
     return outcome
 
 
-def _see_static_pod(site: Site, layout: Layout, deadline: Deadline) -> None:
+def _see_static_pod(site: Site, layout: Layout, deadline: Deadline, *, stable_s: float = STABLE_S) -> None:
     with Cluster.from_kubeconfig(layout.at(site.admin_kubeconfig)) as cluster:
-        kubeadm_look.verify_scheduler(layout, cluster, node=site.node_name, deadline=deadline)
+        kubeadm_look.verify_scheduler(layout, cluster, node=site.node_name, deadline=deadline, stable_s=stable_s)
 
 
 def configured_model(layout: Layout) -> ResourceModel:
