@@ -184,6 +184,11 @@ def remove(cluster: Cluster, rights: Rights, *, pace: Pace | None = None) -> Rem
     return Removal(tuple(_said(item) for item in there if item not in left), tuple(_said(item) for item in left))
 
 
+def named(rights: Rights) -> tuple[str, ...]:
+    """Return the rights' objects by kind and name."""
+    return tuple(_said(item) for item in rights.items)
+
+
 def present(cluster: Cluster, rights: Rights) -> tuple[str, ...]:
     """Return which of the rights' objects are in the cluster now. Raises ClusterError."""
     return tuple(_said(item) for item in rights.items if cluster.find(*_place(item)) is not None)

@@ -15,6 +15,7 @@ from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.cluster import Cluster, ClusterError
 from edgegpu_installer.completeness import completeness
 from edgegpu_installer.errors import InstallError
+from edgegpu_installer.foreseen import Foreseen, of_install
 from edgegpu_installer.kinds import NODE
 from edgegpu_installer.layout import AGENT_UNIT, CURRENT, ETC, PLUGIN_UNIT, UNITS
 from edgegpu_installer.plan import plan_install
@@ -43,6 +44,8 @@ class Report:
     restarted: bool = False
     lacking: tuple[str, ...] = ()
     join: str = field(default="", repr=False)
+    foreseen: Foreseen = field(default_factory=Foreseen)
+    """Of a dry run: what would be done to the cluster."""
 
     @property
     def well(self) -> bool:
@@ -75,7 +78,28 @@ class Installation:
         if role is not Role.AGENT:
             certificates = material.extender_certificates(layout, self.site.scheduler_path, now=self.now())
         made = Material(kubeconfig=material.kept_kubeconfig(layout), certificates=certificates)
-        return Report(op=self._op(), outcome=None, role=role, version=self.release.version, plan=self._plan(made))
+        return Report(
+            op=self._op(),
+            outcome=None,
+            role=role,
+            version=self.release.version,
+            plan=self._plan(made),
+            foreseen=self._foresee(role),
+        )
+
+    def _foresee(self, role: Role) -> Foreseen:
+        if not self.site.kind.is_server:
+            return Foreseen()  # an agent's installer has no right over nodes and accounts
+        return of_install(
+            lambda: Cluster.from_kubeconfig(self.machine.layout.at(self.site.admin_kubeconfig)),
+            self.release.rights,
+            gpu=self.options.nodes or self._here(),
+            extender="" if role is Role.AGENT else self.site.node_name,
+            by=self.release.version,
+        )
+
+    def _here(self) -> tuple[str, ...]:
+        return (self.site.node_name,) if self.site.has_cards else ()
 
     def run(self) -> Report:
         """Install, change or upgrade; a machine that is as asked is left alone.
@@ -174,9 +198,8 @@ class Installation:
                     f"cannot label {', '.join(sorted(unknown))}: there is no such node", f"this cluster has {names}"
                 )
             return self.options.nodes
-        here = (self.site.node_name,) if self.site.has_cards else ()
         if self.terminal is None or self._op() is not Op.INSTALL:
-            return here
+            return self._here()
         return ask.choose_nodes(
             self.terminal, known, here=self.site.node_name, cards_here=1 if self.site.has_cards else 0
         )

@@ -1,7 +1,7 @@
 """Takes edgegpu off this machine: asks about pods that use it, brings every file back, leaves who waits."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from edgegpu_core.podview import PodView
 from edgegpu_installer import accounts, baseline, farewell, kubeadm, kubeadm_look, lease, nodes, shares, transaction
@@ -10,7 +10,7 @@ from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.cluster import Cluster, ClusterError
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.farewell import Farewell
-from edgegpu_installer.kinds import NODE, name_of
+from edgegpu_installer.foreseen import Foreseen, of_uninstall, used_by_others
 from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT
 from edgegpu_installer.preparing import Machine
 from edgegpu_installer.release import Release
@@ -40,6 +40,8 @@ class Removal:
     plan: Plan
     still: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    foreseen: Foreseen = field(default_factory=Foreseen)
+    """Of a dry run: what would be done to the cluster."""
 
     @property
     def well(self) -> bool:
@@ -63,7 +65,12 @@ class Uninstallation:
 
     def preview(self) -> Removal:
         """Return what would be changed."""
-        return Removal(outcome=None, plan=self._plan())
+        site = self.site
+        path = site.admin_kubeconfig if site.kind.is_server else site.kubelet_kubeconfig
+        foreseen = of_uninstall(
+            lambda: self._cluster(path), self.release.rights, node=site.node_name, is_server=site.kind.is_server
+        )
+        return Removal(outcome=None, plan=self._plan(), foreseen=foreseen)
 
     def run(self) -> Removal:
         """Uninstall.
@@ -146,8 +153,7 @@ class Uninstallation:
             nodes.clear(cluster, self.site.node_name)
             if not self.site.kind.is_server:
                 return removal
-            others = [name_of(node) for node in cluster.items(NODE) if nodes.marks_of(node).annotations]
-            if others:
+            if others := used_by_others(cluster, self.site.node_name):
                 kept.append(f"the accounts in the cluster: {', '.join(others)} use them")
             else:
                 left = accounts.remove(cluster, self.release.rights).left

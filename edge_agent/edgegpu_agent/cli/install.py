@@ -37,6 +37,8 @@ Examples:
 \b
 --json: {"v": 1, "op", "state", "why", "role", "version": TEXT, "changed", "restarted": BOOL,
   "files": [{"path", "change": "new"|"changed"|"removed"|"as it is", "mode": TEXT}], "lacking": [TEXT]}
+  and of a dry run "labels": [{"node", "kind": "label"|"annotation", "name", "value", "change": TEXT}],
+  "objects": [{"name", "change": TEXT}] of the cluster, "unseen": why its state is unknown
 Progress goes to stderr then.
 
 Exits 0 when the machine is as asked, 1 when it was refused or rolled back.
@@ -179,6 +181,8 @@ def _token(token: str, file: Path | None) -> str:
 
 
 def _document(report: "Report", installing: "Installing") -> dict[str, object]:
+    from edgegpu_agent.cli.installing import cluster_document  # noqa: PLC0415  (slow to load)
+
     outcome = report.outcome
     return {
         "v": JSON_VERSION,
@@ -191,12 +195,13 @@ def _document(report: "Report", installing: "Installing") -> dict[str, object]:
         "restarted": report.restarted,
         "files": installing.changes(report.plan),
         "lacking": list(report.lacking),
+        **({} if outcome else cluster_document(report.foreseen)),
     }
 
 
 def _say(report: "Report", installing: "Installing") -> None:
     if report.outcome is None:
-        installing.say_plan(report.plan)
+        installing.say_plan(report.plan, report.foreseen)
         return
     if not report.well:
         installing.say_failure(report.op.value, report.outcome)

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import typer
@@ -18,6 +18,7 @@ from edgegpu_installer.atomic import Entry, read_entry, wanted
 from edgegpu_installer.changes import Plan
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.facts import Facts, read_facts
+from edgegpu_installer.foreseen import Foreseen
 from edgegpu_installer.install import Installation, Report
 from edgegpu_installer.journal import Journal
 from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT, Layout
@@ -53,6 +54,15 @@ def typed_errors() -> Iterator[None]:
         yield
     except InstallError as error:
         raise CliError(error.message, remedy=error.remedy) from error
+
+
+def cluster_document(foreseen: Foreseen) -> dict[str, object]:
+    """Return what a dry run says of the cluster, as keys of its document."""
+    return {
+        "labels": [asdict(mark) for mark in foreseen.marks],
+        "objects": [asdict(one) for one in foreseen.objects],
+        "unseen": foreseen.unseen,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +124,8 @@ class Installing:
         """Return what a plan does to each file, as a document."""
         return [_change(read_entry(self.layout.at(one.path)), wanted(one), one.path) for one in self._whole(plan).files]
 
-    def say_plan(self, plan: Plan) -> None:
-        """Print what a plan would do."""
+    def say_plan(self, plan: Plan, foreseen: Foreseen) -> None:
+        """Print what a plan would do, and what would be done to the cluster."""
         for row in self.changes(plan):
             typer.echo(f"{row['change']:<9} {row['mode']:>4} {row['path']}")
         k3s_reads = [one for one in plan.files if one.k3s_reads]
@@ -125,6 +135,12 @@ class Installing:
         for unit in plan.start:
             typer.echo(f"start     {unit}")
         typer.echo(f"restart   {plan.restart}" if plan.restart and differs else "no restart of k3s")
+        for mark in foreseen.marks:
+            typer.echo(f"{mark.change:<9} {mark.kind} {mark.name}={mark.value} of node {mark.node}")
+        for one in foreseen.objects:
+            typer.echo(f"{one.change:<9} {one.name}")
+        if foreseen.unseen:
+            typer.echo(f"how the cluster is now could not be seen: {foreseen.unseen}")
         typer.echo("nothing was changed: this was a dry run")
 
     def say_failure(self, what: str, outcome: Outcome) -> None:

@@ -32,7 +32,8 @@ Examples:
 
 \b
 --json: {"v": 1, "op": "uninstall", "state", "why": TEXT, "still": [pods that run on with shares],
-  "kept": [what stays, and why], "files": as in `edgegpu install --json`, of a dry run}
+  "kept": [what stays, and why], of a dry run "files", "labels", "objects", "unseen": as in
+  `edgegpu install --dry-run --json`}
   or, refused, {"error", "remedy": TEXT, "pods": [TEXT]}
 
 Exits 0 when edgegpu is gone, 1 when it was refused or rolled back.
@@ -70,6 +71,8 @@ def uninstall(
 
 
 def _document(removal: "Removal", installing: "Installing") -> dict[str, object]:
+    from edgegpu_agent.cli.installing import cluster_document  # noqa: PLC0415  (slow to load)
+
     outcome = removal.outcome
     return {
         "v": JSON_VERSION,
@@ -79,12 +82,13 @@ def _document(removal: "Removal", installing: "Installing") -> dict[str, object]
         "still": list(removal.still),
         "kept": list(removal.kept),
         "files": installing.changes(removal.plan) if outcome is None else [],
+        **({} if outcome else cluster_document(removal.foreseen)),
     }
 
 
 def _say(removal: "Removal", installing: "Installing") -> None:
     if removal.outcome is None:
-        installing.say_plan(removal.plan)
+        installing.say_plan(removal.plan, removal.foreseen)
         return
     if not removal.well:
         installing.say_failure("uninstall", removal.outcome)
