@@ -13,7 +13,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = {"edgegpu_core", "edgegpu_plugin", "edgegpu_sim", "edgegpu_agent"}
+PACKAGES = {
+    "edgegpu_agent",
+    "edgegpu_core",
+    "edgegpu_installer",
+    "edgegpu_plugin",
+    "edgegpu_sim",
+    "edgegpu_sync",
+}
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +60,7 @@ def test_entry_points_resolve(wheel: zipfile.ZipFile) -> None:
     parser = configparser.ConfigParser()
     parser.read_string(wheel.read(name).decode())
     scripts = dict(parser["console_scripts"])
-    assert set(scripts) == {"edgegpu", "edgegpu-plugin"}
+    assert set(scripts) == {"edgegpu", "edgegpu-agent", "edgegpu-plugin"}
     for target in scripts.values():
         module, _, function = target.partition(":")
         assert callable(getattr(importlib.import_module(module), function))
