@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from edgegpu_core.model import ResourceModel
 from edgegpu_installer import accounts, ask, farewell, lease, material, nodeidentity, nodes, transaction
 from edgegpu_installer.ask import Terminal
 from edgegpu_installer.atomic import read_entry, wanted
@@ -25,7 +24,7 @@ from edgegpu_installer.release import Release
 from edgegpu_installer.site import Material, Options, Role, Site, role_of
 from edgegpu_installer.states import Op, State
 from edgegpu_installer.transaction import Outcome, Verify
-from edgegpu_installer.verifying import look_again
+from edgegpu_installer.verifying import configured_model, look_again
 
 _AGENT_READS = (f"{UNITS}/{AGENT_UNIT}", CURRENT)
 _PLUGIN_READS = (f"{UNITS}/{PLUGIN_UNIT}", CURRENT, ETC)
@@ -189,7 +188,7 @@ class Installation:
 
     def _nodes(self, cluster: Cluster) -> tuple[str, ...]:
         """Return the nodes to label: those named, those chosen at the terminal, else this one where it has cards."""
-        known = nodes.all_facts(cluster, ResourceModel())
+        known = nodes.all_facts(cluster, configured_model(self.machine.layout))
         if self.options.nodes:
             unknown = set(self.options.nodes) - {node.name for node in known}
             if unknown:
@@ -229,7 +228,11 @@ class Installation:
                 nodes.mark_gpu(cluster, name)
             if report.role is not Role.AGENT:
                 nodes.mark_extender(cluster, self.site.node_name, self.release.version)
-            lacking = tuple(completeness(cluster.items(NODE), version=self.release.version))
+            lacking = tuple(
+                completeness(
+                    cluster.items(NODE), version=self.release.version, model=configured_model(self.machine.layout)
+                )
+            )
             return replace(report, lacking=lacking, join=self._join(cluster))
         except InstallError as error:
             return replace(report, lacking=(f"the nodes of the cluster could not be marked: {error}",))

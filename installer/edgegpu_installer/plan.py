@@ -24,7 +24,7 @@ from edgegpu_installer.layout import (
     WANTS,
     unit_drop_in,
 )
-from edgegpu_installer.pluginyaml import plugin_yaml
+from edgegpu_installer.pluginyaml import places, plugin_yaml, resource_model
 from edgegpu_installer.release import Release
 from edgegpu_installer.schedulerrefs import ReadFile
 from edgegpu_installer.site import Material, Options, Role, Site, SiteKind, role_of
@@ -50,16 +50,17 @@ def plan_install(
         InstallError: an existing configuration (of the plugin, of the scheduler) cannot be kept.
     """
     role = role_of(site, options)
+    config = _config(site, options, role=role, read_file=read_file)
     files = [
         *_guard(site),
         FileChange(CURRENT, link_to=release.version),
         FileChange(COMMAND, link_to=f"{CURRENT}/bin/edgegpu"),
-        *_settings(site, options, role=role, material=material, read_file=read_file),
+        *_settings(config, options, material=material),
         *_service(PLUGIN_UNIT, release.plugin_unit),
         *_service(AGENT_UNIT, release.agent_unit),
     ]
     if role is not Role.AGENT:
-        files += _extender(site, material, read_file=read_file)
+        files += _extender(site, material, config=config, read_file=read_file)
     return Plan(
         op=op,
         files=tuple(files),
@@ -83,11 +84,13 @@ def _service(unit: str, content: bytes) -> list[FileChange]:
     return [FileChange(path, content), FileChange(f"{WANTS}/{unit}", link_to=path)]
 
 
-def _settings(site: Site, options: Options, *, role: Role, material: Material, read_file: ReadFile) -> list[FileChange]:
+def _config(site: Site, options: Options, *, role: Role, read_file: ReadFile) -> str:
+    """Return the plugin's configuration as it will be."""
     there = read_file(PLUGIN_YAML)
-    config = plugin_yaml(
-        None if there is None else there.decode(errors="replace"), site=site, options=options, role=role
-    )
+    return plugin_yaml(None if there is None else there.decode(errors="replace"), site=site, options=options, role=role)
+
+
+def _settings(config: str, options: Options, *, material: Material) -> list[FileChange]:
     files = [
         FileChange(PLUGIN_YAML, config.encode()),
         material.kubeconfig,
@@ -97,12 +100,20 @@ def _settings(site: Site, options: Options, *, role: Role, material: Material, r
     return files
 
 
-def _extender(site: Site, material: Material, *, read_file: ReadFile) -> list[FileChange]:
+def _extender(site: Site, material: Material, *, config: str, read_file: ReadFile) -> list[FileChange]:
     """Return the extender's certificates, and the scheduler's file that holds the client's."""
     made = material.certificates
     if made is None:
         raise InstallError("cannot set up the extender without certificates", "install again")
-    wanted = schedulerfile.Extender(ca=made.ca, cert=made.client.cert, key=made.client.key)
+    model = resource_model(config)
+    wanted = schedulerfile.Extender(
+        ca=made.ca,
+        cert=made.client.cert,
+        key=made.client.key,
+        listen=places(config).listen,
+        memory=model.memory_resource,
+        core=model.core_resource,
+    )
     if site.scheduler_file:
         existing = (read_file(site.scheduler_file) or b"").decode(errors="replace")
         text = schedulerfile.merge(existing, wanted, source=site.scheduler_file, read_file=read_file)

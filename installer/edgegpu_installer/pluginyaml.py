@@ -1,12 +1,14 @@
 """The plugin's configuration as an installation writes it: no defaults, and what a person wrote stays."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.layout import KUBECONFIG, KUBELET, PLUGIN_YAML
+from edgegpu_installer.layout import KUBECONFIG, KUBELET, PLUGIN_YAML, RUN
+from edgegpu_installer.schedulerfile import DEFAULT_LISTEN
 from edgegpu_installer.site import Options, Role, Site
 
 _HEADER = """\
@@ -99,4 +101,31 @@ def resource_model(existing: str | None) -> ResourceModel:
     return ResourceModel(
         memory_resource=str(asked.get("memory", _MODEL.memory_resource)),
         core_resource=str(asked.get("core", _MODEL.core_resource)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where a configured plugin is found, and what it writes outside its own folders."""
+
+    listen: str
+    cdi_folder: str
+    run: str
+
+
+def places(existing: str | None) -> Places:
+    """Return the places that a configuration names; the defaults where it does not say.
+
+    Raises:
+        InstallError: what is there is not a mapping of sections.
+    """
+    config = _read(existing)
+
+    def at(section: str, key: str, default: str) -> str:
+        return str((config.get(section) or {}).get(key) or default)
+
+    return Places(
+        listen=at("extender", "listen", DEFAULT_LISTEN),
+        cdi_folder=at("driver", "cdi_folder", "/var/run/cdi"),
+        run=at("paths", "run", RUN),
     )

@@ -133,6 +133,15 @@ def test_a_scheduler_configuration_that_is_there_is_kept_and_ours_is_the_only_on
     assert plan_of(box) == plan
 
 
+def test_the_scheduler_calls_the_extender_where_plugin_yaml_has_it_and_for_its_resources(box: FakeBox) -> None:
+    box.k3s()
+    settings = {"resources": {"memory": "example.com/memory", "core": "example.com/core"}}
+    box.write("/etc/edgegpu/plugin.yaml", yaml.safe_dump(settings | {"extender": {"listen": "127.0.0.1:9999"}}))
+    (extender,) = yaml.safe_load(text_of(plan_of(box), SCHEDULER))["extenders"]
+    assert extender["urlPrefix"] == "https://127.0.0.1:9999"
+    assert [one["name"] for one in extender["managedResources"]] == ["example.com/memory", "example.com/core"]
+
+
 def test_what_a_scheduler_would_end_about_is_never_planned(box: FakeBox) -> None:
     box.k3s()
     box.layout.at(CREDENTIALS).unlink()

@@ -22,6 +22,7 @@ from edgegpu_installer.foreseen import Foreseen
 from edgegpu_installer.install import Installation, Report
 from edgegpu_installer.journal import Journal
 from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT, Layout
+from edgegpu_installer.pluginyaml import resource_model
 from edgegpu_installer.precheck import STEADY_S, Level, precheck, refused
 from edgegpu_installer.preparing import Machine
 from edgegpu_installer.release import Release, read_release
@@ -172,7 +173,8 @@ class Installing:
             self.say(f"waiting until {facts.k3s.unit.name} has been up for {STEADY_S:g} s")
             time.sleep(STEADY_S - facts.k3s.health.up_s)
             facts = read_facts(self.layout, driver_root=options.driver_root)
-        findings = precheck(facts, options)
+        there = facts.installed.plugin_yaml if facts.installed else None
+        findings = precheck(facts, options, model=resource_model(there))
         for finding in findings:
             if finding.level is Level.WARN:
                 self.say(f"note: {finding.what}: {finding.why}; {finding.remedy}")
