@@ -1,14 +1,19 @@
 """An agent node that acts as its own kubelet, beside a server without cards: what it may do, and that it is enough."""
 
+import contextlib
 import json
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from e2e.conftest import AGENT, SERVER, insert_cards, units
-from e2e.k3s import EXTENDER, K3s
-from e2e.manifests import container, pod, pod_spec
+from e2e.consistency import compare
+from e2e.k3s import EXTENDER, K3s, measured
+from e2e.manifests import container, deployment, pod, pod_spec
 from e2e.plugin_node import cards
+from lab.labkit import wait_until
 
 from edgegpu_installer.nodeidentity import identity, kubelet_kubeconfigs, node_name, pack, unpack
 
@@ -147,26 +152,110 @@ def test_the_servers_scheduler_sees_the_cards_of_a_node_with_a_join_token(
     k3s.wait_phase(namespace, "too-large", "Running", timeout_s=120)
 
 
-def test_the_servers_scheduler_sees_the_cards_of_a_node_that_acts_as_itself(
-    server_without_cards: K3s, agent: AgentNode, namespace: str
-) -> None:
-    k3s, node = server_without_cards, server_without_cards.nodes[AGENT]
+@pytest.fixture
+def as_itself(server_without_cards: K3s, agent: AgentNode) -> K3s:
+    """The agent's plugin has two cards, and kubelet's own kubeconfig for its own."""
+    node = server_without_cards.nodes[AGENT]
+    node.insert_cards(cards(7611, 7611))
     path = node.lab.path(KUBECONFIG)
-    account = path.read_text()
     path.unlink()
     path.symlink_to(agent.path)
     node.start()
-    k3s.wait_allocatable(AGENT, units(cards(7611)), 100)
+    server_without_cards.wait_allocatable(AGENT, 2 * units(cards(7611)), 200)
+    return server_without_cards
+
+
+def test_a_node_that_acts_as_itself_places_refuses_and_releases(as_itself: K3s, namespace: str) -> None:
+    k3s = as_itself
+    for name, memory in (("share", 10), ("large", 20)):
+        place(k3s, namespace, name, memory=memory)
+    k3s.apply(pod("next", pod_spec(container(memory=25, core=1)), namespace=namespace))
+    k3s.wait_event(namespace, "next", "needs 25 vcuda-memory on one card")
+    k3s.kubectl("delete", "pod", "-n", namespace, "share", "--now")
+    waited_s, _ = measured(lambda: k3s.wait_phase(namespace, "next", "Running", timeout_s=15))
+    k3s.report("agent_node_next_large_pod_s", [waited_s], limit=15)
+    wait_records_agree(k3s)
+
+
+def test_what_runs_on_after_a_forced_deletion_keeps_its_units(as_itself: K3s, namespace: str) -> None:
+    k3s = as_itself
+    words = f"trap '' TERM; while :; do sleep 0.2; : {namespace}; done"
+    stubborn = pod_spec(container(memory=27, core=1, command=("sh", "-c", words)), terminationGracePeriodSeconds=6)
+    k3s.apply(pod("stubborn", stubborn, namespace=namespace))
+    k3s.wait_phase(namespace, "stubborn", "Running")
+    assert processes(words)
     place(k3s, namespace, "share")
-    node.stop()
-    path.unlink()
-    node.lab.write(KUBECONFIG, account, mode=0o600)
-    node.start()
+    k3s.apply(pod("next", pod_spec(container(memory=27, core=1)), namespace=namespace))
+    k3s.wait_event(namespace, "next", "Insufficient baidu.com/vcuda-memory")
+    k3s.kubectl("delete", "pod", "-n", namespace, "stubborn", "--force", "--grace-period=0")
+    held = wait_until(lambda: held_by_the_dead(k3s), what="its units are held", timeout_s=5, every_s=0.1)
+    assert processes(words)
+    waited_s, _ = measured(lambda: k3s.wait_phase(namespace, "next", "Running", timeout_s=30))
+    k3s.report("agent_node_after_forced_deletion_s", [waited_s], limit=30)
+    assert "folders" in k3s.nodes[AGENT].status()["kubelet"]["pods_by"]
+    assert held == [27]
+    assert not processes(words), "its units were given away while it ran"
 
 
-def place(k3s: K3s, namespace: str, name: str) -> None:
+def test_a_node_that_acts_as_itself_corrects_and_evicts(as_itself: K3s, namespace: str) -> None:
+    """Pods with a node's name come by no scheduler: the plugin writes what they have, and refuses what lies wrong."""
+    k3s = as_itself
+    for name in ("a", "b"):
+        k3s.apply(pod(name, pod_spec(container(memory=20, core=1), nodeName=AGENT), namespace=namespace))
+        k3s.wait_phase(namespace, name, "Running")
+    given = [wait_annotated(k3s, namespace, name) for name in ("a", "b")]
+    assert len(set(given)) == 2
+    k3s.apply(deployment("wide", pod_spec(container(memory=15, core=1), nodeName=AGENT), namespace=namespace))
+    k3s.wait_event(namespace, "wide", "GPURefused")
+    first = k3s.the_pod(namespace, "wide")["metadata"]["uid"]
+    k3s.kubectl("delete", "pod", "a", "-n", namespace, "--now")
+    made = k3s.wait_phase(namespace, "wide", "Running", timeout_s=60)
+    assert made["metadata"]["uid"] != first
+    wait_records_agree(k3s)
+
+
+def test_the_installer_tells_a_node_from_a_server(k3s: K3s, agent: AgentNode) -> None:
+    """The Node authorizer says yes to any Node's patch; that it is its own, NodeRestriction sees to."""
+    lines = "from pathlib import Path; from edgegpu_installer.accounts import usable, Account as A; "
+    lines += f"p = Path({agent.path!r}); "
+    lines += "print(usable(p, A.AGENT), usable(p, A.SERVER))"
+    said = k3s.nodes[AGENT].lab.exec(sys.executable, "-c", lines).stdout.split()
+    assert said == ["True", "False"]
+
+
+def wait_annotated(k3s: K3s, namespace: str, app: str) -> str:
+    """Wait until a pod's annotation names its card, and return the card's UUID."""
+
+    def probe() -> str:
+        metadata = k3s.the_pod(namespace, app)["metadata"]
+        text = metadata.get("annotations", {}).get("edgegpu.io/cards", '{"c": {"main": [""]}}')
+        return str(json.loads(text)["c"]["main"][0])
+
+    return wait_until(probe, what=f"{app} is annotated", timeout_s=15)
+
+
+def held_by_the_dead(k3s: K3s) -> list[int]:
+    """Return the units that pods hold which the API has forgotten."""
+    return [row["memory_units"] for row in k3s.nodes[AGENT].status()["pods"] if row["state"] == "held"]
+
+
+def processes(words: str) -> list[str]:
+    """Return the numbers of this machine's processes, those in containers included, that were started with words."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it may end meanwhile
+            found += [entry.parent.name] if words.encode() in entry.read_bytes() else []
+    return found
+
+
+def wait_records_agree(k3s: K3s) -> None:
+    """Wait until ledger, checkpoint, annotations and PodResources of the node with cards say the same."""
+    wait_until(lambda: compare(k3s, k3s.nodes[AGENT]), what="the records agree", timeout_s=30, every_s=0.5)
+
+
+def place(k3s: K3s, namespace: str, name: str, *, memory: int = 4) -> None:
     """A pod with a share is placed on the agent, and sees its card."""
-    k3s.apply(pod(name, pod_spec(container(memory=4, core=10)), namespace=namespace))
+    k3s.apply(pod(name, pod_spec(container(memory=memory, core=10)), namespace=namespace))
     placed = k3s.wait_phase(namespace, name, "Running")
     assert placed["spec"]["nodeName"] == AGENT
     assert "edgegpu.io/cards" in placed["metadata"]["annotations"]
