@@ -14,7 +14,8 @@ CONF = f"{LIB}/farewell.conf"
 UNIT_FILE = f"{UNITS}/{UNIT}"
 LINK = f"{WANTS}/{UNIT}"
 
-CDI_SPEC = "/var/run/cdi/edgegpu.json"
+CDI_FILE = "edgegpu.json"
+CDI_SPEC = f"/var/run/cdi/{CDI_FILE}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

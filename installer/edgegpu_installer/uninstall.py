@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 
 from edgegpu_core.podview import PodView
 from edgegpu_installer import accounts, baseline, farewell, kubeadm, kubeadm_look, lease, nodes, shares, transaction
@@ -11,7 +12,8 @@ from edgegpu_installer.cluster import Cluster, ClusterError
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.farewell import Farewell
 from edgegpu_installer.foreseen import Foreseen, of_uninstall, used_by_others
-from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT
+from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT, RUN
+from edgegpu_installer.pluginyaml import places
 from edgegpu_installer.preparing import Machine
 from edgegpu_installer.release import Release
 from edgegpu_installer.site import Site, SiteKind
@@ -111,11 +113,17 @@ class Uninstallation:
             raise InstallError("nothing was changed: you said no")
 
     def _plan(self) -> Plan:
+        layout = self.machine.layout
+        there = layout.plugin_yaml
+        used = places(there.read_text() if there.exists() else None)
         wait = Farewell(
             node=self.site.node_name,
             kubeconfig=self.site.kubelet_kubeconfig,
-            model=configured_model(self.machine.layout),
+            model=configured_model(layout),
             kubelet=self.site.kubelet_folder,
+            cdi_spec=f"{used.cdi_folder}/{farewell.CDI_FILE}",
+            run=used.run if "edgegpu" in PurePosixPath(used.run).name else RUN,  # it is removed whole: never /run
+            folders=baseline.folders(layout)[::-1],
         )
         left = farewell.files(wait, program=self.release.farewell, unit=self.release.farewell_unit)
         return Plan(
