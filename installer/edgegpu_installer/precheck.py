@@ -18,6 +18,8 @@ FIRST_MINOR, FIRST_WITH_V1, FIRST_WITH_CDI = 20, 25, 29
 _MODEL = ResourceModel()
 _MACHINES = {"x86_64", "amd64"}
 _LEAST_MIB = {"/opt": 300, "/usr/local": 10, "/var/lib": 100, "/etc": 10, "/": 100}
+_UNPACKED_MIB = 10
+"""Enough in /opt once the version that is asked for lies there: all that is written then is a link."""
 STEADY_S = 10.0
 """A k3s in a crash loop is never up for so long: it is started again every few seconds."""
 
@@ -44,16 +46,17 @@ def refused(findings: list[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.level is Level.REFUSE]
 
 
-def precheck(facts: Facts, options: Options, *, model: ResourceModel = _MODEL) -> list[Finding]:
+def precheck(facts: Facts, options: Options, *, model: ResourceModel = _MODEL, unpacked: bool = False) -> list[Finding]:
     """Return all findings about a box, those that refuse first.
 
     Args:
         facts: the box.
         options: what was asked for.
         model: the names of what is offered.
+        unpacked: whether the version that is to be installed lies in /opt already.
     """
     role = _role(facts, options)
-    found = [*_machine(facts, role), *_kind(facts)]
+    found = [*_machine(facts, role, unpacked=unpacked), *_asked(facts, options), *_kind(facts)]
     if facts.k3s is not None:
         found += [*_health(facts.k3s), *_version(facts.k3s, role), *_configuration(facts.k3s, role)]
     if role is not Role.EXTENDER_ONLY:
@@ -73,7 +76,7 @@ def _role(facts: Facts, options: Options) -> Role:
     return Role.SERVER if facts.cards.cards else Role.EXTENDER_ONLY
 
 
-def _machine(facts: Facts, role: Role) -> Iterator[Finding]:
+def _machine(facts: Facts, role: Role, *, unpacked: bool) -> Iterator[Finding]:
     if not facts.root:
         yield _no("not root", "units, /etc and k3s's files are root's", "run it again with sudo")
     if facts.machine not in _MACHINES and role is not Role.EXTENDER_ONLY:
@@ -82,6 +85,7 @@ def _machine(facts: Facts, role: Role) -> Iterator[Finding]:
             "edgegpu shares NVIDIA cards of x86-64 machines",
             "install it on an x86-64 machine (Jetson and other boards have no separate card to share)",
         )
+    least = _LEAST_MIB | ({"/opt": _UNPACKED_MIB} if unpacked else {})
     for room in facts.rooms:
         if room.read_only and room.path != "/":
             yield _no(
@@ -89,12 +93,21 @@ def _machine(facts: Facts, role: Role) -> Iterator[Finding]:
                 "files must be written there",
                 f"mount -o remount,rw {room.path}; dmesg says whether the disk has failed",
             )
-        elif room.free_mib < _LEAST_MIB[room.path] and not room.read_only:
+        elif room.free_mib < least[room.path] and not room.read_only:
             yield _no(
                 f"{room.path} has {room.free_mib} MiB left",
-                f"{_LEAST_MIB[room.path]} MiB are needed there",
+                f"{least[room.path]} MiB are needed there",
                 f"make room: du -xh --max-depth=2 {room.path} | sort -h | tail; journalctl --vacuum-size=100M",
             )
+
+
+def _asked(facts: Facts, options: Options) -> Iterator[Finding]:
+    if options.nodes and facts.kind in {Kind.K3S_AGENT, Kind.KUBEADM_NODE}:
+        yield _no(
+            f"--node on an agent node ({facts.kind})",
+            "it may not label nodes",
+            "run the line with --node on a server, and without it here",
+        )
 
 
 def _kind(facts: Facts) -> Iterator[Finding]:

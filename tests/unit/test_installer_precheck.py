@@ -65,6 +65,22 @@ def test_a_machine_that_will_not_do(box: FakeBox, changes: dict[str, Any], words
     assert words in the_one(found(box, **changes)).what
 
 
+def test_a_version_that_lies_there_needs_little_room(box: FakeBox) -> None:
+    box.k3s()
+    for free_mib, unpacked, wrong in ((299, False, True), (10, True, False), (9, True, True)):
+        facts = facts_of(box, rooms=(Room("/opt", free_mib, read_only=False),))
+        assert bool(precheck(facts, Options(), unpacked=unpacked)) is wrong
+
+
+def test_an_agent_node_is_not_asked_to_label(box: FakeBox) -> None:
+    box.k3s("agent")
+    finding = the_one(precheck(facts_of(box), Options(nodes=("box-1",))))
+    assert "--node on an agent node" in finding.what
+    assert "on a server" in finding.remedy
+    box.k3s("server")
+    assert precheck(facts_of(box), Options(nodes=("box-1",))) == []
+
+
 def test_another_machine_may_have_an_extender_alone(box: FakeBox) -> None:
     box.k3s()
     assert found(box, role=Role.EXTENDER_ONLY, machine="aarch64") == []

@@ -79,7 +79,7 @@ class Installing:
         """Look, refuse what would not work, and install. Raises InstallError."""
         release = self._release()
         self.say("looking at this machine")
-        facts = self._checked(options)
+        facts = self._checked(options, release)
         site = site_of(facts)
         with _terminal(wanted=ask and not dry_run) as terminal:
             installation = Installation(
@@ -167,14 +167,19 @@ class Installing:
         """Return the version that this program is of: the folder that its environment lies in."""
         return read_release(Path(os.environ.get("EDGEGPU_RELEASE") or _own_folder()))
 
-    def _checked(self, options: Options) -> Facts:
+    def _checked(self, options: Options, release: Release) -> Facts:
         facts = read_facts(self.layout, driver_root=options.driver_root)
         if facts.k3s is not None and facts.k3s.health.active and facts.k3s.health.up_s < STEADY_S:
             self.say(f"waiting until {facts.k3s.unit.name} has been up for {STEADY_S:g} s")
             time.sleep(STEADY_S - facts.k3s.health.up_s)
             facts = read_facts(self.layout, driver_root=options.driver_root)
         there = facts.installed.plugin_yaml if facts.installed else None
-        findings = precheck(facts, options, model=resource_model(there))
+        findings = precheck(
+            facts,
+            options,
+            model=resource_model(there),
+            unpacked=release.folder.resolve() == self.layout.version(release.version).resolve(),
+        )
         for finding in findings:
             if finding.level is Level.WARN:
                 self.say(f"note: {finding.what}: {finding.why}; {finding.remedy}")
