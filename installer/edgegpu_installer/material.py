@@ -9,7 +9,7 @@ import yaml
 from edgegpu_installer import accounts, certificates, nodeidentity
 from edgegpu_installer.certificates import Certificates, Pair
 from edgegpu_installer.changes import FileChange
-from edgegpu_installer.cluster import Cluster
+from edgegpu_installer.cluster import Cluster, ClusterError
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import EXTENDER_CA, EXTENDER_CERT, EXTENDER_KEY, KUBECONFIG, Layout
 from edgegpu_installer.rbac import Account, Rights
@@ -46,9 +46,13 @@ def kept_kubeconfig(layout: Layout) -> FileChange:
 def agent_kubeconfig(layout: Layout, kubelet_kubeconfig: str, join: str) -> FileChange:
     """Return an agent node's kubeconfig: the account that a join token names, else kubelet's own, by a link.
 
+    Without a token a node that has joined keeps its account, while that works or nobody can be asked.
+
     Raises:
         InstallError: the token or kubelet's kubeconfig cannot be used.
     """
+    if not join and _has_joined(layout):
+        return kept_kubeconfig(layout)
     path = layout.at(kubelet_kubeconfig)
     try:
         own = nodeidentity.identity(path.read_text(), path=kubelet_kubeconfig)
@@ -63,6 +67,16 @@ def agent_kubeconfig(layout: Layout, kubelet_kubeconfig: str, join: str) -> File
     return FileChange(
         KUBECONFIG, nodeidentity.unpack(join).kubeconfig(ca_pem, server=own.server).encode(), mode=_SECRET
     )
+
+
+def _has_joined(layout: Layout) -> bool:
+    path = layout.kubeconfig
+    if path.is_symlink() or not path.is_file():
+        return False
+    try:
+        return accounts.usable(path, Account.AGENT)
+    except ClusterError:
+        return True
 
 
 def extender_certificates(layout: Layout, scheduler_file: str, *, now: dt.datetime) -> Certificates:
