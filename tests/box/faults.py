@@ -11,7 +11,7 @@ from box.bed import APPS, JOURNAL, WITH_EDGEGPU, WITH_K3S, Bed
 from lab.labrun import LabError, wait_until
 
 ENDS = ("COMMITTED", "ROLLED_BACK")
-DEADLINE_S, SHORT_S = 60, 25
+DEADLINE_S, SHORT_S = 120, 25
 """How long after its start an operation is undone: one that shall come as far as its verification, and others."""
 
 _LATE = ("VERIFYING", "verify", "baseline", "COMMITTED", "disarm", "tidy")

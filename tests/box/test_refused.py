@@ -82,6 +82,19 @@ def test_a_scheduler_file_that_k3s_refuses_is_rolled_back(k3s_box: Bed) -> None:
         assert "unknown field extenders" in told
 
 
+def test_a_k3s_that_refuses_the_file_later_runs_without_it(gpu_box: Bed) -> None:
+    bed = gpu_box
+    containers = bed.apps_run()
+    with stand_in(bed, ENDS):
+        bed.machine.exec("systemctl", "restart", "--no-block", "k3s")
+        wait_until(lambda: bed.journal().get("op") == "guard", what="the guard took our file out", timeout_s=120)
+        bed.machine.ready()
+        assert bed.journal()["state"] == "ROLLED_BACK"
+        assert "taken out" in bed.journal()["why"]
+        assert bed.apps_run() == containers
+        assert "guard" in bed.edgegpu("doctor", check=False).stdout
+
+
 @FULL
 def test_a_k3s_that_hangs_in_its_start_is_rolled_back(k3s_box: Bed) -> None:
     bed = k3s_box
