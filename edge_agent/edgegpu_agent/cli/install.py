@@ -38,7 +38,8 @@ Examples:
 --json: {"v": 1, "op", "state", "why", "role", "version": TEXT, "changed", "restarted": BOOL,
   "files": [{"path", "change": "new"|"changed"|"removed"|"as it is", "mode": TEXT}], "lacking": [TEXT]}
   and of a dry run "labels": [{"node", "kind": "label"|"annotation", "name", "value", "change": TEXT}],
-  "objects": [{"name", "change": TEXT}] of the cluster, "unseen": why its state is unknown
+  "objects": [{"name", "change": TEXT}] of the cluster, "unseen": why its state is unknown;
+  with --show-join "join": TEXT, a secret, empty where there is none
 Progress goes to stderr then.
 
 Exits 0 when the machine is as asked, 1 when it was refused or rolled back.
@@ -71,6 +72,9 @@ JoinOption = Annotated[
         "--join", metavar="TOKEN", envvar=_JOIN_VARIABLE, help="On an agent node: what a server's install printed."
     ),
 ]
+ShowJoinOption = Annotated[
+    bool, typer.Option("--show-join", help="On a server: print the token for agent nodes' --join at the end: a secret.")
+]
 TokenOption = Annotated[
     str,
     typer.Option(
@@ -96,6 +100,7 @@ def install(  # noqa: PLR0913  (one for each option)
     driver_root: RootOption = None,
     isolation: IsolationOption = "none",
     join: JoinOption = "",
+    show_join: ShowJoinOption = False,
     token: TokenOption = "",
     token_file: TokenFileOption = None,
     dry_run: DryRunOption = False,
@@ -126,9 +131,9 @@ def install(  # noqa: PLR0913  (one for each option)
             installing = Installing(say=sayer(as_json=json), deadline_s=deadline)
             report = installing.install(options, ask=not yes and not node, dry_run=dry_run)
         if json:
-            print_json(_document(report, installing))
+            print_json(_document(report, installing, show_join=show_join))
         else:
-            _say(report, installing)
+            _say(report, installing, show_join=show_join)
         if not report.well:
             raise typer.Exit(EXIT_WRONG)
 
@@ -180,7 +185,7 @@ def _token(token: str, file: Path | None) -> str:
         ) from error
 
 
-def _document(report: "Report", installing: "Installing") -> dict[str, object]:
+def _document(report: "Report", installing: "Installing", *, show_join: bool) -> dict[str, object]:
     from edgegpu_agent.cli.installing import cluster_document  # noqa: PLC0415  (slow to load)
 
     outcome = report.outcome
@@ -195,11 +200,12 @@ def _document(report: "Report", installing: "Installing") -> dict[str, object]:
         "restarted": report.restarted,
         "files": installing.changes(report.plan),
         "lacking": list(report.lacking),
+        **({"join": report.join} if show_join else {}),
         **({} if outcome else cluster_document(report.foreseen)),
     }
 
 
-def _say(report: "Report", installing: "Installing") -> None:
+def _say(report: "Report", installing: "Installing", *, show_join: bool) -> None:
     if report.outcome is None:
         installing.say_plan(report.plan, report.foreseen)
         return
@@ -215,6 +221,6 @@ def _say(report: "Report", installing: "Installing") -> None:
         typer.echo(line)
     for line in report.lacking:
         typer.echo(f"still lacking: {line}")
-    if report.lacking and report.join:
+    if report.join and (report.lacking or show_join):
         typer.echo(f"on an agent node add: --join {report.join}")
     typer.echo("next: edgegpu status; edgegpu demo --real; edgegpu doctor")
