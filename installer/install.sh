@@ -59,7 +59,7 @@ What to install (all further options are those of \`edgegpu install\`, which lis
   --node NAME...      these nodes of the cluster have GPUs; asks nothing
   --yes               take what is found; asks nothing
   --dry-run           print every file, restart and label that it would make, and make none
-  --isolation MODE    none, limiter or mps
+  --isolation MODE    none; limiter and mps are refused: they come with a later version
   --role ROLE         server, agent or extender-only; found out without it
   --policy POLICY     first-fit, best-fit or spread
   --json              what \`edgegpu install\` says as JSON, on standard output
