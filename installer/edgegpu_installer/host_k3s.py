@@ -49,6 +49,11 @@ class K3s:
         return k3sconfig.command_line(self.unit.words).role == "server"
 
     @property
+    def has_kubelet(self) -> bool:
+        """Whether it has a node: a server with `--disable-agent` runs no kubelet."""
+        return not (self.is_server and self.effective().on("disable-agent"))
+
+    @property
     def minor(self) -> int | None:
         """The minor version, 33 for 1.33; None where it is not known."""
         found = _VERSION.match(self.version)

@@ -21,6 +21,7 @@ from edgegpu_installer.plan import plan_install
 from edgegpu_installer.preparing import Machine
 from edgegpu_installer.rbac import Account
 from edgegpu_installer.release import Release
+from edgegpu_installer.servers import other_servers
 from edgegpu_installer.site import Material, Options, Role, Site, role_of
 from edgegpu_installer.states import Op, State
 from edgegpu_installer.transaction import Outcome, Verify
@@ -227,15 +228,28 @@ class Installation:
             for name in marked:
                 nodes.mark_gpu(cluster, name)
             if report.role is not Role.AGENT:
-                nodes.mark_extender(cluster, self.site.node_name, self.release.version)
-            lacking = tuple(
-                completeness(
-                    cluster.items(NODE), version=self.release.version, model=configured_model(self.machine.layout)
-                )
+                self._mark_extender(cluster)
+            lacking = completeness(
+                cluster.items(NODE),
+                version=self.release.version,
+                model=configured_model(self.machine.layout),
+                servers_at=other_servers(cluster),
             )
-            return replace(report, lacking=lacking, join=self._join(cluster))
+            return replace(report, lacking=tuple(lacking), join=self._join(cluster))
         except InstallError as error:
             return replace(report, lacking=(f"the nodes of the cluster could not be marked: {error}",))
+
+    def _mark_extender(self, cluster: Cluster) -> None:
+        """Note on this server's node that it has the extender; a k3s server without a kubelet has no node."""
+        try:
+            nodes.mark_extender(cluster, self.site.node_name, self.release.version)
+        except ClusterError as error:
+            if not error.is_missing:
+                raise
+            self.machine.say(
+                f"note: there is no node {self.site.node_name} (k3s with --disable-agent?): its extender works, but an "
+                "installation on another server cannot see that, and says so each time"
+            )
 
     def _join(self, cluster: Cluster) -> str:
         made = accounts.join(cluster, self.release.rights, Account.AGENT)

@@ -32,6 +32,7 @@ CLUSTER_ROLE = Kind("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles
 CLUSTER_ROLE_BINDING = Kind(
     "rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False
 )
+ENDPOINTS = Kind("v1", "Endpoints", "endpoints")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 ACCESS_REVIEW = Kind("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False)
 

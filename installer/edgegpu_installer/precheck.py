@@ -73,7 +73,8 @@ def _role(facts: Facts, options: Options) -> Role:
     minor = facts.k3s.minor if facts.k3s else None
     if facts.kind not in {Kind.K3S_SERVER, Kind.KUBEADM_SERVER} or (minor is not None and minor < FIRST_WITH_V1):
         return Role.AGENT
-    return Role.SERVER if facts.cards.cards else Role.EXTENDER_ONLY
+    offers = facts.cards.cards and (facts.k3s is None or facts.k3s.has_kubelet)
+    return Role.SERVER if offers else Role.EXTENDER_ONLY
 
 
 def _machine(facts: Facts, role: Role, *, unpacked: bool) -> Iterator[Finding]:

@@ -35,7 +35,7 @@ def site_of(facts: Facts) -> Site:
             scheduler_kubeconfig=k3s.scheduler_kubeconfig,
             scheduler_file=foreign[-1].text if foreign else "",
             scheduler_flags=_K3S_FLAGS | k3s.scheduler_flags,
-            has_cards=bool(facts.cards.cards),
+            has_cards=bool(facts.cards.cards) and k3s.has_kubelet,
             takes_scheduler_file=k3s.minor is None or k3s.minor >= _FIRST_V1,
         )
     if facts.kind not in {Kind.KUBEADM_SERVER, Kind.KUBEADM_NODE}:

@@ -33,7 +33,7 @@ def verifier(facts: Facts, site: Site, *, layout: Layout, system: Systemd, offer
             layout,
             system,
             facts.k3s,
-            node=site.node_name,
+            node=site.node_name if facts.k3s.has_kubelet else "",
             model=configured_model(layout),
             offers=offers and facts.cards.driver,
         )

@@ -106,6 +106,14 @@ def test_roles(box: FakeBox) -> None:
     assert SCHEDULER not in files_of(plan_of(box))
 
 
+def test_a_server_without_a_kubelet_gets_the_extender_alone(box: FakeBox) -> None:
+    box.k3s(args="--disable-agent")
+    box.gpu()
+    plan = plan_of(box)
+    assert yaml.safe_load(text_of(plan, "/etc/edgegpu/plugin.yaml"))["role"] == "extender-only"
+    assert SCHEDULER in files_of(plan)
+
+
 def test_another_unit_and_folder_are_used(box: FakeBox) -> None:
     box.k3s(unit="edge", args="--config /srv/k.yaml --data-dir /data")
     (box.root / "data").mkdir()
