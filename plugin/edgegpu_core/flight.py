@@ -83,6 +83,10 @@ class Flight:
             if given.owner is None or uid in live:
                 ledger.add(uid, container, given.kind, given.ids)
 
+    def unwritten(self) -> frozenset[str]:
+        """Return kubelet's UIDs of the pods that were given something which kubelet has not written down yet."""
+        return frozenset(given.owner[0] for given in self._given if given.owner is not None)
+
     def prefer(self, kind: Kind, size: int, must_include: Sequence[str], view: NodeView, *, now_s: float) -> Target:
         """Say where `size` devices shall lie; the want is None when no pod is known that asks for so many."""
         want = self._identify(kind, size, must_include, view, now_s=now_s)

@@ -17,7 +17,8 @@ class NodeReport:
     """A node's cards and who holds what, as its plugin last wrote it.
 
     `held` knows pods by API UID: those that have their devices by their device ids, those in `waiting` by what they
-    are promised. It is believed before a pod's own annotation, which may have been swapped with another's.
+    are promised; `waiting` are also those whose devices kubelet has not written down yet, since it would forget them in
+    a crash and ask anew. It is believed before a pod's own annotation, which may have been swapped with another's.
     """
 
     boot: str

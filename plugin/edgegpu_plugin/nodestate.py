@@ -31,6 +31,8 @@ class Snapshot:
     """All pods of the node by kubelet's UID, the ended ones too."""
     checkpoint_read: bool
     """Whether kubelet's checkpoint could be read; while it cannot, nothing is released."""
+    unwritten: frozenset[str] = frozenset()
+    """kubelet's UIDs of the pods that were given something which its checkpoint does not hold yet."""
 
 
 class NodeState:
@@ -164,7 +166,7 @@ class NodeState:
             promises = settle(view)
             self._overrides = {uid: cards for uid, cards in promises.items() if cards != annotated.get(uid)}
             settled = replace(view, promises=promises)
-            return Snapshot(settled, dict(self._pods), not self.checkpoint_problem)
+            return Snapshot(settled, dict(self._pods), not self.checkpoint_problem, self.flight.unwritten())
 
     def admit(self, uid: str, container: str, cards: tuple[str, ...]) -> None:
         """Promise a container that nobody placed the cards on which it was admitted, from now on."""

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report, write_report
-from edgegpu_core.nodeview import NodeView
 from edgegpu_core.placement import Share
 from edgegpu_plugin.nodestate import Snapshot
 
@@ -149,12 +148,14 @@ def report_of(snapshot: Snapshot, *, boot: str) -> NodeReport:
         core_required=view.model.core_required,
         slots=view.slots,
         held=held,
-        waiting=_waiting(view),
+        waiting=_waiting(snapshot),
     )
 
 
-def _waiting(view: NodeView) -> frozenset[str]:
-    return frozenset(want.pod.uid for want in view.wants())
+def _waiting(snapshot: Snapshot) -> frozenset[str]:
+    pods = snapshot.view.pods
+    lacking = {want.pod.uid for want in snapshot.view.wants()}
+    return frozenset(lacking | {pods[uid].uid for uid in snapshot.unwritten & pods.keys()})
 
 
 def _released(before: NodeReport, after: NodeReport) -> bool:

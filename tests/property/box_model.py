@@ -78,10 +78,11 @@ class BoxModel:
         return tuple(ContainerRequest(f"c{n}", role, requests[n]) for n, role in enumerate(SHAPES[shape]))
 
     def lacks(self, uid: str) -> bool:
-        """Whether the pod lacks devices, by kubelet's checkpoint."""
+        """Whether the pod lacks devices, by kubelet's checkpoint: for what is not in it, it asks anew after a crash."""
         pod = self.api.get(uid)
-        ledger = self.plugin.view().ledger
-        return pod is not None and not all(is_complete(c, ledger.grant(uid, c.name)) for c in pod.containers)
+        view = self.plugin.view()
+        complete = pod is not None and all(is_complete(c, view.ledger.grant(uid, c.name)) for c in pod.containers)
+        return pod is not None and (not complete or uid in self.plugin.flight.unwritten())
 
     def holdings(self) -> dict[str, tuple[Share, ...]]:
         """Return what the pods that bind placed hold, those that the plugin's watch has not shown yet too."""

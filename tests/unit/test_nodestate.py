@@ -1,10 +1,12 @@
 """What the node knows of its pods when the watch, kubelet's own list and broken cards disagree."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 from property.cases import MODEL, box, pod_of
 
+from edgegpu_core.deviceid import Kind, core_ids, memory_ids
 from edgegpu_core.inventory import Card
 from edgegpu_core.policy import Policy
 from edgegpu_plugin.nodestate import NodeState
@@ -68,3 +70,28 @@ def test_a_promise_moves_aside_when_its_card_breaks_before_kubelet_asked(tmp_pat
     state.put_pod(pod_of("u", box("main", 4, 10), cards={"main": ("GPU-0",)}))
     state.set_cards((card(0, healthy=False), card(1)))
     assert state.snapshot().view.promises == {"u": {"main": ("GPU-1",)}}
+
+
+MEMORY, CORE = tuple(memory_ids("GPU-0", 29)[:20]), tuple(core_ids("GPU-0")[:10])
+
+
+def write_books(folder: Path, uid: str) -> None:
+    """Write kubelet's checkpoint: the pod has 20 units and 10 hundredths of `GPU-0`."""
+    entries = [
+        {"PodUID": uid, "ContainerName": "main", "ResourceName": name, "DeviceIDs": {"-1": list(ids)}}
+        for name, ids in ((MODEL.memory_resource, MEMORY), (MODEL.core_resource, CORE))
+    ]
+    (folder / "checkpoint").write_text(json.dumps({"Data": {"PodDeviceEntries": entries}}))
+
+
+def test_a_pod_is_served_when_kubelet_has_written_it_down(tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    state.put_pod(pod_of("u", box("main", 20, 10), cards={"main": ("GPU-0",)}))
+    for kind, ids in ((Kind.MEMORY, MEMORY), (Kind.CORE, CORE)):
+        state.flight.allocated(kind, ids, state.snapshot().view, now_s=1.0)
+        state.touch()
+    assert not state.snapshot().view.wants()
+    assert state.snapshot().unwritten == {"u"}
+    write_books(tmp_path, "u")
+    assert state.snapshot().unwritten == frozenset()
+    assert not state.snapshot().view.wants()

@@ -1,6 +1,7 @@
 """When the Node's report is written: at a change, once more after a release, and when kubelet offers other amounts."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from property.cases import Book, box, pod_of, slots_of, view_of
 
 from edgegpu_core.podview import PodView
 from edgegpu_plugin.nodestate import Snapshot
-from edgegpu_plugin.publisher import ECHO_S, SETTLE_CHECK_S, SETTLE_S, Publisher
+from edgegpu_plugin.publisher import ECHO_S, SETTLE_CHECK_S, SETTLE_S, Publisher, report_of
 
 SLOTS = slots_of(29, 29)
 
@@ -105,3 +106,9 @@ def test_older_schedulers_are_woken_by_a_label(kubelet: str, bumps: bool) -> Non
     assert desk.publish("a") == 1
     assert desk.publish() == 1
     assert desk.labels == ({"edgegpu.io/report": str(desk.publisher.generation)} if bumps else {})
+
+
+def test_a_pod_waits_until_kubelet_has_written_its_devices_down() -> None:
+    written = snapshot("a", "b")
+    assert not report_of(written, boot="b").waiting
+    assert report_of(replace(written, unwritten=frozenset({"a", "gone"})), boot="b").waiting == {"a"}
