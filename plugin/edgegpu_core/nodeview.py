@@ -1,7 +1,7 @@
 """One node at one moment: its cards, its pods, what kubelet booked, what is promised; and what follows."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -120,7 +120,7 @@ def is_complete(container: ContainerRequest, grant: Grant) -> bool:
     return (Kind.MEMORY in ids or not request.memory_units) and (Kind.CORE in ids or not request.core)
 
 
-def settle(view: NodeView) -> dict[str, Cards]:
+def settle(view: NodeView, *, gone: Container[str] = ()) -> dict[str, Cards]:
     """Return the promises after corrections: kubelet may have given one pod the card that another was promised.
 
     Containers of equal amounts are told apart by nobody, so the card of one can go to another. What a container got
@@ -129,6 +129,8 @@ def settle(view: NodeView) -> dict[str, Cards]:
 
     Args:
         view: the promises as annotated, or as corrected before.
+        gone: kubelet's UIDs of pods that have surely ended. What they hold still goes before promises. For other
+            holders whom nobody knows nothing is moved: such a pod may have got the card of a twin that inherits its.
     """
     promises = {uid: dict(cards) for uid, cards in view.promises.items()}
     left: dict[Request, Counter[tuple[str, ...]]] = {}
@@ -144,7 +146,8 @@ def settle(view: NodeView) -> dict[str, Cards]:
     if left:
         _inherit(view, promises, left)
     out_of_order = not all(slot.healthy for slot in view.slots)
-    if left or out_of_order or any(uid in view.pods and uid not in promises for uid in view.ledger.pods()):
+    claimed = any(uid not in promises and (uid in view.pods or uid in gone) for uid in view.ledger.pods())
+    if left or out_of_order or claimed:
         _move_aside(view, promises)
     return promises
 
@@ -167,8 +170,9 @@ def _inherit(view: NodeView, promises: dict[str, Cards], left: dict[Request, Cou
 def _move_aside(view: NodeView, promises: dict[str, Cards]) -> None:
     """Promise other cards to untouched pods whose promise fits no more, where there are such cards.
 
-    A pod without promise got them; or, after a restart, the one that had inherited what was left is gone meanwhile; or
-    the card went out of order before kubelet asked.
+    A pod without promise got them; or, after a restart, the one that had inherited what was left is gone meanwhile, or
+    the one that it was left by, while kubelet still books its devices; or the card went out of order before kubelet
+    asked.
     """
     for want in view.wants():
         uid = want.pod.kubelet_uid

@@ -43,7 +43,9 @@ class Collector:
         known = self._state.snapshot().pods
         unknown = frozenset(uid for uid in self._state.booked() if uid not in known)
         if not unknown <= self._asked_for:
-            self._state.learn_pods(self._witness.pods() or ())
+            pods = self._witness.pods()
+            if pods is not None:
+                self._state.learn_pods(pods)
         self._asked_for = unknown
 
     def collect(self) -> bool:

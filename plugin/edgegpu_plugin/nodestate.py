@@ -60,6 +60,8 @@ class NodeState:
         self._pods: dict[str, PodView] = {}
         self._gone: deque[str] = deque(maxlen=_GONE)
         self._learned: set[str] = set()
+        self._unlisted: frozenset[str] = frozenset()
+        """Pods in kubelet's checkpoint that neither the watch nor kubelet's own list knew."""
         self._released: frozenset[str] = frozenset()
         self._overrides: dict[str, Cards] = {}
         self._snapshot: Snapshot | None = None
@@ -98,10 +100,15 @@ class NodeState:
         nobody tells of its end a second time, and a static pod has another UID in it than its mirror has in the API.
         """
         with self.lock:
-            for pod in pods:
-                if pod.kubelet_uid not in self._pods and pod.uid not in self._gone:
-                    self._learned.add(pod.kubelet_uid)
+            listed = {pod.kubelet_uid: pod for pod in pods}
+            for uid, pod in listed.items():
+                if uid not in self._pods and pod.uid not in self._gone:
+                    self._learned.add(uid)
                     self.put_pod(pod)
+            unlisted = frozenset(self._booked.pods()) - listed.keys() - self._pods.keys()
+            if unlisted != self._unlisted:
+                self._unlisted = unlisted
+                self.touch()
 
     def drop_pod(self, uid: str) -> None:
         """Forget a pod, by its API UID; its devices stay booked until kubelet let go of them.
@@ -163,10 +170,15 @@ class NodeState:
                 ledger=ledger,
                 promises=annotated | {uid: cards for uid, cards in self._overrides.items() if uid in live},
             )
-            promises = settle(view)
+            strange = set(ledger.pods()) - live.keys()
+            promises = settle(view, gone={uid for uid in strange if self._has_ended(uid)})
             self._overrides = {uid: cards for uid, cards in promises.items() if cards != annotated.get(uid)}
             settled = replace(view, promises=promises)
             return Snapshot(settled, dict(self._pods), not self.checkpoint_problem, self.flight.unwritten())
+
+    def _has_ended(self, uid: str) -> bool:
+        """Whether one that is not live has surely ended, and is no pod that the watch is late with."""
+        return uid in self._pods or uid in self._unlisted or uid in self._gone
 
     def admit(self, uid: str, container: str, cards: tuple[str, ...]) -> None:
         """Promise a container that nobody placed the cards on which it was admitted, from now on."""

@@ -40,14 +40,19 @@ class PluginModel:
         if writes != self._seen:
             self._seen, self._booked = writes, Ledger.of_entries(entries, self.model)
             self.flight.forget()
+            self._settled()  # kubelet's write is looked at first, the reconciler asks who is unknown afterwards
             if not set(self._booked.pods()) <= self.pods.keys() | self._gone:
                 self._ask_kubelet()
+        return self._settled()
+
+    def _settled(self) -> NodeView:
         live = {uid: pod for uid, pod in self.pods.items() if not pod.is_terminal}
         ledger = self._booked.only(uid for uid in self._booked.pods() if uid in live or uid not in self.released)
         self.flight.add_to(ledger, live)
         annotated = {uid: pod.cards for uid, pod in live.items() if pod.cards is not None}
         promises = annotated | {uid: cards for uid, cards in self._overrides.items() if uid in live}
-        promises = settle(self._view(live, ledger, promises))
+        gone = self._gone | (self.pods.keys() - live.keys())
+        promises = settle(self._view(live, ledger, promises), gone=gone)
         self._overrides = {uid: cards for uid, cards in promises.items() if cards != annotated.get(uid)}
         return self._view(live, ledger, promises)
 

@@ -243,6 +243,15 @@ def test_a_promised_pod_moves_aside_when_one_without_promise_got_its_card() -> N
     assert settle(view_of(alone, promised, forced, ledger=book.ledger)) == {"1": {"main": ("GPU-0",)}}
 
 
+def test_a_promised_pod_moves_aside_when_one_that_is_gone_had_got_its_card() -> None:
+    waiting = pod_of("2", box("main", 20, 10), cards={"main": ("GPU-0",)}, created="2")
+    book = Book(SLOTS)
+    book.share("1", "GPU-0", 20, 10)  # was promised GPU-1 and is deleted; who inherited that, a restart forgot
+    view = view_of(SLOTS, waiting, ledger=book.ledger)
+    assert settle(view, gone={"1"}) == {"2": {"main": ("GPU-1",)}}
+    assert settle(view) == {"2": {"main": ("GPU-0",)}}, "1 may be a pod that the watch is late with"
+
+
 def test_what_a_node_holds_is_devices_and_promises() -> None:
     half = pod_of("1", box("a", 4, 10), box("b", 6, 20), cards={"a": ("GPU-0",), "b": ("GPU-1",)})
     init = pod_of("2", box("i", 4, 10, Role.INIT), box("a", 6, 10), cards={"i": ("GPU-1",), "a": ("GPU-1",)})

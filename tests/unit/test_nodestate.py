@@ -84,6 +84,23 @@ def write_books(folder: Path, uid: str) -> None:
     (folder / "checkpoint").write_text(json.dumps({"Data": {"PodDeviceEntries": entries}}))
 
 
+def test_a_promise_moves_aside_for_one_that_is_gone_and_holds_on_but_not_for_one_that_may_only_be_late(
+    tmp_path: Path,
+) -> None:
+    write_books(tmp_path, "stranger")
+    waiting = pod_of("waiting", box("main", 20, 10), cards={"main": ("GPU-0",)})
+    state = state_in(tmp_path)
+    state.replace_pods([waiting])
+    assert state.snapshot().view.promises["waiting"] == {"main": ("GPU-0",)}
+    state.learn_pods([waiting])  # kubelet does not know it either
+    assert state.snapshot().view.promises["waiting"] == {"main": ("GPU-1",)}
+    late = state_in(tmp_path)
+    late.replace_pods([waiting])
+    late.learn_pods([waiting, pod_of("stranger", box("main", 20, 10), cards={"main": ("GPU-1",)})])
+    promises = {"waiting": {"main": ("GPU-1",)}, "stranger": {"main": ("GPU-0",)}}
+    assert late.snapshot().view.promises == promises, "it is the twin whose card was given away"
+
+
 def test_a_pod_is_served_when_kubelet_has_written_it_down(tmp_path: Path) -> None:
     state = state_in(tmp_path)
     state.put_pod(pod_of("u", box("main", 20, 10), cards={"main": ("GPU-0",)}))
