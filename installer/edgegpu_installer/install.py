@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from edgegpu_installer import accounts, ask, farewell, lease, material, nodeidentity, nodes, transaction
+from edgegpu_installer import accounts, ask, farewell, lease, leftover, material, nodeidentity, nodes, transaction
 from edgegpu_installer.ask import Terminal
 from edgegpu_installer.atomic import read_entry, wanted
 from edgegpu_installer.changes import FileChange, Plan
@@ -176,10 +176,10 @@ class Installation:
         verify = self.verifier(role is not Role.EXTENDER_ONLY and self.site.has_cards)
         outcome = transaction.run(plan, self.machine, verify=verify, deadline_s=self.deadline_s)
         outcome = look_again(outcome, self.site, self.machine.layout)
-        if (
-            farewell.UNIT in plan.stop
-        ):  # it goes on where we were rolled back, and removes itself where we are here to stay
+        if farewell.UNIT in plan.stop:  # it decides: to go on where we were rolled back, else to remove itself
             self.machine.system.restart_no_block(farewell.UNIT)
+        elif plan.op is Op.INSTALL and outcome.state is State.ROLLED_BACK:
+            leftover.clean_up(self.site, self.release, self.machine)
         if outcome.state is State.COMMITTED and plan.op is Op.UPGRADE:
             self._remove_old_versions()
         restarted = self.machine.system.unit(self.site.unit).invocation != before
