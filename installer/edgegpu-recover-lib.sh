@@ -238,7 +238,11 @@ vanish() { # an uninstall is complete: the last things go, this program and the 
         shift 5
     done
     folders=$(tac "$TX/remove" 2> /dev/null)
-    rm -rf "$ROOT/opt/edgegpu" "$BASELINE" "$TX/old" "$TX/new"
+    set +f
+    for version in "$ROOT"/opt/edgegpu/*; do [ -L "$version" ] || rm -rf "$version"; done
+    set -f
+    rmdir "$ROOT/opt/edgegpu" 2> /dev/null
+    rm -rf "$BASELINE" "$TX/old" "$TX/new"
     rm -f "$ROOT/var/lib/edgegpu/inventory.json" # the plugin's
     # One burst: a power cut between these leaves things that do nothing
     # shellcheck disable=SC2086

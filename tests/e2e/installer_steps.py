@@ -123,6 +123,7 @@ def left(cluster: Cluster) -> Any:  # noqa: ANN401
 
 def marks(cluster: Cluster, name: str) -> Any:  # noqa: ANN401
     """Marks are written, shown, and taken away without a trace."""
+    clear(cluster, name)  # the report of a plugin that has run here
     before = state_of(cluster.get(NODE, name))
     mark_gpu(cluster, name)
     mark_extender(cluster, name, "0.1.0")
