@@ -1,1 +1,1 @@
-"""The field engineer's command line, and later the daemon."""
+"""The field engineer's command line, and the daemon that is always there."""

@@ -2,8 +2,8 @@
 
 As itself: with the client certificate of its own kubelet (`system:node:NAME`). The Node authorizer and NodeRestriction
 let it read and mark its own Node, list and watch its own pods, evict and delete those, write events, and annotate its
-own pods through the subresource `status` alone. It may not ask for kubelet's own pod list (`nodes/proxy`), by which
-the plugin knows that a pod is gone: tests/e2e/test_agent_node.py has the whole table.
+own pods through the subresource `status` alone. It may not ask for kubelet's own pod list (`nodes/proxy`): the plugin
+takes the folders of kubelet's pods in its place. tests/e2e/test_agent_node.py has the whole table.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""Makes a k3s ours by hand, as docs/operations.md tells it: scheduler file, certificates, rights, kubeconfigs."""
+"""Makes a k3s ours by hand, from docs/examples: scheduler file, certificates, rights, kubeconfigs."""
 
 import base64
 from pathlib import Path

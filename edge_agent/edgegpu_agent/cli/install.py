@@ -215,7 +215,8 @@ def _say(report: "Report", installing: "Installing", *, show_join: bool) -> None
     if not report.outcome.changed:
         typer.echo(f"nothing to change: edgegpu {report.version} is installed as asked ({report.role.value})")
     else:
-        again = "k3s was restarted once" if report.restarted else "k3s was not restarted"
+        unit = report.plan.restart
+        again = f"{unit} was restarted once" if unit and report.restarted else "no restart was needed"
         typer.echo(f"edgegpu {report.version} is installed ({report.role.value}); {again}")
     for line in installing.standing(report.role):
         typer.echo(line)
