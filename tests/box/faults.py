@@ -99,9 +99,10 @@ def strike(bed: Bed, op: Op, step: str, *, fault: str, log: Path) -> Cell:
     began = time.monotonic()
     if fault == "kill":
         bed.machine.exec("kill", "-KILL", pid)
-        running.wait(30)
     else:
         bed.machine.cut()
+    running.wait(30)
+    if fault == "cut":
         bed.machine.up()
     bed.machine.ready()
     end = wait_until(

@@ -118,3 +118,4 @@ def test_an_extender_that_never_answers_is_rolled_back(k3s_box: Bed) -> None:
         listening = bed.machine.popen("python3", "-c", silent)
         assert "rolled back" in said(bed.line("--yes", "--deadline", "60", check=False))
         listening.kill()
+        listening.wait()
