@@ -29,6 +29,9 @@ CARDS = {"NVIDIA-T4-A": 7611, "NVIDIA-T4-B": 7611}
 UNITS, CORE = 58, 200
 JOURNAL = "/var/lib/edgegpu/tx"
 RECOVER = "/usr/local/lib/edgegpu/edgegpu-recover"
+WAITS = r"farewell|^/usr/local/lib/edgegpu$|/cdi"
+"""Paths that stay until kubelet has let go of the resources, and are removed then."""
+
 APPS = {"large": 20, "other": 20}
 
 

@@ -13,9 +13,9 @@ SOME = {
     "install": (("after-SWAPPED", "kill"), ("after-restart", "cut")),
     "change": (("after-STAGED", "cut"),),
     "upgrade": (("after-verify", "kill"),),
-    "uninstall": (("after-restart", "kill"), ("after-COMMITTED", "cut")),
+    "uninstall": (("after-PREPARED", "kill"), ("after-SWAPPED", "cut")),
 }
-"""What is looked at without BOX_FULL: each state, and both faults, at least once."""
+"""What is looked at without BOX_FULL: every operation, before, at and after its swap."""
 
 
 def cells_of(bed: Bed, name: str) -> list[tuple[str, str]]:

@@ -7,16 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from box.bed import Bed
+from box.bed import WAITS, Bed
 from box.faults import PAUSE, waiting
 from e2e.k3s import DROP_IN
 from lab.labrun import Completed, wait_until
 
 FULL = pytest.mark.skipif(not os.environ.get("BOX_FULL"), reason="with FULL=1")
 REAL = "/usr/local/bin/k3s.real"
-WAITS = r"farewell|^/usr/local/lib/edgegpu$|/cdi"
-"""What stays until kubelet has let go, and removes itself then."""
-
 ENDS = """
     echo 'level=fatal msg="scheduler exited: unknown field extenders"' >&2
     exit 1"""
