@@ -114,16 +114,18 @@ def first_record(prepared: Prepared, machine: Machine, deadline_s: float) -> Rec
 def steps(prepared: Prepared) -> tuple[str, ...]:
     """Return the names of the steps that a transaction takes when nothing fails, in their order."""
     plan = prepared.plan
+    stop = ("stop",) if plan.stop else ()
+    last = plan.op is Op.UNINSTALL
     return (
         *("backups", "arm"),
         *(f"early-{target.number}" for target in prepared.early),
         *("PREPARED", "stage", "STAGED", "SWAPPED"),
-        *(("stop",) if plan.stop else ()),
+        *(stop if not last else ()),
         *(f"swap-{target.number}" for target in prepared.swapped),
         *(("reload",) if plan.reload else ()),
         *(("start",) if plan.start else ()),
         *(("RESTARTING", "restart") if prepared.restarts else ()),
         *("VERIFYING", "verify"),
-        *(("baseline",) if plan.op is not Op.UNINSTALL else ()),
+        *(stop if last else ("baseline",)),
         *("COMMITTED", "disarm", "tidy"),
     )

@@ -92,7 +92,8 @@ class Systemd:
         Raises:
             SystemdError: it does not end.
         """
-        if self.unit(name).is_there:
+        unit = self.unit(name)
+        if unit.is_there or unit.is_active:  # one whose file is gone may still run
             self._call("systemctl", "stop", "--", name, timeout_s=_UNIT_S)
 
     def arm_deadman(self, seconds: float) -> None:

@@ -3,7 +3,7 @@
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from edgegpu_installer.atomic import make_folder, read_entry, stage, swap
 from edgegpu_installer.changes import Deadline, Plan
 from edgegpu_installer.devicelinks import make_device_links
 from edgegpu_installer.errors import InstallError, SystemdError
+from edgegpu_installer.farewell import UNIT as FAREWELL
 from edgegpu_installer.journal import Journal, Record, Target, next_record, read_now, remaining_s
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.lock import LOCK, Signals, locked
@@ -155,10 +156,8 @@ class _Transaction:
 
     def _replace(self, prepared: Prepared) -> None:
         plan = prepared.plan
-        if plan.stop:
-            with self._step("stop"):
-                for unit in plan.stop:
-                    self._system.stop(unit)
+        if plan.op is not Op.UNINSTALL:
+            self._stop(plan.stop)
         for target in prepared.swapped:
             with self._step(f"swap-{target.number}"):
                 if read_entry(self._at(target)) != target.old:
@@ -178,6 +177,10 @@ class _Transaction:
         self._enter(State.VERIFYING)
         with self._step("verify"):
             verify(self._deadline())
+        if self._record.op is Op.UNINSTALL:
+            # Not before k3s was restarted: a kubelet that starts without the plugin ends pods whose containers have
+            # ended once before, although they run now (seen on 1.33).
+            self._stop([unit for unit, _ in self._journal.tables().units if unit != FAREWELL])
         if self._record.op is not Op.UNINSTALL:
             with self._step("baseline"):
                 baseline.record(self._layout, self._record.id, self._journal.tables())
@@ -187,6 +190,12 @@ class _Transaction:
             self._system.disarm_deadman()
         with self._step("tidy"):
             _tidy(self._machine, self._lock)
+
+    def _stop(self, units: Sequence[str]) -> None:
+        if units:
+            with self._step("stop"):
+                for unit in units:
+                    self._system.stop(unit)
 
     def _enter(self, state: State, *, attempts: int | None = None) -> None:
         with self._step(state.value):
