@@ -104,7 +104,12 @@ def test_kill_9_of_k3s_leaves_the_containers_alone(server: Node, agent: Node, po
         node.ready()
         assert node.pid != pid
     assert [container(server, pod) for pod in pods] == before
-    assert all(server.kubectl("exec", pod, "--", "true").returncode == 0 for pod in pods)
+    for pod in pods:  # a kubelet that has just started may not have heard of its pods yet
+
+        def entered(name: str = pod) -> bool:
+            return server.kubectl("exec", name, "--", "true", check=False).returncode == 0
+
+        wait_until(entered, what=f"{pod} can be entered", timeout_s=30)
 
 
 def test_a_scheduler_drop_in_is_read_at_the_start(server: Node) -> None:
