@@ -36,13 +36,18 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What became of one fault at one step."""
+    """What became of one fault at one step; end is the transaction's state, or why the box did not come back."""
 
     op: str
     step: str
     fault: str
     end: str
     seconds: float
+
+    @property
+    def good(self) -> bool:
+        """Whether the box came back."""
+        return self.end in ENDS
 
 
 _EDGEGPU = "/usr/local/bin/edgegpu"
@@ -117,6 +122,15 @@ def strike(bed: Bed, op: Op, step: str, *, fault: str, log: Path) -> Cell:
     return Cell(op.name, step, fault, end, round(seconds, 1))
 
 
+def struck(bed: Bed, op: Op, step: str, *, fault: str, log: Path) -> Cell:
+    """Return what strike() does; of a box that does not come back the reason, so that the other cells are seen too."""
+    began = time.monotonic()
+    try:
+        return strike(bed, op, step, fault=fault, log=log)
+    except LabError as error:
+        return Cell(op.name, step, fault, f"FAILED: {error}", round(time.monotonic() - began, 1))
+
+
 def waiting(log: Path, step: str) -> str:
     """Return the pid of the installer that waits at its step, empty while it does not yet."""
     found = re.search(rf"waiting at {re.escape(step)}, process (\d+)", log.read_text())
@@ -143,4 +157,4 @@ def write(cells: Sequence[Cell], target: Path) -> str:
     return "\n".join(rows)
 
 
-__all__ = ["OPS", "Cell", "Op", "steps", "strike", "write"]
+__all__ = ["OPS", "Cell", "Op", "steps", "struck", "write"]
