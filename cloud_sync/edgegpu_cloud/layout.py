@@ -1,0 +1,173 @@
+"""The controller's folder: which file is where, and its configuration file `controller.yaml`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from edgegpu_cloud.errors import CloudError
+
+DEFAULT_FOLDER = Path("/var/lib/edgegpu-cloud")
+
+Port = Annotated[int, Field(ge=1, le=65_535)]
+ListenPort = Annotated[int, Field(ge=0, le=65_535)]
+Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]{1,253}$")]
+Days = Annotated[int, Field(ge=1, le=36_500)]
+
+
+@dataclass(frozen=True, slots=True)
+class CloudLayout:
+    """Where everything is below one folder; folders with keys are 0700, keys 0600."""
+
+    folder: Path
+
+    @property
+    def config(self) -> Path:
+        """What a person edits: `CloudConfig`."""
+        return self.folder / "controller.yaml"
+
+    @property
+    def database(self) -> Path:
+        """The store."""
+        return self.folder / "controller.db"
+
+    @property
+    def keys(self) -> Path:
+        """The folder of the keys that sign messages and key sets."""
+        return self.folder / "keys"
+
+    @property
+    def signing_key(self) -> Path:
+        """The Ed25519 key of this controller, PEM (PKCS #8): it signs what goes down to boxes."""
+        return self.keys / "signing.key"
+
+    @property
+    def root_key(self) -> Path:
+        """The Ed25519 root key, PEM; absent where it is kept offline, as it should be."""
+        return self.keys / "root.key"
+
+    @property
+    def root_public(self) -> Path:
+        """The root's public key as boxes pin it: 43 characters of base64url."""
+        return self.keys / "root.pub"
+
+    @property
+    def ca(self) -> Path:
+        """The folder of the certificate authorities: `{name}.crt`, `{name}.key` of boxes, controllers, servers."""
+        return self.folder / "ca"
+
+    def ca_cert(self, name: Literal["boxes", "controllers", "servers"]) -> Path:
+        """The certificate of an authority; that of `servers` signs broker and HTTPS, and boxes pin it."""
+        return self.ca / f"{name}.crt"
+
+    def ca_key(self, name: Literal["boxes", "controllers", "servers"]) -> Path:
+        """Its private key."""
+        return self.ca / f"{name}.key"
+
+    @property
+    def crl(self) -> Path:
+        """Certificates of boxes that are revoked, for the broker."""
+        return self.ca / "boxes.crl"
+
+    @property
+    def tls(self) -> Path:
+        """The folder of the certificates that processes show: `{name}.crt`, `{name}.key`."""
+        return self.folder / "tls"
+
+    def cert(self, name: Literal["https", "broker", "controller"]) -> Path:
+        """A certificate with its chain; `controller` is how this controller shows itself to the broker."""
+        return self.tls / f"{name}.crt"
+
+    def key(self, name: Literal["https", "broker", "controller"]) -> Path:
+        """Its private key."""
+        return self.tls / f"{name}.key"
+
+    @property
+    def release(self) -> Path:
+        """The folder of what boxes fetch: install.sh, the bundle, its checksums."""
+        return self.folder / "release"
+
+    @property
+    def broker(self) -> Path:
+        """The folder of the broker's own files, where it runs beside the controller."""
+        return self.folder / "broker"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class BrokerConfig(_Section):
+    """Where the broker is: boxes reach it at `port`, controllers at `controller_port`, a listener with its own CA."""
+
+    host: Host = "127.0.0.1"
+    port: Port = 8883
+    controller_port: Port = 8884
+
+
+class HttpsConfig(_Section):
+    """Where boxes enrol: `host` and `port` are listened on, `url` is how boxes reach it (made of names[0] if empty)."""
+
+    host: Host = "0.0.0.0"  # noqa: S104  (boxes come from anywhere)
+    port: ListenPort = 8443
+    url: Annotated[str, Field(pattern=r"^(https://[!-~]{1,200})?$")] = ""
+
+
+class CertificateConfig(_Section):
+    """How long certificates last."""
+
+    box_days: Days = 365
+    server_days: Days = 825
+    ca_days: Days = 7_300
+
+
+class TokenConfig(_Section):
+    """What a one-time token is worth where nothing else is asked for."""
+
+    lasts_s: Annotated[int, Field(ge=60, le=31_536_000)] = 3_600
+    uses: Annotated[int, Field(ge=1, le=100_000)] = 1
+    approval: bool = False
+
+
+class CloudConfig(_Section):
+    """The whole file; every section but `version` may be left out. `names` are what servers' certificates are for."""
+
+    version: Literal[1]
+    names: Annotated[tuple[Host, ...], Field(max_length=32)] = ("localhost", "127.0.0.1")
+    controller: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] = "1"
+    """The certificate name and client-id at the broker is `controller-` with this behind it."""
+    broker: BrokerConfig = BrokerConfig()
+    https: HttpsConfig = HttpsConfig()
+    certificates: CertificateConfig = CertificateConfig()
+    tokens: TokenConfig = TokenConfig()
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @property
+    def controller_name(self) -> str:
+        """Certificate name and client-id of this controller."""
+        return f"controller-{self.controller}"
+
+
+def load(path: Path) -> CloudConfig:
+    """Read `controller.yaml`.
+
+    Raises:
+        CloudError: missing, unreadable, no YAML, or a value that cannot be; the text names each key.
+    """
+    try:
+        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        remedy = "`edgegpu-cloud init` writes one" if isinstance(error, FileNotFoundError) else "put it right"
+        raise CloudError(f"cannot read {path}: {error}", remedy=remedy) from error
+    try:
+        return CloudConfig.model_validate(value)
+    except ValidationError as error:
+        wrong = (f"{'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}" for one in error.errors())
+        raise CloudError(f"cannot use {path}: {'; '.join(wrong)}", remedy="put these keys right") from error
+
+
+def dump(config: CloudConfig) -> str:
+    """Write a configuration as the text of `controller.yaml`: `load` reads the same back."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
