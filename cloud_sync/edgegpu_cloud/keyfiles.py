@@ -1,0 +1,118 @@
+"""Keys as files: how they are made, written so that nobody else reads them, and named by a hash."""
+
+import base64
+import hashlib
+import os
+import secrets
+from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from edgegpu_cloud.errors import CloudError
+
+PublicKey = ec.EllipticCurvePublicKey
+PrivateKey = ec.EllipticCurvePrivateKey
+
+
+def new_key() -> PrivateKey:
+    """Return a new private key for TLS or an authority, EC P-256."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def key_pem(key: PrivateKey | Ed25519PrivateKey) -> str:
+    """Write a private key, PEM (PKCS #8)."""
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return key.private_bytes(encoding, form, serialization.NoEncryption()).decode()
+
+
+def load_key(pem: str) -> PrivateKey:
+    """Read a private key for TLS or an authority.
+
+    Raises:
+        ValueError: it is none, or none of an elliptic curve.
+    """
+    key = serialization.load_pem_private_key(pem.encode(), password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ValueError("the key is not one of an elliptic curve")  # noqa: TRY004  (what the caller catches)
+    return key
+
+
+def load_signing_key(path: Path) -> Ed25519PrivateKey:
+    """Read the Ed25519 key in a file: the root's, or a controller's.
+
+    Raises:
+        CloudError: the file cannot be read, or holds no such key.
+    """
+    try:
+        key = serialization.load_pem_private_key(read_file(path).encode(), password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise CloudError(f"cannot use {path}: {error}", remedy="restore it from a backup") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise CloudError(f"cannot use {path}: it holds no Ed25519 key", remedy="restore it from a backup")
+    return key
+
+
+def pin(public: PublicKey) -> str:
+    """Return what `curl --pinnedpubkey sha256//…` wants: base64 of the SHA-256 of the public key in DER."""
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return base64.b64encode(hashlib.sha256(public.public_bytes(serialization.Encoding.DER, form)).digest()).decode()
+
+
+def file_sha256(text: str) -> str:
+    """Return what `sha256sum FILE` prints of a file with this text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_file(path: Path) -> str:
+    """Read a file of the controller's folder.
+
+    Raises:
+        CloudError: it cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        if isinstance(error, PermissionError):
+            remedy = "run this as the user that the controller runs as"
+        else:
+            remedy = "`edgegpu-cloud init` makes it in a new folder, a backup brings it back in an old one"
+        raise CloudError(f"cannot read {path}: {error}", remedy=remedy) from error
+
+
+def write_file(path: Path, text: str, *, private: bool = True) -> None:
+    """Write a file so that it is there whole or not at all, also after a power cut.
+
+    Args:
+        path: in a folder that is there.
+        text: what it shall hold.
+        private: mode 0600 from its first moment on; else 0644.
+
+    Raises:
+        CloudError: it cannot be written.
+    """
+    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fchmod(handle, 0o600 if private else 0o644)
+                os.fsync(handle)
+            new.replace(path)
+        finally:
+            new.unlink(missing_ok=True)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise CloudError(f"cannot write {path}: {error}", remedy="make room, or mend the folder's rights") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
