@@ -1,0 +1,146 @@
+"""Boxes, their desired documents, and the last thing each has said of each kind."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+
+from edgegpu_cloud.store.convert import box_of, box_values, latest_of, latest_values
+from edgegpu_cloud.store.records import Box, BoxState, Latest, Revision
+from edgegpu_cloud.store.schema import BirthRow, BoxRow, LatestRow, SpecRow, table
+from edgegpu_sync.ids import DeviceId
+from edgegpu_sync.stamps import Epoch
+from edgegpu_sync.topics import Kind
+from edgegpu_sync.wire import Json
+
+_BOXES, _SPECS, _LATEST, _BIRTHS = table(BoxRow), table(SpecRow), table(LatestRow), table(BirthRow)
+
+KEPT_BIRTHS = 200
+"""Births of a box that are remembered: a replay of one of them is no journal that was put back."""
+
+
+class Boxes:
+    """The boxes of one transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def get(self, devices: Collection[DeviceId]) -> dict[DeviceId, Box]:
+        """Return those of these boxes that there are; in a transaction that writes they are held until its end."""
+        query = select(_BOXES).where(_BOXES.c.device.in_(devices)).order_by(_BOXES.c.device).with_for_update()
+        return {box.device: box for box in map(box_of, self._connection.execute(query).mappings())}
+
+    def publics(self, devices: Collection[DeviceId]) -> dict[DeviceId, str]:
+        """Return the public keys of those of these boxes that are enrolled and not revoked."""
+        enrolled = _BOXES.c.state == BoxState.ENROLLED.value
+        query = select(_BOXES.c.device, _BOXES.c.public).where(_BOXES.c.device.in_(devices), enrolled)
+        return {DeviceId(device): public for device, public in self._connection.execute(query)}
+
+    def all(self) -> list[Box]:
+        """Return every box, by name."""
+        query = select(_BOXES).order_by(_BOXES.c.name)
+        return [box_of(row) for row in self._connection.execute(query).mappings()]
+
+    def named(self, name: str) -> list[DeviceId]:
+        """Return the box with this id or name, else those whose id or name begins so."""
+        exact = select(_BOXES.c.device).where((_BOXES.c.device == name) | (_BOXES.c.name == name))
+        found = self._connection.execute(exact).scalars().all()
+        if not found:
+            begins = _BOXES.c.device.startswith(name, autoescape=True) | _BOXES.c.name.startswith(name, autoescape=True)
+            found = (
+                self._connection.execute(select(_BOXES.c.device).where(begins).order_by(_BOXES.c.name)).scalars().all()
+            )
+        return [DeviceId(device) for device in found]
+
+    def add(self, box: Box) -> None:
+        """Write a new box."""
+        self._connection.execute(insert(_BOXES).values(box_values(box)))
+
+    def put(self, boxes: Iterable[Box]) -> None:
+        """Write boxes that are there."""
+        rows = [{"at_device": box.device, **box_values(box)} for box in boxes]
+        if rows:
+            statement = update(_BOXES).where(_BOXES.c.device == bindparam("at_device"))
+            self._connection.execute(statement, rows)
+
+    def touched_since(self, counter: int, *, limit: int) -> list[tuple[int, DeviceId]]:
+        """Return boxes that a person's change has touched since the counter stood there, oldest change first."""
+        query = select(_BOXES.c.touched, _BOXES.c.device).where(_BOXES.c.touched > counter)
+        rows = self._connection.execute(query.order_by(_BOXES.c.touched, _BOXES.c.device).limit(limit))
+        return [(touched, DeviceId(device)) for touched, device in rows]
+
+    def to_look_at(self, now_s: float, *, limit: int) -> list[DeviceId]:
+        """Return boxes that are behind their revision and due to be asked."""
+        query = select(_BOXES.c.device).where(_BOXES.c.look_at_s <= now_s).order_by(_BOXES.c.look_at_s).limit(limit)
+        return [DeviceId(device) for device in self._connection.execute(query).scalars()]
+
+    def count(self) -> dict[str, int]:
+        """Return how many boxes there are in each state."""
+        query = select(_BOXES.c.state, func.count()).group_by(_BOXES.c.state)
+        return {str(state): int(number) for state, number in self._connection.execute(query)}
+
+    # desired documents
+
+    def spec(self, device: DeviceId, rev: int) -> Revision | None:
+        """Return a desired document."""
+        query = select(_SPECS).where(_SPECS.c.device == device, _SPECS.c.rev == rev)
+        row = self._connection.execute(query).mappings().one_or_none()
+        return None if row is None else Revision(rev=row["rev"], spec=row["spec"], at_s=row["at_s"], by=row["by"])
+
+    def specs(self, revs: Collection[tuple[DeviceId, int]]) -> dict[DeviceId, Json]:
+        """Return the documents of many boxes, one of each."""
+        wanted = dict(revs)
+        query = select(_SPECS.c.device, _SPECS.c.rev, _SPECS.c.spec).where(
+            _SPECS.c.device.in_(list(wanted)), _SPECS.c.rev.in_(sorted(set(wanted.values())))
+        )
+        return {
+            DeviceId(device): spec for device, rev, spec in self._connection.execute(query) if wanted[device] == rev
+        }
+
+    def add_spec(self, device: DeviceId, revision: Revision) -> None:
+        """Keep a desired document."""
+        values = {"rev": revision.rev, "spec": revision.spec, "at_s": revision.at_s, "by": revision.by}
+        self._connection.execute(insert(_SPECS).values(device=device, **values))
+
+    # what they say
+
+    def latest(self, devices: Collection[DeviceId], kinds: Collection[Kind]) -> dict[tuple[DeviceId, Kind], Latest]:
+        """Return the last messages of these kinds."""
+        query = select(_LATEST).where(_LATEST.c.device.in_(devices), _LATEST.c.kind.in_([kind.value for kind in kinds]))
+        found = map(latest_of, self._connection.execute(query).mappings())
+        return {(one.device, one.kind): one for one in found}
+
+    def add_latest(self, latest: Sequence[Latest]) -> None:
+        """Write messages of kinds that there was none of."""
+        if latest:
+            self._connection.execute(insert(_LATEST), [latest_values(one) for one in latest])
+
+    def put_latest(self, latest: Sequence[Latest]) -> None:
+        """Write messages of kinds that there was one of."""
+        if not latest:
+            return
+        rows = []
+        for one in latest:
+            values = latest_values(one)
+            rows.append({"at_device": values.pop("device"), "at_kind": values.pop("kind"), **values})
+        at = (_LATEST.c.device == bindparam("at_device")) & (_LATEST.c.kind == bindparam("at_kind"))
+        self._connection.execute(update(_LATEST).where(at), rows)
+
+    def has_had(self, device: DeviceId, enrolment: int, epoch: Epoch) -> bool:
+        """Whether this birth is remembered."""
+        where = (_BIRTHS.c.device == device) & (_BIRTHS.c.enrolment == enrolment) & (_BIRTHS.c.count == epoch.count)
+        query = select(_BIRTHS.c.number).where(where & (_BIRTHS.c.nonce == epoch.nonce)).limit(1)
+        return self._connection.execute(query).first() is not None
+
+    def add_births(self, births: Sequence[tuple[DeviceId, int, Epoch, float]]) -> None:
+        """Remember births: box, enrolment, epoch, when; the oldest of each box are dropped."""
+        if not births:
+            return
+        rows = [
+            {"device": device, "enrolment": enrolment, "count": epoch.count, "nonce": epoch.nonce, "at_s": at_s}
+            for device, enrolment, epoch, at_s in births
+        ]
+        self._connection.execute(insert(_BIRTHS), rows)
+        for device, enrolment, epoch, _ in births:
+            if epoch.count > KEPT_BIRTHS:
+                old = (_BIRTHS.c.enrolment == enrolment) & (_BIRTHS.c.count <= epoch.count - KEPT_BIRTHS)
+                self._connection.execute(delete(_BIRTHS).where(_BIRTHS.c.device == device, old))

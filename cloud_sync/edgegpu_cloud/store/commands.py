@@ -1,0 +1,174 @@
+"""Commands, what was heard of them, and the ends of commands that nobody knows here."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+
+from edgegpu_cloud.store.convert import command_of, command_values, new_command_values
+from edgegpu_cloud.store.records import Heard, Orphan, StoredCommand
+from edgegpu_cloud.store.schema import CommandRow, HistoryRow, OrphanRow, table
+from edgegpu_sync.ids import CommandId, DeviceId, OpName
+from edgegpu_sync.states import State
+
+_COMMANDS, _HISTORY, _ORPHANS = table(CommandRow), table(HistoryRow), table(OrphanRow)
+
+KEPT_ORPHANS = 1_000
+"""Orphans of one box that are kept; all of them are receipted."""
+
+
+class Commands:
+    """The commands of one transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def _of(self, *where: object, limit: int | None = None) -> list[StoredCommand]:
+        query = select(_COMMANDS).where(*where).order_by(_COMMANDS.c.number).limit(limit)  # type: ignore[arg-type]
+        return [command_of(row) for row in self._connection.execute(query).mappings()]
+
+    def get(self, ids: Collection[CommandId]) -> dict[CommandId, StoredCommand]:
+        """Return those of these commands that there are."""
+        return {one.id: one for one in self._of(_COMMANDS.c.id.in_(ids))}
+
+    def beginning(self, prefix: str) -> list[CommandId]:
+        """Return the ids that begin so, ten at most."""
+        query = select(_COMMANDS.c.id).where(_COMMANDS.c.id.startswith(prefix, autoescape=True)).limit(10)
+        return [CommandId(id_) for id_ in self._connection.execute(query).scalars()]
+
+    def of(self, device: DeviceId | None, *, limit: int) -> list[StoredCommand]:
+        """Return the last commands to a box, or to all, newest first."""
+        query = select(_COMMANDS).order_by(_COMMANDS.c.number.desc()).limit(limit)
+        if device is not None:
+            query = query.where(_COMMANDS.c.device == device)
+        return [command_of(row) for row in self._connection.execute(query).mappings()]
+
+    def open(self, device: DeviceId) -> list[StoredCommand]:
+        """Return all commands to a box that have not ended, oldest first."""
+        return self._of(_COMMANDS.c.device == device, ~_COMMANDS.c.ended)
+
+    def open_count(self) -> dict[DeviceId, int]:
+        """Return how many commands have not ended, by box."""
+        query = select(_COMMANDS.c.device, func.count()).where(~_COMMANDS.c.ended).group_by(_COMMANDS.c.device)
+        return {DeviceId(device): number for device, number in self._connection.execute(query)}
+
+    def add(self, command: StoredCommand) -> None:
+        """Write a new command."""
+        self._connection.execute(insert(_COMMANDS).values(new_command_values(command)))
+
+    def put(self, commands: Iterable[StoredCommand]) -> None:
+        """Write commands that are there."""
+        rows = [{"at_id": one.id, **command_values(one)} for one in commands]
+        if rows:
+            self._connection.execute(update(_COMMANDS).where(_COMMANDS.c.id == bindparam("at_id")), rows)
+
+    # what is to be sent
+
+    def due_boxes(self, now_s: float, *, limit: int) -> list[DeviceId]:
+        """Return boxes with a command that is to be sent."""
+        query = select(_COMMANDS.c.device).where(_COMMANDS.c.next_at_s <= now_s).distinct().limit(limit)
+        return [DeviceId(device) for device in self._connection.execute(query).scalars()]
+
+    def due(self, devices: Collection[DeviceId], now_s: float, *, limit: int) -> list[StoredCommand]:
+        """Return the commands to these boxes that are to be sent, oldest first."""
+        return self._of(_COMMANDS.c.device.in_(devices), _COMMANDS.c.next_at_s <= now_s, limit=limit)
+
+    def outstanding(self, devices: Collection[DeviceId]) -> dict[DeviceId, tuple[int, int]]:
+        """Return, by box, the lowest seq of a command that has not ended, and how many such there are."""
+        c = _COMMANDS.c
+        query = select(c.device, func.min(c.seq), func.count()).where(c.device.in_(devices), ~c.ended)
+        rows = self._connection.execute(query.where(c.seq.is_not(None)).group_by(c.device))
+        return {DeviceId(device): (lowest, number) for device, lowest, number in rows}
+
+    def wake(self, devices: Collection[DeviceId]) -> None:
+        """Let everything to these boxes be looked at again: they were born, or may be signed for."""
+        c = _COMMANDS.c
+        self._connection.execute(update(_COMMANDS).where(c.device.in_(devices), ~c.ended).values(next_at_s=0.0))
+
+    def park(self, devices: Collection[DeviceId]) -> None:
+        """Let what is to these boxes wait until they are woken."""
+        c = _COMMANDS.c
+        where = c.device.in_(devices) & c.next_at_s.is_not(None)
+        self._connection.execute(update(_COMMANDS).where(where).values(next_at_s=None))
+
+    def park_all(self) -> None:
+        """Let everything wait: a controller that starts knows the age of no birth."""
+        self._connection.execute(update(_COMMANDS).where(_COMMANDS.c.next_at_s.is_not(None)).values(next_at_s=None))
+
+    def park_unsigned(self, device: DeviceId) -> None:
+        """Let those that were never signed wait: too many are on their way to this box."""
+        c = _COMMANDS.c
+        where = (c.device == device) & c.next_at_s.is_not(None) & c.seq.is_(None)
+        self._connection.execute(update(_COMMANDS).where(where).values(next_at_s=None))
+
+    def wake_unsigned(self, device: DeviceId, *, limit: int) -> bool:
+        """Let the oldest of those that wait to be signed go on; returns whether there are any."""
+        c = _COMMANDS.c
+        waiting = select(c.number).where(c.device == device, ~c.ended, c.seq.is_(None), c.next_at_s.is_(None))
+        numbers = self._connection.execute(waiting.order_by(c.number).limit(limit)).scalars().all()
+        if numbers:
+            self._connection.execute(update(_COMMANDS).where(c.number.in_(numbers)).values(next_at_s=0.0))
+        return bool(numbers)
+
+    def ended_since(self, at_s: float) -> dict[DeviceId, list[CommandId]]:
+        """Return the ids of commands that have ended since then, by box."""
+        query = select(_COMMANDS.c.device, _COMMANDS.c.id).where(_COMMANDS.c.ended_at_s >= at_s)
+        found: dict[DeviceId, list[CommandId]] = {}
+        for device, id_ in self._connection.execute(query.order_by(_COMMANDS.c.number)):
+            found.setdefault(DeviceId(device), []).append(CommandId(id_))
+        return found
+
+    # what was heard
+
+    def heard(self, lines: Sequence[Heard]) -> None:
+        """Write lines of history."""
+        rows = [
+            {"command": one.command, "at_s": one.at_s, "state": one.state.value, "code": one.code, "text": one.text}
+            for one in lines
+        ]
+        if rows:
+            self._connection.execute(insert(_HISTORY), rows)
+
+    def history(self, id_: CommandId) -> list[Heard]:
+        """Return what was heard of a command, oldest first."""
+        query = select(_HISTORY).where(_HISTORY.c.command == id_).order_by(_HISTORY.c.number)
+        return [
+            Heard(
+                command=CommandId(row["command"]),
+                at_s=row["at_s"],
+                state=State(row["state"]),
+                code=row["code"],
+                text=row["text"],
+            )
+            for row in self._connection.execute(query).mappings()
+        ]
+
+    def add_orphans(self, orphans: Sequence[Orphan]) -> None:
+        """Keep ends of unknown commands; the first end of each stays, the oldest of a box are dropped."""
+        for one in orphans:
+            there = (_ORPHANS.c.device == one.device) & (_ORPHANS.c.id == one.id)
+            if self._connection.execute(select(_ORPHANS.c.id).where(there)).first() is None:
+                values = {"state": one.state.value, "code": one.code, "text": one.text, "at_s": one.at_s, "op": one.op}
+                self._connection.execute(insert(_ORPHANS).values(device=one.device, id=one.id, **values))
+        for device in {one.device for one in orphans}:
+            newest = select(_ORPHANS.c.id).where(_ORPHANS.c.device == device).order_by(_ORPHANS.c.at_s.desc())
+            over = self._connection.execute(newest.offset(KEPT_ORPHANS)).scalars().all()
+            if over:
+                self._connection.execute(delete(_ORPHANS).where(_ORPHANS.c.device == device, _ORPHANS.c.id.in_(over)))
+
+    def orphans(self, device: DeviceId | None = None) -> list[Orphan]:
+        """Return the orphans of a box, or of all, oldest first."""
+        query = select(_ORPHANS).order_by(_ORPHANS.c.at_s, _ORPHANS.c.id)
+        if device is not None:
+            query = query.where(_ORPHANS.c.device == device)
+        return [
+            Orphan(
+                device=DeviceId(row["device"]),
+                id=CommandId(row["id"]),
+                op=OpName(row["op"]),
+                state=State(row["state"]),
+                code=row["code"],
+                text=row["text"],
+                at_s=row["at_s"],
+            )
+            for row in self._connection.execute(query).mappings()
+        ]

@@ -1,0 +1,110 @@
+"""Tokens, tries to enrol, and the certificates that came of them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, Table, insert, select, update
+
+from edgegpu_cloud.store.records import Certificate, Request, RequestState, Token
+from edgegpu_cloud.store.schema import CertificateRow, RequestRow, TokenRow, table
+from edgegpu_sync.ids import DeviceId
+
+_TOKENS, _REQUESTS, _CERTIFICATES = table(TokenRow), table(RequestRow), table(CertificateRow)
+
+_TOKEN = ["digest", "label", "by", "at_s", "expires_at_s", "uses", "used", "approval", "name", "labels", "revoked"]
+_REQUEST = ["id", "token", "digest", "asked", "answer", "device", "at_s"]
+_CERTIFICATE = ["serial", "device", "enrolment", "csr_sha256", "pem", "not_before_s", "not_after_s", "revoked_at_s"]
+
+
+def _columns(record: object, names: list[str]) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in names}
+
+
+def _token(row: RowMapping) -> Token:
+    return Token(**{name: row[name] for name in _TOKEN})
+
+
+def _request(row: RowMapping) -> Request:
+    return Request(**{name: row[name] for name in _REQUEST}, state=RequestState(row["state"]))
+
+
+def _certificate(row: RowMapping) -> Certificate:
+    return Certificate(**{name: row[name] for name in _CERTIFICATE})
+
+
+class Enrolments:
+    """Enrolment in one transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def _rows(self, table_: Table, *where: Any, order: str) -> list[RowMapping]:  # noqa: ANN401  (SQL conditions)
+        query = select(table_).where(*where).order_by(table_.c[order]).with_for_update()
+        return list(self._connection.execute(query).mappings())
+
+    def _put(self, table_: Table, values: Mapping[str, Any], *, key: str) -> None:
+        self._connection.execute(update(table_).where(table_.c[key] == values[key]).values(dict(values)))
+
+    def token(self, digest: str) -> Token | None:
+        """Return a token by the SHA-256 of its text."""
+        return next(map(_token, self._rows(_TOKENS, _TOKENS.c.digest == digest, order="digest")), None)
+
+    def tokens(self) -> list[Token]:
+        """Return all tokens, oldest first."""
+        return [_token(row) for row in self._rows(_TOKENS, order="at_s")]
+
+    def add_token(self, token: Token) -> None:
+        """Write a new token."""
+        self._connection.execute(insert(_TOKENS).values(_columns(token, _TOKEN) | {"labels": dict(token.labels)}))
+
+    def put_token(self, token: Token) -> None:
+        """Write a token that is there."""
+        self._put(_TOKENS, _columns(token, _TOKEN) | {"labels": dict(token.labels)}, key="digest")
+
+    def request(self, id_: str) -> Request | None:
+        """Return a try to enrol."""
+        return next(map(_request, self._rows(_REQUESTS, _REQUESTS.c.id == id_, order="id")), None)
+
+    def requests(self, state: RequestState | None = None) -> list[Request]:
+        """Return tries to enrol, oldest first; those in one state, or all."""
+        where = () if state is None else (_REQUESTS.c.state == state.value,)
+        return [_request(row) for row in self._rows(_REQUESTS, *where, order="at_s")]
+
+    def add_request(self, request: Request) -> None:
+        """Write a new try."""
+        self._connection.execute(insert(_REQUESTS).values(_columns(request, _REQUEST) | {"state": request.state.value}))
+
+    def put_request(self, request: Request) -> None:
+        """Write a try that is there."""
+        self._put(_REQUESTS, _columns(request, _REQUEST) | {"state": request.state.value}, key="id")
+
+    def add_certificate(self, certificate: Certificate) -> None:
+        """Write a certificate that was issued."""
+        self._connection.execute(insert(_CERTIFICATES).values(_columns(certificate, _CERTIFICATE)))
+
+    def certificate_for(self, device: DeviceId, enrolment: int, csr_sha256: str) -> Certificate | None:
+        """Return the certificate that was issued for this very request, the last one."""
+        c = _CERTIFICATES.c
+        where = (c.device == device, c.enrolment == enrolment, c.csr_sha256 == csr_sha256)
+        rows = self._rows(_CERTIFICATES, *where, order="not_after_s")
+        return _certificate(rows[-1]) if rows else None
+
+    def certificates(self, device: DeviceId) -> list[Certificate]:
+        """Return all certificates of a box, the one that ends first at the beginning."""
+        rows = self._rows(_CERTIFICATES, _CERTIFICATES.c.device == device, order="not_after_s")
+        return [_certificate(row) for row in rows]
+
+    def revoke_certificates(self, device: DeviceId, *, now_s: float, below_enrolment: int | None = None) -> None:
+        """Revoke the certificates of a box, all or those of earlier enrolments; those that are revoked stay so."""
+        c = _CERTIFICATES.c
+        where = (c.device == device) & c.revoked_at_s.is_(None)
+        if below_enrolment is not None:
+            where &= c.enrolment < below_enrolment
+        self._connection.execute(update(_CERTIFICATES).where(where).values(revoked_at_s=now_s))
+
+    def revoked(self) -> list[Certificate]:
+        """Return all revoked certificates, for the CRL."""
+        return [
+            _certificate(row)
+            for row in self._rows(_CERTIFICATES, _CERTIFICATES.c.revoked_at_s.is_not(None), order="serial")
+        ]

@@ -1,0 +1,124 @@
+"""What people are told and what they did: events, alarms, audit; the keys' chain; numbers of the whole store."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, insert, select, update
+
+from edgegpu_cloud.store.records import Alarm, AuditEntry, BoxEvent
+from edgegpu_cloud.store.schema import AlarmRow, AuditRow, EventRow, KeySetRow, MetaRow, table
+from edgegpu_sync.down import Link
+from edgegpu_sync.ids import DeviceId
+
+_EVENTS, _ALARMS, _AUDIT, _KEYS = table(EventRow), table(AlarmRow), table(AuditRow), table(KeySetRow)
+_META = table(MetaRow)
+
+CHANGES, SERVER_TIME = "changes", "server_time"
+
+
+class Notes:
+    """Everything of one transaction that is no box and no command."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    # numbers
+
+    def number(self, key: str) -> int:
+        """Return a number of the whole store, 0 where it was never written."""
+        found = self._connection.execute(select(_META.c.value).where(_META.c.key == key)).scalar_one_or_none()
+        return found or 0
+
+    def changed(self) -> int:
+        """Count one more change by a person, which the controller shall look at; returns the counter."""
+        return self._raise(CHANGES, self.number(CHANGES) + 1)
+
+    def server_time(self, now_s: float) -> int:
+        """Return seconds since 1970 as boxes are told: never less than they were told before."""
+        now, last = int(now_s), self.number(SERVER_TIME)
+        return self._raise(SERVER_TIME, now) if now > last else last
+
+    def _raise(self, key: str, value: int) -> int:
+        there = self._connection.execute(update(_META).where(_META.c.key == key).values(value=value))
+        if not there.rowcount:
+            self._connection.execute(insert(_META).values(key=key, value=value))
+        return value
+
+    # the keys' chain
+
+    def chain(self) -> tuple[Link, ...]:
+        """Return the sets of controllers' keys, first to last."""
+        query = select(_KEYS.c.text, _KEYS.c.sig).order_by(_KEYS.c.version)
+        return tuple(Link(set=text, sig=sig) for text, sig in self._connection.execute(query))
+
+    def add_link(self, version: int, link: Link) -> None:
+        """Keep the next set of keys."""
+        self._connection.execute(insert(_KEYS).values(version=version, text=link.set, sig=link.sig))
+
+    # what boxes and people did
+
+    def add_events(self, events: Sequence[BoxEvent]) -> None:
+        """Keep what happened on boxes."""
+        rows = [
+            {
+                "device": one.device,
+                "kind": one.kind,
+                "level": one.level,
+                "text": one.text,
+                "about": one.about,
+                "box_at": one.box_at,
+                "at_s": one.at_s,
+            }
+            for one in events
+        ]
+        if rows:
+            self._connection.execute(insert(_EVENTS), rows)
+
+    def events(self, device: DeviceId | None = None, *, limit: int) -> list[BoxEvent]:
+        """Return the last events of a box, or of all, newest first."""
+        query = select(_EVENTS).order_by(_EVENTS.c.number.desc()).limit(limit)
+        if device is not None:
+            query = query.where(_EVENTS.c.device == device)
+        names = ("kind", "level", "text", "about", "box_at", "at_s")
+        return [
+            BoxEvent(device=DeviceId(row["device"]), **{name: row[name] for name in names})
+            for row in self._connection.execute(query).mappings()
+        ]
+
+    def alarm(self, kind: str, *, device: str, text: str, now_s: float) -> None:
+        """Raise an alarm; one that nobody has seen yet is counted, not repeated."""
+        c = _ALARMS.c
+        same = (c.kind == kind) & (c.device == device) & (c.seen_by == "")
+        again = {"times": c.times + 1, "text": text, "at_s": now_s}
+        if not self._connection.execute(update(_ALARMS).where(same).values(again)).rowcount:
+            values = {"kind": kind, "device": device, "text": text, "at_s": now_s, "times": 1, "seen_by": ""}
+            self._connection.execute(insert(_ALARMS).values(values))
+
+    def alarms(self, *, unseen: bool = True, limit: int = 1_000) -> list[Alarm]:
+        """Return alarms, newest first."""
+        query = select(_ALARMS).order_by(_ALARMS.c.number.desc()).limit(limit)
+        if unseen:
+            query = query.where(_ALARMS.c.seen_by == "")
+        return [Alarm(**row) for row in self._connection.execute(query).mappings()]
+
+    def alarm_seen(self, number: int, *, by: str) -> None:
+        """Say that a person has seen an alarm."""
+        self._connection.execute(update(_ALARMS).where(_ALARMS.c.number == number).values(seen_by=by))
+
+    def audit(self, entry: AuditEntry) -> None:
+        """Keep what a person changed."""
+        values = {
+            "at_s": entry.at_s,
+            "by": entry.by,
+            "what": entry.what,
+            "device": entry.device,
+            "detail": entry.detail,
+        }
+        self._connection.execute(insert(_AUDIT).values(values))
+
+    def audits(self, device: str | None = None, *, limit: int) -> list[AuditEntry]:
+        """Return what people changed, newest first."""
+        query = select(_AUDIT).order_by(_AUDIT.c.number.desc()).limit(limit)
+        if device is not None:
+            query = query.where(_AUDIT.c.device == device)
+        names = ("at_s", "by", "what", "device", "detail")
+        return [AuditEntry(**{name: row[name] for name in names}) for row in self._connection.execute(query).mappings()]

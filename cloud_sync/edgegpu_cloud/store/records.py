@@ -1,0 +1,223 @@
+"""What the store hands out and takes: dataclasses, never rows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from edgegpu_sync.book import Book
+from edgegpu_sync.ids import CommandId, DeviceId, OpName
+from edgegpu_sync.stamps import Stamp
+from edgegpu_sync.states import State
+from edgegpu_sync.topics import Kind
+from edgegpu_sync.tracking import Tracked
+
+Json = dict[str, Any]
+
+
+class BoxState(StrEnum):
+    """Whether a box is obeyed and listened to."""
+
+    ENROLLED = "ENROLLED"
+    REVOKED = "REVOKED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enrolled:
+    """A box that has just been enrolled, for the first time or anew; `public` is that of its sign key."""
+
+    device: DeviceId
+    enrolment: int
+    public: str
+    instance: str
+    name: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """A box as it stands in the store. Times are the controller's seconds since 1970.
+
+    `spec_rev` is the revision whose document is kept as the current one; it differs from `book.rev` where the box
+    was found ahead. `told_rev` was put on the wire last. `look_at_s`: when it is asked again because it is behind.
+    """
+
+    device: DeviceId
+    name: str
+    public: str
+    book: Book
+    state: BoxState = BoxState.ENROLLED
+    labels: Mapping[str, str] = field(default_factory=dict)
+    host: str = ""
+    added_at_s: float = 0.0
+    enrolled_at_s: float = 0.0
+    online: bool = False
+    seen_at_s: float = 0.0
+    spec_rev: int = 0
+    told_rev: int = 0
+    observed_rev: int = 0
+    applied_rev: int = 0
+    look_at_s: float | None = None
+    looks: int = 0
+    touched: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """A desired document: the spec of one revision."""
+
+    rev: int
+    spec: Json
+    at_s: float
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCommand:
+    """A command: `tracked` as the rules have it, and what is around it.
+
+    `next_at_s`: when something is to be sent; None while it waits for its box, and when it has ended.
+    """
+
+    device: DeviceId
+    tracked: Tracked
+    by: str
+    at_s: float
+    cancelled: bool = False
+    data: Json | None = None
+    attempts: int = 0
+    ended_at_s: float | None = None
+    next_at_s: float | None = 0.0
+    number: int = 0
+
+    @property
+    def id(self) -> CommandId:
+        """Its id."""
+        return self.tracked.id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """One line of a command's history."""
+
+    command: CommandId
+    at_s: float
+    state: State
+    code: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latest:
+    """The last message of a kind from a box; `body` as it was on the wire, allocations merged."""
+
+    device: DeviceId
+    kind: Kind
+    stamp: Stamp
+    at_s: float
+    body: Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoxEvent:
+    """Something that happened on a box; `box_at` is the box's clock, `at_s` the controller's."""
+
+    device: DeviceId
+    kind: str
+    level: str
+    text: str
+    about: str
+    box_at: int
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """How a command ended that nobody knows here."""
+
+    device: DeviceId
+    id: CommandId
+    op: OpName
+    state: State
+    code: str
+    text: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """An enrolment token, by the SHA-256 (64 hexadecimal digits) of its text."""
+
+    digest: str
+    by: str
+    at_s: float
+    expires_at_s: float
+    uses: int = 1
+    used: int = 0
+    approval: bool = False
+    label: str = ""
+    name: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    revoked: bool = False
+
+
+class RequestState(StrEnum):
+    """How a try to enrol stands."""
+
+    WAITING = "WAITING"
+    APPROVED = "APPROVED"
+    REFUSED = "REFUSED"
+    DONE = "DONE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One try of a box to enrol: `token` and `digest` (of what was asked) are SHA-256, `answer` is sent again as is."""
+
+    id: str
+    token: str
+    digest: str
+    asked: Json
+    at_s: float
+    state: RequestState = RequestState.WAITING
+    answer: Json | None = None
+    device: DeviceId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """A certificate of a box; `serial` in hexadecimal digits."""
+
+    serial: str
+    device: DeviceId
+    enrolment: int
+    csr_sha256: str
+    pem: str
+    not_before_s: float
+    not_after_s: float
+    revoked_at_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alarm:
+    """Something that a person has to look at; told once until it is seen, with how often it came."""
+
+    number: int
+    at_s: float
+    kind: str
+    device: str
+    text: str
+    times: int = 1
+    seen_by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """What a person changed."""
+
+    at_s: float
+    by: str
+    what: str
+    device: str = ""
+    detail: Json = field(default_factory=dict)

@@ -1,0 +1,253 @@
+"""The tables: what a controller knows, in SQL that SQLite and PostgreSQL both have."""
+
+from typing import Any
+
+from sqlalchemy import JSON, BigInteger, Float, ForeignKey, Index, Integer, String, Table, Text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+Json = dict[str, Any]
+
+_NUMBER = BigInteger().with_variant(Integer, "sqlite")
+"""A key that the database counts up; SQLite does so for INTEGER alone."""
+
+
+class Row(DeclarativeBase):
+    """A table. Rows stay in this package: the store hands out dataclasses."""
+
+    type_annotation_map = {str: Text, int: BigInteger, float: Float(53), Json: JSON, list[str]: JSON}  # noqa: RUF012
+
+
+def table(row: type[Row]) -> Table:
+    """Return the table behind a class, for statements on many rows at once."""
+    found = row.__table__
+    if not isinstance(found, Table):
+        raise TypeError(f"{row.__name__} is no table")
+    return found
+
+
+class MetaRow(Row):
+    """Numbers of the whole store: schema version, the counter of changes by people, server_time."""
+
+    __tablename__ = "meta"
+    key: Mapped[str] = mapped_column(String(64), primary_key=True)
+    value: Mapped[int]
+
+
+class BoxRow(Row):
+    """A box: who it is, its book, and what is to be done for it next."""
+
+    __tablename__ = "boxes"
+    device: Mapped[str] = mapped_column(String(16), primary_key=True)
+    name: Mapped[str] = mapped_column(String(253), unique=True)
+    labels: Mapped[Json]
+    state: Mapped[str] = mapped_column(String(16))
+    public: Mapped[str] = mapped_column(String(43))
+    host: Mapped[str] = mapped_column(String(253), default="")
+    added_at_s: Mapped[float]
+    enrolled_at_s: Mapped[float]
+    enrolment: Mapped[int]
+    instance: Mapped[str] = mapped_column(String(64))
+    epoch_count: Mapped[int | None]
+    epoch_nonce: Mapped[str | None] = mapped_column(String(16))
+    next_seq: Mapped[int]
+    rev: Mapped[int]
+    digest: Mapped[str] = mapped_column(String(16))
+    restored: Mapped[bool]
+    key_set: Mapped[int]
+    online: Mapped[bool]
+    seen_at_s: Mapped[float]
+    spec_rev: Mapped[int]
+    told_rev: Mapped[int]
+    observed_rev: Mapped[int]
+    applied_rev: Mapped[int]
+    look_at_s: Mapped[float | None] = mapped_column(index=True)
+    looks: Mapped[int]
+    touched: Mapped[int] = mapped_column(index=True)
+
+
+class SpecRow(Row):
+    """What a box should be, by revision."""
+
+    __tablename__ = "specs"
+    device: Mapped[str] = mapped_column(ForeignKey("boxes.device"), primary_key=True)
+    rev: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    spec: Mapped[Json]
+    at_s: Mapped[float]
+    by: Mapped[str]
+
+
+class CommandRow(Row):
+    """A command: what was asked, how far its box has come. `next_at_s` is when something is to be sent, if ever."""
+
+    __tablename__ = "commands"
+    number: Mapped[int] = mapped_column(_NUMBER, primary_key=True, autoincrement=True)
+    id: Mapped[str] = mapped_column(String(40), unique=True)
+    device: Mapped[str] = mapped_column(ForeignKey("boxes.device"))
+    op: Mapped[str] = mapped_column(String(80))
+    args: Mapped[Json]
+    by: Mapped[str]
+    at_s: Mapped[float]
+    due_at_s: Mapped[float]
+    cancelled: Mapped[bool]
+    seq: Mapped[int | None]
+    state: Mapped[str | None] = mapped_column(String(16))
+    code: Mapped[str]
+    text: Mapped[str]
+    data: Mapped[Json | None]
+    attempts: Mapped[int]
+    signed_count: Mapped[int | None]
+    signed_nonce: Mapped[str | None] = mapped_column(String(16))
+    quiet_since_s: Mapped[float]
+    tries: Mapped[int]
+    stamp_enrolment: Mapped[int | None]
+    stamp_count: Mapped[int | None]
+    stamp_nonce: Mapped[str | None] = mapped_column(String(16))
+    stamp_n: Mapped[int | None]
+    ended: Mapped[bool]
+    ended_at_s: Mapped[float | None] = mapped_column(index=True)
+    next_at_s: Mapped[float | None] = mapped_column(index=True)
+    __table_args__ = (Index("commands_of_box", "device", "ended", "number"),)
+
+
+class HistoryRow(Row):
+    """What was heard of a command, one row for each change of state."""
+
+    __tablename__ = "history"
+    number: Mapped[int] = mapped_column(_NUMBER, primary_key=True, autoincrement=True)
+    command: Mapped[str] = mapped_column(String(40), index=True)
+    at_s: Mapped[float]
+    state: Mapped[str] = mapped_column(String(16))
+    code: Mapped[str]
+    text: Mapped[str]
+
+
+class LatestRow(Row):
+    """The last message of each kind that a box has sent, and its stamp. Allocations are merged."""
+
+    __tablename__ = "latest"
+    device: Mapped[str] = mapped_column(ForeignKey("boxes.device"), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(32), primary_key=True)
+    enrolment: Mapped[int]
+    count: Mapped[int]
+    nonce: Mapped[str] = mapped_column(String(16))
+    n: Mapped[int]
+    at_s: Mapped[float]
+    body: Mapped[Json]
+
+
+class BirthRow(Row):
+    """The births of a box, the last ones."""
+
+    __tablename__ = "births"
+    number: Mapped[int] = mapped_column(_NUMBER, primary_key=True, autoincrement=True)
+    device: Mapped[str] = mapped_column(ForeignKey("boxes.device"), index=True)
+    enrolment: Mapped[int]
+    count: Mapped[int]
+    nonce: Mapped[str] = mapped_column(String(16))
+    at_s: Mapped[float]
+
+
+class EventRow(Row):
+    """Something that happened on a box."""
+
+    __tablename__ = "events"
+    number: Mapped[int] = mapped_column(_NUMBER, primary_key=True, autoincrement=True)
+    device: Mapped[str] = mapped_column(ForeignKey("boxes.device"), index=True)
+    kind: Mapped[str]
+    level: Mapped[str] = mapped_column(String(16))
+    text: Mapped[str]
+    about: Mapped[str]
+    box_at: Mapped[int]
+    at_s: Mapped[float]
+
+
+class OrphanRow(Row):
+    """The end of a command that this store does not know: it was asked for after the backup that this store is."""
+
+    __tablename__ = "orphans"
+    device: Mapped[str] = mapped_column(ForeignKey("boxes.device"), primary_key=True)
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    op: Mapped[str] = mapped_column(String(80))
+    state: Mapped[str] = mapped_column(String(16))
+    code: Mapped[str]
+    text: Mapped[str]
+    at_s: Mapped[float]
+
+
+class KeySetRow(Row):
+    """One link of the chain of controllers' keys, as the root signed it."""
+
+    __tablename__ = "key_sets"
+    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    text: Mapped[str]
+    sig: Mapped[str] = mapped_column(String(86))
+
+
+class TokenRow(Row):
+    """An enrolment token, by the SHA-256 of its text: the text itself is shown once and never kept."""
+
+    __tablename__ = "tokens"
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    label: Mapped[str]
+    by: Mapped[str]
+    at_s: Mapped[float]
+    expires_at_s: Mapped[float]
+    uses: Mapped[int]
+    used: Mapped[int]
+    approval: Mapped[bool]
+    name: Mapped[str]
+    labels: Mapped[Json]
+    revoked: Mapped[bool]
+
+
+class RequestRow(Row):
+    """One try of a box to enrol; the same try again gets the same answer."""
+
+    __tablename__ = "requests"
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    token: Mapped[str] = mapped_column(String(64), index=True)
+    state: Mapped[str] = mapped_column(String(16), index=True)
+    digest: Mapped[str] = mapped_column(String(64))
+    asked: Mapped[Json]
+    answer: Mapped[Json | None]
+    device: Mapped[str | None] = mapped_column(String(16))
+    at_s: Mapped[float]
+
+
+class CertificateRow(Row):
+    """A certificate that was issued to a box."""
+
+    __tablename__ = "certificates"
+    serial: Mapped[str] = mapped_column(String(48), primary_key=True)
+    device: Mapped[str] = mapped_column(String(16), index=True)
+    enrolment: Mapped[int]
+    csr_sha256: Mapped[str] = mapped_column(String(64), index=True)
+    pem: Mapped[str]
+    not_before_s: Mapped[float]
+    not_after_s: Mapped[float]
+    revoked_at_s: Mapped[float | None]
+
+
+class AlarmRow(Row):
+    """Something that a person has to look at; `seen_by` is empty until one has."""
+
+    __tablename__ = "alarms"
+    number: Mapped[int] = mapped_column(_NUMBER, primary_key=True, autoincrement=True)
+    at_s: Mapped[float]
+    kind: Mapped[str] = mapped_column(String(64))
+    device: Mapped[str] = mapped_column(String(16), index=True)
+    text: Mapped[str]
+    times: Mapped[int]
+    seen_by: Mapped[str]
+
+
+class AuditRow(Row):
+    """What a person changed: who, when, what."""
+
+    __tablename__ = "audit"
+    number: Mapped[int] = mapped_column(_NUMBER, primary_key=True, autoincrement=True)
+    at_s: Mapped[float]
+    by: Mapped[str]
+    what: Mapped[str] = mapped_column(String(64))
+    device: Mapped[str] = mapped_column(String(16), index=True)
+    detail: Mapped[Json]

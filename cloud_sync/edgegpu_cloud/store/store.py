@@ -1,0 +1,107 @@
+"""The store: one database, opened once, worked on in transactions that give dataclasses out."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.store.boxes import Boxes
+from edgegpu_cloud.store.commands import Commands
+from edgegpu_cloud.store.engine import open_engine, writing
+from edgegpu_cloud.store.enrolments import Enrolments
+from edgegpu_cloud.store.migrations import migrate
+from edgegpu_cloud.store.notes import Notes
+
+
+class Moment(Enum):
+    """Where a process may die around a commit."""
+
+    BEFORE_COMMIT = "before"
+    AFTER_COMMIT = "after"
+
+
+Watcher = Callable[[Moment], None]
+
+
+def _nobody(_: Moment) -> None:
+    """Nobody watches commits."""
+
+
+class StoreError(CloudError):
+    """The database does not do what it is asked: locked for long, full, gone, or something that is there twice."""
+
+
+class Transaction:
+    """What can be read and written in one transaction, by subject."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.boxes = Boxes(connection)
+        self.commands = Commands(connection)
+        self.enrolments = Enrolments(connection)
+        self.notes = Notes(connection)
+
+
+class Store:
+    """A database that several processes may have open; usable from any thread."""
+
+    def __init__(self, engine: Engine, *, watcher: Watcher = _nobody) -> None:
+        """Take an engine whose tables are migrated; `watcher` is told of each commit, and may die of it (tests)."""
+        self._engine = engine
+        self._writing = writing(engine)
+        self._watcher = watcher
+
+    @classmethod
+    def open(cls, url: str, *, watcher: Watcher = _nobody) -> "Store":
+        """Open a database by its URL and bring its tables up to date.
+
+        Raises:
+            CloudError: no such database, or a newer edgegpu has made its tables.
+            StoreError: the database refuses.
+        """
+        engine = open_engine(url)
+        try:
+            with writing(engine).begin() as connection:
+                migrate(connection)
+        except SQLAlchemyError as error:
+            raise _explained(error) from error
+        return cls(engine, watcher=watcher)
+
+    @classmethod
+    def open_file(cls, path: Path, *, watcher: Watcher = _nobody) -> "Store":
+        """Open a SQLite file, made where it is missing."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return cls.open(f"sqlite:///{path}", watcher=watcher)
+
+    @contextmanager
+    def read(self) -> Iterator[Transaction]:
+        """Look at one state of the store, which does not change meanwhile."""
+        try:
+            with self._engine.connect() as connection:
+                yield Transaction(connection)
+        except SQLAlchemyError as error:
+            raise _explained(error) from error
+
+    @contextmanager
+    def write(self) -> Iterator[Transaction]:
+        """Change the store: all of it, on the disk, when the block ends; nothing of it when the block raises."""
+        try:
+            with self._writing.connect() as connection:
+                yield Transaction(connection)
+                self._watcher(Moment.BEFORE_COMMIT)
+                connection.commit()
+            self._watcher(Moment.AFTER_COMMIT)
+        except SQLAlchemyError as error:
+            raise _explained(error) from error
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._engine.dispose()
+
+
+def _explained(error: SQLAlchemyError) -> StoreError:
+    cause = str(getattr(error, "orig", None) or error).partition("\n")[0]
+    return StoreError(f"cannot use the store: {cause}", remedy="look at the disk and at who else has it open")
