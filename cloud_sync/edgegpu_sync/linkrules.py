@@ -1,1 +1,230 @@
-"""The rules of the link, pure: how long to wait, which version to speak, what to leave alone."""
+"""The rules of the link, pure: how long to wait, which version to speak, what to leave alone, when it is dead."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, Literal, assert_never
+
+Protocol = Literal[4, 5]
+V311: Final = 4
+V5: Final = 5
+"""Versions as MQTT numbers them."""
+
+DAY_S = 86_400.0
+EARLY_CLOSES = 2
+"""So many connections in a row that are closed before CONNACK mean that the broker does not speak MQTT 5."""
+
+STRIKES = 2
+SUSPECT_S = 10.0
+"""A connection that ends within this time of a message's sending or arrival may have ended because of it."""
+
+STEADY_S = 10.0
+"""A connection that held for so long was a good one: the wait after it begins anew."""
+
+
+class Ending(StrEnum):
+    """Why a connection, or the try to make one, came to its end, as far as the next wait depends on it."""
+
+    ABSENT = "absent"
+    """Nobody is there, or the way is cut. Trying costs nobody anything."""
+    BUSY = "busy"
+    """The broker is there and too slow, or says that it has too much to do: thousands may be coming back at once."""
+    REFUSED = "refused"
+    """It, or we, will not: a certificate, a right. A person or a renewal changes that."""
+    UNSUPPORTED = "unsupported"
+    """The broker does not speak this version."""
+    CLOSED_EARLY = "closed early"
+    """TLS stood, and the connection was closed before CONNACK, without a word."""
+    LOST = "lost"
+    """The connection was up, and ended without our doing."""
+    OVERSIZE = "oversize"
+    """The broker sent more than a message may have. It would again: the session, in which it waits, is begun anew."""
+
+
+_CAP_S = {
+    Ending.ABSENT: 4.0,
+    Ending.LOST: 4.0,
+    Ending.CLOSED_EARLY: 4.0,
+    Ending.UNSUPPORTED: 4.0,
+    Ending.BUSY: 30.0,
+    Ending.REFUSED: 300.0,
+    Ending.OVERSIZE: 300.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How often in a row it has failed."""
+
+    failures: int = 0
+
+    def after(self, *, up_s: float) -> "Backoff":
+        """Return it after a try that was up for `up_s` seconds, 0 for never: a good connection begins anew."""
+        return Backoff(1 if up_s >= STEADY_S else self.failures + 1)
+
+    def wait_s(self, ending: Ending, roll: float) -> float:
+        """Return the seconds until the next try; `roll` is random in [0, 1), so that a fleet does not come at once.
+
+        A broker that was away has everybody back within 4 s, since the wait for one that is absent grows no further.
+        For one that is there and too slow the wait grows to 30 s, for a refusal to 300 s; `Link.wake` cuts it short.
+        """
+        longest = min(_CAP_S[ending], 0.5 * 2.0 ** min(self.failures, 20))
+        return longest * (0.1 + 0.9 * roll)
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What to remember over restarts: that this broker took 3.1.1 alone, and when by the clock of the wall."""
+
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Which version the next try speaks: 5, or 3.1.1 for a day after 5 was not understood."""
+
+    protocol: Protocol = V5
+    closes: int = 0
+    since: float = 0.0
+    """When 3.1.1 was chosen, by the wall; a clock that jumped costs one try too many, never more."""
+
+    def to_try(self, now: float) -> "Version":
+        """Return it before a try: once a day 5 is tried again, and one close is then enough to go back."""
+        if self.protocol == V311 and not 0 <= now - self.since < DAY_S:
+            return Version(V5, closes=EARLY_CLOSES - 1)
+        return self
+
+    def failed(self, ending: Ending, now: float) -> "Version":
+        """Return it after a try that did not come to CONNACK, or was refused there."""
+        match ending:
+            case Ending.UNSUPPORTED:
+                return self._other(now)
+            case Ending.CLOSED_EARLY if self.closes + 1 >= EARLY_CLOSES:
+                return self._other(now)
+            case Ending.CLOSED_EARLY:
+                return replace(self, closes=self.closes + 1)
+            case Ending.ABSENT | Ending.BUSY | Ending.REFUSED | Ending.LOST | Ending.OVERSIZE:
+                return self
+            case _:
+                assert_never(ending)
+
+    def accepted(self) -> "Version":
+        """Return it after the broker has taken it."""
+        return replace(self, closes=0)
+
+    @property
+    def spoken(self) -> Spoken | None:
+        """What to remember once the broker has taken it; None for 5."""
+        return Spoken(self.since) if self.protocol == V311 else None
+
+    def _other(self, now: float) -> "Version":
+        # Where 3.1.1 is not taken either it was not the version: 5 again, then in turns.
+        return Version(V311, since=now) if self.protocol == V5 else Version(V5)
+
+
+def remembered(spoken: Spoken | None) -> Version:
+    """Return what a link begins with."""
+    return Version() if spoken is None else Version(V311, since=spoken.since)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What is suspected: no single payload, which each signature changes, but topic and size, by powers of 2."""
+
+    way: Literal["in", "out"]
+    topic: str
+    size: int
+
+    @classmethod
+    def of(cls, way: Literal["in", "out"], topic: str, payload: bytes) -> "Message":
+        """Name a message."""
+        return cls(way, topic, len(payload).bit_length())
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A message that is left alone until `until`, by the link's clock; after it one more is tried."""
+
+    message: Message
+    strikes: int
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """What was followed by the connection's end, and how often in a row.
+
+    A broker closes the connection on what it will not have, and a client that sends it again is closed out for ever.
+    Of those under way the oldest is suspected, since a broker takes them in order; two strikes and it is left alone,
+    for a minute, then twice as long each time, up to a day: so that chance, which strikes twice as well, loses nothing.
+    """
+
+    strikes: Mapping[Message, Held] = field(default_factory=lambda: MappingProxyType({}))
+
+    def ended(self, oldest: Iterable[tuple[Message, float]], now: float) -> "Quarantine":
+        """Return it after the connection was lost: `oldest` are those that had waited longest, and since when."""
+        strikes = dict(self.strikes)
+        for message, since in oldest:
+            if now - since <= SUSPECT_S:
+                count = strikes[message].strikes + 1 if message in strikes else 1
+                pause = 60.0 * 2.0 ** min(count - STRIKES, 20) if count >= STRIKES else 0.0
+                strikes[message] = Held(message, count, now + min(pause, DAY_S))
+        return Quarantine(MappingProxyType(dict(list(strikes.items())[-256:])))
+
+    def passed(self, message: Message) -> "Quarantine":
+        """Return it after the message was acknowledged: it was not the one."""
+        if message not in self.strikes:
+            return self
+        return Quarantine(MappingProxyType({name: one for name, one in self.strikes.items() if name != message}))
+
+    def holds(self, message: Message, now: float) -> bool:
+        """Whether it is to be left alone now."""
+        held = self.strikes.get(message)
+        return held is not None and held.strikes >= STRIKES and now < held.until
+
+    @property
+    def held(self) -> tuple[Held, ...]:
+        """Those with two strikes and more, for people."""
+        return tuple(one for one in self.strikes.values() if one.strikes >= STRIKES)
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """Whether a connection lives: who is silent is asked, and who does not answer is gone."""
+
+    keepalive_s: float
+    heard: float
+    """When the last packet came, by the link's clock."""
+    asked: float | None = None
+    """Since when the oldest thing that we sent has waited for its acknowledgement."""
+
+    def hears(self, now: float) -> "Pulse":
+        """Return it after a packet came."""
+        return replace(self, heard=now)
+
+    def waits(self, since: float | None) -> "Pulse":
+        """Return it with what waits for an acknowledgement now."""
+        return replace(self, asked=since)
+
+    def due(self, now: float) -> bool:
+        """Whether to send a heartbeat: nothing was heard for 0.8 of the keep-alive, and nothing is owed anyhow."""
+        return self.asked is None and now >= self._quiet
+
+    def dead(self, now: float) -> bool:
+        """Whether to give it up: an answer is owed, and nothing was heard for a whole keep-alive since."""
+        return self.asked is not None and now >= max(self.asked, self.heard) + self.keepalive_s
+
+    def next_s(self, now: float) -> float:
+        """Return in how many seconds to look again."""
+        at = self._quiet if self.asked is None else max(self.asked, self.heard) + self.keepalive_s
+        return max(0.0, at - now)
+
+    @property
+    def _quiet(self) -> float:
+        return self.heard + 0.8 * self.keepalive_s
+
+
+def beat_topic(client_id: str) -> str:
+    """Return where a link publishes its heartbeat: its own, and nobody subscribes to it."""
+    return f"edgegpu/v1/{client_id}/beat"
