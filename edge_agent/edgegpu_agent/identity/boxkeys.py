@@ -1,0 +1,60 @@
+"""The box's keys, made here and never sent: one for TLS, one that signs; and the request for a certificate."""
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from edgegpu_agent.identity.errors import IdentityError
+
+
+def new_tls_key() -> bytes:
+    """Return a new ECDSA P-256 key as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def new_sign_key() -> bytes:
+    """Return a new Ed25519 key as PEM."""
+    return Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def certificate_request(tls_key: bytes, name: str) -> str:
+    """Return a request for a certificate, as PEM; a new signature each time, so it is kept where it must stay the same.
+
+    Args:
+        tls_key: as `new_tls_key` made it.
+        name: the common name; the cloud gives its own at enrolment.
+
+    Raises:
+        IdentityError: it is no such key.
+    """
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(_private(tls_key), hashes.SHA256())
+    return request.public_bytes(Encoding.PEM).decode()
+
+
+def public_of(tls_key: bytes) -> bytes:
+    """Return the public half, as `Certificate.public` has it.
+
+    Raises:
+        IdentityError: it is no such key.
+    """
+    return _private(tls_key).public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _private(pem: bytes) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = load_pem_private_key(pem, None)
+    except (ValueError, TypeError) as error:
+        raise IdentityError(f"cannot use the TLS key: {error}", "edgegpu agent enrol") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise IdentityError("cannot use the TLS key: it is no ECDSA key", "edgegpu agent enrol")
+    return key

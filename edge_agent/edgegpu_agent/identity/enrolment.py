@@ -1,0 +1,183 @@
+"""Enrolment: a one-time token exchanged for an identity; whatever dies in between, the same request goes on."""
+
+import hashlib
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from edgegpu_agent.identity import device, renewal
+from edgegpu_agent.identity.boxkeys import certificate_request, new_sign_key, new_tls_key, public_of
+from edgegpu_agent.identity.cloud import CloudClient, Enrolled, Waiting, body_of
+from edgegpu_agent.identity.device import CloudAddress, Device, Identity, load_identity, load_sign_key, read_certificate
+from edgegpu_agent.identity.errors import IdentityError, UnreachableError
+from edgegpu_sync.errors import RefusedError
+from edgegpu_sync.keys import KeyRing, public_text
+from edgegpu_sync.wire import clipped
+
+_NEW, _REQUEST = "new", "request.json"
+_FILES = ("sign.key", "tls.key", "tls.crt", "broker-ca.crt", "cloud-ca.crt")
+"""What an enrolment brings, in the order in which it is put in place; device.json follows."""
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: Literal[1] = 1
+    request: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+    token_sha256: str
+    csr: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What this box says of itself when it enrols: its hash, and for people its name and version."""
+
+    instance: str
+    host: str
+    agent: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enrolment:
+    """Enrols into one folder; `client` is asked for the cloud's own CA first, where it has one."""
+
+    folder: Path
+    cloud: CloudAddress
+    facts: Facts
+    client: Callable[[bytes], CloudClient]
+    random_hex: Callable[[int], str] = secrets.token_hex
+
+    def attempt(self, token: str) -> Identity | Waiting:
+        """Ask once. A request that has no answer yet is asked again as it was, so that no token is spent twice.
+
+        Raises:
+            DeniedError: the cloud will not.
+            UnreachableError: no answer: try again.
+            IdentityError: the answer, the cloud's CA or this box's disk cannot be used.
+        """
+        request = self._request(token)
+        ca = self._cloud_ca()
+        answer = self.client(ca).enrol(self._body(token, request))
+        if isinstance(answer, Waiting):
+            return answer
+        self._keep(answer, request, ca)
+        settle(self.folder)
+        identity = load_identity(self.folder)
+        if identity is None:
+            raise IdentityError(f"cannot find the identity in {self.folder} that was just written", "look at the disk")
+        return identity
+
+    @property
+    def _new(self) -> Path:
+        return self.folder / _NEW
+
+    def _request(self, token: str) -> _Request:
+        """Return the request for this token: the one that was made for it before, else a new one with new keys."""
+        path = self._new / _REQUEST
+        try:
+            known = _Request.model_validate_json(path.read_bytes())
+            if known.token_sha256 == token_hash(token):
+                return known
+        except (OSError, ValidationError):
+            pass  # none, or one that was half written: nobody was asked with it
+        path.unlink(missing_ok=True)  # never a request beside another one's keys
+        device.make_folder(self.folder)
+        device.make_folder(self._new)
+        tls_key = new_tls_key()
+        device.write(self._new / "tls.key", tls_key)
+        device.write(self._new / "sign.key", new_sign_key())
+        request = _Request(
+            request=self.random_hex(8),
+            token_sha256=token_hash(token),
+            csr=certificate_request(tls_key, "edgegpu box"),
+        )
+        device.write(path, request.model_dump_json().encode())
+        return request
+
+    def _cloud_ca(self) -> bytes:
+        return self.client(b"").fetch_ca(self.cloud.ca_sha256) if self.cloud.ca_sha256 else b""
+
+    def _body(self, token: str, request: _Request) -> bytes:
+        sign_key = load_sign_key(self._new / "sign.key")
+        return body_of(
+            {
+                "token": token,
+                "request": request.request,
+                "csr": request.csr,
+                "sign_key": public_text(sign_key),
+                "instance": self.facts.instance,
+                "host": clipped(self.facts.host, 253),
+                "versions": {"agent": self.facts.agent},
+            }
+        )
+
+    def _keep(self, answer: Enrolled, request: _Request, ca: bytes) -> None:
+        """Write the answer beside the keys; device.json is the last: once it is there all of it is."""
+        self._check(answer)
+        made = Device(
+            device=answer.device,
+            enrolment=answer.enrolment,
+            instance=self.facts.instance,
+            broker=answer.broker,
+            cloud=self.cloud,
+            root=answer.root,
+            keys=answer.keys,
+            host=clipped(self.facts.host, 253),
+            token_sha256=request.token_sha256,
+            enrolled_s=answer.server_time,
+        )
+        device.write(self._new / "tls.crt", answer.certificate.encode())
+        device.write(self._new / "broker-ca.crt", answer.broker_ca.encode())
+        if ca:
+            device.write(self._new / "cloud-ca.crt", ca)
+        device.write(self._new / "device.json", made.model_dump_json(indent=1).encode())
+
+    def _check(self, answer: Enrolled) -> None:
+        certificate = read_certificate(answer.certificate.encode())
+        if certificate.public != public_of((self._new / "tls.key").read_bytes()) or certificate.name != answer.device:
+            raise UnreachableError(
+                f"cannot use the certificate from {self.cloud.url}: it is not for this box's key and name",
+                "it is asked again; look at the cloud's log",
+            )
+        read_certificate(answer.broker_ca.encode())
+        try:
+            if answer.keys:
+                KeyRing.pinned(answer.root).follow(answer.keys)
+        except RefusedError as error:
+            raise UnreachableError(
+                f"cannot use the keys from {self.cloud.url}: {error}", "the cloud's root key must sign its key sets"
+            ) from error
+
+
+def settle(folder: Path) -> None:
+    """Put an enrolment in place whose answer is there; at every start, before anything is read.
+
+    Raises:
+        IdentityError: a file cannot be moved.
+    """
+    new = folder / _NEW
+    if not (new / "device.json").is_file():
+        return
+    for name in _FILES:
+        device.move(new / name, folder / name)
+    renewal.forget(folder)
+    device.move(new / "device.json", folder / "device.json")
+    forget(folder)
+
+
+def forget(folder: Path) -> None:
+    """Throw away a request that was not answered, or what is left of one that was."""
+    new = folder / _NEW
+    if new.is_dir():
+        for path in new.iterdir():
+            path.unlink(missing_ok=True)
+        new.rmdir()
+
+
+def token_hash(token: str) -> str:
+    """Return what tells tokens apart without keeping them."""
+    return hashlib.sha256(token.encode()).hexdigest()

@@ -1,0 +1,169 @@
+"""Renewal: a certificate exchanged for a new one, with a new key, by a signature of the box's own key."""
+
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from edgegpu_agent.identity import device
+from edgegpu_agent.identity.boxkeys import certificate_request, new_tls_key, public_of
+from edgegpu_agent.identity.cloud import CloudClient, RenewedAnswer, body_of
+from edgegpu_agent.identity.device import Certificate, CloudAddress, Identity, read_certificate
+from edgegpu_agent.identity.errors import DeniedError, UnreachableError
+from edgegpu_sync.base64url import to_text
+
+DOMAIN = b"edgegpu renew 1\n"
+"""Stands before the body in what is signed."""
+
+_FOLDER, _REQUEST, _DONE = "renewal", "request.json", "renewed.json"
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: Literal[1] = 1
+    cause: str
+    body: str
+
+
+class _Done(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: Literal[1] = 1
+    cause: str
+    not_after_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """A certificate that is in place; `again`: it was there already, asked for by the same cause."""
+
+    certificate: Certificate
+    again: bool
+    server_time: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewal:
+    """Renews one identity; may be asked by any thread, one at a time."""
+
+    identity: Identity
+    instance: str
+    cloud: CloudAddress
+    client: Callable[[bytes], CloudClient]
+    random_hex: Callable[[int], str] = secrets.token_hex
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def renew(self, cause: str) -> Renewed:
+        """Get a new certificate and put it in place. A cause that was served before gets the same answer, for nothing.
+
+        Args:
+            cause: why, `life` or the id of a command.
+
+        Raises:
+            DeniedError: the cloud will not.
+            UnreachableError: no answer, or none that can be used: try again.
+            IdentityError: this box's files cannot be used.
+        """
+        with self.lock:
+            settle(self.identity.folder)
+            if cause != LIFE and self._served(cause):
+                return Renewed(self.identity.certificate(), again=True)
+            request = self._request(cause)
+            answer = self._ask(request)
+            self._keep(answer, request)
+            settle(self.identity.folder)
+            return Renewed(self.identity.certificate(), again=False, server_time=answer.server_time)
+
+    @property
+    def _new(self) -> Path:
+        return self.identity.folder / _FOLDER
+
+    def _served(self, cause: str) -> bool:
+        try:
+            return _Done.model_validate_json((self.identity.folder / _DONE).read_bytes()).cause == cause
+        except (OSError, ValidationError):
+            return False
+
+    def _request(self, cause: str) -> _Request:
+        """Return what is asked: as it was where it had no answer, so that the cloud gives the same certificate."""
+        path = self._new / _REQUEST
+        try:
+            known = _Request.model_validate_json(path.read_bytes())
+            if known.cause == cause:
+                return known
+        except (OSError, ValidationError):
+            pass  # none, or one that was half written: nobody was asked with it
+        path.unlink(missing_ok=True)  # never a request beside another one's key
+        device.make_folder(self._new)
+        tls_key = new_tls_key()
+        device.write(self._new / "tls.key", tls_key)
+        box = self.identity.device
+        body = body_of(
+            {
+                "device": box.device,
+                "enrolment": box.enrolment,
+                "csr": certificate_request(tls_key, box.device),
+                "instance": self.instance,
+                "nonce": self.random_hex(16),
+            }
+        )
+        request = _Request(cause=cause, body=body.decode())
+        device.write(path, request.model_dump_json().encode())
+        return request
+
+    def _ask(self, request: _Request) -> RenewedAnswer:
+        """Ask once; what was denied is not asked with the same key again."""
+        body = request.body.encode()
+        signature = to_text(self.identity.sign_key().sign(DOMAIN + body))
+        try:
+            return self.client(self._cloud_ca()).renew(body, signature)
+        except DeniedError:
+            (self._new / _REQUEST).unlink(missing_ok=True)
+            raise
+
+    def _cloud_ca(self) -> bytes:
+        """The authority of the enrolment, or where the configuration names another one since, that."""
+        pin = self.cloud.ca_sha256
+        if pin == self.identity.device.cloud.ca_sha256:
+            return self.identity.cloud_ca()
+        return self.client(b"").fetch_ca(pin) if pin else b""
+
+    def _keep(self, answer: RenewedAnswer, request: _Request) -> None:
+        certificate = read_certificate(answer.certificate.encode())
+        ours = certificate.public == public_of((self._new / "tls.key").read_bytes())
+        if not ours or certificate.name != self.identity.device.device:
+            raise UnreachableError(
+                "cannot use the renewed certificate: it is not for this box's key and name", "it is asked again"
+            )
+        done = _Done(cause=request.cause, not_after_s=certificate.not_after_s)
+        device.write(self._new / _DONE, done.model_dump_json().encode())
+        device.write(self._new / "tls.crt", answer.certificate.encode())
+
+
+LIFE = "life"
+"""The cause of a renewal because the certificate grows old."""
+
+
+def settle(folder: Path) -> None:
+    """Put a renewed certificate in place whose answer is there; at every start, before anything is read.
+
+    Raises:
+        IdentityError: a file cannot be moved.
+    """
+    new = folder / _FOLDER
+    if not (new / "tls.crt").is_file():
+        return
+    device.move(new / "tls.key", folder / "tls.key")
+    device.move(new / _DONE, folder / _DONE)
+    forget(folder)
+    device.move(new / "tls.crt", folder / "tls.crt")
+
+
+def forget(folder: Path) -> None:
+    """Drop a request that was not answered: the next one is made anew."""
+    (folder / _FOLDER / _REQUEST).unlink(missing_ok=True)

@@ -1,0 +1,317 @@
+"""Enrolment and renewal against a real HTTPS server: crashes, refusals, wrong clocks, copied disks."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from identitykit import DEVICE, NOW, YEAR, Authority, Cloud, CloudServer
+
+from edgegpu_agent.identity.clock import ClockFloor
+from edgegpu_agent.identity.cloud import CloudClient
+from edgegpu_agent.identity.device import CloudAddress, Identity, load_identity
+from edgegpu_agent.identity.errors import DeniedError, IdentityError, UnreachableError
+from edgegpu_agent.identity.keeper import IdentityKeeper, Settings
+from edgegpu_agent.identity.standing import Stand
+from edgegpu_sync.base64url import from_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+WAIT_S = 20.0
+
+
+class Box:
+    """A root with a machine id and a token, and the keeper of its identity, run in a thread."""
+
+    def __init__(self, root: Path, cloud: Cloud, *, clock: Callable[[], float] = time.time) -> None:
+        self.root, self.cloud = root, cloud
+        (root / "etc/edgegpu").mkdir(parents=True)
+        (root / "etc/machine-id").write_text("3d1219c7c4c5404aaa1f6d2a48adfda4\n")
+        self.token = root / "etc/edgegpu/cloud-token"
+        self.token.write_text("good\n")
+        self.folder = root / "var/lib/edgegpu/identity"
+        self.pin = cloud.servers.sha256
+        self.clock = clock
+        self.changes = threading.Semaphore(0)
+        self.keeper = self.make()
+        self._thread: threading.Thread | None = None
+
+    def make(self) -> IdentityKeeper:
+        floor = ClockFloor(self.root / "clock.json", clock=self.clock)
+        settings = Settings(
+            folder=self.folder,
+            token=self.token,
+            standing=self.root / "run/edgegpu/identity.json",
+            root=self.root,
+            cloud=CloudAddress(url=self.cloud.url, ca_sha256=self.pin),
+            host="box-1",
+            agent="0.2.0",
+        )
+
+        def client(ca: bytes) -> CloudClient:
+            return CloudClient(url=self.cloud.url, ca_pem=ca, check_dates=lambda: floor.is_right, timeout_s=5)
+
+        return IdentityKeeper(
+            settings, clock=floor, client=client, rng=random.Random(1), changed=self.changes.release, look_s=0.02
+        )
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self.keeper.run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.keeper.stop()
+        if self._thread is not None:
+            self._thread.join(WAIT_S)
+            assert not self._thread.is_alive()
+
+    def again(self) -> None:
+        self.stop()
+        self.keeper = self.make()
+        self.start()
+
+    def until(self, what: Callable[[], object]) -> None:
+        ends = time.monotonic() + WAIT_S
+        while not what():
+            assert time.monotonic() < ends, self.keeper.standing
+            threading.Event().wait(0.005)
+
+    def stands(self, stand: Stand) -> None:
+        self.until(lambda: self.keeper.standing.stand is stand)
+
+    def enrolled(self) -> Identity:
+        self.stands(Stand.ENROLLED)
+        identity = self.keeper.identity
+        assert identity is not None
+        return identity
+
+
+@pytest.fixture
+def cloud() -> Cloud:
+    return Cloud()
+
+
+@pytest.fixture
+def box(tmp_path: Path, cloud: Cloud) -> Iterator[Box]:
+    server = CloudServer(tmp_path, cloud)
+    made = Box(tmp_path / "box", cloud)
+    yield made
+    made.stop()
+    server.close()
+
+
+def test_a_token_becomes_an_identity_and_is_gone(box: Box, cloud: Cloud) -> None:
+    box.start()
+    identity = box.enrolled()
+    assert identity.id == DEVICE
+    assert identity.device.enrolment == 1
+    assert identity.device.broker.port == 8883
+    assert not box.token.exists()
+    assert not (box.folder / "new").exists()
+    assert box.folder.stat().st_mode & 0o777 == 0o700
+    for path in box.folder.iterdir():
+        assert path.stat().st_mode & 0o777 == 0o600, path
+    assert b"good" not in b"".join(path.read_bytes() for path in box.folder.iterdir())
+    public = Ed25519PublicKey.from_public_bytes(from_text(cloud.signers[DEVICE]))
+    public.verify(identity.sign_key().sign(b"x"), b"x")
+    box.until(lambda: (box.root / "run/edgegpu/identity.json").exists())
+    assert '"stand": "enrolled"' in (box.root / "run/edgegpu/identity.json").read_text()
+    asked = cloud.asked[0][1]
+    assert asked["host"] == "box-1"
+    assert asked["versions"] == {"agent": "0.2.0"}
+
+
+def test_an_answer_that_is_lost_does_not_burn_the_token(box: Box, cloud: Cloud) -> None:
+    cloud.cut = 1
+    box.start()
+    box.stands(Stand.ENROLLING)
+    box.again()
+    box.enrolled()
+    first, second = (body for _, body in cloud.asked)
+    assert first == second
+    assert cloud.enrolments == 1
+
+
+def test_a_crash_between_answer_and_files_in_place_is_finished(box: Box, cloud: Cloud) -> None:
+    box.start()
+    box.enrolled()
+    box.stop()
+    new = box.folder / "new"
+    new.mkdir()
+    for name in ("tls.crt", "broker-ca.crt", "device.json"):  # the moves that a crash has left undone
+        (box.folder / name).rename(new / name)
+    box.again()
+    assert box.enrolled().certificate().name == DEVICE
+    assert not new.exists()
+    assert cloud.enrolments == 1
+
+
+def test_approval_is_waited_for_with_the_same_request(box: Box, cloud: Cloud) -> None:
+    cloud.approval = True
+    box.start()
+    box.stands(Stand.WAITING)
+    box.until(lambda: len(cloud.asked) > 1)
+    cloud.approval = False
+    box.enrolled()
+    assert len({body["request"] for _, body in cloud.asked}) == 1
+
+
+def test_a_refusal_is_told_with_its_remedy_and_not_asked_again(box: Box, cloud: Cloud) -> None:
+    box.token.write_text("bad")
+    box.start()
+    box.stands(Stand.REFUSED)
+    assert box.keeper.standing.code == "TOKEN_UNKNOWN"
+    assert box.keeper.standing.remedy == "take the line anew"
+    before = len(cloud.asked)
+    box.token.write_text("good")
+    box.enrolled()
+    assert len(cloud.asked) == before + 1
+
+
+def test_the_token_of_the_enrolment_found_again_asks_for_nothing(box: Box, cloud: Cloud) -> None:
+    box.start()
+    box.enrolled()
+    box.token.write_text("good")
+    box.until(lambda: not box.token.exists())
+    assert len(cloud.asked) == 1
+
+
+def test_another_token_enrols_anew_and_a_refused_one_leaves_the_identity(box: Box, cloud: Cloud) -> None:
+    cloud.tokens["second"] = ""
+    box.start()
+    before = box.enrolled()
+    box.token.write_text("bad")
+    box.until(lambda: box.keeper.standing.warning)
+    assert box.keeper.identity == before
+    assert "TOKEN_UNKNOWN" not in box.keeper.standing.stand.value
+    box.token.write_text("second")
+    box.until(lambda: box.keeper.identity is not None and box.keeper.identity.device.enrolment == 2)
+    box.until(lambda: not box.keeper.standing.warning)
+    after = load_identity(box.folder)
+    assert after is not None
+    assert after.sign_key().private_bytes_raw() != b""
+
+
+def test_no_token_says_what_to_do(box: Box) -> None:
+    box.token.unlink()
+    box.start()
+    box.stands(Stand.NO_TOKEN)
+    assert "edgegpu agent enrol" in box.keeper.standing.remedy
+
+
+def test_another_ca_is_not_trusted(box: Box, cloud: Cloud) -> None:
+    box.pin = Authority("other").sha256
+    box.again()
+    box.stands(Stand.ENROLLING)
+    assert "its ca.crt has sha256" in box.keeper.standing.text
+    assert cloud.asked == []
+
+
+def test_a_copied_disk_stays_off_and_enrols_with_a_token(box: Box, cloud: Cloud) -> None:
+    cloud.tokens["second"] = ""
+    box.start()
+    box.enrolled()
+    (box.root / "etc/machine-id").write_text("0" * 32)
+    box.stands(Stand.CLONED)
+    assert box.keeper.identity is None
+    with pytest.raises(IdentityError, match="not enrolled"):
+        box.keeper.renew("01j9zq4v7m2c8x5n")
+    box.token.write_text("second")
+    assert box.enrolled().device.enrolment == 2
+
+
+def test_a_clock_of_1970_enrols_and_one_that_is_right_minds_dates(tmp_path: Path) -> None:
+    cloud = Cloud()
+    server = CloudServer(tmp_path, cloud, start=NOW - dt.timedelta(days=3), life=dt.timedelta(days=1))
+    early, right = Box(tmp_path / "early", cloud, clock=lambda: 5.0), Box(tmp_path / "right", cloud)
+    try:
+        right.start()
+        right.stands(Stand.ENROLLING)
+        assert "expired" in right.keeper.standing.text
+        assert "clock" in right.keeper.standing.remedy
+        early.start()
+        early.enrolled()
+    finally:
+        right.stop()
+        early.stop()
+        server.close()
+
+
+def test_a_certificate_is_renewed_at_two_thirds_of_its_life(box: Box, cloud: Cloud) -> None:
+    cloud.life, cloud.start = YEAR, NOW - YEAR * 0.7
+    box.start()
+    first = box.enrolled()
+    old_key = first.sign_key().private_bytes_raw()
+    box.until(lambda: len(cloud.asked) > 1)
+    cloud.start = NOW
+    box.until(lambda: first.certificate().not_after_s > NOW.timestamp() + 300 * 86_400)
+    assert first.sign_key().private_bytes_raw() == old_key
+    assert box.keeper.identity == first
+
+
+def test_an_expired_certificate_is_renewed_too(box: Box, cloud: Cloud) -> None:
+    cloud.life, cloud.start = dt.timedelta(days=2), NOW - dt.timedelta(days=30)
+    box.start()
+    identity = box.enrolled()
+    cloud.life = YEAR
+    box.until(lambda: identity.certificate().not_after_s > NOW.timestamp())
+
+
+def test_a_renewal_that_fails_is_told_and_the_rest_goes_on(box: Box, cloud: Cloud) -> None:
+    cloud.start = NOW - YEAR * 0.9
+    cloud.life = YEAR
+    box.start()
+    box.enrolled()
+    cloud.status = 503
+    box.again()
+    box.until(lambda: box.keeper.standing.failures)
+    assert box.keeper.standing.stand is Stand.ENROLLED
+    assert "cannot be renewed" in box.keeper.standing.text
+    assert box.keeper.identity is not None
+
+
+def test_a_renewal_for_a_command_is_the_same_one_again(box: Box, cloud: Cloud) -> None:
+    box.start()
+    identity = box.enrolled()
+    before = identity.certificate()
+    cloud.cut = 1
+    with pytest.raises(UnreachableError):
+        box.keeper.renew("01j9zq4v7m2c8x5n")
+    assert identity.certificate() == before
+    box.again()
+    box.enrolled()
+    box.keeper.renew("01j9zq4v7m2c8x5n")
+    after = identity.certificate()
+    assert after.public != before.public
+    box.keeper.renew("01j9zq4v7m2c8x5n")
+    assert identity.certificate() == after
+    renewals = [body for path, body in cloud.asked if path == "/v1/renew"]
+    assert len(renewals) == 2
+    assert renewals[0] == renewals[1]
+
+
+def test_what_was_denied_is_asked_with_another_key(box: Box, cloud: Cloud) -> None:
+    box.start()
+    box.enrolled()
+    cloud.status = 409
+    for _ in range(2):
+        with pytest.raises(DeniedError):
+            box.keeper.renew("01j9zq4v7m2c8x5n")
+    first, second = (body["csr"] for path, body in cloud.asked if path == "/v1/renew")
+    assert first != second
+
+
+def test_files_that_make_no_sense_are_told(box: Box) -> None:
+    box.start()
+    box.enrolled()
+    (box.folder / "device.json").write_text("{}")
+    box.stands(Stand.BROKEN)
+    assert "device.json" in box.keeper.standing.text
+    assert box.keeper.identity is None
