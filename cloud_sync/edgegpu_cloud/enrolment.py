@@ -1,0 +1,284 @@
+"""Who is taken in: a token becomes an identity, a worn certificate a new one; each answer is given twice alike."""
+
+import hashlib
+import json
+import secrets
+import string
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from edgegpu_cloud import ca, tokens
+from edgegpu_cloud.asks import BrokerAddress, EnrolAsk, Granted, RenewAsk, Renewed, Waiting
+from edgegpu_cloud.ca import Authority, RequestError
+from edgegpu_cloud.issuing import Issuer
+from edgegpu_cloud.store import (
+    AuditEntry,
+    Box,
+    BoxState,
+    Enrolled,
+    Request,
+    RequestState,
+    Store,
+    Token,
+    Transaction,
+)
+from edgegpu_cloud.tokens import Refusal, RefusedError
+from edgegpu_sync.base64url import from_text
+from edgegpu_sync.ids import DeviceId
+
+RENEW_DOMAIN = b"edgegpu renew 1\n"
+"""What stands before the body of `/v1/renew` under the box's signature."""
+
+PRESENT_S = 900.0
+"""A box that is online and was heard within these seconds is there: another machine shows its instance."""
+
+_ALPHABET = string.ascii_lowercase + string.digits
+
+Admit = Callable[[Transaction, Enrolled, float], None]
+"""Writes a box that is new, or enrolled anew, within a transaction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What every box is told at its enrolment, and how long its certificate lasts."""
+
+    broker: BrokerAddress
+    broker_ca: str
+    root: str
+    box_days: int
+
+
+def mint_device() -> DeviceId:
+    """Return a new device id: 16 of `a-z0-9`, never derived from anything of the box."""
+    return DeviceId("".join(secrets.choice(_ALPHABET) for _ in range(16)))
+
+
+class Enrolment:
+    """The rule of `/v1/enrol` and `/v1/renew` over a store; each answer is in the store before it is given."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        authority: Authority,
+        terms: Terms,
+        admit: Admit,
+        revoked: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """Take what it decides with; `revoked` is called after certificates were revoked: the CRL has to be written."""
+        self._store, self._terms = store, terms
+        self._issuer = Issuer(authority, terms.box_days)
+        self._admit, self._revoked, self._clock = admit, revoked, clock
+
+    # enrol
+
+    def enrol(self, ask: EnrolAsk, *, address: str) -> Granted | Waiting:
+        """Exchange a token for an identity. The same request with the same keys gets the same answer, again and again.
+
+        Args:
+            ask: as it came.
+            address: whence, for people.
+
+        Raises:
+            RefusedError: no; an alarm is in the store where it asks for one.
+            CloudError: the store does not answer.
+        """
+        now_s, csr = self._clock(), _read(ask.csr)
+        try:
+            with self._store.write() as tx:
+                answer, anew = self._decide(tx, ask, csr, address=address, now_s=now_s)
+        except RefusedError as error:
+            self._alarm(error, "enrol", f"{ask.host or 'a box'} at {address}")
+            raise
+        if anew:
+            self._revoked()
+        return answer
+
+    def _decide(
+        self, tx: Transaction, ask: EnrolAsk, csr: ca.Request, *, address: str, now_s: float
+    ) -> tuple[Granted | Waiting, bool]:
+        token_digest = tokens.digest(ask.token)
+        id_ = tokens.digest(f"{token_digest} {ask.request}")[:32]
+        token = tx.enrolments.token(token_digest)
+        if token is None:
+            raise RefusedError(Refusal.TOKEN_UNKNOWN)
+        bound = _bound(ask, csr)
+        request = tx.enrolments.request(id_)
+        if request is None:
+            token = tokens.spend(token, now_s)
+            _home(tx, token, ask.instance, now_s)
+            asked = ask.model_dump(mode="json", exclude={"token"}) | {
+                "address": address,
+                "name": tokens.box_name(token),
+            }
+            request = Request(id=id_, token=token_digest, digest=bound, asked=asked, at_s=now_s)
+            tx.enrolments.put_token(token)
+            tx.enrolments.add_request(request)
+            if not token.approval:
+                request = replace(request, state=RequestState.APPROVED)
+        elif request.digest != bound:
+            raise RefusedError(Refusal.TOKEN_USED, alarm=True)
+        return self._by_state(tx, request, token, csr, now_s=now_s)
+
+    def _by_state(
+        self, tx: Transaction, request: Request, token: Token, csr: ca.Request, *, now_s: float
+    ) -> tuple[Granted | Waiting, bool]:
+        match request.state:
+            case RequestState.WAITING:
+                return Waiting(), False
+            case RequestState.REFUSED:
+                raise RefusedError(Refusal.REFUSED, "a person has refused this box", "ask who runs the cloud")
+            case RequestState.APPROVED:
+                return self._grant(tx, request, token, csr, now_s=now_s)
+            case RequestState.DONE:
+                return self._again(tx, request, now_s), False
+
+    def _grant(
+        self, tx: Transaction, request: Request, token: Token, csr: ca.Request, *, now_s: float
+    ) -> tuple[Granted, bool]:
+        asked = request.asked
+        home = _home(tx, token, asked["instance"], now_s)
+        device = home.device if home else mint_device()
+        enrolled = Enrolled(
+            device=device,
+            enrolment=home.book.enrolment + 1 if home else 1,
+            public=asked["sign_key"],
+            instance=asked["instance"],
+            name=home.name if home else _free_name(tx, asked["name"] or asked["host"], device),
+            labels={key: value for key, value in token.labels.items() if key != tokens.ONLY_FOR},
+            host=asked["host"],
+        )
+        self._admit(tx, enrolled, now_s)
+        if home:
+            tx.enrolments.revoke_certificates(device, now_s=now_s, below_enrolment=enrolled.enrolment)
+        certificate = self._issuer.issue(tx, csr, device=device, enrolment=enrolled.enrolment, now_s=now_s)
+        answer = {"device": device, "enrolment": enrolled.enrolment, "certificate": certificate}
+        done = replace(request, state=RequestState.DONE, answer=answer, device=device)
+        tx.enrolments.put_request(done)
+        detail = {"enrolment": enrolled.enrolment, "host": enrolled.host, "address": asked["address"]}
+        tx.notes.audit(AuditEntry(at_s=now_s, by=token.by, what="box.enrolled", device=device, detail=detail))
+        return self._answer(tx, done, now_s), home is not None
+
+    def _again(self, tx: Transaction, request: Request, now_s: float) -> Granted:
+        device = request.device
+        box = tx.boxes.get([device]).get(device) if device else None
+        if box is None or box.state is BoxState.REVOKED or box.book.enrolment != (request.answer or {})["enrolment"]:
+            text = "what this request was answered is no longer valid: the box was revoked, or enrolled anew since"
+            raise RefusedError(Refusal.REFUSED, text, "enrol it with a new token", alarm=True)
+        return self._answer(tx, request, now_s)
+
+    def _answer(self, tx: Transaction, request: Request, now_s: float) -> Granted:
+        return Granted(
+            **(request.answer or {}),
+            broker=self._terms.broker,
+            broker_ca=self._terms.broker_ca,
+            root=self._terms.root,
+            keys=tx.notes.chain(),
+            server_time=tx.notes.server_time(now_s),
+        )
+
+    # renew
+
+    def renew(self, ask: RenewAsk, *, signed: bytes, signature: str, address: str) -> Renewed:
+        """Give a box another certificate; the same request gets the same one, while a third of its life is left.
+
+        Args:
+            ask: what `signed` says.
+            signed: the body, byte for byte.
+            signature: base64url of the Ed25519 signature by the box's key over `RENEW_DOMAIN` and the body.
+            address: whence, for people.
+
+        Raises:
+            RefusedError: no; an alarm is in the store where it asks for one.
+            CloudError: the store does not answer.
+        """
+        now_s, csr = self._clock(), _read(ask.csr)
+        try:
+            with self._store.write() as tx:
+                device = DeviceId(ask.device)
+                _check_signer(tx.boxes.get([device]).get(device), ask, signed=signed, signature=signature)
+                certificate = self._issuer.issue(tx, csr, device=device, enrolment=ask.enrolment, now_s=now_s)
+                return Renewed(certificate=certificate, server_time=tx.notes.server_time(now_s))
+        except RefusedError as error:
+            self._alarm(error, "renew", f"{ask.device} at {address}", device=ask.device)
+            raise
+
+    def _alarm(self, error: RefusedError, kind: str, who: str, *, device: str = "") -> None:
+        if not error.alarm:
+            return
+        with self._store.write() as tx:
+            tx.notes.alarm(f"{kind}.{error.code}", device=device, text=f"{who}: {error.text}", now_s=self._clock())
+
+
+def _read(csr: str) -> ca.Request:
+    try:
+        return ca.read_request(csr)
+    except RequestError as error:
+        raise RefusedError(
+            Refusal.BAD_REQUEST, error.text, "is the agent of a version that this cloud knows?"
+        ) from error
+
+
+def _bound(ask: EnrolAsk, csr: ca.Request) -> str:
+    """What an answer belongs to: a thief who has seen token and request id, but not the keys, is not answered."""
+    value = json.dumps([csr.digest, ask.sign_key, ask.instance])
+    return hashlib.sha256(value.encode()).hexdigest()
+
+
+def _home(tx: Transaction, token: Token, instance: str, now_s: float) -> Box | None:
+    """Return the box that this machine is already; None for a new one."""
+    if only := tokens.only_for(token):
+        box = tx.boxes.get([DeviceId(only)]).get(DeviceId(only))
+        if box is None:
+            raise RefusedError(Refusal.REFUSED, "the box that this token is for is gone", "get a new token")
+        return box
+    same = [box for box in tx.boxes.all() if box.book.instance == instance]
+    if not same:
+        return None
+    box = max(same, key=lambda one: one.enrolled_at_s)
+    remedy = f"if it is that box indeed: `edgegpu-cloud enrol --for {box.name}` gives a token for it alone"
+    if box.state is BoxState.REVOKED:
+        text = f"this machine is the box {box.name}, which is revoked"
+        raise RefusedError(Refusal.REFUSED, text, remedy, alarm=True)
+    if box.online and now_s - box.seen_at_s < PRESENT_S:
+        text = f"this machine has the machine id of the box {box.name}, which is online"
+        remedy = f"{remedy}; a copy of its disk needs a machine id of its own first (`systemd-machine-id-setup`)"
+        raise RefusedError(Refusal.REFUSED, text, remedy, alarm=True)
+    return box
+
+
+def _free_name(tx: Transaction, wanted: str, device: DeviceId) -> str:
+    """Return a name that no other box has and that no shell or table stumbles over."""
+    clean = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in wanted).strip("-.")[:60]
+    clean = clean or f"box-{device[:6]}"
+    taken = {box.name for box in tx.boxes.all()}
+    return clean if clean not in taken else f"{clean}-{device[:6]}"
+
+
+def _check_signer(box: Box | None, ask: RenewAsk, *, signed: bytes, signature: str) -> None:
+    if box is None:
+        raise RefusedError(Refusal.REFUSED, "this box is not known here", "enrol it with a new token")
+    if not _signed_by(box.public, signature, signed):
+        text = "the signature is not that of this box's present enrolment"
+        raise RefusedError(Refusal.REFUSED, text, f"enrol it anew: `edgegpu-cloud enrol --for {box.name}`")
+    if box.state is BoxState.REVOKED:
+        raise RefusedError(Refusal.REFUSED, "this box is revoked", f"`edgegpu-cloud enrol --for {box.name}`")
+    if ask.enrolment != box.book.enrolment:
+        text = f"it is enrolment {ask.enrolment}, the box has {box.book.enrolment}"
+        raise RefusedError(Refusal.REFUSED, text, "enrol it anew")
+    if ask.instance != box.book.instance:
+        text = "another machine than the one that was enrolled: a copy of its disk"
+        remedy = "give the copy a machine id of its own, and enrol it as a box of its own"
+        raise RefusedError(Refusal.REFUSED, text, remedy, alarm=True)
+
+
+def _signed_by(public: str, signature: str, body: bytes) -> bool:
+    try:
+        Ed25519PublicKey.from_public_bytes(from_text(public)).verify(from_text(signature), RENEW_DOMAIN + body)
+    except (InvalidSignature, ValueError):
+        return False
+    return True

@@ -1,0 +1,79 @@
+"""Certificates of boxes and the list of those that are revoked: what of the store becomes a file, and when."""
+
+import fcntl
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from edgegpu_cloud.ca import Authority, Issued, Request
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.founding import authority_of
+from edgegpu_cloud.keyfiles import write_file
+from edgegpu_cloud.layout import CloudLayout
+from edgegpu_cloud.store import Certificate, Store, Transaction
+from edgegpu_cloud.tokens import Refusal, RefusedError
+from edgegpu_sync.ids import DeviceId
+
+_DAY_S = 86_400.0
+_CERTIFICATES_A_DAY = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """Gives boxes their certificates, for `days` days each."""
+
+    authority: Authority
+    days: int
+
+    def issue(self, tx: Transaction, csr: Request, *, device: DeviceId, enrolment: int, now_s: float) -> str:
+        """Return a box's certificate, PEM: for the same request the same one, while a third of its life is left.
+
+        Raises:
+            RefusedError: TOO_MANY, for a box that asks for ever new ones.
+        """
+        last = tx.enrolments.certificate_for(device, enrolment, csr.digest)
+        if last is not None and last.revoked_at_s is None and not _issued(last).worn(now_s):
+            return last.pem
+        recent = [one for one in tx.enrolments.certificates(device) if abs(now_s - one.not_before_s) < _DAY_S]
+        if len(recent) >= _CERTIFICATES_A_DAY:
+            text = f"this box was given {len(recent)} certificates within a day"
+            raise RefusedError(Refusal.TOO_MANY, text, "look at its journal; it may ask again tomorrow", alarm=True)
+        new = self.authority.box(csr, device=device, enrolment=enrolment, now_s=now_s, days=self.days)
+        tx.enrolments.add_certificate(
+            Certificate(
+                serial=new.serial,
+                device=device,
+                enrolment=enrolment,
+                csr_sha256=csr.digest,
+                pem=new.pem,
+                not_before_s=new.issued_s,
+                not_after_s=new.until_s,
+            )
+        )
+        return new.pem
+
+
+def _issued(certificate: Certificate) -> Issued:
+    return Issued(
+        pem=certificate.pem,
+        serial=certificate.serial,
+        issued_s=certificate.not_before_s,
+        until_s=certificate.not_after_s,
+    )
+
+
+def write_crl(layout: CloudLayout, store: Store, *, clock: Callable[[], float]) -> None:
+    """Write the list of all certificates of boxes that are revoked; the broker has to read it again.
+
+    Raises:
+        CloudError: the list, the authority's key or the store cannot be used.
+    """
+    authority = authority_of(layout, "boxes")
+    try:
+        handle = layout.ca.joinpath(".crl.lock").open("w")
+    except OSError as error:
+        raise CloudError(f"cannot write {layout.crl}: {error}", remedy="run this as the controller's user") from error
+    with handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)  # who reads the store later shall not write the file earlier
+        with store.read() as tx:
+            serials = [one.serial for one in tx.enrolments.revoked()]
+        write_file(layout.crl, authority.revoke(serials, number=len(serials) + 1, now_s=clock()), private=False)

@@ -1,0 +1,121 @@
+"""One-time tokens: what one is worth, and what each use of it comes to."""
+
+import hashlib
+import secrets
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from edgegpu_cloud.store.records import Token
+
+TEXT_LENGTH = 32
+"""Characters of a token: 160 random bits in the alphabet below; nobody guesses one."""
+ONLY_FOR = "edgegpu.io/only-for"
+"""The label of a token that is for one box; it never becomes a label of the box."""
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
+
+
+class Refusal(StrEnum):
+    """Why an enrolment or a renewal was refused: the `code` of the answer."""
+
+    TOKEN_UNKNOWN = "TOKEN_UNKNOWN"  # noqa: S105  (the name of a code)
+    TOKEN_USED = "TOKEN_USED"  # noqa: S105
+    TOKEN_EXPIRED = "TOKEN_EXPIRED"  # noqa: S105
+    TOKEN_EXHAUSTED = "TOKEN_EXHAUSTED"  # noqa: S105
+    BAD_REQUEST = "BAD_REQUEST"
+    REFUSED = "REFUSED"
+    TOO_MANY = "TOO_MANY"
+
+
+_WORDS = {
+    Refusal.TOKEN_UNKNOWN: (
+        "this token is not known here",
+        "paste the line again, whole; or get a new one with `edgegpu-cloud enrol`",
+    ),
+    Refusal.TOKEN_USED: (
+        "this token was used already, for another box or another try",
+        "get a new one with `edgegpu-cloud enrol`; if nobody of yours used it, look at `edgegpu-cloud boxes` first",
+    ),
+    Refusal.TOKEN_EXPIRED: ("this token is too old", "get a new one with `edgegpu-cloud enrol`"),
+    Refusal.TOKEN_EXHAUSTED: (
+        "this token was used as often as it may be",
+        "get a new one with `edgegpu-cloud enrol --count N`",
+    ),
+}
+
+
+class RefusedError(Exception):
+    """A box's request that is refused: `code`, `text`, `remedy` are the answer's; `alarm`: people must hear of it."""
+
+    def __init__(self, code: Refusal, text: str = "", remedy: str = "", *, alarm: bool = False) -> None:
+        words = _WORDS.get(code, ("", ""))
+        self.code, self.text, self.remedy = code, text or words[0], remedy or words[1]
+        self.alarm = alarm
+        super().__init__(f"{code}: {self.text}")
+
+
+def spend(token: Token, now_s: float) -> Token:
+    """Return a token after one more use.
+
+    Raises:
+        RefusedError: TOKEN_USED or TOKEN_EXHAUSTED, both an alarm since somebody else has it; TOKEN_EXPIRED.
+    """
+    if token.used >= token.uses:
+        raise RefusedError(Refusal.TOKEN_USED if token.uses == 1 else Refusal.TOKEN_EXHAUSTED, alarm=True)
+    if token.revoked:
+        raise RefusedError(Refusal.TOKEN_EXPIRED, "this token was taken back", alarm=True)
+    if now_s >= token.expires_at_s:
+        raise RefusedError(Refusal.TOKEN_EXPIRED)
+    return replace(token, used=token.used + 1)
+
+
+def box_name(token: Token) -> str:
+    """Return what the box of a token's last use shall be called; empty where the token says nothing."""
+    return f"{token.name}-{token.used}" if token.name and token.uses > 1 else token.name
+
+
+def only_for(token: Token) -> str:
+    """Return the device id of the one box that a token enrols anew; empty where any box may come with it."""
+    return token.labels.get(ONLY_FOR, "")
+
+
+def mint() -> str:
+    """Return a new token's text: 32 of `a-z2-7`."""
+    return "".join(secrets.choice(_ALPHABET) for _ in range(TEXT_LENGTH))
+
+
+def digest(text: str) -> str:
+    """Return what is stored of a token: the SHA-256 of its text, 64 hexadecimal digits.
+
+    No salt and no slow hash: a text has 160 random bits, which nobody tries out.
+    """
+    return hashlib.sha256(text.strip().encode("utf-8", "replace")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Tries:
+    since_s: float
+    count: int
+
+
+class Throttle:
+    """Counts wrong tries of each address; who made too many waits, right or wrong, until the period is over."""
+
+    def __init__(self, *, most: int = 20, period_s: float = 600.0, addresses: int = 4_096) -> None:
+        self._most, self._period_s, self._addresses = most, period_s, addresses
+        self._tries: dict[str, _Tries] = {}
+
+    def wait_s(self, address: str, now_s: float) -> float:
+        """Return for how many more seconds this address is not listened to; 0 as a rule."""
+        tries = self._tries.get(address)
+        if tries is None or tries.count < self._most:
+            return 0.0
+        return max(0.0, tries.since_s + self._period_s - now_s)
+
+    def wrong(self, address: str, now_s: float) -> None:
+        """Note a wrong try; of the addresses the one that was seen first is forgotten when there are too many."""
+        tries = self._tries.pop(address, None)
+        if tries is None or now_s >= tries.since_s + self._period_s:
+            tries = _Tries(now_s, 0)
+        self._tries[address] = _Tries(tries.since_s, tries.count + 1)
+        while len(self._tries) > self._addresses:
+            del self._tries[next(iter(self._tries))]
