@@ -1,96 +1,23 @@
-"""Enrolment and renewal against a real HTTPS server: crashes, refusals, wrong clocks, copied disks."""
+"""Enrolment against a real HTTPS server: crashes, refusals, wrong clocks, copied disks."""
 
 from __future__ import annotations
 
 import datetime as dt
-import random
-import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from identitykit import DEVICE, NOW, YEAR, Authority, Cloud, CloudServer
+from identitybox import Box
+from identitykit import DEVICE, NOW, Authority, Cloud, CloudServer
 
-from edgegpu_agent.identity.clock import ClockFloor
-from edgegpu_agent.identity.cloud import CloudClient
-from edgegpu_agent.identity.device import CloudAddress, Identity, load_identity
-from edgegpu_agent.identity.errors import DeniedError, IdentityError, UnreachableError
-from edgegpu_agent.identity.keeper import IdentityKeeper, Settings
+from edgegpu_agent.identity.device import load_identity
+from edgegpu_agent.identity.errors import IdentityError
 from edgegpu_agent.identity.standing import Stand
 from edgegpu_sync.base64url import from_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
-
-WAIT_S = 20.0
-
-
-class Box:
-    """A root with a machine id and a token, and the keeper of its identity, run in a thread."""
-
-    def __init__(self, root: Path, cloud: Cloud, *, clock: Callable[[], float] = time.time) -> None:
-        self.root, self.cloud = root, cloud
-        (root / "etc/edgegpu").mkdir(parents=True)
-        (root / "etc/machine-id").write_text("3d1219c7c4c5404aaa1f6d2a48adfda4\n")
-        self.token = root / "etc/edgegpu/cloud-token"
-        self.token.write_text("good\n")
-        self.folder = root / "var/lib/edgegpu/identity"
-        self.pin = cloud.servers.sha256
-        self.clock = clock
-        self.changes = threading.Semaphore(0)
-        self.keeper = self.make()
-        self._thread: threading.Thread | None = None
-
-    def make(self) -> IdentityKeeper:
-        floor = ClockFloor(self.root / "clock.json", clock=self.clock)
-        settings = Settings(
-            folder=self.folder,
-            token=self.token,
-            standing=self.root / "run/edgegpu/identity.json",
-            root=self.root,
-            cloud=CloudAddress(url=self.cloud.url, ca_sha256=self.pin),
-            host="box-1",
-            agent="0.2.0",
-        )
-
-        def client(ca: bytes) -> CloudClient:
-            return CloudClient(url=self.cloud.url, ca_pem=ca, check_dates=lambda: floor.is_right, timeout_s=5)
-
-        return IdentityKeeper(
-            settings, clock=floor, client=client, rng=random.Random(1), changed=self.changes.release, look_s=0.02
-        )
-
-    def start(self) -> None:
-        self._thread = threading.Thread(target=self.keeper.run, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self.keeper.stop()
-        if self._thread is not None:
-            self._thread.join(WAIT_S)
-            assert not self._thread.is_alive()
-
-    def again(self) -> None:
-        self.stop()
-        self.keeper = self.make()
-        self.start()
-
-    def until(self, what: Callable[[], object]) -> None:
-        ends = time.monotonic() + WAIT_S
-        while not what():
-            assert time.monotonic() < ends, self.keeper.standing
-            threading.Event().wait(0.005)
-
-    def stands(self, stand: Stand) -> None:
-        self.until(lambda: self.keeper.standing.stand is stand)
-
-    def enrolled(self) -> Identity:
-        self.stands(Stand.ENROLLED)
-        identity = self.keeper.identity
-        assert identity is not None
-        return identity
 
 
 @pytest.fixture
@@ -121,7 +48,7 @@ def test_a_token_becomes_an_identity_and_is_gone(box: Box, cloud: Cloud) -> None
     assert b"good" not in b"".join(path.read_bytes() for path in box.folder.iterdir())
     public = Ed25519PublicKey.from_public_bytes(from_text(cloud.signers[DEVICE]))
     public.verify(identity.sign_key().sign(b"x"), b"x")
-    box.until(lambda: (box.root / "run/edgegpu/identity.json").exists())
+    box.until((box.root / "run/edgegpu/identity.json").exists)
     assert '"stand": "enrolled"' in (box.root / "run/edgegpu/identity.json").read_text()
     asked = cloud.asked[0][1]
     assert asked["host"] == "box-1"
@@ -242,76 +169,3 @@ def test_a_clock_of_1970_enrols_and_one_that_is_right_minds_dates(tmp_path: Path
         right.stop()
         early.stop()
         server.close()
-
-
-def test_a_certificate_is_renewed_at_two_thirds_of_its_life(box: Box, cloud: Cloud) -> None:
-    cloud.life, cloud.start = YEAR, NOW - YEAR * 0.7
-    box.start()
-    first = box.enrolled()
-    old_key = first.sign_key().private_bytes_raw()
-    box.until(lambda: len(cloud.asked) > 1)
-    cloud.start = NOW
-    box.until(lambda: first.certificate().not_after_s > NOW.timestamp() + 300 * 86_400)
-    assert first.sign_key().private_bytes_raw() == old_key
-    assert box.keeper.identity == first
-
-
-def test_an_expired_certificate_is_renewed_too(box: Box, cloud: Cloud) -> None:
-    cloud.life, cloud.start = dt.timedelta(days=2), NOW - dt.timedelta(days=30)
-    box.start()
-    identity = box.enrolled()
-    cloud.life = YEAR
-    box.until(lambda: identity.certificate().not_after_s > NOW.timestamp())
-
-
-def test_a_renewal_that_fails_is_told_and_the_rest_goes_on(box: Box, cloud: Cloud) -> None:
-    cloud.start = NOW - YEAR * 0.9
-    cloud.life = YEAR
-    box.start()
-    box.enrolled()
-    cloud.status = 503
-    box.again()
-    box.until(lambda: box.keeper.standing.failures)
-    assert box.keeper.standing.stand is Stand.ENROLLED
-    assert "cannot be renewed" in box.keeper.standing.text
-    assert box.keeper.identity is not None
-
-
-def test_a_renewal_for_a_command_is_the_same_one_again(box: Box, cloud: Cloud) -> None:
-    box.start()
-    identity = box.enrolled()
-    before = identity.certificate()
-    cloud.cut = 1
-    with pytest.raises(UnreachableError):
-        box.keeper.renew("01j9zq4v7m2c8x5n")
-    assert identity.certificate() == before
-    box.again()
-    box.enrolled()
-    box.keeper.renew("01j9zq4v7m2c8x5n")
-    after = identity.certificate()
-    assert after.public != before.public
-    box.keeper.renew("01j9zq4v7m2c8x5n")
-    assert identity.certificate() == after
-    renewals = [body for path, body in cloud.asked if path == "/v1/renew"]
-    assert len(renewals) == 2
-    assert renewals[0] == renewals[1]
-
-
-def test_what_was_denied_is_asked_with_another_key(box: Box, cloud: Cloud) -> None:
-    box.start()
-    box.enrolled()
-    cloud.status = 409
-    for _ in range(2):
-        with pytest.raises(DeniedError):
-            box.keeper.renew("01j9zq4v7m2c8x5n")
-    first, second = (body["csr"] for path, body in cloud.asked if path == "/v1/renew")
-    assert first != second
-
-
-def test_files_that_make_no_sense_are_told(box: Box) -> None:
-    box.start()
-    box.enrolled()
-    (box.folder / "device.json").write_text("{}")
-    box.stands(Stand.BROKEN)
-    assert "device.json" in box.keeper.standing.text
-    assert box.keeper.identity is None

@@ -135,8 +135,8 @@ class IdentityKeeper:
         try:
             wait_s = self._look()
         except IdentityError as error:
-            self._say(Standing(stand=Stand.BROKEN, text=error.text, remedy=error.remedy))
             self._take(None)
+            self._say(Standing(stand=Stand.BROKEN, text=error.text, remedy=error.remedy))
             wait_s = self._look_s
         return wait_s
 

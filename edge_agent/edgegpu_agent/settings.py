@@ -1,0 +1,107 @@
+"""The agent's configuration file: its schema, and `load`, which reads it or says all that is wrong with it."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
+
+from edgegpu_plugin import configfile
+from edgegpu_plugin.errors import ConfigError
+
+DEFAULT_PATH = Path("/etc/edgegpu/agent.yaml")
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_URL = re.compile(r"https://[!-~]{1,500}")
+_PROXY = re.compile(r"https?://[!-~]{1,500}")
+
+
+def _says(right: str) -> Any:  # noqa: ANN401  (what pydantic's Field is)
+    return Field(description=right)
+
+
+def _url(text: str) -> str:
+    if not _URL.fullmatch(text):
+        raise ValueError("not an https address")
+    return text.rstrip("/")
+
+
+def _proxy(text: str) -> str:
+    if text and not _PROXY.fullmatch(text):
+        raise ValueError("not a proxy's address")
+    return text
+
+
+def _sha256(text: str) -> str:
+    text = text.lower().replace(":", "")
+    if text and not _SHA256.fullmatch(text):
+        raise ValueError("not a SHA-256")
+    return text
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class CloudSection(_Section):
+    """Where this box belongs."""
+
+    url: Annotated[StrictStr, AfterValidator(_url), _says("the cloud's address, https://HOST[:PORT][/FOLDER]")]
+    ca_sha256: Annotated[
+        StrictStr,
+        AfterValidator(_sha256),
+        _says("the SHA-256 of the cloud's own CA as its install line has it, 64 hexadecimal digits"),
+    ] = ""
+    proxy: Annotated[
+        StrictStr, AfterValidator(_proxy), _says("the proxy to reach url by, http://HOST:PORT, or nothing")
+    ] = ""
+
+
+class MetricsSection(_Section):
+    """What is measured."""
+
+    period_s: Annotated[
+        StrictInt, Field(ge=10, le=3_600), _says("the seconds between two measurements, 10 to 3600")
+    ] = 60
+
+
+class UploadsSection(_Section):
+    """What `logs.collect` may send."""
+
+    max_mib: Annotated[StrictInt, Field(ge=1, le=1_024), _says("the MiB of one archive at most, 1 to 1024")] = 64
+
+
+class AgentConfig(_Section):
+    """The whole file; every section but `version` and `cloud` may be left out."""
+
+    version: Annotated[Literal[1], _says("1, the version of this file's form")]
+    cloud: Annotated[CloudSection, _says("a section with the key url below it")]
+    metrics: MetricsSection = MetricsSection()
+    uploads: UploadsSection = UploadsSection()
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], _says("one of debug, info, warning, error")] = (
+        "info"
+    )
+
+
+def load(path: Path) -> AgentConfig:
+    """Read the configuration file.
+
+    Raises:
+        ConfigError: with one line for each problem: file, line, key, value, what is wrong, what would be right.
+    """
+    document = configfile.read(path)
+    try:
+        return AgentConfig.model_validate(document.value)
+    except ValidationError as error:
+        raise ConfigError(configfile.explain(document, error, AgentConfig)) from error
+
+
+def write(url: str, ca_sha256: str) -> str:
+    """Return the text of a file with nothing but the cloud.
+
+    Raises:
+        ValueError: an address or a SHA-256 that is none.
+    """
+    cloud = CloudSection(url=url, ca_sha256=ca_sha256)
+    pin = f'\n  ca_sha256: "{cloud.ca_sha256}"' if cloud.ca_sha256 else ""
+    return f'# Where this box belongs; read by edgegpu-agent.\nversion: 1\ncloud:\n  url: "{cloud.url}"{pin}\n'

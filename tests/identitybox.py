@@ -1,0 +1,88 @@
+"""A box with a machine id and a token, and the keeper of its identity in a thread."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from edgegpu_agent.identity.clock import ClockFloor
+from edgegpu_agent.identity.cloud import CloudClient
+from edgegpu_agent.identity.device import CloudAddress, Identity
+from edgegpu_agent.identity.keeper import IdentityKeeper, Settings
+from edgegpu_agent.identity.standing import Stand
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from identitykit import Cloud
+
+WAIT_S = 20.0
+
+
+class Box:
+    """A root with a machine id and a token, and the keeper of its identity, run in a thread."""
+
+    def __init__(self, root: Path, cloud: Cloud, *, clock: Callable[[], float] = time.time) -> None:
+        self.root, self.cloud = root, cloud
+        (root / "etc/edgegpu").mkdir(parents=True)
+        (root / "etc/machine-id").write_text("3d1219c7c4c5404aaa1f6d2a48adfda4\n")
+        self.token = root / "etc/edgegpu/cloud-token"
+        self.token.write_text("good\n")
+        self.folder = root / "var/lib/edgegpu/identity"
+        self.pin = cloud.servers.sha256
+        self.clock = clock
+        self.changes = threading.Semaphore(0)
+        self.keeper = self.make()
+        self._thread: threading.Thread | None = None
+
+    def make(self) -> IdentityKeeper:
+        floor = ClockFloor(self.root / "clock.json", clock=self.clock)
+        settings = Settings(
+            folder=self.folder,
+            token=self.token,
+            standing=self.root / "run/edgegpu/identity.json",
+            root=self.root,
+            cloud=CloudAddress(url=self.cloud.url, ca_sha256=self.pin),
+            host="box-1",
+            agent="0.2.0",
+        )
+
+        def client(ca: bytes) -> CloudClient:
+            return CloudClient(url=self.cloud.url, ca_pem=ca, check_dates=lambda: floor.is_right, timeout_s=5)
+
+        return IdentityKeeper(
+            settings, clock=floor, client=client, rng=random.Random(1), changed=self.changes.release, look_s=0.02
+        )
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self.keeper.run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.keeper.stop()
+        if self._thread is not None:
+            self._thread.join(WAIT_S)
+            assert not self._thread.is_alive()
+
+    def again(self) -> None:
+        self.stop()
+        self.keeper = self.make()
+        self.start()
+
+    def until(self, what: Callable[[], object]) -> None:
+        ends = time.monotonic() + WAIT_S
+        while not what():
+            assert time.monotonic() < ends, self.keeper.standing
+            threading.Event().wait(0.005)
+
+    def stands(self, stand: Stand) -> None:
+        self.until(lambda: self.keeper.standing.stand is stand)
+
+    def enrolled(self) -> Identity:
+        self.stands(Stand.ENROLLED)
+        identity = self.keeper.identity
+        assert identity is not None
+        return identity

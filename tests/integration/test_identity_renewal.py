@@ -1,0 +1,104 @@
+"""Renewal against a real HTTPS server: at two thirds, expired, for a command, cut off in the middle."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import pytest
+from identitybox import Box
+from identitykit import NOW, YEAR, Cloud, CloudServer
+
+from edgegpu_agent.identity.errors import DeniedError, UnreachableError
+from edgegpu_agent.identity.standing import Stand
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def cloud() -> Cloud:
+    return Cloud()
+
+
+@pytest.fixture
+def box(tmp_path: Path, cloud: Cloud) -> Iterator[Box]:
+    server = CloudServer(tmp_path, cloud)
+    made = Box(tmp_path / "box", cloud)
+    yield made
+    made.stop()
+    server.close()
+
+
+def test_a_certificate_is_renewed_at_two_thirds_of_its_life(box: Box, cloud: Cloud) -> None:
+    cloud.life, cloud.start = YEAR, NOW - YEAR * 0.7
+    box.start()
+    first = box.enrolled()
+    old_key = first.sign_key().private_bytes_raw()
+    box.until(lambda: len(cloud.asked) > 1)
+    cloud.start = NOW
+    box.until(lambda: first.certificate().not_after_s > NOW.timestamp() + 300 * 86_400)
+    assert first.sign_key().private_bytes_raw() == old_key
+    assert box.keeper.identity == first
+
+
+def test_an_expired_certificate_is_renewed_too(box: Box, cloud: Cloud) -> None:
+    cloud.life, cloud.start = dt.timedelta(days=2), NOW - dt.timedelta(days=30)
+    box.start()
+    identity = box.enrolled()
+    cloud.life = YEAR
+    box.until(lambda: identity.certificate().not_after_s > NOW.timestamp())
+
+
+def test_a_renewal_that_fails_is_told_and_the_rest_goes_on(box: Box, cloud: Cloud) -> None:
+    cloud.start = NOW - YEAR * 0.9
+    cloud.life = YEAR
+    box.start()
+    box.enrolled()
+    cloud.status = 503
+    box.again()
+    box.until(lambda: box.keeper.standing.failures)
+    assert box.keeper.standing.stand is Stand.ENROLLED
+    assert "cannot be renewed" in box.keeper.standing.text
+    assert box.keeper.identity is not None
+
+
+def test_a_renewal_for_a_command_is_the_same_one_again(box: Box, cloud: Cloud) -> None:
+    box.start()
+    identity = box.enrolled()
+    before = identity.certificate()
+    cloud.cut = 1
+    with pytest.raises(UnreachableError):
+        box.keeper.renew("01j9zq4v7m2c8x5n")
+    assert identity.certificate() == before
+    box.again()
+    box.enrolled()
+    box.keeper.renew("01j9zq4v7m2c8x5n")
+    after = identity.certificate()
+    assert after.public != before.public
+    box.keeper.renew("01j9zq4v7m2c8x5n")
+    assert identity.certificate() == after
+    renewals = [body for path, body in cloud.asked if path == "/v1/renew"]
+    assert len(renewals) == 2
+    assert renewals[0] == renewals[1]
+
+
+def test_what_was_denied_is_asked_with_another_key(box: Box, cloud: Cloud) -> None:
+    box.start()
+    box.enrolled()
+    cloud.status = 409
+    for _ in range(2):
+        with pytest.raises(DeniedError):
+            box.keeper.renew("01j9zq4v7m2c8x5n")
+    first, second = (body["csr"] for path, body in cloud.asked if path == "/v1/renew")
+    assert first != second
+
+
+def test_files_that_make_no_sense_are_told(box: Box) -> None:
+    box.start()
+    box.enrolled()
+    (box.folder / "device.json").write_text("{}")
+    box.stands(Stand.BROKEN)
+    assert "device.json" in box.keeper.standing.text
+    assert box.keeper.identity is None
