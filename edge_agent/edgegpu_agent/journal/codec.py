@@ -1,0 +1,148 @@
+"""How values of the rules are written as JSON in the journal, and read again."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from edgegpu_agent.journal.held import Heard
+from edgegpu_sync.commands import Record
+from edgegpu_sync.ids import command_id, op_name
+from edgegpu_sync.keys import KeyRing
+from edgegpu_sync.order import Gate
+from edgegpu_sync.settle import Settlement, Try
+from edgegpu_sync.spec import (
+    AnyItem,
+    AppLimits,
+    Asked,
+    Exclusions,
+    Isolation,
+    PolicyItem,
+    Sharing,
+    TryKey,
+    UnitSize,
+)
+from edgegpu_sync.stamps import Epoch, Stamp
+from edgegpu_sync.states import State
+from edgegpu_sync.up import Condition, Numbers, Settled
+
+_ITEMS: dict[str, type[AnyItem]] = {
+    one.__name__: one for one in (Sharing, Isolation, PolicyItem, Exclusions, UnitSize, AppLimits)
+}
+
+
+def dumps(value: object) -> str:
+    """Write JSON without spaces."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+def gate_text(gate: Gate) -> str:
+    """Write a gate; the bitmap as hexadecimal digits."""
+    return dumps(asdict(gate) | {"seen": f"{gate.seen:x}"})
+
+
+def gate_of(text: str) -> Gate:
+    """Read a gate."""
+    value = json.loads(text)
+    return Gate(**value | {"seen": int(value["seen"], 16), "epoch": Epoch(**value["epoch"])})
+
+
+def ring_text(ring: KeyRing) -> str:
+    """Write the controllers' keys."""
+    return dumps(asdict(ring))
+
+
+def ring_of(text: str) -> KeyRing:
+    """Read the controllers' keys."""
+    value = json.loads(text)
+    return KeyRing(**value | {"keys": tuple((kid, public) for kid, public in value["keys"])})
+
+
+def record_text(record: Record) -> str:
+    """Write a command without its id and its arguments, which have columns of their own."""
+    value = asdict(record)
+    del value["id"], value["args"]
+    return dumps(value)
+
+
+def record_of(id_: str, text: str, args: str) -> Record:
+    """Read a command."""
+    value = json.loads(text)
+    value |= {"state": State(value["state"]), "op": op_name(value["op"])}
+    return Record(id=command_id(id_), args=json.loads(args), **value)
+
+
+def try_text(one: Try) -> str:
+    """Write the last try of an item."""
+    settlement = one.settlement
+    return dumps(
+        {
+            "key": asdict(one.key),
+            "tries": one.tries,
+            "state": settlement.state,
+            "code": settlement.code,
+            "text": settlement.text,
+            "numbers": settlement.numbers and settlement.numbers.model_dump(mode="json"),
+            "restored": settlement.restored,
+            "conditions": [condition.model_dump(mode="json") for condition in one.conditions],
+        }
+    )
+
+
+def try_of(text: str) -> Try:
+    """Read the last try of an item."""
+    value = json.loads(text)
+    numbers = value["numbers"]
+    settlement = Settlement(
+        state=Settled(value["state"]),
+        code=value["code"],
+        text=value["text"],
+        numbers=None if numbers is None else Numbers.model_validate_json(json.dumps(numbers)),
+        restored=value["restored"],
+    )
+    conditions = tuple(Condition.model_validate_json(json.dumps(one)) for one in value["conditions"])
+    return Try(key=TryKey(**value["key"]), settlement=settlement, tries=value["tries"], conditions=conditions)
+
+
+def asked_text(one: Asked | None) -> str:
+    """Write the item that was begun; null for none."""
+    if one is None or one.item is None:
+        return "null"
+    item = one.item.model_dump(mode="json", exclude_defaults=True)
+    return dumps({"name": one.name, "key": asdict(one.key), "type": type(one.item).__name__, "item": item})
+
+
+def asked_of(text: str) -> Asked | None:
+    """Read the item that was begun; None for none, and for one that only another version knows."""
+    value = json.loads(text)
+    if value is None or value["type"] not in _ITEMS:
+        return None
+    item = _ITEMS[value["type"]].model_validate_json(json.dumps(value["item"]))
+    return Asked(name=value["name"], key=TryKey(**value["key"]), item=item)
+
+
+def stamp_text(stamp: Stamp) -> str:
+    """Write a stamp, as the key of what is kept under it."""
+    return f"{stamp.enrolment}/{stamp.epoch.count}/{stamp.epoch.nonce}/{stamp.n}"
+
+
+def stamp_of(text: str) -> Stamp:
+    """Read a stamp."""
+    enrolment, count, nonce, n = text.split("/")
+    return Stamp(enrolment=int(enrolment), epoch=Epoch(int(count), nonce), n=int(n))
+
+
+def heard_text(heard: Heard) -> str:
+    """Write when the controller was heard last."""
+    return dumps([heard.boot, heard.at_s])
+
+
+def heard_of(text: str) -> Heard:
+    """Read when the controller was heard last."""
+    boot, at_s = json.loads(text)
+    return Heard(boot, at_s)
+
+
+def counts_of(text: str) -> dict[str, int]:
+    """Read counters by their name."""
+    value: dict[str, Any] = json.loads(text)
+    return {name: int(count) for name, count in value.items()}

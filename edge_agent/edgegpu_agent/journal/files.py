@@ -1,0 +1,110 @@
+"""Opens the journal's file: checked, brought to this version, with its room; one that cannot be used is set aside."""
+
+import contextlib
+import logging
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgegpu_agent.journal import room as rooms
+from edgegpu_agent.journal.errors import JournalError
+from edgegpu_agent.journal.schema import UnreadableError, migrate
+
+_LOG = logging.getLogger(__name__)
+
+MOST_ASIDE = 2
+"""How many files that could not be used are kept, the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The open file; `told` says why it is a new one where another was there."""
+
+    link: sqlite3.Connection
+    told: str = ""
+
+
+def open_file(path: Path, *, room: rooms.Room, wall_s: Callable[[], float], unusable: str = "") -> Opened:
+    """Open the file, made anew where there is none, or none that can be used.
+
+    Args:
+        path: of the file.
+        room: its size.
+        wall_s: seconds since 1970, for the name of one that is set aside.
+        unusable: why what is there cannot be used, where that is known already.
+
+    Raises:
+        JournalError: it cannot be made, another process has it, or there is no room.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        rooms.restore_log(path)
+        told = _set_aside(path, why=unusable, wall_s=wall_s) if unusable else ""
+        try:
+            link = _connect(path)
+        except (UnreadableError, sqlite3.DatabaseError) as error:
+            if is_elsewhere(error):
+                raise
+            told = _set_aside(path, why=str(error), wall_s=wall_s)
+            link = _connect(path)
+        rooms.set_aside_room(link, path, room)
+        rooms.name_log(path)
+        path.chmod(0o600)
+    except (OSError, sqlite3.Error, UnreadableError) as error:
+        raise JournalError(f"cannot open the journal {path}: {error}; see the disk, and what else runs") from error
+    return Opened(link, told)
+
+
+def is_elsewhere(error: Exception) -> bool:
+    """Whether the trouble is not in the file: another process has it, the disk is full or cannot be read."""
+    if not isinstance(error, sqlite3.OperationalError):
+        return False
+    return error.sqlite_errorname.startswith(
+        ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY")
+    )
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    link = sqlite3.connect(path, isolation_level=None, timeout=1.0, check_same_thread=False)
+    try:
+        for pragma in (
+            "locking_mode = EXCLUSIVE",  # nobody else may write, and no shared memory that would need room
+            "journal_mode = WAL",
+            "synchronous = FULL",
+            f"wal_autocheckpoint = {rooms.CHECKPOINT_PAGES}",
+            "cache_size = 64",
+            "temp_store = MEMORY",
+        ):
+            link.execute(f"PRAGMA {pragma}").fetchall()
+        link.execute("BEGIN IMMEDIATE")
+        link.execute("COMMIT")
+        _check(link)
+        migrate(link)
+    except BaseException:
+        link.close()
+        raise
+    return link
+
+
+def _check(link: sqlite3.Connection) -> None:
+    found = link.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if found != "ok":
+        raise UnreadableError(f"it is damaged: {found}")
+
+
+def _set_aside(path: Path, *, why: str, wall_s: Callable[[], float]) -> str:
+    """Move the file away with its log, and say what that means."""
+    place = path.with_name(f"{path.name}.aside-{int(wall_s())}")
+    path.replace(place)
+    for name in (rooms.log_of(path), path.with_name(path.name + "-room"), path.with_name(path.name + "-shm")):
+        with contextlib.suppress(FileNotFoundError):
+            name.unlink() if name.name.endswith(("-room", "-shm")) else name.replace(rooms.log_of(place))
+    old = sorted(path.parent.glob(f"{path.name}.aside-*[0-9]"))[:-MOST_ASIDE]
+    for one in old:
+        one.unlink(missing_ok=True)
+        rooms.log_of(one).unlink(missing_ok=True)
+    rooms.sync_folder(path.parent)
+    told = f"the journal could not be used ({why}); it was set aside as {place}, and this box has to be enrolled again"
+    _LOG.error("%s", told)
+    return told

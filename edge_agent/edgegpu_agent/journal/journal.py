@@ -1,0 +1,236 @@
+"""The journal: loads what rules are asked of, writes what has changed of it in one step, fsynced when it returns."""
+
+import json
+import logging
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from edgegpu_agent.journal import codec, loading
+from edgegpu_agent.journal.errors import JournalError, JournalFullError
+from edgegpu_agent.journal.files import is_elsewhere, open_file
+from edgegpu_agent.journal.held import Entry, Held
+from edgegpu_agent.journal.room import Room, free_pages
+from edgegpu_agent.journal.saving import Change, write
+from edgegpu_agent.journal.schema import OLDEST_READER
+from edgegpu_sync.commands import Record
+from edgegpu_sync.ids import CommandId
+from edgegpu_sync.order import MEMORY
+from edgegpu_sync.outbox import Limits
+from edgegpu_sync.stamps import Stamp
+from edgegpu_sync.wire import Json
+
+_LOG = logging.getLogger(__name__)
+
+MOST_HISTORY = 2_000
+"""Lines that are kept for people."""
+
+_FORGET_STEP = 256
+
+Hook = Callable[[str, int], None]
+"""Called with "before" and "after" and the number of the commit: tests end the process there."""
+
+DEFAULT_LIMITS = Limits()
+
+
+class Journal:
+    """One file, owned by one thread. Each `save` is one step: all of it is on the disk, or nothing."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        room: Room | None = None,
+        wall_s: Callable[[], float],
+        hook: Hook = lambda _when, _number: None,
+    ) -> None:
+        """Open it.
+
+        Args:
+            path: of the file; its folder is made.
+            limits: sizes of the outbox.
+            room: pages of the file; by the limits where it is left out.
+            wall_s: seconds since 1970, for people.
+            hook: see `Hook`.
+
+        Raises:
+            JournalError: it cannot be opened, or the disk has no room for it.
+        """
+        self._limits = limits
+        self._room = room or Room.of(limits)
+        self._wall_s = wall_s
+        self._hook = hook
+        self._commits = 0
+        self._path = path
+        opened = open_file(path, room=self._room, wall_s=wall_s)
+        self._link = opened.link
+        self.told = opened.told
+        """Why this journal is a new one though another was there; empty when all is well. Stays until re-enrolment."""
+        self._held: Held | None = None
+
+    def load(self, *, enrolment: int, root: str) -> Held:
+        """Return what it holds, begun anew where it is of an earlier enrolment.
+
+        Args:
+            enrolment: the number that this box has.
+            root: the public root key that was pinned with it.
+
+        Raises:
+            JournalError: it cannot be read, or is of a later enrolment: the identity was put back.
+        """
+        held = self._read()
+        if held is not None and held.gate.enrolment > enrolment:
+            raise JournalError(
+                f"cannot go on: the journal is of enrolment {held.gate.enrolment}, the identity of {enrolment}, "
+                "so it was put back from a copy; enrol this box again"
+            )
+        if held is None or held.gate.enrolment < enrolment:
+            held = Held.fresh(enrolment=enrolment, root=root, limits=self._limits)
+            self._begin(held)
+        self.told = loading.one(self._link, "told") or ""
+        self._held = held
+        return held
+
+    def _read(self) -> Held | None:
+        """Read all of it; what cannot be read makes the file one that cannot be used."""
+        try:
+            return loading.load(self._link, self._limits)
+        except (sqlite3.Error, ValueError, KeyError, TypeError) as error:
+            self._link.close()
+            if is_elsewhere(error):
+                raise JournalError(f"cannot read the journal {self._path}: {error}; see the disk") from error
+            why = f"{type(error).__name__}: {error}"
+            opened = open_file(self._path, room=self._room, wall_s=self._wall_s, unusable=why)
+            self._link, self.told = opened.link, opened.told
+            return None
+
+    def _begin(self, held: Held) -> None:
+        with self._step():
+            for table in ("one", "commands", "tries", "notes", "outbox"):
+                self._link.execute(f"DELETE FROM {table} WHERE TRUE")  # noqa: S608  (names of ours)
+            loading.put(self._link, "told", self.told)
+            loading.put(self._link, "oldest_reader", str(OLDEST_READER))
+            write(self._link, Change(before=None, after=held))
+
+    def save(
+        self,
+        held: Held,
+        *,
+        bodies: Mapping[CommandId | Stamp, bytes] | None = None,
+        notes: Mapping[str, Json | None] | None = None,
+        told: Sequence[Entry] = (),
+        spare: bool = False,
+    ) -> None:
+        """Write what has changed since the last save, in one step; it is on the disk when this returns.
+
+        Args:
+            held: the whole after it.
+            bodies: of results (their data), events and metrics that the outbox holds since.
+            notes: by item; None takes one away.
+            told: lines for people; left out where room is short.
+            spare: it can wait: it is refused where room is short.
+
+        Raises:
+            JournalFullError: nothing was written, try again later.
+            JournalError: the file cannot be written.
+        """
+        short = self.free_pages < self._room.spare_from(len(held.outbox.open))
+        if short and spare:
+            raise JournalFullError("cannot take more: the journal keeps what room it has for results")
+        change = Change(
+            before=self._held,
+            after=held,
+            bodies=bodies or {},
+            notes=notes or {},
+            told=() if short else told,
+            at_s=int(self._wall_s()),
+            most_told=MOST_HISTORY,
+        )
+        with self._step():
+            write(self._link, change)
+        self._held = held
+
+    def _step(self) -> "_Step":
+        self._commits += 1
+        return _Step(self._link, self._hook, self._commits)
+
+    @property
+    def free_pages(self) -> int:
+        """How many pages hold nothing."""
+        return free_pages(self._link)
+
+    def recall(self, id_: CommandId) -> Record | None:
+        """Return a command that has ended and whose result was receipted; None when the id is not remembered."""
+        row = self._link.execute("SELECT id, value, args FROM commands WHERE id = ?", (id_,)).fetchone()
+        return None if row is None else codec.record_of(*row)
+
+    def forgettable(self, held: Held) -> int | None:
+        """Return up to which seq ids may be forgotten, for `Gate.forgets`; None while there is room for them."""
+        count = int(self._link.execute("SELECT count(*) FROM commands WHERE live = 0").fetchone()[0])
+        if count < MEMORY + _FORGET_STEP:
+            return None
+        query = "SELECT seq FROM commands WHERE live = 0 ORDER BY seq LIMIT 1 OFFSET ?"
+        seq = int(self._link.execute(query, (count - MEMORY - 1,)).fetchone()[0])
+        seq = min(seq, held.gate.floor, *(one.seq - 1 for one in held.records.values()))
+        return seq if seq > held.gate.forgotten else None
+
+    def body(self, key: CommandId | Stamp) -> bytes | None:
+        """Return what the outbox keeps under a command's id or a stamp."""
+        text = codec.stamp_text(key) if isinstance(key, Stamp) else key
+        row = self._link.execute("SELECT body FROM outbox WHERE key = ?", (text,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def note(self, name: str) -> Json | None:
+        """Return what was noted of an item; None when nothing was."""
+        row = self._link.execute("SELECT value FROM notes WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            return None
+        value: Json = json.loads(row[0])
+        return value
+
+    def history(self, limit: int) -> list[Entry]:
+        """Return the newest lines for people, the newest first."""
+        rows = self._link.execute(
+            "SELECT n, at_s, kind, about, state, text, by FROM history ORDER BY n DESC LIMIT ?", (limit,)
+        )
+        return [
+            Entry(n=n, at_s=at_s, kind=kind, about=about, state=state, text=text, by=by)
+            for n, at_s, kind, about, state, text, by in rows
+        ]
+
+    def close(self) -> None:
+        """Close the file."""
+        self._link.close()
+
+
+class _Step:
+    """A transaction with a hook at both of its ends."""
+
+    def __init__(self, link: sqlite3.Connection, hook: Hook, number: int) -> None:
+        self._link = link
+        self._hook = hook
+        self._number = number
+
+    def __enter__(self) -> None:
+        try:
+            self._link.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise JournalError(f"cannot write the journal: {error}") from error
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
+        try:
+            if error is None:
+                self._hook("before", self._number)
+                self._link.execute("COMMIT")
+        except sqlite3.Error as failure:
+            error = failure
+        if error is None:
+            self._hook("after", self._number)
+            return
+        if self._link.in_transaction:
+            self._link.execute("ROLLBACK")
+        if isinstance(error, sqlite3.Error):
+            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+                raise JournalFullError(f"cannot write the journal: {error}") from error
+            raise JournalError(f"cannot write the journal: {error}") from error

@@ -1,0 +1,81 @@
+"""Reads the journal's tables into one value."""
+
+import json
+import sqlite3
+from dataclasses import replace
+
+from edgegpu_agent.journal import codec
+from edgegpu_agent.journal.held import Held
+from edgegpu_sync.commands import Record
+from edgegpu_sync.ids import CommandId, command_id
+from edgegpu_sync.order import Seen
+from edgegpu_sync.outbox import Kept, Limits, Outbox
+from edgegpu_sync.settle import Board
+from edgegpu_sync.spec import asked
+from edgegpu_sync.states import State
+
+
+def one(link: sqlite3.Connection, name: str) -> str | None:
+    """Return a single value."""
+    row = link.execute("SELECT value FROM one WHERE name = ?", (name,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def put(link: sqlite3.Connection, name: str, value: str) -> None:
+    """Write a single value."""
+    link.execute("INSERT OR REPLACE INTO one VALUES (?, ?)", (name, value))
+
+
+def load(link: sqlite3.Connection, limits: Limits) -> Held | None:
+    """Return all of it; None where nothing was written yet."""
+    values = {str(name): str(value) for name, value in link.execute("SELECT name, value FROM one")}
+    if "gate" not in values:
+        return None
+    records = _records(link)
+    held = Held(
+        gate=codec.gate_of(values["gate"]),
+        ring=codec.ring_of(values["ring"]),
+        records=records,
+        outbox=_outbox(link, limits, records, values),
+        settling=codec.asked_of(values["settling"]),
+        server_time=int(values["server_time"]),
+        heard=codec.heard_of(values["heard"]),
+        refused=codec.counts_of(values["refused"]),
+    )
+    return _with_board(held, link, values)
+
+
+def _with_board(held: Held, link: sqlite3.Connection, values: dict[str, str]) -> Held:
+    spec = json.loads(values["spec"])
+    rev, digest, applied = json.loads(values["seen"])
+    tries = {str(name): codec.try_of(text) for name, text in link.execute("SELECT name, value FROM tries")}
+    board = Board(seen=Seen(rev, digest), asked=asked(spec, rev), tries=tries, applied_rev=applied)
+    return replace(held, board=board, spec=spec)
+
+
+def _records(link: sqlite3.Connection) -> dict[CommandId, Record]:
+    rows = link.execute("SELECT id, value, args FROM commands WHERE live = 1 ORDER BY seq")
+    return {record.id: record for record in (codec.record_of(*row) for row in rows)}
+
+
+def _outbox(
+    link: sqlite3.Connection, limits: Limits, records: dict[CommandId, Record], values: dict[str, str]
+) -> Outbox:
+    parts: dict[str, list[str]] = {"result": [], "refusal": []}
+    kept: dict[str, list[Kept]] = {"event": [], "metrics": []}
+    for part, key, size, alarm in link.execute("SELECT part, key, length(body), alarm FROM outbox ORDER BY place"):
+        if part in parts:
+            parts[part].append(key)
+        else:
+            kept[part].append(Kept(codec.stamp_of(key), size, bool(alarm)))
+    dropped = codec.counts_of(values["dropped"])
+    return Outbox(
+        limits=limits,
+        open=frozenset(one.id for one in records.values() if not one.state.terminal and one.state != State.RECEIVED),
+        results=tuple(command_id(key) for key in parts["result"]),
+        refusals=tuple(command_id(key) for key in parts["refusal"]),
+        events=tuple(kept["event"]),
+        metrics=tuple(kept["metrics"]),
+        dropped_events=dropped["events"],
+        dropped_metrics=dropped["metrics"],
+    )

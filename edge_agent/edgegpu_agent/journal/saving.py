@@ -1,0 +1,157 @@
+"""Writes what has changed between two values of the journal's content; the caller holds the transaction."""
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgegpu_agent.journal import codec
+from edgegpu_agent.journal.held import Entry, Held
+from edgegpu_agent.journal.loading import put
+from edgegpu_sync.commands import Record
+from edgegpu_sync.ids import CommandId
+from edgegpu_sync.outbox import Kept, Outbox
+from edgegpu_sync.stamps import Stamp
+from edgegpu_sync.wire import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """From one content to the next; without `before` all of `after` is written."""
+
+    before: Held | None
+    after: Held
+    bodies: Mapping[CommandId | Stamp, bytes] = field(default_factory=dict)
+    notes: Mapping[str, Json | None] = field(default_factory=dict)
+    told: Sequence[Entry] = ()
+    at_s: int = 0
+    most_told: int = 0
+
+
+def write(link: sqlite3.Connection, change: Change) -> None:
+    """Write a change."""
+    _write_ones(link, change.before, change.after)
+    _write_records(link, change)
+    _write_tries(link, change)
+    _write_outbox(link, change)
+    for name, note in change.notes.items():
+        if note is None:
+            link.execute("DELETE FROM notes WHERE name = ?", (name,))
+        else:
+            link.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (name, codec.dumps(note)))
+    _write_history(link, change)
+
+
+def _write_ones(link: sqlite3.Connection, before: Held | None, after: Held) -> None:
+    old = None if before is None else _ones(before)
+    for name, value in _ones(after).items():
+        if old is None or old[name] != value:
+            put(link, name, _TEXTS[name](value))
+
+
+def _ones(held: Held) -> dict[str, object]:
+    return {
+        "gate": held.gate,
+        "ring": held.ring,
+        "spec": held.spec,
+        "seen": [held.board.seen.rev, held.board.seen.digest, held.board.applied_rev],
+        "settling": held.settling,
+        "server_time": held.server_time,
+        "heard": held.heard,
+        "refused": held.refused,
+        "dropped": {"events": held.outbox.dropped_events, "metrics": held.outbox.dropped_metrics},
+    }
+
+
+_TEXTS: dict[str, Callable[[Any], str]] = {
+    "gate": codec.gate_text,
+    "ring": codec.ring_text,
+    "spec": codec.dumps,
+    "seen": codec.dumps,
+    "settling": codec.asked_text,
+    "server_time": str,
+    "heard": codec.heard_text,
+    "refused": lambda value: codec.dumps(dict(value)),
+    "dropped": codec.dumps,
+}
+
+
+def _write_records(link: sqlite3.Connection, change: Change) -> None:
+    before = {} if change.before is None else change.before.records
+    after = change.after.records
+    for id_, record in after.items():
+        if before.get(id_) is not record:
+            _write_record(link, record, live=True)
+    for id_ in before.keys() - after.keys():
+        _write_record(link, before[id_], live=False)
+    forgotten = change.after.gate.forgotten
+    if change.before is not None and forgotten > change.before.gate.forgotten:
+        link.execute("DELETE FROM commands WHERE live = 0 AND seq <= ?", (forgotten,))
+
+
+def _write_record(link: sqlite3.Connection, record: Record, *, live: bool) -> None:
+    """Write a command; of one that is only remembered the arguments are not kept."""
+    values = (record.id, record.seq, int(live), codec.record_text(record), codec.dumps(record.args if live else {}))
+    link.execute("INSERT OR REPLACE INTO commands VALUES (?, ?, ?, ?, ?)", values)
+
+
+def _write_tries(link: sqlite3.Connection, change: Change) -> None:
+    before = {} if change.before is None else change.before.board.tries
+    after = change.after.board.tries
+    for name, tried in after.items():
+        if before.get(name) is not tried:
+            link.execute("INSERT OR REPLACE INTO tries VALUES (?, ?)", (name, codec.try_text(tried)))
+    for name in before.keys() - after.keys():
+        link.execute("DELETE FROM tries WHERE name = ?", (name,))
+
+
+def _write_outbox(link: sqlite3.Connection, change: Change) -> None:
+    before = Outbox() if change.before is None else change.before.outbox
+    after = change.after.outbox
+    if before is after:
+        return
+    for part, old, new in (
+        ("result", before.results, after.results),
+        ("refusal", before.refusals, after.refusals),
+        ("event", before.events, after.events),
+        ("metrics", before.metrics, after.metrics),
+    ):
+        if old is not new:
+            _write_part(link, part, change.bodies, old=_by_key(old), new=_by_key(new))
+
+
+_Piece = CommandId | Kept
+
+
+def _by_key(pieces: Sequence[_Piece]) -> dict[str, _Piece]:
+    return {codec.stamp_text(one.stamp) if isinstance(one, Kept) else one: one for one in pieces}
+
+
+def _write_part(
+    link: sqlite3.Connection,
+    part: str,
+    bodies: Mapping[CommandId | Stamp, bytes],
+    *,
+    old: Mapping[str, _Piece],
+    new: Mapping[str, _Piece],
+) -> None:
+    for key in old.keys() - new.keys():
+        link.execute("DELETE FROM outbox WHERE part = ? AND key = ?", (part, key))
+    for key, piece in new.items():
+        if key not in old:
+            body = bodies.get(piece.stamp if isinstance(piece, Kept) else piece, b"")
+            alarm = int(isinstance(piece, Kept) and piece.alarm)
+            values = (part, key, alarm, body)
+            link.execute("INSERT INTO outbox (part, key, alarm, body) VALUES (?, ?, ?, ?)", values)
+
+
+_TELL = "INSERT INTO history (at_s, kind, about, state, text, by) VALUES (?, ?, ?, ?, ?, ?)"
+
+
+def _write_history(link: sqlite3.Connection, change: Change) -> None:
+    for entry in change.told:
+        values = (entry.at_s or change.at_s, entry.kind, entry.about, entry.state, entry.text, entry.by)
+        done = link.execute(
+            "INSERT INTO history (at_s, kind, about, state, text, by) VALUES (?, ?, ?, ?, ?, ?)", values
+        )
+        link.execute("DELETE FROM history WHERE n <= ?", ((done.lastrowid or 0) - change.most_told,))

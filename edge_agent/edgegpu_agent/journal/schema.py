@@ -1,0 +1,71 @@
+"""The tables of the journal, and how a file of an earlier version becomes one of this."""
+
+import sqlite3
+
+APPLICATION_ID = 0x45475055
+"""What tells this file from any other SQLite file: the letters EGPU."""
+
+VERSION = 1
+OLDEST_READER = 1
+"""The oldest version whose code may go on with a file of this one: an agent that was put back must not lose it."""
+
+_TABLES = (
+    "CREATE TABLE one (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    """CREATE TABLE commands (
+        id TEXT PRIMARY KEY, seq INTEGER NOT NULL, live INTEGER NOT NULL, value TEXT NOT NULL, args TEXT NOT NULL
+    )""",
+    "CREATE INDEX commands_by_seq ON commands (live, seq)",
+    "CREATE TABLE tries (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "CREATE TABLE notes (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    """CREATE TABLE outbox (
+        place INTEGER PRIMARY KEY, part TEXT NOT NULL, key TEXT NOT NULL, alarm INTEGER NOT NULL, body BLOB NOT NULL,
+        UNIQUE (part, key)
+    )""",
+    """CREATE TABLE history (
+        n INTEGER PRIMARY KEY, at_s INTEGER NOT NULL, kind TEXT NOT NULL, about TEXT NOT NULL, state TEXT NOT NULL,
+        text TEXT NOT NULL, by TEXT NOT NULL
+    )""",
+)
+
+_STEPS: dict[int, tuple[str, ...]] = {0: _TABLES}
+"""By the version of the file: what makes it one of the next."""
+
+
+class UnreadableError(Exception):
+    """The file is no journal that this version can go on with; the text says why."""
+
+
+def migrate(link: sqlite3.Connection) -> None:
+    """Bring the file to this version, in one transaction.
+
+    Raises:
+        UnreadableError: it is another program's, or one of a version that cannot be read.
+    """
+    version, owner = _pragma(link, "user_version"), _pragma(link, "application_id")
+    if version and owner != APPLICATION_ID:
+        raise UnreadableError(f"it is no journal of edgegpu: its application id is {owner:#x}")
+    if version > VERSION:
+        _check_reader(link, version)
+        return
+    if version == VERSION:
+        return
+    link.execute("BEGIN IMMEDIATE")
+    for step in range(version, VERSION):
+        if step not in _STEPS:
+            raise UnreadableError(f"it has version {version}, which nothing leads on from")
+        for statement in _STEPS[step]:
+            link.execute(statement)
+    link.execute("INSERT OR REPLACE INTO one VALUES ('oldest_reader', ?)", (str(OLDEST_READER),))
+    link.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    link.execute(f"PRAGMA user_version = {VERSION}")
+    link.execute("COMMIT")
+
+
+def _check_reader(link: sqlite3.Connection, version: int) -> None:
+    row = link.execute("SELECT value FROM one WHERE name = 'oldest_reader'").fetchone()
+    if row is None or int(row[0]) > VERSION:
+        raise UnreadableError(f"it has version {version}, and this agent knows {VERSION}")
+
+
+def _pragma(link: sqlite3.Connection, name: str) -> int:
+    return int(link.execute(f"PRAGMA {name}").fetchone()[0])
