@@ -1,0 +1,60 @@
+"""How people name things: boxes by id, name or the beginning of either, commands by the beginning of their id."""
+
+from edgegpu_cloud.errors import CloudError, NotFoundError
+from edgegpu_cloud.store import Box, StoredCommand, Transaction
+from edgegpu_sync.ids import DeviceId
+from edgegpu_sync.topics import Kind
+
+
+def exactly(tx: Transaction, name: str) -> list[DeviceId]:
+    """Return the boxes that have this very name or id."""
+    found = tx.boxes.get(tx.boxes.named(name))
+    return [device for device, box in found.items() if name in {box.name, device}]
+
+
+def find_box(tx: Transaction, name_or_id: str) -> Box:
+    """Return a box by id, name, or the beginning of either.
+
+    Raises:
+        NotFoundError: none, or more than one.
+    """
+    found = tx.boxes.named(name_or_id) if name_or_id else []
+    if len(found) == 1:
+        return tx.boxes.get(found)[found[0]]
+    exact = exactly(tx, name_or_id) if found else []
+    if len(exact) == 1:
+        return tx.boxes.get(exact)[exact[0]]
+    if not found:
+        raise NotFoundError(f"cannot find a box {name_or_id!r}", remedy="`edgegpu-cloud boxes` lists them")
+    names = ", ".join(sorted(box.name for box in tx.boxes.get(found[:5]).values()))
+    raise NotFoundError(f"cannot tell which box {name_or_id!r} is: {len(found)} begin so ({names})", remedy="say more")
+
+
+def find_command(tx: Transaction, id_: str) -> StoredCommand:
+    """Return a command by its id, or the beginning of it.
+
+    Raises:
+        NotFoundError: none, or more than one.
+    """
+    ids = tx.commands.beginning(id_) if id_ else []
+    found = tx.commands.get([one for one in ids if one == id_] or ids)
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if not found:
+        raise NotFoundError(f"cannot find a command {id_!r}", remedy="`edgegpu-cloud commands` lists them")
+    raise NotFoundError(f"cannot tell which command {id_!r} is: several begin so", remedy="say more of its id")
+
+
+def cluster_of(tx: Transaction, box: Box) -> str:
+    """Return the cluster that a box has told of last.
+
+    Raises:
+        CloudError: it has told of none yet.
+    """
+    latest = tx.boxes.latest([box.device], [Kind.REPORTED, Kind.INVENTORY])
+    told = [one.body.get("cluster", "") for _, one in sorted(latest.items(), key=lambda each: -each[1].at_s)]
+    cluster = next((one for one in told if one), "")
+    if not cluster:
+        remedy = "wait until it is connected and its k3s runs"
+        raise CloudError(f"cannot set limits on {box.name}: it has not told which cluster it is in", remedy=remedy)
+    return str(cluster)
