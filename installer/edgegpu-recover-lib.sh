@@ -240,10 +240,11 @@ vanish() { # an uninstall is complete: the last things go, this program and the 
     folders=$(tac "$TX/remove" 2> /dev/null)
     set +f
     for version in "$ROOT"/opt/edgegpu/*; do [ -L "$version" ] || rm -rf "$version"; done
+    for own in "$ROOT"/var/lib/edgegpu/*; do [ "$own" = "$TX" ] || rm -rf "$own"; done # the plugin's and the agent's
+    rm -f "$ROOT/etc/edgegpu/agent.yaml"
     set -f
     rmdir "$ROOT/opt/edgegpu" 2> /dev/null
-    rm -rf "$BASELINE" "$TX/old" "$TX/new"
-    rm -f "$ROOT/var/lib/edgegpu/inventory.json" # the plugin's
+    rm -rf "$TX/old" "$TX/new"
     # One burst: a power cut between these leaves things that do nothing
     # shellcheck disable=SC2086
     rm -rf $gone "$TX" "$STARTS" "$LOCK"

@@ -15,8 +15,9 @@ from edgegpu_installer import atomic
 from edgegpu_installer.atomic import Entry, read_entry
 from edgegpu_installer.changes import FileChange
 from edgegpu_installer.errors import InstallError
+from edgegpu_installer.farewell import PASSING
 from edgegpu_installer.journal import Tables
-from edgegpu_installer.layout import Layout
+from edgegpu_installer.layout import PLUGIN_UNIT, UNITS, Layout
 
 _FOLDER = "d"
 
@@ -57,10 +58,25 @@ def drifted(layout: Layout) -> tuple[str, ...]:
     Raises:
         InstallError: one of them cannot be read.
     """
+    ours = _ours(layout)
+    return tuple(path for path, known in ours.items() if _fingerprint(read_entry(layout.at(path))) != known)
+
+
+def withdrawn(layout: Layout) -> bool:
+    """Say whether edgegpu is on this machine without GPU sharing, because it was taken off.
+
+    Raises:
+        InstallError: the baseline cannot be read.
+    """
+    return _ours(layout).get(f"{UNITS}/{PLUGIN_UNIT}") == _fingerprint(Entry())
+
+
+def _ours(layout: Layout) -> dict[str, str]:
+    """Return the fingerprint of what edgegpu wrote last, by path."""
     ours: dict[str, str] = {}
     for folder in _transactions(layout):
         ours |= dict(line.split(" ", 1)[::-1] for line in _lines(folder / "ours"))
-    return tuple(path for path, known in ours.items() if _fingerprint(read_entry(layout.at(path))) != known)
+    return ours
 
 
 def record(layout: Layout, transaction: str, tables: Tables) -> None:
@@ -78,13 +94,14 @@ def record(layout: Layout, transaction: str, tables: Tables) -> None:
     shutil.rmtree(new, ignore_errors=True)
     atomic.make_folder(new, mode=0o700)
     rows = [f"0 - {_FOLDER} {path}" for path in tables.folders if path not in known]
+    targets = [target for target in tables.targets if target.change.path not in PASSING]
     try:
-        for target in tables.targets:
+        for target in targets:
             if target.change.path not in known:
                 atomic.create(new / str(target.number), target.old)
                 number, flags, kind, _, path = target.row.split(" ", 4)
                 rows.append(f"{number} {flags} {kind} {path}")
-        ours = [f"{_fingerprint(target.new)} {target.change.path}" for target in tables.targets]
+        ours = [f"{_fingerprint(target.new)} {target.change.path}" for target in targets]
         atomic.write(new / "index", _text(rows))
         atomic.write(new / "ours", _text(ours))
         new.rename(layout.baseline / f"{last + 1:06}.{transaction}")

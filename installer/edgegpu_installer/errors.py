@@ -4,6 +4,9 @@
 class InstallError(Exception):
     """Something that cannot be done on this machine: "cannot x: cause", and in `remedy` what to do about it."""
 
+    code = "REFUSED"
+    """What `--json` calls it; BUSY: the same may be tried again in a while."""
+
     def __init__(self, message: str, remedy: str = "") -> None:
         self.message = message
         self.remedy = remedy
@@ -13,10 +16,18 @@ class InstallError(Exception):
 class BusyError(InstallError):
     """Another process changes this machine now; `pid` says which (0: it did not say)."""
 
+    code = "BUSY"
+
     def __init__(self, pid: int) -> None:
         self.pid = pid
         who = f"process {pid}" if pid else "another process"
         super().__init__(f"cannot begin: {who} is changing this machine already", "wait for its end, and try again")
+
+
+class KnownError(InstallError):
+    """A transaction with the id that was given has been: the journal says how it ended."""
+
+    code = "KNOWN"
 
 
 class JournalError(InstallError):

@@ -13,6 +13,8 @@ PROGRAM = f"{LIB}/edgegpu-farewell"
 CONF = f"{LIB}/farewell.conf"
 UNIT_FILE = f"{UNITS}/{UNIT}"
 LINK = f"{WANTS}/{UNIT}"
+PASSING = frozenset({PROGRAM, CONF, UNIT_FILE, LINK})
+"""What it removes itself: nobody else has to bring back how it was."""
 
 CDI_FILE = "edgegpu.json"
 CDI_SPEC = f"/var/run/cdi/{CDI_FILE}"

@@ -10,14 +10,14 @@ from pathlib import Path
 from edgegpu_installer import accounts, ask, farewell, lease, leftover, material, nodeidentity, nodes, transaction
 from edgegpu_installer.ask import Terminal
 from edgegpu_installer.atomic import read_entry, wanted
-from edgegpu_installer.changes import FileChange, Plan
+from edgegpu_installer.changes import Deadline, FileChange, Plan
 from edgegpu_installer.cluster import Cluster, ClusterError
 from edgegpu_installer.completeness import completeness
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.foreseen import Foreseen, of_install
 from edgegpu_installer.kinds import NODE
 from edgegpu_installer.layout import AGENT_UNIT, CURRENT, ETC, PLUGIN_UNIT, UNITS
-from edgegpu_installer.plan import plan_install
+from edgegpu_installer.plan import plan_agent, plan_install
 from edgegpu_installer.preparing import Machine
 from edgegpu_installer.rbac import Account
 from edgegpu_installer.release import Release
@@ -75,7 +75,7 @@ class Installation:
         layout = self.machine.layout
         role = role_of(self.site, self.options)
         certificates = None
-        if role is not Role.AGENT:
+        if role is not Role.AGENT and not self.options.agent_only:
             certificates = material.extender_certificates(layout, self.site.scheduler_path, now=self.now())
         made = Material(kubeconfig=material.kept_kubeconfig(layout), certificates=certificates)
         return Report(
@@ -83,12 +83,12 @@ class Installation:
             outcome=None,
             role=role,
             version=self.release.version,
-            plan=self._plan(made),
+            plan=self._plan(None if self.options.agent_only else made),
             foreseen=self._foresee(role),
         )
 
     def _foresee(self, role: Role) -> Foreseen:
-        if not self.site.kind.is_server:
+        if not self.site.kind.is_server or self.options.agent_only:
             return Foreseen()  # an agent's installer has no right over nodes and accounts
         return of_install(
             lambda: Cluster.from_kubeconfig(self.machine.layout.at(self.site.admin_kubeconfig)),
@@ -108,6 +108,13 @@ class Installation:
             InstallError: it was refused before anything was changed.
         """
         role = role_of(self.site, self.options)
+        if self.options.agent_only:
+            if self._has_sharing():
+                raise InstallError(
+                    "cannot install the agent alone: GPU sharing is installed on this machine",
+                    "leave --agent-only out, or take sharing off first: edgegpu uninstall --keep-agent",
+                )
+            return self._change(role, None)
         if not self.site.kind.is_server:
             made = material.agent_kubeconfig(self.machine.layout, self.site.kubelet_kubeconfig, self.options.join)
             return self._change(role, Material(kubeconfig=made))
@@ -137,9 +144,14 @@ class Installation:
         layout = self.machine.layout
         if not layout.current.is_symlink():
             return Op.INSTALL
-        return Op.CHANGE if layout.current.readlink() == Path(self.release.version) else Op.UPGRADE
+        if layout.current.readlink() != Path(self.release.version):
+            return Op.UPGRADE
+        return Op.CHANGE if self._has_sharing() or self.options.agent_only else Op.INSTALL
 
-    def _plan(self, made: Material) -> Plan:
+    def _has_sharing(self) -> bool:
+        return (self.machine.layout.units / PLUGIN_UNIT).exists()
+
+    def _plan(self, made: Material | None) -> Plan:
         layout = self.machine.layout
 
         def read_file(path: str) -> bytes | None:
@@ -148,9 +160,12 @@ class Installation:
             except OSError:
                 return None
 
-        plan = plan_install(
-            self.site, self.options, release=self.release, material=made, read_file=read_file, op=self._op()
-        )
+        if made is None:
+            plan = plan_agent(self.site, self.options, release=self.release, op=self._op())
+        else:
+            plan = plan_install(
+                self.site, self.options, release=self.release, material=made, read_file=read_file, op=self._op()
+            )
         changed = [c for c in plan.files if read_entry(layout.at(c.path)) != wanted(c)]
         waits = self.machine.system.unit(farewell.UNIT).is_there  # an uninstall that is not through yet
         return replace(
@@ -170,15 +185,18 @@ class Installation:
             or not self.machine.system.unit(unit).is_active
         )
 
-    def _change(self, role: Role, made: Material) -> Report:
+    def _change(self, role: Role, made: Material | None) -> Report:
+        """Carry the plan out; without material it is that of the agent alone."""
         plan = self._plan(made)
+        had_sharing = self._has_sharing()
         before = self.machine.system.unit(self.site.unit).invocation
-        verify = self.verifier(role is not Role.EXTENDER_ONLY and self.site.has_cards)
+        offers = role is not Role.EXTENDER_ONLY and self.site.has_cards
+        verify = self._see_agent if made is None else self.verifier(offers)
         outcome = transaction.run(plan, self.machine, verify=verify, deadline_s=self.deadline_s)
         outcome = look_again(outcome, self.site, self.machine.layout)
         if farewell.UNIT in plan.stop:  # it decides: to go on where we were rolled back, else to remove itself
             self.machine.system.restart_no_block(farewell.UNIT)
-        elif plan.op is Op.INSTALL and outcome.state is State.ROLLED_BACK:
+        elif not had_sharing and outcome.state is State.ROLLED_BACK:
             leftover.clean_up(self.site, self.release, self.machine)
         if outcome.state is State.COMMITTED and plan.op is Op.UPGRADE:
             self._remove_old_versions()
@@ -186,6 +204,10 @@ class Installation:
         return Report(
             op=plan.op, outcome=outcome, role=role, version=self.release.version, plan=plan, restarted=restarted
         )
+
+    def _see_agent(self, _deadline: Deadline) -> None:
+        if not self.machine.system.unit(AGENT_UNIT).is_active:
+            raise InstallError(f"cannot verify the change: {AGENT_UNIT} does not run", f"journalctl -e -u {AGENT_UNIT}")
 
     def _nodes(self, cluster: Cluster) -> tuple[str, ...]:
         """Return the nodes to label: those named, those chosen at the terminal, else this one where it has cards."""

@@ -10,7 +10,7 @@ from edgegpu_installer import atomic
 from edgegpu_installer.atomic import Entry, read_entry
 from edgegpu_installer.changes import FileChange
 from edgegpu_installer.errors import InstallError, JournalError
-from edgegpu_installer.states import Op, State, may_follow
+from edgegpu_installer.states import TERMINAL, Op, State, may_follow
 
 _SPARE_BYTES = 4096
 """Room for the records of an undoing, on a disk that fills up meanwhile."""
@@ -199,6 +199,22 @@ class Journal:
             return tuple((self.folder / "log").read_text(encoding="utf-8", errors="replace").splitlines())
         except OSError:
             return ()
+
+    def state_of(self, transaction: str) -> State | None:
+        """Return how far the transaction with this id has come; None: it was never begun, as far as is known.
+
+        Earlier ones than the last are known by the history, of which the last 300 lines are kept. A line there that is
+        no end, of a transaction that is not the last one, is of one that died before its record was written.
+
+        Raises:
+            JournalError: the record cannot be read.
+        """
+        record = self.read()
+        if record is not None and record.id == transaction:
+            return record.state
+        said = [words[3] for words in map(str.split, self.history()) if words[1:2] == [transaction] and words[3:]]
+        ended = said and said[-1] in {state.value for state in TERMINAL}
+        return State(said[-1]) if ended else None
 
     def _lines(self, name: str) -> list[str]:
         return (self.folder / name).read_text(encoding="utf-8").splitlines()

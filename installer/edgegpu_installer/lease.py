@@ -32,6 +32,8 @@ _log = logging.getLogger(__name__)
 class HeldError(InstallError):
     """Another server holds the lease; `record` says who and since when."""
 
+    code = "BUSY"
+
     def __init__(self, record: Record, now: datetime | None) -> None:
         self.record = record
         super().__init__(

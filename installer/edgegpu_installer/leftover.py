@@ -1,5 +1,7 @@
 """What a first installation leaves that was undone after its plugin had run: kubelet has heard of the resources."""
 
+from dataclasses import replace
+
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer import farewell, transaction
 from edgegpu_installer.changes import Plan
@@ -28,11 +30,13 @@ def clean_up(site: Site, release: Release, machine: Machine) -> Outcome | None:
         model=ResourceModel(),
         kubelet=site.kubelet_folder,
     )
+    agent_stays = machine.layout.current.is_symlink()  # then nothing else may go
     plan = Plan(
-        op=Op.UNINSTALL,
+        op=Op.WITHDRAW if agent_stays else Op.UNINSTALL,
         files=farewell.files(wait, program=release.farewell, unit=release.farewell_unit),
         folders=("/usr/local/lib", LIB),
         reload=True,
         start=(farewell.UNIT,),
     )
+    machine = replace(machine, transaction_id="")  # that one was rolled back
     return transaction.run(plan, machine, verify=lambda _deadline: None, deadline_s=120.0)

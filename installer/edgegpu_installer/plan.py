@@ -71,6 +71,19 @@ def plan_install(
     )
 
 
+def plan_agent(site: Site, options: Options, *, release: Release, op: Op) -> Plan:
+    """Return the plan that brings the agent of a version here, and nothing of sharing; k3s reads none of it."""
+    files = [
+        *_guard(site),
+        FileChange(CURRENT, link_to=release.version),
+        FileChange(COMMAND, link_to=f"{CURRENT}/bin/edgegpu"),
+        *_service(AGENT_UNIT, release.agent_unit),
+        *_token(options),
+    ]
+    folders = tuple(_folders(site, Role.AGENT))
+    return Plan(op=op, files=tuple(files), folders=folders, reload=True, start=(AGENT_UNIT,))
+
+
 def _guard(site: Site) -> list[FileChange]:
     """Return the drop-in by which edgegpu-recover looks at our files before each start of k3s."""
     if not site.kind.is_k3s:
@@ -95,9 +108,11 @@ def _settings(config: str, options: Options, *, material: Material) -> list[File
         FileChange(PLUGIN_YAML, config.encode()),
         material.kubeconfig,
     ]
-    if options.token:
-        files.append(FileChange(CLOUD_TOKEN, f"{options.token}\n".encode(), mode=_SECRET))
-    return files
+    return files + _token(options)
+
+
+def _token(options: Options) -> list[FileChange]:
+    return [FileChange(CLOUD_TOKEN, f"{options.token}\n".encode(), mode=_SECRET)] if options.token else []
 
 
 def _extender(site: Site, material: Material, *, config: str, read_file: ReadFile) -> list[FileChange]:

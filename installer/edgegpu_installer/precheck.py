@@ -55,6 +55,8 @@ def precheck(facts: Facts, options: Options, *, model: ResourceModel = _MODEL, u
         model: the names of what is offered.
         unpacked: whether the version that is to be installed lies in /opt already.
     """
+    if options.agent_only:
+        return list(_machine(facts, Role.EXTENDER_ONLY, unpacked=unpacked))
     role = _role(facts, options)
     found = [*_machine(facts, role, unpacked=unpacked), *_asked(facts, options), *_kind(facts)]
     if facts.k3s is not None:

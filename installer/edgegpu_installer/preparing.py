@@ -10,7 +10,7 @@ from edgegpu_installer.changes import Plan
 from edgegpu_installer.journal import Record, Tables, Target, author, read_now
 from edgegpu_installer.layout import RECOVER_UNIT, UNITS, Layout
 from edgegpu_installer.recovery import Recovery
-from edgegpu_installer.states import Op, State
+from edgegpu_installer.states import LEAVING, Op, State
 from edgegpu_installer.systemd import Systemd
 
 GRACE_S = 10
@@ -31,6 +31,8 @@ class Machine:
     say: Callable[[str], None]
     at_step: Callable[[str], None] = field(default=lambda _: None)
     version: str = ""
+    transaction_id: str = ""
+    """What the next transaction is called; where it is empty, chance says it."""
     settle_s: int = 10
     wait_s: int = 180
 
@@ -92,7 +94,7 @@ def first_record(prepared: Prepared, machine: Machine, deadline_s: float) -> Rec
     unit = prepared.plan.restart or ""
     k3s = machine.system.unit(unit) if unit else None
     return Record(
-        id=uuid.uuid4().hex[:12],
+        id=machine.transaction_id or uuid.uuid4().hex[:12],
         op=prepared.plan.op,
         state=State.PREPARED,
         boot_id=now.boot_id,
@@ -115,7 +117,7 @@ def steps(prepared: Prepared) -> tuple[str, ...]:
     """Return the names of the steps that a transaction takes when nothing fails, in their order."""
     plan = prepared.plan
     stop = ("stop",) if plan.stop else ()
-    last = plan.op is Op.UNINSTALL
+    last = plan.op in LEAVING
     return (
         *("backups", "arm"),
         *(f"early-{target.number}" for target in prepared.early),
@@ -126,6 +128,7 @@ def steps(prepared: Prepared) -> tuple[str, ...]:
         *(("start",) if plan.start else ()),
         *(("RESTARTING", "restart") if prepared.restarts else ()),
         *("VERIFYING", "verify"),
-        *(stop if last else ("baseline",)),
+        *(stop if last else ()),
+        *(("baseline",) if plan.op is not Op.UNINSTALL else ()),
         *("COMMITTED", "disarm", "tidy"),
     )

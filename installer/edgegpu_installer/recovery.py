@@ -9,7 +9,7 @@ from pathlib import Path
 from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import LIB, RECOVER, RECOVER_UNIT, UNITS, WANTS, Layout
-from edgegpu_installer.states import Op
+from edgegpu_installer.states import LEAVING
 from edgegpu_installer.systemd import Systemd
 
 LIBRARY = f"{RECOVER}-lib.sh"
@@ -47,12 +47,12 @@ class Recovery:
             raise InstallError(f"cannot read {error.filename}: {error.strerror}", "unpack edgegpu anew") from error
 
     def into(self, plan: Plan) -> Plan:
-        """Return the plan with these files first, in place of its own for the same paths; an uninstall stays as it is.
+        """Return the plan with these files first, in place of its own for the same paths; one that takes away does not.
 
         Raises:
             InstallError: this version lacks one of them.
         """
-        if plan.op is Op.UNINSTALL:
+        if plan.op in LEAVING:
             return plan
         changes = self.changes()
         paths = {change.path for change in changes}

@@ -79,6 +79,8 @@ class Options:
     isolation: str = "none"
     token: str = field(default="", repr=False)
     join: str = field(default="", repr=False)
+    agent_only: bool = False
+    """The agent and what it stands on, and no sharing: a machine that has none keeps none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

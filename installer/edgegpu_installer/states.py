@@ -13,8 +13,14 @@ class Op(StrEnum):
     UNINSTALL = "uninstall"
     CHANGE = "change"
     UPGRADE = "upgrade"
+    WITHDRAW = "withdraw"
+    """GPU sharing is taken off this machine; the agent stays, with what it stands on and what undoes a change."""
     GUARD = "guard"
     """edgegpu-recover took the files that k3s reads out, because k3s did not come up with them."""
+
+
+LEAVING = frozenset({Op.UNINSTALL, Op.WITHDRAW})
+"""Sharing is not there after these."""
 
 
 class State(StrEnum):

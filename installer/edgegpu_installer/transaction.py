@@ -12,14 +12,14 @@ from edgegpu_installer import baseline
 from edgegpu_installer.atomic import make_folder, read_entry, stage, swap
 from edgegpu_installer.changes import Deadline, Plan
 from edgegpu_installer.devicelinks import make_device_links
-from edgegpu_installer.errors import InstallError, SystemdError
+from edgegpu_installer.errors import InstallError, KnownError, SystemdError
 from edgegpu_installer.farewell import UNIT as FAREWELL
 from edgegpu_installer.journal import Journal, Record, Target, next_record, read_now, remaining_s
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.lock import LOCK, Signals, locked
 from edgegpu_installer.preparing import GRACE_S, Machine, Prepared, first_record, prepare
 from edgegpu_installer.recovery import call
-from edgegpu_installer.states import TERMINAL, Decision, Op, State, after_crash
+from edgegpu_installer.states import LEAVING, TERMINAL, Decision, Op, State, after_crash
 
 _log = logging.getLogger(__name__)
 
@@ -48,9 +48,11 @@ def run(plan: Plan, machine: Machine, *, verify: Verify, deadline_s: float = 600
 
     Raises:
         BusyError: another process changes this machine.
+        KnownError: a transaction with the id that the machine was given has been.
         InstallError: an earlier transaction cannot be undone; something in the way of the plan cannot be read.
     """
     with locked(_lock_file(machine.layout)) as lock, Signals() as signals:
+        _see_new(machine)
         _clear(machine, lock)
         prepared = prepare(plan, machine)
         if prepared.is_done:
@@ -156,7 +158,7 @@ class _Transaction:
 
     def _replace(self, prepared: Prepared) -> None:
         plan = prepared.plan
-        if plan.op is not Op.UNINSTALL:
+        if plan.op not in LEAVING:
             self._stop(plan.stop)
         for target in prepared.swapped:
             with self._step(f"swap-{target.number}"):
@@ -177,7 +179,7 @@ class _Transaction:
         self._enter(State.VERIFYING)
         with self._step("verify"):
             verify(self._deadline())
-        if self._record.op is Op.UNINSTALL:
+        if self._record.op in LEAVING:
             # Not before k3s was restarted: a kubelet that starts without the plugin ends pods whose containers have
             # ended once before, although they run now (seen on 1.33).
             self._stop([unit for unit, _ in self._journal.tables().units if unit != FAREWELL])
@@ -214,6 +216,13 @@ class _Transaction:
         self._machine.at_step(f"before-{name}")
         yield
         self._machine.at_step(f"after-{name}")
+
+
+def _see_new(machine: Machine) -> None:
+    """Refuse an id that has been: whoever gave it may have died before it learnt what came of it."""
+    known = machine.transaction_id and Journal(machine.layout.tx).state_of(machine.transaction_id)
+    if known:
+        raise KnownError(f"cannot begin {machine.transaction_id} again: it is at {known}", "edgegpu transaction show")
 
 
 def _clear(machine: Machine, lock: int) -> None:

@@ -1,4 +1,4 @@
-"""Takes edgegpu off this machine: asks about pods that use it, brings every file back, leaves who waits."""
+"""Takes edgegpu off this machine, or sharing alone: asks about pods, brings every file back, leaves who waits."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,17 @@ from edgegpu_installer.cluster import Cluster, ClusterError
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.farewell import Farewell
 from edgegpu_installer.foreseen import Foreseen, of_uninstall, used_by_others
-from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT, RUN
+from edgegpu_installer.layout import (
+    AGENT_UNIT,
+    CLOUD_TOKEN,
+    COMMAND,
+    CURRENT,
+    PLUGIN_UNIT,
+    PLUGIN_YAML,
+    RUN,
+    UNITS,
+    WANTS,
+)
 from edgegpu_installer.pluginyaml import places
 from edgegpu_installer.preparing import Machine
 from edgegpu_installer.release import Release
@@ -21,9 +31,14 @@ from edgegpu_installer.states import Op, State
 from edgegpu_installer.transaction import Outcome, Verify
 from edgegpu_installer.verifying import configured_model, look_again
 
+_STAYS = frozenset({CURRENT, COMMAND, f"{UNITS}/{AGENT_UNIT}", f"{WANTS}/{AGENT_UNIT}", CLOUD_TOKEN, PLUGIN_YAML})
+"""What the agent stands on, and what was set: sharing that comes again finds it."""
+
 
 class InUseError(InstallError):
     """Pods still use shares; `pods` holds a line for each."""
+
+    code = "IN_USE"
 
     def __init__(self, pods: tuple[str, ...]) -> None:
         self.pods = pods
@@ -53,7 +68,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uninstallation:
-    """One uninstall on one machine. `verifier`: as of an installation."""
+    """One uninstall on one machine. `verifier`: as of an installation. `keep_agent`: sharing alone is taken off."""
 
     site: Site
     release: Release
@@ -63,6 +78,7 @@ class Uninstallation:
     agreed: bool = False
     """The user said `--yes`."""
     force: bool = False
+    keep_agent: bool = False
     deadline_s: float = 600.0
 
     def preview(self) -> Removal:
@@ -114,6 +130,8 @@ class Uninstallation:
 
     def _plan(self) -> Plan:
         layout = self.machine.layout
+        if self.keep_agent and not (layout.units / PLUGIN_UNIT).exists():
+            return Plan(op=Op.WITHDRAW, files=())
         there = layout.plugin_yaml
         used = places(there.read_text() if there.exists() else None)
         wait = Farewell(
@@ -123,21 +141,26 @@ class Uninstallation:
             kubelet=self.site.kubelet_folder,
             cdi_spec=f"{used.cdi_folder}/{farewell.CDI_FILE}",
             run=used.run if "edgegpu" in PurePosixPath(used.run).name else RUN,  # it is removed whole: never /run
-            folders=baseline.folders(layout)[::-1],
+            folders=() if self.keep_agent else baseline.folders(layout)[::-1],
         )
         left = farewell.files(wait, program=self.release.farewell, unit=self.release.farewell_unit)
         return Plan(
-            op=Op.UNINSTALL,
+            op=Op.WITHDRAW if self.keep_agent else Op.UNINSTALL,
             files=(*left, *self._restored()),
             reload=True,
-            stop=(PLUGIN_UNIT, AGENT_UNIT),
+            stop=(PLUGIN_UNIT,) if self.keep_agent else (PLUGIN_UNIT, AGENT_UNIT),
             start=(farewell.UNIT,),
             restart=self.site.unit if self.site.kind.is_k3s else None,
         )
 
     def _restored(self) -> tuple[FileChange, ...]:
-        """Return what brings every path back; kubeadm's manifest keeps what others have done to it since."""
+        """Return what brings every path back; kubeadm's manifest keeps what others have done to it since.
+
+        With the agent stays what undoes a change: what is early in a plan.
+        """
         changes = baseline.restore_plan(self.machine.layout)
+        if self.keep_agent:
+            changes = tuple(change for change in changes if not change.early and change.path not in _STAYS)
         if self.site.kind is not SiteKind.KUBEADM_SERVER:
             return changes
         text = kubeadm_look.manifest_text(self.machine.layout)

@@ -208,3 +208,12 @@ def test_the_units_own_line_finishes_what_was_cut_off(machine: Machine) -> None:
     machine.at(CONF).unlink()
     subprocess.run(["sh", "-c", script], env=machine.environment(), check=True, timeout=LIMIT_S)
     assert machine.over()
+
+
+def test_the_agents_socket_stays_where_the_agent_does(machine: Machine, run: Callable[..., Run]) -> None:
+    machine.write("/etc/systemd/system/edgegpu-agent.service", "")
+    machine.write("/run/edgegpu/agent.sock", "")
+    machine.checkpoint()
+    assert run().ended() == 0
+    assert [path.name for path in machine.at("/run/edgegpu").iterdir()] == ["agent.sock"]
+    assert machine.over()

@@ -40,6 +40,7 @@ Examples:
   and of a dry run "labels": [{"node", "kind": "label"|"annotation", "name", "value", "change": TEXT}],
   "objects": [{"name", "change": TEXT}] of the cluster, "unseen": why its state is unknown;
   with --show-join "join": TEXT, a secret, empty where there is none
+  or, refused, {"error", "remedy", "code": TEXT} with "code": "REFUSED", "BUSY" (try again in a while) or "KNOWN"
 Progress goes to stderr then.
 
 Exits 0 when the machine is as asked, 1 when it was refused or rolled back.
@@ -56,7 +57,9 @@ RoleOption = Annotated[
 PolicyOption = Annotated[str | None, typer.Option("--policy", metavar="POLICY", help="first-fit, best-fit or spread.")]
 ExcludeOption = Annotated[
     list[str] | None,
-    typer.Option("--exclude", metavar="CARD", help="A card not to share: 0, 0:1, GPU-…; several times."),
+    typer.Option(
+        "--exclude", metavar="CARD", help="A card not to share: 0, 0:1, GPU-…; several times. none: share all."
+    ),
 ]
 UnitOption = Annotated[int | None, typer.Option("--unit-mib", metavar="MIB", help="MiB of a unit of memory.")]
 ReserveOption = Annotated[int | None, typer.Option("--reserve-mib", metavar="MIB", help="MiB kept back on each card.")]
@@ -82,6 +85,12 @@ TokenOption = Annotated[
     ),
 ]
 TokenFileOption = Annotated[Path | None, typer.Option("--token-file", metavar="FILE", help="A file with the token.")]
+AgentOnlyOption = Annotated[
+    bool, typer.Option("--agent-only", help="The agent of this version, and no GPU sharing: where there is none.")
+]
+TransactionOption = Annotated[
+    str, typer.Option("--transaction-id", metavar="ID", help="What the change is called in the journal.", hidden=True)
+]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be changed, and change nothing.")]
 DeadlineOption = Annotated[
     float, typer.Option("--deadline", metavar="SECONDS", min=20, help="All is put back when it is not done by then.")
@@ -103,22 +112,23 @@ def install(  # noqa: PLR0913  (one for each option)
     show_join: ShowJoinOption = False,
     token: TokenOption = "",
     token_file: TokenFileOption = None,
+    agent_only: AgentOnlyOption = False,
     dry_run: DryRunOption = False,
     deadline: DeadlineOption = 600.0,
+    transaction_id: TransactionOption = "",
     json: JsonOption = False,
 ) -> None:
     """Put edgegpu on this machine, change what is on it, or upgrade it to this version."""
     with reporting(as_json=json):
-        for name in (_TOKEN_VARIABLE, _JOIN_VARIABLE):  # no program that is started from here on gets to see them
-            os.environ.pop(name, None)
+        _forget_secrets()
         _refuse_isolation(isolation)
-        from edgegpu_agent.cli.installing import Installing, sayer, typed_errors  # noqa: PLC0415  (slow to load)
+        from edgegpu_agent.cli.installing import this_machine, typed_errors  # noqa: PLC0415  (slow to load)
         from edgegpu_installer.site import Options  # noqa: PLC0415
 
         options = Options(
             role=_role(role),
             policy=_policy(policy),
-            exclude=None if exclude is None else tuple(exclude),
+            exclude=_excluded(exclude),
             unit_mib=unit_mib,
             reserve_mib=reserve_mib,
             driver_root=driver_root,
@@ -126,9 +136,10 @@ def install(  # noqa: PLR0913  (one for each option)
             isolation=isolation,
             token=_token(token, token_file),
             join=join,
+            agent_only=agent_only,
         )
         with typed_errors():
-            installing = Installing(say=sayer(as_json=json), deadline_s=deadline)
+            installing = this_machine(as_json=json, deadline_s=deadline, transaction_id=transaction_id)
             report = installing.install(options, ask=not yes and not node, dry_run=dry_run)
         if json:
             print_json(_document(report, installing, show_join=show_join))
@@ -136,6 +147,11 @@ def install(  # noqa: PLR0913  (one for each option)
             _say(report, installing, show_join=show_join)
         if not report.well:
             raise typer.Exit(EXIT_WRONG)
+
+
+def _forget_secrets() -> None:
+    for name in (_TOKEN_VARIABLE, _JOIN_VARIABLE):  # no program that is started from here on gets to see them
+        os.environ.pop(name, None)
 
 
 def _refuse_isolation(isolation: str) -> None:
@@ -172,6 +188,10 @@ def _policy(text: str | None) -> str | None:
                 f"cannot install with --policy {text}: {error}", remedy="give first-fit, best-fit or spread"
             ) from error
     return text
+
+
+def _excluded(cards: list[str] | None) -> tuple[str, ...] | None:
+    return () if cards == ["none"] else None if cards is None else tuple(cards)
 
 
 def _token(token: str, file: Path | None) -> str:

@@ -1,6 +1,7 @@
 """What install, uninstall and transaction share: this machine, its checks, and how a plan is shown."""
 
 import os
+import re
 import signal
 import sys
 import time
@@ -28,7 +29,7 @@ from edgegpu_installer.preparing import Machine
 from edgegpu_installer.release import Release, read_release
 from edgegpu_installer.site import Options, Role, Site
 from edgegpu_installer.siteread import site_of
-from edgegpu_installer.states import Op, State
+from edgegpu_installer.states import LEAVING, State
 from edgegpu_installer.systemd import Systemd
 from edgegpu_installer.transaction import Outcome, Verify
 from edgegpu_installer.uninstall import Removal, Uninstallation
@@ -36,6 +37,9 @@ from edgegpu_installer.verifying import verifier
 
 PAUSE, TRACE = "EDGEGPU_INSTALLER_PAUSE", "EDGEGPU_INSTALLER_TRACE"
 """For tests of faults: the step at which the installer waits; a file that gets the name of each step."""
+
+
+_ID = re.compile(r"[a-z0-9][a-z0-9-]{7,39}")
 
 
 def sayer(*, as_json: bool) -> Callable[[str], None]:
@@ -54,7 +58,7 @@ def typed_errors() -> Iterator[None]:
     try:
         yield
     except InstallError as error:
-        raise CliError(error.message, remedy=error.remedy) from error
+        raise CliError(error.message, remedy=error.remedy, more={"code": error.code}) from error
 
 
 def cluster_document(foreseen: Foreseen) -> dict[str, object]:
@@ -72,6 +76,7 @@ class Installing:
 
     say: Callable[[str], None]
     deadline_s: float = 600.0
+    transaction_id: str = ""
     layout: Layout = field(default_factory=Layout)
     system: Systemd = field(default_factory=Systemd)
 
@@ -93,8 +98,8 @@ class Installing:
             )
             return installation.preview() if dry_run else installation.run()
 
-    def uninstall(self, *, ask: bool, agreed: bool, force: bool, dry_run: bool) -> Removal:
-        """Look, ask, and uninstall. Raises InstallError."""
+    def uninstall(self, *, ask: bool, agreed: bool, force: bool, dry_run: bool, keep_agent: bool = False) -> Removal:
+        """Look, ask, and uninstall, or take sharing alone off. Raises InstallError."""
         if not self.layout.baseline.exists() and not self.layout.current.is_symlink():
             raise InstallError("cannot uninstall: edgegpu is not installed on this machine")
         release = self._release()
@@ -109,6 +114,7 @@ class Installing:
                 terminal=terminal,
                 agreed=agreed,
                 force=force,
+                keep_agent=keep_agent,
                 deadline_s=self.deadline_s,
             )
             return uninstallation.preview() if dry_run else uninstallation.run()
@@ -118,7 +124,7 @@ class Installing:
         record = Journal(self.layout.tx).read()
         facts = read_facts(self.layout)
         site = site_of(facts)
-        offers = record is not None and record.op is not Op.UNINSTALL and site.has_cards
+        offers = record is not None and record.op not in LEAVING and site.has_cards
         return transaction.resume(self._machine(self._release()), verify=self._verifier(facts, site)(offers))
 
     def changes(self, plan: Plan) -> list[dict[str, str]]:
@@ -169,7 +175,8 @@ class Installing:
 
     def _checked(self, options: Options, release: Release) -> Facts:
         facts = read_facts(self.layout, driver_root=options.driver_root)
-        if facts.k3s is not None and facts.k3s.health.active and facts.k3s.health.up_s < STEADY_S:
+        starting = facts.k3s is not None and facts.k3s.health.active and facts.k3s.health.up_s < STEADY_S
+        if facts.k3s is not None and starting and not options.agent_only:
             self.say(f"waiting until {facts.k3s.unit.name} has been up for {STEADY_S:g} s")
             time.sleep(STEADY_S - facts.k3s.health.up_s)
             facts = read_facts(self.layout, driver_root=options.driver_root)
@@ -198,6 +205,7 @@ class Installing:
             say=self.say,
             at_step=_at_step,
             version=release.version,
+            transaction_id=self.transaction_id,
         )
 
     def _whole(self, plan: Plan) -> Plan:
@@ -205,6 +213,17 @@ class Installing:
 
     def _verifier(self, facts: Facts, site: Site) -> Callable[[bool], Verify]:
         return lambda offers: verifier(facts, site, layout=self.layout, system=self.system, offers=offers)
+
+
+def this_machine(*, as_json: bool, deadline_s: float, transaction_id: str) -> Installing:
+    """Return the installer for one command; `transaction_id` empty: chance says it.
+
+    Raises:
+        CliError: no transaction can have that id.
+    """
+    if transaction_id and _ID.fullmatch(transaction_id) is None:
+        raise CliError(f"cannot call a change {transaction_id[:64]!r}", remedy="give 8 to 40 of a-z, 0-9 and -")
+    return Installing(say=sayer(as_json=as_json), deadline_s=deadline_s, transaction_id=transaction_id)
 
 
 def _change(now: Entry, then: Entry, path: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ import typer
 
 from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, print_json, reporting
 from edgegpu_agent.cli.errors import CliError
-from edgegpu_agent.cli.install import DeadlineOption, DryRunOption
+from edgegpu_agent.cli.install import DeadlineOption, DryRunOption, TransactionOption
 
 if TYPE_CHECKING:
     from edgegpu_agent.cli.installing import Installing
@@ -24,22 +24,27 @@ it their containers run on, but cannot be started again.
 kubelet keeps the resources for five minutes and would then offer 0 of them for ever: edgegpu-farewell.service waits for
 that, takes them out of the node's status, and removes itself.
 
+With --keep-agent GPU sharing alone goes: plugin, scheduler's configuration, accounts and marks. The agent stays, with
+plugin.yaml, and `edgegpu install` brings sharing back as it was.
+
 \b
 Examples:
   edgegpu uninstall
   edgegpu uninstall --yes --force
+  edgegpu uninstall --keep-agent
   edgegpu uninstall --dry-run
 
 \b
---json: {"v": 1, "op": "uninstall", "state", "why": TEXT, "still": [pods that run on with shares],
-  "kept": [what stays, and why], of a dry run "files", "labels", "objects", "unseen": as in
-  `edgegpu install --dry-run --json`}
-  or, refused, {"error", "remedy": TEXT, "pods": [TEXT]}
+--json: {"v": 1, "op": "uninstall" or "withdraw" (--keep-agent), "state", "why": TEXT, "changed": BOOL,
+  "still": [pods that run on with shares], "kept": [what stays, and why], of a dry run "files", "labels", "objects",
+  "unseen": as in `edgegpu install --dry-run --json`}
+  or, refused, {"error", "remedy", "code": TEXT, "pods": [TEXT]} with "code": "IN_USE", "BUSY", "REFUSED" or "KNOWN"
 
 Exits 0 when edgegpu is gone, 1 when it was refused or rolled back.
 """
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")]
+KeepOption = Annotated[bool, typer.Option("--keep-agent", help="Take GPU sharing off, and leave the agent.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Also while pods of this node use shares.")]
 
 
@@ -48,20 +53,25 @@ def uninstall(
     yes: YesOption = False,
     force: ForceOption = False,
     dry_run: DryRunOption = False,
+    keep_agent: KeepOption = False,
     deadline: DeadlineOption = 600.0,
+    transaction_id: TransactionOption = "",
     json: JsonOption = False,
 ) -> None:
     """Take edgegpu off this machine."""
     with reporting(as_json=json):
-        from edgegpu_agent.cli.installing import Installing, sayer, typed_errors  # noqa: PLC0415  (slow to load)
+        from edgegpu_agent.cli.installing import this_machine, typed_errors  # noqa: PLC0415  (slow to load)
         from edgegpu_installer.uninstall import InUseError  # noqa: PLC0415
 
         with typed_errors():
-            installing = Installing(say=sayer(as_json=json), deadline_s=deadline)
+            installing = this_machine(as_json=json, deadline_s=deadline, transaction_id=transaction_id)
             try:
-                removal = installing.uninstall(ask=not yes, agreed=yes, force=force, dry_run=dry_run)
+                removal = installing.uninstall(
+                    ask=not yes, agreed=yes, force=force, dry_run=dry_run, keep_agent=keep_agent
+                )
             except InUseError as error:
-                raise CliError(error.message, remedy=error.remedy, more={"pods": list(error.pods)}) from error
+                more: dict[str, object] = {"code": error.code, "pods": list(error.pods)}
+                raise CliError(error.message, remedy=error.remedy, more=more) from error
         if json:
             print_json(_document(removal, installing))
         else:
@@ -79,6 +89,7 @@ def _document(removal: "Removal", installing: "Installing") -> dict[str, object]
         "op": removal.plan.op.value,
         "state": outcome.state.value if outcome else "DRY_RUN",
         "why": outcome.why if outcome else "",
+        "changed": bool(outcome and outcome.changed),
         "still": list(removal.still),
         "kept": list(removal.kept),
         "files": installing.changes(removal.plan) if outcome is None else [],
@@ -87,13 +98,23 @@ def _document(removal: "Removal", installing: "Installing") -> dict[str, object]
 
 
 def _say(removal: "Removal", installing: "Installing") -> None:
+    from edgegpu_installer.states import Op  # noqa: PLC0415  (slow to load)
+
     if removal.outcome is None:
         installing.say_plan(removal.plan, removal.foreseen)
         return
+    withdrawn = removal.plan.op is Op.WITHDRAW
     if not removal.well:
         installing.say_failure("uninstall", removal.outcome)
         return
-    typer.echo("edgegpu is uninstalled; the node stops naming its resources in about five minutes")
+    if not withdrawn:
+        typer.echo("edgegpu is uninstalled; the node stops naming its resources in about five minutes")
+    elif removal.outcome.changed:
+        typer.echo(
+            "GPU sharing is uninstalled and the agent stays; the node stops naming the resources in five minutes"
+        )
+    else:
+        typer.echo("nothing to change: GPU sharing is not installed, and the agent is")
     for line in removal.still:
         typer.echo(f"runs on with its share, and cannot be started again: {line}")
     for line in removal.kept:

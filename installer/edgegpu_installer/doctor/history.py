@@ -41,6 +41,9 @@ def look_transaction(sight: Sight) -> Verdict:
             return judge([broken(text, remedy)], well="", details=details)
 
 
+_AGAIN = {Op.UNINSTALL: "edgegpu uninstall", Op.WITHDRAW: "edgegpu uninstall --keep-agent"}
+
+
 def _ended(record: Record, what: str) -> Iterator[Trouble]:
     if record.state is not State.ROLLED_BACK:
         return
@@ -49,7 +52,7 @@ def _ended(record: Record, what: str) -> Iterator[Trouble]:
             f"edgegpu's files were taken out of k3s: {record.why}", f"sudo journalctl -u k3s -e; then {_INSTALL}"
         )
     else:
-        again = "edgegpu uninstall" if record.op is Op.UNINSTALL else "edgegpu install"
+        again = _AGAIN.get(record.op, "edgegpu install")
         yield warning(f"{what} was rolled back: {record.why or 'no reason is known'}", f"{_SHOW}; then sudo {again}")
 
 

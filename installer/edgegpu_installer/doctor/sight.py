@@ -9,7 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
+from edgegpu_installer import baseline
 from edgegpu_installer.doctor.programs import Ran, run
+from edgegpu_installer.errors import InstallError
 from edgegpu_installer.facts import Facts, read_facts
 from edgegpu_installer.host_k3s import K3s
 from edgegpu_installer.layout import CURRENT, PLUGIN_UNIT, PLUGIN_YAML, UNITS, Layout
@@ -145,7 +147,15 @@ class Sight:
     @property
     def installed(self) -> bool:
         """Whether there is anything of an install, a broken one included."""
-        return any(self.at(path).exists() for path in (f"{UNITS}/{PLUGIN_UNIT}", PLUGIN_YAML, CURRENT))
+        there = any(self.at(path).exists() for path in (f"{UNITS}/{PLUGIN_UNIT}", PLUGIN_YAML, CURRENT))
+        return there and not self._withdrawn()
+
+    def _withdrawn(self) -> bool:
+        """Whether sharing was taken off, and the agent stayed."""
+        try:
+            return baseline.withdrawn(self.layout)
+        except InstallError:
+            return False
 
     @property
     def settings(self) -> Settings:
