@@ -1,0 +1,44 @@
+"""Whether an app has room under other limits, before anything is changed: for boxes, and for previews in the cloud."""
+
+from edgegpu_core.limits.judge import Answer, CardNumbers, Case, Verdict, by_hand, judge
+from edgegpu_core.limits.nodes import Constraints, Requirement, Taint, Toleration
+from edgegpu_core.limits.reading import (
+    amounts_of,
+    container_of,
+    new_pod,
+    own_pod,
+    read_node,
+    read_quota,
+    with_amounts,
+)
+from edgegpu_core.limits.room import Need, NewPod, NodeRoom, OwnPod, Quota
+from edgegpu_core.limits.workload import How, Kind, Workload, read_workload
+
+__all__ = [
+    "Answer",
+    "CardNumbers",
+    "Case",
+    "Constraints",
+    "How",
+    "Kind",
+    "Need",
+    "NewPod",
+    "NodeRoom",
+    "OwnPod",
+    "Quota",
+    "Requirement",
+    "Taint",
+    "Toleration",
+    "Verdict",
+    "Workload",
+    "amounts_of",
+    "by_hand",
+    "container_of",
+    "judge",
+    "new_pod",
+    "own_pod",
+    "read_node",
+    "read_quota",
+    "read_workload",
+    "with_amounts",
+]

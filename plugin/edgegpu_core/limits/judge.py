@@ -1,0 +1,186 @@
+"""The verdict over a change of an app's limits: fits, fits after its stop, never fits; with numbers and words."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from edgegpu_core.limits.rollout import beside, by_itself, stopped, turns
+from edgegpu_core.limits.room import NewPod, NodeRoom, OwnPod, Quota, Trial
+from edgegpu_core.limits.workload import How, Kind, Workload
+from edgegpu_core.request import Request
+
+_MOST_TEXT = 600
+_MOST_CARDS = 64
+NO_QUOTA = Quota()
+
+
+class Answer(Enum):
+    """Whether the app has room under its new limits; the values are those of the protocol."""
+
+    FITS = "fits"
+    """Without an old pod's room, or by a rolling update's own steps."""
+    AFTER_STOP = "fits_after_stop"
+    """When its own pods have gone."""
+    NEVER = "never_fits"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardNumbers:
+    """A card that the app may use. `free_*`: once the app's own pods have gone; `held_by_app_units` they hold of it."""
+
+    node: str
+    card: str
+    free_units: int
+    free_core: int
+    held_by_app_units: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One change of one app."""
+
+    workload: Workload
+    request: Request
+    """The amounts of the container in question, for the numbers."""
+    before: Request
+    """Those that it has now."""
+    pod: NewPod
+    """A pod under the changed template."""
+    own: tuple[OwnPod, ...] = ()
+    rooms: tuple[NodeRoom, ...] = ()
+    quota: Quota = NO_QUOTA
+    at_most: int | None = None
+    """The replicas that a HorizontalPodAutoscaler may ask for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The answer. `interrupts`: beyond what the app's own way of replacing pods does, so it must be allowed."""
+
+    answer: Answer
+    interrupts: bool = False
+    text: str = ""
+    """Why not, or what should be known."""
+    request: Request
+    replicas: int
+    cards: tuple[CardNumbers, ...] = ()
+
+
+def judge(case: Case) -> Verdict:
+    """Say whether an app has room under its new limits.
+
+    fits: all new pods have room while the old ones stay, or a rolling update gets through by its surge and what it may
+    leave out. fits_after_stop: when old pods have gone, either because the app stops them anyway (Recreate,
+    StatefulSet, no surge) or by an interruption, then `interrupts` is set. Without replicas it fits if an empty cluster
+    could hold one. With an autoscaler its maximum must have room as well, unless the change only takes less.
+    """
+    workload = case.workload
+    trial = Trial(case.rooms, workload.constraints, case.quota)
+    count = len(turns(trial, workload))
+    verdict = Verdict(answer=Answer.FITS, request=case.request, replicas=count, cards=_cards(case, trial))
+    if not case.pod.containers and not case.pod.problem:
+        return verdict  # without a share there is nothing to place
+    if workload.kind is not Kind.DAEMON_SET and workload.replicas == 0:
+        return _without_replicas(case, verdict)
+    if workload.kind is Kind.DAEMON_SET and count == 0:
+        return replace(verdict, answer=Answer.NEVER, text="no node of the cluster takes its pods")
+    verdict = _now(case, trial, verdict)
+    if verdict.answer is Answer.NEVER or case.at_most is None or case.at_most <= workload.replicas:
+        return verdict
+    return _at_most(case, case.at_most, trial, verdict)
+
+
+def _now(case: Case, trial: Trial, verdict: Verdict) -> Verdict:
+    workload = case.workload
+    if beside(trial, workload, case.pod):
+        return verdict
+    if by_itself(trial, workload, case.own, case.pod):
+        return replace(verdict, answer=Answer.AFTER_STOP if workload.stops_first else Answer.FITS)
+    text = _why_not(case, stopped(trial, workload, case.own), workload)
+    if text:
+        return replace(verdict, answer=Answer.NEVER, text=text)
+    text = f"it has room only when its own pods have gone: {_why_not(case, trial, workload, own=False)}"
+    return replace(verdict, answer=Answer.AFTER_STOP, interrupts=True, text=_cut(text))
+
+
+def _without_replicas(case: Case, verdict: Verdict) -> Verdict:
+    one = replace(case.workload, replicas=1, partition=0)
+    rooms = tuple(replace(room, held={}) for room in case.rooms)
+    text = _why_not(case, Trial(rooms, one.constraints, NO_QUOTA), one, own=False)
+    return (
+        replace(verdict, answer=Answer.NEVER, text=f"it has no replicas now, and none could run: {text}")
+        if text
+        else verdict
+    )
+
+
+def _at_most(case: Case, most: int, trial: Trial, verdict: Verdict) -> Verdict:
+    text = _why_not(case, stopped(trial, case.workload, case.own), replace(case.workload, replicas=most))
+    if not text:
+        return verdict
+    text = _cut(f"fits at its {case.workload.replicas} replicas now, but not at the {most} of its autoscaler: {text}")
+    less = case.request.memory_units <= case.before.memory_units and case.request.core <= case.before.core
+    return replace(verdict, text=text) if less else replace(verdict, answer=Answer.NEVER, text=text, replicas=most)
+
+
+def _why_not(case: Case, trial: Trial, workload: Workload, *, own: bool = True) -> str:
+    """Place what must be placed, and say at which pod it ends and why; empty when all have room."""
+    trial = trial.copy()
+    nodes = turns(trial, workload)
+    for done, node in enumerate(nodes):
+        if not trial.place(case.pod, only=node):
+            text = _words(trial.refusals(case.pod, only=node))
+            head = f"{done} of {len(nodes)} pods have room, the next {text}" if done else text
+            held = sum(_own_units(case).values()) if own else 0
+            return _cut(head + (f" (the {held} that it holds itself counted as free)" if held else ""))
+    return ""
+
+
+def _words(refusals: Sequence[tuple[str, str]]) -> str:
+    """Say why no node takes it; those that are left out by name only where there is nothing better to say."""
+    if not refusals:
+        return "there is no node"
+    if len(refusals) == 1:
+        name, why = refusals[0]
+        return why if not name or why.startswith(("needs ", "asks ", "container ", "with ")) else f"node {name}: {why}"
+    return "; ".join(f"node {name}: {why}" for name, why in refusals)
+
+
+def _own_units(case: Case) -> dict[tuple[str, str], int]:
+    """Return the units that the app's pods hold, by node and card."""
+    held: dict[tuple[str, str], int] = {}
+    uids = {one.uid for one in case.own}
+    for room in case.rooms:
+        for uid in uids & room.held.keys():
+            for share in room.held[uid]:
+                held[room.name, share.card] = held.get((room.name, share.card), 0) + share.memory_units
+    return held
+
+
+def _cards(case: Case, trial: Trial) -> tuple[CardNumbers, ...]:
+    held = _own_units(case)
+    found = [
+        CardNumbers(
+            node=room.name,
+            card=slot.label,
+            free_units=free.memory[at],
+            free_core=free.core[at],
+            held_by_app_units=held.get((room.name, slot.uuid), 0),
+        )
+        for room, free in stopped(trial, case.workload, case.own).free_of()
+        for at, slot in enumerate(room.slots)
+    ]
+    return tuple(found[:_MOST_CARDS])
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 1] + "…"
+
+
+def by_hand(workload: Workload) -> str:
+    """Say what a person has to do before pods take new limits; empty when nothing."""
+    if workload.paused:
+        return "the Deployment is paused: its pods take the limits when it is resumed"
+    if workload.how is How.BY_HAND:
+        return "its update strategy is OnDelete: each pod takes the limits when it is deleted"
+    return ""

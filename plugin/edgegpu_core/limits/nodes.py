@@ -1,0 +1,141 @@
+"""Which nodes a pod may go to: selector, required affinity, taints, as the scheduler's own filters read them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_KEEPING_AWAY = frozenset({"NoSchedule", "NoExecute"})
+_UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+_PRESSURES = ("disk-pressure", "memory-pressure", "pid-pressure", "unschedulable", "not-ready", "unreachable")
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """What keeps pods off a node."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """What lets a pod onto a tainted node; empty key and effect stand for all of them."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    exists: bool = False
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Say whether a taint keeps the pod away no more."""
+        if self.effect and self.effect != taint.effect:
+            return False
+        if self.key and self.key != taint.key:
+            return False
+        return self.exists or (bool(self.key) and self.value == taint.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One expression of a node selector term; `name_field`: it is about the node's name, not about a label."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+    name_field: bool = False
+
+    def holds(self, labels: Mapping[str, str], name: str) -> bool:
+        """Say whether a node meets it; an operator that is unknown is met by none."""
+        value = name if self.name_field else labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value is not None and value in self.values
+            case "NotIn":
+                return value is None or value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case "Gt" | "Lt":
+                return _compares(value, self.values, above=self.operator == "Gt")
+            case _:
+                return False
+
+
+def _compares(value: str | None, values: tuple[str, ...], *, above: bool) -> bool:
+    try:
+        have, bound = int(value or ""), int(values[0])
+    except (ValueError, IndexError):
+        return False
+    return have > bound if above else have < bound
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """Where a pod may go. `terms`: None without a required affinity; one of them must hold, an empty one never does."""
+
+    selector: Mapping[str, str] = field(default_factory=dict)
+    terms: tuple[tuple[Requirement, ...], ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    node_name: str = ""
+
+    def refusal(self, name: str, labels: Mapping[str, str], taints: Iterable[Taint]) -> str:
+        """Say why a pod cannot go to a node; empty when it can."""
+        if self.node_name:
+            return "" if self.node_name == name else f"the pods are bound to node {self.node_name}"
+        for key, value in self.selector.items():
+            if labels.get(key) != value:
+                return f"its label {key} is not {value}"
+        if self.terms is not None and not any(
+            term and all(one.holds(labels, name) for one in term) for term in self.terms
+        ):
+            return "the pods' node affinity leaves it out"
+        for taint in taints:
+            if taint.effect in _KEEPING_AWAY and not any(one.tolerates(taint) for one in self.tolerations):
+                return f"its taint {taint.key}{f'={taint.value}' if taint.value else ''} is not tolerated"
+        return ""
+
+
+def read_constraints(spec: Mapping[str, Any], *, daemon: bool = False) -> Constraints:
+    """Read those of a pod spec; a DaemonSet's pods tolerate more, by their controller."""
+    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    tolerations = [
+        Toleration(
+            key=str(one.get("key") or ""),
+            value=str(one.get("value") or ""),
+            effect=str(one.get("effect") or ""),
+            exists=one.get("operator") == "Exists",
+        )
+        for one in spec.get("tolerations") or ()
+    ]
+    if daemon:
+        tolerations += [Toleration(f"node.kubernetes.io/{name}", exists=True) for name in _PRESSURES]
+    return Constraints(
+        selector=dict(spec.get("nodeSelector") or {}),
+        terms=None if affinity is None else tuple(_term(one) for one in affinity.get("nodeSelectorTerms") or ()),
+        tolerations=tuple(tolerations),
+        node_name=str(spec.get("nodeName") or ""),
+    )
+
+
+def _term(term: Mapping[str, Any]) -> tuple[Requirement, ...]:
+    return tuple(
+        Requirement(str(one.get("key")), str(one.get("operator")), tuple(map(str, one.get("values") or ())), by_name)
+        for part, by_name in (("matchExpressions", False), ("matchFields", True))
+        for one in term.get(part) or ()
+    )
+
+
+def read_taints(node: Mapping[str, Any]) -> tuple[Taint, ...]:
+    """Read a node object's taints; one that is cordoned has one more, if only for a moment without it."""
+    spec = node.get("spec") or {}
+    taints = [
+        Taint(str(one.get("key")), str(one.get("value") or ""), str(one.get("effect")))
+        for one in spec.get("taints") or ()
+    ]
+    if spec.get("unschedulable") and not any(taint.key == _UNSCHEDULABLE for taint in taints):
+        taints.append(Taint(_UNSCHEDULABLE))
+    return tuple(taints)

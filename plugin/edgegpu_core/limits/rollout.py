@@ -1,0 +1,132 @@
+"""Would a rollout come to its end? Played through over the placement core, whichever old pods go first."""
+
+from collections.abc import Iterator, Sequence
+
+from edgegpu_core.limits.room import NewPod, OwnPod, Trial
+from edgegpu_core.limits.workload import How, Kind, Workload
+
+_MOST_STATES = 2_000
+"""So many ways are followed in which old pods may go; beyond, one only at each step. Apps on edge boxes are small."""
+
+
+def by_itself(trial: Trial, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
+    """Say whether the workload's own way of replacing its pods brings all new ones to a card.
+
+    Args:
+        trial: what is held now; it is left as it was.
+        workload: how pods are replaced.
+        own: the app's pods; one that is terminating holds its units until a controller has to wait for its end.
+        pod: what each is replaced by.
+    """
+    if workload.kind is Kind.DAEMON_SET:
+        return _each_node(trial, workload, own, pod)
+    if workload.kind is Kind.STATEFUL_SET:
+        return _in_turn(trial, workload, own, pod)
+    if workload.how is How.RECREATE:
+        return after_stop(trial, workload, own, pod)
+    return _rolling(trial, workload, own, pod)
+
+
+def beside(trial: Trial, workload: Workload, pod: NewPod) -> bool:
+    """Say whether all new pods have room while all old ones stay."""
+    return _place_all(trial.copy(), workload, pod)
+
+
+def after_stop(trial: Trial, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
+    """Say whether all new pods have room once all that they replace have gone."""
+    return _place_all(stopped(trial, workload, own), workload, pod)
+
+
+def stopped(trial: Trial, workload: Workload, own: Sequence[OwnPod]) -> Trial:
+    """Return the trial once the app's pods have gone; those that a partition holds back stay."""
+    empty = trial.copy()
+    for one in own:
+        if one.terminating or one.ordinal >= workload.partition:
+            empty.end(one)
+    return empty
+
+
+def turns(trial: Trial, workload: Workload) -> tuple[str, ...]:
+    """Return the nodes of the new pods, one for each: names for a DaemonSet, else empty (any node)."""
+    if workload.kind is Kind.DAEMON_SET:
+        return trial.open_nodes()
+    return ("",) * max(0, workload.replicas - workload.partition)
+
+
+def _place_all(trial: Trial, workload: Workload, pod: NewPod) -> bool:
+    return all(trial.place(pod, only=node) for node in turns(trial, workload))
+
+
+def _each_node(trial: Trial, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
+    """Play a DaemonSet's update: without surge a node's old pod goes first."""
+    trial = trial.copy()
+    for node in turns(trial, workload):
+        there = [one for one in own if one.node == node]
+        if not workload.surge:
+            _end_all(trial, there)
+        if not trial.place(pod, only=node):
+            return False
+        if workload.surge:
+            _end_all(trial, there)
+    return True
+
+
+def _end_all(trial: Trial, pods: Sequence[OwnPod]) -> None:
+    for one in pods:
+        trial.end(one)
+
+
+def _in_turn(trial: Trial, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
+    """Play a StatefulSet's update: from the last ordinal to the partition, one gone before its successor comes."""
+    trial = trial.copy()
+    _end_all(trial, [one for one in own if one.terminating])
+    old = [one for one in own if not one.terminating and one.ordinal >= workload.partition]
+    wanted = len(turns(trial, workload))
+    for one in sorted(old, key=lambda one: -one.ordinal):
+        trial.end(one)
+        if wanted and not trial.place(pod):
+            return False
+        wanted = max(0, wanted - 1)
+    return all(trial.place(pod) for _ in range(wanted))
+
+
+def _rolling(trial: Trial, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
+    """Play a Deployment's rolling update, whichever old pods go first: all ways must come to the end.
+
+    The controller makes new pods while there are fewer than replicas and surge in all, and takes old ones away while
+    more are there than must be; a new pod that waits for a card counts for the first and not for the second.
+    """
+    left = tuple(one for one in own if not one.terminating)
+    states = [(trial.copy(), left, 0)]
+    seen: set[tuple[object, ...]] = set()
+    while states:
+        now, old, placed = states.pop()
+        while placed < workload.replicas and len(old) + placed < workload.replicas + workload.surge:
+            if not now.place(pod):
+                break
+            placed += 1
+        if not old:
+            if placed < workload.replicas:
+                return False
+            continue
+        if len(old) + placed - 1 < workload.replicas - workload.unavailable:
+            return False
+        for after, rest in _ways(now, old, only_one=len(seen) >= _MOST_STATES):
+            key = (tuple(sorted(one.uid for one in rest)), placed, *after.key())
+            if key not in seen:
+                seen.add(key)
+                states.append((after, rest, placed))
+    return True
+
+
+def _ways(trial: Trial, old: tuple[OwnPod, ...], *, only_one: bool) -> Iterator[tuple[Trial, tuple[OwnPod, ...]]]:
+    """Yield what can follow: the trial without one old pod, and those left. Pods that hold the same are one way."""
+    kinds: set[tuple[object, ...]] = set()
+    for at, one in enumerate(old):
+        kind = trial.holding(one)
+        if kind in kinds or (only_one and kinds):
+            continue
+        kinds.add(kind)
+        after = trial.copy()
+        after.end(one)
+        yield after, (*old[:at], *old[at + 1 :])

@@ -1,0 +1,206 @@
+"""What the cluster's nodes have and who holds it, and the trial that places and ends pods on a copy of it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from edgegpu_core.inventory import Free, Slot
+from edgegpu_core.ledger import free_after
+from edgegpu_core.limits.nodes import Constraints, Taint
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.nodeview import planned
+from edgegpu_core.placement import Placement, Refusal, Share, place
+from edgegpu_core.policy import Policy
+from edgegpu_core.request import ContainerRequest, Role, Unplaceable
+
+DEFAULT_MODEL = ResourceModel()
+
+Held = Mapping[str, tuple[Share, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRoom:
+    """One node: its cards, what each pod holds of them (by API UID), and what decides who may come."""
+
+    name: str
+    slots: tuple[Slot, ...] = ()
+    held: Held = field(default_factory=dict)
+    model: ResourceModel = DEFAULT_MODEL
+    policy: Policy = Policy.FIRST_FIT
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    problem: str = ""
+    """Why nothing can be placed here at present; empty when something can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one pod counts against a namespace's quota: sums over its containers, as Kubernetes reckons them."""
+
+    units: int = 0
+    core: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """What a namespace's quotas leave; None where they say nothing. What the app's own pods count is not left."""
+
+    units: int | None = None
+    core: int | None = None
+    pods: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewPod:
+    """A pod as the changed template makes it. `problem`: why no node can ever take it."""
+
+    containers: tuple[ContainerRequest, ...] = ()
+    policy: Policy | None = None
+    problem: str = ""
+
+    @property
+    def need(self) -> Need:
+        """What it counts against quota."""
+        return need_of(self.containers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnPod:
+    """A pod that the app has now. One that is terminating holds its units until it is gone, and has been replaced."""
+
+    uid: str
+    node: str = ""
+    terminating: bool = False
+    ordinal: int = 0
+    need: Need = Need()
+
+
+def need_of(containers: Iterable[ContainerRequest]) -> Need:
+    """Return what a pod counts: the larger of its init containers and of the sum of the others, sidecars in both."""
+    sums = []
+    for amount in ("memory_units", "core"):
+        running = sidecars = most = 0
+        for one in containers:
+            asked: int = getattr(one.request, amount)
+            if one.role is Role.INIT:
+                most = max(most, sidecars + asked)
+            else:
+                running += asked
+                sidecars += asked if one.role is Role.SIDECAR else 0
+        sums.append(max(most, running))
+    return Need(*sums)
+
+
+class Trial:
+    """A copy of the nodes that pods are placed on and ended in; what it was made from stays as it is."""
+
+    def __init__(self, rooms: tuple[NodeRoom, ...], constraints: Constraints, quota: Quota) -> None:
+        """Begin with what is held now; nodes that the constraints leave out take nothing new."""
+        self._rooms = rooms
+        self._excluded = tuple(constraints.refusal(room.name, room.labels, room.taints) for room in rooms)
+        self._held = [dict(room.held) for room in rooms]
+        self._free = [free_after(room.slots, held.values()) for room, held in zip(rooms, self._held, strict=True)]
+        self._left = [quota.units, quota.core, quota.pods]
+        self._count = 0
+
+    def copy(self) -> "Trial":
+        """Return one that goes its own way."""
+        twin = object.__new__(Trial)
+        twin._rooms, twin._excluded, twin._count = self._rooms, self._excluded, self._count
+        twin._held = [dict(held) for held in self._held]
+        twin._free = list(self._free)  # never changed in place
+        twin._left = list(self._left)
+        return twin
+
+    def key(self) -> tuple[object, ...]:
+        """Return what tells it from a trial in which other things are free."""
+        return (*((tuple(free.memory), tuple(free.core)) for free in self._free), *self._left)
+
+    def open_nodes(self) -> tuple[str, ...]:
+        """Return the nodes that the constraints allow, those with a problem too."""
+        return tuple(room.name for room, why in zip(self._rooms, self._excluded, strict=True) if not why)
+
+    def place(self, pod: NewPod, *, only: str = "") -> bool:
+        """Place a pod on the first node with room, or on `only` that one; False when it has to wait."""
+        if pod.problem or self._over_quota(pod.need):
+            return False
+        for at, room in enumerate(self._rooms):
+            if self._excluded[at] or room.problem or (only and room.name != only):
+                continue
+            held = self._on_node(pod, at)
+            if held is not None:
+                self._count += 1
+                self._held[at][f"new {self._count}"] = held
+                self._free[at] = free_after(room.slots, self._held[at].values())
+                self._spend(pod.need, 1)
+                return True
+        return False
+
+    def _on_node(self, pod: NewPod, at: int) -> tuple[Share, ...] | None:
+        room = self._rooms[at]
+        plan = planned(pod.containers, room.model)
+        if isinstance(plan, Unplaceable):
+            return None
+        placed = place(plan, self._free[at], pod.policy or room.policy)
+        return placed.held if isinstance(placed, Placement) else None
+
+    def end(self, pod: OwnPod) -> None:
+        """Let a pod be gone: what it held is free, on whatever node it is."""
+        for at, held in enumerate(self._held):
+            if held.pop(pod.uid, None) is not None:
+                self._free[at] = free_after(self._rooms[at].slots, held.values())
+        self._spend(pod.need, -1)
+
+    def _over_quota(self, need: Need) -> bool:
+        wanted = (need.units, need.core, 1)
+        return any(left is not None and want > left for left, want in zip(self._left, wanted, strict=True))
+
+    def _spend(self, need: Need, sign: int) -> None:
+        wanted = (need.units, need.core, 1)
+        self._left = [
+            left if left is None else left - sign * want for left, want in zip(self._left, wanted, strict=True)
+        ]
+
+    def holding(self, pod: OwnPod) -> tuple[object, ...]:
+        """Return what tells this pod's end from another's: where it is and what it holds."""
+        for at, held in enumerate(self._held):
+            if pod.uid in held:
+                return (at, held[pod.uid], pod.need)
+        return (pod.need,)
+
+    def free_of(self) -> tuple[tuple[NodeRoom, Free], ...]:
+        """Return what is free on each node that is open."""
+        return tuple((room, self._free[at]) for at, room in enumerate(self._rooms) if not self._excluded[at])
+
+    def refusals(self, pod: NewPod, *, only: str = "") -> tuple[tuple[str, str], ...]:
+        """Return for each node, by name, why the pod cannot go there; quota and what no node can take has no name."""
+        if pod.problem:
+            return (("", pod.problem),)
+        if self._over_quota(pod.need):
+            return (("", self._quota_words(pod.need)),)
+        found = []
+        for at, room in enumerate(self._rooms):
+            if only and room.name != only:
+                continue
+            found.append((room.name, self._excluded[at] or room.problem or self._why(pod, at)))
+        return tuple(found)
+
+    def _why(self, pod: NewPod, at: int) -> str:
+        room = self._rooms[at]
+        plan = planned(pod.containers, room.model)
+        if isinstance(plan, Unplaceable):
+            return plan.reason
+        placed = place(plan, self._free[at], pod.policy or room.policy)
+        return placed.reason if isinstance(placed, Refusal) else ""
+
+    def _quota_words(self, need: Need) -> str:
+        units, core, pods = self._left
+        if pods is not None and pods < 1:
+            return "the namespace's quota lets no further pod in"
+        return (
+            f"the namespace's quota leaves {_left(units)} memory units and {_left(core)} core, "
+            f"a pod counts {need.units} and {need.core}"
+        )
+
+
+def _left(value: int | None) -> str:
+    return "any" if value is None else str(max(0, value))

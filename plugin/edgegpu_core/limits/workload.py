@@ -1,0 +1,123 @@
+"""A workload as the question sees it: how many pods it has and how Kubernetes replaces them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from edgegpu_core.limits.nodes import Constraints, read_constraints
+
+_DEFAULT_SHARE = "25%"
+ANYWHERE = Constraints()
+
+
+class Kind(Enum):
+    """What an app can be."""
+
+    DEPLOYMENT = "Deployment"
+    STATEFUL_SET = "StatefulSet"
+    DAEMON_SET = "DaemonSet"
+
+
+class How(Enum):
+    """How its pods are replaced when their template changes."""
+
+    ROLLING = "RollingUpdate"
+    """A Deployment's: some new ones beside the old ones, some old ones away, in turn."""
+    RECREATE = "Recreate"
+    """All old ones away, then the new ones."""
+    IN_TURN = "in turn"
+    """A StatefulSet's: one away and back, from the last to the first."""
+    EACH_NODE = "each node"
+    """A DaemonSet's: on each node the old one away and a new one, or with surge a new one first."""
+    BY_HAND = "OnDelete"
+    """Each when somebody deletes it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """An app. A DaemonSet has one pod on each node that its constraints allow, whatever `replicas` says."""
+
+    kind: Kind
+    how: How
+    replicas: int = 1
+    surge: int = 0
+    """Pods that may be there beyond `replicas` while they are replaced."""
+    unavailable: int = 0
+    """Pods that may be missing while they are replaced."""
+    partition: int = 0
+    """A StatefulSet's pods below this ordinal keep their template."""
+    paused: bool = False
+    constraints: Constraints = ANYWHERE
+
+    @property
+    def stops_first(self) -> bool:
+        """Whether its own way of replacing pods ends old ones before there are new ones."""
+        return self.surge == 0
+
+
+def read_workload(kind: Kind, item: Mapping[str, Any]) -> Workload:
+    """Read a workload object of the API."""
+    spec = item.get("spec") or {}
+    constraints = read_constraints(spec.get("template", {}).get("spec") or {}, daemon=kind is Kind.DAEMON_SET)
+    replicas = int(1 if spec.get("replicas") is None else spec["replicas"])
+    match kind:
+        case Kind.DEPLOYMENT:
+            strategy = spec.get("strategy") or {}
+            how = How.RECREATE if strategy.get("type") == "Recreate" else How.ROLLING
+            surge, unavailable = (0, replicas) if how is How.RECREATE else fenceposts(strategy, replicas)
+            paused = bool(spec.get("paused"))
+            return Workload(
+                kind=kind,
+                how=how,
+                replicas=replicas,
+                surge=surge,
+                unavailable=unavailable,
+                paused=paused,
+                constraints=constraints,
+            )
+        case Kind.STATEFUL_SET:
+            update = spec.get("updateStrategy") or {}
+            partition = int((update.get("rollingUpdate") or {}).get("partition") or 0)
+            how = How.BY_HAND if update.get("type") == "OnDelete" else How.IN_TURN
+            return Workload(
+                kind=kind, how=how, replicas=replicas, unavailable=1, partition=partition, constraints=constraints
+            )
+        case Kind.DAEMON_SET:
+            update = spec.get("updateStrategy") or {}
+            how = How.BY_HAND if update.get("type") == "OnDelete" else How.EACH_NODE
+            rolling = update.get("rollingUpdate") or {}
+            surge = min(1, pods_of(rolling.get("maxSurge") or 0, 100, up=True))
+            return Workload(kind=kind, how=how, surge=surge, unavailable=1 - surge, constraints=constraints)
+
+
+def fenceposts(strategy: Mapping[str, Any], replicas: int) -> tuple[int, int]:
+    """Return a RollingUpdate's surge and unavailable pods, as the Deployment controller reckons them.
+
+    Percentages of `replicas`: surge rounded up, unavailable down; where both come to 0, one may be unavailable
+    (`ResolveFenceposts` in kubernetes/pkg/controller/deployment/util).
+    """
+    rolling = strategy.get("rollingUpdate") or {}
+    surge = pods_of(_given(rolling, "maxSurge"), replicas, up=True)
+    unavailable = pods_of(_given(rolling, "maxUnavailable"), replicas, up=False)
+    if surge == 0 and unavailable == 0:
+        unavailable = 1
+    return surge, min(unavailable, replicas)
+
+
+def _given(rolling: Mapping[str, Any], name: str) -> object:
+    value = rolling.get(name)
+    return _DEFAULT_SHARE if value is None else value
+
+
+def pods_of(value: object, replicas: int, *, up: bool) -> int:
+    """Read a number of pods or a percentage of `replicas`, rounded up or down; 0 for what is neither."""
+    text = str(value).strip()
+    share = text.endswith("%")
+    digits = text.removesuffix("%")
+    if not digits.isdecimal():
+        return 0
+    if not share:
+        return int(digits)
+    whole, rest = divmod(int(digits) * replicas, 100)
+    return whole + (1 if up and rest else 0)
