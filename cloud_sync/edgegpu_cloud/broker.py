@@ -1,0 +1,98 @@
+"""Writes the broker's configuration: mosquitto's, from the templates in `brokerfiles`."""
+
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from edgegpu_cloud.errors import CloudError
+
+TEMPLATES = ("mosquitto.conf", "boxes.acl", "controllers.acl")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerPaths:
+    """Where the broker finds its files; each is one that its user can read."""
+
+    folder: Path
+    """Where what is rendered will be put."""
+    data: Path
+    """The folder in which it keeps what must last; its user writes there."""
+    boxes_ca: Path
+    controllers_ca: Path
+    crl: Path
+    """The boxes' certificates that are revoked; it must be there, though empty, and in date."""
+    cert: Path
+    key: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listeners:
+    """The two ports, and the address that they are bound to; empty: every one."""
+
+    boxes: int = 8883
+    controllers: int = 8884
+    bind: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerLimits:
+    """How much the broker takes and keeps. The figures of docs/broker.md, for a fleet of ten thousand boxes."""
+
+    max_inflight_messages: int = 100
+    max_queued_messages: int = 100_000
+    max_queued_bytes: int = 64 * 1_048_576
+    memory_limit: int = 1024 * 1_048_576
+    max_packet_size: int = 65_536 + 1_024
+    autosave_on_changes: bool = True
+    autosave_interval: int = 1
+
+
+def render(
+    listeners: Listeners,
+    paths: BrokerPaths,
+    *,
+    limits: BrokerLimits | None = None,
+    user: str = "mosquitto",
+    log_dest: str = "stdout",
+) -> dict[str, str]:
+    """Return the files' texts by name, to be put into `paths.folder`.
+
+    Args:
+        listeners: ports of boxes and of controllers.
+        paths: where its files are.
+        limits: what it may keep.
+        user: whom mosquitto becomes when it is started as root.
+        log_dest: as mosquitto's option.
+
+    Raises:
+        CloudError: a path or a word that would break a line of the configuration.
+    """
+    limits = limits or BrokerLimits()
+    words = {
+        "user": user,
+        "log_dest": log_dest,
+        "folder": paths.folder,
+        "data": paths.data,
+        "boxes_ca": paths.boxes_ca,
+        "controllers_ca": paths.controllers_ca,
+        "crl": paths.crl,
+        "cert": paths.cert,
+        "key": paths.key,
+        "boxes_port": listeners.boxes,
+        "controllers_port": listeners.controllers,
+        "bind": listeners.bind and f" {listeners.bind}",
+        "max_inflight_messages": limits.max_inflight_messages,
+        "max_queued_messages": limits.max_queued_messages,
+        "max_queued_bytes": limits.max_queued_bytes,
+        "memory_limit": limits.memory_limit,
+        "max_packet_size": limits.max_packet_size,
+        "autosave_on_changes": str(limits.autosave_on_changes).lower(),
+        "autosave_interval": limits.autosave_interval,
+    }
+    for name, word in words.items():
+        if not str(word).isprintable():
+            text = f"cannot write the broker's configuration: {name} is {str(word)!r}"
+            raise CloudError(text, remedy="name it without line breaks")
+    templates = files("edgegpu_cloud") / "brokerfiles"
+    return {name: Template((templates / name).read_text()).substitute(words) for name in TEMPLATES}
