@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from edgegpu_cloud import ca, tokens
 from edgegpu_cloud.asks import BrokerAddress, EnrolAsk, Granted, RenewAsk, Renewed, Waiting
 from edgegpu_cloud.ca import Authority, RequestError
+from edgegpu_cloud.fleet_changes import Author, add_box, next_enrolment
 from edgegpu_cloud.issuing import Issuer
 from edgegpu_cloud.store import (
-    AuditEntry,
     Box,
     BoxState,
     Enrolled,
@@ -36,9 +36,6 @@ PRESENT_S = 900.0
 """A box that is online and was heard within these seconds is there: another machine shows its instance."""
 
 _ALPHABET = string.ascii_lowercase + string.digits
-
-Admit = Callable[[Transaction, Enrolled, float], None]
-"""Writes a box that is new, or enrolled anew, within a transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,14 +62,13 @@ class Enrolment:
         *,
         authority: Authority,
         terms: Terms,
-        admit: Admit,
         revoked: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
         """Take what it decides with; `revoked` is called after certificates were revoked: the CRL has to be written."""
         self._store, self._terms = store, terms
         self._issuer = Issuer(authority, terms.box_days)
-        self._admit, self._revoked, self._clock = admit, revoked, clock
+        self._revoked, self._clock = revoked, clock
 
     # enrol
 
@@ -145,22 +141,20 @@ class Enrolment:
         device = home.device if home else mint_device()
         enrolled = Enrolled(
             device=device,
-            enrolment=home.book.enrolment + 1 if home else 1,
+            enrolment=next_enrolment(tx, device),
             public=asked["sign_key"],
             instance=asked["instance"],
             name=home.name if home else _free_name(tx, asked["name"] or asked["host"], device),
             labels={key: value for key, value in token.labels.items() if key != tokens.ONLY_FOR},
             host=asked["host"],
         )
-        self._admit(tx, enrolled, now_s)
+        add_box(tx, enrolled, Author(token.by, now_s))
         if home:
             tx.enrolments.revoke_certificates(device, now_s=now_s, below_enrolment=enrolled.enrolment)
         certificate = self._issuer.issue(tx, csr, device=device, enrolment=enrolled.enrolment, now_s=now_s)
         answer = {"device": device, "enrolment": enrolled.enrolment, "certificate": certificate}
         done = replace(request, state=RequestState.DONE, answer=answer, device=device)
         tx.enrolments.put_request(done)
-        detail = {"enrolment": enrolled.enrolment, "host": enrolled.host, "address": asked["address"]}
-        tx.notes.audit(AuditEntry(at_s=now_s, by=token.by, what="box.enrolled", device=device, detail=detail))
         return self._answer(tx, done, now_s), home is not None
 
     def _again(self, tx: Transaction, request: Request, now_s: float) -> Granted:

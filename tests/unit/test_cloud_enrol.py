@@ -1,0 +1,289 @@
+"""Who is taken in: every answer the same twice, a second use told, a machine that is known told from a new one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+from enrolkit import NOW_S, Box, Clock, Office, office
+
+from edgegpu_cloud.asks import Granted, RenewAsk, Waiting
+from edgegpu_cloud.store import BoxState, RequestState
+from edgegpu_cloud.tokens import Refusal, RefusedError
+from edgegpu_sync.base64url import to_text
+from edgegpu_sync.ids import device_id
+from edgegpu_sync.keys import KeyRing, public_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+DAY_S = 86_400.0
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Office]:
+    made = office(tmp_path / "cloud")
+    yield made
+    made.store.close()
+
+
+def refused(box: Box, here: Office, **more: object) -> RefusedError:
+    with pytest.raises(RefusedError) as caught:
+        box.enrol(here.desk, **more)
+    return caught.value
+
+
+def subject(pem: str) -> dict[str, str]:
+    names = x509.load_pem_x509_certificate(pem.encode()).subject
+    short = {NameOID.COMMON_NAME: "CN", NameOID.ORGANIZATIONAL_UNIT_NAME: "OU"}
+    return {short[one.oid]: str(one.value) for one in names}
+
+
+def decide(here: Office, state: RequestState) -> None:
+    with here.store.write() as tx:
+        (waiting,) = tx.enrolments.requests(RequestState.WAITING)
+        tx.enrolments.put_request(replace(waiting, state=state))
+
+
+def test_a_token_becomes_an_identity(here: Office) -> None:
+    box = Box(here.token(name="asr-hall"))
+    granted = box.enrolled(here.desk)
+    assert device_id(granted.device) == granted.device
+    assert granted.enrolment == 1
+    assert subject(granted.certificate) == {"CN": granted.device, "OU": "e1"}
+    assert granted.broker_ca == here.layout.ca_cert("servers").read_text()
+    assert KeyRing.pinned(granted.root).follow(granted.keys).version == 1, "what the box pins has signed the keys"
+    assert granted.server_time == NOW_S
+    view = here.fleet.box("asr-hall")
+    assert (view.device, view.enrolment, view.host) == (granted.device, 1, "box-1")
+    assert box.token not in repr(here.store.__dict__)
+    assert here.alarms() == []
+
+
+@pytest.mark.parametrize("name", ["controller-1", "+/#", "a/+/b", "aaaaaaaaaaaaaaaa", "$SYS"])
+def test_a_request_with_evil_names_gets_a_minted_id(here: Office, name: str) -> None:
+    granted = Box(here.token(), names=name, host=name).enrolled(here.desk)
+    assert subject(granted.certificate) == {"CN": granted.device, "OU": "e1"}
+    assert granted.device != name
+    assert not set(here.fleet.box(granted.device).name) & set("/+#$")
+
+
+def test_the_same_request_gets_the_same_answer(here: Office) -> None:
+    box = Box(here.token())
+    first = box.enrolled(here.desk)
+    here.clock.now_s += 5 * DAY_S
+    again = box.enrolled(here.desk)
+    assert again == first.model_copy(update={"server_time": again.server_time})
+    assert len(here.fleet.boxes()) == 1
+    assert here.alarms() == []
+
+
+@pytest.mark.parametrize("what", ["request", "csr", "sign_key", "instance"])
+def test_a_second_use_is_refused_and_raises_an_alarm(here: Office, what: str) -> None:
+    box = Box(here.token())
+    box.enrolled(here.desk)
+    thief = Box(box.token)
+    other = {what: thief.ask()[what]}
+    error = refused(box, here, **other)
+    assert error.code == Refusal.TOKEN_USED
+    assert "edgegpu-cloud enrol" in error.remedy
+    assert here.alarms() == ["enrol.TOKEN_USED"]
+    assert len(here.fleet.boxes()) == 1
+    refused(box, here, **other)
+    assert here.fleet.alarms()[0].times == 2
+
+
+def test_a_token_that_nobody_knows_and_one_that_is_old(here: Office) -> None:
+    assert refused(Box("nothing"), here).code == Refusal.TOKEN_UNKNOWN
+    box = Box(here.token())
+    here.clock.now_s += 3_601
+    assert refused(box, here).code == Refusal.TOKEN_EXPIRED
+    assert here.fleet.boxes() == []
+    assert here.alarms() == []
+
+
+def test_a_request_that_cannot_be_read_spends_no_token(here: Office) -> None:
+    box = Box(here.token())
+    assert refused(box, here, csr="nothing").code == Refusal.BAD_REQUEST
+    box.enrolled(here.desk)
+
+
+def test_a_bulk_token_takes_as_many_as_it_says(here: Office) -> None:
+    token = here.token(uses=3, name="hall")
+    for _ in range(3):
+        Box(token).enrolled(here.desk)
+    assert refused(Box(token), here).code == Refusal.TOKEN_EXHAUSTED
+    assert here.alarms() == ["enrol.TOKEN_EXHAUSTED"]
+    assert [box.name for box in here.fleet.boxes()] == ["hall-1", "hall-2", "hall-3"]
+
+
+def test_with_approval_a_box_waits_for_a_person(here: Office) -> None:
+    box = Box(here.token(approval=True))
+    assert isinstance(box.enrol(here.desk), Waiting)
+    assert isinstance(box.enrol(here.desk), Waiting), "asked again it waits on"
+    assert here.fleet.boxes() == []
+    here.clock.now_s += 3 * DAY_S
+    decide(here, RequestState.APPROVED)
+    granted = box.enrolled(here.desk)
+    assert box.enrolled(here.desk).certificate == granted.certificate
+    assert refused(Box(box.token), here).code == Refusal.TOKEN_USED
+
+
+def test_a_box_that_a_person_refuses(here: Office) -> None:
+    box = Box(here.token(approval=True))
+    box.enrol(here.desk)
+    decide(here, RequestState.REFUSED)
+    assert refused(box, here).code == Refusal.REFUSED
+    assert here.fleet.boxes() == []
+
+
+def test_boxes_of_one_host_name_are_told_apart(here: Office) -> None:
+    token = here.token(uses=2)
+    first, second = (Box(token).enrolled(here.desk) for _ in range(2))
+    assert here.fleet.box("box-1").device == first.device
+    assert here.fleet.box(second.device).name == f"box-1-{second.device[:6]}"
+
+
+# enrolled anew
+
+
+def online(here: Office, device: str, *, seen_at_s: float) -> None:
+    with here.store.write() as tx:
+        box = tx.boxes.get([device_id(device)])[device_id(device)]
+        tx.boxes.put([replace(box, online=True, seen_at_s=seen_at_s)])
+
+
+def test_a_machine_that_is_imaged_anew_is_the_same_box_with_a_higher_number(here: Office) -> None:
+    box = Box(here.token())
+    first = box.enrolled(here.desk)
+    assert here.crls == []
+    anew = Box(here.token(name="other"), instance=box.instance)
+    second = anew.enrolled(here.desk)
+    assert (second.device, second.enrolment) == (first.device, 2)
+    assert subject(second.certificate)["OU"] == "e2"
+    assert here.fleet.box(first.device).name == "box-1", "it keeps its name"
+    crl = x509.load_pem_x509_crl(here.layout.crl.read_bytes())
+    serials = [x509.load_pem_x509_certificate(one.certificate.encode()).serial_number for one in (first, second)]
+    assert [crl.get_revoked_certificate_by_serial_number(one) is not None for one in serials] == [True, False]
+    assert refused(box, here).code == Refusal.REFUSED, "its first answer is no longer valid"
+    with pytest.raises(RefusedError, match="signature is not"):
+        box.renew(here.desk, first)
+
+
+def test_a_copy_of_a_box_that_is_there_does_not_take_its_place(here: Office) -> None:
+    box = Box(here.token())
+    first = box.enrolled(here.desk)
+    online(here, first.device, seen_at_s=NOW_S)
+    copy = Box(here.token(), instance=box.instance)
+    error = refused(copy, here)
+    assert error.code == Refusal.REFUSED
+    assert "machine id" in error.text
+    assert "enrol --for box-1" in error.remedy
+    assert here.alarms() == ["enrol.REFUSED"]
+    here.clock.now_s += 1_000
+    assert copy.enrolled(here.desk).device == first.device, "gone for long, it may have been imaged anew"
+
+
+def test_a_token_for_one_box_takes_its_place_whatever_machine_it_is(here: Office) -> None:
+    first = Box(here.token()).enrolled(here.desk)
+    online(here, first.device, seen_at_s=NOW_S)
+    swapped = Box(here.token(only_for=first.device))
+    second = swapped.enrolled(here.desk)
+    assert (second.device, second.enrolment) == (first.device, 2)
+    assert here.fleet.box(first.device).labels == {}
+    gone = Box(here.token(only_for="aaaaaaaaaaaaaaaa"))
+    assert refused(gone, here).code == Refusal.REFUSED
+
+
+def test_a_revoked_machine_comes_back_with_a_token_of_its_own_alone(here: Office) -> None:
+    box = Box(here.token())
+    first = box.enrolled(here.desk)
+    here.fleet.revoke(first.device)
+    bulk = here.token(uses=5)
+    again = Box(bulk, instance=box.instance)
+    assert refused(again, here).code == Refusal.REFUSED
+    with pytest.raises(RefusedError, match="revoked"):
+        box.renew(here.desk, first)
+    assert refused(box, here).code == Refusal.REFUSED
+    back = Box(here.token(only_for=first.device), instance=box.instance).enrolled(here.desk)
+    assert (back.device, back.enrolment) == (first.device, 2)
+    assert here.fleet.box(first.device).state is BoxState.ENROLLED
+
+
+# renew
+
+
+def test_a_renewal_is_the_same_twice_and_another_for_another_request(here: Office) -> None:
+    box = Box(here.token())
+    granted = box.enrolled(here.desk)
+    assert box.renew(here.desk, granted).certificate == granted.certificate, "the request of the enrolment"
+    new = box.renew(here.desk, granted, csr=(csr := box.new_csr()))
+    assert new.certificate != granted.certificate
+    here.clock.now_s += 30 * DAY_S
+    assert box.renew(here.desk, granted, csr=csr, nonce="n2").certificate == new.certificate
+    assert subject(new.certificate) == {"CN": granted.device, "OU": "e1"}
+
+
+def test_a_worn_or_expired_certificate_is_renewed_by_the_signature_alone(here: Office) -> None:
+    box = Box(here.token())
+    granted = box.enrolled(here.desk)
+    here.clock.now_s += 400 * DAY_S
+    new = box.renew(here.desk, granted)
+    certificate = x509.load_pem_x509_certificate(new.certificate.encode())
+    assert certificate.not_valid_after_utc.timestamp() == here.clock.now_s + 365 * DAY_S
+    assert box.renew(here.desk, granted).certificate == new.certificate
+
+
+def test_a_renewal_with_a_wrong_signature(here: Office) -> None:
+    box = Box(here.token())
+    granted = box.enrolled(here.desk)
+    body, signature = box.renewal(granted)
+    thief = Box().renewal(granted)[1]
+    for wrong in (thief, "", "x" * 86, to_text(box.sign.sign(body))):
+        with pytest.raises(RefusedError, match="signature is not"):
+            here.desk.renew(RenewAsk.model_validate_json(body), signed=body, signature=wrong, address="-")
+    changed = body.replace(b"n1", b"n2")
+    with pytest.raises(RefusedError, match="signature is not"):
+        here.desk.renew(RenewAsk.model_validate_json(changed), signed=changed, signature=signature, address="-")
+    with pytest.raises(RefusedError, match="not known"):
+        box.renew(here.desk, granted, device="bbbbbbbbbbbbbbbb")
+    with pytest.raises(RefusedError, match="enrolment 2"):
+        box.renew(here.desk, granted, enrolment=2)
+    assert here.alarms() == []
+
+
+def test_a_renewal_from_a_copy_of_the_disk_raises_an_alarm(here: Office) -> None:
+    box = Box(here.token())
+    granted = box.enrolled(here.desk)
+    with pytest.raises(RefusedError, match="another machine"):
+        box.renew(here.desk, granted, instance="0" * 64)
+    assert here.alarms() == ["renew.REFUSED"]
+
+
+def test_a_box_gets_no_more_than_a_handful_of_certificates_a_day(here: Office) -> None:
+    box = Box(here.token())
+    granted = box.enrolled(here.desk)
+    for _ in range(19):
+        box.renew(here.desk, granted, csr=box.new_csr())
+    with pytest.raises(RefusedError) as caught:
+        box.renew(here.desk, granted, csr=box.new_csr())
+    assert caught.value.code == Refusal.TOO_MANY
+    here.clock.now_s += 2 * DAY_S
+    box.renew(here.desk, granted, csr=box.new_csr())
+
+
+def test_server_time_only_rises(tmp_path: Path) -> None:
+    clock = Clock()
+    here = office(tmp_path / "cloud", clock=clock)
+    box = Box(here.token())
+    granted = box.enrolled(here.desk)
+    clock.now_s -= 10 * DAY_S
+    again = box.enrolled(here.desk)
+    assert isinstance(again, Granted)
+    assert again.server_time == granted.server_time
+    assert public_text(box.sign) == box.ask()["sign_key"]
+    here.store.close()
