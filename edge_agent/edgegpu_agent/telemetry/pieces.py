@@ -1,0 +1,187 @@
+"""The plugin's status document as pieces of messages. Pure; what cannot be sent is left out, not guessed."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypedDict
+
+from pydantic import ValidationError
+
+from edgegpu_agent.telemetry.smi import Seen
+from edgegpu_sync.telemetry import Card, Part, Piece, PodAlloc
+from edgegpu_sync.wire import clipped
+
+Document = Mapping[str, Any]
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_MOST_CARDS = 128
+
+
+class InventoryPiece(TypedDict):
+    """An `Inventory` without its stamp."""
+
+    node: str
+    cluster: str
+    role: Literal["server", "agent", "extender-only"]
+    sharing: bool
+    unit_mib: int
+    mode: str
+    policy: str
+    driver: str
+    cards: tuple[Card, ...]
+
+
+def inventory(document: Document | None, seen: Sequence[Seen], *, node: str, cluster: str) -> InventoryPiece | None:
+    """Return the cards of a box, and what is offered of them.
+
+    Args:
+        document: the plugin's; None while it does not answer: then the cards stand as nvidia-smi sees them.
+        seen: what nvidia-smi sees.
+        node: this machine's name where the plugin says none.
+        cluster: UID of kube-system, empty while it is not known.
+    """
+    doc = document or {}
+    name = str(doc.get("node") or node).lower()
+    if not _NAME.fullmatch(name):
+        return None
+    unit_mib = _count(doc.get("unit_mib"))
+    return InventoryPiece(
+        node=name,
+        cluster=clipped(cluster, 253),
+        role=_role(doc.get("role")),
+        sharing=document is not None,
+        unit_mib=unit_mib,
+        mode=str(doc.get("isolation") or "none"),
+        policy=str(doc.get("policy") or "first-fit"),
+        driver=driver_version(doc, seen),
+        cards=tuple(_cards(doc, {one.uuid: one for one in seen}, unit_mib))[:_MOST_CARDS],
+    )
+
+
+def driver_version(document: Document | None, seen: Sequence[Seen]) -> str:
+    """Return the driver's version as the plugin says, else as nvidia-smi does; empty where neither does."""
+    told = _part(document or {}, "driver").get("version")
+    return clipped(str(told or next((one.driver for one in seen), "")), 253)
+
+
+def _role(value: object) -> Literal["server", "agent", "extender-only"]:
+    match value:
+        case "server" | "extender-only":
+            return value
+        case _:
+            return "agent"
+
+
+def _cards(doc: Document, seen: dict[str, Seen], unit_mib: int) -> Iterable[Card]:
+    offered = _rows(doc, "cards")
+    for row in offered:
+        uuid, units = str(row.get("uuid")), _count(row.get("units"))
+        known = seen.get(uuid)
+        yield from _card(
+            uuid=uuid,
+            label=str(row.get("index")),
+            name=clipped(str(row.get("name") or ""), 253),
+            memory_mib=known.memory_mib if known else units * unit_mib,
+            units=units,
+            healthy=row.get("healthy") is True,
+            text="" if row.get("healthy") is True else "out of order",
+        )
+    there = {str(row.get("uuid")) for row in offered}
+    for one in seen.values():
+        if one.uuid not in there:
+            yield from _card(
+                uuid=one.uuid,
+                label=one.label,
+                name=clipped(one.name, 253),
+                memory_mib=one.memory_mib,
+                units=0,
+                healthy=True,
+                excluded=bool(doc),
+            )
+
+
+def _card(**fields: Any) -> Iterable[Card]:  # noqa: ANN401  (those of Card)
+    try:
+        yield Card(**fields)
+    except ValidationError:
+        return
+
+
+def allocations(document: Document) -> dict[str, PodAlloc]:
+    """Return who holds what, by the pods' UIDs."""
+    pods: dict[str, PodAlloc] = {}
+    for row in _rows(document, "pods"):
+        if row.get("cards"):
+            _add(pods, row)
+    return pods
+
+
+def _add(pods: dict[str, PodAlloc], row: Document) -> None:
+    """Add a container to its pod; one whose object is gone has its UID for a name."""
+    uid = str(row.get("uid") or "")
+    before = pods.get(uid)
+    try:
+        piece = Piece(
+            container=str(row["container"]),
+            card=str(row["cards"][0]["uuid"]),
+            memory_units=_count(row.get("memory_units")),
+            core=_count(row.get("core")),
+        )
+        pods[uid] = PodAlloc(
+            namespace=str(row.get("namespace") or "unknown"),
+            name=str(row.get("pod") or uid.lower()),
+            phase=str(row.get("phase") or "Unknown"),
+            pieces=(*(before.pieces if before else ()), piece),
+        )
+    except (ValidationError, LookupError, TypeError):
+        return
+
+
+def plugin_parts(document: Document) -> list[Part]:
+    """Return how the plugin and what it leans on are."""
+    parts = [Part(name="plugin", state="ok", text=f"version {clipped(str(document.get('version')), 64)}")]
+    extender = document.get("extender")
+    if isinstance(extender, Mapping):
+        well = extender.get("healthy") is True
+        text = "" if well else str(extender.get("problem") or "does not serve; new GPU pods wait")
+        parts.append(_judged("extender", text))
+    api = _part(document, "api")
+    parts.append(_judged("api", str(api.get("problem") or ("" if api.get("synced") else "not in step yet"))))
+    if document.get("role") != "extender-only":
+        parts += _node_parts(document)
+    return parts
+
+
+def _node_parts(document: Document) -> list[Part]:
+    kubelet = _part(document, "kubelet")
+    waiting = (
+        "" if kubelet.get("registered") else f"not registered, waiting for {kubelet.get('waiting_for') or 'kubelet'}"
+    )
+    sick = [str(row.get("index")) for row in _rows(document, "cards") if not row.get("healthy")]
+    pods = _rows(document, "pods")
+    refused = [f"{row.get('namespace')}/{row.get('pod')}" for row in pods if row.get("state") == "refused"]
+    parts = [
+        _judged("driver", str(_part(document, "driver").get("problem") or ""), bad=True),
+        _judged("kubelet", waiting),
+        _judged("cards", f"out of order: {', '.join(sick)}" if sick else "", bad=True),
+    ]
+    if refused:
+        parts.append(Part(name="pods", state="warn", text=clipped(f"refused: {', '.join(refused)}")))
+    return parts
+
+
+def _judged(name: str, text: str, *, bad: bool = False) -> Part:
+    return Part(name=name, state=("bad" if bad else "warn") if text else "ok", text=clipped(text))
+
+
+def _rows(document: Document, key: str) -> list[Document]:
+    rows = document.get(key)
+    return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list | tuple) else []
+
+
+def _part(document: Document, key: str) -> Document:
+    value = document.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0

@@ -1,0 +1,52 @@
+"""Runs a program that says something, within a time limit; one that hangs is left behind and not asked for a while."""
+
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+_KILL_S = 2.0
+_SHY_S = 600.0
+
+
+@dataclass(slots=True)
+class Programs:
+    """All programs that telemetry asks; a driver that hangs keeps a process for ever, so there must not be many."""
+
+    clock: Callable[[], float] = time.monotonic
+    environment: dict[str, str] | None = None
+    _shy: dict[str, float] = field(default_factory=dict)
+
+    def ask(self, command: Sequence[str], *, timeout_s: float) -> str | None:
+        """Return what it printed; None where it is missing, failed, or did not end, and for some time after that."""
+        if self.clock() < self._shy.get(command[0], float("-inf")):
+            return None
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=self.environment,
+                text=True,
+                errors="replace",
+            )
+        except OSError:
+            return None
+        try:
+            told, _ = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            self._shy[command[0]] = self.clock() + _SHY_S
+            self._leave(process)
+            return None
+        return told if process.returncode == 0 else None
+
+    @staticmethod
+    def _leave(process: "subprocess.Popen[str]") -> None:
+        process.kill()
+        try:
+            process.communicate(timeout=_KILL_S)
+        except subprocess.TimeoutExpired:  # it sits in the driver, which no signal reaches
+            process.returncode = -9  # nobody waits for it any more
+            if process.stdout is not None:
+                process.stdout.close()

@@ -1,0 +1,166 @@
+"""The telemetry of a box: looks at plugin, cards and machine in turn, and holds what it saw for the worker."""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgegpu_agent.cli.unixhttp import NoHttpError, get
+from edgegpu_agent.daemon.workerports import Cluster
+from edgegpu_agent.telemetry import smi
+from edgegpu_agent.telemetry.machine import Machine
+from edgegpu_agent.telemetry.pieces import InventoryPiece, allocations, driver_version, inventory, plugin_parts
+from edgegpu_agent.telemetry.programs import Programs
+from edgegpu_sync.telemetry import Part, PodAlloc, Sample
+from edgegpu_sync.up import Versions
+
+_LOG = logging.getLogger(__name__)
+
+PLUGIN_S, MACHINE_S = 10.0, 60.0
+_CALL_S = 5.0
+_SMI_S = 20.0
+_OK = 200
+_MOST_SAMPLES = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What was seen last; `document` is the plugin's, None while it does not answer."""
+
+    document: Mapping[str, Any] | None = None
+    cards: tuple[smi.Seen, ...] = ()
+    parts: tuple[Part, ...] = ()
+    versions: Versions | None = None
+
+
+class Telemetry:
+    """One thread that looks; all else may be called by any thread and does not block."""
+
+    def __init__(
+        self,
+        *,
+        socket: Path,
+        machine: Machine,
+        programs: Programs,
+        node: str,
+        period_s: float,
+        cluster: Callable[[], Cluster] = Cluster,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """Prepare it.
+
+        Args:
+            socket: the plugin's.
+            machine: what else is asked.
+            programs: what runs nvidia-smi.
+            node: this machine's name.
+            period_s: between two measurements.
+            cluster: the cluster, as far as it is known, and whether this agent holds its lease.
+            clock: seconds that only rise.
+            wall: seconds since 1970, as this box believes.
+        """
+        self._socket, self._machine, self._programs = socket, machine, programs
+        self._node, self._period_s, self._cluster = node, period_s, cluster
+        self._clock, self._wall = clock, wall
+        self._wake = threading.Event()
+        self._stopping = False
+        self._lock = threading.Lock()
+        self._looking = threading.Lock()
+        self._view = View()
+        self._samples: list[Sample] = []
+        self._parts: tuple[Part, ...] = ()
+        self._due = dict.fromkeys(("plugin", "machine", "cards"), 0.0)
+
+    # --- for the worker
+
+    def cluster(self) -> Cluster:
+        """Return the cluster, and whether this agent settles the app limits there."""
+        return self._cluster()
+
+    def inventory(self) -> InventoryPiece | None:
+        """Return the cards and what is offered of them; None while nothing was seen."""
+        view = self._view
+        if view.document is None and not view.parts:
+            return None
+        return inventory(view.document, view.cards, node=self._node, cluster=self._cluster().uid)
+
+    def alloc(self) -> dict[str, PodAlloc] | None:
+        """Return who holds what; None while the plugin does not say, which is not the same as nobody."""
+        document = self._view.document
+        return None if document is None else allocations(document)
+
+    def health_parts(self) -> tuple[Part, ...]:
+        """Return how plugin, kubelet, cards, k3s and disk are."""
+        return self._view.parts
+
+    def samples(self) -> list[Sample]:
+        """Return what was measured since the last call, oldest first."""
+        with self._lock:
+            taken, self._samples = self._samples, []
+        return taken
+
+    def versions(self) -> Versions:
+        """Return what runs here."""
+        return self._view.versions or self._machine.versions()
+
+    def refresh(self) -> InventoryPiece | None:
+        """Look at everything now, and return the inventory; blocks for as long as that takes."""
+        with self._looking:
+            self._due = dict.fromkeys(self._due, 0.0)
+            self._look()
+        return self.inventory()
+
+    # --- its thread
+
+    def run(self) -> None:
+        """Look, wait, until `stop`."""
+        while not self._stopping:
+            with self._looking:
+                self._look()
+            self._wake.wait(max(0.1, min(self._due.values()) - self._clock()))
+
+    def stop(self) -> None:
+        """Let `run` end; a program that is being asked may keep it for some seconds."""
+        self._stopping = True
+        self._wake.set()
+
+    def _look(self) -> None:
+        now = self._clock()
+        view = self._view
+        document, cards = view.document, view.cards
+        fresh = {name for name, due in self._due.items() if due <= now}
+        if "plugin" in fresh:
+            document = self._ask_plugin()
+        if "cards" in fresh:
+            cards = smi.read(self._programs.ask(smi.QUERY, timeout_s=_SMI_S) or "")
+            self._measured(cards)
+        came_or_went = (document is None) != (view.document is None)
+        if "machine" in fresh or came_or_went:
+            self._parts = (*self._machine.parts(), *(() if document is not None else (self._machine.plugin_part(),)))
+        parts = (*(plugin_parts(document) if document is not None else ()), *self._parts)
+        driver = driver_version(document, cards)
+        versions = self._machine.versions(plugin=str((document or {}).get("version") or ""), driver=driver)
+        self._view = View(document=document, cards=cards, parts=parts, versions=versions)
+        for name, period_s in (("plugin", PLUGIN_S), ("machine", MACHINE_S), ("cards", self._period_s)):
+            if name in fresh:
+                self._due[name] = now + period_s
+
+    def _ask_plugin(self) -> Mapping[str, Any] | None:
+        try:
+            status, body = get(self._socket, "/v1/status", timeout_s=_CALL_S)
+            document = json.loads(body) if status == _OK else None
+        except (OSError, NoHttpError, ValueError) as error:
+            _LOG.debug("the plugin does not say how it is: %s", error)
+            return None
+        return document if isinstance(document, dict) else None
+
+    def _measured(self, cards: tuple[smi.Seen, ...]) -> None:
+        samples = tuple(sample for one in cards if (sample := one.sample()) is not None)
+        if samples:
+            with self._lock:
+                self._samples = [*self._samples, Sample(at=max(0, int(self._wall())), cards=samples)][-_MOST_SAMPLES:]

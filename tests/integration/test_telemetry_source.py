@@ -1,0 +1,137 @@
+"""Telemetry over the plugin's real status server, with programs that stand in for nvidia-smi, systemctl and k3s."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from clikit import CARD_0, document, plugin
+
+from edgegpu_agent.telemetry.machine import Machine
+from edgegpu_agent.telemetry.programs import Programs
+from edgegpu_agent.telemetry.source import Telemetry
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WAIT_S = 20.0
+SMI = f"echo '{CARD_0}, 0, Tesla P4, 7611, 560.35.03, 41, 2310, 61, 52.40'"
+UNITS = (
+    r'printf "Id=%s\nLoadState=%s\nActiveState=%s\n\n" k3s.service loaded active edgegpu-plugin.service loaded failed'
+)
+
+
+class World:
+    """A root, programs, and the telemetry over them; `now` is its clock."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.now = root, 100.0
+        (root / "bin").mkdir()
+        (root / "run").mkdir()
+        (root / "var/lib/edgegpu").mkdir(parents=True)
+        (root / "etc").mkdir()
+        (root / "etc/os-release").write_text('ID=debian\nPRETTY_NAME="Debian GNU/Linux 12"\n')
+        (root / "VERSION").write_text("0.2.0\n")
+        self.programs = Programs(
+            clock=lambda: self.now, environment={"PATH": f"{root / 'bin'}:{os.environ['PATH']}", "BOX": str(root)}
+        )
+        self.machine = Machine(root=root, programs=self.programs, release=root)
+        self.telemetry = Telemetry(
+            socket=root / "run/plugin.sock",
+            machine=self.machine,
+            programs=self.programs,
+            node="box-1",
+            period_s=60,
+            clock=lambda: self.now,
+            wall=lambda: 1_790_000_000.0,
+        )
+
+    def program(self, name: str, script: str) -> None:
+        path = self.root / "bin" / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def parts(self) -> dict[str, tuple[str, str]]:
+        return {one.name: (one.state, one.text) for one in self.telemetry.health_parts()}
+
+
+@pytest.fixture
+def world(short_tmp: Path) -> World:
+    made = World(short_tmp)
+    made.program("nvidia-smi", SMI)
+    made.program("systemctl", UNITS)
+    made.program("k3s", 'echo x >> "$BOX/k3s"; echo "k3s version v1.33.3+k3s1 (236cbf25)"')
+    return made
+
+
+def test_what_is_seen_of_a_box_that_shares(world: World) -> None:
+    with plugin(world.root / "run", document()):
+        inventory = world.telemetry.refresh()
+    assert inventory is not None
+    assert [(card.label, card.memory_mib) for card in inventory["cards"]] == [("0", 7611), ("1", 7424)]
+    alloc = world.telemetry.alloc()
+    assert alloc is not None
+    assert {pod.name for pod in alloc.values()} == {"face", "plate"}
+    assert world.parts()["k3s"] == ("ok", "")
+    assert world.parts()["plugin"] == ("ok", "version 0.1.0")
+    versions = world.telemetry.versions()
+    assert (versions.agent, versions.plugin, versions.k3s) == ("0.2.0", "0.1.0", "v1.33.3+k3s1")
+    assert (versions.driver, versions.os) == ("560.35.03", "Debian GNU/Linux 12")
+    (sample,) = world.telemetry.samples()
+    assert (sample.at, sample.cards[0].core_used) == (1_790_000_000, 41)
+    assert world.telemetry.samples() == []
+
+
+def test_what_is_seen_of_a_box_whose_plugin_is_down_or_not_installed(world: World) -> None:
+    world.telemetry.refresh()
+    assert world.telemetry.alloc() is None
+    assert world.parts()["plugin"] == ("bad", "it does not answer; systemd says failed")
+    world.program("systemctl", UNITS.replace("edgegpu-plugin.service loaded", "edgegpu-plugin.service not-found"))
+    inventory = world.telemetry.refresh()
+    assert inventory is not None
+    assert not inventory["sharing"]
+    assert world.parts()["plugin"] == ("off", "GPU sharing is not installed")
+
+
+def test_a_box_with_nothing_at_all(world: World) -> None:
+    for name in ("nvidia-smi", "systemctl", "k3s"):
+        world.program(name, "exit 1")
+    (world.root / "var/lib/edgegpu").rmdir()
+    inventory = world.telemetry.refresh()
+    assert inventory is not None
+    assert inventory["cards"] == ()
+    assert world.parts()["k3s"] == ("off", "systemd has no unit of k3s")
+    assert world.parts()["disk"][0] == "bad"
+    assert world.telemetry.samples() == []
+
+
+def test_each_thing_is_looked_at_in_its_time(world: World) -> None:
+    world.program("nvidia-smi", f'echo x >> "$BOX/smi"; {SMI}')
+    thread = threading.Thread(target=world.telemetry.run)
+    thread.start()
+    ends = time.monotonic() + WAIT_S
+    while world.telemetry.inventory() is None:
+        assert time.monotonic() < ends
+        os.sched_yield()
+    world.telemetry.stop()
+    thread.join(WAIT_S)
+    world.now += 9
+    world.telemetry._look()  # noqa: SLF001  (its loop, a turn at a time)
+    world.now += 52
+    world.telemetry._look()  # noqa: SLF001
+    assert (world.root / "smi").read_text() == "x\nx\n"
+    assert (world.root / "k3s").read_text() == "x\n"
+
+
+def test_a_program_that_hangs_is_left_and_not_asked_for_a_while(world: World) -> None:
+    world.program("hangs", 'echo x >> "$BOX/hangs"; exec sleep 100')
+    assert world.programs.ask(("hangs",), timeout_s=0.2) is None
+    assert world.programs.ask(("hangs",), timeout_s=0.2) is None
+    assert (world.root / "hangs").read_text() == "x\n"
+    world.program("hangs", "echo well")
+    world.now += 601
+    assert world.programs.ask(("hangs",), timeout_s=5) == "well\n"
+    assert world.programs.ask(("missing",), timeout_s=5) is None

@@ -1,0 +1,107 @@
+"""The plugin's document and nvidia-smi's text as pieces of messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clikit import CARD_0, CARD_1, card, document, pod
+
+from edgegpu_agent.telemetry.pieces import allocations, inventory, plugin_parts
+from edgegpu_agent.telemetry.smi import read
+from edgegpu_sync.stamps import Epoch
+from edgegpu_sync.telemetry import Alloc, Inventory
+
+LINE = f"{CARD_0}, 0, Tesla P4, 7611, 560.35.03, 41, 2310, 61, 52.40"
+UP: dict[str, Any] = {"enrolment": 1, "epoch": Epoch(1, "9f2c4d1a7b3e5f60"), "n": 1}
+
+
+def test_cards_as_nvidia_smi_sees_them() -> None:
+    first, mute = read(f"{LINE}\n{CARD_1}, 1, T4, 15360, 560.35.03, [N/A], [Unknown Error], [N/A], [Not Supported]\n")
+    assert (first.label, first.memory_mib, first.driver) == ("0", 7611, "560.35.03")
+    sample = first.sample()
+    assert sample is not None
+    assert (sample.core_used, sample.memory_used_mib, sample.temperature_c, sample.power_w) == (41, 2310, 61, 52.4)
+    assert mute.sample() is None
+
+
+def test_what_is_no_card_is_passed_over() -> None:
+    assert read("No devices were found\n") == ()
+    assert read("") == ()
+    assert read(f"{LINE}, more\nGPU-1, x, T4, 1, 1, 1, 1, 1, 1\n") == ()
+    odd = read(f"{CARD_0}, 0, T4, nan, 1, 1e9, -1, 5000, inf\n")[0]
+    assert odd.memory_mib == 0
+    assert odd.sample() is None
+
+
+def test_an_inventory_is_what_the_plugin_offers_with_the_true_size_of_the_cards() -> None:
+    piece = inventory(document(), read(LINE), node="other", cluster="3c8f")
+    assert piece is not None
+    message = Inventory(**piece, **UP)
+    assert (message.node, message.role, message.sharing, message.unit_mib) == ("box-1", "server", True, 256)
+    assert [(one.label, one.memory_mib, one.units) for one in message.cards] == [("0", 7611, 29), ("1", 7424, 29)]
+
+
+def test_without_the_plugin_the_cards_are_there_and_nothing_is_offered() -> None:
+    piece = inventory(None, read(LINE), node="Box-1", cluster="")
+    assert piece is not None
+    message = Inventory(**piece, **UP)
+    assert (message.node, message.sharing, message.driver) == ("box-1", False, "560.35.03")
+    assert [(one.uuid, one.units, one.excluded) for one in message.cards] == [(CARD_0, 0, False)]
+
+
+def test_a_card_that_is_not_offered_is_excluded() -> None:
+    piece = inventory(document(cards=[card(CARD_1)]), read(LINE), node="", cluster="")
+    assert piece is not None
+    assert [(one.uuid, one.excluded) for one in piece["cards"]] == [(CARD_1, False), (CARD_0, True)]
+
+
+def test_nonsense_is_left_out() -> None:
+    piece = inventory(
+        {"cards": [{"uuid": "a b"}, 5], "unit_mib": "x", "driver": 7, "role": 1}, (), node="n", cluster=""
+    )
+    assert piece is not None
+    Inventory(**piece, **UP)
+    assert piece["cards"] == ()
+    assert inventory(None, (), node="_", cluster="") is None
+    assert allocations({"pods": [1, {"cards": [{}], "container": "c"}, {"cards": 5}]}) == {}
+    assert allocations({"pods": 7}) == {}
+    assert plugin_parts({"cards": 7, "pods": 7, "driver": 7})
+
+
+def test_allocations_by_pod_one_piece_for_each_container() -> None:
+    rows = [pod("a", 4, CARD_0), pod("a", 2, CARD_1, container="side"), pod("waits", 9), pod("b", 1, CARD_1)]
+    pods = allocations({"pods": [*rows, pod("b", 1, CARD_0, uid="77aa1b52", namespace="", pod="", phase="Gone")]})
+    Alloc(pods=pods, **UP)
+    assert [(one.container, one.card, one.memory_units) for one in pods["uid-a"].pieces] == [
+        ("main", CARD_0, 4),
+        ("side", CARD_1, 2),
+    ]
+    assert (pods["77aa1b52"].namespace, pods["77aa1b52"].name, pods["77aa1b52"].phase) == (
+        "unknown",
+        "77aa1b52",
+        "Gone",
+    )
+    assert "uid-waits" not in pods
+
+
+def test_health_names_what_is_wrong() -> None:
+    assert {one.state for one in plugin_parts(document())} == {"ok"}
+    sick = document(
+        cards=[card(healthy=False)],
+        kubelet={"registered": False, "waiting_for": ""},
+        driver={"version": "", "problem": "NVML hangs"},
+        extender={"healthy": False},
+        api={"synced": False},
+        pods=[pod("big", 90, state="refused")],
+    )
+    told = {one.name: (one.state, one.text) for one in plugin_parts(sick)}
+    assert told["driver"] == ("bad", "NVML hangs")
+    assert told["cards"] == ("bad", "out of order: 0")
+    assert told["kubelet"] == ("warn", "not registered, waiting for kubelet")
+    assert told["extender"][0] == "warn"
+    assert told["api"] == ("warn", "not in step yet")
+    assert told["pods"] == ("warn", "refused: baetyl-edge/big")
+
+
+def test_a_server_without_cards_has_no_kubelet_part() -> None:
+    assert {one.name for one in plugin_parts(document(role="extender-only"))} == {"plugin", "api", "extender"}
