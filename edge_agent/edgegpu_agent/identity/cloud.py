@@ -107,7 +107,8 @@ class CloudClient:
         if _CLIENT <= status < _SERVER and status not in _BUSY:
             raise _denied(self.url, status, answer)
         if status not in {_OK, _WAIT}:
-            raise UnreachableError(f"cannot use {self.url}{path}: it answered {status}", "it is asked again")
+            said = _denied(self.url, status, answer)
+            raise UnreachableError(f"cannot use {self.url}{path}: {said.text}", said.remedy or "it is asked again")
         return status, answer
 
     def fetch_ca(self, sha256: str) -> bytes:
