@@ -21,7 +21,7 @@ def test_one_loop_that_hangs_starves_it_and_one_that_turns_again_feeds_it(
     vitals = Vitals()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(short_tmp / "notify"))
-        manager.setblocking(False)
+        manager.settimeout(0)
         notifier = VitalNotifier(SystemdNotifier(str(short_tmp / "notify"), watchdog_s=30), vitals)
         assert notifier.watchdog_s == 30
         notifier.watchdog()
