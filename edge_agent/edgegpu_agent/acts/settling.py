@@ -1,0 +1,176 @@
+"""Settlers of what the installer does: sharing itself, and the settings of the plugin."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar, cast
+
+from edgegpu_agent.acts.act import Notes, Settlers
+from edgegpu_agent.acts.plugin import PluginSilentError, ask
+from edgegpu_agent.acts.transactions import Broken, Committed, End, Installer, PutBack, Refused, Silent
+from edgegpu_installer.layout import PLUGIN_UNIT, Layout
+from edgegpu_sync.settle import Settlement
+from edgegpu_sync.spec import Asked, Exclusions, Isolation, Mode, PolicyItem, Sharing, UnitSize
+from edgegpu_sync.states import Codes
+from edgegpu_sync.up import Settled
+
+_TRANSACTION, _DONE = "transaction", "done"
+
+_AGAIN_S = 10.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Carries one item out as one transaction, whose id stands in the item's note before it begins.
+
+    `fresh` makes what no id has had before: 8 of a-z, 0-9. `finish_s`: how long a first end is tried to be completed.
+    """
+
+    installer: Installer
+    fresh: Callable[[], str]
+    finish_s: float = 300.0
+
+    def settle(self, one: Asked, notes: Notes, words: Sequence[str], *, finish: bool = False) -> Settlement:
+        """Carry it out, or find out how it ended that was begun before a crash.
+
+        Args:
+            one: the item.
+            notes: its notes.
+            words: of the installer's command line.
+            finish: whether something is left to do after a transaction's end (marks in the cluster), so that a crash
+                in between is followed by another run, which changes nothing of the machine.
+
+        Raises:
+            ActStop: the agent ends.
+        """
+        note = notes.read() or {}
+        id_, done = str(note.get(_TRANSACTION, "")), bool(note.get(_DONE))
+        if not id_:
+            id_ = self._begin(one, notes, done=False)
+        else:
+            found = self.installer.await_end(id_)
+            if isinstance(found, Committed) and finish:
+                id_, done = self._begin(one, notes, done=True), True
+            elif not isinstance(found, Silent):
+                return _settlement(found)
+        if done:
+            return self._finish(id_, words)
+        end = self.installer.carry_out(id_, words)
+        return _settlement(self.installer.carry_out(id_, words) if isinstance(end, Silent) else end)
+
+    def _begin(self, one: Asked, notes: Notes, *, done: bool) -> str:
+        id_ = f"{one.name.replace('_', '-')}-{one.key.rev}-{self.fresh()}"
+        notes.write({_TRANSACTION: id_, _DONE: done})
+        return id_
+
+    def _finish(self, id_: str, words: Sequence[str]) -> Settlement:
+        """Do what was left; k3s may be on its way up, so a refusal is not the last word. What stands is not undone."""
+        pace = self.installer.pace
+        deadline = pace.now_s() + self.finish_s
+        while isinstance(end := self.installer.carry_out(id_, words), Refused | Silent) and pace.now_s() < deadline:
+            pace.pause(_AGAIN_S)
+        match end:
+            case Committed():
+                return Settlement.applied()
+            case Broken():
+                return _settlement(end)
+            case PutBack(why) | Refused(why) | Silent(why):
+                return Settlement.applied(f"done, but the agent ended in the middle, and the rest was not: {why}")
+
+
+def _settlement(end: End) -> Settlement:
+    match end:
+        case Committed(changed):
+            return Settlement.applied("" if changed else "it was so already")
+        case PutBack(why):
+            return Settlement.failed(Codes.ERROR, why, restored=True)
+        case Broken(why):
+            return Settlement.failed(Codes.INCONSISTENT, why, restored=False)
+        case Refused(why):
+            return Settlement.rejected(Codes.PRECHECK, why)
+        case Silent(why):
+            return Settlement.failed(Codes.ERROR, why, restored=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SharingSettler:
+    """Installs GPU sharing, or takes it off and leaves the agent."""
+
+    change: Change
+
+    def settle(self, one: Asked, notes: Notes) -> Settlement:
+        """See `Settler`."""
+        item = cast("Sharing", one.item)
+        words = ("install", "--yes") if item.installed else ("uninstall", "--keep-agent", "--yes")
+        return self.change.settle(one, notes, words, finish=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SettingSettler(Generic[T]):
+    """Changes one setting of the plugin, which must be installed.
+
+    `words` are the installer's options for an item. `check` settles one that needs no change, or allows none.
+    """
+
+    change: Change
+    layout: Layout
+    words: Callable[[T], Sequence[str]]
+    check: Callable[[T], Settlement | None] = lambda _: None
+
+    def settle(self, one: Asked, notes: Notes) -> Settlement:
+        """See `Settler`."""
+        item = cast("T", one.item)
+        if notes.read() is None:
+            if not (self.layout.units / PLUGIN_UNIT).exists():
+                return Settlement.rejected(Codes.NOT_INSTALLED, "GPU sharing is not installed on this box")
+            if (settled := self.check(item)) is not None:
+                return settled
+        return self.change.settle(one, notes, ("install", "--yes", *self.words(item)))
+
+
+def settlers(change: Change, layout: Layout, *, plugin_socket: Path) -> Settlers:
+    """Return the settlers of all items that the installer settles.
+
+    Args:
+        change: what carries them out.
+        layout: where things are.
+        plugin_socket: of the plugin, which says who holds shares.
+    """
+
+    def not_while_held(item: UnitSize) -> Settlement | None:
+        return _not_while_held(item, plugin_socket)
+
+    return {
+        Sharing: SharingSettler(change),
+        Isolation: SettingSettler[Isolation](change, layout, lambda _: (), _isolation),
+        PolicyItem: SettingSettler[PolicyItem](change, layout, lambda item: ("--policy", item.policy)),
+        Exclusions: SettingSettler[Exclusions](change, layout, _excluded),
+        UnitSize: SettingSettler[UnitSize](change, layout, lambda item: ("--unit-mib", str(item.mib)), not_while_held),
+    }
+
+
+def _isolation(item: Isolation) -> Settlement:
+    if item.mode is Mode.NONE:
+        return Settlement.applied("it was so already")
+    text = f"this version places services on cards and does not hold them to their limits by {item.mode.value} yet"
+    return Settlement(state=Settled.UNSUPPORTED, code=Codes.UNSUPPORTED, text=text)
+
+
+def _excluded(item: Exclusions) -> Sequence[str]:
+    return [word for card in item.cards or ("none",) for word in ("--exclude", card)]
+
+
+def _not_while_held(item: UnitSize, socket: Path) -> Settlement | None:
+    """Refuse another unit while pods hold shares: kubelet would not know their devices any more."""
+    try:
+        now = ask(socket)
+    except PluginSilentError as error:
+        return Settlement.rejected(Codes.PRECHECK, f"cannot say whether pods hold shares: {error}")
+    if now.unit_mib == item.mib:
+        return Settlement.applied("it was so already")
+    if not now.holders:
+        return None
+    names = ", ".join(now.holders[:10])
+    return Settlement.rejected(Codes.PRECHECK, f"pods hold shares in units of {now.unit_mib} MiB, stop them: {names}")
