@@ -138,6 +138,7 @@ def confirm_restored(tx: Transaction, box: Box, who: Author) -> None:
     held = tx.boxes.spec(box.device, box.spec_rev)
     if held is not None:
         confirmed = _given(tx, confirmed, held.spec, who)
+    tx.commands.wake([box.device])
     audit(tx, who, "box.confirmed", device=box.device, detail={"rev": confirmed.book.rev})
     touch(tx, confirmed)
 

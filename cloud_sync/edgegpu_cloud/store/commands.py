@@ -100,14 +100,19 @@ class Commands:
         where = (c.device == device) & c.next_at_s.is_not(None) & c.seq.is_(None)
         self._connection.execute(update(_COMMANDS).where(where).values(next_at_s=None))
 
-    def wake_unsigned(self, device: DeviceId, *, limit: int) -> bool:
-        """Let the oldest of those that wait to be signed go on; returns whether there are any."""
+    def wake_unsigned(self, device: DeviceId, *, limit: int) -> None:
+        """Let the oldest of those that wait to be signed go on."""
         c = _COMMANDS.c
         waiting = select(c.number).where(c.device == device, ~c.ended, c.seq.is_(None), c.next_at_s.is_(None))
         numbers = self._connection.execute(waiting.order_by(c.number).limit(limit)).scalars().all()
         if numbers:
             self._connection.execute(update(_COMMANDS).where(c.number.in_(numbers)).values(next_at_s=0.0))
-        return bool(numbers)
+
+    def waiting(self, devices: Collection[DeviceId]) -> list[DeviceId]:
+        """Return those of these boxes for which a command waits that was never signed."""
+        c = _COMMANDS.c
+        query = select(c.device).where(c.device.in_(devices), ~c.ended, c.seq.is_(None), c.next_at_s.is_(None))
+        return [DeviceId(device) for device in self._connection.execute(query.distinct()).scalars()]
 
     def ended_since(self, at_s: float) -> dict[DeviceId, list[CommandId]]:
         """Return the ids of commands that have ended since then, by box."""
