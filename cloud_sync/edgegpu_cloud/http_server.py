@@ -50,6 +50,7 @@ class HttpsServer:
         Raises:
             CloudError: the address is taken, or certificate and key cannot be used.
         """
+        self._cert, self._key = cert, key
         self._socket = _bound(host, port)
         try:
             self._server = uvicorn.Server(_config(app, cert=cert, key=key))
@@ -62,6 +63,18 @@ class HttpsServer:
         """The port that it listens on."""
         port: int = self._socket.getsockname()[1]
         return port
+
+    def reload(self) -> None:
+        """Show the certificate that lies in the file now, to those who connect from here on.
+
+        Raises:
+            CloudError: it cannot be used; the one before stays.
+        """
+        context: Any = self._server.config.ssl
+        try:
+            context.load_cert_chain(self._cert, self._key)
+        except (OSError, ssl.SSLError) as error:
+            raise _unusable(self._cert, self._key, error) from error
 
     def run(self) -> None:
         """Serve until `stop`; the socket is closed then."""
@@ -111,7 +124,11 @@ def _config(app: ASGIApp, *, cert: Path, key: Path) -> uvicorn.Config:
     try:
         config.load()
     except (OSError, ssl.SSLError) as error:
-        raise CloudError(f"cannot use {cert} with {key}: {error}", remedy="restore both from a backup") from error
+        raise _unusable(cert, key, error) from error
     context: Any = config.ssl
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return config
+
+
+def _unusable(cert: Path, key: Path, error: Exception) -> CloudError:
+    return CloudError(f"cannot use {cert} with {key}: {error}", remedy="restore both from a backup")

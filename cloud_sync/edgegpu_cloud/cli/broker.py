@@ -1,0 +1,54 @@
+"""`edgegpu-cloud broker`: writes the broker's files anew, here or for a broker elsewhere."""
+
+import getpass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgegpu_cloud.brokerfolder import write_broker, write_broker_elsewhere
+from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, opened, print_json, reporting
+
+HELP = """\
+Write the broker's configuration anew, after controller.yaml was changed. `init` has written it the first time.
+
+With --out all that a broker needs which cannot read this folder: configuration, certificates, its key, the list of the
+revoked. That list has to be brought there after each `revoke`.
+
+\b
+Examples:
+  edgegpu-cloud broker
+  edgegpu-cloud broker --out /tmp/edgegpu-broker --place /etc/mosquitto/edgegpu --user mosquitto
+"""
+
+OutOption = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Write everything there.")]
+PlaceOption = Annotated[
+    Path | None, typer.Option("--place", metavar="FOLDER", help="Where that will be on the broker  [default: --out]")
+]
+UserOption = Annotated[str, typer.Option("--user", help="Whom the broker becomes  [default: who runs this]")]
+
+
+def broker(
+    *,
+    folder: FolderOption = DEFAULT,
+    out: OutOption = None,
+    place: PlaceOption = None,
+    user: UserOption = "",
+    json: JsonOption = False,
+) -> None:
+    """Write the broker's configuration anew."""
+    if place is not None and out is None:
+        raise typer.BadParameter("--place needs --out")
+    with reporting(as_json=json), opened(folder) as cloud:
+        target = cloud.layout.broker.absolute()
+        if out is None:
+            write_broker(cloud.layout, cloud.config, into=target)
+        else:
+            target = out.absolute()
+            who = user or getpass.getuser()
+            write_broker_elsewhere(cloud.layout, cloud.config, folder=target, place=place or target, user=who)
+        configuration = (place or target) / "mosquitto.conf"
+        if json:
+            print_json({"folder": str(target), "start": f"mosquitto -c {configuration}"})
+        else:
+            typer.echo(f"wrote {target}; start the broker with: mosquitto -c {configuration}")

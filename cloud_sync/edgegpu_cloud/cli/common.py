@@ -1,0 +1,168 @@
+"""What the commands share: their options, the open controller, how they print, and how an error ends them."""
+
+import getpass
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from pydantic_core import to_jsonable_python
+
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet import Fleet
+from edgegpu_cloud.layout import DEFAULT_FOLDER, CloudConfig, CloudLayout, load
+from edgegpu_cloud.store import Store
+from edgegpu_sync.errors import SyncError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EXIT_FAILED, EXIT_USAGE, EXIT_WAITING = 1, 2, 3
+_PIPE_WIDTH = 100
+_WIDEST = 100_000
+_MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
+
+FolderOption = Annotated[
+    Path, typer.Option("--folder", metavar="FOLDER", envvar="EDGEGPU_CLOUD", help="Where the controller's files are.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+BoxArgument = Annotated[str, typer.Argument(metavar="BOX", help="Its name or device id; the beginning of it will do.")]
+DEFAULT = DEFAULT_FOLDER
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """An open controller: its files, its configuration, its store, and the fleet in it."""
+
+    layout: CloudLayout
+    config: CloudConfig
+    store: Store
+    fleet: Fleet
+
+
+def operator() -> str:
+    """Return who runs this command, for the audit and the boxes' journals."""
+    try:
+        name = os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):
+        name = str(os.getuid())
+    return f"operator {name}"
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Cloud]:
+    """Open a controller.
+
+    Raises:
+        CloudError: there is none in that folder, or its store cannot be used.
+    """
+    layout = CloudLayout(folder)
+    config = load(layout.config)
+    if not layout.database.exists():
+        remedy = "bring it back from a backup: docs/cloud.md says how"
+        raise CloudError(f"cannot open {layout.database}: it is not there", remedy=remedy)
+    store = Store.open_file(layout.database)
+    try:
+        yield Cloud(layout, config, store, Fleet(store, clock=time.time, by=operator()))
+    finally:
+        store.close()
+
+
+@contextmanager
+def reporting(*, as_json: bool) -> Iterator[None]:
+    """Run a command's body: an error is said in a sentence (or as JSON on stdout) and ends it with status 1."""
+    try:
+        yield
+    except CloudError as error:
+        _fail(error.text, error.remedy, as_json=as_json)
+    except SyncError as error:
+        _fail(str(error), "put it right and try again", as_json=as_json)
+    except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
+        raise
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    except Exception as error:  # noqa: BLE001  (the border of a command)
+        if os.environ.get("EDGEGPU_DEBUG"):
+            traceback.print_exc()
+        remedy = "this is a fault of edgegpu: run it again with EDGEGPU_DEBUG=1 and report what it prints"
+        _fail(f"cannot go on: {type(error).__name__}: {error}", remedy, as_json=as_json)
+
+
+def _fail(text: str, remedy: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"error": text, "remedy": remedy})
+    else:
+        typer.echo(f"edgegpu-cloud: {text}", err=True)
+        if remedy:
+            typer.echo(f"  {remedy}", err=True)
+    raise typer.Exit(EXIT_FAILED)
+
+
+def say(text: str) -> None:
+    """Print a line for people who watch, beside what a command answers."""
+    typer.echo(text, err=True)
+
+
+def print_json(value: object) -> None:
+    """Print a JSON document; dataclasses, models and enumerations as what they hold."""
+    typer.echo(json.dumps(to_jsonable_python(value), indent=2, ensure_ascii=False))
+
+
+def print_json_line(value: object) -> None:
+    """Print a JSON document in one line, at once: one of many."""
+    typer.echo(json.dumps(to_jsonable_python(value), ensure_ascii=False))
+    sys.stdout.flush()
+
+
+def make_console() -> "Console":
+    """Return a console on stdout: colours on terminals only, NO_COLOR obeyed, nothing cut off in a pipe."""
+    from rich.console import Console  # noqa: PLC0415  (only text output needs it)
+
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
+    return Console(width=width, markup=False, highlight=False, emoji=False)
+
+
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table; in a pipe each row is one whole line, however long."""
+    from rich.measure import Measurement  # noqa: PLC0415  (only text output needs it)
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console = make_console()
+    if console.is_terminal:
+        console.print(table)
+        return
+    console.width = max(
+        console.width, Measurement.get(console, console.options.update(max_width=_WIDEST), table).maximum
+    )
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        typer.echo(line.rstrip())
+
+
+def ago(then_s: float, now_s: float) -> str:
+    """Return how long ago something was, for people; "never" for 0."""
+    if not then_s:
+        return "never"
+    past = max(0, int(now_s - then_s))
+    for unit, name in ((_DAY_S, "d"), (_HOUR_S, "h"), (_MINUTE_S, "min")):
+        if past >= unit:
+            return f"{past // unit} {name} ago"
+    return f"{past} s ago"
+
+
+def moment(at_s: float) -> str:
+    """Return a moment in local time, for people."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s)) if at_s else "-"

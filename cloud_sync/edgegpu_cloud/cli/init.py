@@ -1,0 +1,167 @@
+"""`edgegpu-cloud init`: makes a controller in an empty folder."""
+
+import socket
+import time
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+
+from edgegpu_cloud.brokerfolder import write_broker
+from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, print_json, reporting
+from edgegpu_cloud.founding import found
+from edgegpu_cloud.keyfiles import file_sha256, read_file
+from edgegpu_cloud.layout import CloudConfig, CloudLayout
+from edgegpu_cloud.store import Store
+from edgegpu_sync.base64url import from_text
+from edgegpu_sync.down import Link
+
+_PORT, _HTTPS_PORT, _CONTROLLER_PORT, _KEY_BYTES = 8_883, 8_443, 8_884, 32
+
+HELP = """\
+Make a controller in an empty folder: keys, authorities, certificates, controller.yaml, the broker's files.
+
+What is there is never overwritten. The names given with --name go into the certificates of HTTPS and broker; the
+first is the address that boxes are sent to.
+
+\b
+Examples:
+  sudo edgegpu-cloud init --name cloud.example.com --broker cloud.example.com:8883
+  edgegpu-cloud init --folder ./cloud --name 127.0.0.1 --broker 127.0.0.1:8883
+  edgegpu-cloud init --name cloud.example.com --root 43-CHARACTERS   # the root key is kept offline from the start
+
+\b
+--json prints {"folder", "url", "broker", "ca_sha256", "root", "root_key": PATH or "", "next": [TEXT]}
+"""
+
+NameOption = Annotated[
+    list[str] | None,
+    typer.Option("--name", metavar="HOST", help="A host name or address that boxes reach it by; several times."),
+]
+BrokerOption = Annotated[
+    str, typer.Option("--broker", metavar="HOST[:PORT]", help="Where boxes find the broker  [default: the first name]")
+]
+ControllerPortOption = Annotated[
+    int, typer.Option("--controller-port", min=1, max=65_535, help="The broker's listener for controllers.")
+]
+HttpsPortOption = Annotated[int, typer.Option("--https-port", min=1, max=65_535, help="Where boxes enrol.")]
+RootOption = Annotated[
+    str, typer.Option("--root", metavar="PUBLIC", help="The public half of a root key that `keys make-root` made.")
+]
+
+
+def init(
+    *,
+    folder: FolderOption = DEFAULT,
+    name: NameOption = None,
+    broker: BrokerOption = "",
+    controller_port: ControllerPortOption = _CONTROLLER_PORT,
+    https_port: HttpsPortOption = _HTTPS_PORT,
+    root: RootOption = "",
+    json: JsonOption = False,
+) -> None:
+    """Make a controller in an empty folder."""
+    with reporting(as_json=json):
+        layout = CloudLayout(folder.absolute())
+        names = name or [socket.getfqdn()]
+        config = _config(names, broker or names[0], controller_port=controller_port, https_port=https_port)
+        _check_root(root)
+        found(
+            layout,
+            config,
+            root_public=root,
+            now_s=time.time(),
+            more=lambda new, first: _more(new, config, first, place=layout),
+        )
+        _tell(layout, config, as_json=json)
+
+
+def _config(names: list[str], broker: str, *, controller_port: int, https_port: int) -> CloudConfig:
+    host, port = _address(broker)
+    try:
+        return CloudConfig.model_validate(
+            {
+                "version": 1,
+                "names": tuple(dict.fromkeys([*names, "localhost", "127.0.0.1"])),
+                "broker": {"host": host, "port": port, "controller_port": controller_port},
+                "https": {"port": https_port, "url": f"https://{_bracketed(names[0])}:{https_port}"},
+            }
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        text = f"no host name or address: {first['input']!r}"
+        raise typer.BadParameter(text) from error
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or (":" in host.strip("[]") and not host.endswith("]")):
+        return text.strip("[]"), _PORT
+    if not port.isdecimal():
+        raise typer.BadParameter(f"no HOST:PORT: {text}", param_hint="--broker")
+    return host.strip("[]"), int(port)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _check_root(root: str) -> None:
+    try:
+        good = not root or len(from_text(root)) == _KEY_BYTES
+    except ValueError:
+        good = False
+    if not good:
+        raise typer.BadParameter("not the 43 characters that `keys make-root` prints", param_hint="--root")
+
+
+def _more(new: CloudLayout, config: CloudConfig, first: Link | None, *, place: CloudLayout) -> None:
+    store = Store.open_file(new.database)
+    try:
+        if first is not None:
+            with store.write() as tx:
+                tx.notes.add_link(1, first)
+    finally:
+        store.close()
+    write_broker(place, config, into=new.broker)
+
+
+def next_steps(layout: CloudLayout) -> list[str]:
+    """Say what to do after init, in the order in which to do it."""
+    at = "" if layout.folder == DEFAULT else f" --folder {layout.folder}"
+    if layout.root_key.exists():
+        first = f"move {layout.root_key} off this machine: it signs key sets, which is seldom needed (docs/cloud.md)"
+    else:
+        first = (
+            f"sign the first key set where the root key is: edgegpu-cloud keys request{at} > keys.json (docs/cloud.md)"
+        )
+    return [
+        first,
+        f"start the broker: mosquitto -c {layout.broker / 'mosquitto.conf'}",
+        f"start the controller: edgegpu-cloud serve{at} --bundle FOLDER (what `make bundle` makes)",
+        f"take in a box: edgegpu-cloud enrol{at} prints the line to paste there",
+        f"keep a backup: edgegpu-cloud backup{at} FILE",
+    ]
+
+
+def _tell(layout: CloudLayout, config: CloudConfig, *, as_json: bool) -> None:
+    steps = next_steps(layout)
+    answer = {
+        "folder": str(layout.folder),
+        "url": config.https.url,
+        "broker": f"{config.broker.host}:{config.broker.port}",
+        "ca_sha256": file_sha256(read_file(layout.ca_cert("servers"))),
+        "root": read_file(layout.root_public).strip(),
+        "root_key": str(layout.root_key) if layout.root_key.exists() else "",
+        "next": steps,
+    }
+    if as_json:
+        print_json(answer)
+        return
+    typer.echo(f"made a controller in {layout.folder}")
+    typer.echo(f"  boxes enrol at   {answer['url']}  (CA sha256 {answer['ca_sha256']})")
+    typer.echo(f"  boxes connect to {answer['broker']}, controllers to its port {config.broker.controller_port}")
+    typer.echo(f"  root key         {answer['root_key'] or 'kept elsewhere'}  (public: {answer['root']})")
+    typer.echo("next:")
+    for number, step in enumerate(steps, 1):
+        typer.echo(f"  {number}. {step}")

@@ -1,0 +1,195 @@
+"""`edgegpu-cloud keys`: the sets of keys that boxes obey, signed by the root key, here or where it is kept offline."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import BaseModel, ValidationError
+
+from edgegpu_cloud.cli.common import (
+    DEFAULT,
+    Cloud,
+    FolderOption,
+    JsonOption,
+    opened,
+    operator,
+    print_json,
+    print_table,
+    reporting,
+    say,
+)
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.keyfiles import key_pem, load_signing_key, read_file, write_file
+from edgegpu_cloud.keysets import SigningRequest, add, chain_of, prepare, read_set, ring_of, sign
+from edgegpu_sync.down import Link
+from edgegpu_sync.keys import KeySet, key_id, public_text
+
+app = typer.Typer(
+    name="keys",
+    help="The keys that boxes obey: show, rotate, and the ceremony with a root key that is kept offline.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+ROTATE_HELP = """\
+Make a new signing key and have the root sign a set with it. Boxes follow it when they are back, however long they were
+away. Restart `edgegpu-cloud serve` afterwards: it signs with the key that it was started with.
+
+The set holds the old key too, so that nothing is refused meanwhile. --drop-old leaves it out: do that when it may be
+known to others. --root names the root key's file where it is not in the folder any more.
+
+\b
+--json prints {"version", "keys": [ID], "signing_key": ID}
+"""
+REQUEST_HELP = """\
+Print what has to be signed where the root key is; carry it there, then `keys sign`, then `keys add` here.
+
+\b
+The ceremony:
+  here:   edgegpu-cloud keys request --rotate > request.json
+  there:  edgegpu-cloud keys sign --root root.key < request.json > signed.json
+  here:   edgegpu-cloud keys add signed.json
+"""
+SIGN_HELP = "Sign a request (standard input) with the root key; needs no controller, no network. Prints the signed set."
+ADD_HELP = "Take a set that the root has signed: FILE is what `keys sign` printed, - is standard input."
+MAKE_ROOT_HELP = (
+    "Make a root key in FILE, on a machine that is kept offline; prints its public half, for `init --root`."
+)
+SHOW_HELP = """\
+Show the sets that there are, and which key this controller signs with.
+
+\b
+--json prints {"root", "root_key_here": BOOL, "signing_key": ID, "in_effect": BOOL, "sets": [{"version", "keys"}]}
+"""
+
+T = TypeVar("T", bound=BaseModel)
+
+RootOption = Annotated[
+    Path | None, typer.Option("--root", metavar="FILE", help="The root key  [default: keys/root.key in the folder]")
+]
+NextRootOption = Annotated[
+    str, typer.Option("--next-root", metavar="PUBLIC", help="The public root key that signs the set after this one.")
+]
+RotateOption = Annotated[bool, typer.Option("--rotate", help="With a new signing key.")]
+DropOption = Annotated[bool, typer.Option("--drop-old", help="Boxes refuse what the old key signs from then on.")]
+
+
+@app.command("show", help=SHOW_HELP, short_help="Show the sets that there are.")
+def show(*, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
+    """Show the sets that there are."""
+    with reporting(as_json=json), opened(folder) as cloud:
+        chain = chain_of(cloud.store)
+        ring = ring_of(cloud.layout, chain)
+        mine = key_id(public_text(load_signing_key(cloud.layout.signing_key)))
+        sets = [read_set(link) for link in chain]
+        answer = {
+            "root": ring.root,
+            "root_key_here": cloud.layout.root_key.exists(),
+            "signing_key": mine,
+            "in_effect": ring.public(mine) is not None,
+            "sets": [{"version": one.version, "keys": [key_id(key.public) for key in one.keys]} for one in sets],
+        }
+        if json:
+            print_json(answer)
+            return
+        typer.echo(f"root {ring.root}{', whose private half lies here' if answer['root_key_here'] else ''}")
+        typer.echo(f"this controller signs with {mine}")
+        if not answer["in_effect"]:
+            typer.echo("no box obeys that key: sign a set with it (edgegpu-cloud keys request --help)")
+        print_table(
+            ("SET", "KEYS"), [(str(one.version), ", ".join(key_id(key.public) for key in one.keys)) for one in sets]
+        )
+
+
+@app.command("rotate", help=ROTATE_HELP, short_help="Make a new signing key.")
+def rotate(
+    *,
+    folder: FolderOption = DEFAULT,
+    root: RootOption = None,
+    next_root: NextRootOption = "",
+    drop_old: DropOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Make a new signing key and have the root sign a set with it."""
+    with reporting(as_json=json), opened(folder) as cloud:
+        path = root or cloud.layout.root_key
+        if not path.exists():
+            remedy = "name its file with --root, or go the way of `edgegpu-cloud keys request --rotate`"
+            raise CloudError(f"cannot sign a set: there is no root key in {path}", remedy=remedy)
+        key = load_signing_key(path)
+        link = sign(prepare(cloud.layout, cloud.store, rotate=True, drop_old=drop_old), key, next_root=next_root)
+        _tell_added(cloud, _add(cloud, link), as_json=json)
+
+
+@app.command("request", help=REQUEST_HELP, short_help="Print what the root has to sign.")
+def request(*, folder: FolderOption = DEFAULT, new: RotateOption = False, drop_old: DropOption = False) -> None:
+    """Print what has to be signed where the root key is."""
+    with reporting(as_json=False), opened(folder) as cloud:
+        asked = prepare(cloud.layout, cloud.store, rotate=new, drop_old=drop_old)
+        typer.echo(asked.model_dump_json(indent=2))
+
+
+@app.command("sign", help=SIGN_HELP, short_help="Sign a request with the root key.")
+def sign_(
+    *,
+    root: Annotated[Path, typer.Option("--root", metavar="FILE", help="The root key.")],
+    next_root: NextRootOption = "",
+) -> None:
+    """Sign a request with the root key."""
+    with reporting(as_json=False):
+        asked = _read(SigningRequest, sys.stdin.read(), "standard input")
+        signed = sign(asked, load_signing_key(root), next_root=next_root)
+        say(f"set {read_set(signed).version} with {', '.join(key_id(public) for public in asked.keys)}")
+        typer.echo(signed.model_dump_json(indent=2))
+
+
+@app.command("add", help=ADD_HELP, short_help="Take a set that the root has signed.")
+def add_(
+    file: Annotated[str, typer.Argument(metavar="FILE")], *, folder: FolderOption = DEFAULT, json: JsonOption = False
+) -> None:
+    """Take a set that the root has signed."""
+    with reporting(as_json=json), opened(folder) as cloud:
+        text = sys.stdin.read() if file == "-" else read_file(Path(file))
+        _tell_added(cloud, _add(cloud, _read(Link, text, file)), as_json=json)
+
+
+@app.command("make-root", help=MAKE_ROOT_HELP, short_help="Make a root key on a machine that is kept offline.")
+def make_root(file: Annotated[Path, typer.Argument(metavar="FILE")], *, json: JsonOption = False) -> None:
+    """Make a root key in FILE."""
+    with reporting(as_json=json):
+        if file.exists():
+            raise CloudError(f"cannot make a root key in {file}: it is there", remedy="name another file")
+        key = Ed25519PrivateKey.generate()
+        write_file(file, key_pem(key))
+        if json:
+            print_json({"file": str(file), "public": public_text(key)})
+        else:
+            say(f"keep {file} offline, and a copy of it elsewhere: without it no key can be changed. Its public half:")
+            typer.echo(public_text(key))
+
+
+def _add(cloud: Cloud, link: Link) -> KeySet:
+    return add(cloud.layout, cloud.store, link, by=operator(), now_s=time.time())
+
+
+def _tell_added(cloud: Cloud, new: KeySet, *, as_json: bool) -> None:
+    mine = key_id(public_text(load_signing_key(cloud.layout.signing_key)))
+    keys = [key_id(key.public) for key in new.keys]
+    if as_json:
+        print_json({"version": new.version, "keys": keys, "signing_key": mine})
+        return
+    typer.echo(f"key set {new.version} is in effect: {', '.join(keys)}")
+    typer.echo(f"restart edgegpu-cloud serve, so that it signs with {mine}")
+
+
+def _read(model: type[T], text: str, where: str) -> T:
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        raise CloudError(
+            f"cannot read {where}: {first['msg']}", remedy="is it what the step before printed?"
+        ) from error

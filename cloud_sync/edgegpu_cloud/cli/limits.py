@@ -1,0 +1,213 @@
+"""`edgegpu-cloud limits set`, `show`, `clear`: what an app may have of a card."""
+
+import time
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from edgegpu_cloud.cli.common import (
+    DEFAULT,
+    EXIT_FAILED,
+    EXIT_WAITING,
+    BoxArgument,
+    Cloud,
+    FolderOption,
+    JsonOption,
+    opened,
+    print_json,
+    print_table,
+    reporting,
+    say,
+)
+from edgegpu_cloud.cli.durations import seconds
+from edgegpu_cloud.fleet_views import Details
+from edgegpu_cloud.preview import Preview, Wanted, preview
+from edgegpu_cloud.store import BoxState
+from edgegpu_sync.spec import AppLimits, item_name
+from edgegpu_sync.up import ItemReport, Settled
+
+_NEW_S = 0.3
+
+app = typer.Typer(
+    name="limits",
+    help="Set, show and take away the limits of apps.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+SET_HELP = """\
+Set the limits of one container of an app on the cluster of a box. Both amounts 0 take them away.
+
+The box decides: it changes nothing where the new limits do not fit, and says why (`limits show`, or --wait). The same
+limits once more are tried once more.
+
+\b
+Examples:
+  edgegpu-cloud limits set asr-hall default/asr --container main --memory 10 --core 1 --preview
+  edgegpu-cloud limits set asr-hall default/asr --container main --memory 10 --core 1 --wait
+
+\b
+--preview changes nothing: what would come of it by what the box has reported last. Exit status 1 where it does not fit.
+--force: apply it though it does not fit; the pod waits Pending.  --interrupt: stop the app where it fits only then.
+Exit status with --wait: 0 Applied (with --force also Pending), 1 Rejected, Failed, Unsupported, 3 not settled in time.
+--json prints {"box", "item", "rev", "report": {...} or null}, with --preview {"answer", "text", "numbers", "notes"}.
+"""
+SHOW_HELP = """\
+Show the limits that are desired on a box, and what became of them.
+
+\b
+--json prints [{"namespace", "app", "container", "memory_units", "core", ..., "report": {...} or null}]
+"""
+
+AppArgument = Annotated[str, typer.Argument(metavar="NAMESPACE/APP", help="The app; without NAMESPACE/ in default.")]
+ContainerOption = Annotated[str, typer.Option("--container", help="Which of its containers  [default: the app's name]")]
+MemoryOption = Annotated[int, typer.Option("--memory", metavar="UNITS", min=0, max=1_000_000, help="Units of memory.")]
+CoreOption = Annotated[int, typer.Option("--core", min=0, max=6_400, help="Hundredths of a card.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Though it does not fit.")]
+InterruptOption = Annotated[bool, typer.Option("--interrupt", help="Stop the app where it fits only then.")]
+PreviewOption = Annotated[bool, typer.Option("--preview", help="Change nothing: say what would come of it.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Until the box has settled it.")]
+TimeoutOption = Annotated[str, typer.Option("--timeout", metavar="TIME", help="How long --wait waits: 90s, 10m.")]
+
+
+def set_(  # noqa: PLR0913  (one for each option)
+    name: BoxArgument,
+    app_name: AppArgument,
+    *,
+    memory: MemoryOption,
+    core: CoreOption,
+    folder: FolderOption = DEFAULT,
+    container: ContainerOption = "",
+    force: ForceOption = False,
+    interrupt: InterruptOption = False,
+    show_preview: PreviewOption = False,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = "10m",
+    json: JsonOption = False,
+) -> None:
+    """Set the limits of one container of an app."""
+    wait_s = seconds(timeout, option="--timeout")
+    namespace, app_, container = _names(app_name, container)
+    with reporting(as_json=json), opened(folder) as cloud:
+        details = cloud.fleet.details(name)
+        if show_preview:
+            wanted = Wanted(namespace=namespace, app=app_, container=container, memory_units=memory, core=core)
+            _tell_preview(preview(details, _same_cluster(cloud, details), wanted), as_json=json)
+            return
+        rev = cloud.fleet.set_limits(
+            details.box.device,
+            namespace=namespace,
+            app=app_,
+            container=container,
+            memory_units=memory,
+            core=core,
+            force=force,
+            interrupt=interrupt,
+        )
+        item = f"app_limits/{namespace}/{app_}/{container}"
+        if not json:
+            typer.echo(f"{item} on {details.box.name}: desired, revision {rev}")
+        report = _settled(cloud, details.box.device, item, rev, wait_s) if wait else None
+        if json:
+            print_json({"box": details.box.name, "item": item, "rev": rev, "report": report})
+        if wait:
+            _exit_by(report, as_json=json, forced=force)
+
+
+def _names(app_name: str, container: str) -> tuple[str, str, str]:
+    namespace, slash, app_ = app_name.rpartition("/")
+    if (slash and not namespace) or not app_ or "/" in namespace:
+        raise typer.BadParameter(f"no NAMESPACE/APP: {app_name!r}")
+    return namespace or "default", app_, container or app_
+
+
+def _same_cluster(cloud: Cloud, box: Details) -> list[Details]:
+    mine = box.box
+    return [
+        cloud.fleet.details(one.device)
+        for one in cloud.fleet.boxes()
+        if mine.cluster and one.cluster == mine.cluster and one.device != mine.device and one.state is BoxState.ENROLLED
+    ]
+
+
+def _tell_preview(found: Preview, *, as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+    else:
+        typer.echo(found.words())
+    if not found.fits:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _settled(cloud: Cloud, device: str, item: str, rev: int, wait_s: float) -> ItemReport | None:
+    """Wait for the box's word on an item that was edited in this revision; None where it does not come in time."""
+    wanted = next((one.rev for one in cloud.fleet.spec(device).app_limits if item_name(one) == item), rev)
+    end_s = time.monotonic() + wait_s
+    while True:
+        view = cloud.fleet.box(device)
+        report = view.items.get(item)
+        current = report is not None and view.observed_rev >= rev and report.rev >= wanted
+        if report is not None and current and report.state is not Settled.OPEN:
+            return report
+        if time.monotonic() >= end_s:
+            return None
+        time.sleep(_NEW_S)
+
+
+def _exit_by(report: ItemReport | None, *, as_json: bool, forced: bool) -> None:
+    if report is None:
+        say("the box has not settled it yet; it goes on: `edgegpu-cloud limits show` looks again")
+        raise typer.Exit(EXIT_WAITING)
+    if not as_json:
+        typer.echo(_words(report))
+    if report.state is not Settled.APPLIED and not (forced and report.state is Settled.PENDING):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _words(report: ItemReport | None) -> str:
+    if report is None:
+        return "not settled yet"
+    lines = [": ".join(word for word in (report.state.value, report.code, report.text) if word)]
+    if report.numbers is not None:
+        lines += [
+            f"    {card.node} card {card.card}: {card.free_units} units and {card.free_core} core free, "
+            f"{card.held_by_app_units} units held by the app"
+            for card in report.numbers.cards
+        ]
+    return "\n".join(lines)
+
+
+def show(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
+    """Show the limits that are desired on a box."""
+    with reporting(as_json=json), opened(folder) as cloud:
+        details = cloud.fleet.details(name)
+        items = details.spec.app_limits
+        if json:
+            print_json([{**one.model_dump(mode="json"), "report": _report(details.box.items, one)} for one in items])
+            return
+        if not items:
+            typer.echo(f"no limits of apps are desired on {details.box.name}")
+            return
+        rows = [
+            (
+                f"{one.namespace}/{one.app}",
+                one.container,
+                str(one.memory_units),
+                str(one.core),
+                str(one.rev),
+                _words(_report(details.box.items, one)).partition("\n")[0],
+            )
+            for one in items
+        ]
+        print_table(("APP", "CONTAINER", "UNITS", "CORE", "REV", "SETTLED"), rows)
+
+
+def _report(items: Mapping[str, ItemReport], limits: AppLimits) -> ItemReport | None:
+    """Return what became of an item as it is desired now; None while the box has told of an older one."""
+    report = items.get(item_name(limits))
+    return report if report is not None and (report.rev, report.retry) >= (limits.rev, limits.retry) else None
+
+
+app.command("set", help=SET_HELP, short_help="Set the limits of one container.")(set_)
+app.command("show", help=SHOW_HELP, short_help="Show what is desired, and what became of it.")(show)

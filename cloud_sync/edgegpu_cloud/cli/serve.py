@@ -1,0 +1,59 @@
+"""`edgegpu-cloud serve`: the controller's process."""
+
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgegpu_cloud.cli.common import DEFAULT, FolderOption, reporting, say
+from edgegpu_cloud.layout import CloudLayout, load
+from edgegpu_cloud.release import Release
+from edgegpu_cloud.tasks import TaskGroup
+from edgegpu_cloud.urls import url_of
+
+HELP = """\
+Run the controller: the link to the broker, and HTTPS for boxes (enrolment, renewal, install.sh, the bundle).
+
+It ends with status 0 after SIGTERM or ctrl-C, and with 1 when one of its parts fails; let systemd start it again
+(docs/cloud.md has the units).
+
+\b
+Examples:
+  edgegpu-cloud serve --bundle build/bundle
+  edgegpu-cloud serve --no-link            # enrol boxes alone
+"""
+
+BundleOption = Annotated[
+    Path | None,
+    typer.Option("--bundle", metavar="FOLDER", help="What `make bundle` makes  [default: release in the folder]"),
+]
+LinkOption = Annotated[bool, typer.Option("--link/--no-link", help="Connect to the broker.")]
+
+
+def serve(*, folder: FolderOption = DEFAULT, bundle: BundleOption = None, link: LinkOption = True) -> None:
+    """Run the controller."""
+    group = TaskGroup()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: group.end())
+    with reporting(as_json=False):
+        from edgegpu_cloud.serving import Options, Service  # noqa: PLC0415  (after the signals are minded)
+
+        layout = CloudLayout(folder.absolute())
+        config = load(layout.config)
+        _log(config.log_level)
+        release = Release(bundle.absolute() if bundle else layout.release, url_of(config))
+        for problem in release.problems():
+            say(f"edgegpu-cloud: {problem}")
+        service = Service(layout, config, Options(bundle=release.folder, link=link), group=group)
+        say(f"boxes enrol at {url_of(config)} (listening on {config.https.host} port {service.port})")
+        service.run()
+
+
+def _log(level: str) -> None:
+    logging.basicConfig(
+        stream=sys.stderr, level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)

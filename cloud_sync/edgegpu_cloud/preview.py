@@ -1,0 +1,184 @@
+"""What would come of new limits of an app, by what its cluster's boxes have reported last; pure."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet_views import Details
+from edgegpu_core.inventory import Slot
+from edgegpu_core.limits import Answer, CardNumbers, Case, How, Kind, NewPod, NodeRoom, OwnPod, Workload, judge
+from edgegpu_core.model import CORE_PER_CARD, ResourceModel
+from edgegpu_core.placement import Share
+from edgegpu_core.policy import Policy, parse_policy
+from edgegpu_core.request import ContainerRequest, Request, Role
+from edgegpu_sync.messages import READERS
+from edgegpu_sync.telemetry import Alloc, Inventory, Piece, PodAlloc
+from edgegpu_sync.topics import Kind as Message
+
+_LAST_WORD = "the box has the last word: selectors, taints, quotas and how the app replaces its pods are known there"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The amounts of one container of an app."""
+
+    namespace: str
+    app: str
+    container: str
+    memory_units: int
+    core: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """The verdict of `edgegpu_core.limits` over the last reports; `as_of_s`: the oldest of them, seconds since 1970."""
+
+    answer: Answer
+    text: str
+    need_units: int
+    need_core: int
+    replicas: int
+    cards: Sequence[CardNumbers]
+    notes: Sequence[str]
+    as_of_s: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether it has room, now or after the app's own pods have gone."""
+        return self.answer is not Answer.NEVER
+
+    def words(self) -> str:
+        """Return it as lines for people."""
+        head = {
+            Answer.FITS: "fits",
+            Answer.AFTER_STOP: "fits when the app's own pods have gone (one that is not recreated needs --interrupt)",
+            Answer.NEVER: "does not fit",
+        }[self.answer]
+        pods = f", {self.replicas} pods" if self.replicas != 1 else ""
+        lines = [f"{head}: {self.need_units} units, core {self.need_core}{pods}"]
+        lines += [f"  {self.text}"] if self.text else []
+        for card in self.cards:
+            held = f", {card.held_by_app_units} of them held by the app" if card.held_by_app_units else ""
+            lines.append(
+                f"  node {card.node} card {card.card}: {card.free_units} units, core {card.free_core} free{held}"
+            )
+        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
+
+
+def preview(box: Details, others: Iterable[Details], wanted: Wanted) -> Preview:
+    """Judge new limits as a box would, over every box of its cluster that has reported.
+
+    Raises:
+        CloudError: the box has not told yet what cards it has.
+    """
+    reports = [found for found in map(_report, (box, *others)) if found is not None]
+    if not reports or _report(box) is None:
+        text = f"cannot preview: {box.box.name} has not told yet what cards it has"
+        raise CloudError(
+            text, remedy="wait until it is connected, or ask it: edgegpu-cloud command BOX inventory.refresh"
+        )
+    own = {uid: pod for one in reports for uid, pod in one.pods.items() if _is_of(pod, wanted)}
+    nodes = {uid: one.inventory.node for one in reports for uid in one.pods}
+    replicas = max(1, len(own))
+    request = Request(wanted.memory_units, wanted.core)
+    verdict = judge(
+        Case(
+            workload=Workload(kind=Kind.DEPLOYMENT, how=How.RECREATE, replicas=replicas, unavailable=replicas),
+            request=request,
+            before=_before(own, wanted.container),
+            pod=NewPod(containers=_containers(own, wanted, request)),
+            own=tuple(OwnPod(uid=uid, node=nodes[uid]) for uid in sorted(own)),
+            rooms=tuple(_room(one) for one in reports),
+        )
+    )
+    return Preview(
+        answer=verdict.answer,
+        text=verdict.text,
+        need_units=wanted.memory_units,
+        need_core=wanted.core,
+        replicas=replicas,
+        cards=verdict.cards,
+        notes=_notes(own, wanted),
+        as_of_s=min(one.at_s for one in reports),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    inventory: Inventory
+    pods: Mapping[str, PodAlloc]
+    at_s: float
+
+
+def _report(details: Details) -> _Report | None:
+    inventory = details.latest.get(Message.INVENTORY)
+    if inventory is None:
+        return None
+    alloc = details.latest.get(Message.ALLOC)
+    cards: Inventory = READERS[Message.INVENTORY].validate_python(inventory.body, strict=False)
+    held: Alloc | None = READERS[Message.ALLOC].validate_python(alloc.body, strict=False) if alloc else None
+    at_s = min(one.at_s for one in (inventory, alloc) if one is not None)
+    return _Report(cards, held.pods if held else {}, at_s)
+
+
+def _room(report: _Report) -> NodeRoom:
+    cards = report.inventory
+    slots = tuple(Slot(card.uuid, card.label, card.units, card.healthy) for card in cards.cards if not card.excluded)
+    units = {slot.uuid: slot.units for slot in slots}
+    held = {uid: tuple(_share(piece, units) for piece in pod.pieces) for uid, pod in report.pods.items()}
+    return NodeRoom(
+        name=cards.node,
+        slots=slots,
+        held=held,
+        model=ResourceModel(unit_mib=cards.unit_mib),
+        policy=_policy(cards.policy),
+        problem="" if cards.sharing else "GPU sharing is not installed there",
+    )
+
+
+def _share(piece: Piece, units: Mapping[str, int]) -> Share:
+    """A whole card holds each of its units, whatever was asked for."""
+    whole = piece.core >= CORE_PER_CARD
+    return Share(piece.card, units.get(piece.card, 0) if whole else piece.memory_units, min(piece.core, CORE_PER_CARD))
+
+
+def _policy(name: str) -> Policy:
+    try:
+        return parse_policy(name)
+    except ValueError:
+        return Policy.FIRST_FIT
+
+
+def _is_of(pod: PodAlloc, wanted: Wanted) -> bool:
+    """Whether a pod is called as one of this app's: a Deployment's, a StatefulSet's or a DaemonSet's."""
+    ending = r"-([a-z0-9]{1,10}-)?([a-z0-9]{5}|[0-9]+)"
+    return pod.namespace == wanted.namespace and re.fullmatch(re.escape(wanted.app) + ending, pod.name) is not None
+
+
+def _amounts(own: Mapping[str, PodAlloc]) -> dict[str, Request]:
+    """Return what each container of one of the app's pods holds, summed over its cards."""
+    found: dict[str, Request] = {}
+    for piece in next(iter(own.values())).pieces if own else ():
+        before = found.get(piece.container, Request(0, 0))
+        found[piece.container] = Request(before.memory_units + piece.memory_units, before.core + piece.core)
+    return found
+
+
+def _before(own: Mapping[str, PodAlloc], container: str) -> Request:
+    return _amounts(own).get(container, Request(0, 0))
+
+
+def _containers(own: Mapping[str, PodAlloc], wanted: Wanted, request: Request) -> tuple[ContainerRequest, ...]:
+    amounts = {**_amounts(own), wanted.container: request}
+    return tuple(ContainerRequest(name, Role.APP, one) for name, one in amounts.items() if one.memory_units or one.core)
+
+
+def _notes(own: Mapping[str, PodAlloc], wanted: Wanted) -> list[str]:
+    notes = [_LAST_WORD]
+    if not own:
+        notes.append(f"no pod of {wanted.namespace}/{wanted.app} holds a share now: reckoned as one pod")
+    elif wanted.container not in _amounts(own):
+        known = ", ".join(sorted(_amounts(own)))
+        notes.append(f"container {wanted.container} holds no share now; those that do: {known}")
+    return notes

@@ -1,0 +1,170 @@
+"""The composition root of `edgegpu-cloud serve`: builds its parts, lists the tasks, runs them."""
+
+import logging
+import queue
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgegpu_cloud.asks import BrokerAddress
+from edgegpu_cloud.controller import Controller
+from edgegpu_cloud.enrolment import Enrolment, Terms
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.founding import authority_of, renew_worn
+from edgegpu_cloud.http import make_app
+from edgegpu_cloud.http_server import HttpsServer
+from edgegpu_cloud.issuing import write_crl
+from edgegpu_cloud.keyfiles import load_signing_key, read_file
+from edgegpu_cloud.keysets import settle
+from edgegpu_cloud.layout import CloudConfig, CloudLayout
+from edgegpu_cloud.release import Release
+from edgegpu_cloud.store import Store
+from edgegpu_cloud.tasks import Task, TaskGroup
+from edgegpu_cloud.urls import url_of
+from edgegpu_sync.link import Link
+from edgegpu_sync.linkevents import Address, LinkEvent
+from edgegpu_sync.signing import Signer
+
+_LOG = logging.getLogger(__name__)
+
+UPLINKS = "edgegpu/v1/+/up/#"
+_SESSION_S = 3_600
+"""How long the broker keeps what comes up while this controller is away; what is lost later is asked for again."""
+_UNDER_WAY = 100
+_CARE_S = 6 * 3_600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What `serve` is asked for; `bundle` is the folder of the release, `link` False enrols alone."""
+
+    bundle: Path
+    link: bool = True
+
+
+class Service:
+    """One process: `run` returns when its group was told to end, or raises what ended it."""
+
+    def __init__(
+        self,
+        layout: CloudLayout,
+        config: CloudConfig,
+        options: Options,
+        *,
+        group: TaskGroup,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Put it together: the port is bound, nothing runs yet.
+
+        Raises:
+            CloudError: a file, the store, or the port cannot be used.
+        """
+        self._layout, self._config, self._group, self._clock = layout, config, group, clock
+        self._store = Store.open_file(layout.database)
+        settle(layout, self._store)
+        self._renew()
+        write_crl(layout, self._store, clock=clock)
+        self._server = self._https(Release(options.bundle, url_of(config)))
+        self._linked = self._make_link() if options.link else None
+        self._care = queue.SimpleQueue[None]()
+
+    @property
+    def port(self) -> int:
+        """The port of HTTPS."""
+        return self._server.port
+
+    def tasks(self) -> list[Task]:
+        """Return what runs side by side, each until the first ends."""
+        tasks = [
+            Task("https", self._server.run, self._server.stop),
+            Task("caretaker", self._take_care, lambda: self._care.put(None)),
+        ]
+        if self._linked is not None:
+            link, controller = self._linked
+            tasks += [Task("controller", controller.run, controller.stop), Task("link", link.run, link.stop)]
+        return tasks
+
+    def run(self) -> None:
+        """Serve until the group is told to end."""
+        try:
+            self._group.run(self.tasks())
+        finally:
+            self._store.close()
+
+    def _https(self, release: Release) -> HttpsServer:
+        layout, config = self._layout, self._config
+        ca_pem = authority_of(layout, "servers").cert_pem
+        desk = Enrolment(
+            self._store,
+            authority=authority_of(layout, "boxes"),
+            terms=Terms(
+                broker=BrokerAddress(host=config.broker.host, port=config.broker.port),
+                broker_ca=ca_pem,
+                root=read_file(layout.root_public).strip(),
+                box_days=config.certificates.box_days,
+            ),
+            revoked=self._revoked,
+            clock=self._clock,
+        )
+        app = make_app(desk, release, ca_pem=ca_pem, clock=self._clock)
+        cert, key = layout.cert("https"), layout.key("https")
+        return HttpsServer(app, host=config.https.host, port=config.https.port, cert=cert, key=key)
+
+    def _make_link(self) -> tuple[Link, Controller]:
+        mail: list[Controller] = []
+
+        def put(event: LinkEvent) -> None:
+            mail[0].put(event)
+
+        link = Link(
+            self._address,
+            subscribe=[UPLINKS],
+            will=lambda: None,
+            put=put,
+            rng=random.Random(),  # noqa: S311  (jitter)
+            clock=time.monotonic,
+            max_inflight=_UNDER_WAY,
+            receive_max=_UNDER_WAY,
+            session_s=_SESSION_S,
+        )
+        signer = Signer.of(load_signing_key(self._layout.signing_key))
+        controller = Controller(self._store, link, signer=signer, clock=self._clock)
+        mail.append(controller)
+        return link, controller
+
+    def _address(self) -> Address:
+        layout, config = self._layout, self._config
+        return Address(
+            host=config.broker.host,
+            port=config.broker.controller_port,
+            client_id=config.controller_name,
+            ca=layout.ca_cert("servers"),
+            cert=layout.cert("controller"),
+            key=layout.key("controller"),
+        )
+
+    def _revoked(self) -> None:
+        write_crl(self._layout, self._store, clock=self._clock)
+        _LOG.warning("a box was enrolled anew: the broker has to read %s again", self._layout.crl)
+
+    def _renew(self) -> list[str]:
+        worn = [str(one) for one in renew_worn(self._layout, self._config, now_s=self._clock())]
+        for name in worn:
+            _LOG.warning("renewed the certificate of %s%s", name, ": restart the broker" if name == "broker" else "")
+        return worn
+
+    def _take_care(self) -> None:
+        """Renew this controller's own certificates in time."""
+        while True:
+            try:
+                self._care.get(timeout=_CARE_S)
+            except queue.Empty:
+                try:
+                    if "https" in self._renew():
+                        self._server.reload()
+                except CloudError:
+                    _LOG.exception("cannot renew this controller's certificates; tried again")
+            else:
+                return

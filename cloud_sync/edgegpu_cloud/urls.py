@@ -1,0 +1,20 @@
+"""The address that boxes reach this controller's HTTPS by."""
+
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.layout import CloudConfig
+
+
+def url_of(config: CloudConfig) -> str:
+    """Return `https.url`, or what follows from the first name and the port.
+
+    Raises:
+        CloudError: there is neither.
+    """
+    if config.https.url:
+        return config.https.url.rstrip("/")
+    if not config.names:
+        raise CloudError(
+            "cannot tell boxes where to enrol: no name", remedy="set names or https.url in controller.yaml"
+        )
+    host = f"[{config.names[0]}]" if ":" in config.names[0] else config.names[0]
+    return f"https://{host}:{config.https.port}"
