@@ -1,0 +1,299 @@
+"""A box made of the protocol's rules, and a world that keeps its own count of what was really done."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import BaseModel
+
+from edgegpu_sync.commands import ActAgain, End, Probe, Record, Verify, after_crash, to_begin
+from edgegpu_sync.down import Command, Desired, Keys, Link, Receipt, Want
+from edgegpu_sync.errors import RefusedError
+from edgegpu_sync.ids import CommandId, DeviceId
+from edgegpu_sync.keys import KeyRing, next_link, public_text
+from edgegpu_sync.messages import read
+from edgegpu_sync.ops import OPS, Evidence, Settling
+from edgegpu_sync.order import Counter as Stamps
+from edgegpu_sync.order import Expired, Forgotten, Gate, Known, Refuse, Seen, Take
+from edgegpu_sync.settle import Board, Ended, Settlement, sharing_command
+from edgegpu_sync.signing import Signer, open_down
+from edgegpu_sync.spec import asked
+from edgegpu_sync.stamps import Epoch, Stamp
+from edgegpu_sync.states import Codes, State
+from edgegpu_sync.telemetry import Event
+from edgegpu_sync.topics import CommandTopic, Kind, PlainKind, PlainTopic, ResultTopic, Topic, parse
+from edgegpu_sync.up import Birth, NotTaken, Reported, Result, Versions, Will
+from edgegpu_sync.wire import digest, encode
+
+ROOT = Ed25519PrivateKey.from_private_bytes(b"r" * 32)
+SIGNING = Ed25519PrivateKey.from_private_bytes(b"c" * 32)
+CHAIN: tuple[Link, ...] = (next_link(ROOT, keys=[public_text(SIGNING)]),)
+CLUSTER = "3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11"
+START_S = 1_790_000_000.0
+RESEND_S = 40.0
+
+Payload = tuple[str, bytes, bool]
+
+
+@dataclass
+class World:
+    """The clock that all share, and what was really done."""
+
+    now_s: float = START_S
+    done: Counter[tuple[DeviceId, CommandId]] = field(default_factory=Counter)
+
+    def clock(self) -> float:
+        return self.now_s
+
+
+def box_key(device: DeviceId, enrolment: int = 1) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(f"{device}{enrolment:016d}".encode())
+
+
+def instance_of(device: DeviceId) -> str:
+    return device.encode().hex().ljust(64, "0")
+
+
+class ModelBox:
+    """A box: what `died` keeps is its journal. It says what it sends; the network carries it."""
+
+    def __init__(self, world: World, device: DeviceId, *, enrolment: int = 1, instance: str = "") -> None:
+        self.world, self.device = world, device
+        self.instance = instance or instance_of(device)
+        self.signer = Signer.of(box_key(device, enrolment))
+        self.ring = KeyRing.pinned(public_text(ROOT)).follow(CHAIN)
+        self.gate = Gate(enrolment=enrolment, epoch=Epoch(0, "0" * 16), born_s=0.0)
+        self.stamps = Stamps(enrolment=enrolment, epoch=self.gate.epoch)
+        self.board = Board()
+        self.records: dict[CommandId, Record] = {}
+        self.receipted: set[CommandId] = set()
+        self.acted: set[CommandId] = set()
+        self.events: list[Event] = []
+        self.refused: Counter[str] = Counter()
+        self.outgoing: list[Payload] = []
+        self.server_time = 0
+        self.resend_at_s = 0.0
+        self.rng = random.Random(f"{device}{enrolment}")
+        self.verdict: Callable[[str], Settlement] = lambda _: Settlement.applied()
+
+    # what goes up
+
+    def _up(self) -> dict[str, object]:
+        self.stamps, stamp = self.stamps.next()
+        return {"enrolment": stamp.enrolment, "epoch": stamp.epoch, "n": stamp.n, "age_s": self.age_s}
+
+    @property
+    def age_s(self) -> int:
+        return int(self.world.now_s - self.gate.born_s)
+
+    def say(self, topic: Topic, body: BaseModel) -> None:
+        data = body.model_dump_json(exclude_none=True).encode()
+        self.outgoing.append((str(topic), self.signer.seal(topic, data), topic.kind.retained))
+
+    def plain(self, kind: PlainKind) -> PlainTopic:
+        return PlainTopic(self.device, kind)
+
+    def born(self) -> Payload:
+        """Begin a birth; returns the will that goes to the broker with it."""
+        self.gate = self.gate.born(nonce=f"{self.rng.getrandbits(64):016x}", now_s=self.world.now_s)
+        self.stamps = Stamps(enrolment=self.gate.enrolment, epoch=self.gate.epoch)
+        self.outgoing.clear()
+        self.say_birth()
+        stamp = Stamps(enrolment=self.gate.enrolment, epoch=self.gate.epoch, n=1).next()[1]
+        will = Will(enrolment=stamp.enrolment, epoch=stamp.epoch, n=2, state="will")
+        self.stamps = Stamps(enrolment=self.gate.enrolment, epoch=self.gate.epoch, n=2)
+        self.say_reported()
+        self.say_results(list(self.records))
+        topic = self.plain(Kind.STATUS)
+        return str(topic), self.signer.seal(topic, encode(will)), True
+
+    def say_birth(self) -> None:
+        birth = Birth.model_validate(
+            {
+                **self._up(),
+                "state": "birth",
+                "instance": self.instance,
+                "boot": "4a3c9f1e-8a6f-4a34-9d2d-6a0f0b7c1d2e",
+                "versions": Versions(agent="0.2.0"),
+                "capabilities": tuple(OPS),
+                "seq": self.gate.highest,
+                "floor": self.gate.floor,
+                "observed_rev": self.board.seen.rev,
+                "key_set": self.ring.version,
+            }
+        )
+        self.say(self.plain(Kind.STATUS), birth)
+
+    def say_reported(self) -> None:
+        reported = Reported.model_validate(
+            {
+                **self._up(),
+                "observed_rev": self.board.seen.rev,
+                "observed_hash": self.board.seen.digest,
+                "applied_rev": self.board.applied_rev,
+                "seq": self.gate.highest,
+                "floor": self.gate.floor,
+                "items": self.board.report(),
+                "cluster": CLUSTER,
+            }
+        )
+        self.say(self.plain(Kind.REPORTED), reported)
+
+    def say_results(self, ids: list[CommandId], *, again: bool = False) -> None:
+        for id_ in ids:
+            one = self.records[id_]
+            if id_ not in self.receipted or again:
+                fields = {"op": one.op, "state": one.state, "code": one.code or None, "text": one.text or None}
+                self.say(ResultTopic(self.device, id_), Result.model_validate({**self._up(), **fields}))
+
+    def happen(self, text: str, level: str = "warning") -> None:
+        event = Event.model_validate({**self._up(), "kind": "card.lost", "level": level, "text": text, "at": 1})
+        self.events.append(event)
+        self.say(self.plain(Kind.EVENT), event)
+
+    # what comes down
+
+    def receive(self, topic_text: str, payload: bytes) -> None:
+        try:
+            topic = parse(topic_text)
+            message = read(topic.kind, open_down(topic, payload, me=self.device, ring=self.ring))
+            match message:
+                case Keys():
+                    self.ring = self.ring.follow(message.chain)
+                case Desired():
+                    self._desired(message)
+                case Receipt():
+                    self._receipt(message)
+                case Command():
+                    assert isinstance(topic, CommandTopic)
+                    self._command(topic, message)
+        except RefusedError as error:
+            self.refused[error.why] += 1
+
+    def _desired(self, desired: Desired) -> None:
+        seen = Seen(self.board.seen.rev, self.board.seen.digest)
+        new = seen.observe(desired, digest=digest(desired.spec), enrolment=self.gate.enrolment)
+        if new is not None:
+            self.board = self.board.observe(new, asked(desired.spec, desired.rev))
+        self.say_reported()
+
+    def _receipt(self, receipt: Receipt) -> None:
+        if receipt.enrolment != self.gate.enrolment:
+            return
+        self.server_time = max(self.server_time, receipt.server_time)
+        self.receipted |= {one for one in receipt.results if one in self.records}
+        upto = Stamp(enrolment=receipt.enrolment, epoch=receipt.epoch, n=receipt.n)
+        self.events = [one for one in self.events if one.stamp != upto and not upto.after(one.stamp)]
+        if Want.STATUS in receipt.ask:
+            self.say_birth()
+        if Want.REPORTED in receipt.ask:
+            self.say_reported()
+
+    def _command(self, topic: CommandTopic, command: Command) -> None:
+        now_s = self.world.now_s
+        verdict = self.gate.judge(command, known=topic.id in self.records, now_s=now_s)
+        new = Record(id=topic.id, op=topic.op, seq=command.seq, args=command.args, until_s=0, left_s=0, boot="boot")
+        match verdict:
+            case Take(gate, until_s):
+                self.gate, self.records[topic.id] = gate, new.renewed(until_s, boot="boot", now_s=now_s)
+            case Expired(gate):
+                self.gate, self.records[topic.id] = gate, new.expired()
+            case Known(gate, until_s):
+                self.gate = gate
+                self.records[topic.id] = self.records[topic.id].renewed(until_s, boot="boot", now_s=now_s)
+            case Forgotten(gate):
+                self.gate = gate
+                body = {"op": topic.op, "state": State.UNKNOWN, "code": Codes.FORGOTTEN}
+                self.say(ResultTopic(self.device, topic.id), Result.model_validate({**self._up(), **body}))
+                return
+            case Refuse(code):
+                self._not_taken(topic, command, code)
+                return
+        self.say_results([topic.id], again=True)
+
+    def _not_taken(self, topic: CommandTopic, command: Command, code: Codes) -> None:
+        body = {
+            **self._up(),
+            "op": topic.op,
+            "state": "NOT_TAKEN",
+            "code": code,
+            "for_seq": command.seq,
+            "seq": self.gate.highest,
+            "floor": self.gate.floor,
+            "observed_rev": self.board.seen.rev,
+        }
+        self.say(ResultTopic(self.device, topic.id), NotTaken.model_validate(body))
+
+    # what it does
+
+    def work(self) -> None:
+        """Do the next thing of each kind, and say again what waits for its receipt."""
+        self._settle_one()
+        for id_ in list(self.records):
+            before = self.records[id_]
+            self.records[id_] = after = self._next(before)
+            if after is not before:
+                self.say_results([id_])
+        if self.world.now_s >= self.resend_at_s:
+            self.resend_at_s = self.world.now_s + RESEND_S
+            self.say_results([id_ for id_, one in self.records.items() if one.state.terminal])
+            for event in self.events:
+                self.say(self.plain(Kind.EVENT), event)
+
+    def _settle_one(self) -> None:
+        one = self.board.next()
+        if one is not None:
+            self.board = self.board.begin(one).settle(one.name, one.key, self.verdict(one.name))
+            self.say_reported()
+
+    def _next(self, record: Record) -> Record:
+        if record.state.terminal:
+            return record
+        if not record.state.begun and record.may_begin("boot", self.world.now_s) is False:
+            return record.expired()
+        return self._forward(record)
+
+    def _forward(self, record: Record) -> Record:
+        if record.state is State.RECEIVED:
+            return record.admitted(OPS, room=True)
+        if record.op.startswith("sharing."):
+            return self._sharing(record)
+        if record.state is State.ACCEPTED:
+            return self._begin(record)
+        return self._act(record) if record.state is State.RUNNING else record.ended(State.SUCCEEDED)
+
+    def _begin(self, record: Record) -> Record:
+        if record not in to_begin(self.records.values(), boot="boot", now_s=self.world.now_s):
+            return record
+        return record.begun("token" if OPS[record.op].settling is Settling.VERIFIABLE else "")
+
+    def _act(self, record: Record) -> Record:
+        if record.id in self.acted:
+            return record.verifying()
+        self.acted.add(record.id)
+        self.world.done[self.device, record.id] += 1
+        return record
+
+    def _sharing(self, record: Record) -> Record:
+        if record.state is State.ACCEPTED:
+            return record.begun("transaction")
+        minimum = record.args["min_rev"]
+        assert isinstance(minimum, int)
+        stands = sharing_command(record.op, minimum, self.board)
+        return record.ended(stands.state, stands.code, stands.text) if isinstance(stands, Ended) else record
+
+    def died(self) -> None:
+        """Lose what is not in the journal, and settle what was under way."""
+        self.outgoing.clear()
+        acted, self.acted = self.acted, set()
+        for record in list(self.records.values()):
+            evidence = Evidence.DONE if record.id in acted else Evidence.NOT_DONE
+            match after_crash(record, Probe(boot="boot", now_s=self.world.now_s, evidence=evidence)):
+                case ActAgain():
+                    self.records[record.id] = record.again()
+                case Verify() if record.state is State.RUNNING:
+                    self.records[record.id] = record.verifying()
+                case End(state, code, text):
+                    self.records[record.id] = record.ended(state, code, text)
