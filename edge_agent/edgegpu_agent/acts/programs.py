@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -75,9 +75,7 @@ class Program:
         self._out.close()
 
     def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        _kill(self._process)
         self._out.close()
 
     def _text(self) -> str:
@@ -87,17 +85,54 @@ class Program:
         return text
 
 
-def run(command: Sequence[str], pace: Pace, *, within_s: float, env: Mapping[str, str] | None = None) -> Said:
+def run(command: Sequence[str], pace: Pace, *, within_s: float, env: Mapping[str, str], errors: bool = True) -> Said:
     """Run a program that changes nothing, or that may be cut anywhere; one that cannot be started says why.
+
+    `errors`: what it says on stderr belongs to its words.
 
     Raises:
         ActStop: the agent ends, and it was killed.
     """
     try:
-        program = Program(command, env=os.environ if env is None else env, errors=True)
+        program = Program(command, env=env, errors=errors)
     except OSError as error:
         return Said(127, f"cannot run {command[0]}: {error.strerror}")
     return program.wait(pace, within_s=within_s)
+
+
+@contextlib.contextmanager
+def capture(command: Sequence[str], pace: Pace, *, within_s: float, env: Mapping[str, str]) -> Iterator[IO[bytes]]:
+    """Run a program that changes nothing, and yield all that it said, however much; or why it said nothing.
+
+    Raises:
+        ActStop: the agent ends, and it was killed.
+    """
+    with tempfile.TemporaryFile() as out:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=dict(env),
+                start_new_session=True,
+            )
+        except OSError as error:
+            out.write(f"cannot run {command[0]}: {error.strerror}\n".encode())
+        else:
+            try:
+                pace.until(process.poll, every_s=_LOOK_S, within_s=within_s)
+            finally:
+                _kill(process)
+        out.seek(0)
+        yield out
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def runs_with(words: Sequence[str], *, proc: Path) -> bool:

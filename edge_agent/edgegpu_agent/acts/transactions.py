@@ -1,11 +1,11 @@
 """The installer as the agent sees it: a process that may outlive the agent, and a journal that says how it ended."""
 
-import fcntl
 import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from edgegpu_agent.acts.pace import Pace
 from edgegpu_agent.acts.programs import Program, Said, runs_with
@@ -18,6 +18,7 @@ from edgegpu_sync.ops import Evidence, transaction_evidence
 
 _OPTION = "--transaction-id"
 
+_INODE = 5
 _LOOK_S = 0.5
 _BUSY_S = 5.0
 
@@ -126,8 +127,11 @@ class Installer:
         def look() -> End | None:
             return self._ended(self.evidence(id_), id_, why)
 
-        found = self.pace.until(look, every_s=_LOOK_S, within_s=self.lasts_s + self.patience_s)
-        return found or Broken("nobody has finished it; edgegpu doctor says more")
+        within_s = self.lasts_s + self.patience_s
+        found = cast("End | None", self.pace.until(look, every_s=_LOOK_S, within_s=within_s))  # mypy joins it to object
+        if found is None:
+            return Broken("nobody has finished it; edgegpu doctor says more")
+        return found
 
     def _ended(self, evidence: Evidence, id_: str, why: str) -> End | None:
         match evidence:
@@ -151,18 +155,17 @@ class Installer:
 
 
 def at_work(layout: Layout) -> bool:
-    """Say whether an installer, or what undoes its changes, is at work on this machine."""
+    """Say whether an installer, or what undoes its changes, holds the machine's lock.
+
+    The kernel's list is read: to try the lock would for a moment keep an installer out.
+    """
     try:
-        descriptor = os.open(layout.at(LOCK), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        inode = str(layout.at(LOCK).stat().st_ino)
+        lines = layout.at("/proc/locks").read_text().splitlines()
     except OSError:
-        return False  # a boot forgets it
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+        return False  # a boot forgets the lock
+    rows = [line.replace("-> ", "").split() for line in lines]
+    return any(row[1:2] == ["FLOCK"] and inode == row[_INODE].rpartition(":")[2] for row in rows if len(row) > _INODE)
 
 
 def _read(said: Said) -> End:

@@ -1,0 +1,138 @@
+"""logs.collect: what a person needs who cannot come to the box, in one archive, without a secret in it."""
+
+import gzip
+import io
+import os
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, cast
+
+from edgegpu_agent.acts.act import Outcome
+from edgegpu_agent.acts.bundles import sha256_of
+from edgegpu_agent.acts.pace import Pace
+from edgegpu_agent.acts.programs import capture
+from edgegpu_agent.acts.redact import Redactor
+from edgegpu_agent.acts.web import Web, WebError
+from edgegpu_sync.ids import CommandId
+from edgegpu_sync.ops import Args, Evidence, LogsArgs
+from edgegpu_sync.states import Codes, State
+
+OUR_UNITS = ("edgegpu-agent", "edgegpu-plugin", "edgegpu-recover", "edgegpu-farewell")
+
+_MIB = 1024 * 1024
+_PROGRAM_S = 120.0
+_MARGIN_BYTES = 64 * 1024
+"""For headers, and for what gzip adds to what it cannot compress."""
+_SMALL = 4
+"""The part of the archive, a quarter, that is not the units' logs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file of the archive: its name, the program whose words are in it, and whether it is a log."""
+
+    name: str
+    command: tuple[str, ...]
+    is_log: bool = False
+
+
+def sources(program: Sequence[str], k3s: str, since_s: int) -> tuple[Source, ...]:
+    """Return what is collected.
+
+    Args:
+        program: the command line `edgegpu`.
+        k3s: its unit; empty where there is none.
+        since_s: how old the oldest line of a log may be.
+    """
+    units = (*OUR_UNITS, *((k3s,) if k3s else ()))
+    logs = ("journalctl", "--no-pager", "--quiet", "--output=short-iso-precise", f"--since=-{since_s}s")
+    return (
+        Source("versions.txt", (*program, "version")),
+        Source("system.txt", ("uname", "-a")),
+        Source("doctor.json", (*program, "doctor", "--json")),
+        Source("status.json", (*program, "status", "--json")),
+        Source("transactions.json", (*program, "transaction", "show", "--history", "--json")),
+        *(Source(f"logs/{unit}.log", (*logs, f"--unit={unit}"), is_log=True) for unit in units),
+    )
+
+
+def place(url: str, id_: CommandId) -> str:
+    """Return where the archive goes: a url that ends with `/` is a folder, in which it is named by the command's id."""
+    return f"{url}{id_}.tar.gz" if url.endswith("/") else url
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectLogs:
+    """The op. `folder` holds the archive until it is put; `redactor` is made anew for each."""
+
+    folder: Path
+    web: Web
+    pace: Pace
+    program: Sequence[str]
+    k3s: Callable[[], str]
+    redactor: Callable[[], Redactor]
+    env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    def token(self, id_: CommandId, args: Args) -> str:
+        """Return nothing: it is idempotent."""
+        del id_, args
+        return ""
+
+    def act(self, id_: CommandId, args: Args, token: str) -> Outcome:
+        """Collect, put, remove."""
+        del token
+        asked = cast("LogsArgs", args)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._clear()
+        archive = self.folder / f"{id_}.tar.gz"
+        try:
+            self._write(archive, asked)
+            size, digest = archive.stat().st_size, sha256_of(archive)
+            self.web.put(place(asked.url, id_), archive)
+        except (WebError, OSError) as error:
+            return Outcome(state=State.FAILED, code=Codes.ERROR, text=f"cannot collect the logs: {error}")
+        finally:
+            self._clear()
+        return Outcome(state=State.SUCCEEDED, data={"bytes": size, "sha256": digest})
+
+    def evidence(self, id_: CommandId, token: str) -> Evidence:
+        """Not asked of what is idempotent."""
+        del id_, token
+        return Evidence.UNREADABLE
+
+    def verify(self, id_: CommandId, args: Args, token: str) -> Outcome | None:
+        """Return nothing: `act` has waited for the end."""
+        del id_, args, token
+        return Outcome(state=State.SUCCEEDED)
+
+    def _clear(self) -> None:
+        for left in self.folder.iterdir():
+            left.unlink(missing_ok=True)
+
+    def _write(self, archive: Path, asked: LogsArgs) -> None:
+        """Write it; each file has its share, so that it is not larger than asked for even if nothing shrinks."""
+        redactor = self.redactor()
+        wanted = sources(self.program, self.k3s(), asked.since_s)
+        logs = sum(one.is_log for one in wanted)
+        room = asked.max_mib * _MIB - _MARGIN_BYTES
+        small, large = room // _SMALL // (len(wanted) - logs), room * (_SMALL - 1) // _SMALL // logs
+        with archive.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) as packed:
+            archive.chmod(0o600)
+            with tarfile.open(fileobj=cast("IO[bytes]", packed), mode="w|") as tar:
+                for one in wanted:
+                    self._add(tar, one, redactor, most_bytes=large if one.is_log else small)
+
+    def _add(self, tar: tarfile.TarFile, one: Source, redactor: Redactor, *, most_bytes: int) -> None:
+        clean = self.folder / "clean"
+        with capture(one.command, self.pace, within_s=_PROGRAM_S, env=self.env) as said, clean.open("wb") as out:
+            for line in redactor.lines(io.TextIOWrapper(said, encoding="utf-8", errors="replace")):
+                out.write(line.encode("utf-8", errors="replace"))
+        with clean.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            info = tarfile.TarInfo(one.name)
+            info.size, info.mode = min(size, most_bytes), 0o600
+            file.seek(size - info.size)  # of what is too long the newest stays
+            tar.addfile(info, file)
+        clean.unlink()

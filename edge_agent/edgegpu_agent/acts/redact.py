@@ -1,0 +1,91 @@
+"""Secrets taken out of text that leaves the box: by their form, and those of this box by their value."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgegpu_installer.layout import CLOUD_TOKEN, K3S_DATA, KUBECONFIG, Layout
+
+HIDDEN = "[hidden]"
+
+_SHORTEST = 8
+_KEY_BEGINS = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
+_KEY_ENDS = re.compile(r"-----END [A-Z ]*PRIVATE KEY-----")
+_AFTER_NAME = re.compile(
+    r"""(?ix) ( (?: [\w.-]* (?: token | secret | passw(?:or)?d | passwd | api[_-]?key | keydata | key-data
+        | private[_-]?key | certdata | certificate-data | credential )
+        [\w.-]* ) ["']? \s* [=:] \s* ["']? ) ( [^\s"',;&}]+ )"""
+)
+"""NAME=VALUE and `name: value` in logs, YAML and JSON, where the name says that it is secret."""
+_FORMS = tuple(
+    re.compile(form)
+    for form in (
+        r"eyJ[\w-]{8,}\.[\w-]+\.[\w-]*",  # a JSON web token
+        r"K10[0-9a-f]{32,}::[^\s\"']+",  # k3s's own token
+        r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b",  # a bootstrap token
+    )
+)
+_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}")
+_OPTION = re.compile(r"(?i)(--[\w-]*(?:token|join|password|secret)[\w-]*[ =])(\S+)")
+_PASSWORD_IN_URL = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s/:@]+:)[^\s/@]+@")
+_QUERY = re.compile(r"(https?://[^\s?\"']+\?)[^\s\"']+")
+
+_FILES = (
+    CLOUD_TOKEN,
+    KUBECONFIG,
+    "/etc/rancher/k3s/k3s.yaml",
+    f"{K3S_DATA}/server/token",
+    f"{K3S_DATA}/server/node-token",
+)
+_VALUES = re.compile(r"(?m)^\s*(?:token|password|client-key-data|keyData):\s*[\"']?([^\s\"']+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Redactor:
+    """Takes secrets out of lines; `known` are values that must not leave, however they are written."""
+
+    known: tuple[str, ...] = ()
+
+    @classmethod
+    def of_box(cls, layout: Layout, more: Iterable[Path] = ()) -> "Redactor":
+        """Return one that knows the secrets that lie on this box."""
+        found: set[str] = set()
+        for path in (*(layout.at(name) for name in _FILES), *more):
+            found |= _secrets(path)
+        return cls(tuple(sorted(found, key=len, reverse=True)))
+
+    def lines(self, lines: Iterable[str]) -> Iterator[str]:
+        """Yield the lines without secrets; a private key goes from its first line to its last."""
+        inside = False
+        for line in lines:
+            if inside or _KEY_BEGINS.search(line):
+                if not inside:
+                    yield f"{HIDDEN} private key\n"
+                inside = _KEY_ENDS.search(line) is None
+            else:
+                yield self.line(line)
+
+    def line(self, text: str) -> str:
+        """Return a line without secrets."""
+        for value in self.known:
+            text = text.replace(value, HIDDEN)
+        text = _BEARER.sub(rf"\1 {HIDDEN}", text)
+        text = _OPTION.sub(rf"\1{HIDDEN}", text)
+        text = _PASSWORD_IN_URL.sub(rf"\1{HIDDEN}@", text)
+        text = _QUERY.sub(rf"\1{HIDDEN}", text)
+        text = _AFTER_NAME.sub(rf"\1{HIDDEN}", text)
+        for form in _FORMS:
+            text = form.sub(HIDDEN, text)
+        return text
+
+
+def _secrets(path: Path) -> set[str]:
+    """Return what is secret in a file: all of its only line, or the values of a kubeconfig's secret keys."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return set()
+    lines = text.split()
+    found = set(_VALUES.findall(text)) | (set(lines) if len(lines) == 1 else set())
+    return {value for value in found if len(value) >= _SHORTEST}

@@ -1,0 +1,119 @@
+"""The acts and settlers of a real box, put together."""
+
+import os
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from edgegpu_agent.acts.act import Act, Acts, Settlers
+from edgegpu_agent.acts.bundles import Bundles
+from edgegpu_agent.acts.idempotent import refresh_inventory, rotate_identity, run_doctor
+from edgegpu_agent.acts.logs import CollectLogs
+from edgegpu_agent.acts.pace import Pace
+from edgegpu_agent.acts.redact import Redactor
+from edgegpu_agent.acts.restarts import STEADY_S, NodeReady, nobody_knows, restart_k3s, restart_plugin
+from edgegpu_agent.acts.settling import Change, settlers
+from edgegpu_agent.acts.transactions import Installer, at_work
+from edgegpu_agent.acts.units import Units
+from edgegpu_agent.acts.upgrade import Upgrade
+from edgegpu_agent.acts.web import Trust, Web
+from edgegpu_installer.journal import Journal
+from edgegpu_installer.layout import Layout
+from edgegpu_sync.ids import op_name
+
+UPGRADES, COLLECTED = "upgrades", "collected"
+"""Below /var/lib/edgegpu: bundles on their way, and archives of logs."""
+
+
+def _nothing() -> None:
+    return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """What acts and settlers are made from.
+
+    `stop` is set once, when the agent ends. `identity`: the folder with tls.crt, tls.key and cloud-ca.crt. `renew` gets
+    a new certificate for a cause; of what it raises `passing` is tried again and `refusals` is the end; `looked` makes the agent send its inventory; `ready`
+    asks the cluster about this node. `program` is the command line that runs the installer, `env` what it gets.
+    """
+
+    stop: threading.Event
+    identity: Path
+    renew: Callable[[str], object] | None = None
+    refusals: tuple[type[Exception], ...] = ()
+    passing: tuple[type[Exception], ...] = ()
+    looked: Callable[[], None] = _nothing
+    ready: NodeReady = nobody_knows
+    layout: Layout = field(default_factory=Layout)
+    program: Sequence[str] = ("/opt/edgegpu/current/bin/edgegpu",)
+    env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    proc: Path = Path("/proc")
+    speed: float = 1.0
+    """Divides every pause; tests wait less."""
+    steady_s: float = STEADY_S
+
+    @property
+    def pace(self) -> Pace:
+        """How its acts wait."""
+        return Pace(self.stop, speed=self.speed)
+
+    @property
+    def installer(self) -> Installer:
+        """The installer of this box."""
+        journal = Journal(self.layout.tx)
+        return Installer(journal=journal, pace=self.pace, program=self.program, proc=self.proc, env=self.env)
+
+    def web(self, *, certificate: bool) -> Web:
+        """HTTPS with the cloud's CA trusted beside the system's; with this box's certificate, or without."""
+        cert, key = (self.identity / "tls.crt", self.identity / "tls.key") if certificate else (None, None)
+        return Web(Trust(ca=self.identity / "cloud-ca.crt", cert=cert, key=key), self.pace)
+
+
+def acts(box: Box) -> Acts:
+    """Return the acts, by op; `identity.rotate` where it is known how to renew."""
+    units = Units(layout=box.layout, pace=box.pace, env=box.env)
+    busy = partial(at_work, box.layout)
+    found: dict[str, Act] = {
+        "k3s.restart": restart_k3s(units, pace=box.pace, ready=box.ready, busy=busy, steady_s=box.steady_s),
+        "plugin.restart": restart_plugin(units, pace=box.pace, busy=busy, steady_s=box.steady_s / 4),
+        "inventory.refresh": refresh_inventory(box.layout.plugin_socket, pace=box.pace, looked=box.looked),
+        "logs.collect": _logs(box, units),
+        "doctor.run": run_doctor(box.program, pace=box.pace, env=box.env),
+        "agent.upgrade": _upgrade(box),
+    }
+    if box.renew is not None:
+        found["identity.rotate"] = rotate_identity(box.renew, pace=box.pace, refusals=box.refusals, passing=box.passing)
+    return {op_name(name): act for name, act in found.items()}
+
+
+def _logs(box: Box, units: Units) -> CollectLogs:
+    secret_files = (box.identity / "tls.key", box.identity / "sign.key")
+    return CollectLogs(
+        folder=box.layout.state / COLLECTED,
+        web=box.web(certificate=True),
+        pace=box.pace,
+        program=box.program,
+        k3s=lambda: units.k3s().removesuffix(".service"),
+        redactor=lambda: Redactor.of_box(box.layout, secret_files),
+        env=box.env,
+    )
+
+
+def _upgrade(box: Box) -> Upgrade:
+    return Upgrade(
+        layout=box.layout,
+        installer=box.installer,
+        bundles=Bundles(layout=box.layout, pace=box.pace, env=box.env),
+        web=box.web(certificate=False),
+        folder=box.layout.state / UPGRADES,
+    )
+
+
+def standard_settlers(box: Box) -> Settlers:
+    """Return the settlers of all items but app limits."""
+    change = Change(installer=box.installer, fresh=lambda: secrets.token_hex(4))
+    return settlers(change, box.layout, plugin_socket=box.layout.plugin_socket)
