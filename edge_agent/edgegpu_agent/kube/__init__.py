@@ -1,0 +1,28 @@
+"""The agent's few calls to the API server, over the plugin's adapter; the only package of the agent that makes them."""
+
+from edgegpu_agent.kube.apps import Apps, Found, Ref
+from edgegpu_agent.kube.client import (
+    AgentClient,
+    Json,
+    KubeConflict,
+    KubeError,
+    KubeForbidden,
+    KubeGone,
+    KubeUnavailable,
+)
+from edgegpu_agent.kube.leases import LeaseRecord, Leases
+
+__all__ = [
+    "AgentClient",
+    "Apps",
+    "Found",
+    "Json",
+    "KubeConflict",
+    "KubeError",
+    "KubeForbidden",
+    "KubeGone",
+    "KubeUnavailable",
+    "LeaseRecord",
+    "Leases",
+    "Ref",
+]

@@ -1,0 +1,122 @@
+"""Workloads, and what decides about their pods: found by name, read, patched under their version."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from edgegpu_agent.kube.client import AgentClient, Json, KubeGone
+from edgegpu_core.limits import Kind
+
+SYSTEM = "kube-system"
+_PLURALS = {Kind.DEPLOYMENT: "deployments", Kind.STATEFUL_SET: "statefulsets", Kind.DAEMON_SET: "daemonsets"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A workload by kind, namespace and name."""
+
+    kind: Kind
+    namespace: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        """Where the API has it."""
+        return f"/apis/apps/v1/namespaces/{self.namespace}/{_PLURALS[self.kind]}/{self.name}"
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} {self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A workload as the API has it now."""
+
+    ref: Ref
+    item: Json
+
+    @property
+    def uid(self) -> str:
+        """Which one it is: a name may be given anew."""
+        return str(self.item["metadata"]["uid"])
+
+    @property
+    def version(self) -> str:
+        """Its resource version."""
+        return str(self.item["metadata"]["resourceVersion"])
+
+    @property
+    def spec(self) -> Json:
+        """Its spec."""
+        spec: Json = self.item["spec"]
+        return spec
+
+    @property
+    def template(self) -> Json:
+        """The template of its pods."""
+        template: Json = self.spec["template"]
+        return template
+
+    def annotation(self, name: str) -> str:
+        """Return one of its annotations; empty without it."""
+        return str((self.item["metadata"].get("annotations") or {}).get(name) or "")
+
+
+class Apps:
+    """Typed calls; every one raises KubeError or a subclass of it."""
+
+    def __init__(self, client: AgentClient) -> None:
+        self._client = client
+
+    def cluster_uid(self) -> str:
+        """Return what tells this cluster from all others: the UID of the namespace kube-system."""
+        return str(self._client.get(f"/api/v1/namespaces/{SYSTEM}")["metadata"]["uid"])
+
+    def find(self, namespace: str, name: str) -> tuple[Found, ...]:
+        """Return the Deployment, StatefulSet and DaemonSet of that name, those that there are."""
+        refs = [Ref(kind, namespace, name) for kind in Kind]
+        return tuple(found for ref in refs if (found := self._look(ref)) is not None)
+
+    def _look(self, ref: Ref) -> Found | None:
+        try:
+            return self.read(ref)
+        except KubeGone:
+            return None
+
+    def read(self, ref: Ref) -> Found:
+        """Read a workload. Raises KubeGone."""
+        return Found(ref, self._client.get(ref.path))
+
+    def patch(self, found: Found, change: Json) -> Found:
+        """Change a workload as it was read, by a strategic merge patch. Raises KubeConflict when it has changed."""
+        return Found(found.ref, self._client.strategic(found.ref.path, change, version=found.version))
+
+    def pods(self, namespace: str = "") -> Iterator[Json]:
+        """Read all pods, or those of a namespace, page by page."""
+        yield from self._items(f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods")
+
+    def nodes(self) -> Iterator[Json]:
+        """Read all nodes."""
+        yield from self._items("/api/v1/nodes")
+
+    def quotas(self, namespace: str) -> list[Json]:
+        """Return a namespace's resource quotas."""
+        return list(self._items(f"/api/v1/namespaces/{namespace}/resourcequotas"))
+
+    def autoscaled_to(self, ref: Ref) -> int | None:
+        """Return how many replicas an autoscaler may ask for; None without one. Version 1 is spoken by all k3s."""
+        path = f"/apis/autoscaling/v1/namespaces/{ref.namespace}/horizontalpodautoscalers"
+        most = [
+            int(item["spec"]["maxReplicas"])
+            for item in self._items(path)
+            if item["spec"]["scaleTargetRef"].get("kind") == ref.kind.value
+            and item["spec"]["scaleTargetRef"].get("name") == ref.name
+        ]
+        return max(most, default=None)
+
+    def _items(self, path: str) -> Iterator[Json]:
+        """Read a collection; one that the API does not have is empty."""
+        try:
+            for page in self._client.pages(path):
+                yield from page.items
+        except KubeGone:
+            return

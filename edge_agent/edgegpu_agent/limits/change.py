@@ -1,0 +1,115 @@
+"""The patches: a container's amounts, and the way of replacing pods put aside for one rollout. Pure."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from edgegpu_agent.kube import Found, Json
+from edgegpu_core.limits import Kind, amounts_of, container_of
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.request import Request
+
+ASIDE = "edgegpu.io/limits-aside"
+"""On a workload that is interrupted: what is put back afterwards, so that no crash of ours can lose it."""
+
+Amounts = Mapping[str, str | None]
+"""Resource to quantity as it is written; None: it is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What stands, or is to stand, in a container's limits and requests of the two resources."""
+
+    limits: Amounts
+    requests: Amounts
+
+    def to_json(self) -> Json:
+        """Return it for a note."""
+        return {"limits": dict(self.limits), "requests": dict(self.requests)}
+
+    def request(self, model: ResourceModel) -> Request:
+        """Return the limits as amounts: the API server writes 1000 as 1k."""
+        limits = {name: amount for name, amount in self.limits.items() if amount is not None}
+        return amounts_of({"resources": {"limits": limits}}, model)
+
+    @classmethod
+    def from_json(cls, value: Json) -> "Written":
+        """Read what `to_json` wrote."""
+        return cls(dict(value["limits"]), dict(value["requests"]))
+
+
+def written(spec: Json, container: str, model: ResourceModel) -> Written:
+    """Return what stands in a pod spec's container now."""
+    found = container_of(spec, container)
+    resources = {} if found is None else found[1].get("resources") or {}
+
+    def part(name: str) -> dict[str, str | None]:
+        amounts = resources.get(name) or {}
+        names = (model.memory_resource, model.core_resource)
+        return {one: None if amounts.get(one) is None else str(amounts[one]) for one in names}
+
+    return Written(part("limits"), part("requests"))
+
+
+def wanted(now: Written, request: Request, model: ResourceModel) -> Written:
+    """Return what is to stand: requests only where there are some now, since the API demands that they are equal."""
+    pairs = ((model.memory_resource, request.memory_units), (model.core_resource, request.core))
+    amounts: dict[str, str | None] = {name: str(amount) if amount else None for name, amount in pairs}
+    return Written(amounts, {name: None if now.requests.get(name) is None else amounts[name] for name in amounts})
+
+
+def amounts_patch(spec: Json, container: str, change: Written) -> Json:
+    """Return the patch that writes amounts into a workload's template, and nothing else."""
+    found = container_of(spec, container)
+    part = "containers" if found is None else found[0]
+    resources: Json = {"limits": dict(change.limits), "requests": dict(change.requests)}
+    return {"spec": {"template": {"spec": {part: [{"name": container, "resources": resources}]}}}}
+
+
+def aside_patch(found: Found) -> Json:
+    """Return the patch that lets an app's old pods go before there are new ones, and keeps what it was before.
+
+    A Deployment recreates for once, a DaemonSet does without surge; a StatefulSet has no replicas until they have gone.
+    """
+    spec = found.spec
+    match found.ref.kind:
+        case Kind.DEPLOYMENT:
+            before: Json = {"strategy": spec.get("strategy") or {"type": "RollingUpdate"}}
+            change: Json = {"strategy": {"type": "Recreate", "rollingUpdate": None}}
+        case Kind.DAEMON_SET:
+            before = {"updateStrategy": spec.get("updateStrategy") or {"type": "RollingUpdate"}}
+            change = {"updateStrategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}
+        case Kind.STATEFUL_SET:
+            return replicas_patch(found, 0)
+    return {"metadata": {"annotations": {ASIDE: json.dumps(before, separators=(",", ":"))}}, "spec": change}
+
+
+def replicas_patch(found: Found, count: int) -> Json:
+    """Return the patch that leaves a StatefulSet fewer pods for a while, and keeps how many it had."""
+    before = {"replicas": found.spec.get("replicas", 1)}
+    return {
+        "metadata": {"annotations": {ASIDE: json.dumps(before, separators=(",", ":"))}},
+        "spec": {"replicas": count},
+    }
+
+
+def back_patch(found: Found) -> Json | None:
+    """Return the patch that puts back what was put aside; None when nothing was, or nobody can read it."""
+    text = found.annotation(ASIDE)
+    if not text:
+        return None
+    try:
+        before = json.loads(text)
+    except ValueError:
+        before = {}
+    kept = {key: before[key] for key in ("strategy", "updateStrategy", "replicas") if key in before}
+    return {"metadata": {"annotations": {ASIDE: None}}, "spec": kept}
+
+
+def joined(first: Json, second: Json) -> Json:
+    """Return two patches in one."""
+    result = dict(first)
+    for key, value in second.items():
+        known = result.get(key)
+        result[key] = joined(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+    return result

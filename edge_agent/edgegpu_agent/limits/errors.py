@@ -1,0 +1,20 @@
+"""What can keep an app's limits from being set."""
+
+from edgegpu_sync.settle import Settlement
+
+
+class LimitsError(Exception):
+    """The base of this component's errors."""
+
+
+class RefusedError(LimitsError):
+    """Nothing was changed, and nothing will be; `settlement` says why."""
+
+    def __init__(self, settlement: Settlement) -> None:
+        super().__init__(settlement.text)
+        self.settlement = settlement
+
+
+def refused(code: str, text: str) -> RefusedError:
+    """Return the error of an item that is not begun."""
+    return RefusedError(Settlement.rejected(code, text))

@@ -1,0 +1,165 @@
+"""Which agent of a cluster settles its app limits: the one that holds a lease, renewed by a task of its own."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from enum import Enum
+from typing import Protocol
+
+from edgegpu_agent.kube import KubeError, LeaseRecord, Leases
+
+NAMESPACE, NAME = "kube-system", "edgegpu-app-limits"
+DURATION_S = 30
+"""How long a holder may be silent before another agent takes over."""
+
+_RENEW_S = 10.0
+_SURE_S = 20.0
+"""How long after its last renewal a holder acts: less than others wait, so that there are never two."""
+
+_LOG = logging.getLogger(__name__)
+
+
+class Holding(Protocol):
+    """Whether this agent settles the app limits of its cluster."""
+
+    def holds(self) -> bool:
+        """Say so, as far as is known now."""
+        ...
+
+    def known(self, timeout_s: float) -> bool:
+        """Wait until it is known who does; False when that is not known in time."""
+        ...
+
+    @property
+    def holder(self) -> str:
+        """Who does; empty when nobody is known to."""
+        ...
+
+
+class NoLease:
+    """An agent that is on no server node: others settle."""
+
+    holder = ""
+
+    def holds(self) -> bool:
+        """Never."""
+        return False
+
+    def known(self, timeout_s: float) -> bool:  # noqa: ARG002  (there is nothing to wait for)
+        """Say at once."""
+        return True
+
+
+class Turn(Enum):
+    """What one who wants the lease does about what it sees."""
+
+    TAKE = "take"
+    WAIT = "wait"
+
+
+def turn(record: LeaseRecord | None, me: str, *, unchanged_s: float) -> Turn:
+    """Say whether to take or renew a lease: when it is ours or nobody's, or was silent before our own eyes.
+
+    Clocks of other machines are not believed, so a holder is gone when its lease has not changed for its duration.
+
+    Args:
+        record: as it stands.
+        me: who wants it.
+        unchanged_s: for how long it has stood like this since we look.
+    """
+    if record is None or record.holder in {"", me} or unchanged_s >= DURATION_S:
+        return Turn.TAKE
+    return Turn.WAIT
+
+
+class LeaseKeeper:
+    """The task that keeps the lease, or waits for it. `run` until `stop`; the rest from any thread."""
+
+    def __init__(
+        self,
+        leases: Leases,
+        *,
+        me: str,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        renew_s: float = _RENEW_S,
+    ) -> None:
+        """Prepare it.
+
+        Args:
+            leases: the lease.
+            me: this agent's name among those of the cluster, the same after a restart: the node's name.
+            clock: monotonic seconds.
+            wall: seconds since 1970, for people.
+            renew_s: how often it is looked at.
+        """
+        self._leases = leases
+        self._me = me
+        self._clock = clock
+        self._wall = wall
+        self._renew_s = renew_s
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._seen: LeaseRecord | None = None
+        self._seen_since = 0.0
+        self._renewed: float | None = None
+        self._said = ""
+
+    @property
+    def holder(self) -> str:
+        """Who holds it, as last seen."""
+        with self._changed:
+            return self._seen.holder if self._seen else ""
+
+    def holds(self) -> bool:
+        """Say whether this agent holds it, and for long enough that no other one may think the same."""
+        with self._changed:
+            return self._renewed is not None and self._clock() - self._renewed < _SURE_S
+
+    def known(self, timeout_s: float) -> bool:
+        """Wait until the lease was seen in somebody's hand."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._stopping or bool(self._seen and self._seen.holder), timeout_s)
+
+    def run(self) -> None:
+        """Look, take or renew, wait, until `stop`."""
+        while not self._stopping:
+            try:
+                self.look()
+            except KubeError as error:  # k3s restarts, say
+                self._say(f"cannot look after the lease {NAME}: {error}", logging.WARNING)
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping, self._renew_s)
+
+    def stop(self) -> None:
+        """Let `run` end. The lease stays ours for its time: after a restart we are the same."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def look(self) -> None:
+        """Look at it once, and take or renew it. Raises KubeError."""
+        asked = self._clock()
+        record = self._leases.read()
+        if self._seen is None or record is None or record.version != self._seen.version:
+            self._keep(record, since=asked)
+        match turn(record, self._me, unchanged_s=asked - self._seen_since):
+            case Turn.TAKE:
+                written = self._leases.write(self._me, self._wall(), over=record)
+                if written is not None:
+                    self._keep(written, since=asked, renewed=asked)
+                    self._say("this agent settles the app limits of its cluster")
+            case Turn.WAIT:
+                self._say(f"{self.holder} settles the app limits of this cluster")
+
+    def _keep(self, record: LeaseRecord | None, *, since: float, renewed: float | None = None) -> None:
+        with self._changed:
+            self._seen, self._seen_since = record, since
+            self._renewed = renewed if record is not None and record.holder == self._me else None
+            self._changed.notify_all()
+
+    def _say(self, words: str, level: int = logging.INFO) -> None:
+        if words != self._said:
+            self._said = words
+            _LOG.log(level, "%s", words)
