@@ -22,7 +22,14 @@ _BACKLOG = 512
 
 
 class _Impatient(H11Protocol):
-    """Closes a connection on which no request has begun in time: idle ones would take all places that there are."""
+    """Closes a connection on which no request has begun in time: idle ones would take all places that there are.
+
+    It keeps no access log either: uvicorn's has the query in it, where somebody may have put a token; `Guard` logs.
+    """
+
+    def __init__(self, *args: Any, **more: Any) -> None:  # noqa: ANN401  (as uvicorn has it)
+        super().__init__(*args, **more)
+        self.access_log = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
