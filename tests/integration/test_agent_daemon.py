@@ -128,8 +128,8 @@ def author_of(pid: int) -> str:
 
 def test_is_ready_feeds_its_watchdog_and_ends_in_order(agent: Agent) -> None:
     agent.start()
-    agent.hear("READY=1")
-    agent.hear("STATUS=nothing was ever changed")
+    agent.until(lambda: "READY=1" in agent.told)
+    agent.until(lambda: "STATUS=nothing was ever changed on this machine" in agent.told)
     agent.hear("WATCHDOG=1")
     agent.hear("WATCHDOG=1")
     assert agent.end() == 0

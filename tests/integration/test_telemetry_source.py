@@ -69,7 +69,8 @@ def world(short_tmp: Path) -> World:
 
 def test_what_is_seen_of_a_box_that_shares(world: World) -> None:
     with plugin(world.root / "run", document()):
-        inventory = world.telemetry.refresh()
+        world.telemetry.refresh()
+    inventory = world.telemetry.inventory()
     assert inventory is not None
     assert [(card.label, card.memory_mib) for card in inventory["cards"]] == [("0", 7611), ("1", 7424)]
     alloc = world.telemetry.alloc()
@@ -90,7 +91,8 @@ def test_what_is_seen_of_a_box_whose_plugin_is_down_or_not_installed(world: Worl
     assert world.telemetry.alloc() is None
     assert world.parts()["plugin"] == ("bad", "it does not answer; systemd says failed")
     world.program("systemctl", UNITS.replace("edgegpu-plugin.service loaded", "edgegpu-plugin.service not-found"))
-    inventory = world.telemetry.refresh()
+    world.telemetry.refresh()
+    inventory = world.telemetry.inventory()
     assert inventory is not None
     assert not inventory["sharing"]
     assert world.parts()["plugin"] == ("off", "GPU sharing is not installed")
@@ -100,7 +102,8 @@ def test_a_box_with_nothing_at_all(world: World) -> None:
     for name in ("nvidia-smi", "systemctl", "k3s"):
         world.program(name, "exit 1")
     (world.root / "var/lib/edgegpu").rmdir()
-    inventory = world.telemetry.refresh()
+    world.telemetry.refresh()
+    inventory = world.telemetry.inventory()
     assert inventory is not None
     assert inventory["cards"] == ()
     assert world.parts()["k3s"] == ("off", "systemd has no unit of k3s")

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgegpu_agent.daemon.keeper import Keeper
+from edgegpu_agent.daemon.settingswatch import SettingsWatch
+from edgegpu_agent.daemon.vitals import VitalNotifier, Vitals
 from edgegpu_installer.journal import Journal
 from edgegpu_installer.layout import Layout
 from edgegpu_plugin import memory
@@ -16,6 +18,8 @@ from edgegpu_plugin.tasks import Task, TaskGroup
 
 _LOG = logging.getLogger(__name__)
 
+AGENT_YAML = "/etc/edgegpu/agent.yaml"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -24,6 +28,8 @@ class Options:
     root: Path
     command: Sequence[str]
     deadline_s: float
+    edgegpu: str = "edgegpu"
+    """The command line, for what it is started for besides."""
 
 
 class App:
@@ -32,15 +38,29 @@ class App:
     def __init__(self, options: Options, group: TaskGroup) -> None:
         """Put it together; nothing runs yet."""
         self._group = group
-        self._notifier: Notifier = notifier(os.environ)
+        self._layout = Layout(options.root)
+        self._vitals = Vitals()
+        self._notifier: Notifier = VitalNotifier(notifier(os.environ), self._vitals)
         self._keeper = Keeper(
-            journal=Journal(Layout(options.root).tx),
+            journal=Journal(self._layout.tx),
             root=options.root,
             command=options.command,
             deadline_s=options.deadline_s,
             watch=folder_watch(),
             notifier=self._notifier,
         )
+        self._settings = SettingsWatch(self._layout.at(AGENT_YAML), group.end)
+        self._cloud = self._cloud_tasks(options)
+
+    def _cloud_tasks(self, options: Options) -> list[Task]:
+        """Return the tasks of a box that belongs to a cloud; what they need is loaded for such a box alone."""
+        path = self._layout.at(AGENT_YAML)
+        if not path.exists():
+            _LOG.info("there is no %s: this box belongs to no cloud", path)
+            return []
+        from edgegpu_agent.daemon.cloudside import cloud_tasks  # noqa: PLC0415  (some 35 MiB)
+
+        return cloud_tasks(path, self._layout, edgegpu=options.edgegpu, vitals=self._vitals)
 
     def run(self) -> None:
         """Run until the group is told to end.
@@ -61,4 +81,8 @@ class App:
 
     def tasks(self) -> list[Task]:
         """Return all tasks by name."""
-        return [Task("keeper", self._keeper.run, self._keeper.stop)]
+        return [
+            Task("keeper", self._keeper.run, self._keeper.stop),
+            Task("settings", self._settings.run, self._settings.stop),
+            *self._cloud,
+        ]

@@ -16,8 +16,10 @@ _LOG = logging.getLogger("edgegpu_agent")
 EXIT_FAILED = 1
 
 _EPILOG = """\
-exit status: 0 stopped by a signal, 1 something failed while it ran. There is no configuration file: `edgegpu doctor`
-says what is wrong with this machine, `edgegpu transaction show` what the last change of it came to.
+exit status: 0 stopped by a signal, or to start anew with another configuration, 1 something failed while it ran.
+/etc/edgegpu/agent.yaml names the cloud that this box belongs to; without it there is no link. `edgegpu agent status`
+says how the link is, `edgegpu doctor` what is wrong with this machine, `edgegpu transaction show` what the last change
+of it came to.
 """
 
 
@@ -27,7 +29,10 @@ def run(argv: Sequence[str] | None, group: TaskGroup) -> int:
     logging.basicConfig(stream=sys.stdout, format=_format(), level=chosen.log_level.upper())
     memory.few_arenas()
     options = Options(
-        root=chosen.root, command=(chosen.edgegpu, "transaction", "resume", "--json"), deadline_s=chosen.deadline_s
+        root=chosen.root,
+        command=(chosen.edgegpu, "transaction", "resume", "--json"),
+        deadline_s=chosen.deadline_s,
+        edgegpu=chosen.edgegpu,
     )
     try:
         App(options, group).run()
@@ -40,7 +45,7 @@ def run(argv: Sequence[str] | None, group: TaskGroup) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="edgegpu-agent",
-        description="Looks after this machine's changes by edgegpu: finishes those whose author died.",
+        description="Finishes this machine's changes by edgegpu whose author died, and holds its link to the cloud.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

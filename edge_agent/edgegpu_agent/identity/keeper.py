@@ -1,6 +1,5 @@
 """The task that looks after the identity: enrols the box, renews its certificate, keeps a copy of it off the link."""
 
-import json
 import logging
 import random
 import threading
@@ -17,8 +16,7 @@ from edgegpu_agent.identity.errors import DeniedError, IdentityError
 from edgegpu_agent.identity.instance import instance
 from edgegpu_agent.identity.renewal import LIFE, Renewal
 from edgegpu_agent.identity.standing import Stand, Standing, enrol_retry_s, renew_retry_s
-from edgegpu_installer import atomic
-from edgegpu_installer.errors import InstallError
+from edgegpu_agent.identity.telling import tell
 
 _LOG = logging.getLogger(__name__)
 
@@ -279,9 +277,4 @@ class IdentityKeeper:
             good = standing.stand is Stand.ENROLLED and not standing.text
             _LOG.log(logging.INFO if good else logging.WARNING, "identity: %s", standing.line)
         self._standing = standing
-        path = self._settings.standing
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            atomic.write(path, json.dumps(standing.document()).encode())
-        except (OSError, InstallError) as error:
-            _LOG.warning("cannot write %s: %s", path, error)
+        tell(self._settings.standing, standing)

@@ -108,12 +108,11 @@ class Telemetry:
         """Return what runs here."""
         return self._view.versions or self._machine.versions()
 
-    def refresh(self) -> InventoryPiece | None:
-        """Look at everything now, and return the inventory; blocks for as long as that takes."""
+    def refresh(self) -> None:
+        """Look at everything now; blocks for as long as that takes."""
         with self._looking:
             self._due = dict.fromkeys(self._due, 0.0)
             self._look()
-        return self.inventory()
 
     # --- its thread
 

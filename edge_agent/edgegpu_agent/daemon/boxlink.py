@@ -1,0 +1,251 @@
+"""One enrolled box on its link: journal, worker, link and local answers, for as long as its identity is this one."""
+
+import json
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgegpu_agent.acts.act import Acts, Settlers
+from edgegpu_agent.daemon.localapi import SOCKET_NAME, LocalApi
+from edgegpu_agent.daemon.vitals import Vital, Vitals
+from edgegpu_agent.daemon.worker import Parts, Worker
+from edgegpu_agent.daemon.workerports import Clock, Me, TelemetrySource
+from edgegpu_agent.identity.clock import ClockFloor
+from edgegpu_agent.identity.device import Identity
+from edgegpu_agent.journal.journal import Journal
+from edgegpu_installer import atomic
+from edgegpu_installer.errors import InstallError
+from edgegpu_plugin.tasks import Task, TaskGroup
+from edgegpu_sync.link import Link, Spoken
+from edgegpu_sync.linkevents import Address, LinkEvent
+from edgegpu_sync.signing import Signer
+from edgegpu_sync.topics import box_filter
+from edgegpu_sync.up import Versions
+
+_LOG = logging.getLogger(__name__)
+
+KEEPALIVE_S = 30
+_LINK_HANGS_S = 4.0 * KEEPALIVE_S
+"""The link gives a connection up after 1.8 keep-alives; above that it is its loop that hangs."""
+
+_WORKER_HANGS_S = 90.0
+"""It turns each second, and waits for nothing but the disk."""
+
+_LAST_WORDS_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where a box keeps its journals, and where it answers; `proc` is the kernel's."""
+
+    journals: Path
+    run: Path
+    proc: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """What this box can do, and sees; `tasks` are those that need the worker: the look at app limits."""
+
+    acts: Acts
+    settlers: Settlers
+    telemetry: TelemetrySource
+    versions: Callable[[], Versions]
+    stopping: threading.Event
+    """Set when the box leaves the link: acts stop waiting."""
+    tasks: Callable[[Worker], list[Task]] = lambda _worker: []
+
+
+class TurningWorker(Worker):
+    """A worker that says when it turned last, when it has turned first, and when it has ended."""
+
+    def __init__(self, parts: Parts) -> None:
+        """Prepare it; see `Worker`."""
+        super().__init__(parts)
+        self.began, self.finished = threading.Event(), threading.Event()
+        self._turned_s = time.monotonic()
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it turned last."""
+        return time.monotonic() - self._turned_s
+
+    def run(self) -> None:
+        """See `Worker`."""
+        self._turned_s = time.monotonic()
+        try:
+            super().run()
+        finally:
+            self.began.set()
+            self.finished.set()
+
+    def turn(self, first: LinkEvent | Callable[[], None] | None = None) -> None:
+        """See `Worker`."""
+        super().turn(first)
+        self._turned_s = time.monotonic()
+        self.began.set()
+
+
+class BoxLink:
+    """Everything of one identity. `run` it once; another identity gets another one."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        instance: str,
+        abilities: Abilities,
+        places: Places,
+        clock: ClockFloor,
+        vitals: Vitals,
+    ) -> None:
+        """Open the journal and put it together.
+
+        Args:
+            identity: this box.
+            instance: which machine this is.
+            abilities: what it can do.
+            places: where.
+            clock: says whether dates in certificates count; told each time that a controller has signed.
+            vitals: where its loops are watched.
+
+        Raises:
+            JournalError: the journal cannot be used.
+            IdentityError: the key cannot.
+        """
+        self._identity, self._clock, self._vitals = identity, clock, vitals
+        self._group, self._stopping = TaskGroup(), abilities.stopping
+        self._memory = LinkMemory(places.journals / "link.json")
+        self._journal = Journal(_journal_of(places.journals, identity), wall_s=time.time)
+        self.worker = TurningWorker(
+            Parts(
+                journal=self._journal,
+                root=identity.device.root,
+                me=Me(
+                    device=identity.id,
+                    enrolment=identity.device.enrolment,
+                    instance=instance,
+                    signer=Signer.of(identity.sign_key()),
+                    versions=abilities.versions,
+                ),
+                clock=_boot_clock(places.proc),
+                rng=random.Random(),  # noqa: S311  (jitter)
+                acts=abilities.acts,
+                settlers=abilities.settlers,
+                telemetry=abilities.telemetry,
+                server_time=clock.raise_to,
+            )
+        )
+        self.link = Link(
+            self._address,
+            subscribe=[box_filter(identity.id)],
+            will=self.worker.will,
+            put=self.worker.put,
+            rng=random.Random(),  # noqa: S311  (jitter)
+            clock=time.monotonic,
+            keepalive_s=KEEPALIVE_S,
+            recall=self._memory.recall,
+            remember=self._memory.remember,
+        )
+        self.worker.attach(self.link)
+        self._api = LocalApi(places.run / SOCKET_NAME, status=self.worker.status, history=self.worker.history)
+        self._more = abilities.tasks(self.worker)
+
+    def run(self) -> None:
+        """Hold the link until `stop`.
+
+        Raises:
+            Exception: what a task failed with.
+        """
+        _LOG.info("on the link as %s, enrolment %d", self._identity.id, self._identity.device.enrolment)
+        if not self._group.ended:
+            self._vitals.watch(
+                {
+                    "worker": Vital(lambda: self.worker.age_s, _WORKER_HANGS_S),
+                    "link": Vital(lambda: self.link.alive_s, _LINK_HANGS_S),
+                }
+            )
+            self._group.start(self.tasks())
+            self._group.wait()
+        self._stopping.set()
+        self._vitals.watch({})
+        if not self.worker.began.is_set() or self.worker.finished.wait(_LAST_WORDS_S):
+            self._journal.close()
+
+    def stop(self) -> None:
+        """Let `run` end, after a goodbye."""
+        self._stopping.set()
+        self._group.end()
+
+    def tasks(self) -> list[Task]:
+        """Return all tasks by name."""
+        return [
+            Task("worker", self.worker.run, self.worker.stop),
+            Task("link", self._run_link, self._stop_link),
+            Task("answers", self._api.run, self._api.stop),
+            *self._more,
+        ]
+
+    def _run_link(self) -> None:
+        self.worker.began.wait()
+        self.link.run()
+
+    def _stop_link(self) -> None:
+        """The worker's goodbye goes first."""
+        self.worker.finished.wait(_LAST_WORDS_S)
+        self.link.stop()
+
+    def _address(self) -> Address:
+        identity = self._identity
+        return Address(
+            host=identity.device.broker.host,
+            port=identity.device.broker.port,
+            client_id=identity.id,
+            ca=identity.broker_ca,
+            cert=identity.tls_cert,
+            key=identity.tls_key,
+            check_dates=self._clock.is_right,
+        )
+
+
+class LinkMemory:
+    """What the link remembers over restarts; what cannot be read or written is found out again."""
+
+    def __init__(self, path: Path) -> None:
+        """Keep it there."""
+        self._path = path
+
+    def recall(self) -> Spoken | None:
+        """Return what was remembered last."""
+        try:
+            return Spoken(float(json.loads(self._path.read_bytes())["since"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def remember(self, spoken: Spoken | None) -> None:
+        """Remember this, or nothing."""
+        try:
+            if spoken is None:
+                self._path.unlink(missing_ok=True)
+            else:
+                atomic.write(self._path, json.dumps({"since": spoken.since}).encode())
+        except (OSError, InstallError) as error:
+            _LOG.warning("cannot keep which version the broker speaks: %s", error)
+
+
+def _boot_clock(proc: Path) -> Clock:
+    boot = (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return Clock(boot=boot, boot_s=lambda: time.clock_gettime(time.CLOCK_BOOTTIME), wall_s=time.time)
+
+
+def _journal_of(folder: Path, identity: Identity) -> Path:
+    """Return the journal of this device id, without those of others: another cloud counts enrolments anew."""
+    mine = folder / f"{identity.id}.db"
+    for path in folder.glob("*.db*") if folder.is_dir() else ():
+        if not path.name.startswith(mine.name):
+            path.unlink(missing_ok=True)
+    return mine

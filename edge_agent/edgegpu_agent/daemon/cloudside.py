@@ -1,0 +1,159 @@
+"""The side of the agent that faces the cloud: identity, telemetry, and the link for as long as the box is enrolled."""
+
+import logging
+import random
+import socket
+import threading
+from pathlib import Path
+
+from edgegpu_agent import settings
+from edgegpu_agent.daemon.abilities import abilities
+from edgegpu_agent.daemon.boxlink import BoxLink, Places
+from edgegpu_agent.daemon.vitals import Vitals
+from edgegpu_agent.identity.clock import ClockFloor
+from edgegpu_agent.identity.cloud import CloudClient
+from edgegpu_agent.identity.device import CloudAddress, Identity
+from edgegpu_agent.identity.keeper import IdentityKeeper, Settings
+from edgegpu_agent.identity.standing import Stand, Standing
+from edgegpu_agent.identity.telling import tell
+from edgegpu_agent.settings import AgentConfig
+from edgegpu_agent.telemetry.machine import Machine
+from edgegpu_agent.telemetry.programs import Programs
+from edgegpu_agent.telemetry.source import Telemetry
+from edgegpu_installer.layout import Layout
+from edgegpu_plugin.errors import ConfigError
+from edgegpu_plugin.tasks import Task
+
+_LOG = logging.getLogger(__name__)
+
+IDENTITY, JOURNALS = "identity", "agent"
+"""Folders in the state folder."""
+
+STANDING = "agent-identity.json"
+"""In the run folder: how the identity stands, for the command line."""
+
+
+def cloud_tasks(path: Path, layout: Layout, *, edgegpu: str, vitals: Vitals) -> list[Task]:
+    """Return the tasks of a box that belongs to a cloud; none, and the reason said, where the file cannot be used.
+
+    Args:
+        path: agent.yaml.
+        layout: where things are.
+        edgegpu: the command line, which installs and examines.
+        vitals: where loops are watched.
+    """
+    try:
+        config = settings.load(path)
+    except ConfigError as error:
+        for problem in error.problems:
+            _LOG.error("%s", problem)
+        text = f"cannot use {path}: {'; '.join(error.problems)}"
+        remedy = "put the file right: the agent notices it"
+        tell(layout.run / STANDING, Standing(stand=Stand.BROKEN, text=text, remedy=remedy))
+        return []
+    return CloudSide(config, layout, edgegpu=edgegpu, vitals=vitals).tasks()
+
+
+class CloudSide:
+    """Builds the link when there is an identity, and anew when it is another one."""
+
+    def __init__(self, config: AgentConfig, layout: Layout, *, edgegpu: str, vitals: Vitals) -> None:
+        """Put it together; nothing runs yet."""
+        self._layout, self._config, self._edgegpu, self._vitals = layout, config, edgegpu, vitals
+        programs = Programs()
+        self._machine = Machine(root=layout.root, programs=programs, release=_release())
+        node = socket.gethostname().lower()
+        self._telemetry = Telemetry(
+            socket=layout.plugin_socket,
+            machine=self._machine,
+            programs=programs,
+            node=node,
+            period_s=config.metrics.period_s,
+        )
+        self._clock = ClockFloor(layout.state / "clock.json")
+        self._identity = self._identity_keeper(node)
+        self._changed = threading.Event()
+        self._stopping = False
+        self._box: BoxLink | None = None
+
+    def _identity_keeper(self, node: str) -> IdentityKeeper:
+        layout, cloud = self._layout, self._config.cloud
+
+        def client(ca_pem: bytes) -> CloudClient:
+            return CloudClient(
+                url=cloud.url, ca_pem=ca_pem, check_dates=lambda: self._clock.is_right, proxy=cloud.proxy
+            )
+
+        return IdentityKeeper(
+            Settings(
+                folder=layout.state / IDENTITY,
+                token=layout.cloud_token,
+                standing=layout.run / STANDING,
+                root=layout.root,
+                cloud=CloudAddress(url=cloud.url, ca_sha256=cloud.ca_sha256),
+                host=node,
+                agent=self._machine.agent,
+            ),
+            clock=self._clock,
+            client=client,
+            rng=random.Random(),  # noqa: S311  (jitter)
+            changed=self._other_identity,
+        )
+
+    def tasks(self) -> list[Task]:
+        """Return all tasks by name; those of an enrolled box run within `cloud`."""
+        return [
+            Task("identity", self._identity.run, self._identity.stop),
+            Task("telemetry", self._telemetry.run, self._telemetry.stop),
+            Task("cloud", self.run, self.stop),
+        ]
+
+    def run(self) -> None:
+        """Hold the link of whoever this box is, until `stop`.
+
+        Raises:
+            Exception: what a task of the link failed with.
+        """
+        while not self._stopping:
+            self._changed.wait()
+            self._changed.clear()
+            identity = self._identity.identity
+            if identity is not None and not self._stopping:
+                self._serve(identity)
+
+    def _serve(self, identity: Identity) -> None:
+        box = BoxLink(
+            identity,
+            instance=self._identity.instance,
+            abilities=abilities(
+                identity,
+                layout=self._layout,
+                edgegpu=self._edgegpu,
+                telemetry=self._telemetry,
+                keeper=self._identity,
+            ),
+            places=Places(journals=self._layout.state / JOURNALS, run=self._layout.run, proc=self._layout.at("/proc")),
+            clock=self._clock,
+            vitals=self._vitals,
+        )
+        self._box = box
+        if self._stopping or self._identity.identity != identity:
+            box.stop()
+        box.run()
+        self._box = None
+
+    def stop(self) -> None:
+        """Let `run` end."""
+        self._stopping = True
+        self._other_identity()
+
+    def _other_identity(self) -> None:
+        self._changed.set()
+        box = self._box
+        if box is not None:
+            box.stop()
+
+
+def _release() -> Path:
+    """Return the folder of the environment that this module is of: VERSION is in it."""
+    return Path(__file__).resolve().parents[3]
