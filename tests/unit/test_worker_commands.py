@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from workerkit import LOGS, LOGS_ARGS, REFRESH, RESTART, Wire, wired
+from workercontroller import LOGS, LOGS_ARGS, REFRESH, RESTART
+from workerkit import Wire, wired
 
 from edgegpu_sync.ids import op_name
 from edgegpu_sync.states import Codes, State
@@ -92,7 +93,7 @@ def test_an_end_is_sent_until_its_receipt(wire: Wire) -> None:
         box.wait(1)
         ends += [topic for topic, _ in box.link.sent if topic.endswith(id_)]
         box.link.sent.clear()
-    assert len(ends) == 4  # 10, 20, 40, 80 … seconds between
+    assert 4 <= len(ends) <= 5  # 10, 20, 40, 80, 160 … seconds between
     topic, payload = wire.controller.receipt((id_,))
     box.arrive(topic, payload)
     assert box.worker.status().results_waiting == 0

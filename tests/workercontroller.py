@@ -1,0 +1,179 @@
+"""A model of the controller on the pure rules: book, tracked commands, receipts."""
+
+from collections import Counter as Tally
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from workerworld import World
+
+from edgegpu_sync.book import Book, check_stamp
+from edgegpu_sync.down import Command, Desired, Keys, Link, Receipt
+from edgegpu_sync.errors import RefusedError
+from edgegpu_sync.ids import CommandId, OpName, command_id, device_id, op_name
+from edgegpu_sync.keys import next_link, public_text
+from edgegpu_sync.messages import Message, read
+from edgegpu_sync.signing import Signer, bare, open_up
+from edgegpu_sync.spec import Sharing, Spec
+from edgegpu_sync.stamps import Stamp
+from edgegpu_sync.states import State
+from edgegpu_sync.telemetry import Event
+from edgegpu_sync.topics import CommandTopic, Kind, PlainKind, PlainTopic, ResultTopic, Topic, parse
+from edgegpu_sync.tracking import Tracked, sign
+from edgegpu_sync.up import Birth, NotTaken, Reported, Result
+from edgegpu_sync.wire import Body, Json, digest, encode
+
+DEVICE = device_id("k3f9x2m7q1w8e5r4")
+INSTANCE = "ab" * 32
+RESTART, REFRESH, LOGS = op_name("k3s.restart"), op_name("inventory.refresh"), op_name("logs.collect")
+INSTALL, UNINSTALL = op_name("sharing.install"), op_name("sharing.uninstall")
+ROOT = Ed25519PrivateKey.from_private_bytes(bytes(32))
+CONTROLLER = Ed25519PrivateKey.from_private_bytes(bytes([1] * 32))
+BOX_KEY = Ed25519PrivateKey.from_private_bytes(bytes([2] * 32))
+LOGS_ARGS: Json = {"url": "https://cloud.example/uploads/"}
+
+
+class Controller:
+    """A model of the controller on the pure rules: book, tracked commands, receipts; signs with its key."""
+
+    def __init__(self, world: World, enrolment: int = 3) -> None:
+        self.world = world
+        self.book = Book(enrolment=enrolment, instance=INSTANCE)
+        self.signer = Signer.of(CONTROLLER)
+        self.chain: list[Link] = [next_link(ROOT, keys=[public_text(CONTROLLER)])]
+        self.tracked: dict[CommandId, Tracked] = {}
+        self.ends: dict[CommandId, list[State]] = {}
+        self.desired: Desired | None = None
+        self.last: dict[object, Stamp] = {}
+        self.reported: Reported | None = None
+        self.refused: Tally[str] = Tally()
+        self.seen: list[Message] = []
+        self.events: list[str] = []
+        self.results: dict[CommandId, Result] = {}
+        self.made = 0
+
+    # --- what a person does
+
+    def command(self, op: OpName, args: Json | None = None, *, wait_s: float = 3_600) -> CommandId:
+        self.made += 1
+        id_ = command_id(f"command-{self.made:04d}")
+        self.tracked[id_] = Tracked(id=id_, op=op, args=args or {}, due_at_s=self.world.clock_s + wait_s)
+        return id_
+
+    def desire(self, spec: Spec) -> int:
+        text = spec.to_json()
+        self.book = self.book.give_rev(digest(text))
+        self.desired = Desired(enrolment=self.book.enrolment, rev=self.book.rev, spec=text)
+        return self.book.rev
+
+    def sharing(self, *, installed: bool) -> tuple[int, CommandId]:
+        rev = self.desire(Spec(sharing=Sharing(rev=self.book.rev + 1, installed=installed)))
+        return rev, self.command(INSTALL if installed else UNINSTALL, {"min_rev": rev})
+
+    # --- what it sends
+
+    def _down(self, kind: PlainKind, body: Body) -> tuple[str, bytes]:
+        topic = PlainTopic(DEVICE, kind)
+        return str(topic), self.signer.seal(topic, encode(body))
+
+    def keys(self) -> tuple[str, bytes]:
+        return str(PlainTopic(DEVICE, Kind.KEYS)), bare(encode(Keys(chain=tuple(self.chain))))
+
+    def desired_message(self) -> list[tuple[str, bytes]]:
+        return [] if self.desired is None else [self._down(Kind.DESIRED, self.desired)]
+
+    def receipt(
+        self,
+        results: tuple[CommandId, ...] = (),
+        *,
+        n: int = 0,
+        stamp: Stamp | None = None,
+        ask: tuple[str, ...] = (),
+        spread: bool = False,
+    ) -> tuple[str, bytes]:
+        epoch = stamp.epoch if stamp else self.book.epoch
+        assert epoch is not None
+        receipt = Receipt(
+            enrolment=self.book.enrolment,
+            epoch=epoch,
+            n=stamp.n if stamp else n,
+            results=results,
+            rev=self.book.rev,
+            server_time=int(1_800_000_000 + self.world.clock_s),
+            ask=ask,
+            spread=spread,
+        )
+        return self._down(Kind.RECEIPT, receipt)
+
+    def sends(self) -> list[tuple[str, bytes]]:
+        """Return what is due to be sent."""
+        now_s = self.world.clock_s
+        out: list[tuple[str, bytes]] = []
+        for tracked in list(self.tracked.values()):
+            at_s = tracked.send_at_s(self.book)
+            if at_s is not None and at_s <= now_s:
+                out += self._sign(tracked)
+        return out
+
+    def _sign(self, tracked: Tracked) -> list[tuple[str, bytes]]:
+        outstanding = [one.seq for one in self.tracked.values() if one.seq is not None and not one.ended]
+        signed = sign(tracked, self.book, outstanding=outstanding, now_s=self.world.clock_s)
+        if signed is None:
+            return []
+        self.book, self.tracked[tracked.id] = signed.book, signed.tracked
+        return [self.command_message(tracked.op, tracked.id, signed.body)]
+
+    def command_message(self, op: OpName, id_: CommandId, body: Command) -> tuple[str, bytes]:
+        topic = CommandTopic(DEVICE, op, id_)
+        return str(topic), self.signer.seal(topic, encode(body))
+
+    # --- what it hears
+
+    def hear(self, topic: str, payload: bytes) -> list[tuple[str, bytes]]:
+        """Take an uplink; returns what it answers at once."""
+        try:
+            return self._hear(parse(topic), payload)
+        except RefusedError as error:
+            self.refused[error.why] += 1
+            return []
+
+    def _hear(self, topic: Topic, payload: bytes) -> list[tuple[str, bytes]]:
+        message = read(topic.kind, open_up(topic, payload, public=public_text(BOX_KEY)))
+        if not isinstance(message, Command | Desired | Receipt | Keys):
+            key = topic if topic.kind is Kind.RESULT else topic.kind
+            if not (isinstance(message, Birth) and message.stamp == self.last.get(key)):
+                check_stamp(message.stamp, self.last.get(key), enrolment=self.book.enrolment)
+            self.last[key] = message.stamp
+        self.seen.append(message)
+        return self._act_on(topic, message)
+
+    def _act_on(self, topic: Topic, message: Message) -> list[tuple[str, bytes]]:
+        now_s = self.world.clock_s
+        answers: list[tuple[str, bytes]] = []
+        match message:
+            case Birth():
+                self.book = self.book.on_birth(message, now_s=now_s, live=True)
+                answers = [self.keys(), *self.desired_message(), *self.sends()]
+            case Reported():
+                self.book = self.book.on_uplink(message, now_s=now_s)
+                self.reported = message
+                answers = self.desired_message() if message.observed_rev < self.book.rev else []
+            case Result() if isinstance(topic, ResultTopic):
+                answers = self._on_result(topic.id, message)
+            case NotTaken() if isinstance(topic, ResultTopic):
+                self.book = self.book.on_uplink(message, now_s=now_s)
+                self.tracked[topic.id] = self.tracked[topic.id].on_not_taken(message)
+            case Event():
+                self.events.append(message.text)
+                answers = [self.receipt(stamp=message.stamp)]
+            case _:
+                pass
+        return answers
+
+    def _on_result(self, id_: CommandId, result: Result) -> list[tuple[str, bytes]]:
+        before = self.tracked[id_]
+        after = self.tracked[id_] = before.on_result(result, now_s=self.world.clock_s)
+        if result.state.terminal:
+            self.results[id_] = result
+            ends = self.ends.setdefault(id_, [])
+            if not before.ended or result.state not in ends:
+                ends.append(result.state)
+        return [self.receipt((id_,))] if after.ended else []
