@@ -24,6 +24,28 @@ from edgegpu_sync.states import State
 T = TypeVar("T")
 
 
+class KilledError(BaseException):
+    """The controller's process was killed: no handler in it may see this."""
+
+
+@dataclass
+class Killer:
+    """Watches commits, and kills the process around some of them; `off` while people change things."""
+
+    at: Callable[[int], bool]
+    moments: int = 0
+    kills: int = 0
+    off: bool = False
+
+    def __call__(self, _: Moment) -> None:
+        if self.off:
+            return
+        self.moments += 1
+        if self.at(self.moments):
+            self.kills += 1
+            raise KilledError
+
+
 @dataclass
 class Faults:
     """How often the network does what to a message, 0 to 1."""
@@ -171,6 +193,16 @@ class Bed:
         self.network.cut.add(device)
         return box
 
+    def step(self) -> None:
+        """Let the controller work; where it is killed another one is started."""
+        self.alive(self.controller.step)
+
+    def alive(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except KilledError:
+            self.alive(self.restart)
+
     def new_controller(self) -> Controller:
         controller = Controller(
             self.store, self.network, signer=Signer.of(SIGNING), clock=self.world.clock, steady=self.world.clock
@@ -199,7 +231,7 @@ class Bed:
             if device not in self.network.cut:
                 box.work()
         self.network.carry()
-        self.controller.step()
+        self.step()
 
     def settle(self, seconds: float = 10.0, step_s: float = 0.5) -> None:
         end_s = self.world.now_s + seconds

@@ -32,7 +32,7 @@ SIGNING = Ed25519PrivateKey.from_private_bytes(b"c" * 32)
 CHAIN: tuple[Link, ...] = (next_link(ROOT, keys=[public_text(SIGNING)]),)
 CLUSTER = "3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11"
 START_S = 1_790_000_000.0
-RESEND_S = 40.0
+RESEND_S, REPORT_S = 40.0, 600.0
 
 Payload = tuple[str, bytes, bool]
 
@@ -74,7 +74,7 @@ class ModelBox:
         self.refused: Counter[str] = Counter()
         self.outgoing: list[Payload] = []
         self.server_time = 0
-        self.resend_at_s = 0.0
+        self.resend_at_s = self.report_at_s = 0.0
         self.rng = random.Random(f"{device}{enrolment}")
         self.verdict: Callable[[str], Settlement] = lambda _: Settlement.applied()
 
@@ -101,9 +101,8 @@ class ModelBox:
         self.stamps = Stamps(enrolment=self.gate.enrolment, epoch=self.gate.epoch)
         self.outgoing.clear()
         self.say_birth()
-        stamp = Stamps(enrolment=self.gate.enrolment, epoch=self.gate.epoch, n=1).next()[1]
-        will = Will(enrolment=stamp.enrolment, epoch=stamp.epoch, n=2, state="will")
-        self.stamps = Stamps(enrolment=self.gate.enrolment, epoch=self.gate.epoch, n=2)
+        self.stamps, stamp = self.stamps.next()
+        will = Will(enrolment=stamp.enrolment, epoch=stamp.epoch, n=stamp.n, state="will")
         self.say_reported()
         self.say_results(list(self.records))
         topic = self.plain(Kind.STATUS)
@@ -127,6 +126,7 @@ class ModelBox:
         self.say(self.plain(Kind.STATUS), birth)
 
     def say_reported(self) -> None:
+        self.report_at_s = self.world.now_s + REPORT_S
         reported = Reported.model_validate(
             {
                 **self._up(),
@@ -241,6 +241,8 @@ class ModelBox:
             self.say_results([id_ for id_, one in self.records.items() if one.state.terminal])
             for event in self.events:
                 self.say(self.plain(Kind.EVENT), event)
+        if self.world.now_s >= self.report_at_s:
+            self.say_reported()
 
     def _settle_one(self) -> None:
         one = self.board.next()

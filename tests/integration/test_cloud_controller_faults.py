@@ -1,0 +1,116 @@
+"""Each command ends in exactly one state, and is done once at most, whatever is lost, doubled, cut or killed."""
+
+import random
+from pathlib import Path
+
+import pytest
+from controllerkit import Bed, Faults, Killer
+
+from edgegpu_sync.ids import CommandId, DeviceId
+from edgegpu_sync.states import State
+
+OPS = ("k3s.restart", "inventory.refresh", "plugin.restart", "doctor.run")
+
+
+def check_ledgers(bed: Bed, asked: dict[CommandId, DeviceId]) -> None:
+    """Hold what the store says against what the boxes know and what was really done."""
+    for id_, device in asked.items():
+        view = bed.fleet.one_command(id_)
+        record = bed.box(device).records.get(id_)
+        done = bed.world.done[device, id_]
+        ends = [line.state for line in view.history if line.state.terminal]
+        assert view.state is not None
+        assert ends == [view.state], f"{id_} has ended {len(ends)} times"
+        assert record is not None
+        assert record.state is view.state
+        assert done <= 1 or view.op in {"inventory.refresh", "doctor.run"}, f"{id_} was done {done} times"
+        assert (done > 0) == (view.state is State.SUCCEEDED)
+
+
+def chaos(bed: Bed, rng: random.Random, *, commands: int) -> dict[CommandId, DeviceId]:
+    """Ask for commands while boxes come, go and die, and the controller is killed."""
+    asked: dict[CommandId, DeviceId] = {}
+    while len(asked) < commands:
+        device = rng.choice(bed.devices)
+        match rng.randrange(8):
+            case 0:
+                bed.network.cut_off(device)
+            case 1 | 2 if device in bed.network.cut:
+                bed.network.connect(bed.box(device))
+            case 3:
+                bed.box(device).died()
+                bed.network.connect(bed.box(device))
+            case 4 if rng.random() < 0.5:
+                bed.alive(bed.restart)
+            case _:
+                asked[bed.fleet.command(device, rng.choice(OPS), {}, wait_s=rng.choice((5, 60, 3600)))] = device
+        bed.settle(rng.choice((0.5, 3.0)), step_s=0.5)
+    return asked
+
+
+def calm(bed: Bed, asked: dict[CommandId, DeviceId]) -> None:
+    """Take the faults away, and wait until everything has ended."""
+    bed.network.faults = Faults()
+    for device in bed.devices:
+        if device in bed.network.cut:
+            bed.network.connect(bed.box(device))
+    bed.until(lambda: all(bed.fleet.one_command(id_).ended for id_ in asked), step_s=5, within_s=3_000)
+    bed.settle(60, step_s=5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_bad_network_loses_and_doubles_nothing(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    bed = Bed(tmp_path, seed=seed, boxes=2, faults=Faults(lose=0.2, double=0.2, delay=0.3))
+    bed.connect_all()
+
+    asked = chaos(bed, rng, commands=12)
+    calm(bed, asked)
+
+    check_ledgers(bed, asked)
+    for device in bed.devices:
+        assert {one.id for one in bed.box(device).records.values()} == bed.box(device).receipted
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_controller_that_is_killed_around_commits_loses_nothing(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    bed = Bed(tmp_path, seed=seed, boxes=2, faults=Faults(delay=0.2))
+    bed.connect_all()
+    killer = Killer(lambda _: rng.random() < 0.15, off=True)
+    bed.watcher = killer
+
+    asked: dict[CommandId, DeviceId] = {}
+    for _ in range(8):
+        killer.off = True
+        asked |= chaos(bed, rng, commands=1)
+        killer.off = False
+        bed.settle(3)
+    killer.off = True
+    calm(bed, asked)
+
+    assert killer.kills > 3
+    check_ledgers(bed, asked)
+
+
+def test_killed_at_every_single_commit_of_a_command(tmp_path: Path) -> None:
+    bed = Bed(tmp_path)
+    bed.connect_all()
+    bed.settle(2)
+    asked: dict[CommandId, DeviceId] = {}
+    number = 0
+    while True:
+        number += 1
+        killer = Killer(lambda moment, at=number: moment == at, off=True)  # type: ignore[misc]
+        bed.watcher = killer
+        id_ = bed.fleet.command("box-1", "k3s.restart", {}, wait_s=600)
+        asked[id_] = bed.devices[0]
+        killer.off = False
+        bed.until(lambda one=id_: bed.fleet.one_command(one).ended)  # type: ignore[misc]
+        killer.off = True
+        if not killer.kills:
+            break
+    bed.settle(60, step_s=5)
+
+    assert number > 6
+    check_ledgers(bed, asked)
