@@ -105,8 +105,7 @@ class ModelBox:
         will = Will(enrolment=stamp.enrolment, epoch=stamp.epoch, n=stamp.n, state="will")
         self.say_reported()
         self.say_results(list(self.records))
-        topic = self.plain(Kind.STATUS)
-        return str(topic), self.signer.seal(topic, encode(will)), True
+        return str(self.plain(Kind.STATUS)), self.signer.seal(self.plain(Kind.STATUS), encode(will)), True
 
     def say_birth(self) -> None:
         birth = Birth.model_validate(

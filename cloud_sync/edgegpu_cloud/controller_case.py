@@ -105,11 +105,13 @@ class Case:
         held = self.latest.get(kind)
         check_stamp(message.stamp, last or (held.stamp if held else None), enrolment=self.box.book.enrolment)
         epoch = self.box.book.epoch
-        if message.epoch == epoch or isinstance(message, Event):
+        if message.epoch == epoch:
             return
         if epoch is None or message.epoch.count > epoch.count:
             self.ask.add(Want.STATUS)
             raise UnknownBirthError
+        if isinstance(message, Event) and message.epoch.count < epoch.count:
+            return  # it waited in the outbox over births, and keeps its stamp
         raise RefusedError(Why.OLD_EPOCH, f"{message.epoch.count}, the box has {epoch.count} since")
 
     def _keep(self, kind: Kind, message: Uplink, body: Json) -> None:

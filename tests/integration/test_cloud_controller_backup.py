@@ -1,0 +1,140 @@
+"""A day-old copy of the store under a live fleet: boxes that know more are left alone until a person confirms."""
+
+from pathlib import Path
+
+import pytest
+from controllerkit import Bed
+
+from edgegpu_cloud.errors import CloudError
+from edgegpu_sync.spec import Isolation, Mode, Spec
+from edgegpu_sync.states import Codes, State
+from edgegpu_sync.topics import Kind, parse
+
+
+def set_mode(bed: Bed, mode: Mode) -> int:
+    def edit(spec: Spec) -> Spec:
+        return spec.model_copy(update={"isolation": Isolation(rev=0, mode=mode)})
+
+    return bed.fleet.set_spec("box-1", edit)
+
+
+def run(bed: Bed, op: str = "k3s.restart") -> None:
+    id_ = bed.fleet.command("box-1", op, {}, wait_s=600)
+    bed.until(lambda: bed.fleet.one_command(id_).ended)
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Bed:
+    bed = Bed(tmp_path)
+    bed.connect_all()
+    bed.settle(2)
+    set_mode(bed, Mode.NONE)
+    run(bed)
+    return bed
+
+
+def test_nothing_but_receipts_is_signed_before_a_person_confirms(bed: Bed) -> None:
+    backup = bed.backup()
+    bed.restore(backup)
+    bed.settle(2)
+    set_mode(bed, Mode.LIMITER)
+    run(bed)
+    run(bed)
+    bed.network.seen_down.clear()
+
+    bed.restore(backup)
+    bed.settle(120, step_s=2)
+    waiting = bed.fleet.command("box-1", "plugin.restart", {}, wait_s=600)
+    bed.settle(60, step_s=2)
+
+    assert bed.fleet.box("box-1").restored
+    assert [alarm.kind for alarm in bed.fleet.alarms()] == ["RESTORED"]
+    assert {parse(topic).kind for topic, _ in bed.network.seen_down} == {Kind.RECEIPT}
+    assert bed.state(waiting) is None
+    assert bed.box().board.asked[0].item == Isolation(rev=2, mode=Mode.LIMITER)
+
+    bed.fleet.confirm_restored("box-1")
+    bed.until(lambda: bed.fleet.one_command(waiting).ended)
+    bed.settle(5)
+
+    view = bed.fleet.box("box-1")
+    assert not view.restored
+    assert bed.state(waiting) is State.SUCCEEDED
+    assert (view.rev, view.applied_rev) == (3, 3)
+    assert bed.box().board.asked[0].item == Isolation(rev=1, mode=Mode.NONE)
+    with pytest.raises(CloudError, match="not RESTORED"):
+        bed.fleet.confirm_restored("box-1")
+
+
+def test_what_the_backup_knows_as_never_signed_is_not_done_twice(bed: Bed) -> None:
+    bed.network.cut_off(bed.devices[0])
+    bed.settle(2)
+    first = bed.fleet.command("box-1", "k3s.restart", {}, wait_s=36_000)
+    second = bed.fleet.command("box-1", "plugin.restart", {}, wait_s=36_000)
+    backup = bed.backup()
+    bed.restore(backup)
+    bed.network.connect(bed.box())
+    bed.until(lambda: {first, second} <= bed.box().receipted)
+
+    bed.restore(backup)
+    bed.settle(30)
+    assert [bed.state(first), bed.state(second)] == [None, None]
+    bed.fleet.confirm_restored("box-1")
+    bed.until(lambda: all(bed.fleet.one_command(id_).ended for id_ in (first, second)))
+
+    assert bed.state(first) is bed.state(second) is State.SUCCEEDED
+    assert [bed.world.done[bed.devices[0], id_] for id_ in (first, second)] == [1, 1]
+
+
+def test_ends_of_unknown_commands_are_kept_and_receipted(bed: Bed) -> None:
+    backup = bed.backup()
+    bed.restore(backup)
+    bed.settle(2)
+    id_ = bed.fleet.command("box-1", "k3s.restart", {}, wait_s=600)
+    bed.until(lambda: id_ in bed.box().records)
+    bed.network.detach()
+    bed.network.up.clear()
+    for _ in range(10):
+        bed.box().work()
+    bed.box().outgoing.clear()
+
+    bed.restore(backup)
+    bed.settle(120, step_s=2)
+
+    assert [(one.id, one.state) for one in bed.fleet.details("box-1").orphans] == [(id_, State.SUCCEEDED)]
+    assert id_ in bed.box().receipted
+
+
+def test_a_box_that_was_enrolled_anew_since_ends_what_is_open(bed: Bed) -> None:
+    bed.network.cut_off(bed.devices[0])
+    bed.settle(1)
+    id_ = bed.fleet.command("box-1", "k3s.restart", {}, wait_s=36_000)
+
+    bed.enrol(bed.devices[0], "box-1", enrolment=2)
+    bed.connect_all()
+    bed.settle(5)
+
+    view = bed.fleet.one_command(id_)
+    assert (view.state, view.code) == (State.UNKNOWN, Codes.REIMAGED)
+    assert [line.state for line in view.history] == [State.UNKNOWN]
+    assert bed.fleet.box("box-1").applied_rev == 1
+    run(bed)
+
+
+def test_an_unknown_enrolment_is_taken_over(bed: Bed) -> None:
+    """The backup has the box's key, but not its last enrolment number: the same key was enrolled again."""
+    backup = bed.backup()
+    bed.restore(backup)
+    box = bed.box()
+    bed.network.cut_off(box.device)
+    waiting = bed.fleet.command("box-1", "k3s.restart", {}, wait_s=36_000)
+    anew = type(box)(bed.world, box.device, enrolment=2)
+    anew.signer = box.signer
+    bed.network.connect(anew)
+    bed.settle(5)
+
+    view = bed.fleet.box("box-1")
+    assert (view.enrolment, view.restored) == (2, True)
+    assert bed.fleet.one_command(waiting).code == Codes.REIMAGED
+    bed.fleet.confirm_restored("box-1")
+    run(bed)

@@ -1,0 +1,169 @@
+"""What is forged, re-signed, replayed, redirected or broken changes nothing in the store, and stops nobody."""
+
+import random
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from controllerkit import Bed
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from modelbox import ModelBox
+
+from edgegpu_sync.errors import Why
+from edgegpu_sync.ids import device_id
+from edgegpu_sync.link import Arrived
+from edgegpu_sync.signing import Signer
+from edgegpu_sync.states import State
+from edgegpu_sync.topics import parse
+
+
+def dump(path: Path) -> list[str]:
+    """Return all that is in the store, but the time that boxes are told."""
+    with closing(sqlite3.connect(path)) as connection:
+        return [line for line in connection.iterdump() if "'server_time'" not in line]
+
+
+class Wiretap:
+    """A taken-over broker: it has seen everything, and can send anything to the controller."""
+
+    def __init__(self, bed: Bed) -> None:
+        self.bed = bed
+        self.seen: list[tuple[str, bytes]] = []
+        hand = bed.network._hand  # noqa: SLF001  (the broker is ours)
+
+        def listen(topic: str, payload: bytes, *, retained: bool) -> None:
+            self.seen.append((topic, payload))
+            hand(topic, payload, retained=retained)
+
+        bed.network._hand = listen  # type: ignore[method-assign]  # noqa: SLF001
+
+    def send(self, topic: str, payload: bytes, *, retained: bool = False) -> None:
+        self.bed.controller.put(Arrived(topic, payload, retained, 0, 1))
+        self.bed.controller.step()
+
+
+@pytest.fixture
+def tapped(tmp_path: Path) -> Iterator[Wiretap]:
+    bed = Bed(tmp_path, boxes=2)
+    wire = Wiretap(bed)
+    bed.connect_all()
+    bed.settle(2)
+    bed.fleet.install("box-1")
+    id_ = bed.fleet.command("box-1", "k3s.restart", {}, wait_s=600)
+    bed.box().happen("card 1 fell off the bus")
+    bed.until(lambda: bed.fleet.one_command(id_).ended)
+    bed.network.connect(bed.box())
+    bed.settle(5)
+    yield wire
+    bed.store.close()
+
+
+def test_replays_change_nothing(tapped: Wiretap) -> None:
+    before = dump(tapped.bed.path)
+    assert len(tapped.seen) > 15
+    for retained in (False, True):
+        for topic, payload in [*tapped.seen, *reversed(tapped.seen)]:
+            tapped.send(topic, payload, retained=retained)
+    assert dump(tapped.bed.path) == before
+    assert tapped.bed.fleet.alarms() == []
+
+
+def test_redirected_and_re_signed_messages_change_nothing(tapped: Wiretap) -> None:
+    before = dump(tapped.bed.path)
+    mallory = Signer.of(Ed25519PrivateKey.from_private_bytes(b"m" * 32))
+    one, two = tapped.bed.devices
+    for topic, payload in tapped.seen:
+        body = payload.partition(b"\n")[2]
+        tapped.send(topic.replace(one, two) if one in topic else topic.replace(two, one), payload)
+        tapped.send(topic, mallory.seal(parse(topic), body))
+        tapped.send(topic.replace("up/reported", "up/health").replace("up/status", "up/reported"), payload[:-1])
+        tapped.send(topic.replace("/up/", "/down/"), payload)
+        tapped.send(topic.replace(one, "zzzzzzzzzzzzzzzz"), payload)
+    assert dump(tapped.bed.path) == before
+    refused = tapped.bed.controller.refused
+    assert refused[two, Why.UNKNOWN_KEY] > 5
+    assert refused["", "UnknownBox"] > 5
+    assert refused["", Why.UNKNOWN_TOPIC] >= 0
+
+
+def test_broken_messages_change_nothing_and_the_controller_lives(tapped: Wiretap) -> None:
+    before = dump(tapped.bed.path)
+    rng = random.Random(5)
+    signer = tapped.bed.box().signer
+    for _ in range(400):
+        topic, payload = rng.choice(tapped.seen)
+        data = bytearray(payload)
+        for _ in range(rng.randrange(1, 6)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        tapped.send(topic, bytes(data[: rng.randrange(1, len(data) + 1)]))
+        if parse(topic).device == tapped.bed.devices[0]:
+            broken = b'{"v":1,"enrolment":%d' % rng.randrange(5) + b"}" * rng.randrange(2)
+            tapped.send(topic, signer.seal(parse(topic), broken))
+    tapped.send("edgegpu/v1/#", b"")
+    tapped.send(str(tapped.seen[0][0]), b"x" * 70_000)
+    assert dump(tapped.bed.path) == before
+    id_ = tapped.bed.fleet.command("box-1", "k3s.restart", {}, wait_s=600)
+    tapped.bed.until(lambda: tapped.bed.fleet.one_command(id_).ended)
+    assert tapped.bed.state(id_) is State.SUCCEEDED
+
+
+def test_a_revoked_box_is_ignored_and_nothing_is_signed_for_it(tapped: Wiretap) -> None:
+    bed = tapped.bed
+    waiting = bed.fleet.command("box-2", "k3s.restart", {}, wait_s=600)
+    bed.fleet.revoke("box-2")
+    bed.network.down.clear()
+    bed.network.seen_down.clear()
+    before = dump(bed.path)
+
+    bed.network.connect(bed.box(bed.devices[1]))
+    bed.box(bed.devices[1]).happen("I am still here")
+    bed.settle(40)
+    bed.restart()
+    bed.settle(10)
+
+    assert [topic for topic, _ in bed.network.seen_down if bed.devices[1] in topic] == []
+    only_two = [line for line in before if bed.devices[1] in line]
+    assert [line for line in dump(bed.path) if bed.devices[1] in line] == only_two
+    assert (bed.state(waiting), bed.fleet.one_command(waiting).code) == (State.UNKNOWN, "REVOKED")
+    assert bed.controller.refused["", "UnknownBox"] > 0
+
+
+def test_a_copy_of_a_box_is_kept_out_and_the_box_goes_on(tapped: Wiretap) -> None:
+    bed = tapped.bed
+    copy = ModelBox(bed.world, bed.devices[0], instance="c" * 64)
+    copy.gate = bed.box().gate
+    rows = [line for line in dump(bed.path) if 'INSERT INTO "latest"' in line]
+
+    copy.born()
+    copy.happen("I am the copy")
+    copy.say_reported()
+    for topic, payload, _ in copy.outgoing:
+        tapped.send(topic, payload)
+
+    assert [alarm.kind for alarm in bed.fleet.alarms()] == ["CLONED"]
+    assert [line for line in dump(bed.path) if 'INSERT INTO "latest"' in line] == rows
+    id_ = bed.fleet.command("box-1", "k3s.restart", {}, wait_s=600)
+    bed.until(lambda: bed.fleet.one_command(id_).ended)
+    assert bed.world.done[bed.devices[0], id_] == 1
+
+
+def test_a_journal_that_was_put_back_is_an_alarm(tapped: Wiretap) -> None:
+    bed = tapped.bed
+    box = bed.box()
+    old = ModelBox(bed.world, box.device)
+    old.rng = random.Random("another life")
+    old.born()
+    for topic, payload, _ in old.outgoing:
+        tapped.send(topic, payload)
+    assert [alarm.kind for alarm in bed.fleet.alarms()] == ["OLD_EPOCH"]
+
+
+def test_unknown_boxes_leave_no_trace(tapped: Wiretap) -> None:
+    before = dump(tapped.bed.path)
+    stranger = ModelBox(tapped.bed.world, device_id("strangerstranger"))
+    stranger.born()
+    for topic, payload, _ in stranger.outgoing:
+        tapped.send(topic, payload)
+    assert dump(tapped.bed.path) == before
