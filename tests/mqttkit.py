@@ -120,6 +120,13 @@ class Mosquitto:
         """Send a signal."""
         os.kill(self.pid, number)
 
+    def saved(self) -> None:
+        """Wait until it has saved what it knew when this was called."""
+        asked = time.time_ns()
+        self.send(signal.SIGUSR1)
+        file = self.data / "edgegpu.db"
+        wait_for(lambda: file.exists() and file.stat().st_mtime_ns > asked, what="mosquitto has saved")
+
     def stop(self) -> None:
         """End it in order; it saves what it keeps. Nothing where it does not run."""
         self._end(signal.SIGTERM)

@@ -173,6 +173,7 @@ class Link:
             return error.ending, up_s
 
     def _connect(self) -> NoReturn:
+        self._again.clear()
         address = self._address()
         hello = Hello(
             client_id=address.client_id,
@@ -256,21 +257,19 @@ class Link:
         one.pulse = one.pulse.waits(self._desk.waits_since)
         if self._stopping.is_set():
             self._desk.shut()
-            one.until = now + LINGER_S if not one.leaving else one.until
-            one.leaving = True
+            if not one.leaving:
+                one.leaving, one.until = True, now + LINGER_S
             if not one.up or self._desk.idle or now >= one.until:
                 wire.goodbye()
                 raise _StopError
         elif self._again.is_set():
-            self._again.clear()
             wire.goodbye(with_will=True)
             raise LinkError(Ending.ABSENT, "it is made anew")
-        elif not one.up:
-            if now >= one.until:
-                raise LinkError(Ending.BUSY, f"no answer to CONNECT and SUBSCRIBE in {GREET_S:g} s")
-        elif one.pulse.dead(now):
+        elif not one.up and now >= one.until:
+            raise LinkError(Ending.BUSY, f"no answer to CONNECT and SUBSCRIBE in {GREET_S:g} s")
+        elif one.up and one.pulse.dead(now):
             raise LinkError(Ending.LOST, f"the broker has not answered for {one.pulse.keepalive_s:g} s")
-        elif one.pulse.due(now):
+        elif one.up and one.pulse.due(now):
             self._desk.beat(beat)
 
     def _accepted(self) -> None:

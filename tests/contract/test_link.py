@@ -1,0 +1,234 @@
+"""What the link promises, on a real mosquitto behind a network that fails."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from faultproxy import FaultProxy
+from linkrun import LinkRun
+from mqttkit import Mosquitto
+
+from edgegpu_cloud.broker import BrokerLimits
+from edgegpu_sync.errors import TooLargeError
+from edgegpu_sync.link import Arrived, Delivered, Down, Up
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+BOX = "k3f9x2m7q1w8e5r4"
+DOWN = f"edgegpu/v1/{BOX}/down"
+UP = f"edgegpu/v1/{BOX}/up"
+CONTROLLER = ["edgegpu/v1/+/up/#"]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Mosquitto]:
+    one = Mosquitto(tmp_path / "mqtt", limits=BrokerLimits(max_packet_size=40_000))
+    one.start()
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def proxy(broker: Mosquitto) -> Iterator[FaultProxy]:
+    with FaultProxy(broker.port) as one:
+        yield one
+
+
+@pytest.fixture
+def cloud(broker: Mosquitto) -> Iterator[LinkRun]:
+    with LinkRun(broker.controller(), CONTROLLER) as one:
+        one.next(Up)
+        yield one
+
+
+def test_delivers_both_ways_and_what_is_acknowledged_comes_once(broker: Mosquitto, cloud: LinkRun) -> None:
+    address = broker.box(BOX)
+    with LinkRun(address) as box:
+        up = box.next(Up)
+        assert (up.session_present, up.protocol) == (False, 5)
+        cloud.send(f"{DOWN}/receipt", b"hello")
+        came = box.next(Arrived)
+        assert (came.topic, came.payload, came.retained) == (f"{DOWN}/receipt", b"hello", False)
+        box.link.ack(came)
+        box.link.ack(came)  # twice is as once
+        box.send(f"{UP}/health", b"fine", turn=up.turn)
+        assert cloud.next(Arrived).payload == b"fine"
+    with LinkRun(address) as box:
+        assert box.next(Up).session_present
+        cloud.send(f"{DOWN}/receipt", b"next")
+        assert box.next(Arrived).payload == b"next"
+
+
+def test_what_is_not_acknowledged_comes_again_after_a_cut(broker: Mosquitto, proxy: FaultProxy, cloud: LinkRun) -> None:
+    with LinkRun(broker.box(BOX, port=proxy.port)) as box:
+        box.next(Up)
+        cloud.send(f"{DOWN}/cmd/k3s.restart/01j9zq4v7m2c8x5n", b"do")
+        first = box.next(Arrived)
+        proxy.cut()
+        box.next(Down)
+        assert box.next(Up).session_present
+        again = box.next(Arrived)
+        assert (again.topic, again.payload) == (first.topic, b"do")
+        assert again.turn > first.turn
+        box.link.ack(first)  # of a connection that is gone: nothing
+        proxy.cut()
+        box.next(Up)
+        box.link.ack(box.next(Arrived))
+        cloud.send(f"{DOWN}/receipt", b"mark")
+        assert box.next(Arrived).payload == b"mark"
+
+
+def test_a_process_that_dies_before_it_acknowledges_gets_it_again(broker: Mosquitto, cloud: LinkRun) -> None:
+    address = broker.box(BOX)
+    for _ in range(2):
+        with LinkRun(address) as box:
+            box.next(Up)
+            if not box.so_far(Arrived):
+                cloud.link.publish(f"{DOWN}/receipt", b"once")
+            assert box.next(Arrived).payload == b"once"
+
+
+def test_what_waits_at_the_broker_outlives_its_kill(broker: Mosquitto) -> None:
+    address, controller = broker.box(BOX), broker.controller()
+    with LinkRun(address) as box:
+        box.next(Up)
+    with LinkRun(controller, CONTROLLER) as cloud:
+        cloud.next(Up)
+        cloud.send(f"{DOWN}/receipt", b"kept")
+        broker.saved()
+        broker.kill()
+        cloud.next(Down)
+        assert cloud.link.publish(f"{DOWN}/receipt", b"not up") is None
+        broker.start()
+        assert cloud.next(Up).session_present
+        cloud.send(f"{DOWN}/receipt", b"for one who has not come back yet")
+        with LinkRun(address) as box:
+            assert box.next(Up).session_present
+            assert box.next(Arrived).payload == b"kept"
+            assert box.next(Arrived).payload == b"for one who has not come back yet"
+
+
+def test_a_broker_that_has_forgotten_everything_is_subscribed_to_anew(broker: Mosquitto, cloud: LinkRun) -> None:
+    with LinkRun(broker.box(BOX)) as box:
+        box.next(Up)
+        broker.kill()
+        broker.wipe()
+        broker.start()
+        assert not box.next(Up).session_present
+        cloud.next(Up)
+        cloud.send(f"{DOWN}/receipt", b"again")
+        assert box.next(Arrived).payload == b"again"
+
+
+def test_a_cut_in_the_middle_of_a_message_either_way(broker: Mosquitto, proxy: FaultProxy, cloud: LinkRun) -> None:
+    with LinkRun(broker.box(BOX, port=proxy.port)) as box:
+        box.next(Up)
+        proxy.cut_after("down", 5_000)
+        cloud.send(f"{DOWN}/desired", bytes(30_000), retain=True)
+        box.next(Down)
+        box.next(Up)
+        assert len(box.next(Arrived).payload) == 30_000
+        proxy.cut_after("up", 5_000)
+        assert box.link.publish(f"{UP}/health", bytes(30_000)) is not None
+        box.next(Down)
+        box.next(Up)
+        assert box.so_far(Delivered) == []  # nothing is sent again by the link: the outbox does that
+        box.send(f"{UP}/health", bytes(30_000))
+        assert len(cloud.next(Arrived).payload) == 30_000
+
+
+def test_the_will_is_told_when_it_dies_and_not_when_it_is_stopped(
+    broker: Mosquitto, proxy: FaultProxy, cloud: LinkRun
+) -> None:
+    wills = iter([b"first", b"second", b"third"])
+    with LinkRun(broker.box(BOX, port=proxy.port), will=lambda: (f"{UP}/status", next(wills))) as box:
+        box.next(Up)
+        proxy.cut()
+        assert cloud.next(Arrived).payload == b"first"
+        box.next(Up)
+        box.link.reconnect()
+        assert cloud.next(Arrived).payload == b"second"
+        box.next(Up)
+        box.link.publish(f"{UP}/status", b"bye", retain=True)
+    assert cloud.next(Arrived).payload == b"bye"
+    with LinkRun(broker.controller("controller-2"), CONTROLLER) as late:
+        late.next(Up)
+        last = late.next(Arrived)
+        assert (last.payload, last.retained) == (b"bye", True)
+
+
+def test_an_idle_link_lives_by_heartbeats_that_reach_nobody(
+    broker: Mosquitto, proxy: FaultProxy, cloud: LinkRun
+) -> None:
+    with LinkRun(broker.box(BOX, port=proxy.port), keepalive_s=1) as box:
+        box.next(Up)
+        before = proxy.counted.up_bytes
+        with pytest.raises(TimeoutError):
+            box.next(Down, timeout_s=3.0)
+        assert proxy.counted.up_bytes > before
+        assert box.link.alive_s < 1.5
+        assert box.so_far(Delivered) == []
+    assert cloud.so_far(Arrived) == []
+
+
+def test_a_broker_that_is_silent_is_given_up(broker: Mosquitto, proxy: FaultProxy) -> None:
+    with LinkRun(broker.box(BOX, port=proxy.port), keepalive_s=1) as box:
+        box.next(Up)
+        proxy.stall("down")
+        assert "not answered" in box.next(Down, timeout_s=4.0).why
+        proxy.flow()
+        box.next(Up)
+
+
+def test_what_the_broker_closes_the_connection_on_is_left_alone_and_the_rest_goes_on(
+    broker: Mosquitto, cloud: LinkRun
+) -> None:
+    big = bytes(50_000)  # over this broker's limit, under ours
+    with LinkRun(broker.box(BOX)) as box:
+        for _ in range(2):
+            box.next(Up)
+            assert box.link.publish(f"{UP}/metrics", big) is not None
+            box.next(Down)
+        box.next(Up)
+        token = box.link.publish(f"{UP}/metrics", big)
+        assert "quarantined" in box.next(Delivered, where=lambda one: one.token == token).refused
+        assert [one.message.topic for one in box.link.quarantined] == [f"{UP}/metrics"]
+        box.send(f"{UP}/metrics", b"small")
+        assert cloud.next(Arrived).payload == b"small"
+        assert len(box.so_far(Down)) == 2
+
+
+def test_no_more_than_the_window_is_under_way(broker: Mosquitto, proxy: FaultProxy) -> None:
+    with LinkRun(broker.box(BOX, port=proxy.port), max_inflight=3) as box:
+        assert box.link.publish(f"{UP}/health", b"too early") is None
+        up = box.next(Up)
+        proxy.stall("down")
+        tokens = [box.link.publish(f"{UP}/health", b"x") for _ in range(5)]
+        assert [token is None for token in tokens] == [False, False, False, True, True]
+        proxy.flow()
+        assert [box.next(Delivered).token for _ in range(3)] == tokens[:3]
+        assert box.link.publish(f"{UP}/health", b"of another connection", turn=up.turn - 1) is None
+        assert box.link.publish(f"{UP}/health", b"of this one", turn=up.turn) is not None
+
+
+def test_too_large_a_message_is_refused_before_it_is_sent(broker: Mosquitto) -> None:
+    with LinkRun(broker.box(BOX)) as box:
+        box.next(Up)
+        with pytest.raises(TooLargeError, match="the limit is 65536"):
+            box.link.publish(f"{UP}/health", bytes(65_537))
+        with pytest.raises(ValueError, match="wildcards"):
+            box.link.publish("edgegpu/v1/+/up/health", b"")
+
+
+def test_a_broker_that_refuses_connections_is_reached_when_it_is_back(broker: Mosquitto, proxy: FaultProxy) -> None:
+    with LinkRun(broker.box(BOX, port=proxy.port)) as box:
+        box.next(Up)
+        proxy.refuse()
+        box.next(Down)
+        assert "cannot connect" in box.next(Down).why
+        proxy.accept()
+        box.link.wake()
+        box.next(Up, timeout_s=5.0)

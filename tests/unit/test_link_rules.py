@@ -1,0 +1,149 @@
+"""The link's rules, each by an example."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgegpu_sync.linkrules import (
+    DAY_S,
+    V5,
+    V311,
+    Backoff,
+    Ending,
+    Message,
+    Pulse,
+    Quarantine,
+    Spoken,
+    Version,
+    beat_topic,
+    remembered,
+)
+
+BIG = Message.of("out", "edgegpu/v1/k3f9x2m7q1w8e5r4/up/metrics", bytes(60_000))
+SMALL = Message.of("out", "edgegpu/v1/k3f9x2m7q1w8e5r4/up/metrics", bytes(100))
+
+
+def failing(ending: Ending, times: int) -> list[float]:
+    """The longest wait after each of so many tries."""
+    backoff, waits = Backoff(), []
+    for _ in range(times):
+        backoff = backoff.after(up_s=0)
+        waits.append(backoff.wait_s(ending, 0.999_999))
+    return waits
+
+
+@pytest.mark.parametrize(
+    ("ending", "waits"),
+    [
+        (Ending.ABSENT, [1, 2, 4, 4, 4, 4, 4, 4, 4, 4, 4]),
+        (Ending.BUSY, [1, 2, 4, 8, 16, 30, 30, 30, 30, 30, 30]),
+        (Ending.REFUSED, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]),
+    ],
+)
+def test_the_wait_grows_as_far_as_the_cause_allows(ending: Ending, waits: list[float]) -> None:
+    assert failing(ending, len(waits)) == pytest.approx(waits, rel=1e-4)
+
+
+def test_a_connection_that_held_begins_the_waits_anew_and_a_short_one_does_not() -> None:
+    tired = Backoff(7)
+    assert tired.after(up_s=60).failures == 1
+    assert tired.after(up_s=2).failures == 8
+
+
+def test_an_unsupported_version_is_the_other_one_at_once() -> None:
+    assert Version().failed(Ending.UNSUPPORTED, 100.0) == Version(V311, since=100.0)
+
+
+def test_two_closes_before_connack_are_the_other_version() -> None:
+    once = Version().failed(Ending.CLOSED_EARLY, 100.0)
+    assert once.protocol == V5
+    assert once.failed(Ending.CLOSED_EARLY, 101.0) == Version(V311, since=101.0)
+    assert once.accepted().failed(Ending.CLOSED_EARLY, 101.0).protocol == V5
+
+
+def test_where_neither_version_is_taken_they_are_tried_in_turns() -> None:
+    version, spoken = Version(), []
+    for now in range(8):
+        spoken.append(version.protocol)
+        version = version.failed(Ending.CLOSED_EARLY, float(now))
+    assert spoken == [V5, V5, V311, V311, V5, V5, V311, V311]
+
+
+@pytest.mark.parametrize("ending", [Ending.ABSENT, Ending.BUSY, Ending.REFUSED, Ending.LOST, Ending.OVERSIZE])
+def test_nothing_else_changes_the_version(ending: Ending) -> None:
+    assert Version(closes=1).failed(ending, 5.0) == Version(closes=1)
+
+
+def test_5_is_tried_again_after_a_day_and_one_close_is_then_enough() -> None:
+    version = remembered(Spoken(since=1_000.0))
+    assert version.to_try(1_000.0 + DAY_S - 1).protocol == V311
+    again = version.to_try(1_000.0 + DAY_S)
+    assert again.protocol == V5
+    assert again.failed(Ending.CLOSED_EARLY, 90_000.0).spoken == Spoken(since=90_000.0)
+    assert again.accepted().spoken is None
+
+
+def test_a_clock_that_fell_back_by_years_tries_5_again_rather_than_never() -> None:
+    assert remembered(Spoken(since=2_000_000_000.0)).to_try(1_000.0).protocol == V5
+
+
+def test_a_message_that_ends_the_connection_twice_is_left_alone_a_while() -> None:
+    once = Quarantine().ended([(BIG, 99.0)], 100.0)
+    assert not once.holds(BIG, 100.0)
+    twice = once.ended([(BIG, 104.0)], 105.0)
+    assert twice.holds(BIG, 164.9)
+    assert not twice.holds(BIG, 165.0)
+    assert not twice.holds(SMALL, 105.0)
+    assert [one.message for one in twice.held] == [BIG]
+
+
+def test_a_third_time_holds_twice_as_long_and_none_longer_than_a_day() -> None:
+    rule = Quarantine()
+    for _ in range(3):
+        rule = rule.ended([(BIG, 100.0)], 100.0)
+    assert rule.holds(BIG, 219.9)
+    for _ in range(40):
+        rule = rule.ended([(BIG, 100.0)], 100.0)
+    assert rule.holds(BIG, 100.0 + DAY_S - 1)
+    assert not rule.holds(BIG, 100.0 + DAY_S)
+
+
+def test_what_was_acknowledged_between_is_not_suspected() -> None:
+    rule = Quarantine().ended([(BIG, 99.0)], 100.0).passed(BIG).ended([(BIG, 104.0)], 105.0)
+    assert not rule.holds(BIG, 105.0)
+
+
+def test_what_waited_long_before_the_end_is_not_suspected() -> None:
+    rule = Quarantine()
+    for _ in range(5):
+        rule = rule.ended([(BIG, 80.0)], 100.0)
+    assert rule.held == ()
+
+
+def test_the_list_of_suspects_is_bounded() -> None:
+    rule = Quarantine()
+    for number in range(1_000):
+        rule = rule.ended([(Message("in", f"t/{number}", 3), 1.0)], 1.0)
+    assert len(rule.strikes) == 256
+
+
+def test_who_is_silent_is_asked_and_who_does_not_answer_is_gone() -> None:
+    pulse = Pulse(30, heard=100.0)
+    assert not pulse.due(123.9)
+    assert pulse.due(124.0)
+    asked = pulse.waits(124.0)
+    assert not asked.due(130.0)
+    assert not asked.dead(153.9)
+    assert asked.dead(154.0)
+    assert asked.next_s(124.0) == 30.0
+    assert not asked.hears(150.0).dead(154.0)
+
+
+def test_a_long_publish_is_no_death_while_anything_comes() -> None:
+    pulse = Pulse(30, heard=100.0).waits(50.0)
+    assert not pulse.dead(129.9)
+    assert pulse.dead(130.0)
+
+
+def test_the_heartbeat_is_no_topic_that_controllers_read() -> None:
+    assert beat_topic("k3f9x2m7q1w8e5r4") == "edgegpu/v1/k3f9x2m7q1w8e5r4/beat"
