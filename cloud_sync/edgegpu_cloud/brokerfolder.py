@@ -1,6 +1,7 @@
 """The broker's files beside the controller: what `broker.render` makes, with the paths of this folder in it."""
 
-import getpass
+import os
+import pwd
 from pathlib import Path
 
 from edgegpu_cloud.broker import BrokerPaths, Listeners, render
@@ -42,7 +43,7 @@ def write_broker_elsewhere(layout: CloudLayout, config: CloudConfig, *, folder: 
         config: ports.
         folder: where it is written.
         place: where that folder will be when the broker reads it.
-        user: whom the broker becomes.
+        user: whom the broker becomes; empty: who runs this.
 
     Raises:
         CloudError: something cannot be read or written.
@@ -74,5 +75,13 @@ def _write(paths: BrokerPaths, config: CloudConfig, *, into: Path, user: str = "
         (into / _DATA).mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise CloudError(f"cannot write to {into}: {error}", remedy="name a folder that you may write") from error
-    for name, text in render(listeners, paths, user=user or getpass.getuser()).items():
+    for name, text in render(listeners, paths, user=user or account()).items():
         write_file(into / name, text, private=False)
+
+
+def account() -> str:
+    """Return the account that this process runs as; the environment may say otherwise."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())

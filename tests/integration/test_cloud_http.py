@@ -1,92 +1,30 @@
-"""HTTPS as boxes and curl meet it: a real server on a free port, with the certificates that a controller makes."""
+"""HTTPS as boxes meet it: a real server on a free port, with the certificates that a controller makes."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import socket
 import ssl
 import subprocess
-import threading
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import urllib3
-from enrolkit import Box, Office, office
+from enrolkit import Box
+from httpskit import Served, serving
 
 from edgegpu_cloud import http_guard, http_server
 from edgegpu_cloud.enrolment import RENEW_DOMAIN
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.founding import make_server, read_key
-from edgegpu_cloud.http import make_app
 from edgegpu_cloud.http_server import HttpsServer
-from edgegpu_cloud.keyfiles import file_sha256, pin
-from edgegpu_cloud.release import Release
+from edgegpu_cloud.keyfiles import pin
 from edgegpu_sync.base64url import to_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-SCRIPT = """#!/bin/sh
-set -eu
-BASE_URL='@EDGEGPU_URL@'
-main() { echo "$BASE_URL|$#|$*|${EDGEGPU_TOKEN-}"; }
-{ main "$@"; }
-"""
-ARCHIVE = "edgegpu-0.1.0-linux-amd64.tar.xz"
-
-
-@dataclass
-class Served:
-    here: Office
-    url: str
-    port: int
-    pool: urllib3.PoolManager
-    server: HttpsServer
-    bundle: Path
-
-    def get(self, path: str, **headers: str) -> urllib3.BaseHTTPResponse:
-        return self.pool.request("GET", self.url + path, headers=headers, retries=False)
-
-    def post(self, path: str, body: object, **headers: str) -> tuple[int, dict[str, Any]]:
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        answer = self.pool.request("POST", self.url + path, body=data, headers=headers, retries=False)
-        return answer.status, json.loads(answer.data)
-
-
-def make_bundle(folder: Path) -> Path:
-    folder.mkdir()
-    files = {"install.sh": SCRIPT.encode(), "uninstall.sh": b"#!/bin/sh\n", ARCHIVE: b"0123456789" * 1_000}
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
-    lines = [f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in files.items()]
-    (folder / "SHA256SUMS").write_text("".join(lines))
-    (folder / "secret.key").write_text("secret")
-    return folder
-
-
-@contextmanager
-def serving(folder: Path) -> Iterator[Served]:
-    here = office(folder / "cloud", names=["127.0.0.1", "localhost"])
-    release = Release(make_bundle(folder / "bundle"), "https://cloud.example:8443")
-    app = make_app(here.desk, release, ca_pem=here.layout.ca_cert("servers").read_text(), clock=here.clock)
-    server = HttpsServer(app, host="127.0.0.1", port=0, cert=here.layout.cert("https"), key=here.layout.key("https"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    pool = urllib3.PoolManager(ca_certs=str(here.layout.ca_cert("servers")), timeout=10)
-    url = f"https://127.0.0.1:{server.port}"
-    try:
-        yield Served(here, url, server.port, pool, server, release.folder)
-    finally:
-        pool.clear()
-        server.stop()
-        thread.join(10)
-        here.store.close()
-        assert not thread.is_alive()
 
 
 @pytest.fixture(scope="module")
@@ -208,74 +146,6 @@ def test_the_log_has_requests_and_no_tokens(served: Served, caplog: pytest.LogCa
     assert "GET /install.sh 200" in caplog.text
     assert token not in caplog.text
     assert "/a\nb" not in caplog.text
-
-
-# the bundle
-
-
-def test_install_sh_has_the_address_in_it_and_its_checksum_is_right(served: Served) -> None:
-    script = served.get("/install.sh").data
-    assert script == SCRIPT.replace("@EDGEGPU_URL@", "https://cloud.example:8443").encode()
-    lines = [line.split() for line in served.get("/SHA256SUMS").data.decode().splitlines()]
-    sums = {name: found for found, name in lines}
-    assert sums["install.sh"] == hashlib.sha256(script).hexdigest()
-    assert sums[ARCHIVE] == hashlib.sha256(served.get(f"/{ARCHIVE}").data).hexdigest()
-    assert list(Release(served.bundle, served.url).problems()) == []
-
-
-def test_a_broken_download_goes_on(served: Served) -> None:
-    answer = served.get(f"/{ARCHIVE}", Range="bytes=9990-")
-    assert (answer.status, answer.data) == (206, b"0123456789")
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["/secret.key", "/..%2fcloud%2fcontroller.yaml", "/%2e%2e/x", "/edgegpu-..%2f-linux-amd64.tar.xz", "/", "/docs"],
-)
-def test_nothing_else_is_served(served: Served, path: str) -> None:
-    assert served.get(path).status == 404
-
-
-def test_a_link_is_not_followed(served: Served) -> None:
-    (served.bundle / "edgegpu-9.9-linux-amd64.tar.gz").symlink_to(served.bundle / "secret.key")
-    assert served.get("/edgegpu-9.9-linux-amd64.tar.gz").status == 404
-
-
-def test_problems_of_a_bundle_are_told(tmp_path: Path) -> None:
-    bundle = make_bundle(tmp_path / "bundle")
-    (bundle / ARCHIVE).write_bytes(b"other")
-    (bundle / "uninstall.sh").unlink()
-    found = " ".join(Release(bundle, "https://x").problems())
-    assert "uninstall.sh is missing" in found
-    assert f"{ARCHIVE} is not what" in found
-    assert "there is no bundle" in next(Release(tmp_path, "https://x").problems())
-    with pytest.raises(CloudError, match="cannot put"):
-        Release(bundle, "https://x';rm -rf /;'").installer()
-
-
-def test_the_line_that_people_paste_works_with_curl(served: Served) -> None:
-    key = pin(read_key(served.here.layout, "https").public_key())
-    options = "--url https://cloud.example:8443 --ca-sha256 abc"
-    line = (
-        f"curl -fsSLk --pinnedpubkey 'sha256//{key}' {served.url}/install.sh | EDGEGPU_TOKEN=secret sh -s -- {options}"
-    )
-    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False, timeout=20)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"https://cloud.example:8443|4|{options}|secret\n"
-    wrong = subprocess.run(
-        ["sh", "-c", line.replace(key, pin(read_key(served.here.layout, "broker").public_key()))],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=20,
-    )
-    assert wrong.stdout == "", "another server's script is not run"
-    assert "pinned" in wrong.stderr
-
-
-def test_ca_crt_has_the_checksum_that_the_line_names(served: Served) -> None:
-    pem = served.get("/ca.crt").data.decode()
-    assert file_sha256(pem) == file_sha256(served.here.layout.ca_cert("servers").read_text())
 
 
 # TLS and connections

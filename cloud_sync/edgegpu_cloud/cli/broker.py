@@ -1,6 +1,5 @@
 """`edgegpu-cloud broker`: writes the broker's files anew, here or for a broker elsewhere."""
 
-import getpass
 from pathlib import Path
 from typing import Annotated
 
@@ -45,8 +44,7 @@ def broker(
             write_broker(cloud.layout, cloud.config, into=target)
         else:
             target = out.absolute()
-            who = user or getpass.getuser()
-            write_broker_elsewhere(cloud.layout, cloud.config, folder=target, place=place or target, user=who)
+            write_broker_elsewhere(cloud.layout, cloud.config, folder=target, place=place or target, user=user)
         configuration = (place or target) / "mosquitto.conf"
         if json:
             print_json({"folder": str(target), "start": f"mosquitto -c {configuration}"})

@@ -1,0 +1,78 @@
+"""The HTTPS of a controller on a free port, with a small bundle, and who asks it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import urllib3
+from enrolkit import Office, office
+
+from edgegpu_cloud.http import make_app
+from edgegpu_cloud.http_server import HttpsServer
+from edgegpu_cloud.release import Release
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SCRIPT = """#!/bin/sh
+set -eu
+BASE_URL='@EDGEGPU_URL@'
+main() { echo "$BASE_URL|$#|$*|${EDGEGPU_TOKEN-}"; }
+{ main "$@"; }
+"""
+ARCHIVE = "edgegpu-0.1.0-linux-amd64.tar.xz"
+
+
+@dataclass
+class Served:
+    here: Office
+    url: str
+    port: int
+    pool: urllib3.PoolManager
+    server: HttpsServer
+    bundle: Path
+
+    def get(self, path: str, **headers: str) -> urllib3.BaseHTTPResponse:
+        return self.pool.request("GET", self.url + path, headers=headers, retries=False)
+
+    def post(self, path: str, body: object, **headers: str) -> tuple[int, dict[str, Any]]:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        answer = self.pool.request("POST", self.url + path, body=data, headers=headers, retries=False)
+        return answer.status, json.loads(answer.data)
+
+
+def make_bundle(folder: Path) -> Path:
+    folder.mkdir()
+    files = {"install.sh": SCRIPT.encode(), "uninstall.sh": b"#!/bin/sh\n", ARCHIVE: b"0123456789" * 1_000}
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    lines = [f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in files.items()]
+    (folder / "SHA256SUMS").write_text("".join(lines))
+    (folder / "secret.key").write_text("secret")
+    return folder
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[Served]:
+    here = office(folder / "cloud", names=["127.0.0.1", "localhost"])
+    release = Release(make_bundle(folder / "bundle"), "https://cloud.example:8443")
+    app = make_app(here.desk, release, ca_pem=here.layout.ca_cert("servers").read_text(), clock=here.clock)
+    server = HttpsServer(app, host="127.0.0.1", port=0, cert=here.layout.cert("https"), key=here.layout.key("https"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    pool = urllib3.PoolManager(ca_certs=str(here.layout.ca_cert("servers")), timeout=10)
+    url = f"https://127.0.0.1:{server.port}"
+    try:
+        yield Served(here, url, server.port, pool, server, release.folder)
+    finally:
+        pool.clear()
+        server.stop()
+        thread.join(10)
+        here.store.close()
+        assert not thread.is_alive()

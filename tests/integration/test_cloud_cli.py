@@ -1,0 +1,217 @@
+"""An operator's days: a controller from nothing, a box that is taken in, limits, commands, revocation, backup."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tarfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cloudcli import Done, ok, run
+from enrolkit import Box
+from livebox import LiveBox, enrol, post
+from mqttkit import free_port, need_mosquitto, wait_for
+
+from edgegpu_cloud.layout import CloudLayout
+from edgegpu_sync.settle import Settlement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@dataclass
+class Cloud:
+    """A controller with its broker, both real processes."""
+
+    folder: Path
+    url: str
+    ca: Path
+    work: Path
+    processes: list[subprocess.Popen[bytes]]
+
+    def ok(self, *words: str) -> Done:
+        return ok(*words, folder=self.folder)
+
+    def run(self, *words: str) -> Done:
+        return run(*words, folder=self.folder)
+
+    def serve(self) -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-m", "edgegpu_cloud.cli.app", "serve", "--folder", str(self.folder)]
+        with (self.work / "serve.log").open("ab") as log:
+            process = subprocess.Popen(words, stdout=log, stderr=log)
+        self.processes.append(process)
+        wait_for(lambda: b"connected: asking" in self.log(), what="the controller is on the link")
+        return process
+
+    def log(self) -> bytes:
+        return (self.work / "serve.log").read_bytes()
+
+    def box(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.ok("box", name, "--json").json["box"]
+        return found
+
+    @contextmanager
+    def live(self, name: str) -> Iterator[LiveBox]:
+        hand = Box(self.ok("enrol", "--name", name, "--json").json["token"])
+        with LiveBox(self.work / name, hand, enrol(self.url, self.ca, hand)) as box:
+            wait_for(lambda: self.box(name)["online"], what=f"{name} is online")
+            wait_for(lambda: bool(self.box(name)["cluster"]), what=f"{name} has reported")
+            yield box
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    mosquitto = need_mosquitto()
+    work = tmp_path_factory.mktemp("cloud")
+    folder, https, broker, controllers = work / "edgegpu", free_port(), free_port(), free_port()
+    ports = ("--https-port", str(https), "--broker", f"127.0.0.1:{broker}", "--controller-port", str(controllers))
+    ok("init", "--name", "127.0.0.1", *ports, folder=folder)
+    processes = [subprocess.Popen([mosquitto, "-c", str(folder / "broker/mosquitto.conf")], stderr=subprocess.DEVNULL)]
+    made = Cloud(folder, f"https://127.0.0.1:{https}", CloudLayout(folder).ca_cert("servers"), work, processes)
+    try:
+        made.serve()
+        yield made
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+            process.wait(10)
+
+
+# a box, from the line to its revocation
+
+
+def test_an_everyday_run(cloud: Cloud) -> None:
+    with cloud.live("asr-hall") as live:
+        rows = cloud.ok("boxes").out.splitlines()
+        assert any("asr-hall" in row and "online" in row for row in rows)
+
+        done = cloud.run("limits", "set", "asr-hall", "asr", "--memory", "61", "--core", "1", "--preview")
+        assert done.code == 1
+        assert "does not fit: 61 units" in done.out
+        assert "node box-1 card 1: 60 units" in done.out
+        fits = cloud.ok("limits", "set", "asr-hall", "asr", "--memory", "60", "--core", "1", "--preview", "--json").json
+        assert (fits["answer"], fits["need_units"]) == ("fits", 60)
+        assert cloud.box("asr-hall")["rev"] == 0, "a preview changes nothing"
+
+        done = cloud.ok("limits", "set", "asr-hall", "default/asr", "--memory", "10", "--core", "1", "--wait")
+        assert "Applied" in done.out
+        assert "Applied" in cloud.ok("limits", "show", "asr-hall").out
+
+        live.box.verdict = lambda _: Settlement.rejected("NO_ROOM", "needs 50 on one card")
+        done = cloud.run("limits", "set", "asr-hall", "asr", "--memory", "50", "--core", "1", "--wait")
+        assert done.code == 1
+        assert "Rejected: NO_ROOM: needs 50 on one card" in done.out
+        shown = cloud.ok("limits", "show", "asr-hall", "--json").json
+        assert (shown[0]["memory_units"], shown[0]["report"]["code"]) == (50, "NO_ROOM")
+
+        live.box.verdict = lambda _: Settlement.applied()
+        done = cloud.ok("uninstall", "asr-hall", "--wait")
+        assert "RECEIVED" in done.err or "SUCCEEDED" in done.err
+        assert cloud.ok("install", "asr-hall", "--wait", "--json").json["state"] == "SUCCEEDED"
+        done = cloud.ok("command", "asr-hall", "k3s.restart", "--wait", "--json")
+        assert (done.json["op"], done.json["state"]) == ("k3s.restart", "SUCCEEDED")
+        listed = cloud.ok("commands", "asr-hall", "--json").json
+        assert [one["op"] for one in listed] == ["k3s.restart", "sharing.install", "sharing.uninstall"]
+        assert listed[0]["by"].startswith("operator ")
+        assert cloud.ok("watch", listed[0]["id"][:20], "--json").json["ended"]
+    wait_for(lambda: not cloud.box("asr-hall")["online"], what="the will says that it is gone")
+
+
+def test_a_command_to_a_box_that_is_away_times_out_with_3_and_is_cancelled(cloud: Cloud) -> None:
+    hand = Box(cloud.ok("enrol", "--name", "away", "--json").json["token"])
+    enrol(cloud.url, cloud.ca, hand)
+    done = cloud.run("command", "away", "doctor.run", "--wait", "--timeout", "1s")
+    assert done.code == 3
+    assert "not online" in done.err
+    assert "edgegpu-cloud watch" in done.err
+    id_ = cloud.ok("commands", "away", "--json").json[0]["id"]
+    cloud.ok("cancel", id_)
+    assert cloud.ok("commands", "away", "--json").json[0]["cancelled"]
+    done = cloud.run("limits", "set", "away", "asr", "--memory", "1", "--core", "1")
+    assert done.code == 1
+    assert "which cluster" in done.err
+    done = cloud.run("limits", "set", "away", "asr", "--memory", "1", "--core", "1", "--preview")
+    assert "has not told yet what cards" in done.err
+
+
+def test_a_box_waits_for_a_yes(cloud: Cloud) -> None:
+    token = cloud.ok("enrol", "--count", "2", "--expires", "7d", "--approve", "--json").json["token"]
+    good, bad = Box(token, host="good"), Box(token, host="bad")
+
+    def asked(box: Box) -> tuple[int, dict[str, Any]]:
+        return post(cloud.url, cloud.ca, "/v1/enrol", json.dumps(box.ask()).encode())
+
+    assert [asked(good)[0], asked(bad)[0]] == [202, 202]
+    waiting = {one["host"]: one["id"] for one in cloud.ok("pending", "--json").json}
+    assert sorted(waiting) == ["bad", "good"]
+    assert "good" in cloud.ok("pending").out
+    cloud.ok("approve", waiting["good"][:10])
+    cloud.ok("refuse", waiting["bad"])
+    assert asked(good)[0] == 200
+    assert asked(bad)[1]["code"] == "REFUSED"
+    assert cloud.ok("pending").out == "no box waits\n"
+    done = cloud.run("approve", waiting["bad"])
+    assert (done.code, "REFUSED already" in done.err) == (1, True)
+    assert cloud.run("approve", "zz").code == 1
+
+
+def test_a_token_that_is_used_twice_is_an_alarm(cloud: Cloud) -> None:
+    token = cloud.ok("enrol", "--json").json["token"]
+    enrol(cloud.url, cloud.ca, Box(token, host="first"))
+    status, denied = post(cloud.url, cloud.ca, "/v1/enrol", json.dumps(Box(token).ask()).encode())
+    assert (status, denied["code"]) == (403, "TOKEN_USED")
+    (alarm,) = cloud.ok("alarms", "--json").json
+    assert alarm["kind"] == "enrol.TOKEN_USED"
+    assert "TOKEN_USED" in cloud.ok("alarms").out
+    assert cloud.ok("alarms", "--seen", str(alarm["number"])).out == "no alarms\n"
+
+
+def test_a_revoked_box_is_ignored_and_comes_back_with_a_token_of_its_own(cloud: Cloud) -> None:
+    with cloud.live("stolen") as live:
+        assert cloud.run("revoke", "stolen").code == 1, "without a yes it is not done"
+        cloud.ok("revoke", "stolen", "--yes")
+        assert any("stolen" in row and "REVOKED" in row for row in cloud.ok("boxes").out.splitlines())
+        done = cloud.run("command", "stolen", "doctor.run")
+        assert (done.code, "is revoked" in done.err) == (1, True)
+        instance = live.box.instance
+    crl = (cloud.folder / "ca/boxes.crl").read_text()
+    assert "X509 CRL" in crl
+    again = Box(cloud.ok("enrol", "--for", "stolen", "--json").json["token"], instance=instance)
+    granted = enrol(cloud.url, cloud.ca, again)
+    assert (granted.device, granted.enrolment) == (live.box.device, 2)
+    with LiveBox(cloud.work / "back", again, granted):
+        wait_for(lambda: cloud.box("stolen")["online"], what="it is back")
+
+
+def test_keys_are_rotated_and_boxes_follow(cloud: Cloud) -> None:
+    with cloud.live("follower") as live:
+        before = cloud.ok("keys", "show", "--json").json
+        done = cloud.ok("keys", "rotate", "--drop-old", "--json").json
+        assert done["version"] == before["sets"][-1]["version"] + 1
+        assert done["signing_key"] != before["signing_key"]
+        wait_for(lambda: live.box.ring.version == done["version"], what="the box has followed the chain")
+        first = cloud.processes.pop()
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(10) == 0, cloud.log()[-2_000:]
+        (cloud.work / "serve.log").unlink()
+        cloud.serve()
+        done = cloud.ok("command", "follower", "doctor.run", "--wait", "--timeout", "20s", "--json")
+        assert done.json["state"] == "SUCCEEDED"
+
+
+def test_a_backup_is_a_controller(cloud: Cloud, tmp_path: Path) -> None:
+    cloud.ok("backup", str(tmp_path / "all.tar.gz"))
+    assert (tmp_path / "all.tar.gz").stat().st_mode & 0o777 == 0o600
+    with tarfile.open(tmp_path / "all.tar.gz") as tar:
+        tar.extractall(tmp_path / "back", filter="data")
+    names = [one["name"] for one in ok("boxes", "--json", folder=tmp_path / "back").json]
+    assert names == [one["name"] for one in cloud.ok("boxes", "--json").json]
+    assert (tmp_path / "back/broker/data").is_dir()
+    assert ok("keys", "show", "--json", folder=tmp_path / "back").json["in_effect"]
+    assert [one.name for one in tmp_path.iterdir() if one.name.startswith(".")] == []

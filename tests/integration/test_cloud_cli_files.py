@@ -1,0 +1,145 @@
+"""The commands that need no link: what `init` makes and never overwrites, the keys' ceremony, wrong use, `serve`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from cloudcli import ok, run
+from mqttkit import free_port
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_init_refuses_what_is_there_and_says_what_is_next(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "cloud"
+    made = ok("init", "--name", "cloud.example", "--broker", "mq.example:9000", "--json", folder=folder).json
+    assert (made["url"], made["broker"]) == ("https://cloud.example:8443", "mq.example:9000")
+    assert made["root_key"] == str(folder / "keys/root.key")
+    assert any("mosquitto -c" in step for step in made["next"])
+    for path in folder.rglob("*"):
+        wanted = 0o700 if path.is_dir() else 0o600 if path.suffix == ".key" else None
+        assert wanted is None or path.stat().st_mode & 0o777 == wanted, path
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    done = run("init", folder=folder)
+    assert (done.code, "already" in done.err) == (1, True)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_init_that_was_cut_short_begins_again(tmp_path: Path) -> None:
+    folder = tmp_path / "cloud"
+    (folder / ".init/keys").mkdir(parents=True)
+    (folder / "release").mkdir()
+    (folder / "release/install.sh").write_text("mine")
+    ok("init", "--name", "127.0.0.1", folder=folder)
+    assert (folder / "release/install.sh").read_text() == "mine"
+    assert not (folder / ".init").exists()
+
+
+def test_the_ceremony_with_a_root_key_that_is_never_here(tmp_path: Path) -> None:
+    folder, root = tmp_path / "cloud", tmp_path / "usb-stick"
+    root.mkdir()
+    public = ok("keys", "make-root", str(root / "root.key"), "--json").json["public"]
+    assert run("keys", "make-root", str(root / "root.key")).code == 1
+    ok("init", "--name", "127.0.0.1", "--root", public, folder=folder)
+    assert not (folder / "keys/root.key").exists()
+    assert not ok("keys", "show", "--json", folder=folder).json["in_effect"]
+    assert run("keys", "rotate", folder=folder).code == 1
+    request = ok("keys", "request", folder=folder).out
+    signed = ok("keys", "sign", "--root", str(root / "root.key"), stdin=request).out
+    ok("keys", "add", "-", folder=folder, stdin=signed)
+    shown = ok("keys", "show", "--json", folder=folder).json
+    assert (shown["in_effect"], shown["root"], len(shown["sets"])) == (True, public, 1)
+    done = run("keys", "add", "-", folder=folder, stdin=signed)
+    assert (done.code, "OldKeySet" in done.err) == (1, True)
+
+    next_root = ok("keys", "make-root", str(root / "next.key"), "--json").json["public"]
+    request = ok("keys", "request", "--rotate", folder=folder).out
+    words = ("keys", "sign", "--root", str(root / "root.key"), "--next-root", next_root)
+    (tmp_path / "signed.json").write_text(ok(*words, stdin=request).out)
+    ok("keys", "add", str(tmp_path / "signed.json"), folder=folder)
+    later = ok("keys", "show", "--json", folder=folder).json
+    assert (later["root"], later["signing_key"] != shown["signing_key"]) == (next_root, True)
+    done = run("keys", "rotate", "--root", str(root / "root.key"), folder=folder)
+    assert (done.code, "not the root key in effect" in done.err) == (1, True)
+    ok("keys", "rotate", "--root", str(root / "next.key"), folder=folder)
+    wrong = run("keys", "add", "-", folder=folder, stdin="{}")
+    assert (wrong.code, "cannot read" in wrong.err) == (1, True)
+
+
+def test_the_brokers_files_for_a_broker_elsewhere(tmp_path: Path) -> None:
+    folder, out = tmp_path / "cloud", tmp_path / "broker"
+    ok("init", "--name", "127.0.0.1", folder=folder)
+    ok("broker", folder=folder)
+    done = ok("broker", "--out", str(out), "--place", "/etc/mosquitto/edgegpu", "--user", "mosquitto", folder=folder)
+    assert "mosquitto -c /etc/mosquitto/edgegpu/mosquitto.conf" in done.out
+    configuration = (out / "mosquitto.conf").read_text()
+    assert "user mosquitto" in configuration
+    assert str(tmp_path) not in configuration
+    assert (out / "broker.key").stat().st_mode & 0o777 == 0o600
+    assert (out / "boxes.crl").read_bytes() == (folder / "ca/boxes.crl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("boxes",), 1, "edgegpu-cloud init"),
+        (("enrol", "--expires", "soon"), 1, "init"),
+        (("init", "--broker", "host:port"), 2, "HOST:PORT"),
+        (("init", "--root", "short"), 2, "43 characters"),
+        (("init", "--name", "no host/"), 2, "no host name"),
+        (("limits", "set", "a", "/b", "--memory", "1", "--core", "1"), 2, "NAMESPACE/APP"),
+        (("limits", "set", "a", "b", "--memory", "-1", "--core", "1"), 2, "memory"),
+        (("command", "a", "x", "--timeout", "never"), 2, "no length of time"),
+        (("command", "a", "x", "--arg", "noequals"), 2, "KEY=VALUE"),
+        (("confirm",), 2, "BOX"),
+        (("nothing",), 2, "No such command"),
+    ],
+)
+def test_wrong_use_is_told_with_its_status(tmp_path: Path, words: tuple[str, ...], code: int, said: str) -> None:
+    done = run(*words, folder=tmp_path / "none")
+    assert (done.code, said in done.err) == (code, True), done.err
+
+
+def test_errors_as_json_and_boxes_that_are_not(tmp_path: Path) -> None:
+    folder = tmp_path / "cloud"
+    ok("init", "--name", "127.0.0.1", folder=folder)
+    assert "no boxes yet" in ok("boxes", folder=folder).out
+    done = run("box", "nobody", "--json", folder=folder)
+    assert (done.code, sorted(done.json)) == (1, ["error", "remedy"])
+    assert run("enrol", "--expires", "soon", folder=folder).code == 2
+    (folder / "controller.yaml").write_text("version: 2\n")
+    done = run("boxes", folder=folder)
+    assert (done.code, "cannot use" in done.err) == (1, True)
+
+
+def test_each_command_has_a_help_text_that_fits(tmp_path: Path) -> None:
+    listed = ok("--help").out
+    for name in ("init", "serve", "enrol", "limits", "install", "uninstall", "command", "watch", "revoke", "backup"):
+        assert f"  {name} " in listed
+        text = ok(name, "--help", folder=tmp_path).out
+        assert len(text) > 100
+
+
+def test_serve_says_what_is_missing_and_ends_with_0_when_told_to(tmp_path: Path) -> None:
+    folder = tmp_path / "cloud"
+    ok("init", "--name", "127.0.0.1", "--https-port", str(free_port()), folder=folder)
+    words = [sys.executable, "-m", "edgegpu_cloud.cli.app", "serve", "--no-link", "--folder", str(folder)]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    try:
+        assert process.stderr is not None
+        lines = [process.stderr.readline().decode() for _ in range(2)]
+        assert "there is no bundle" in lines[0]
+        assert "boxes enrol at https://127.0.0.1" in lines[1]
+        second = subprocess.run(words, capture_output=True, text=True, check=False, timeout=20)
+        assert second.returncode == 1
+        assert "cannot listen" in second.stderr
+    finally:
+        process.terminate()
+        rest = process.communicate(timeout=10)[1].decode()
+    assert process.returncode == 0, rest
+    assert "Traceback" not in rest
