@@ -144,11 +144,23 @@ def settlers(change: Change, layout: Layout, *, plugin_socket: Path) -> Settlers
 
     return {
         Sharing: SharingSettler(change),
-        Isolation: SettingSettler[Isolation](change, layout, lambda _: (), _isolation),
-        PolicyItem: SettingSettler[PolicyItem](change, layout, lambda item: ("--policy", item.policy)),
-        Exclusions: SettingSettler[Exclusions](change, layout, _excluded),
-        UnitSize: SettingSettler[UnitSize](change, layout, lambda item: ("--unit-mib", str(item.mib)), not_while_held),
+        Isolation: SettingSettler(change, layout, _nothing, _isolation),
+        PolicyItem: SettingSettler(change, layout, _policy),
+        Exclusions: SettingSettler(change, layout, _excluded),
+        UnitSize: SettingSettler(change, layout, _unit, not_while_held),
     }
+
+
+def _nothing(_: Isolation) -> Sequence[str]:
+    return ()
+
+
+def _policy(item: PolicyItem) -> Sequence[str]:
+    return ("--policy", item.policy)
+
+
+def _unit(item: UnitSize) -> Sequence[str]:
+    return ("--unit-mib", str(item.mib))
 
 
 def _isolation(item: Isolation) -> Settlement:

@@ -37,8 +37,9 @@ class Box:
     """What acts and settlers are made from.
 
     `stop` is set once, when the agent ends. `identity`: the folder with tls.crt, tls.key and cloud-ca.crt. `renew` gets
-    a new certificate for a cause; of what it raises `passing` is tried again and `refusals` is the end; `looked` makes the agent send its inventory; `ready`
-    asks the cluster about this node. `program` is the command line that runs the installer, `env` what it gets.
+    a new certificate for a cause; of what it raises `passing` is tried again, and `refusals` (these among them) are the
+    result's words. `looked` makes the agent send its inventory; `ready` asks the cluster about this node. `program` is
+    the command line that runs the installer, `env` what it gets.
     """
 
     stop: threading.Event
