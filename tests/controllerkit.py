@@ -205,7 +205,7 @@ class Bed:
 
     def new_controller(self) -> Controller:
         controller = Controller(
-            self.store, self.network, signer=Signer.of(SIGNING), clock=self.world.clock, steady=self.world.clock
+            self.store, self.network, signer=Signer.of(SIGNING), clock=self.world.clock, steady=lambda: self.world.now_s
         )
         controller.begin()
         self.network.attach(controller)
@@ -246,6 +246,10 @@ class Bed:
 
     def state(self, id_: CommandId) -> State | None:
         return self.fleet.one_command(id_).state
+
+    def all_ended(self) -> bool:
+        with self.store.read() as tx:
+            return not tx.commands.open_count()
 
     def restore(self, backup: bytes) -> None:
         """Put a copy of the database in the place of what there is, and start a controller on it."""

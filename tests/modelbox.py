@@ -31,21 +31,21 @@ ROOT = Ed25519PrivateKey.from_private_bytes(b"r" * 32)
 SIGNING = Ed25519PrivateKey.from_private_bytes(b"c" * 32)
 CHAIN: tuple[Link, ...] = (next_link(ROOT, keys=[public_text(SIGNING)]),)
 CLUSTER = "3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11"
-START_S = 1_790_000_000.0
-RESEND_S, REPORT_S = 40.0, 600.0
+START_S, RESEND_S, REPORT_S = 1_790_000_000.0, 40.0, 600.0
 
 Payload = tuple[str, bytes, bool]
 
 
 @dataclass
 class World:
-    """The clock that all share, and what was really done."""
+    """Time as it goes by, how far the controller's clock was set back, and what was really done."""
 
     now_s: float = START_S
+    back_s: float = 0.0
     done: Counter[tuple[DeviceId, CommandId]] = field(default_factory=Counter)
 
     def clock(self) -> float:
-        return self.now_s
+        return self.now_s - self.back_s
 
 
 def box_key(device: DeviceId, enrolment: int = 1) -> Ed25519PrivateKey:

@@ -164,10 +164,19 @@ class Case:
             self.alarms.append(AlarmNote("OLD_EPOCH", text))
 
     def _gone(self, message: Will | Bye) -> None:
-        self._check(message, Kind.STATUS)
+        """Note that a box has gone.
+
+        The will of the present birth counts whenever it comes: it was left with the broker at the connection, and the
+        birth may have been asked for, and sent once more with a higher stamp, since.
+        """
         held = self.latest.get(Kind.STATUS)
+        again = held is not None and held.stamp.epoch == message.epoch and held.body.get("state") != "birth"
+        if isinstance(message, Bye) or again or held is None or message.epoch != self.box.book.epoch:
+            self._check(message, Kind.STATUS)
         end = message.model_dump(mode="json", include={"state", "why"})
         self._keep(Kind.STATUS, message, {**(held.body if held else {}), **end})
+        if held is not None and held.stamp.after(message.stamp):
+            self.latest[Kind.STATUS] = replace(self.latest[Kind.STATUS], stamp=held.stamp)
         self.box = replace(self.box, online=False, look_at_s=None)
 
     # numbers

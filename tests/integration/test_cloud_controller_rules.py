@@ -1,0 +1,207 @@
+"""When a controller sends what: by time, by birth, by what people ask for, and never more than a box can hold."""
+
+from pathlib import Path
+
+import pytest
+from controllerkit import Bed, Faults
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from modelbox import CHAIN, ROOT, SIGNING
+
+from edgegpu_cloud.controller_turn import MOST_UNDER_WAY
+from edgegpu_sync.errors import Why
+from edgegpu_sync.keys import next_link, public_text
+from edgegpu_sync.spec import PolicyItem, Spec
+from edgegpu_sync.states import Codes, State
+from edgegpu_sync.topics import Kind, parse
+
+
+def with_policy(spec: Spec) -> Spec:
+    return spec.model_copy(update={"policy": PolicyItem(rev=0, policy="spread")})
+
+
+def kinds(bed: Bed) -> list[Kind]:
+    return [parse(topic).kind for topic, _ in bed.network.seen_down]
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Bed:
+    bed = Bed(tmp_path)
+    bed.connect_all()
+    bed.settle(2)
+    bed.network.seen_down.clear()
+    return bed
+
+
+def test_a_command_to_a_box_that_is_away_waits_for_its_birth(bed: Bed) -> None:
+    bed.network.cut_off(bed.devices[0])
+    bed.settle(2)
+    id_ = bed.fleet.command("box-1", "k3s.restart", {}, wait_s=3600)
+    bed.settle(600, step_s=20)
+    assert kinds(bed) == []
+
+    bed.network.connect(bed.box())
+    bed.until(lambda: bed.fleet.one_command(id_).ended)
+    assert bed.state(id_) is State.SUCCEEDED
+
+
+def test_one_that_is_too_late_expires_and_is_not_done(bed: Bed) -> None:
+    bed.network.cut_off(bed.devices[0])
+    bed.settle(2)
+    id_ = bed.fleet.command("box-1", "k3s.restart", {}, wait_s=60)
+    bed.settle(100, step_s=10)
+    assert bed.fleet.one_command(id_).overdue
+
+    bed.network.connect(bed.box())
+    bed.until(lambda: bed.fleet.one_command(id_).ended)
+    assert (bed.state(id_), bed.fleet.one_command(id_).code) == (State.EXPIRED, Codes.TOO_LATE)
+    assert not bed.world.done
+
+
+def test_a_command_that_was_lost_is_asked_about_at_the_end_of_its_time(bed: Bed) -> None:
+    bed.network.faults = Faults(lose=1.0)
+    id_ = bed.fleet.command("box-1", "k3s.restart", {}, wait_s=15)
+    bed.settle(13)
+    bed.network.faults = Faults()
+    bed.settle(5)
+    assert bed.state(id_) is State.EXPIRED
+
+
+def test_a_cancelled_command_expires_where_it_has_not_begun(bed: Bed) -> None:
+    bed.network.cut_off(bed.devices[0])
+    bed.settle(1)
+    id_ = bed.fleet.command("box-1", "k3s.restart", {}, wait_s=3600)
+    bed.fleet.cancel(id_[:20])
+    bed.network.connect(bed.box())
+    bed.until(lambda: bed.fleet.one_command(id_).ended)
+
+    assert bed.state(id_) is State.EXPIRED
+    assert bed.fleet.one_command(id_).cancelled
+    assert not bed.world.done
+
+
+def test_a_controller_that_starts_signs_nothing_before_it_knows_how_old_the_birth_is(bed: Bed) -> None:
+    bed.box().outgoing.clear()
+    bed.network.faults = Faults(delay=1.0)
+    bed.restart()
+    bed.fleet.command("box-1", "k3s.restart", {}, wait_s=3600)
+    bed.settle(20)
+    assert set(kinds(bed)) == {Kind.RECEIPT}
+    bed.network.faults = Faults()
+    bed.settle(5)
+    assert Kind.COMMAND in kinds(bed)
+
+
+def test_a_box_that_is_behind_is_asked_and_told_again(bed: Bed) -> None:
+    bed.network.faults = Faults(lose=1.0)
+    bed.fleet.set_spec("box-1", with_policy)
+    bed.settle(20)
+    bed.network.faults = Faults()
+    assert kinds(bed).count(Kind.DESIRED) == 1
+    bed.settle(15)
+
+    assert kinds(bed).count(Kind.DESIRED) == 2
+    assert bed.fleet.box("box-1").applied_rev == 1
+    bed.settle(300, step_s=10)
+    assert kinds(bed).count(Kind.DESIRED) == 2
+
+
+def test_desired_documents_go_out_at_each_birth(bed: Bed) -> None:
+    bed.fleet.set_spec("box-1", with_policy)
+    bed.settle(2)
+    for _ in range(3):
+        bed.network.connect(bed.box())
+        bed.settle(2)
+    assert kinds(bed).count(Kind.DESIRED) == 4
+
+
+def test_no_more_than_an_outbox_can_hold_is_under_way(bed: Bed) -> None:
+    bed.network.faults = Faults(delay=1.0)
+    asked = [bed.fleet.command("box-1", "inventory.refresh", {}, wait_s=3600) for _ in range(MOST_UNDER_WAY + 20)]
+    bed.settle(5)
+    assert kinds(bed).count(Kind.COMMAND) == MOST_UNDER_WAY
+    bed.network.faults = Faults()
+    bed.until(bed.all_ended)
+    assert {bed.state(id_) for id_ in asked} == {State.SUCCEEDED}
+    assert [bed.fleet.one_command(id_).seq for id_ in asked] == list(range(1, len(asked) + 1))
+
+
+def test_events_are_stored_once_and_kept_until_the_receipt(bed: Bed) -> None:
+    bed.box().happen("first")
+    bed.network.faults = Faults(double=1.0)
+    bed.settle(5)
+    bed.network.faults = Faults(lose=1.0)
+    bed.box().happen("second", level="alarm")
+    bed.settle(5)
+    assert [event.text for event in bed.box().events] == ["second"]
+    bed.network.connect(bed.box())
+    bed.network.faults = Faults()
+    bed.settle(60)
+
+    assert [event.text for event in bed.fleet.events("box-1")] == ["second", "first"]
+    assert bed.box().events == []
+    assert [alarm.text for alarm in bed.fleet.alarms()] == ["second"]
+
+
+def test_a_new_key_set_reaches_boxes_that_are_there_and_those_that_come(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, boxes=2)
+    bed.network.connect(bed.box(bed.devices[0]))
+    bed.settle(2)
+    other = public_text(Ed25519PrivateKey.from_private_bytes(b"o" * 32))
+    with bed.store.write() as tx:
+        tx.notes.add_link(2, next_link(ROOT, keys=[public_text(SIGNING), other], before=CHAIN[0]))
+        tx.notes.changed()
+    bed.settle(2)
+    assert bed.box(bed.devices[0]).ring.version == 2
+    bed.network.connect(bed.box(bed.devices[1]))
+    bed.settle(2)
+    assert bed.box(bed.devices[1]).ring.version == 2
+    assert Why.FORGED not in bed.box().refused
+
+
+def test_the_time_that_boxes_are_told_never_goes_back(bed: Bed) -> None:
+    bed.settle(5)
+    told = bed.box().server_time
+    assert told > 1_790_000_000
+    bed.world.back_s = 86_400
+    bed.restart()
+    id_ = bed.fleet.command("box-1", "inventory.refresh", {}, wait_s=600)
+    bed.settle(10)
+    assert bed.state(id_) is State.SUCCEEDED
+    with bed.store.read() as tx:
+        assert tx.notes.number("server_time") >= told
+
+
+@pytest.mark.parametrize("back_s", [-7200, 7200])
+def test_a_clock_that_is_set_gives_no_command_more_time_than_it_was_given(bed: Bed, back_s: float) -> None:
+    bed.settle(30)
+    bed.world.back_s = back_s
+    bed.settle(5)
+    bed.network.faults = Faults(delay=1.0)
+    id_ = bed.fleet.command("box-1", "k3s.restart", {}, wait_s=20)
+    bed.settle(60, step_s=5)
+    assert bed.network.down
+    bed.network.faults = Faults()
+    bed.settle(10)
+    assert bed.state(id_) is State.EXPIRED
+    assert not bed.world.done
+
+
+def test_when_the_link_is_down_nothing_is_signed(bed: Bed) -> None:
+    bed.network.detach()
+    id_ = bed.fleet.command("box-1", "k3s.restart", {}, wait_s=600)
+    bed.settle(30)
+    assert bed.fleet.one_command(id_).tries == 0
+    bed.network.attach(bed.controller)
+    bed.until(lambda: bed.fleet.one_command(id_).ended)
+    assert bed.state(id_) is State.SUCCEEDED
+
+
+def test_what_the_link_cannot_take_at_once_waits(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, boxes=5)
+    bed.network.window = 1
+    bed.connect_all()
+    for number in range(1, 6):
+        bed.fleet.command(f"box-{number}", "inventory.refresh", {}, wait_s=600)
+    bed.until(bed.all_ended)
+    bed.settle(20)
+    assert bed.controller.waiting == 0
