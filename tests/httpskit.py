@@ -59,11 +59,18 @@ def make_bundle(folder: Path) -> Path:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Served]:
+def serving(folder: Path, *, patience_s: float = 20.0) -> Iterator[Served]:
     here = office(folder / "cloud", names=["127.0.0.1", "localhost"])
     release = Release(make_bundle(folder / "bundle"), "https://cloud.example:8443")
     app = make_app(here.desk, release, ca_pem=here.layout.ca_cert("servers").read_text(), clock=here.clock)
-    server = HttpsServer(app, host="127.0.0.1", port=0, cert=here.layout.cert("https"), key=here.layout.key("https"))
+    server = HttpsServer(
+        app,
+        host="127.0.0.1",
+        port=0,
+        cert=here.layout.cert("https"),
+        key=here.layout.key("https"),
+        patience_s=patience_s,
+    )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     pool = urllib3.PoolManager(ca_certs=str(here.layout.ca_cert("servers")), timeout=10)

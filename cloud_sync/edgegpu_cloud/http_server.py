@@ -27,13 +27,15 @@ class _Impatient(H11Protocol):
     It keeps no access log either: uvicorn's has the query in it, where somebody may have put a token; `Guard` logs.
     """
 
+    patience_s = HEADERS_MAX_S
+
     def __init__(self, *args: Any, **more: Any) -> None:  # noqa: ANN401  (as uvicorn has it)
         super().__init__(*args, **more)
         self.access_log = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
-        asyncio.get_running_loop().call_later(HEADERS_MAX_S, self._check)
+        asyncio.get_running_loop().call_later(self.patience_s, self._check)
 
     def _check(self) -> None:
         begun: object = self.cycle
@@ -44,7 +46,9 @@ class _Impatient(H11Protocol):
 class HttpsServer:
     """Listens at once, serves while `run` runs."""
 
-    def __init__(self, app: ASGIApp, *, host: str, port: int, cert: Path, key: Path) -> None:
+    def __init__(
+        self, app: ASGIApp, *, host: str, port: int, cert: Path, key: Path, patience_s: float = HEADERS_MAX_S
+    ) -> None:
         """Bind.
 
         Args:
@@ -53,6 +57,7 @@ class HttpsServer:
             port: 0 for any that is free.
             cert: certificate with its chain, PEM.
             key: its private key, PEM.
+            patience_s: how long a connection may be there before its first request has come whole.
 
         Raises:
             CloudError: the address is taken, or certificate and key cannot be used.
@@ -60,7 +65,7 @@ class HttpsServer:
         self._cert, self._key = cert, key
         self._socket = _bound(host, port)
         try:
-            self._server = uvicorn.Server(_config(app, cert=cert, key=key))
+            self._server = uvicorn.Server(_config(app, cert=cert, key=key, patience_s=patience_s))
         except BaseException:
             self._socket.close()
             raise
@@ -111,10 +116,10 @@ def _bound(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _config(app: ASGIApp, *, cert: Path, key: Path) -> uvicorn.Config:
+def _config(app: ASGIApp, *, cert: Path, key: Path, patience_s: float) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
-        http=_Impatient,
+        http=type("Impatient", (_Impatient,), {"patience_s": patience_s}),
         ws="none",
         lifespan="off",
         interface="asgi3",

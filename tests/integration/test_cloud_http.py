@@ -208,5 +208,17 @@ def test_a_port_that_is_taken_and_a_certificate_that_is_none(served: Served, tmp
         HttpsServer(app, host="127.0.0.1", port=0, cert=tmp_path / "none", key=key)
 
 
+@pytest.mark.parametrize("said", [b"", b"GET /healthz HTTP/1.1\r\nHost: a\r\n"])
+def test_a_connection_on_which_no_request_comes_is_closed(tmp_path: Path, said: bytes) -> None:
+    with serving(tmp_path, patience_s=0.2) as served:
+        context = ssl.create_default_context(cafile=str(served.here.layout.ca_cert("servers")))
+        with (
+            socket.create_connection(("127.0.0.1", served.port), timeout=10) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
+        ):
+            secure.sendall(said)
+            assert secure.recv(100) == b"", "it ends, and nothing was answered"
+
+
 def test_limits_are_those_of_the_docs() -> None:
     assert (http_guard.BODY_MAX_BYTES, http_guard.BODY_MAX_S, http_server.HEADERS_MAX_S) == (32_768, 20.0, 20.0)
