@@ -5,7 +5,19 @@ import sys
 
 import typer
 
-from edgegpu_agent.cli import config, demo, doctor, install, pods, status, transaction, uninstall, version
+from edgegpu_agent.cli import (
+    agent,
+    config,
+    demo,
+    doctor,
+    install,
+    journal,
+    pods,
+    status,
+    transaction,
+    uninstall,
+    version,
+)
 
 _HELP = """Share NVIDIA GPUs between the services of this box: look at cards, pods and configuration, or try it out.
 
@@ -15,6 +27,7 @@ _HELP = """Share NVIDIA GPUs between the services of this box: look at cards, po
   edgegpu config check       is /etc/edgegpu/plugin.yaml right?
   edgegpu install            put it on this machine, change it, upgrade it; edgegpu uninstall takes it off
   edgegpu doctor             what is wrong on this box, and the command that mends it
+  edgegpu agent status       the link to the cloud; edgegpu journal shows what was asked and what came of it
   edgegpu demo               both scenarios, without a GPU and without k3s
 
 Exit status: 0 all is well, 1 something is wrong (said), 2 the command line makes no sense.
@@ -37,6 +50,8 @@ app.command("install", help=install.HELP, short_help="Put edgegpu on this machin
 app.command("uninstall", help=uninstall.HELP, short_help="Take edgegpu off this machine.")(uninstall.uninstall)
 app.add_typer(transaction.app, name="transaction")
 app.command("doctor", help=doctor.HELP, short_help="What is wrong on this box, and what mends it.")(doctor.doctor)
+app.add_typer(agent.app, name="agent")
+app.command("journal", help=journal.HELP, short_help="What this box was asked, and what came of it.")(journal.journal)
 app.command("version", help=version.HELP, short_help="What is installed, and what runs.")(version.version)
 app.command("demo", help=demo.HELP, short_help="Try it out: services placed on cards.")(demo.demo)
 

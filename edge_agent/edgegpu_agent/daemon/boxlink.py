@@ -19,6 +19,7 @@ from edgegpu_agent.identity.device import Identity
 from edgegpu_agent.journal.journal import Journal
 from edgegpu_installer import atomic
 from edgegpu_installer.errors import InstallError
+from edgegpu_plugin import memory
 from edgegpu_plugin.tasks import Task, TaskGroup
 from edgegpu_sync.link import Link, Spoken
 from edgegpu_sync.linkevents import Address, LinkEvent
@@ -35,7 +36,7 @@ _LINK_HANGS_S = 4.0 * KEEPALIVE_S
 _WORKER_HANGS_S = 90.0
 """It turns each second, and waits for nothing but the disk."""
 
-_LAST_WORDS_S = 2.0
+_LAST_WORDS_S, _SETTLE_S = 2.0, 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +171,8 @@ class BoxLink:
                 }
             )
             self._group.start(self.tasks())
+            self.worker.began.wait(_SETTLE_S)
+            memory.settle()
             self._group.wait()
         self._stopping.set()
         self._vitals.watch({})

@@ -1,0 +1,101 @@
+"""`edgegpu agent`: how this box stands with its cloud, and putting it into one."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, print_json, reporting
+
+STATUS_HELP = """\
+Show how this box stands with its cloud: enrolment, certificate, link, what is desired and what stands, what waits.
+
+Exits 1 when something is wrong, and says what to do. A box without a cloud is none that is wrong.
+
+\b
+Examples:
+  sudo edgegpu agent status
+  edgegpu agent status --json | jq -r '.problems[]'
+
+\b
+--json: {"v": 1, "cloud": null or {"url", "ca_sha256": TEXT},
+  "identity": null or {"stand", "text", "remedy", "code", "device", "warning": TEXT, "enrolment", "not_after_s",
+                       "failures": NUMBER},
+  "agent": null or what edgegpu-agent says of link, desired state and outbox,
+  "problems": [TEXT]}
+"""
+
+ENROL_HELP = """\
+Put this box into a cloud, or into another one: exchanges a one-time token for an identity of its own.
+
+Needs edgegpu on this box (edgegpu install). Writes /etc/edgegpu/agent.yaml and the token, restarts edgegpu-agent, and
+waits for what comes of it. The token is removed when it was used. The keys are made here and never leave this box.
+
+\b
+Examples:
+  sudo edgegpu agent enrol --url https://cloud.example:8443 --ca-sha256 HEX --token-file token
+  sudo EDGEGPU_TOKEN=... edgegpu agent enrol --url https://cloud.example
+
+\b
+--json: {"v": 1, "stand", "text", "remedy", "code", "device": TEXT, "enrolment": NUMBER}
+
+Exits 0 when the box is enrolled, or waits for a person's approval; else 1, with the reason.
+"""
+
+app = typer.Typer(help="This box's link to its cloud.", no_args_is_help=True, rich_markup_mode=None)
+
+AgentSocketOption = Annotated[
+    Path | None,
+    typer.Option("--socket", metavar="PATH", help="The agent's Unix socket  [default: /run/edgegpu/agent.sock]"),
+]
+RootOption = Annotated[Path, typer.Option("--root", metavar="FOLDER", help="The machine below this.", hidden=True)]
+UrlOption = Annotated[str, typer.Option("--url", metavar="URL", help="The cloud's address, https://HOST[:PORT].")]
+PinOption = Annotated[
+    str, typer.Option("--ca-sha256", metavar="HEX", help="The SHA-256 of the cloud's own CA, if it has one.")
+]
+FileOption = Annotated[
+    Path | None, typer.Option("--token-file", metavar="FILE", help="A file with the token; or EDGEGPU_TOKEN.")
+]
+WaitOption = Annotated[float, typer.Option("--wait", metavar="SECONDS", min=0, help="How long to wait for the end.")]
+
+
+@app.command("status", help=STATUS_HELP, short_help="Enrolment, certificate, link, desired state, outbox.")
+def status(*, socket: AgentSocketOption = None, root: RootOption = Path("/"), json: JsonOption = False) -> None:
+    """Show how this box stands with its cloud."""
+    with reporting(as_json=json):
+        from edgegpu_agent.cli.agentclient import gather  # noqa: PLC0415  (with yaml)
+        from edgegpu_agent.cli.agentview import lines  # noqa: PLC0415
+
+        seen = gather(root, socket)
+        if json:
+            print_json(seen.document())
+        else:
+            for line in lines(seen):
+                typer.echo(line)
+        if seen.problems:
+            raise typer.Exit(EXIT_WRONG)
+
+
+@app.command("enrol", help=ENROL_HELP, short_help="Put this box into a cloud.")
+def enrol(
+    *,
+    url: UrlOption,
+    ca_sha256: PinOption = "",
+    token_file: FileOption = None,
+    wait: WaitOption = 60.0,
+    root: RootOption = Path("/"),
+    json: JsonOption = False,
+) -> None:
+    """Put this box into a cloud, or into another one."""
+    with reporting(as_json=json):
+        from edgegpu_agent.cli.enrolling import Enrolling, read_token  # noqa: PLC0415  (slow to load)
+
+        told = Enrolling(root=root, wait_s=wait).run(url, ca_sha256, read_token(token_file))
+        if json:
+            print_json({"v": 1, **told.document()})
+        else:
+            typer.echo(told.sentence)
+            if told.remedy:
+                typer.echo(f"  {told.remedy}")
+        if not told.well:
+            raise typer.Exit(EXIT_WRONG)

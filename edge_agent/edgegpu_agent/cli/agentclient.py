@@ -1,0 +1,147 @@
+"""Gathers what there is to know of this box and its cloud: agent.yaml, the identity's standing, the running agent."""
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgegpu_agent.cli.enrolling import AGENT_YAML, IDENTITY, read_standing
+from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.cli.unixhttp import NoHttpError, get
+from edgegpu_agent.settings import AgentConfig, load
+from edgegpu_installer.layout import Layout
+from edgegpu_plugin.errors import ConfigError
+
+SOCKET_NAME = "agent.sock"
+_TIMEOUT_S = 10.0
+_OK = 200
+_UNSEEN_S = 1_500
+"""Two reported states without an answer."""
+_WARN_LEFT_S = 14 * 86_400
+_FULL = 0.9
+LOOK = "see `systemctl status edgegpu-agent` and `journalctl -u edgegpu-agent`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What is known; each part is None where there is none. `problems` say what is wrong and what to do."""
+
+    config: AgentConfig | None
+    identity: dict[str, Any] | None
+    agent: dict[str, Any] | None
+    problems: tuple[str, ...]
+    now_s: float
+
+    def document(self) -> dict[str, Any]:
+        """Return what `--json` prints."""
+        cloud = (
+            None if self.config is None else {"url": self.config.cloud.url, "ca_sha256": self.config.cloud.ca_sha256}
+        )
+        return {
+            "v": 1,
+            "cloud": cloud,
+            "identity": self.identity,
+            "agent": self.agent,
+            "problems": list(self.problems),
+        }
+
+
+def gather(root: Path, socket: Path | None, *, now_s: float | None = None) -> Seen:
+    """Look at all of it.
+
+    Args:
+        root: the machine's `/`.
+        socket: the agent's; where it is by default if None.
+        now_s: seconds since 1970.
+
+    Raises:
+        CliError: no permission.
+    """
+    layout = Layout(root)
+    now_s = time.time() if now_s is None else now_s
+    path = layout.at(AGENT_YAML)
+    if not path.exists():
+        return Seen(config=None, identity=None, agent=None, problems=(), now_s=now_s)
+    try:
+        config, problems = load(path), []
+    except ConfigError as error:
+        config, problems = None, list(error.problems)
+    standing = read_standing(layout.run / IDENTITY)
+    identity = standing.raw if standing is not None else None
+    agent, why = _ask(socket or layout.run / SOCKET_NAME)
+    problems += _of_identity(identity, now_s)
+    if identity is not None and identity.get("stand") == "enrolled":
+        problems += [why] if agent is None else _of_agent(agent)
+    return Seen(config=config, identity=identity, agent=agent, problems=tuple(problems), now_s=now_s)
+
+
+def fetch(socket: Path, target: str) -> dict[str, Any]:
+    """Return one of the agent's answers.
+
+    Raises:
+        CliError: the agent does not answer, or not as it should.
+    """
+    head = f"cannot reach edgegpu-agent at {socket}"
+    try:
+        status, body = get(socket, target, timeout_s=_TIMEOUT_S)
+        value = json.loads(body)
+    except PermissionError as error:
+        raise CliError(f"{head}: permission denied", remedy="only root may ask: use sudo") from error
+    except (FileNotFoundError, ConnectionError) as error:
+        raise CliError(f"{head}: it is not on the link", remedy=f"edgegpu agent status; {LOOK}") from error
+    except (OSError, NoHttpError, ValueError) as error:
+        raise CliError(f"{head}: {error}", remedy=LOOK) from error
+    if status != _OK or not isinstance(value, dict):
+        raise CliError(f"{head}: it answered {status}", remedy=LOOK)
+    return value
+
+
+def _ask(socket: Path) -> tuple[dict[str, Any] | None, str]:
+    try:
+        return fetch(socket, "/v1/status"), ""
+    except CliError as error:
+        return None, f"{error.text}; {error.remedy}"
+
+
+def _of_identity(identity: dict[str, Any] | None, now_s: float) -> list[str]:
+    if identity is None:
+        return [f"the agent does not say how it stands: is it running? {LOOK}"]
+    text, remedy = str(identity.get("text") or ""), str(identity.get("remedy") or "")
+    found = [str(identity["warning"])] if identity.get("warning") else []
+    stand = identity.get("stand")
+    if stand == "enrolled":
+        left_s = int(identity.get("not_after_s") or 0) - now_s
+        if left_s < _WARN_LEFT_S or text:
+            words = f"the certificate ends in {left_s / 86_400:.0f} days" if left_s > 0 else "the certificate has ended"
+            found.append("; ".join(part for part in (words, text, remedy) if part))
+    else:
+        found.append("; ".join(part for part in (f"not on the link: {stand}", text, remedy) if part))
+    return found
+
+
+def _of_agent(agent: dict[str, Any]) -> list[str]:
+    found = []
+    if not agent.get("connected"):
+        found.append(f"not connected: {agent.get('why_down') or 'no reason given'}")
+    unseen_s = int(agent.get("controller_unseen_s") or 0)
+    if agent.get("connected") and unseen_s > _UNSEEN_S:
+        found.append(f"controller unseen for {duration(unseen_s)}: the broker is there, the controller does not speak")
+    if agent.get("journal_full") or float(agent.get("outbox_used") or 0) > _FULL:
+        found.append("the outbox is full: new commands are refused until the controller has taken results")
+    if agent.get("told"):
+        found.append(f"the journal is a new one: {agent['told']}; enrol this box again")
+    found += [
+        f"{name}: {item.get('state')} {item.get('code') or ''}: {item.get('text') or ''}".rstrip(": ")
+        for name, item in dict(agent.get("items") or {}).items()
+        if item.get("state") in {"Failed", "Rejected", "Unsupported"}
+    ]
+    return found
+
+
+def duration(seconds: float) -> str:
+    """Write a time span in its largest unit."""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(0, seconds):.0f} s"
