@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import socket
 import ssl
 import struct
@@ -11,12 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from mqttcerts import TestCa
+from mqttcerts import SERVER_NAMES, TestCa
 
 from edgegpu_sync.linkevents import Address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 CONNECT, CONNACK, PUBLISH, PUBACK, SUBSCRIBE, SUBACK, DISCONNECT = 1, 2, 3, 4, 8, 9, 14
@@ -117,12 +116,17 @@ def obliging(peer: Peer) -> None:
 class FakeBroker:
     """Serves one connection after the other with `script`; when it returns the connection is closed."""
 
-    def __init__(self, folder: Path, script: Callable[[Peer], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        script: Callable[[Peer], None],
+        *,
+        names: Sequence[str] = SERVER_NAMES,
+        days: tuple[float, float] = (-1, 365),
+    ) -> None:
         self._script, self._folder = script, folder
-        self.seen: queue.Queue[int] = queue.Queue()
-        """The protocol of each CONNECT, where the script puts it."""
         ca = TestCa("authority")
-        self._ca, self._mine = ca.write(folder / "fake-ca.crt"), ca.issue(folder, "fake", server=True)
+        self._ca, self._mine = ca.write(folder / "fake-ca.crt"), ca.issue(folder, "fake", names=names, days=days)
         self._client = ca.issue(folder, "client")
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(self._mine.cert, self._mine.key)
@@ -135,6 +139,11 @@ class FakeBroker:
         port = int(self._listener.getsockname()[1])
         cert, key = self._client.cert, self._client.key
         return Address(host="127.0.0.1", port=port, client_id=client_id, ca=self._ca, cert=cert, key=key)
+
+    def demand(self, authority: TestCa) -> None:
+        """Take only who shows a certificate of that authority."""
+        self._context.verify_mode = ssl.CERT_REQUIRED
+        self._context.load_verify_locations(authority.write(self._folder / "demanded.crt"))
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -13,7 +13,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+SERVER_NAMES = ("localhost", "127.0.0.1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +47,20 @@ class TestCa:
         path.write_bytes(self.cert.public_bytes(serialization.Encoding.PEM))
         return path
 
-    def issue(self, folder: Path, name: str, *, server: bool = False, days: tuple[float, float] = (-1, 365)) -> Shown:
-        """Write a certificate for `name` with a new key; `days`: from when until when, counted from now."""
+    def issue(
+        self, folder: Path, name: str, *, names: Sequence[str] = (), days: tuple[float, float] = (-1, 365)
+    ) -> Shown:
+        """Write a certificate for `name` with a new key: a server's where it has host `names`.
+
+        `days`: from when until when, counted from now.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
-        usage = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
+        usage = ExtendedKeyUsageOID.SERVER_AUTH if names else ExtendedKeyUsageOID.CLIENT_AUTH
         builder = _builder(_subject(name), self._name, key, days).add_extension(
             x509.ExtendedKeyUsage([usage]), critical=False
         )
-        if server:
-            names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        if names:
+            builder = builder.add_extension(x509.SubjectAlternativeName([_host(one) for one in names]), critical=False)
         cert = builder.sign(self._key, hashes.SHA256())
         stem = f"{cert.serial_number:x}"
         shown = Shown(folder / f"{stem}.crt", folder / f"{stem}.key")
@@ -76,6 +83,10 @@ class TestCa:
 
 
 _LONG = (-365.0, 3650.0)
+
+
+def _host(name: str) -> x509.GeneralName:
+    return x509.IPAddress(ipaddress.ip_address(name)) if name[0].isdigit() else x509.DNSName(name)
 
 
 def _subject(name: str) -> x509.Name:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from mqttcerts import Shown, TestCa
+from mqttcerts import SERVER_NAMES, Shown, TestCa
 
 from edgegpu_cloud.broker import BrokerLimits, BrokerPaths, Listeners, render
 from edgegpu_sync.linkevents import Address
@@ -67,7 +67,7 @@ class Mosquitto:
         self.data.mkdir()
         self.boxes.crl(self.crl)
         self.servers.write(self.folder / "servers.crt")
-        shown = self.servers.issue(self.folder, "broker", server=True)
+        shown = self.servers.issue(self.folder, "broker", names=SERVER_NAMES)
         paths = BrokerPaths(
             folder=self.folder,
             data=self.data,

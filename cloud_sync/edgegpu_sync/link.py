@@ -266,7 +266,8 @@ class Link:
             wire.goodbye(with_will=True)
             raise LinkError(Ending.ABSENT, "it is made anew")
         elif not one.up and now >= one.until:
-            raise LinkError(Ending.BUSY, f"no answer to CONNECT and SUBSCRIBE in {GREET_S:g} s")
+            ending = Ending.BUSY if one.opened else Ending.SILENT
+            raise LinkError(ending, f"no answer to {'SUBSCRIBE' if one.opened else 'CONNECT'} in {GREET_S:g} s")
         elif one.up and one.pulse.dead(now):
             raise LinkError(Ending.LOST, f"the broker has not answered for {one.pulse.keepalive_s:g} s")
         elif one.up and one.pulse.due(now):

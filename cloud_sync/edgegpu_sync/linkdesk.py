@@ -56,6 +56,7 @@ class Desk:
         self._out: dict[int, _Under] = {}
         self._tokens: dict[int, int] = {}
         self._in: dict[int, _Under] = {}
+        self._in_bytes = 0
         self._quarantine = Quarantine()
 
     # --- by anybody
@@ -84,6 +85,7 @@ class Desk:
             under = self._in.pop(arrived.mid, None) if arrived.turn == self._turn else None
             if under is None:
                 return False
+            self._in_bytes -= under.size_bytes
             self._quarantine = self._quarantine.passed(under.message)
             self._todo.append(Ack(arrived.mid))
             return True
@@ -125,6 +127,7 @@ class Desk:
             self._out.clear()
             self._tokens.clear()
             self._in.clear()
+            self._in_bytes = 0
 
     def beat(self, topic: str) -> None:
         """Take a heartbeat: a publish that is nobody's, and never suspected."""
@@ -163,6 +166,8 @@ class Desk:
             if self._quarantine.holds(message, now):
                 self._todo.append(Ack(arrived.mid))
             else:
+                before = self._in.pop(arrived.mid, None)  # a broker that gives a number twice
+                self._in_bytes += len(arrived.payload) - (before.size_bytes if before else 0)
                 self._in[arrived.mid] = _Under(message, now, len(arrived.payload))
 
     @property
@@ -175,7 +180,7 @@ class Desk:
     def unacked_bytes(self) -> int:
         """How much has come that is not acknowledged yet."""
         with self._lock:
-            return sum(one.size_bytes for one in self._in.values())
+            return self._in_bytes
 
     @property
     def idle(self) -> bool:

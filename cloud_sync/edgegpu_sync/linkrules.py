@@ -13,7 +13,7 @@ V5: Final = 5
 
 DAY_S = 86_400.0
 EARLY_CLOSES = 2
-"""So many connections in a row that are closed before CONNACK mean that the broker does not speak MQTT 5."""
+"""So many connections in a row without a CONNACK mean that the broker does not speak MQTT 5."""
 
 STRIKES = 2
 SUSPECT_S = 10.0
@@ -36,6 +36,8 @@ class Ending(StrEnum):
     """The broker does not speak this version."""
     CLOSED_EARLY = "closed early"
     """TLS stood, and the connection was closed before CONNACK, without a word."""
+    SILENT = "silent"
+    """TLS stood, and CONNECT was not answered: too slow, or, as amqtt with MQTT 5, waiting for what does not come."""
     LOST = "lost"
     """The connection was up, and ended without our doing."""
     OVERSIZE = "oversize"
@@ -48,6 +50,7 @@ _CAP_S = {
     Ending.CLOSED_EARLY: 4.0,
     Ending.UNSUPPORTED: 4.0,
     Ending.BUSY: 30.0,
+    Ending.SILENT: 30.0,
     Ending.REFUSED: 300.0,
     Ending.OVERSIZE: 300.0,
 }
@@ -100,9 +103,9 @@ class Version:
         match ending:
             case Ending.UNSUPPORTED:
                 return self._other(now)
-            case Ending.CLOSED_EARLY if self.closes + 1 >= EARLY_CLOSES:
+            case Ending.CLOSED_EARLY | Ending.SILENT if self.closes + 1 >= EARLY_CLOSES:
                 return self._other(now)
-            case Ending.CLOSED_EARLY:
+            case Ending.CLOSED_EARLY | Ending.SILENT:
                 return replace(self, closes=self.closes + 1)
             case Ending.ABSENT | Ending.BUSY | Ending.REFUSED | Ending.LOST | Ending.OVERSIZE:
                 return self

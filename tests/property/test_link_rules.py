@@ -51,7 +51,7 @@ def test_the_version_is_one_of_two_and_3_1_1_needs_a_reason(steps: list[tuple[En
         version = tried.accepted() if taken else tried.failed(ending, now)
         if tried.protocol == V5 and version.protocol == V311:
             assert not taken
-            assert ending is Ending.UNSUPPORTED or (ending is Ending.CLOSED_EARLY and tried.closes == EARLY_CLOSES - 1)
+            assert ending is Ending.UNSUPPORTED or tried.closes == EARLY_CLOSES - 1
         assert version.closes < EARLY_CLOSES
         assert version.to_try(now).protocol == version.protocol or version.since > now or now - version.since >= DAY_S
 

@@ -61,6 +61,10 @@ def test_two_closes_before_connack_are_the_other_version() -> None:
     assert once.accepted().failed(Ending.CLOSED_EARLY, 101.0).protocol == V5
 
 
+def test_silence_counts_as_a_close_does() -> None:
+    assert Version().failed(Ending.SILENT, 1.0).failed(Ending.CLOSED_EARLY, 2.0).protocol == V311
+
+
 def test_where_neither_version_is_taken_they_are_tried_in_turns() -> None:
     version, spoken = Version(), []
     for now in range(8):

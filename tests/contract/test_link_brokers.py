@@ -1,0 +1,63 @@
+"""What the link needs of any broker, on each that there is: mosquitto, and the embedded one of demos."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from amqttkit import Amqtt
+from faultproxy import FaultProxy
+from linkrun import LinkRun
+from mqttkit import Mosquitto
+
+from edgegpu_sync.link import Arrived, Down, Spoken, Up
+from edgegpu_sync.linkrules import V5, V311
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+BOX = "k3f9x2m7q1w8e5r4"
+DESIRED = f"edgegpu/v1/{BOX}/down/desired"
+STATUS = f"edgegpu/v1/{BOX}/up/status"
+CONTROLLER = ["edgegpu/v1/+/up/#"]
+
+
+@pytest.fixture(params=["mosquitto", "amqtt"])
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mosquitto | Amqtt]:
+    if request.param == "amqtt":
+        with Amqtt(tmp_path / "amqtt") as embedded:
+            yield embedded
+    else:
+        real = Mosquitto(tmp_path / "mqtt")
+        real.start()
+        yield real
+        real.stop()
+
+
+def recall_for(broker: Mosquitto | Amqtt) -> Callable[[], Spoken | None]:
+    """amqtt does not answer MQTT 5 at all, which takes the link two long waits to believe."""
+    return (lambda: Spoken(since=0.0)) if isinstance(broker, Amqtt) else lambda: None
+
+
+def test_both_ways_retained_and_after_a_cut(broker: Mosquitto | Amqtt) -> None:
+    more: dict[str, Any] = {"recall": recall_for(broker), "wall": lambda: 1.0}
+    will = (STATUS, b"gone")
+    with FaultProxy(broker.port) as proxy, LinkRun(broker.controller(), CONTROLLER, **more) as cloud:
+        assert cloud.next(Up).protocol == (V311 if isinstance(broker, Amqtt) else V5)
+        cloud.send(DESIRED, b"first", retain=True)
+        with LinkRun(broker.box(BOX, port=proxy.port), will=lambda: will, **more) as box:
+            box.next(Up)
+            came = box.next(Arrived)
+            assert (came.payload, came.retained) == (b"first", True)
+            box.link.ack(came)
+            box.send(STATUS, b"birth", retain=True)
+            assert cloud.next(Arrived).payload == b"birth"
+            proxy.cut()
+            box.next(Down)
+            assert cloud.next(Arrived).payload == b"gone"
+            box.next(Up)
+            cloud.send(DESIRED, b"second", retain=True)
+            box.link.ack(box.next(Arrived, where=lambda one: one.payload == b"second"))
+            box.send(STATUS, b"birth again", retain=True)
+            assert cloud.next(Arrived, where=lambda one: one.payload == b"birth again")
