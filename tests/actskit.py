@@ -178,7 +178,7 @@ class Bench:
             "layout": self.layout,
             "program": (str(self.fake / "bin/edgegpu"),),
             "env": self.env,
-            "speed": 20.0,
+            "speed": 10.0,
         }
         return Box(**given | more)  # type: ignore[arg-type]
 

@@ -1,7 +1,6 @@
 """logs.collect: what a person needs who cannot come to the box, in one archive, without a secret in it."""
 
 import gzip
-import io
 import os
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +22,8 @@ OUR_UNITS = ("edgegpu-agent", "edgegpu-plugin", "edgegpu-recover", "edgegpu-fare
 
 _MIB = 1024 * 1024
 _PROGRAM_S = 120.0
+_MORE = 2
+"""How much more of a log than fits is looked through for secrets: what is hidden makes lines shorter."""
 _MARGIN_BYTES = 64 * 1024
 """For headers, and for what gzip adds to what it cannot compress."""
 _SMALL = 4
@@ -127,8 +128,9 @@ class CollectLogs:
     def _add(self, tar: tarfile.TarFile, one: Source, redactor: Redactor, *, most_bytes: int) -> None:
         clean = self.folder / "clean"
         with capture(one.command, self.pace, within_s=_PROGRAM_S, env=self.env) as said, clean.open("wb") as out:
-            for line in redactor.lines(io.TextIOWrapper(said, encoding="utf-8", errors="replace")):
-                out.write(line.encode("utf-8", errors="replace"))
+            said.seek(max(0, said.seek(0, os.SEEK_END) - _MORE * most_bytes))
+            for line in redactor.lines(raw.decode(errors="replace") for raw in said):
+                out.write(line.encode())
         with clean.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             info = tarfile.TarInfo(one.name)

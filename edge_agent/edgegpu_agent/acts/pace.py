@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Pace:
-    """Shared by all acts of one agent. `speed` divides every pause, and nothing else: a test waits less."""
+    """Time for all acts of one agent; it runs `speed` times as fast as that of the clock: a test waits less."""
 
     def __init__(
         self, stop: threading.Event, *, clock: Callable[[], float] = time.monotonic, speed: float = 1.0
@@ -22,8 +22,8 @@ class Pace:
         self._speed = speed
 
     def now_s(self) -> float:
-        """Return monotonic seconds."""
-        return self._clock()
+        """Return seconds that only rise."""
+        return self._clock() * self._speed
 
     def pause(self, seconds: float) -> None:
         """Wait so long.
@@ -40,7 +40,7 @@ class Pace:
         Raises:
             ActStop: the agent ends.
         """
-        deadline = self._clock() + within_s
-        while (found := look()) is None and self._clock() < deadline:
+        deadline = self.now_s() + within_s
+        while (found := look()) is None and self.now_s() < deadline:
             self.pause(every_s)
         return found

@@ -24,6 +24,7 @@ _FORMS = tuple(
         r"eyJ[\w-]{8,}\.[\w-]+\.[\w-]*",  # a JSON web token
         r"K10[0-9a-f]{32,}::[^\s\"']+",  # k3s's own token
         r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b",  # a bootstrap token
+        r"(?<!\S)(?=\S*[A-Z+/])[A-Za-z0-9+/]{60,}={0,2}(?!\S)",  # a line of a key whose first line was cut off
     )
 )
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}")

@@ -68,7 +68,7 @@ def check_order(now: str, wanted: str) -> None:
 def _order(version: str) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
     """Return what versions are compared by: 1.2rc1 < 1.2 = 1.2.0 = 1.2+build < 1.2.post1 < 1.10."""
     plain = version.lower().partition("+")[0]
-    first = re.match(r"[0-9]+(.[0-9]+)*", plain)
+    first = re.match(r"[0-9]+(\.[0-9]+)*", plain)
     numbers = [int(part) for part in first[0].split(".")] if first else []
     while numbers and numbers[-1] == 0:
         numbers.pop()

@@ -54,7 +54,7 @@ class Box:
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     proc: Path = Path("/proc")
     speed: float = 1.0
-    """Divides every pause; tests wait less."""
+    """How fast time runs for acts; tests wait less."""
     steady_s: float = STEADY_S
 
     @property

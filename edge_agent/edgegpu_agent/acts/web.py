@@ -13,7 +13,7 @@ from urllib3.exceptions import HTTPError
 from edgegpu_agent.acts.pace import Pace
 
 _CONNECT_S, _READ_S = 20.0, 60.0
-_CHUNK = 262_144
+_CHUNK = 65_536
 _TRIES = 5
 _FIRST_AGAIN_S = 2.0
 _OK, _PARTIAL, _MULTIPLE, _FAULT = 200, 206, 300, 500

@@ -1,0 +1,165 @@
+"""Restarts: asked of systemd once, told by the InvocationID, well when the unit stays up and its node is Ready."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+from actskit import ID, NOTHING, Bench
+
+from edgegpu_agent.acts.act import Act
+from edgegpu_agent.acts.standard import acts
+from edgegpu_sync.ids import op_name
+from edgegpu_sync.ops import Evidence
+from edgegpu_sync.states import Codes, State
+
+K3S, PLUGIN = op_name("k3s.restart"), op_name("plugin.restart")
+UNITS = {K3S: "k3s.service", PLUGIN: "edgegpu-plugin.service"}
+FAR = str(2**60)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    found = Bench(tmp_path / "box")
+    for name in UNITS.values():
+        found.unit(name)
+    return found
+
+
+def restart(bench: Bench, op: str = "k3s.restart", **more: object) -> Act:
+    return acts(bench.box(**more))[op_name(op)]
+
+
+@pytest.mark.parametrize("op", UNITS)
+def test_it_is_asked_for_once_and_seen(bench: Bench, op: str) -> None:
+    act = restart(bench, op)
+    token = act.token(ID, NOTHING)
+    assert act.evidence(ID, token) is Evidence.NOT_DONE
+    assert act.act(ID, NOTHING, token).state is State.VERIFYING
+    assert act.evidence(ID, token) is Evidence.DONE
+    done = act.verify(ID, NOTHING, token)
+    assert done is not None
+    assert (done.state, done.data) == (State.SUCCEEDED, {"unit": UNITS[op_name(op)], "invocation": "new1"})
+    assert bench.said("restarts") == [f"restart --no-block -- {UNITS[op_name(op)]}"]
+
+
+def test_what_systemd_has_not_begun_yet_is_under_way(bench: Bench) -> None:
+    act = restart(bench)
+    token = act.token(ID, NOTHING)
+    bench.tell("stuck")
+    assert act.act(ID, NOTHING, token).state is State.VERIFYING
+    assert act.evidence(ID, token) is Evidence.UNDER_WAY
+    assert act.verify(ID, NOTHING, token) is None
+    bench.unit("k3s.service", ActiveState="deactivating")
+    assert act.evidence(ID, token) is Evidence.UNDER_WAY
+    bench.unit("k3s.service", "new", ActiveState="activating")
+    assert act.evidence(ID, token) is Evidence.DONE
+    assert act.verify(ID, NOTHING, token) is None
+
+
+def test_another_boot_is_a_restart(bench: Bench) -> None:
+    act = restart(bench)
+    token = act.token(ID, NOTHING)
+    bench.write("/proc/sys/kernel/random/boot_id", "boot-2\n")
+    assert act.evidence(ID, token) is Evidence.DONE
+
+
+def test_a_systemd_that_does_not_answer_tells_nothing(bench: Bench) -> None:
+    act = restart(bench)
+    token = act.token(ID, NOTHING)
+    bench.program(bench.fake / "bin/systemctl", "#!/bin/sh\nexit 1\n")
+    assert act.evidence(ID, token) is Evidence.UNREADABLE
+    assert act.verify(ID, NOTHING, token) is None
+    assert act.act(ID, NOTHING, token).state is State.REJECTED
+
+
+def test_one_that_has_come_up_just_now_is_not_believed(bench: Bench) -> None:
+    act = restart(bench)
+    token = act.token(ID, NOTHING)
+    bench.unit("k3s.service", "new", ActiveEnterTimestampMonotonic=FAR)
+    assert act.verify(ID, NOTHING, token) is None
+
+
+@pytest.mark.parametrize(("ready", "state"), [(True, State.SUCCEEDED), (None, State.SUCCEEDED), (False, None)])
+def test_the_node_must_be_ready_where_it_can_be_asked(bench: Bench, *, ready: bool | None, state: State | None) -> None:
+    asked: list[float] = []
+
+    def node(since_s: float) -> bool | None:
+        asked.append(since_s)
+        return ready
+
+    act = restart(bench, ready=node)
+    token = act.token(ID, NOTHING)
+    act.act(ID, NOTHING, token)
+    found = act.verify(ID, NOTHING, token)
+    assert (found.state if found else None) == state
+    assert len(asked) == 1
+
+
+def test_what_does_not_come_up_fails_with_the_units_words(bench: Bench) -> None:
+    from edgegpu_agent.acts.restarts import Restart  # noqa: PLC0415
+    from edgegpu_agent.acts.units import Units  # noqa: PLC0415
+
+    box = bench.box()
+    units = Units(layout=box.layout, pace=box.pace, env=box.env)
+    act = Restart(units=units, pace=box.pace, unit=units.k3s, within_s=0)
+    token = act.token(ID, NOTHING)
+    bench.unit(
+        "k3s.service", "new", ActiveState="activating", SubState="auto-restart", Result="exit-code", NRestarts="4"
+    )
+    found = act.verify(ID, NOTHING, token)
+    assert found is not None
+    assert (found.state, found.code) == (State.FAILED, Codes.TIMED_OUT)
+    assert "k3s.service is activating (auto-restart, exit-code, started again 4 times)" in found.text
+
+
+def test_what_systemd_refuses_has_failed(bench: Bench) -> None:
+    act = restart(bench)
+    token = act.token(ID, NOTHING)
+    bench.tell("refused")
+    found = act.act(ID, NOTHING, token)
+    assert (found.state, found.text) == (State.FAILED, "cannot restart k3s.service: Access denied")
+
+
+@pytest.mark.parametrize("op", UNITS)
+def test_a_unit_that_is_not_there_is_rejected(bench: Bench, op: str) -> None:
+    (bench.fake / "units" / UNITS[op_name(op)]).unlink()
+    act = restart(bench, op)
+    found = act.act(ID, NOTHING, act.token(ID, NOTHING))
+    assert (found.state, found.code) == (State.REJECTED, Codes.NOT_INSTALLED)
+    assert bench.said("restarts") == []
+
+
+def test_k3s_is_left_alone_while_the_plugin_is_down(bench: Bench) -> None:
+    bench.unit("edgegpu-plugin.service", ActiveState="failed", SubState="failed")
+    act = restart(bench)
+    found = act.act(ID, NOTHING, act.token(ID, NOTHING))
+    assert (found.state, found.code) == (State.REJECTED, Codes.PRECHECK)
+    (bench.fake / "units/edgegpu-plugin.service").unlink()
+    assert act.act(ID, NOTHING, act.token(ID, NOTHING)).state is State.VERIFYING
+
+
+def test_the_unit_is_found_whatever_it_is_called(bench: Bench) -> None:
+    (bench.fake / "units/k3s.service").unlink()
+    bench.unit("k3s-agent.service")
+    assert '"k3s-agent.service"' in restart(bench).token(ID, NOTHING)
+    bench.unit("k3s-lab.service")
+    bench.write("/etc/systemd/system/k3s-lab.service.d/50-edgegpu.conf", "")
+    assert '"k3s-lab.service"' in restart(bench).token(ID, NOTHING)
+
+
+def test_an_installer_that_is_at_work_is_seen(bench: Bench) -> None:
+    from edgegpu_agent.acts.transactions import at_work  # noqa: PLC0415
+
+    lock = bench.write("/run/edgegpu-tx.lock", "1\n")
+    (bench.root / "proc/locks").symlink_to("/proc/locks")
+    assert not at_work(bench.layout)
+    descriptor = os.open(lock, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        assert at_work(bench.layout)
+    finally:
+        os.close(descriptor)
+    assert not at_work(bench.layout)

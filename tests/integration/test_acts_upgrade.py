@@ -1,0 +1,214 @@
+"""agent.upgrade from a real host: what is not signed, newer and whole changes nothing; no kill makes it twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from actskit import ID, Bench, Vendor
+from installkit import Host, serve
+
+from edgegpu_agent.acts.act import Act, Outcome
+from edgegpu_agent.acts.bundles import sha256_of
+from edgegpu_agent.acts.standard import acts
+from edgegpu_sync.ids import op_name
+from edgegpu_sync.ops import Evidence, UpgradeArgs
+from edgegpu_sync.states import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass
+class World:
+    """A box, a vendor whose key is in its environment, and a host with a bundle."""
+
+    bench: Bench
+    vendor: Vendor
+    host: Host
+    folder: Path
+    archive: Path
+
+    @property
+    def act(self) -> Act:
+        return acts(self.bench.box())[op_name("agent.upgrade")]
+
+    def args(self, archive: Path | None = None, **more: str) -> UpgradeArgs:
+        path = archive or self.archive
+        return self.vendor.args(f"{self.host.url}/{path.name}", sha256_of(path), **more)
+
+    def run(self, args: UpgradeArgs | None = None) -> Outcome:
+        args = args or self.args()
+        act = self.act
+        token = act.token(ID, args)
+        found = act.act(ID, args, token)
+        verified = act.verify(ID, args, token) if found.state is State.VERIFYING else found
+        assert verified is not None
+        return verified
+
+    @property
+    def link(self) -> str:
+        return str(self.bench.layout.current.readlink())
+
+    def untouched(self) -> bool:
+        names = {path.name for path in self.bench.layout.opt.iterdir()}
+        return names == {"1.0.0", "current"} and self.link == "1.0.0" and self.bench.said("done") == []
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    bench, vendor, folder = Bench(tmp_path / "box"), Vendor(), tmp_path / "web"
+    bench.write("/opt/edgegpu/1.0.0/release.pub", f"{vendor.public}\n")
+    folder.mkdir()
+    archive = vendor.bundle(folder)
+    with serve(folder, tmp_path / "keys") as host:
+        bench.write("/var/lib/edgegpu/identity/cloud-ca.crt", host.cert.ca)
+        yield World(bench, vendor, host, folder, archive)
+
+
+def test_a_signed_release_is_installed_by_its_own_installer(world: World) -> None:
+    found = world.run()
+    assert (found.state, found.data) == (State.SUCCEEDED, {"before": "1.0.0", "version": "2.0.0"})
+    assert world.link == "2.0.0"
+    assert world.bench.said("done") == [f"install --yes --json --transaction-id {ID}"]
+    assert list((world.bench.layout.state / "upgrades").iterdir()) == []
+
+
+def test_where_sharing_was_taken_off_it_does_not_come_back(world: World) -> None:
+    (world.bench.layout.units / "edgegpu-plugin.service").unlink()
+    assert world.run().state is State.SUCCEEDED
+    assert world.bench.said("done") == [f"install --yes --agent-only --json --transaction-id {ID}"]
+
+
+def test_the_version_that_runs_is_not_installed_again(world: World) -> None:
+    assert world.run(world.args(version="1.0.0")).state is State.SUCCEEDED
+    assert world.untouched()
+
+
+def test_a_release_that_another_has_signed_is_refused(world: World) -> None:
+    signed = Vendor().args(world.host.url, sha256_of(world.archive)).signature
+    found = world.run(world.args(signature=signed))
+    assert (found.state, found.code) == (State.REJECTED, "BAD_SIGNATURE")
+    assert world.untouched()
+    assert world.host.faults.asked == []
+
+
+def test_an_older_release_is_refused(world: World) -> None:
+    found = world.run(world.args(version="0.9.9"))
+    assert (found.state, found.code) == (State.REJECTED, "DOWNGRADE")
+    assert world.untouched()
+
+
+def test_without_a_release_key_nothing_is_taken(world: World) -> None:
+    (world.bench.layout.current / "release.pub").unlink()
+    found = world.run()
+    assert (found.state, found.code) == (State.REJECTED, "NO_RELEASE_KEY")
+
+
+def test_a_bundle_that_is_another_is_not_unpacked(world: World) -> None:
+    args = world.vendor.args(f"{world.host.url}/{world.archive.name}", "c" * 64)
+    found = world.run(args)
+    assert (found.state, found.code) == (State.FAILED, "ERROR")
+    assert "its sha256 is" in found.text
+    assert world.untouched()
+
+
+@pytest.mark.parametrize(
+    ("starts", "named", "words"), [(False, "", "cannot start"), (True, "2.0.1", "is of version 2.0.1")]
+)
+def test_a_bundle_that_is_not_well_is_not_put_in_place(world: World, *, starts: bool, named: str, words: str) -> None:
+    folder = world.folder / "other"
+    folder.mkdir()
+    archive = world.vendor.bundle(folder, starts=starts, named=named)
+    archive = archive.rename(world.folder / "other.tar.gz")
+    found = world.run(world.args(archive))
+    assert found.state is State.FAILED
+    assert words in found.text
+    assert world.untouched()
+
+
+def test_a_download_that_breaks_off_goes_on_where_it_was(world: World) -> None:
+    world.host.faults.cut = 2
+    world.host.faults.busy = 1
+    assert world.run().state is State.SUCCEEDED
+    ranges = [wanted for _, wanted in world.host.faults.asked]
+    assert ranges[:2] == ["", ""]
+    assert all(wanted.startswith("bytes=") for wanted in ranges[2:])
+    assert len(ranges) == 4
+
+
+def test_a_host_that_has_it_not_is_asked_once(world: World) -> None:
+    args = world.vendor.args(f"{world.host.url}/none.tar.gz", sha256_of(world.archive))
+    assert world.run(args).state is State.FAILED
+    assert len(world.host.faults.asked) == 1
+
+
+def test_a_version_that_is_not_well_is_put_back_and_removed(world: World) -> None:
+    world.bench.tell("end", "ROLLED_BACK")
+    world.bench.tell("old", "1.0.0")
+    world.bench.tell("why", "the agent did not start")
+    found = world.run()
+    assert (found.state, found.text) == (State.ROLLED_BACK, "the agent did not start")
+    assert world.link == "1.0.0"
+    assert not world.bench.layout.version("2.0.0").exists()
+
+
+def test_what_the_installer_refuses_is_rejected(world: World) -> None:
+    world.bench.tell("refuse", "REFUSED\n")
+    found = world.run()
+    assert (found.state, found.code) == (State.REJECTED, "PRECHECK")
+    assert world.untouched()
+
+
+def die_while(world: World, hold: str, token: str) -> None:
+    world.bench.tell(f"hold-{hold}")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            world.act.act(ID, world.args(), token)
+        finally:
+            os._exit(3)
+    world.bench.comes(f"at-{hold}")
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+@pytest.mark.parametrize("hold", ["BEFORE", "PREPARED", "VERIFYING", "LINKED", "COMMITTED", "MARKS"])
+def test_killed_while_it_is_installed_it_is_found_and_not_begun_again(world: World, hold: str) -> None:
+    token = world.act.token(ID, world.args())
+    die_while(world, hold, token)
+    assert world.act.evidence(ID, token) is Evidence.UNDER_WAY
+    assert world.act.verify(ID, world.args(), token) is None
+    world.bench.untell(f"hold-{hold}")
+    act = world.act
+    gone = threading.Event()
+    while act.evidence(ID, token) is Evidence.UNDER_WAY:
+        gone.wait(0.01)
+    found = act.verify(ID, world.args(), token)
+    assert found is not None
+    assert found.state is State.SUCCEEDED
+    assert len(world.bench.said("done")) == 1
+
+
+def test_killed_with_its_installer_before_anything_it_is_done_again(world: World) -> None:
+    token = world.act.token(ID, world.args())
+    die_while(world, "BEFORE", token)
+    os.kill(world.bench.installer_pid(), signal.SIGKILL)
+    world.bench.untell("hold-BEFORE")
+    assert world.act.evidence(ID, token) is Evidence.NOT_DONE
+    asked = len(world.host.faults.asked)
+    assert world.act.act(ID, world.args(), token).state is State.VERIFYING
+    assert len(world.host.faults.asked) == asked  # it lies there unpacked
+    assert len(world.bench.said("done")) == 1
+
+
+def test_somebody_else_has_moved_the_link(world: World) -> None:
+    token = world.act.token(ID, world.args())
+    world.bench.layout.current.unlink()
+    world.bench.layout.current.symlink_to("3.0.0")
+    assert world.act.evidence(ID, token) is Evidence.OTHER

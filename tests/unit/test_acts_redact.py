@@ -1,0 +1,63 @@
+"""No secret leaves in a line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from edgegpu_agent.acts.redact import HIDDEN, Redactor
+from edgegpu_installer.layout import Layout
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+JWT = "eyJhbGciOiJSUzI1NiIsImtpZCI6In.eyJpc3MiOiJrdWJlcm5ldGVz.c2lnbmF0dXJl-_x"
+K3S = f"K10{'0123456789abcdef' * 4}::server:9f8e7d6c5b4a"
+
+
+@pytest.mark.parametrize(
+    ("line", "secret"),
+    [
+        (f"Authorization: Bearer {JWT}", JWT),
+        (f'token: "{JWT}"', JWT),
+        (f"found {JWT} in it", JWT),
+        (f"k3s agent --token {K3S} --server x", K3S),
+        (f"joined with {K3S}", K3S),
+        ("K3S_TOKEN=abcdef0123456789 k3s server", "abcdef0123456789"),
+        ("edgegpu install --join=eyABCDEFG", "eyABCDEFG"),
+        ("bootstrap 07401b.f395accd246ae52d used", "f395accd246ae52d"),
+        ("  client-key-data: LS0tLS1CRUdJTiBFQyBQUklWQVRFIEtFWS0t", "LS0tLS1CRUdJTiBF"),
+        ('{"keyData": "LS0tLS1CRUdJ", "x": 1}', "LS0tLS1CRUdJ"),
+        ("postgres://edge:hunter22@db/x", "hunter22"),
+        ("PUT https://bucket/x?X-Amz-Signature=deadbeef&y=1", "deadbeef"),
+        ("password=hunter22", "hunter22"),
+        (f"box k3s[7]: {'MHcCAQEEIBoD' * 5}abcd", "MHcCAQEEIBoD"),
+    ],
+)
+def test_what_looks_like_a_secret_is_hidden(line: str, secret: str) -> None:
+    clean = Redactor().line(line)
+    assert secret not in clean
+    assert HIDDEN in clean
+
+
+@pytest.mark.parametrize(
+    "line", ["k3s v1.33.5+k3s1 is up", "2 cards, 512 units, GPU-5f0c-11", "token count 3 of 5", "edgegpu.io/cards: 0,1"]
+)
+def test_what_is_none_stays(line: str) -> None:
+    assert Redactor().line(line) == line
+
+
+def test_private_keys_go_from_their_first_line_to_their_last() -> None:
+    key = ["-----BEGIN EC PRIVATE KEY-----\n", "MHcCAQEEIB\n", "-----END EC PRIVATE KEY-----\n"]
+    assert list(Redactor().lines(["a\n", *key, "b\n"])) == ["a\n", f"{HIDDEN} private key\n", "b\n"]
+
+
+def test_the_boxs_own_secrets_are_hidden_however_they_are_written(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    layout.etc.mkdir(parents=True)
+    layout.cloud_token.write_text("one-time-4711\n")
+    layout.kubeconfig.write_text("users:\n- user:\n    token: opaque-account-token\n")
+    redactor = Redactor.of_box(layout)
+    clean = redactor.line("it said one-time-4711, then opaque-account-token.")
+    assert clean == f"it said {HIDDEN}, then {HIDDEN}."

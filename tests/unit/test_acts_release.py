@@ -1,0 +1,42 @@
+"""Which release may be installed."""
+
+from __future__ import annotations
+
+import pytest
+from actskit import Vendor
+
+from edgegpu_agent.acts.release import ReleaseError, check_order, check_signature, sign
+
+SUM = "a" * 64
+IN_ORDER = ("0.9", "1.0.dev3", "1.0a1", "1.0b2", "1.0rc1", "1.0", "1.0.post1", "1.0.1", "1.2", "1.10", "2")
+
+
+@pytest.mark.parametrize("place", range(len(IN_ORDER) - 1))
+def test_what_is_older_is_refused(place: int) -> None:
+    old, new = IN_ORDER[place], IN_ORDER[place + 1]
+    check_order(old, new)
+    with pytest.raises(ReleaseError) as refused:
+        check_order(new, old)
+    assert refused.value.code == "DOWNGRADE"
+
+
+@pytest.mark.parametrize(("now", "wanted"), [("1.2", "1.2.0"), ("1.2+b1", "1.2"), ("1.2", "1.2+b1")])
+def test_the_same_in_other_words_is_no_downgrade(now: str, wanted: str) -> None:
+    check_order(now, wanted)
+
+
+def test_the_release_key_signs_version_and_checksum_together() -> None:
+    vendor = Vendor()
+    signature = sign(vendor.key, "2.0", SUM)
+    check_signature(f"{vendor.public}\n", version="2.0", sha256=SUM, signature=signature)
+    for version, sum_, by in (("2.1", SUM, vendor), ("2.0", "b" * 64, vendor), ("2.0", SUM, Vendor())):
+        with pytest.raises(ReleaseError) as refused:
+            check_signature(by.public, version=version, sha256=sum_, signature=signature)
+        assert refused.value.code == "BAD_SIGNATURE"
+
+
+@pytest.mark.parametrize("key", ["", "no key", "A" * 44])
+def test_a_key_that_is_none_is_said(key: str) -> None:
+    with pytest.raises(ReleaseError) as refused:
+        check_signature(key, version="2.0", sha256=SUM, signature="A" * 86)
+    assert refused.value.code == "NO_RELEASE_KEY"
