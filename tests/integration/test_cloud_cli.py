@@ -161,6 +161,20 @@ def test_a_box_waits_for_a_yes(cloud: Cloud) -> None:
     assert cloud.run("approve", "zz").code == 1
 
 
+def test_a_token_is_taken_back(cloud: Cloud) -> None:
+    token = cloud.ok("enrol", "--count", "5", "--name", "lost", "--json").json["token"]
+    (listed,) = [one for one in cloud.ok("tokens", "--json").json if one["name"] == "lost"]
+    assert (listed["uses"], listed["used"]) == (5, 0)
+    assert "lost" in cloud.ok("tokens").out
+    cloud.ok("tokens", "--take-back", listed["id"])
+    status, denied = post(cloud.url, cloud.ca, "/v1/enrol", json.dumps(Box(token).ask()).encode())
+    assert (status, denied["code"]) == (403, "TOKEN_EXPIRED")
+    assert "lost" not in cloud.ok("tokens").out
+    assert cloud.run("tokens", "--take-back", listed["id"]).code == 1
+    for alarm in cloud.ok("alarms", "--json").json:
+        cloud.ok("alarms", "--seen", str(alarm["number"]))
+
+
 def test_a_token_that_is_used_twice_is_an_alarm(cloud: Cloud) -> None:
     token = cloud.ok("enrol", "--json").json["token"]
     enrol(cloud.url, cloud.ca, Box(token, host="first"))
@@ -175,13 +189,16 @@ def test_a_token_that_is_used_twice_is_an_alarm(cloud: Cloud) -> None:
 def test_a_revoked_box_is_ignored_and_comes_back_with_a_token_of_its_own(cloud: Cloud) -> None:
     with cloud.live("stolen") as live:
         assert cloud.run("revoke", "stolen").code == 1, "without a yes it is not done"
-        cloud.ok("revoke", "stolen", "--yes")
+        assert "not revoked" in cloud.run("kick", "stolen").err
+        cloud.ok("revoke", "stolen", "--yes", "--reload", f"kill -HUP {cloud.processes[0].pid}")
+        wait_for(lambda: any("revoked" in why for why in live.downs), what="the broker cuts it off, and lets it not in")
         assert any("stolen" in row and "REVOKED" in row for row in cloud.ok("boxes").out.splitlines())
         done = cloud.run("command", "stolen", "doctor.run")
         assert (done.code, "is revoked" in done.err) == (1, True)
         instance = live.box.instance
-    crl = (cloud.folder / "ca/boxes.crl").read_text()
-    assert "X509 CRL" in crl
+    cloud.ok("kick", "stolen")
+    done = cloud.run("revoke", "stolen", "--json", "--reload", "false")
+    assert (done.code, "ended with 1" in done.json["error"]) == (1, True)
     again = Box(cloud.ok("enrol", "--for", "stolen", "--json").json["token"], instance=instance)
     granted = enrol(cloud.url, cloud.ca, again)
     assert (granted.device, granted.enrolment) == (live.box.device, 2)

@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from edgegpu_cloud.cli import backup, boxes, broker, commands, enrol, init, keys, limits, serve
+from edgegpu_cloud.cli import backup, boxes, broker, commands, enrol, init, keys, limits, revoke, serve, tokens
 
 _HELP = """Run a controller for edgegpu boxes, and say what they shall be.
 
@@ -31,13 +31,15 @@ app = typer.Typer(
 app.command("init", help=init.HELP, short_help="Make a controller in an empty folder.")(init.init)
 app.command("serve", help=serve.HELP, short_help="Run the controller.")(serve.serve)
 app.command("enrol", help=enrol.ENROL_HELP, short_help="Print the line to paste on a box.")(enrol.enrol)
+app.command("tokens", help=tokens.HELP, short_help="List the tokens, or take one back.")(tokens.tokens)
 app.command("pending", help=enrol.PENDING_HELP, short_help="Boxes that wait for a yes.")(enrol.pending)
 app.command("approve", help=enrol.APPROVE_HELP, short_help="Take in a box that waits.")(enrol.approve)
 app.command("refuse", help=enrol.REFUSE_HELP, short_help="Refuse a box that waits.")(enrol.refuse)
 app.command("boxes", help=boxes.BOXES_HELP, short_help="List the boxes.")(boxes.boxes)
 app.command("box", help=boxes.BOX_HELP, short_help="Show one box.")(boxes.box)
 app.command("rename", help=boxes.RENAME_HELP, short_help="Give a box another name.")(boxes.rename)
-app.command("revoke", help=boxes.REVOKE_HELP, short_help="Revoke a box.")(boxes.revoke)
+app.command("revoke", help=revoke.REVOKE_HELP, short_help="Revoke a box.")(revoke.revoke)
+app.command("kick", help=revoke.KICK_HELP, short_help="Cut the connection of a revoked box.")(revoke.kick)
 app.command("confirm", help=boxes.CONFIRM_HELP, short_help="Go on with a box that is RESTORED.")(boxes.confirm)
 app.command("alarms", help=boxes.ALARMS_HELP, short_help="What a person has to look at.")(boxes.alarms)
 app.add_typer(limits.app, name="limits")

@@ -1,4 +1,4 @@
-"""`edgegpu-cloud boxes`, `box`, `revoke`, `confirm`, `rename`, `alarms`: the fleet as it stands."""
+"""`edgegpu-cloud boxes`, `box`, `confirm`, `rename`, `alarms`: the fleet as it stands."""
 
 import time
 from typing import Annotated
@@ -19,7 +19,6 @@ from edgegpu_cloud.cli.common import (
     reporting,
 )
 from edgegpu_cloud.fleet_views import BoxView, Details
-from edgegpu_cloud.issuing import write_crl
 from edgegpu_cloud.store import BoxState
 from edgegpu_sync.up import ItemReport, Settled
 
@@ -39,12 +38,6 @@ Show one box: who it is, each item that is desired and what became of it, its ca
 \b
 --json prints {"box": {...}, "spec": {...}, "latest": {KIND: {...}}, "events": [...], "orphans": [...]}
 """
-REVOKE_HELP = """\
-Revoke a box: nothing it says counts any more, nothing is signed for it, its certificates go on the list of the revoked.
-
-The broker has to read that list again, and keeps the box's present connection: restart it, or reload it and cut that
-connection (docs/cloud.md). The box comes back with `edgegpu-cloud enrol --for BOX` alone.
-"""
 CONFIRM_HELP = """\
 Go on with a box that is RESTORED: it knows more than this store, which came from a backup.
 
@@ -57,7 +50,6 @@ List what a person has to look at, such as a token that was used twice. --seen N
 """
 
 AllOption = Annotated[bool, typer.Option("--all", help="Every box that is RESTORED.")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 OptionalBox = Annotated[str, typer.Argument(metavar="[BOX]", help="Its name or device id; the beginning will do.")]
 SeenOption = Annotated[int | None, typer.Option("--seen", metavar="NUMBER", help="Say that it was looked at.")]
 
@@ -141,23 +133,6 @@ def _show(details: Details) -> None:
 def _why(item: ItemReport) -> str:
     words = [word for word in (item.code, item.text) if word]
     return ": ".join([*words]) or "-"
-
-
-def revoke(
-    name: BoxArgument, *, folder: FolderOption = DEFAULT, yes: YesOption = False, json: JsonOption = False
-) -> None:
-    """Revoke a box."""
-    with reporting(as_json=json), opened(folder) as cloud:
-        view = cloud.fleet.box(name)
-        if not (yes or json or typer.confirm(f"revoke {view.name} ({view.device})?")):
-            raise typer.Abort
-        cloud.fleet.revoke(view.device)
-        write_crl(cloud.layout, cloud.store, clock=time.time)
-        if json:
-            print_json({"device": view.device, "name": view.name, "crl": str(cloud.layout.crl)})
-            return
-        typer.echo(f"revoked {view.name}: it is ignored from now on")
-        typer.echo(f"restart the broker, so that it reads {cloud.layout.crl} and the box's connection ends")
 
 
 def confirm(

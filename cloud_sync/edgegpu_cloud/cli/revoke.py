@@ -1,0 +1,107 @@
+"""`edgegpu-cloud revoke` and `kick`: a box that is trusted no more, and its connection."""
+
+import shlex
+import subprocess
+import time
+from typing import Annotated
+
+import typer
+
+from edgegpu_cloud.cli.common import (
+    DEFAULT,
+    BoxArgument,
+    Cloud,
+    FolderOption,
+    JsonOption,
+    opened,
+    print_json,
+    reporting,
+)
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet_views import BoxView
+from edgegpu_cloud.issuing import write_crl
+from edgegpu_cloud.store import BoxState
+
+_RELOAD_S = 60
+
+REVOKE_HELP = """\
+Revoke a box: nothing it says counts any more, nothing is signed for it, its certificates go on the list of the revoked.
+
+That takes effect at once. The broker has to read the list again, and keeps the box's present connection: --reload does
+the one and `kick` the other. The box comes back with `edgegpu-cloud enrol --for BOX` alone.
+
+\b
+Examples:
+  edgegpu-cloud revoke asr-hall --reload "systemctl reload edgegpu-broker"
+  edgegpu-cloud revoke asr-hall            # then reload the broker, then: edgegpu-cloud kick asr-hall
+"""
+KICK_HELP = """\
+Cut the connection of a revoked box, and end its session at the broker. Do it after the broker has read the list of the
+revoked again: before that the box just connects again.
+"""
+
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+ReloadOption = Annotated[
+    str,
+    typer.Option("--reload", metavar="COMMAND", help="What makes the broker read the list; then the box is cut off."),
+]
+
+
+def revoke(
+    name: BoxArgument,
+    *,
+    folder: FolderOption = DEFAULT,
+    reload: ReloadOption = "",
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Revoke a box."""
+    with reporting(as_json=json), opened(folder) as cloud:
+        view = cloud.fleet.box(name)
+        if not (yes or json or typer.confirm(f"revoke {view.name} ({view.device})?")):
+            raise typer.Abort
+        cloud.fleet.revoke(view.device)
+        write_crl(cloud.layout, cloud.store, clock=time.time)
+        if not json:
+            typer.echo(f"revoked {view.name}: it is ignored from now on")
+        if reload:
+            _run(reload)
+            _kick(cloud, view)
+        if json:
+            crl = str(cloud.layout.crl)
+            print_json({"device": view.device, "name": view.name, "crl": crl, "cut": bool(reload)})
+        elif reload:
+            typer.echo("the broker has read the list, and the box's connection is cut")
+        else:
+            typer.echo(f"let the broker read {cloud.layout.crl} again, then: edgegpu-cloud kick {view.name}")
+
+
+def _run(command: str) -> None:
+    try:
+        words = shlex.split(command)
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=_RELOAD_S)
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise CloudError(f"cannot run {command!r}: {error}", remedy="reload the broker by hand, then `kick`") from error
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().rpartition("\n")[2]
+        text = f"cannot reload the broker: {command!r} ended with {done.returncode}: {said}"
+        raise CloudError(text, remedy="the box is revoked; reload the broker by hand, then `kick`")
+
+
+def kick(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
+    """Cut the connection of a revoked box."""
+    with reporting(as_json=json), opened(folder) as cloud:
+        view = cloud.fleet.box(name)
+        if view.state is not BoxState.REVOKED:
+            raise CloudError(f"cannot cut {view.name} off: it is not revoked", remedy="`edgegpu-cloud revoke` first")
+        _kick(cloud, view)
+        if json:
+            print_json({"device": view.device, "name": view.name, "cut": True})
+        else:
+            typer.echo(f"the connection of {view.name} is cut")
+
+
+def _kick(cloud: Cloud, view: BoxView) -> None:
+    from edgegpu_cloud.kick import kick as cut  # noqa: PLC0415  (the link is slow to load)
+
+    cut(cloud.layout, cloud.config, view.device, now_s=time.time())

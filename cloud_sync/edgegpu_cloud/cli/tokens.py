@@ -1,0 +1,80 @@
+"""`edgegpu-cloud tokens`: those that are still good for something, and how to take one back."""
+
+import time
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from edgegpu_cloud.cli.common import (
+    DEFAULT,
+    FolderOption,
+    JsonOption,
+    moment,
+    opened,
+    operator,
+    print_json,
+    print_table,
+    reporting,
+)
+from edgegpu_cloud.errors import NotFoundError
+from edgegpu_cloud.store import AuditEntry, Token
+from edgegpu_cloud.tokens import only_for
+
+HELP = """\
+List the tokens that a box may still come with. Their texts are stored nowhere: ID is the beginning of a hash.
+
+\b
+--take-back ID makes one worthless at once.
+--json prints [{"id", "name", "uses", "used", "expires_at", "approval", "only_for", "by"}]
+"""
+
+BackOption = Annotated[str, typer.Option("--take-back", metavar="ID", help="Make this one worthless.")]
+
+
+def tokens(*, folder: FolderOption = DEFAULT, take_back: BackOption = "", json: JsonOption = False) -> None:
+    """List the tokens that are still good."""
+    with reporting(as_json=json), opened(folder) as cloud:
+        now_s = time.time()
+        with cloud.store.write() as tx:
+            good = [one for one in tx.enrolments.tokens() if _good(one, now_s)]
+            if take_back:
+                token = _the_one(good, take_back)
+                tx.enrolments.put_token(replace(token, revoked=True))
+                detail = {"token": token.digest[:12]}
+                tx.notes.audit(AuditEntry(at_s=now_s, by=operator(), what="token.taken_back", detail=detail))
+                good.remove(token)
+        if json:
+            print_json([_shown(one) for one in good])
+        elif good:
+            rows = [
+                (one.digest[:12], one.name or "-", f"{one.used} of {one.uses}", moment(one.expires_at_s), one.by)
+                for one in good
+            ]
+            print_table(("ID", "NAME", "USED", "UNTIL", "BY"), rows)
+        else:
+            typer.echo("no tokens")
+
+
+def _good(token: Token, now_s: float) -> bool:
+    return not token.revoked and token.used < token.uses and now_s < token.expires_at_s
+
+
+def _shown(token: Token) -> dict[str, object]:
+    return {
+        "id": token.digest[:12],
+        "name": token.name,
+        "uses": token.uses,
+        "used": token.used,
+        "expires_at": int(token.expires_at_s),
+        "approval": token.approval,
+        "only_for": only_for(token),
+        "by": token.by,
+    }
+
+
+def _the_one(good: list[Token], id_: str) -> Token:
+    found = [one for one in good if one.digest.startswith(id_)]
+    if len(found) != 1:
+        raise NotFoundError(f"cannot tell which token {id_!r} is: {len(found)} begin so", remedy="see the list")
+    return found[0]
