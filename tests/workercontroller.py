@@ -13,7 +13,7 @@ from edgegpu_sync.keys import next_link, public_text
 from edgegpu_sync.messages import Message, read
 from edgegpu_sync.signing import Signer, bare, open_up
 from edgegpu_sync.spec import Sharing, Spec
-from edgegpu_sync.stamps import Stamp
+from edgegpu_sync.stamps import Epoch, Stamp
 from edgegpu_sync.states import State
 from edgegpu_sync.telemetry import Event
 from edgegpu_sync.topics import CommandTopic, Kind, PlainKind, PlainTopic, ResultTopic, Topic, parse
@@ -84,17 +84,14 @@ class Controller:
         self,
         results: tuple[CommandId, ...] = (),
         *,
-        n: int = 0,
-        stamp: Stamp | None = None,
         ask: tuple[str, ...] = (),
         spread: bool = False,
     ) -> tuple[str, bytes]:
-        epoch = stamp.epoch if stamp else self.book.epoch
-        assert epoch is not None
+        stored = self.last.get(Kind.EVENT)  # never a newer one: the box drops events up to it
         receipt = Receipt(
             enrolment=self.book.enrolment,
-            epoch=epoch,
-            n=stamp.n if stamp else n,
+            epoch=stored.epoch if stored else Epoch(0, "0" * 16),
+            n=stored.n if stored else 0,
             results=results,
             rev=self.book.rev,
             server_time=int(1_800_000_000 + self.world.clock_s),
@@ -139,8 +136,7 @@ class Controller:
         message = read(topic.kind, open_up(topic, payload, public=public_text(BOX_KEY)))
         if not isinstance(message, Command | Desired | Receipt | Keys):
             key = topic if topic.kind is Kind.RESULT else topic.kind
-            if not (isinstance(message, Birth) and message.stamp == self.last.get(key)):
-                check_stamp(message.stamp, self.last.get(key), enrolment=self.book.enrolment)
+            check_stamp(message.stamp, self.last.get(key), enrolment=self.book.enrolment)
             self.last[key] = message.stamp
         self.seen.append(message)
         return self._act_on(topic, message)
@@ -163,7 +159,7 @@ class Controller:
                 self.tracked[topic.id] = self.tracked[topic.id].on_not_taken(message)
             case Event():
                 self.events.append(message.text)
-                answers = [self.receipt(stamp=message.stamp)]
+                answers = [self.receipt()]
             case _:
                 pass
         return answers

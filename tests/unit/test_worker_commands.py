@@ -159,7 +159,7 @@ def test_rubbish_is_acknowledged_and_counted(wire: Wire) -> None:
     box.arrive(topic, payload, retained=True)
     assert len(box.link.acked) == count + 4
     assert box.worker.status().refused == {"Forged": 1, "Oversize": 1, "UnknownTopic": 2}
-    box.wait(120)
+    box.wait(301)
     box.crash()
     box.start()
     assert box.worker.status().refused == {"Forged": 1, "Oversize": 1, "UnknownTopic": 2}

@@ -205,9 +205,9 @@ class Worker:
             self._commands.pump,
             self._items.pump,
             self._commands.pump,
+            self._sender.pump,
             self._telemetry.pump,
             self._core.write_loose,
-            self._sender.pump,
         ):
             self._guarded(pump)
 
@@ -240,7 +240,7 @@ class Worker:
         match event:
             case Up():
                 self._sender.up(event)
-                self._sender.report()
+                self._telemetry.up()
             case Down(why):
                 self._sender.down(why)
             case Arrived():

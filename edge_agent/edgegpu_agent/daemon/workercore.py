@@ -19,10 +19,8 @@ from edgegpu_sync.wire import Json
 
 _LOG = logging.getLogger(__name__)
 
-_LOOSE_S = 60.0
+_LOOSE_S = 300.0
 """After how long counters and times that no rule asks for are written by themselves."""
-
-_SERVER_TIME_STEP_S = 300
 
 T = TypeVar("T")
 
@@ -112,12 +110,21 @@ class Core:
             _LOG.warning("refused, %d since it was written: %s", count, text)
         self._loose()
 
-    def hear(self, server_time: int | None = None) -> None:
+    def hear(self) -> None:
         """Note that the controller has spoken: it has signed something for the current birth."""
         self._heard = Heard(self.clock.boot, self.now_s)
-        if server_time is not None and server_time >= self._server_time + _SERVER_TIME_STEP_S:
-            self._server_time = server_time
         self._loose()
+
+    def hear_time(self, server_time: int) -> int:
+        """Take a signed time; return by how many seconds it is older than the newest one, 0 for that itself.
+
+        It only rises on the controller's side, so one that is newer than all before it was not replayed.
+        """
+        late_s = max(0, self._server_time - server_time)
+        if server_time > self._server_time:
+            self._server_time = server_time
+            self.hear()
+        return late_s
 
     def _loose(self) -> None:
         if self._loose_since is None:
@@ -132,6 +139,11 @@ class Core:
     def refused(self) -> dict[str, int]:
         """Messages that were not taken, by the name of the refusal."""
         return dict(Tally(self.held.refused) + self._refused)
+
+    @property
+    def server_time(self) -> int:
+        """The newest time that a controller has signed, seconds since 1970; 0 before the first."""
+        return self._server_time
 
     @property
     def unseen_s(self) -> int:

@@ -25,6 +25,10 @@ from edgegpu_sync.wire import digest
 _LOG = logging.getLogger(__name__)
 
 
+_LATE_S = 60
+"""A receipt that is older than the newest one by more is one that was replayed: what it asks for is not sent."""
+
+
 class Inbox:
     """Takes one message after the other."""
 
@@ -119,8 +123,8 @@ class Inbox:
             self._core.save(self._forgetting(replace(held, outbox=outbox, records=records)))
         if outbox.events != held.outbox.events:
             self._sender.events_changed()
-        if receipt.epoch == held.gate.epoch:
-            self._core.hear(receipt.server_time)
+        late_s = self._core.hear_time(receipt.server_time)
+        if late_s <= _LATE_S:
             self.wanted_rev = receipt.rev
             self._asked(receipt)
 
@@ -147,7 +151,7 @@ class Inbox:
         verdict = core.held.gate.judge(command, known=known is not None, now_s=core.now_s)
         if isinstance(verdict, Take | Expired) and not self._can_refuse():
             verdict = Refuse(Codes.OUTBOX_FULL)
-        if not isinstance(verdict, Refuse):
+        if isinstance(verdict, Take | Expired):  # what is known already may be a replay
             core.hear()
         self._judged(topic, command, verdict, known=known)
 

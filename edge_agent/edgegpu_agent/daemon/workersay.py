@@ -57,11 +57,11 @@ class Say:
         stamp = stamp or self._core.stamp()
         return {"enrolment": stamp.enrolment, "epoch": stamp.epoch, "n": stamp.n, "age_s": self._core.age_s}
 
-    def birth(self) -> bytes:
-        """Return the birth of this epoch; said again it has the same stamp."""
+    def birth(self, stamp: Stamp | None) -> bytes:
+        """Return the birth of this epoch: the first with the stamp that was kept for it, others with a new one."""
         held, me = self._core.held, self._core.me
         birth = Birth(
-            **self.head(self._core.birth_stamp),
+            **self.head(stamp),
             state="birth",
             instance=me.instance,
             boot=self._core.clock.boot,

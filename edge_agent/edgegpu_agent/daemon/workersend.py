@@ -55,6 +55,7 @@ class Sender:
         self.why_down = "not connected yet"
         self._fresh_epoch = False
         self._birth_due = False
+        self._birth_stamp: Stamp | None = None
         self._results: dict[CommandId, Due] = {}
         self._event = Due()
         self._report_at_s = 0.0
@@ -76,6 +77,7 @@ class Sender:
             self._core.born()
         self._fresh_epoch = False
         self.turn, self.why_down, self._birth_due = event.turn, "", True
+        self._birth_stamp = self._core.birth_stamp
         self._results = {id_: Due() for id_ in self._core.held.records}
         self._event, self._report_at_s, self._blocked_until_s = Due(), 0.0, 0.0
         self._metrics.clear()
@@ -110,7 +112,7 @@ class Sender:
         self._report_at_s = min(self._report_at_s, self._at(within_s))
 
     def birth_again(self) -> None:
-        """Send the birth once more, with the stamp that it had."""
+        """Send the birth once more: it was missed, or what it tells has changed."""
         self._birth_due = True
 
     def events_changed(self) -> None:
@@ -151,9 +153,11 @@ class Sender:
 
     def _send_birth(self) -> bool:
         if self._birth_due:
-            topic = self._say.plain(Kind.STATUS)
-            self._birth_due = self._publish(topic, self._say.birth(), retain=True) is None
-        return not self._birth_due
+            body = self._say.birth(self._birth_stamp)
+            if self._publish(self._say.plain(Kind.STATUS), body, retain=True) is None:
+                return False
+            self._birth_due, self._birth_stamp = False, None
+        return True
 
     def _send_results(self) -> bool:
         now_s = self._core.now_s

@@ -19,7 +19,7 @@ def status(core: Core, sender: Sender, *, capabilities: tuple[str, ...], wanted_
         connected=sender.turn is not None,
         why_down=sender.why_down,
         controller_unseen_s=core.unseen_s,
-        server_time=held.server_time,
+        server_time=core.server_time,
         key_set=held.ring.version,
         observed_rev=held.board.seen.rev,
         applied_rev=held.board.applied_rev,

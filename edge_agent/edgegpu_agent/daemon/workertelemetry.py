@@ -73,6 +73,10 @@ class Telemetry:
         at_s = self._core.now_s + (self._rng.uniform(0, within_s) if within_s else 0.0)
         self._asked[want] = min(at_s, self._asked.get(want, at_s))
 
+    def up(self) -> None:
+        """Look at once: after a birth everything is said anew."""
+        self._look_at_s = 0.0
+
     def pump(self) -> None:
         """Gather what was measured, and send what has changed, is due or was asked for."""
         now_s = self._core.now_s
