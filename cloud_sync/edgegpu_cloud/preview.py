@@ -16,6 +16,8 @@ from edgegpu_sync.messages import READERS
 from edgegpu_sync.telemetry import Alloc, Inventory, Piece, PodAlloc
 from edgegpu_sync.topics import Kind as Message
 
+_RANDOM = "[bcdfghjklmnpqrstvwxz2456789]"
+"""What Kubernetes appends to names: no vowels (`alphanums` in apimachinery's util/rand)."""
 _LAST_WORD = "the box has the last word: selectors, taints, quotas and how the app replaces its pods are known there"
 
 
@@ -152,7 +154,7 @@ def _policy(name: str) -> Policy:
 
 def _is_of(pod: PodAlloc, wanted: Wanted) -> bool:
     """Whether a pod is called as one of this app's: a Deployment's, a StatefulSet's or a DaemonSet's."""
-    ending = r"-([a-z0-9]{1,10}-)?([a-z0-9]{5}|[0-9]+)"
+    ending = f"-(({_RANDOM}{{1,10}}-)?{_RANDOM}{{5}}|[0-9]+)"
     return pod.namespace == wanted.namespace and re.fullmatch(re.escape(wanted.app) + ending, pod.name) is not None
 
 

@@ -1,0 +1,183 @@
+"""What a preview says of new limits: by the reports of all boxes of a cluster, in the box's own words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet_views import BoxView, Details
+from edgegpu_cloud.preview import Preview, Wanted, preview
+from edgegpu_cloud.store import BoxState, Latest
+from edgegpu_core.limits import Answer
+from edgegpu_sync.ids import DeviceId
+from edgegpu_sync.spec import Spec
+from edgegpu_sync.stamps import Epoch, Stamp
+from edgegpu_sync.topics import Kind
+
+STAMP = {"enrolment": 1, "epoch": {"count": 1, "nonce": "0" * 16}, "n": 5, "age_s": 9, "v": 1}
+
+
+def view(name: str) -> BoxView:
+    return BoxView(
+        device=DeviceId(f"{name:a<16}"),
+        name=name,
+        labels={},
+        host="",
+        state=BoxState.ENROLLED,
+        enrolment=1,
+        online=True,
+        restored=False,
+        seen_at_s=0,
+        enrolled_at_s=0,
+        rev=0,
+        observed_rev=0,
+        applied_rev=0,
+        open_commands=0,
+        versions={},
+        capabilities=(),
+        cluster="c",
+        items={},
+    )
+
+
+def card(label: str, units: int = 29, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    plain = {"uuid": f"GPU-{label}", "label": label, "name": "T4", "memory_mib": units * 256, "units": units}
+    return {**plain, "healthy": True, **more}
+
+
+def pod(name: str, *pieces: tuple[str, str, int, int], namespace: str = "default") -> dict[str, Any]:
+    names = ("container", "card", "memory_units", "core")
+    shares = [dict(zip(names, (one[0], f"GPU-{one[1]}", *one[2:]), strict=True)) for one in pieces]
+    return {"namespace": namespace, "name": name, "phase": "Running", "pieces": shares}
+
+
+def box(
+    name: str = "box1",
+    cards: tuple[dict[str, Any], ...] = (card("0"), card("1")),
+    pods: dict[str, Any] | None = None,
+    **more: object,
+) -> Details:
+    plain = {"node": name, "role": "server", "sharing": True, "unit_mib": 256, "mode": "none", "policy": "first-fit"}
+    bodies = {
+        Kind.INVENTORY: {**STAMP, **plain, "cards": list(cards), **more},
+        Kind.ALLOC: {**STAMP, "pods": pods or {}},
+    }
+    stamp = Stamp(enrolment=1, epoch=Epoch(1, "0" * 16), n=5)
+    device = view(name).device
+    latest = {
+        kind: Latest(device=device, kind=kind, stamp=stamp, at_s=100.0, body=body) for kind, body in bodies.items()
+    }
+    return Details(box=view(name), spec=Spec(), latest=latest, orphans=())
+
+
+def ask(here: Details, *others: Details, units: int, core: int = 1, app: str = "asr") -> Preview:
+    wanted = Wanted(namespace="default", app=app, container="main", memory_units=units, core=core)
+    return preview(here, others, wanted)
+
+
+ASR = {"u1": pod("asr-7d9cb5f6d8-x2x4z", ("main", "0", 1, 1)), "u2": pod("plate-0", ("main", "0", 20, 1))}
+
+
+def test_an_app_that_has_room_beside_itself() -> None:
+    found = ask(box(pods=ASR), units=10)
+    assert (found.answer, found.fits, found.replicas) == (Answer.FITS, True, 1)
+    assert "the last word" in found.notes[0]
+    assert found.words().startswith("fits: 10 units, core 1")
+
+
+def test_an_app_that_has_room_when_its_pods_have_gone() -> None:
+    pods = {"u1": pod("asr-7d9cb5f6d8-x2x4z", ("main", "0", 9, 1)), "u2": pod("a-0", ("main", "1", 29, 1))}
+    found = ask(box(pods=pods), units=29)
+    assert found.answer is Answer.AFTER_STOP
+    assert "own pods have gone" in found.words()
+    assert [(one.card, one.free_units, one.held_by_app_units) for one in found.cards] == [("0", 29, 9), ("1", 0, 0)]
+
+
+def test_an_app_that_never_fits_is_told_with_the_numbers() -> None:
+    pods = {**ASR, "u3": pod("b-0", ("main", "1", 25, 1))}
+    found = ask(box(pods=pods), units=10)
+    assert found.answer is Answer.NEVER
+    assert not found.fits
+    assert "  node box1 card 0: 9 units, core 99 free, 1 of them held by the app" in found.words()
+    assert "  node box1 card 1: 4 units" in found.words()
+
+
+def test_the_other_nodes_of_the_cluster_count() -> None:
+    full = box(pods={"u": pod("b-0", ("main", "0", 29, 1)), "v": pod("b-1", ("main", "1", 29, 1))})
+    assert not ask(full, units=10).fits
+    assert ask(full, box("box2"), units=10).fits
+
+
+def test_two_replicas_need_room_twice() -> None:
+    pods = {
+        "u1": pod("asr-7d9cb5f6d8-x2x4z", ("main", "0", 1, 1)),
+        "u2": pod("asr-7d9cb5f6d8-vvvvv", ("main", "1", 1, 1)),
+    }
+    found = ask(box(pods=pods), units=29)
+    assert (found.answer, found.replicas) == (Answer.AFTER_STOP, 2)
+    assert not ask(
+        box(cards=(card("0"),), pods={"u1": pods["u1"], "u2": pod("asr-1", ("main", "0", 1, 1))}), units=29
+    ).fits
+
+
+def test_its_other_containers_stay_as_they_are() -> None:
+    pods = {"u1": pod("asr-7d9cb5f6d8-x2x4z", ("main", "0", 1, 1), ("side", "1", 20, 1))}
+    assert ask(box(pods=pods), units=29).fits
+    assert not ask(
+        box(cards=(card("0"),), pods={"u1": pod("asr-0", ("main", "0", 1, 1), ("side", "0", 20, 1))}), units=10
+    ).fits
+    found = ask(box(pods={"u1": pod("asr-0", ("other", "0", 1, 1))}), units=1)
+    assert any("those that do: other" in note for note in found.notes)
+
+
+def test_a_whole_card_holds_each_of_its_units() -> None:
+    pods = {"u": pod("b-0", ("main", "0", 0, 100))}
+    assert ask(box(cards=(card("0"), card("1", 10)), pods=pods), units=10).fits
+    assert not ask(box(cards=(card("0"), card("1", 10)), pods=pods), units=11).fits
+    two = {"u1": pod("asr-0", ("main", "0", 29, 100), ("main", "1", 29, 100))}
+    assert ask(box(pods=two), units=58, core=200).fits
+
+
+@pytest.mark.parametrize("bad", [{"healthy": False}, {"excluded": True}])
+def test_a_card_that_is_not_offered_counts_for_nothing(bad: dict[str, Any]) -> None:
+    assert not ask(box(cards=(card("0", **bad),)), units=1).fits
+
+
+def test_where_sharing_is_not_installed_nothing_fits_and_taking_limits_away_does() -> None:
+    found = ask(box(sharing=False), units=1)
+    assert "not installed" in found.text
+    assert not found.fits
+    assert ask(box(pods=ASR), units=0, core=0).fits
+
+
+def test_what_means_nothing_is_told() -> None:
+    found = ask(box(), units=1, core=0)
+    assert not found.fits
+    assert found.text
+
+
+@pytest.mark.parametrize(
+    ("name", "is_its"),
+    [
+        ("asr-7d9cb5f6d8-x2x4z", True),
+        ("asr-0", True),
+        ("asr-x2x4z", True),
+        ("asr", False),
+        ("asr-worker-0", False),
+        ("asr-worker-x2x4z", False),
+        ("asr-worker-7d9cb5f6d8-x2x4z", False),
+        ("other-7d9cb5f6d8-x2x4z", False),
+    ],
+)
+def test_which_pods_are_an_apps(name: str, *, is_its: bool) -> None:
+    found = ask(box(pods={"u": pod(name, ("main", "0", 7, 1))}), units=1)
+    assert any(one.held_by_app_units == 7 for one in found.cards) is is_its
+    assert any("no pod of" in note for note in found.notes) is not is_its
+
+
+def test_a_box_that_has_told_nothing() -> None:
+    silent = Details(box=view("box1"), spec=Spec(), latest={}, orphans=())
+    with pytest.raises(CloudError, match="has not told yet what cards"):
+        ask(silent, box("box2"), units=1)
