@@ -14,7 +14,9 @@ import pytest
 from linkrun import LinkRun
 from mqttkit import Mosquitto
 
+from edgegpu_cloud.broker import BrokerLimits
 from edgegpu_sync.link import Arrived, Down, Spoken, Up
+from edgegpu_sync.linkkick import kick
 from edgegpu_sync.linkrules import V5, V311
 
 if TYPE_CHECKING:
@@ -187,3 +189,46 @@ def test_a_revoked_certificate_does_not_come_in_again_after_the_list_was_read(
     assert refused(gone)
     with LinkRun(stays) as one:
         one.next(Up)
+
+
+def test_one_who_was_revoked_while_connected_is_put_out_by_a_controller(broker: Mosquitto, cloud: LinkRun) -> None:
+    address = broker.box("gone234567890123")
+    with LinkRun(address) as gone:
+        gone.next(Up)
+        broker.boxes.crl(broker.crl, address.cert)
+        broker.send(signal.SIGHUP)
+        cloud.send("edgegpu/v1/gone234567890123/down/receipt", b"x")
+        gone.send("edgegpu/v1/gone234567890123/up/health", b"still there")
+        kick(broker.controller(client_id="gone234567890123"))
+        gone.next(Down)
+        gone.link.wake()
+        gone.next(Down)
+        assert len(gone.so_far(Up)) == 1
+
+
+def test_no_box_can_put_another_out(broker: Mosquitto, victim: LinkRun, cloud: LinkRun) -> None:
+    downs = len(victim.so_far(Down))
+    kick(replace(broker.box(THIEF), client_id=VICTIM))
+    marked(cloud, victim, b"after the kick")
+    assert len(victim.so_far(Down)) == downs
+
+
+def test_controllers_can_read_what_the_broker_drops_and_boxes_cannot(tmp_path: Path) -> None:
+    dropped = "$SYS/broker/publish/messages/dropped"
+    broker = Mosquitto(tmp_path / "mqtt", limits=BrokerLimits(max_queued_messages=5, max_inflight_messages=1))
+    config = broker.folder / "mosquitto.conf"
+    config.write_text(config.read_text().replace("sys_interval 10", "sys_interval 1"))
+    broker.start()
+    try:
+        address = broker.box(VICTIM)
+        with LinkRun(address) as away:
+            away.next(Up)
+        with LinkRun(broker.controller(), [dropped]) as cloud, LinkRun(broker.box(THIEF), [dropped]) as box:
+            cloud.next(Up)
+            box.next(Up)
+            for _ in range(20):
+                cloud.send(f"edgegpu/v1/{VICTIM}/down/receipt", b"x")
+            assert cloud.next(Arrived, where=lambda one: int(one.payload) > 0)
+            assert box.so_far(Arrived) == []
+    finally:
+        broker.stop()
