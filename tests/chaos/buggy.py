@@ -1,0 +1,184 @@
+"""An agent that is put together wrongly, on purpose: the worker, link and acts are the real ones, its journal lies.
+
+A chaos run that finds nothing wrong with this one would find nothing wrong with any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgegpu_agent.acts.standard import Box, acts, standard_settlers
+from edgegpu_agent.daemon.worker import Parts, Worker
+from edgegpu_agent.daemon.workerports import Clock, Me
+from edgegpu_agent.identity.device import Identity, load_identity
+from edgegpu_agent.identity.instance import instance
+from edgegpu_agent.journal.held import Held
+from edgegpu_agent.journal.journal import Journal
+from edgegpu_installer.layout import Layout
+from edgegpu_sync.link import Link
+from edgegpu_sync.linkevents import Address
+from edgegpu_sync.signing import Signer
+from edgegpu_sync.topics import box_filter
+from edgegpu_sync.up import Versions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from edgegpu_agent.journal.held import Entry
+    from edgegpu_sync.commands import Record
+    from edgegpu_sync.ids import CommandId
+    from edgegpu_sync.stamps import Stamp
+    from edgegpu_sync.wire import Json
+
+_LATE_S = 1.0
+
+
+class LateJournal(Journal):
+    """`save` returns before anything is on the disk, but for births: messages are acknowledged and acts begun first."""
+
+    _late: Held | None = None
+    _since_s = 0.0
+    _bodies: dict[CommandId | Stamp, bytes]
+    _notes: dict[str, Json | None]
+
+    def save(
+        self,
+        held: Held,
+        *,
+        bodies: Mapping[CommandId | Stamp, bytes] | None = None,
+        notes: Mapping[str, Json | None] | None = None,
+        told: Sequence[Entry] = (),
+        spare: bool = False,
+    ) -> None:
+        if self._late is None:
+            self._since_s, self._bodies, self._notes = time.monotonic(), {}, {}
+        before = self._late or self._held
+        self._late = held
+        self._bodies |= bodies or {}
+        self._notes |= notes or {}
+        born = before is None or before.gate.epoch != held.gate.epoch
+        if born or time.monotonic() - self._since_s > _LATE_S:
+            super().save(held, bodies=self._bodies, notes=self._notes, told=told, spare=spare)
+            self._late = None
+
+    def note(self, name: str) -> Json | None:
+        if self._late is not None and name in self._notes:
+            return self._notes[name]
+        return super().note(name)
+
+    def body(self, key: CommandId | Stamp) -> bytes | None:
+        if self._late is not None and key in self._bodies:
+            return self._bodies[key]
+        return super().body(key)
+
+
+class ForgetfulJournal(Journal):
+    """Knows nothing, after a start, of what has ended: neither ids and results, nor the numbers that are spent."""
+
+    def load(self, *, enrolment: int, root: str) -> Held:
+        held = super().load(enrolment=enrolment, root=root)
+        records = {id_: one for id_, one in held.records.items() if not one.state.terminal}
+        spent = [one.seq for one in records.values() if one.seq > held.gate.floor]
+        seen = sum(1 << (seq - held.gate.floor - 1) for seq in spent)
+        outbox = replace(held.outbox, results=(), refusals=())
+        return replace(held, records=records, outbox=outbox, gate=replace(held.gate, seen=seen))
+
+    def recall(self, id_: CommandId) -> Record | None:
+        del id_
+
+
+BUGS: dict[str, type[Journal]] = {"ack-before-journal": LateJournal, "forget-ids": ForgetfulJournal}
+
+
+class _Place:
+    """The folders of a box, as the agent has them."""
+
+    def __init__(self, root: Path) -> None:
+        self.layout = Layout(root)
+        self.identity = self.layout.state / "identity"
+        self.journals = self.layout.state / "agent"
+
+
+def _enrolled(place: _Place, command: Sequence[str]) -> Identity:
+    """Return the identity; without one become the real agent, which enrols and is killed then."""
+    identity = load_identity(place.identity)
+    if identity is None:
+        os.execv(command[0], command)  # noqa: S606  (the agent beside this Python)
+    return identity
+
+
+def _run(place: _Place, identity: Identity, *, edgegpu: str, bug: str) -> None:
+    stop = threading.Event()
+    box = Box(
+        stop=stop,
+        identity=place.identity,
+        layout=place.layout,
+        program=(edgegpu,),
+        proc=place.layout.at("/proc"),
+    )
+    boot = place.layout.at("/proc/sys/kernel/random/boot_id").read_text().strip()
+    place.journals.mkdir(exist_ok=True)
+    worker = Worker(
+        Parts(
+            journal=BUGS[bug](place.journals / f"{identity.id}.db", wall_s=time.time),
+            root=identity.device.root,
+            me=Me(
+                device=identity.id,
+                enrolment=identity.device.enrolment,
+                instance=instance(place.layout.root),
+                signer=Signer.of(identity.sign_key()),
+                versions=lambda: Versions(agent="0"),
+            ),
+            clock=Clock(boot=boot, boot_s=lambda: time.clock_gettime(time.CLOCK_BOOTTIME), wall_s=time.time),
+            rng=random.Random(),
+            acts=acts(box),
+            settlers=standard_settlers(box),
+        )
+    )
+    broker = identity.device.broker
+
+    def address() -> Address:
+        return Address(
+            host=broker.host,
+            port=broker.port,
+            client_id=identity.id,
+            ca=identity.broker_ca,
+            cert=identity.tls_cert,
+            key=identity.tls_key,
+        )
+
+    link = Link(
+        address,
+        subscribe=[box_filter(identity.id)],
+        will=worker.will,
+        put=worker.put,
+        rng=random.Random(),
+        clock=time.monotonic,
+    )
+    worker.attach(link)
+    threading.Thread(target=link.run, daemon=True).start()
+    worker.run()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bug", choices=sorted(BUGS), required=True)
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--edgegpu", required=True)
+    chosen = parser.parse_args()
+    place = _Place(chosen.root)
+    real = (str(Path(sys.executable).with_name("edgegpu-agent")), "--root", str(chosen.root))
+    _run(place, _enrolled(place, (*real, "--edgegpu", chosen.edgegpu)), edgegpu=chosen.edgegpu, bug=chosen.bug)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""What goes wrong, at random, and how often it did: deaths, the network, the disk, a liar on the broker."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chaos.machine import Machine
+    from chaos.rogue import Rogue
+    from chaos.site import Site
+    from faultproxy import FaultProxy, Way
+
+EVERY_S = 0.7
+_AIMED = 0.12
+"""How often an agent is killed at the moment at which its box did something."""
+
+Later = list[tuple[float, "Callable[[], object]"]]
+
+
+class Faults:
+    """`tick` it often; `calm` ends all that still goes on. `counted` says what was done."""
+
+    def __init__(self, site: Site, rogue: Rogue, rng: random.Random) -> None:
+        self._site, self._rogue, self._rng = site, rogue, rng
+        self.counted: Counter[str] = Counter()
+        self.skipped: dict[str, str] = {}
+        self._later: Later = []
+        self._next_s = time.monotonic() + 1.0
+        self._sizes = {box.name: box.size() for box in site.boxes}
+        self._full: set[str] = set()
+        self._kinds: dict[Callable[[], object], int] = {
+            self._kill_agent: 10,
+            self._kill_controller: 3,
+            self._kill_broker: 3,
+            self._kill_all: 1,
+            self._kill_installer: 3,
+            self._wipe_broker: 1,
+            self._cut: 12,
+            self._cut_within: 10,
+            self._stall: 5,
+            self._delay: 5,
+            self._refuse: 4,
+            self._fill_disk: 2,
+            self._rogue.act: 40,
+        }
+
+    def tick(self) -> None:
+        """Do what is due."""
+        now = time.monotonic()
+        for at_s, call in [one for one in self._later if one[0] <= now]:
+            self._later.remove((at_s, call))
+            call()
+        self._aim()
+        if now >= self._next_s:
+            self._next_s = now + self._rng.expovariate(1 / EVERY_S)
+            self._rng.choices([*self._kinds], weights=[*self._kinds.values()])[0]()
+
+    def calm(self) -> None:
+        """End what goes on; nothing begins any more."""
+        for _, call in self._later:
+            call()
+        self._later.clear()
+        for proxy in self._proxies:
+            proxy.flow()
+            proxy.delay(0)
+            proxy.accept()
+        self._site.uploads.faulty = False
+        self.counted.update({f"message {kind}": count for kind, count in self._rogue.done.items()})
+        self.counted["upload answer lost"] += self._site.uploads.cut
+
+    def _after(self, low_s: float, high_s: float, call: Callable[[], object]) -> None:
+        self._later.append((time.monotonic() + self._rng.uniform(low_s, high_s), call))
+
+    @property
+    def _proxies(self) -> list[FaultProxy]:
+        return [self._site.to_boxes, self._site.to_controller]
+
+    # --- deaths
+
+    def _aim(self) -> None:
+        """Kill an agent within moments of what it did."""
+        for box in self._site.boxes:
+            size = box.size()
+            if size != self._sizes[box.name]:
+                self._sizes[box.name] = size
+                if self._rng.random() < _AIMED:
+                    self._after(0, 0.3, self._killer(box))
+
+    def _killer(self, box: Machine) -> Callable[[], object]:
+        return lambda: self._kill(box, "kill agent at an act")
+
+    def _kill(self, box: Machine, kind: str) -> None:
+        self.counted[kind] += box.agent.kill(away_s=self._rng.uniform(0.0, 1.0))
+
+    def _kill_agent(self) -> None:
+        self._kill(self._rng.choice(self._site.boxes), "kill agent")
+
+    def _kill_controller(self) -> None:
+        self.counted["kill controller"] += self._site.controller.kill(away_s=self._rng.uniform(0.0, 2.0))
+
+    def _kill_broker(self) -> None:
+        self.counted["kill broker"] += self._site.broker.kill(away_s=self._rng.uniform(0.1, 2.0))
+
+    def _wipe_broker(self) -> None:
+        if self._site.broker.kill(away_s=self._rng.uniform(0.1, 2.0)):
+            self._site.wipe_broker()
+            self.counted["broker lost its persistence"] += 1
+
+    def _kill_all(self) -> None:
+        for one in self._site.kept:
+            one.kill(away_s=self._rng.uniform(0.1, 2.0))
+        self.counted["kill all at once"] += 1
+
+    def _kill_installer(self) -> None:
+        """Kill a transaction's author: now, or when there is one within some seconds."""
+        end = time.monotonic() + 5.0
+
+        def look() -> None:
+            pids = [pid for box in self._site.boxes if (pid := box.installer()) is not None]
+            if pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pids[0], signal.SIGKILL)
+                    self.counted["kill installer"] += 1
+            elif time.monotonic() < end:
+                self._after(0, 0, look)
+
+        look()
+
+    # --- the network
+
+    def _proxy(self) -> FaultProxy:
+        return self._rng.choice(self._proxies)
+
+    def _cut(self) -> None:
+        self.counted["cut"] += self._proxy().cut() > 0
+
+    def _cut_within(self) -> None:
+        way: Way = self._rng.choice(("up", "down"))
+        self._proxy().cut_after(way, self._rng.randint(0, 3_000))
+        self.counted["cut within a message"] += 1
+
+    def _stall(self) -> None:
+        proxy, ways = self._proxy(), self._rng.choice((("up",), ("down",), ()))
+        proxy.stall(*ways)
+        self.counted["stall"] += 1
+        self._after(0.3, 4.0, proxy.flow)
+
+    def _delay(self) -> None:
+        proxy = self._proxy()
+        proxy.delay(self._rng.uniform(0.02, 0.8))
+        self.counted["delay"] += 1
+        self._after(1.0, 4.0, lambda: proxy.delay(0))
+
+    def _refuse(self) -> None:
+        proxy = self._proxy()
+        proxy.refuse()
+        self.counted["refuse"] += 1
+        self._after(0.2, 2.0, proxy.accept)
+
+    # --- the disk
+
+    def _fill_disk(self) -> None:
+        box = self._site.boxes[0]
+        if box.disk:
+            self.skipped["full disk"] = box.disk
+        elif box.name not in self._full:
+            self._full.add(box.name)
+            box.fill_disk()
+            self.counted["full disk"] += 1
+            self._after(1.0, 6.0, lambda: self._free_disk(box))
+
+    def _free_disk(self, box: Machine) -> None:
+        box.free_disk()
+        self._full.discard(box.name)

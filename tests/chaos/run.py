@@ -1,0 +1,195 @@
+"""Chaos: commands to real agents while everything dies, cuts and lies around them; then the ledgers are compared."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from chaos import evidence, machine, site  # noqa: E402  (the path comes first)
+from chaos.faults import Faults  # noqa: E402
+from chaos.load import Load  # noqa: E402
+from chaos.rogue import Rogue, wait_heard  # noqa: E402
+from chaos.verdict import Verdict, judge  # noqa: E402
+
+_TURN_S = 0.02
+_TELL_S = 10.0
+BUGS = ("ack-before-journal", "forget-ids")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is asked for; `settle_s`: after the last fault, until everything must have ended."""
+
+    commands: int
+    boxes: int = 4
+    seed: int = 0
+    bug: str = ""
+    settle_s: float = 240.0
+    keep: bool = False
+
+    @property
+    def launcher(self) -> tuple[str, ...]:
+        """The agents' command line: the real one, or that of a composition with a bug."""
+        if not self.bug:
+            return (str(machine.BIN / "edgegpu-agent"),)
+        return (sys.executable, str(machine.HERE / "buggy.py"), "--bug", self.bug)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a run."""
+
+    plan: Plan
+    verdict: Verdict
+    faults: Counter[str]
+    skipped: dict[str, str]
+    died: dict[str, int]
+    seconds: float
+
+    def report(self) -> dict[str, object]:
+        verdict = self.verdict
+        return {
+            "commands": self.plan.commands,
+            "lost": len(verdict.lost),
+            "twice": len(verdict.twice),
+            "stuck": len(verdict.stuck),
+            "unknown": len(verdict.unknown),
+            "two_ends": len(verdict.two_ends),
+            "faults": dict(sorted(self.faults.items())),
+            "skipped": self.skipped,
+            "died": self.died,
+            "ends": dict(sorted(verdict.ends.items())),
+            "seconds": round(self.seconds, 1),
+            "seed": self.plan.seed,
+            "bug": self.plan.bug,
+            "words": [*verdict.lost, *verdict.twice, *verdict.stuck, *verdict.unknown, *verdict.two_ends],
+        }
+
+
+def run(plan: Plan, place: Path) -> Outcome:
+    """Do it all in an empty folder."""
+    began, rng = time.monotonic(), random.Random(plan.seed)
+    here = site.build(place, boxes=plan.boxes, launcher=plan.launcher, rng=rng)
+    rogue = Rogue(here.open_port, rng)
+    load = Load(here, rng)
+    try:
+        wait_heard(rogue)
+        faults = Faults(here, rogue, rng)
+        _storm(plan, here, load, faults)
+        faults.calm()
+        _settle(plan, here, load)
+        verdict = _verdict(here, load)
+    finally:
+        load.close()
+        rogue.close()
+        here.close()
+    return Outcome(
+        plan=plan,
+        verdict=verdict,
+        faults=faults.counted,
+        skipped=faults.skipped,
+        died={one.name: one.died for one in here.kept if one.died},
+        seconds=time.monotonic() - began,
+    )
+
+
+def _storm(plan: Plan, here: site.Site, load: Load, faults: Faults) -> None:
+    """Ask, while everything goes wrong, until all was asked and almost all has ended."""
+    told_s, few = time.monotonic(), plan.boxes * 2
+    end_s = None
+    while len(load.asked) < plan.commands or (load.open > few and time.monotonic() < (end_s or 0)):
+        here.tend()
+        load.pump(plan.commands)
+        faults.tick()
+        if len(load.asked) >= plan.commands and end_s is None:
+            end_s = time.monotonic() + 20.0
+        if time.monotonic() - told_s > _TELL_S:
+            told_s = time.monotonic()
+            _say(f"{len(load.asked)} asked, {load.ended} ended, {sum(faults.counted.values())} faults")
+        time.sleep(_TURN_S)
+
+
+def _settle(plan: Plan, here: site.Site, load: Load) -> None:
+    _say(f"all is asked, {load.open} are open; the faults have stopped")
+
+    def settled() -> bool:
+        load.look()
+        return not load.open and all(box.applied_rev == box.rev for box in here.fleet.boxes())
+
+    try:
+        here.wait(settled, what="everything has ended", timeout_s=plan.settle_s)
+    except TimeoutError as error:
+        _say(str(error))
+
+
+def _verdict(here: site.Site, load: Load) -> Verdict:
+    told = evidence.told(here, load.asked)
+    for box in here.boxes:
+        box.agent.stop()
+    boxes = {box.name: evidence.done(here, box, load.asked) for box in here.boxes}
+    return judge(load.asked, told, boxes, here.uploads.taken)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+    sys.stdout.flush()
+
+
+def _tell(outcome: Outcome, target: Path) -> None:
+    report = outcome.report()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps(report, indent=1) + "\n")
+    for name in ("faults", "ends"):
+        _say(f"{name}:")
+        for kind, count in dict(report[name]).items():  # type: ignore[call-overload]
+            sys.stdout.write(f"    {kind:32} {count:6}\n")
+    for kind, why in outcome.skipped.items():
+        _say(f"left out: {kind}: {why}")
+    for words in list(report["words"])[:40]:  # type: ignore[call-overload]
+        sys.stdout.write(f"    {words}\n")
+    names = ("commands", "lost", "twice", "stuck", "unknown", "two_ends", "seconds", "seed")
+    _say(", ".join(f"{name} {report[name]}" for name in names))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--commands", type=int, default=1_000)
+    parser.add_argument("--boxes", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=None, help="of what goes wrong; another one each time if left out")
+    parser.add_argument("--bug", choices=BUGS, default="", help="start agents with it: the run must turn red")
+    parser.add_argument("--settle-s", type=float, default=240.0)
+    parser.add_argument("--keep", action="store_true", help="leave the folder with all logs, also when all is well")
+    parser.add_argument("--report", type=Path, default=ROOT / "build/chaos/report.json")
+    chosen = parser.parse_args()
+    seed = secrets.randbelow(1_000_000) if chosen.seed is None else chosen.seed
+    plan = Plan(
+        commands=chosen.commands,
+        boxes=chosen.boxes,
+        seed=seed,
+        bug=chosen.bug,
+        settle_s=chosen.settle_s,
+        keep=chosen.keep,
+    )
+    place = Path(tempfile.mkdtemp(prefix="chaos-"))
+    _say(f"seed {seed}, in {place}")
+    outcome = run(plan, place)
+    _tell(outcome, chosen.report)
+    if outcome.verdict.clean and not plan.keep:
+        shutil.rmtree(place, ignore_errors=True)
+    return 0 if outcome.verdict.clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""The whole place: cloud, broker, network and boxes, as processes that speak to each other as they do in the field."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chaos import machine
+from chaos.kept import Kept
+from chaos.uploads import Uploads
+from faultproxy import FaultProxy
+from mqttkit import free_port
+
+from edgegpu_cloud.brokerfolder import write_broker
+from edgegpu_cloud.fleet import Fleet
+from edgegpu_cloud.layout import CloudConfig, CloudLayout, load
+from edgegpu_cloud.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from chaos.machine import Machine
+
+READY_S = 60.0
+_CLOUD = str(machine.BIN / "edgegpu-cloud")
+
+
+@dataclass(slots=True)
+class Site:
+    """Everything that runs; `tend` it often."""
+
+    place: Path
+    broker: Kept
+    controller: Kept
+    boxes: list[Machine]
+    to_boxes: FaultProxy
+    to_controller: FaultProxy
+    uploads: Uploads
+    store: Store
+    fleet: Fleet
+    open_port: int
+    """The broker's listener that asks nobody who he is: what a taken-over broker is."""
+    broker_data: Path
+
+    @property
+    def kept(self) -> list[Kept]:
+        return [self.broker, self.controller, *(box.agent for box in self.boxes)]
+
+    def tend(self) -> None:
+        for one in self.kept:
+            one.tend()
+
+    def wait(self, probe: Callable[[], bool], *, what: str, timeout_s: float = READY_S) -> None:
+        end = time.monotonic() + timeout_s
+        while not probe():
+            self.tend()
+            if time.monotonic() > end:
+                raise TimeoutError(f"not so after {timeout_s:g} s: {what}; the logs are in {self.place}")
+            time.sleep(0.02)
+
+    def wipe_broker(self) -> None:
+        """Remove what the broker has kept; it must not run."""
+        for path in self.broker_data.iterdir():
+            path.unlink()
+
+    def close(self) -> None:
+        for one in reversed(self.kept):
+            one.stop()
+        for box in self.boxes:
+            box.close()
+        self.to_boxes.__exit__(None, None, None)
+        self.to_controller.__exit__(None, None, None)
+        self.uploads.close()
+        self.store.close()
+
+
+def build(place: Path, *, boxes: int, launcher: Sequence[str], rng: random.Random) -> Site:
+    """Make everything and enrol the boxes, each by the line's token over HTTPS.
+
+    Args:
+        place: an empty folder.
+        boxes: how many.
+        launcher: the agents' command line, without options.
+        rng: for what goes wrong with uploads.
+    """
+    layout = CloudLayout(place / "cloud")
+    ports = [free_port() for _ in range(4)]
+    to_boxes, to_controller = FaultProxy(ports[0]), FaultProxy(ports[1])
+    to_boxes.__enter__()
+    to_controller.__enter__()
+    told = _cloud(
+        layout,
+        *("init", "--name", "127.0.0.1", "--broker", f"127.0.0.1:{to_boxes.port}"),
+        *("--controller-port", str(to_controller.port), "--https-port", str(ports[3])),
+    )
+    _broker_files(layout, boxes=ports[0], controllers=ports[1], anybody=ports[2])
+    cert, key = layout.cert("https"), layout.key("https")
+    store = Store.open_file(layout.database)
+    bin_ = machine.programs(place / "bin")
+    own = machine.make
+    site = Site(
+        place=place,
+        broker=Kept(
+            name="broker",
+            command=[_mosquitto(), "-c", str(layout.broker / "mosquitto.conf")],
+            log=place / "broker.log",
+        ),
+        controller=Kept(
+            name="controller", command=[_CLOUD, "serve", "--folder", str(layout.folder)], log=place / "controller.log"
+        ),
+        boxes=[
+            own(f"box-{number}", place, bin_=bin_, launcher=launcher, own_disk=number == 1)
+            for number in range(1, boxes + 1)
+        ],
+        to_boxes=to_boxes,
+        to_controller=to_controller,
+        uploads=Uploads(place / "uploads", cert=cert, key=key, rng=rng),
+        store=store,
+        fleet=Fleet(store, clock=time.time, by="chaos"),
+        open_port=ports[2],
+        broker_data=layout.broker / "data",
+    )
+    _enrol(site, layout, told)
+    return site
+
+
+def _mosquitto() -> str:
+    found = shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
+    if found is None:
+        raise SystemExit("mosquitto is not on the PATH: apt-get install mosquitto")
+    return found
+
+
+def _cloud(layout: CloudLayout, *words: str) -> dict[str, str]:
+    command = [_CLOUD, words[0], "--folder", str(layout.folder), *words[1:], "--json"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    answer: dict[str, str] = json.loads(done.stdout)
+    return answer
+
+
+def _broker_files(layout: CloudLayout, *, boxes: int, controllers: int, anybody: int) -> None:
+    """Write the broker's own files for the ports behind the proxies, and one listener that asks nobody who he is."""
+    config: CloudConfig = load(layout.config)
+    behind = config.broker.model_copy(update={"port": boxes, "controller_port": controllers})
+    write_broker(layout, config.model_copy(update={"broker": behind}), into=layout.broker)
+    with (layout.broker / "mosquitto.conf").open("a") as file:
+        file.write(f"\nlistener {anybody} 127.0.0.1\nallow_anonymous true\n")
+
+
+def _enrol(site: Site, layout: CloudLayout, told: dict[str, str]) -> None:
+    token = _cloud(layout, "enrol", "--count", str(len(site.boxes)))["token"]
+    for box in site.boxes:
+        machine.belongs(box, url=told["url"], ca_sha256=told["ca_sha256"], token=token)
+        box.serve()
+        box.agent.held = True
+    site.tend()
+    for box in site.boxes:
+        box.agent.held = False
+        identity = box.folder / "var/lib/edgegpu/identity/device.json"
+        site.wait(identity.exists, what=f"{box.name} is enrolled")
+        box.device = json.loads(identity.read_text())["device"]
+
+    def there() -> bool:
+        return all(one.online and one.capabilities for one in site.fleet.boxes())
+
+    site.wait(there, what="all boxes are on the link")

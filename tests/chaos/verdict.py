@@ -1,0 +1,162 @@
+"""Compares the ledgers: what was asked and told, what each box's journal says, what each box really did. Pure.
+
+How a restart is known to be one command's though nothing tells systemd its id: each start of a unit has a number of its
+own, and the result of a restart names the start that it saw. Restarts run one at a time. So every start in the ledger
+must be named by exactly one command that SUCCEEDED, or have an installer's name on it. A start that nobody names was
+done twice, or for a command that says that it was not done; a start that two name was done once for both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from chaos.load import Asked
+
+RESTARTS = {"plugin.restart": "edgegpu-plugin.service", "k3s.restart": "k3s.service"}
+_TERMINAL = frozenset({"SUCCEEDED", "FAILED", "ROLLED_BACK", "REJECTED", "EXPIRED", "UNKNOWN"})
+MOST_ATTEMPTS = 3
+_TRIES_OF_ONE = 5
+"""How often one attempt puts its archive where its answer is lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What the controller's store holds of a command."""
+
+    state: str | None
+    code: str = ""
+    text: str = ""
+    data: Mapping[str, Any] | None = None
+    history: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What a box did: lines of its ledgers in words, when first; and what its journal says of each id."""
+
+    starts: Mapping[str, Sequence[Sequence[str]]]
+    changes: Sequence[Sequence[str]]
+    doctor: int
+    journal: Mapping[str, str]
+    rev: int
+    applied_rev: int
+    items: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What is wrong, in words, by kind; `clean` when nothing is."""
+
+    lost: list[str] = field(default_factory=list)
+    twice: list[str] = field(default_factory=list)
+    stuck: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    two_ends: list[str] = field(default_factory=list)
+    ends: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def clean(self) -> bool:
+        return not (self.lost or self.twice or self.stuck or self.unknown or self.two_ends)
+
+
+def judge(
+    asked: Iterable[Asked], told: Mapping[str, Told], boxes: Mapping[str, Done], uploads: Mapping[str, int]
+) -> Verdict:
+    """Compare.
+
+    Args:
+        asked: as the submitting side has written it down.
+        told: by id, from the controller's store.
+        boxes: by name.
+        uploads: how often each id's archive came.
+    """
+    verdict, by_box = Verdict(), defaultdict[str, list[tuple["Asked", Told]]](list)
+    for one in asked:
+        if not one.id:
+            continue
+        if (known := told.get(one.id)) is None:
+            verdict.lost.append(f"{one.op} {one.id} on {one.box}: the controller knows nothing of it")
+            continue
+        by_box[one.box].append((one, known))
+        verdict.ends[str(known.state)] += 1
+        _ends(verdict, one, known, boxes[one.box].journal.get(one.id))
+        if one.op == "logs.collect":
+            _uploaded(verdict, one, known, uploads.get(one.id, 0))
+    for name, done in boxes.items():
+        for op, unit in RESTARTS.items():
+            of = [(one, known) for one, known in by_box[name] if one.op == op]
+            _starts(verdict, f"{name} {unit}", of, done.starts[unit])
+        _changes(verdict, name, done)
+        looked = sum(known.state == "SUCCEEDED" for one, known in by_box[name] if one.op == "doctor.run")
+        if looked > done.doctor:
+            verdict.lost.append(f"{name}: {looked} doctor.run SUCCEEDED, the doctor ran {done.doctor} times")
+    return verdict
+
+
+def _ends(verdict: Verdict, one: Asked, told: Told, box: str | None) -> None:
+    name = f"{one.op} {one.id} on {one.box}"
+    if told.state not in _TERMINAL:
+        verdict.stuck.append(f"{name}: {told.state} at the controller, {box} on the box")
+        return
+    heard = [state for state in told.history if state in _TERMINAL]
+    if heard != [told.state]:
+        verdict.two_ends.append(f"{name}: {told.state}, and its history holds {heard}")
+    if box is None:
+        verdict.lost.append(f"{name}: {told.state} at the controller, and the box knows nothing of it")
+    elif box != told.state:
+        verdict.two_ends.append(f"{name}: {told.state} at the controller, {box} on the box")
+    if told.state == "UNKNOWN":
+        verdict.unknown.append(f"{name}: {told.code} {told.text}")
+
+
+def _uploaded(verdict: Verdict, one: Asked, told: Told, times: int) -> None:
+    if told.state == "SUCCEEDED" and not times:
+        verdict.lost.append(f"{one.op} {one.id} on {one.box}: SUCCEEDED, and no archive has come")
+    if times > MOST_ATTEMPTS * _TRIES_OF_ONE:
+        verdict.twice.append(f"{one.op} {one.id} on {one.box}: its archive came {times} times")
+
+
+def _starts(
+    verdict: Verdict, name: str, commands: Iterable[tuple[Asked, Told]], lines: Sequence[Sequence[str]]
+) -> None:
+    """See the module's text."""
+    named, maybe = defaultdict[int, list[str]](list), 0
+    for one, told in commands:
+        if told.state == "SUCCEEDED":
+            named[int(str((told.data or {}).get("invocation", "0")), 16)].append(one.id)
+        maybe += told.state in {"FAILED", "UNKNOWN"}
+    ours = {number for number, words in enumerate(lines, 1) if words[1] == "systemctl"}
+    for number, ids in sorted(named.items()):
+        if number not in ours:
+            verdict.lost.append(f"{name}: {', '.join(ids)} SUCCEEDED by start {number}, which was none of ours")
+        elif len(ids) > 1:
+            verdict.lost.append(f"{name}: start {number} is named by {', '.join(ids)}")
+    unnamed = sorted(ours - named.keys())
+    if len(unnamed) > maybe:
+        words = ", ".join(map(str, unnamed))
+        verdict.twice.append(f"{name}: starts {words} are no command's ({maybe} may have been of those that failed)")
+
+
+def _changes(verdict: Verdict, name: str, done: Done) -> None:
+    """An item is tried once for its revision: so its transactions change the machine once at most."""
+    changed: dict[str, list[str]] = defaultdict(list)
+    stands: dict[str, str] = {}
+    for _, id_, what, value in done.changes:
+        if id_ != "boot":
+            changed[id_.rpartition("-")[0]].append(id_)
+        stands[what] = value
+    for item, ids in changed.items():
+        if len(ids) > 1:
+            verdict.twice.append(f"{name}: {item} changed the machine {len(ids)} times: {', '.join(ids)}")
+    if done.applied_rev != done.rev:
+        verdict.stuck.append(f"{name}: revision {done.rev} is desired, {done.applied_rev} is applied")
+        return
+    for item, report in done.items.items():
+        wanted = report["wanted"]
+        if report["state"] == "Applied" and stands.get(item, "") != wanted:
+            verdict.lost.append(f"{name}: {item} is Applied as {wanted}, and stands as {stands.get(item)}")
