@@ -18,7 +18,7 @@ from edgegpu_cloud.fleet_changes import (
     set_spec,
     touch,
 )
-from edgegpu_cloud.fleet_names import cluster_of, exactly, find_box, find_command
+from edgegpu_cloud.fleet_names import cluster_of, find_box, find_command
 from edgegpu_cloud.fleet_specs import Limits, with_limits, with_sharing
 from edgegpu_cloud.fleet_views import BoxView, CommandView, Details, box_views, command_view
 from edgegpu_cloud.store import Alarm, AuditEntry, Box, BoxEvent, Enrolled, Json, Store
@@ -119,7 +119,7 @@ class Fleet:
         """
         with self._store.write() as tx:
             box = find_box(tx, device)
-            if not 0 < len(name) <= _NAME_LENGTH or any(one != box.device for one in exactly(tx, name)):
+            if not 0 < len(name) <= _NAME_LENGTH or any(one != box.device for one in tx.boxes.exactly(name)):
                 raise CloudError(f"cannot call {box.name} {name!r}", remedy="choose a name that no other box has")
             audit(tx, self._who(), "box.renamed", device=box.device, detail={"from": box.name, "to": name})
             touch(tx, _with(box, name=name))

@@ -99,7 +99,8 @@ def add_box(tx: Transaction, enrolled: Enrolled, who: Author) -> Box:
 
 
 def _free_name(tx: Transaction, name: str, device: DeviceId) -> None:
-    if any(other != device for other in tx.boxes.named(name) if tx.boxes.get([other])[other].name == name):
+    """Refuse a name that is another box's name or id."""
+    if any(other != device for other in tx.boxes.exactly(name)):
         raise CloudError(f"cannot call a box {name}: another one has this name", remedy="choose another name")
 
 

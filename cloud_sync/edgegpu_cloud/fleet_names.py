@@ -2,14 +2,7 @@
 
 from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.store import Box, StoredCommand, Transaction
-from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.topics import Kind
-
-
-def exactly(tx: Transaction, name: str) -> list[DeviceId]:
-    """Return the boxes that have this very name or id."""
-    found = tx.boxes.get(tx.boxes.named(name))
-    return [device for device, box in found.items() if name in {box.name, device}]
 
 
 def find_box(tx: Transaction, name_or_id: str) -> Box:
@@ -21,9 +14,6 @@ def find_box(tx: Transaction, name_or_id: str) -> Box:
     found = tx.boxes.named(name_or_id) if name_or_id else []
     if len(found) == 1:
         return tx.boxes.get(found)[found[0]]
-    exact = exactly(tx, name_or_id) if found else []
-    if len(exact) == 1:
-        return tx.boxes.get(exact)[exact[0]]
     if not found:
         raise NotFoundError(f"cannot find a box {name_or_id!r}", remedy="`edgegpu-cloud boxes` lists them")
     names = ", ".join(sorted(box.name for box in tx.boxes.get(found[:5]).values()))

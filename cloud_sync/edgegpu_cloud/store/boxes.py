@@ -40,16 +40,18 @@ class Boxes:
         query = select(_BOXES).order_by(_BOXES.c.name)
         return [box_of(row) for row in self._connection.execute(query).mappings()]
 
+    def exactly(self, name: str) -> list[DeviceId]:
+        """Return the boxes with this very id or name."""
+        query = select(_BOXES.c.device).where((_BOXES.c.device == name) | (_BOXES.c.name == name))
+        return [DeviceId(device) for device in self._connection.execute(query).scalars()]
+
     def named(self, name: str) -> list[DeviceId]:
         """Return the box with this id or name, else those whose id or name begins so."""
-        exact = select(_BOXES.c.device).where((_BOXES.c.device == name) | (_BOXES.c.name == name))
-        found = self._connection.execute(exact).scalars().all()
-        if not found:
-            begins = _BOXES.c.device.startswith(name, autoescape=True) | _BOXES.c.name.startswith(name, autoescape=True)
-            found = (
-                self._connection.execute(select(_BOXES.c.device).where(begins).order_by(_BOXES.c.name)).scalars().all()
-            )
-        return [DeviceId(device) for device in found]
+        if found := self.exactly(name):
+            return found
+        begins = _BOXES.c.device.startswith(name, autoescape=True) | _BOXES.c.name.startswith(name, autoescape=True)
+        query = select(_BOXES.c.device).where(begins).order_by(_BOXES.c.name)
+        return [DeviceId(device) for device in self._connection.execute(query).scalars()]
 
     def add(self, box: Box) -> None:
         """Write a new box."""

@@ -1,0 +1,46 @@
+"""A thousand boxes that come at once: all are heard, asked, and answered, in few transactions."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from controllerkit import Bed, Killer
+from modelbox import ModelBox, box_key, instance_of
+
+from edgegpu_cloud.fleet_changes import Author, add_box
+from edgegpu_cloud.store import Enrolled
+from edgegpu_sync.ids import device_id
+from edgegpu_sync.keys import public_text
+from edgegpu_sync.topics import Kind, parse
+
+MANY = 1_000
+LEAST_BIRTHS_PER_S = 40
+"""Far below what two idle cores do (more than 1 000), so that only a loss of the batches is noticed."""
+
+
+def test_a_thousand_births(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+    bed = Bed(tmp_path, boxes=0)
+    bed.devices = [device_id(f"{number:016d}") for number in range(MANY)]
+    with bed.store.write() as tx:
+        for device in bed.devices:
+            public = public_text(box_key(device))
+            enrolled = Enrolled(device=device, enrolment=1, public=public, instance=instance_of(device))
+            add_box(tx, enrolled, Author("anna", bed.world.now_s))
+    bed.network.boxes = {device: ModelBox(bed.world, device) for device in bed.devices}
+    bed.controller.step()
+    commits = Killer(lambda _: False)
+    bed.watcher = commits
+    bed.connect_all()
+    bed.network.carry()
+    bed.network.seen_down.clear()
+
+    begun_s = time.perf_counter()
+    while not all(view.online for view in bed.fleet.boxes()):
+        bed.controller.step()
+    births_per_s = MANY / (time.perf_counter() - begun_s)
+
+    record_property("births_per_s", round(births_per_s))
+    assert births_per_s > LEAST_BIRTHS_PER_S
+    assert commits.moments < 40
+    told = [parse(topic) for topic, _ in bed.network.seen_down]
+    assert {topic.device for topic in told if topic.kind is Kind.RECEIPT} == set(bed.devices)

@@ -1,0 +1,223 @@
+"""The store: durable, whole or not at all, shared by processes, and refused where a newer edgegpu has made it."""
+
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.store import (
+    Box,
+    Certificate,
+    Moment,
+    Orphan,
+    Request,
+    RequestState,
+    Store,
+    StoredCommand,
+    StoreError,
+    Token,
+)
+from edgegpu_cloud.store.commands import KEPT_ORPHANS
+from edgegpu_cloud.store.engine import open_engine, writing
+from edgegpu_cloud.store.migrations import migrate
+from edgegpu_sync.book import Book
+from edgegpu_sync.ids import CommandId, command_id, device_id, op_name
+from edgegpu_sync.stamps import Epoch, Stamp
+from edgegpu_sync.states import State
+from edgegpu_sync.tracking import Tracked
+
+DEVICE = device_id("0000000000000001")
+OP = op_name("k3s.restart")
+
+
+def a_box(**book: object) -> Box:
+    return Box(
+        device=DEVICE,
+        name="box-1",
+        public="A" * 43,
+        book=Book(enrolment=3, **book),  # type: ignore[arg-type]
+        labels={"site": "m"},
+    )
+
+
+def a_command(number: int, **tracked: object) -> StoredCommand:
+    one = Tracked(id=command_id(f"command-{number}"), op=OP, args={"a": [1]}, due_at_s=5.0, **tracked)  # type: ignore[arg-type]
+    return StoredCommand(device=DEVICE, tracked=one, by="anna", at_s=1.0)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = Store.open_file(tmp_path / "folder" / "controller.db")
+    with store.write() as tx:
+        tx.boxes.add(a_box())
+    return store
+
+
+def test_what_is_put_in_comes_out_again(store: Store) -> None:
+    epoch = Epoch(7, "9f2c4d1a7b3e5f60")
+    box = a_box(epoch=epoch, next_seq=2**40, rev=9, digest="d" * 16, restored=True, key_set=2, instance="ab" * 32)
+    stamp = Stamp(enrolment=3, epoch=epoch, n=2**52)
+    command = a_command(1, seq=5, state=State.RUNNING, signed_for=epoch, stamp=stamp, tries=3, quiet_since_s=1.5)
+    with store.write() as tx:
+        tx.boxes.put([box])
+        tx.commands.add(command)
+    with store.read() as tx:
+        assert tx.boxes.get([DEVICE]) == {DEVICE: box}
+        found = tx.commands.get([command.id])[command.id]
+    assert found == StoredCommand(**{**{f: getattr(command, f) for f in command.__slots__}, "number": 1})
+
+
+def test_a_block_that_raises_changes_nothing(store: Store) -> None:
+    def half() -> None:
+        with store.write() as tx:
+            tx.commands.add(a_command(1))
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        half()
+    with store.read() as tx:
+        assert tx.commands.open(DEVICE) == []
+
+
+def test_what_is_there_twice_is_an_error_with_a_remedy(store: Store) -> None:
+    with pytest.raises(StoreError, match=r"UNIQUE.*; look at the disk"), store.write() as tx:
+        tx.boxes.add(a_box())
+
+
+def test_each_commit_is_on_the_disk(tmp_path: Path, store: Store) -> None:
+    with store._writing.connect() as connection:  # noqa: SLF001  (what the driver was told)
+        assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
+        assert connection.execute(text("PRAGMA synchronous")).scalar() == 2
+        assert connection.execute(text("PRAGMA foreign_keys")).scalar() == 1
+    assert (tmp_path / "folder" / "controller.db").exists()
+
+
+def test_a_reader_sees_one_state_while_another_writes(store: Store) -> None:
+    with store.read() as reader:
+        assert reader.commands.open(DEVICE) == []
+        with store.write() as writer:
+            writer.commands.add(a_command(1))
+        assert reader.commands.open(DEVICE) == []
+    with store.read() as reader:
+        assert len(reader.commands.open(DEVICE)) == 1
+
+
+_COUNT = """
+import sys
+from pathlib import Path
+from edgegpu_cloud.store import Store
+store = Store.open_file(Path(sys.argv[1]))
+for _ in range(50):
+    with store.write() as tx:
+        tx.notes.changed()
+"""
+
+
+def test_two_processes_write_in_turns(tmp_path: Path, store: Store) -> None:
+    path = tmp_path / "folder" / "controller.db"
+    with subprocess.Popen([sys.executable, "-c", _COUNT, str(path)]) as other:
+        for _ in range(50):
+            with store.write() as tx:
+                tx.notes.changed()
+        assert other.wait(30) == 0
+    with store.read() as tx:
+        assert tx.notes.number("changes") == 100
+
+
+def test_the_tables_of_a_newer_edgegpu_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "controller.db"
+    Store.open_file(path).close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE meta SET value = 99 WHERE key = 'schema'")
+    with pytest.raises(CloudError, match=r"version 99, ours is 1; upgrade"):
+        Store.open_file(path)
+
+
+def test_old_tables_are_raised_step_by_step_and_once(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/controller.db"
+    engine = writing(open_engine(url))
+    steps = [
+        lambda connection: connection.execute(text("ALTER TABLE boxes ADD COLUMN colour TEXT")),
+        lambda connection: connection.execute(text("UPDATE boxes SET colour = 'blue'")),
+    ]
+    for version in (1, 1, 2, 3, 3):
+        with engine.begin() as connection:
+            assert migrate(connection, steps[: version - 1]) == version
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT colour FROM boxes")).all() == []
+    engine.dispose()
+
+
+def test_no_database_is_an_error_with_a_remedy() -> None:
+    with pytest.raises(CloudError, match="give a URL"):
+        Store.open("not a url")
+
+
+def test_server_time_never_goes_back(store: Store) -> None:
+    with store.write() as tx:
+        assert [tx.notes.server_time(now_s) for now_s in (10.9, 8.0, 11.0)] == [10, 10, 11]
+
+
+def test_commits_are_watched(tmp_path: Path) -> None:
+    seen: list[Moment] = []
+    store = Store.open_file(tmp_path / "controller.db", watcher=seen.append)
+    with store.write() as tx:
+        tx.notes.changed()
+    assert seen == [Moment.BEFORE_COMMIT, Moment.AFTER_COMMIT]
+
+
+class TestCommands:
+    def test_they_wait_wake_and_are_found_when_due(self, store: Store) -> None:
+        with store.write() as tx:
+            for number in range(1, 6):
+                tx.commands.add(a_command(number, seq=number if number < 3 else None))
+            tx.commands.park([DEVICE])
+            assert tx.commands.due_boxes(1e9, limit=9) == []
+            assert tx.commands.waiting([DEVICE]) == [DEVICE]
+            assert tx.commands.outstanding([DEVICE]) == {DEVICE: (1, 2)}
+            tx.commands.wake_unsigned(DEVICE, limit=2)
+            assert [one.id for one in tx.commands.due([DEVICE], 0.0, limit=9)] == ["command-3", "command-4"]
+            tx.commands.wake([DEVICE])
+            assert len(tx.commands.due([DEVICE], 0.0, limit=9)) == 5
+            tx.commands.park_unsigned(DEVICE)
+            assert [one.id for one in tx.commands.due([DEVICE], 0.0, limit=9)] == ["command-1", "command-2"]
+            tx.commands.park_all()
+            assert tx.commands.due([DEVICE], 1e9, limit=9) == []
+
+    def test_orphans_are_kept_once_and_not_without_end(self, store: Store) -> None:
+        def orphan(number: int, state: State = State.SUCCEEDED) -> Orphan:
+            id_ = CommandId(f"orphan-{number}")
+            return Orphan(device=DEVICE, id=id_, op=OP, state=state, code="", text="", at_s=float(number))
+
+        with store.write() as tx:
+            tx.commands.add_orphans([orphan(1), orphan(1, State.FAILED)])
+            assert [one.state for one in tx.commands.orphans()] == [State.SUCCEEDED]
+            tx.commands.add_orphans([orphan(number) for number in range(2, KEPT_ORPHANS + 5)])
+            kept = tx.commands.orphans(DEVICE)
+        assert (len(kept), kept[0].id) == (KEPT_ORPHANS, "orphan-5")
+
+
+class TestEnrolments:
+    def test_tokens_requests_and_certificates(self, store: Store) -> None:
+        token = Token(digest="d" * 64, by="anna", at_s=1.0, expires_at_s=9.0, labels={"a": "b"})
+        request = Request(id="r1", token=token.digest, digest="e" * 64, asked={"host": "h"}, at_s=2.0)
+        fields = {"device": DEVICE, "csr_sha256": "c" * 64, "pem": "PEM", "not_before_s": 0.0}
+        old = Certificate(serial="01", enrolment=2, not_after_s=5.0, **fields)  # type: ignore[arg-type]
+        new = Certificate(serial="02", enrolment=3, not_after_s=8.0, **fields)  # type: ignore[arg-type]
+        with store.write() as tx:
+            tx.enrolments.add_token(token)
+            tx.enrolments.add_request(request)
+            for one in (old, new):
+                tx.enrolments.add_certificate(one)
+            assert tx.enrolments.token(token.digest) == token
+            assert tx.enrolments.requests(RequestState.WAITING) == [request]
+            assert tx.enrolments.certificate_for(DEVICE, 3, "c" * 64) == new
+            tx.enrolments.revoke_certificates(DEVICE, now_s=7.0, below_enrolment=3)
+            assert [(one.serial, one.revoked_at_s) for one in tx.enrolments.revoked()] == [("01", 7.0)]
+            tx.enrolments.revoke_certificates(DEVICE, now_s=8.0)
+            assert [one.revoked_at_s for one in tx.enrolments.certificates(DEVICE)] == [7.0, 8.0]
