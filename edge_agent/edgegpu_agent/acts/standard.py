@@ -12,9 +12,10 @@ from edgegpu_agent.acts.act import Act, Acts, Settlers
 from edgegpu_agent.acts.bundles import Bundles
 from edgegpu_agent.acts.idempotent import refresh_inventory, rotate_identity, run_doctor
 from edgegpu_agent.acts.logs import CollectLogs
+from edgegpu_agent.acts.nodeready import AsNode
 from edgegpu_agent.acts.pace import Pace
 from edgegpu_agent.acts.redact import Redactor
-from edgegpu_agent.acts.restarts import STEADY_S, NodeReady, nobody_knows, restart_k3s, restart_plugin
+from edgegpu_agent.acts.restarts import STEADY_S, NodeReady, restart_k3s, restart_plugin
 from edgegpu_agent.acts.settling import Change, settlers
 from edgegpu_agent.acts.transactions import Installer, at_work
 from edgegpu_agent.acts.units import Units
@@ -38,8 +39,8 @@ class Box:
 
     `stop` is set once, when the agent ends. `identity`: the folder with tls.crt, tls.key and cloud-ca.crt. `renew` gets
     a new certificate for a cause; of what it raises `passing` is tried again, and `refusals` (these among them) are the
-    result's words. `looked` makes the agent send its inventory; `ready` asks the cluster about this node. `program` is
-    the command line that runs the installer, `env` what it gets.
+    result's words. `looked` makes the agent send its inventory; `ready` asks the cluster about this node (None: by
+    kubelet's own certificate). `program` is the command line that runs the installer, `env` what it gets.
     """
 
     stop: threading.Event
@@ -48,7 +49,7 @@ class Box:
     refusals: tuple[type[Exception], ...] = ()
     passing: tuple[type[Exception], ...] = ()
     looked: Callable[[], None] = _nothing
-    ready: NodeReady = nobody_knows
+    ready: NodeReady | None = None
     layout: Layout = field(default_factory=Layout)
     program: Sequence[str] = ("/opt/edgegpu/current/bin/edgegpu",)
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -78,8 +79,9 @@ def acts(box: Box) -> Acts:
     """Return the acts, by op; `identity.rotate` where it is known how to renew."""
     units = Units(layout=box.layout, pace=box.pace, env=box.env)
     busy = partial(at_work, box.layout)
+    ready = box.ready or AsNode(box.layout)
     found: dict[str, Act] = {
-        "k3s.restart": restart_k3s(units, pace=box.pace, ready=box.ready, busy=busy, steady_s=box.steady_s),
+        "k3s.restart": restart_k3s(units, pace=box.pace, ready=ready, busy=busy, steady_s=box.steady_s),
         "plugin.restart": restart_plugin(units, pace=box.pace, busy=busy, steady_s=box.steady_s / 4),
         "inventory.refresh": refresh_inventory(box.layout.plugin_socket, pace=box.pace, looked=box.looked),
         "logs.collect": _logs(box, units),
