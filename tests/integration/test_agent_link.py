@@ -1,0 +1,100 @@
+"""The agent's process with the controller's, over a real mosquitto: from a token to commands, through crashes."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import TYPE_CHECKING
+
+import pytest
+from agentkit import Agent, Cloud, until
+from clikit import document, edgegpu, plugin
+
+from edgegpu_sync.spec import Isolation, Mode, Spec
+from edgegpu_sync.states import State
+from edgegpu_sync.up import Settled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from edgegpu_cloud.fleet_views import BoxView
+
+MOST_MIB = 66
+"""60 MiB is the goal on a box; other builds of Python than its own come on top here."""
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    made = Cloud(tmp_path_factory.mktemp("agents") / "cloud")
+    made.start("mosquitto", "controller")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def agent(short_tmp: Path) -> Iterator[Agent]:
+    with Agent(short_tmp, machine=secrets.token_hex(16)) as made:
+        yield made
+
+
+def on_link(cloud: Cloud, agent: Agent, name: str) -> BoxView:
+    """Let a box enrol, and wait until the controller has its birth."""
+    agent.belongs(cloud.line(name))
+    cloud.serves()
+    agent.start()
+    return cloud.online(name)
+
+
+def test_from_a_token_to_commands_and_desired_state(cloud: Cloud, agent: Agent) -> None:
+    box = on_link(cloud, agent, "one")
+    assert "plugin.restart" in box.capabilities
+    assert agent.fed()
+    assert not (agent.root / "etc/edgegpu/cloud-token").exists()
+    assert cloud.end("one", "plugin.restart").state is State.SUCCEEDED
+    assert agent.restarts == 1
+    with plugin(agent.root / "run/edgegpu", document()):
+        refreshed = cloud.end("one", "inventory.refresh")
+    counts = {"cards": 2, "healthy": 2, "driver": "560.35.03", "problem": ""}
+    assert (refreshed.state, refreshed.data) == (State.SUCCEEDED, counts)
+    rev = cloud.fleet.set_spec("one", lambda _: Spec(isolation=Isolation(rev=0, mode=Mode.NONE)))
+    until(lambda: (seen := cloud.box("one")) is not None and seen.applied_rev == rev, lambda: cloud.box("one"))
+    isolation = cloud.online("one").items["isolation"]
+    assert (isolation.state, isolation.code) == (Settled.REJECTED, "NOT_INSTALLED")
+
+
+def test_what_was_killed_goes_on_and_what_is_told_to_end_says_goodbye(cloud: Cloud, agent: Agent) -> None:
+    on_link(cloud, agent, "two")
+    agent.kill()
+    agent.start()
+    assert cloud.end("two", "plugin.restart").state is State.SUCCEEDED
+    certificate = agent.root / "var/lib/edgegpu/identity/tls.crt"
+    before = certificate.read_bytes()
+    assert cloud.end("two", "identity.rotate").state is State.SUCCEEDED
+    assert certificate.read_bytes() != before
+    agent.kill()
+    agent.start()
+    assert cloud.end("two", "plugin.restart").state is State.SUCCEEDED
+    assert agent.restarts == 2
+    told = json.loads(edgegpu("journal", "--json", "--root", agent.root).out)["lines"]
+    assert sum(one["kind"] == "command" and one["state"] == "SUCCEEDED" for one in told) == 3
+    print(f"agent on the link: {agent.rss_mib:.1f} MiB resident")  # noqa: T201  (a figure for the reader of the run)
+    assert agent.rss_mib < MOST_MIB
+    assert agent.end() == 0
+    until(lambda: (gone := cloud.box("two")) is not None and not gone.online, lambda: cloud.box("two"))
+    assert "ERROR" not in agent.log
+
+
+def test_a_broker_that_is_away_starves_no_watchdog_and_is_found_again(cloud: Cloud, agent: Agent) -> None:
+    on_link(cloud, agent, "three")
+    cloud.kill("mosquitto")
+
+    def link() -> str:
+        return edgegpu("agent", "status", "--root", agent.root).out
+
+    until(lambda: "link         not connected" in link(), link)
+    assert edgegpu("agent", "status", "--root", agent.root).code == 1
+    assert agent.fed()
+    cloud.start("mosquitto")
+    until(lambda: "link         connected" in link(), link)
+    assert cloud.end("three", "plugin.restart").state is State.SUCCEEDED
