@@ -48,11 +48,16 @@ def open_file(path: Path, *, room: rooms.Room, wall_s: Callable[[], float], unus
                 raise
             told = _set_aside(path, why=str(error), wall_s=wall_s)
             link = _connect(path)
-        rooms.set_aside_room(link, path, room)
-        rooms.name_log(path)
-        path.chmod(0o600)
+        try:
+            rooms.set_aside_room(link, path, room)
+            rooms.name_log(path)
+            path.chmod(0o600)
+        except BaseException:
+            link.close()
+            raise
     except (OSError, sqlite3.Error, UnreadableError) as error:
-        raise JournalError(f"cannot open the journal {path}: {error}; see the disk, and what else runs") from error
+        needs = f"it needs {room.mib} MiB there, and no other agent may run"
+        raise JournalError(f"cannot open the journal {path}: {error}; {needs}") from error
     return Opened(link, told)
 
 

@@ -38,6 +38,11 @@ class Room:
         kept = (limits.events_bytes + limits.metrics_bytes) * 3 // 2 // PAGE_BYTES
         return cls(_RESULT_PAGES * limits.results + limits.refusals // 2 + kept + 1_024)
 
+    @property
+    def mib(self) -> int:
+        """What file and log take on the disk."""
+        return -(-(self.pages + self.log_pages) * PAGE_BYTES // 2**20)
+
     def spare_from(self, results: int) -> int:
         """Return how many pages must be free for a write that can wait, with so many results still to be written."""
         return _RESULT_PAGES * (results + 1) + 128
@@ -101,8 +106,9 @@ def set_aside_room(link: sqlite3.Connection, path: Path, room: Room) -> None:
     except sqlite3.OperationalError as error:
         with contextlib.suppress(sqlite3.Error):
             link.execute("ROLLBACK")
-        needed = (room.pages + room.log_pages) * PAGE_BYTES // 2**20
-        raise JournalError(f"cannot set aside {needed} MiB for the journal {path}: {error}; make room there") from error
+        raise JournalError(
+            f"cannot set aside {room.mib} MiB for the journal {path}: {error}; make room there"
+        ) from error
     link.execute(f"PRAGMA max_page_count = {room.pages}").fetchone()
 
 
