@@ -1,0 +1,70 @@
+"""docs/cloud.md against the code: each command that it shows can be typed; each code, file and key is there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from cloudcli import ok
+from pydantic import BaseModel
+
+from edgegpu_cloud.asks import EnrolAsk, Granted, RenewAsk
+from edgegpu_cloud.layout import CloudConfig, CloudLayout
+from edgegpu_cloud.tokens import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TEXT = Path(__file__).parents[2].joinpath("docs", "cloud.md").read_text()
+_COMMAND = re.compile(r"(?:^|\s)edgegpu-cloud ([a-z].*)")
+
+
+def shown() -> Iterator[str]:
+    for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL):
+        for line in block.splitlines():
+            found = _COMMAND.search(re.sub(r"\s[<>]\s\S+", "", line))
+            if found and not line.startswith(("useradd", "systemctl")):
+                yield found[1]
+    yield from re.findall(r"`edgegpu-cloud ([a-z][^`]*)`", TEXT)
+
+
+@pytest.mark.parametrize("line", sorted(set(shown())))
+def test_each_command_can_be_typed(line: str) -> None:
+    """With --help at its end the whole line is read, and nothing is done."""
+    assert "Usage: edgegpu-cloud" in ok(*shlex.split(line), "--help").out
+
+
+def test_each_code_is_explained() -> None:
+    for code in Refusal:
+        assert f"| `{code}` |" in TEXT
+
+
+def keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from keys(inner, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def test_each_key_of_the_configuration_is_there() -> None:
+    table = TEXT[TEXT.index("## Configuration") : TEXT.index("## Enrolment")]
+    for key in keys(CloudConfig):
+        assert f"`{key}`" in table or f"`{key.rpartition('.')[2]}`" in table or key == "version", key
+
+
+def test_each_file_is_there() -> None:
+    layout = CloudLayout(Path("/f"))
+    paths = (layout.config, layout.database, layout.root_key, layout.signing_key, layout.crl, layout.release)
+    for path in paths:
+        assert f"`{path.relative_to('/f')}" in TEXT, path
+
+
+def test_what_boxes_ask_is_told_field_by_field() -> None:
+    for model in (EnrolAsk, RenewAsk, Granted):
+        lists = [set(re.findall(r"[a-z_]+", found)) for found in re.findall(r"`\{([^`]*)\}`", TEXT)]
+        assert any(set(model.model_fields) <= one for one in lists), model
