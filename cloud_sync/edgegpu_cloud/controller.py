@@ -13,6 +13,7 @@ from edgegpu_cloud.controller_letters import Letter
 from edgegpu_cloud.controller_turn import RECENT_S, Births, Turn
 from edgegpu_cloud.store import Store
 from edgegpu_sync.down import Link as KeySetLink
+from edgegpu_sync.errors import SyncError
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.keys import KeySet, key_id
 from edgegpu_sync.linkevents import Arrived, Delivered, Down, LinkEvent, Up
@@ -29,7 +30,10 @@ MOST_AT_ONCE = 500
 JUMP_S = 2.0
 """A clock that was set by so much makes what was learned of the births' times worthless."""
 
-_COUNTS_EVERY_S = 60.0
+KEPT_S = 90 * 86_400
+"""How long commands that have ended, their history, and events are kept. The audit is kept for ever."""
+
+_COUNTS_EVERY_S, _TIDY_EVERY_S = 60.0, 3_600.0
 
 
 class Sender(Protocol):
@@ -79,7 +83,7 @@ class Controller:
         self._seen_changes = self._seen_touched = 0
         self._up = self._stopped = False
         self._offset_s = clock() - steady()
-        self._look_at_s = self._counts_at_s = steady()
+        self._look_at_s = self._counts_at_s = self._tidy_at_s = steady()
         self._hurry = True
 
     # from any thread
@@ -138,7 +142,7 @@ class Controller:
                     self._taken(arrived)
                     self._disconnected(event)
                 case Delivered():
-                    pass
+                    self._mail.delivered(event)
                 case _:
                     assert_never(event)
         self._taken(arrived)
@@ -199,11 +203,15 @@ class Controller:
         self._letters.clear()
 
     def _send(self) -> None:
+        """Send what the link takes; the rest waits until it has delivered something."""
         while self._letters:
             letter = self._letters[0]
-            topic = str(letter.topic)
-            if self._sender.publish(topic, letter.seal(self._signer), retain=letter.topic.kind.retained) is None:
-                return
+            try:
+                payload = letter.seal(self._signer)
+                if self._sender.publish(str(letter.topic), payload, retain=letter.topic.kind.retained) is None:
+                    return
+            except SyncError:
+                _LOG.exception("cannot send %s: it is left out", letter.topic)
             self._letters.popleft()
 
     # what people say, and time
@@ -213,6 +221,7 @@ class Controller:
         self._hurry = False
         self._mind_clock()
         self._tell_counts()
+        self._tidy()
         if not self._up:
             return
         self._changes()
@@ -262,6 +271,12 @@ class Controller:
             self._counts_at_s = self._steady()
             if told := self._mail.told():
                 _LOG.warning("refused in the last minute: %s", told)
+
+    def _tidy(self) -> None:
+        if self._steady() >= self._tidy_at_s:
+            self._tidy_at_s = self._steady() + _TIDY_EVERY_S
+            with self._store.write() as tx:
+                tx.tidy(self._clock() - KEPT_S)
 
     @property
     def refused(self) -> dict[tuple[str, str], int]:

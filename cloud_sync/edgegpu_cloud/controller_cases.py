@@ -10,7 +10,7 @@ from edgegpu_cloud.controller_turn import Turn
 from edgegpu_cloud.store import Box, Store, Transaction
 from edgegpu_sync.errors import RefusedError, Why
 from edgegpu_sync.ids import CommandId, DeviceId
-from edgegpu_sync.linkevents import Arrived
+from edgegpu_sync.linkevents import Arrived, Delivered
 from edgegpu_sync.messages import Message, read
 from edgegpu_sync.signing import open_up
 from edgegpu_sync.stamps import Epoch
@@ -19,7 +19,7 @@ from edgegpu_sync.up import Birth
 
 _LOG = logging.getLogger(__name__)
 
-UNKNOWN_BOX, UNKNOWN_BIRTH, ERROR = "UnknownBox", "UnknownBirth", "Error"
+UNKNOWN_BOX, UNKNOWN_BIRTH, ERROR, UNDELIVERED = "UnknownBox", "UnknownBirth", "Error", "Undelivered"
 """Counted beside the refusals of the protocol."""
 
 
@@ -80,6 +80,12 @@ class Mail:
     def refused(self, device: DeviceId, why: str) -> None:
         """Count a refusal."""
         self.counts[device, why] += 1
+
+    def delivered(self, one: Delivered) -> None:
+        """Count what the broker did not take, or the link held back."""
+        if one.refused:
+            self.refused(DeviceId(""), UNDELIVERED)
+            _LOG.debug("not delivered: %s", one.refused)
 
     def told(self) -> str:
         """Return what was refused since this was asked last, the most first, for people."""

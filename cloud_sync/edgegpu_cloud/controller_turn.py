@@ -125,8 +125,9 @@ class Turn:
     def dispatch(self, devices: Collection[DeviceId]) -> bool:
         """Sign and send the commands to these boxes that are due; returns whether more of them may be."""
         boxes = self.load(devices)
-        self.tx.commands.park([device for device in devices if device not in boxes or not signable(boxes[device])])
         ready = [device for device, box in boxes.items() if signable(box)]
+        if len(ready) < len(devices):
+            self.tx.commands.park(set(devices).difference(ready))
         if not ready:
             return False
         due = self.tx.commands.due(ready, self.now_s, limit=MOST_DUE)

@@ -10,7 +10,10 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_sync.down import Desired
 from edgegpu_sync.errors import TooLargeError
 from edgegpu_sync.spec import AnyItem, AppLimits, Item, Sharing, Spec, asked
-from edgegpu_sync.wire import Json, encode
+from edgegpu_sync.wire import BODY_MAX_BYTES, Json, encode
+
+_ROOM = 64
+"""Bytes that are left free: numbers grow longer when the same document is sent under a later enrolment."""
 
 _SINGLE = ("sharing", "isolation", "policy", "exclusions", "unit_size")
 
@@ -73,7 +76,7 @@ def checked(spec: Spec, *, enrolment: int, rev: int) -> Json:
     value = spec.to_json()
     try:
         Spec.model_validate_json(spec.model_dump_json())  # an edit by model_copy has not been looked at
-        encode(Desired(enrolment=enrolment, rev=rev, spec=value))
+        encode(Desired(enrolment=enrolment, rev=rev, spec=value), limit_bytes=BODY_MAX_BYTES - _ROOM)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"])

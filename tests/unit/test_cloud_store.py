@@ -4,6 +4,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,16 +13,20 @@ from sqlalchemy import text
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.store import (
     Box,
+    BoxEvent,
     Certificate,
+    Heard,
     Moment,
     Orphan,
     Request,
     RequestState,
+    Revision,
     Store,
     StoredCommand,
     StoreError,
     Token,
 )
+from edgegpu_cloud.store.boxes import KEPT_REVISIONS
 from edgegpu_cloud.store.commands import KEPT_ORPHANS
 from edgegpu_cloud.store.engine import open_engine, writing
 from edgegpu_cloud.store.migrations import migrate
@@ -169,6 +174,29 @@ def test_commits_are_watched(tmp_path: Path) -> None:
     with store.write() as tx:
         tx.notes.changed()
     assert seen == [Moment.BEFORE_COMMIT, Moment.AFTER_COMMIT]
+
+
+def test_what_is_old_is_dropped_and_what_is_open_is_not(store: Store) -> None:
+    ended = {"state": State.SUCCEEDED}
+    commands = [
+        replace(a_command(1, **ended), ended_at_s=10.0),
+        replace(a_command(2, **ended), ended_at_s=30.0),
+        a_command(3),
+    ]
+    with store.write() as tx:
+        for one in commands:
+            tx.commands.add(one)
+            tx.commands.heard([Heard(command=one.id, at_s=1.0, state=State.RECEIVED)])
+        for rev in range(1, KEPT_REVISIONS + 4):
+            tx.boxes.add_spec(DEVICE, Revision(rev=rev, spec={}, at_s=1.0, by="anna"))
+        tx.boxes.put([replace(a_box(), spec_rev=KEPT_REVISIONS + 3)])
+        event = BoxEvent(device=DEVICE, kind="k", level="info", text="t", about="", box_at=0, at_s=10.0)
+        tx.notes.add_events([event, replace(event, at_s=30.0)])
+        tx.tidy(20.0)
+        assert [one.id for one in tx.commands.of(DEVICE, limit=9)] == ["command-3", "command-2"]
+        assert [len(tx.commands.history(one.id)) for one in commands] == [0, 1, 1]
+        assert [tx.boxes.spec(DEVICE, rev) is None for rev in (1, 2, 3, 4)] == [True, True, False, False]
+        assert [one.at_s for one in tx.notes.events(DEVICE, limit=9)] == [30.0]
 
 
 class TestCommands:

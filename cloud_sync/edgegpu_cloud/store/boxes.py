@@ -14,6 +14,9 @@ from edgegpu_sync.wire import Json
 
 _BOXES, _SPECS, _LATEST, _BIRTHS = table(BoxRow), table(SpecRow), table(LatestRow), table(BirthRow)
 
+KEPT_REVISIONS = 100
+"""Desired documents of a box that are kept."""
+
 KEPT_BIRTHS = 200
 """Births of a box that are remembered: a replay of one of them is no journal that was put back."""
 
@@ -102,6 +105,11 @@ class Boxes:
         """Keep a desired document."""
         values = {"rev": revision.rev, "spec": revision.spec, "at_s": revision.at_s, "by": revision.by}
         self._connection.execute(insert(_SPECS).values(device=device, **values))
+
+    def forget_specs(self) -> None:
+        """Drop documents that are more than `KEPT_REVISIONS` behind the current one."""
+        spec_rev = select(_BOXES.c.spec_rev).where(_BOXES.c.device == _SPECS.c.device).scalar_subquery()
+        self._connection.execute(delete(_SPECS).where(_SPECS.c.rev < spec_rev - KEPT_REVISIONS))
 
     # what they say
 

@@ -122,6 +122,12 @@ class Commands:
             found.setdefault(DeviceId(device), []).append(CommandId(id_))
         return found
 
+    def forget(self, before_s: float) -> None:
+        """Drop commands that ended before then, and what was heard of them."""
+        old = select(_COMMANDS.c.id).where(_COMMANDS.c.ended_at_s < before_s)
+        self._connection.execute(delete(_HISTORY).where(_HISTORY.c.command.in_(old)))
+        self._connection.execute(delete(_COMMANDS).where(_COMMANDS.c.ended_at_s < before_s))
+
     # what was heard
 
     def heard(self, lines: Sequence[Heard]) -> None:

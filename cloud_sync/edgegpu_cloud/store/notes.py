@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from edgegpu_cloud.store.records import Alarm, AuditEntry, BoxEvent
 from edgegpu_cloud.store.schema import AlarmRow, AuditRow, EventRow, KeySetRow, MetaRow, table
@@ -83,6 +83,10 @@ class Notes:
             BoxEvent(device=DeviceId(row["device"]), **{name: row[name] for name in names})
             for row in self._connection.execute(query).mappings()
         ]
+
+    def forget_events(self, before_s: float) -> None:
+        """Drop events that came before then."""
+        self._connection.execute(delete(_EVENTS).where(_EVENTS.c.at_s < before_s))
 
     def alarm(self, kind: str, *, device: str, text: str, now_s: float) -> None:
         """Raise an alarm; one that nobody has seen yet is counted, not repeated."""

@@ -44,6 +44,12 @@ class Transaction:
         self.enrolments = Enrolments(connection)
         self.notes = Notes(connection)
 
+    def tidy(self, before_s: float) -> None:
+        """Drop what ended or happened before then, and documents that are far behind the current ones."""
+        self.commands.forget(before_s)
+        self.notes.forget_events(before_s)
+        self.boxes.forget_specs()
+
 
 class Store:
     """A database that several processes may have open; usable from any thread."""
