@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -16,13 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgegpu_agent.acts.standard import Box, acts, standard_settlers
+from edgegpu_agent.daemon.keeper import Keeper
 from edgegpu_agent.daemon.worker import Parts, Worker
 from edgegpu_agent.daemon.workerports import Clock, Me
 from edgegpu_agent.identity.device import Identity, load_identity
 from edgegpu_agent.identity.instance import instance
 from edgegpu_agent.journal.held import Held
 from edgegpu_agent.journal.journal import Journal
+from edgegpu_installer import journal as installer_journal
 from edgegpu_installer.layout import Layout
+from edgegpu_plugin.inotify import folder_watch
+from edgegpu_plugin.sdnotify import notifier
 from edgegpu_sync.link import Link
 from edgegpu_sync.linkevents import Address
 from edgegpu_sync.signing import Signer
@@ -69,6 +74,11 @@ class LateJournal(Journal):
             super().save(held, bodies=self._bodies, notes=self._notes, told=told, spare=spare)
             self._late = None
 
+    def close(self) -> None:
+        if self._late is not None:
+            super().save(self._late, bodies=self._bodies, notes=self._notes)
+        super().close()
+
     def note(self, name: str) -> Json | None:
         if self._late is not None and name in self._notes:
             return self._notes[name]
@@ -93,6 +103,7 @@ class ForgetfulJournal(Journal):
 
     def recall(self, id_: CommandId) -> Record | None:
         del id_
+        return None
 
 
 BUGS: dict[str, type[Journal]] = {"ack-before-journal": LateJournal, "forget-ids": ForgetfulJournal}
@@ -107,7 +118,7 @@ class _Place:
         self.journals = self.layout.state / "agent"
 
 
-def _enrolled(place: _Place, command: Sequence[str]) -> Identity:
+def _enrolled(place: _Place, command: tuple[str, ...]) -> Identity:
     """Return the identity; without one become the real agent, which enrols and is killed then."""
     identity = load_identity(place.identity)
     if identity is None:
@@ -126,9 +137,10 @@ def _run(place: _Place, identity: Identity, *, edgegpu: str, bug: str) -> None:
     )
     boot = place.layout.at("/proc/sys/kernel/random/boot_id").read_text().strip()
     place.journals.mkdir(exist_ok=True)
+    journal = BUGS[bug](place.journals / f"{identity.id}.db", wall_s=time.time)
     worker = Worker(
         Parts(
-            journal=BUGS[bug](place.journals / f"{identity.id}.db", wall_s=time.time),
+            journal=journal,
             root=identity.device.root,
             me=Me(
                 device=identity.id,
@@ -143,6 +155,27 @@ def _run(place: _Place, identity: Identity, *, edgegpu: str, bug: str) -> None:
             settlers=standard_settlers(box),
         )
     )
+    link = _link(identity, worker)
+    worker.attach(link)
+    signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+    for task in (link.run, _keeper(place, edgegpu).run):
+        threading.Thread(target=task, daemon=True).start()
+    worker.run()
+    journal.close()
+
+
+def _keeper(place: _Place, edgegpu: str) -> Keeper:
+    return Keeper(
+        journal=installer_journal.Journal(place.layout.tx),
+        root=place.layout.root,
+        command=(edgegpu, "transaction", "resume", "--json"),
+        deadline_s=60,
+        watch=folder_watch(),
+        notifier=notifier({}),
+    )
+
+
+def _link(identity: Identity, worker: Worker) -> Link:
     broker = identity.device.broker
 
     def address() -> Address:
@@ -155,7 +188,7 @@ def _run(place: _Place, identity: Identity, *, edgegpu: str, bug: str) -> None:
             key=identity.tls_key,
         )
 
-    link = Link(
+    return Link(
         address,
         subscribe=[box_filter(identity.id)],
         will=worker.will,
@@ -163,9 +196,6 @@ def _run(place: _Place, identity: Identity, *, edgegpu: str, bug: str) -> None:
         rng=random.Random(),
         clock=time.monotonic,
     )
-    worker.attach(link)
-    threading.Thread(target=link.run, daemon=True).start()
-    worker.run()
 
 
 def main() -> int:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from chaos.site import Site
     from faultproxy import FaultProxy, Way
 
-EVERY_S = 0.7
+EVERY_S = 0.4
 _AIMED = 0.12
 """How often an agent is killed at the moment at which its box did something."""
 

@@ -170,4 +170,6 @@ def _enrol(site: Site, layout: CloudLayout, told: dict[str, str]) -> None:
     def there() -> bool:
         return all(one.online and one.capabilities for one in site.fleet.boxes())
 
+    for box in site.boxes:
+        box.agent.kill(away_s=0)  # whoever has enrolled it: from here on it is the agent that the run is about
     site.wait(there, what="all boxes are on the link")
