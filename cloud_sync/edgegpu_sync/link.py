@@ -69,7 +69,7 @@ class Link:
             put: takes what comes out; on the link's thread, must not block. What it raises ends `run`.
             rng: for the jitter of the waits.
             clock: seconds that only rise.
-            keepalive_s: who is silent for 0.8 of it gets a heartbeat; without an answer for 1.0 of it it is given up.
+            keepalive_s: after 0.8 of it without an acknowledgement comes a heartbeat; after 1.0 more it is given up.
             max_inflight: publishes under way at once; fewer where the broker says so.
             receive_max: messages that may come before one is acknowledged, as an MQTT 5 broker keeps to.
             session_s: how long the broker keeps what comes for us while we are away; 0: not at all.
@@ -202,9 +202,8 @@ class Link:
             dialling.leave()
 
     def _serve(self, wire: Wire, beat: str) -> NoReturn:
-        one = Standing(
-            turn=self._desk.begin(), pulse=Pulse(self._keepalive_s, self._clock()), until=self._clock() + GREET_S
-        )
+        now = self._clock()
+        one = Standing(self._desk.begin(), Pulse(self._keepalive_s, now, now), until=now + GREET_S)
         while True:
             for todo in self._desk.take():
                 self._do(todo, wire)
@@ -228,7 +227,7 @@ class Link:
     def _note(self, fact: Fact, wire: Wire, one: Standing) -> None:
         if not isinstance(fact, Closed):
             self._alive_at = self._clock()
-            one.pulse = one.pulse.hears(self._alive_at)
+            one.pulse = one.pulse.hears(self._alive_at, proof=isinstance(fact, Acked | Subscribed))
         match fact:
             case Opened():
                 one.opened, one.window, one.session_present = True, fact.window, fact.session_present

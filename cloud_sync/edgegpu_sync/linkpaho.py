@@ -178,7 +178,7 @@ class Wire:
                 return
         if ready & select.POLLOUT:
             self._client.loop_write()
-        self._client.loop_misc()
+        # No loop_misc: it sends a ping each keep-alive whatever else was sent. The heartbeat does more, for less.
 
     def _guarded(self, turn: Callable[[], None]) -> None:
         # The border to the library: what the broker sends may be anything, and paho's reader raises whatever.

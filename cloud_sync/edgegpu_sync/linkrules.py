@@ -199,19 +199,21 @@ class Pulse:
     keepalive_s: float
     heard: float
     """When the last packet came, by the link's clock."""
+    proved: float
+    """When the broker last acknowledged something of ours: both ways stand, and it has heard us."""
     asked: float | None = None
     """Since when the oldest thing that we sent has waited for its acknowledgement."""
 
-    def hears(self, now: float) -> "Pulse":
-        """Return it after a packet came."""
-        return replace(self, heard=now)
+    def hears(self, now: float, *, proof: bool) -> "Pulse":
+        """Return it after a packet came; `proof`: it acknowledges something of ours."""
+        return replace(self, heard=now, proved=now if proof else self.proved)
 
     def waits(self, since: float | None) -> "Pulse":
         """Return it with what waits for an acknowledgement now."""
         return replace(self, asked=since)
 
     def due(self, now: float) -> bool:
-        """Whether to send a heartbeat: nothing was heard for 0.8 of the keep-alive, and nothing is owed anyhow."""
+        """Whether to send a heartbeat: no proof for 0.8 of the keep-alive, and none is owed anyhow."""
         return self.asked is None and now >= self._quiet
 
     def dead(self, now: float) -> bool:
@@ -225,7 +227,7 @@ class Pulse:
 
     @property
     def _quiet(self) -> float:
-        return self.heard + 0.8 * self.keepalive_s
+        return self.proved + 0.8 * self.keepalive_s
 
 
 def beat_topic(client_id: str) -> str:

@@ -76,16 +76,16 @@ def test_nothing_is_held_without_two_strikes_in_a_row_nor_longer_than_a_day(
     st.floats(1, 600), st.lists(st.tuples(st.sampled_from(["hear", "ask", "answer"]), st.floats(0, 700)), max_size=40)
 )
 def test_silence_ends_in_a_question_and_then_in_the_end(keepalive_s: float, steps: list[tuple[str, float]]) -> None:
-    pulse, now = Pulse(keepalive_s, heard=0.0), 0.0
+    pulse, now = Pulse(keepalive_s, heard=0.0, proved=0.0), 0.0
     for what, pause_s in steps:
         now += pause_s
         match what:
             case "hear":
-                pulse = pulse.hears(now)
+                pulse = pulse.hears(now, proof=False)
             case "ask":
                 pulse = pulse.waits(now)
             case _:
-                pulse = pulse.hears(now).waits(None)
+                pulse = pulse.hears(now, proof=True).waits(None)
     soon = now + pulse.next_s(now) + 1e-6
     assert pulse.due(soon) or pulse.dead(soon)
     assert not (pulse.due(soon) and pulse.dead(soon))

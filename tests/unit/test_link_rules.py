@@ -132,7 +132,7 @@ def test_the_list_of_suspects_is_bounded() -> None:
 
 
 def test_who_is_silent_is_asked_and_who_does_not_answer_is_gone() -> None:
-    pulse = Pulse(30, heard=100.0)
+    pulse = Pulse(30, heard=100.0, proved=100.0)
     assert not pulse.due(123.9)
     assert pulse.due(124.0)
     asked = pulse.waits(124.0)
@@ -140,13 +140,19 @@ def test_who_is_silent_is_asked_and_who_does_not_answer_is_gone() -> None:
     assert not asked.dead(153.9)
     assert asked.dead(154.0)
     assert asked.next_s(124.0) == 30.0
-    assert not asked.hears(150.0).dead(154.0)
+    assert not asked.hears(150.0, proof=False).dead(154.0)
 
 
 def test_a_long_publish_is_no_death_while_anything_comes() -> None:
-    pulse = Pulse(30, heard=100.0).waits(50.0)
+    pulse = Pulse(30, heard=100.0, proved=0.0).waits(50.0)
     assert not pulse.dead(129.9)
     assert pulse.dead(130.0)
+
+
+def test_what_only_comes_proves_not_that_we_are_heard() -> None:
+    pulse = Pulse(30, heard=100.0, proved=100.0).hears(123.0, proof=False)
+    assert pulse.due(124.0)
+    assert not pulse.hears(123.5, proof=True).due(124.0)
 
 
 def test_the_heartbeat_is_no_topic_that_controllers_read() -> None:
