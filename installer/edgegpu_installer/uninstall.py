@@ -111,7 +111,8 @@ class Uninstallation:
 
     def _run(self, cluster: Cluster) -> Removal:
         still = tuple(shares.said(pod) for pod in self._in_use(cluster))
-        self._agree(still)
+        if self._plan().files:  # else sharing is gone already, and what an earlier run has left in the cluster goes
+            self._agree(still)
         removal = self._change(still)
         return self._clear(cluster, removal) if removal.well else removal
 
