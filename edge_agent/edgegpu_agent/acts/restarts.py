@@ -16,7 +16,7 @@ from edgegpu_sync.states import Codes, State
 STEADY_S = 10.0
 """One in a crash loop is never up for so long."""
 
-_BUSY_S = 600.0
+_BUSY_S = 240.0
 _LOOK_S = 1.0
 
 
