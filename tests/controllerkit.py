@@ -111,6 +111,16 @@ class Network:
         if self.controller is not None:
             self.controller.put(Arrived(topic, payload, retained, self.mids, self.turn))
 
+    def replaced(self, controller: Controller) -> None:
+        """Put an empty broker in the place of this one: who was connected connects anew."""
+        self.detach()
+        for lost in (self.retained, self.unacked, self.up, self.down):
+            lost.clear()
+        self.attach(controller)
+        for device, box in self.boxes.items():
+            if device not in self.cut:
+                self.connect(box)
+
     # the boxes' side
 
     def connect(self, box: ModelBox) -> None:

@@ -7,6 +7,7 @@ import pytest
 from controllerkit import Bed, Faults, Killer
 
 from edgegpu_sync.ids import CommandId, DeviceId
+from edgegpu_sync.spec import Exclusions, Spec
 from edgegpu_sync.states import State
 
 OPS = ("k3s.restart", "inventory.refresh", "plugin.restart", "doctor.run")
@@ -42,6 +43,8 @@ def chaos(bed: Bed, rng: random.Random, *, commands: int) -> dict[CommandId, Dev
                 bed.network.connect(bed.box(device))
             case 4 if rng.random() < 0.5:
                 bed.alive(bed.restart)
+            case 5 if rng.random() < 0.3:
+                bed.network.replaced(bed.controller)
             case _:
                 asked[bed.fleet.command(device, rng.choice(OPS), {}, wait_s=rng.choice((5, 60, 3600)))] = device
         bed.settle(rng.choice((0.5, 3.0)), step_s=0.5)
@@ -91,6 +94,42 @@ def test_a_controller_that_is_killed_around_commits_loses_nothing(tmp_path: Path
 
     assert killer.kills > 2
     check_ledgers(bed, asked)
+
+
+def test_a_box_that_was_away_for_weeks_says_all_and_does_nothing_late(tmp_path: Path) -> None:
+    bed = Bed(tmp_path)
+    bed.connect_all()
+    bed.settle(2)
+    done = bed.fleet.command("box-1", "k3s.restart", {}, wait_s=600)
+    bed.until(lambda: done in bed.box().records)
+    bed.network.cut_off(bed.devices[0])
+    for _ in range(10):
+        bed.box().work()
+    bed.box().happen("the line is cut", level="alarm")
+    late = bed.fleet.command("box-1", "plugin.restart", {}, wait_s=86_400)
+    for day in range(28):
+        bed.world.now_s += 86_400
+        if day % 5 == 0:
+            bed.restart()
+        if day % 7 == 0:
+            bed.network.replaced(bed.controller)
+        bed.fleet.set_spec("box-1", lambda spec: with_cards(spec, f"{day}"))  # noqa: B023  (called at once)
+        bed.settle(10, step_s=5)
+    bed.network.connect(bed.box())
+    bed.until(bed.all_ended)
+    bed.settle(60, step_s=5)
+
+    assert (bed.state(done), bed.state(late)) == (State.SUCCEEDED, State.EXPIRED)
+    assert bed.world.done == {(bed.devices[0], done): 1}
+    view = bed.fleet.box("box-1")
+    assert (view.rev, view.applied_rev, view.restored) == (28, 28, False)
+    assert [event.text for event in bed.fleet.events()] == ["the line is cut"]
+    assert bed.box().events == []
+    assert bed.box().receipted >= {done, late}
+
+
+def with_cards(spec: Spec, card: str) -> Spec:
+    return spec.model_copy(update={"exclusions": Exclusions(rev=0, cards=(card,))})
 
 
 def test_killed_at_every_single_commit_of_a_command(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.engine import make_url
+from sqlalchemy.schema import CreateTable
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.store import (
@@ -30,6 +32,7 @@ from edgegpu_cloud.store.boxes import KEPT_REVISIONS
 from edgegpu_cloud.store.commands import KEPT_ORPHANS
 from edgegpu_cloud.store.engine import open_engine, writing
 from edgegpu_cloud.store.migrations import migrate
+from edgegpu_cloud.store.schema import Row
 from edgegpu_sync.book import Book
 from edgegpu_sync.ids import CommandId, command_id, device_id, op_name
 from edgegpu_sync.stamps import Epoch, Stamp
@@ -156,6 +159,13 @@ def test_old_tables_are_raised_step_by_step_and_once(tmp_path: Path) -> None:
     with engine.begin() as connection:
         assert connection.execute(text("SELECT colour FROM boxes")).all() == []
     engine.dispose()
+
+
+def test_postgresql_has_all_that_the_tables_need() -> None:
+    tables, dialect = Row.metadata.sorted_tables, make_url("postgresql://").get_dialect()()
+    assert len(tables) > 12
+    for one in tables:
+        assert f"CREATE TABLE {one.name}" in str(CreateTable(one).compile(dialect=dialect))
 
 
 def test_no_database_is_an_error_with_a_remedy() -> None:

@@ -24,12 +24,15 @@ KEPT_BIRTHS = 200
 class Boxes:
     """The boxes of one transaction."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: Connection, *, hold: bool) -> None:
+        """Work on a connection; `hold`: what is read here is to be written, and nobody else may meanwhile."""
+        self._connection, self._hold = connection, hold
 
     def get(self, devices: Collection[DeviceId]) -> dict[DeviceId, Box]:
         """Return those of these boxes that there are; in a transaction that writes they are held until its end."""
-        query = select(_BOXES).where(_BOXES.c.device.in_(devices)).order_by(_BOXES.c.device).with_for_update()
+        query = select(_BOXES).where(_BOXES.c.device.in_(devices)).order_by(_BOXES.c.device)
+        if self._hold:
+            query = query.with_for_update()
         return {box.device: box for box in map(box_of, self._connection.execute(query).mappings())}
 
     def publics(self, devices: Collection[DeviceId]) -> dict[DeviceId, str]:

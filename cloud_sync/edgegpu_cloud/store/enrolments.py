@@ -35,11 +35,14 @@ def _certificate(row: RowMapping) -> Certificate:
 class Enrolments:
     """Enrolment in one transaction."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: Connection, *, hold: bool) -> None:
+        """Work on a connection; `hold`: what is read here is to be written, and nobody else may meanwhile."""
+        self._connection, self._hold = connection, hold
 
     def _rows(self, table_: Table, *where: Any, order: str) -> list[RowMapping]:  # noqa: ANN401  (SQL conditions)
-        query = select(table_).where(*where).order_by(table_.c[order]).with_for_update()
+        query = select(table_).where(*where).order_by(table_.c[order])
+        if self._hold:
+            query = query.with_for_update()
         return list(self._connection.execute(query).mappings())
 
     def _put(self, table_: Table, values: Mapping[str, Any], *, key: str) -> None:

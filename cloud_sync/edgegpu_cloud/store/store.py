@@ -38,10 +38,10 @@ class StoreError(CloudError):
 class Transaction:
     """What can be read and written in one transaction, by subject."""
 
-    def __init__(self, connection: Connection) -> None:
-        self.boxes = Boxes(connection)
+    def __init__(self, connection: Connection, *, writes: bool) -> None:
+        self.boxes = Boxes(connection, hold=writes)
         self.commands = Commands(connection)
-        self.enrolments = Enrolments(connection)
+        self.enrolments = Enrolments(connection, hold=writes)
         self.notes = Notes(connection)
 
     def tidy(self, before_s: float) -> None:
@@ -87,7 +87,7 @@ class Store:
         """Look at one state of the store, which does not change meanwhile."""
         try:
             with self._engine.connect() as connection:
-                yield Transaction(connection)
+                yield Transaction(connection, writes=False)
         except SQLAlchemyError as error:
             raise _explained(error) from error
 
@@ -96,7 +96,7 @@ class Store:
         """Change the store: all of it, on the disk, when the block ends; nothing of it when the block raises."""
         try:
             with self._writing.connect() as connection:
-                yield Transaction(connection)
+                yield Transaction(connection, writes=True)
                 self._watcher(Moment.BEFORE_COMMIT)
                 connection.commit()
             self._watcher(Moment.AFTER_COMMIT)
