@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 
 from edgegpu_plugin import configfile
+from edgegpu_plugin.configtypes import AbsolutePath
 from edgegpu_plugin.errors import ConfigError
 
 DEFAULT_PATH = Path("/etc/edgegpu/agent.yaml")
@@ -71,6 +72,14 @@ class UploadsSection(_Section):
     max_mib: Annotated[StrictInt, Field(ge=1, le=1_024), _says("the MiB of one archive at most, 1 to 1024")] = 64
 
 
+class LimitsSection(_Section):
+    """How apps' limits are changed in the cluster."""
+
+    kubeconfig: Annotated[AbsolutePath, _says("the kubeconfig of the account for app limits, an absolute path")] = Path(
+        "/etc/edgegpu/limits-kubeconfig"
+    )
+
+
 class AgentConfig(_Section):
     """The whole file; every section but `version` and `cloud` may be left out."""
 
@@ -78,9 +87,7 @@ class AgentConfig(_Section):
     cloud: Annotated[CloudSection, _says("a section with the key url below it")]
     metrics: MetricsSection = MetricsSection()
     uploads: UploadsSection = UploadsSection()
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], _says("one of debug, info, warning, error")] = (
-        "info"
-    )
+    limits: LimitsSection = LimitsSection()
 
 
 def load(path: Path) -> AgentConfig:

@@ -1,7 +1,10 @@
 """What this box can do: the acts and settlers that there are, each with what it needs of the machine."""
 
 import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from edgegpu_agent.acts.act import Act, Outcome, Settler
 from edgegpu_agent.acts.standard import Box, acts, standard_settlers
 from edgegpu_agent.daemon.boxlink import Abilities
 from edgegpu_agent.identity.device import Identity
@@ -9,10 +12,52 @@ from edgegpu_agent.identity.errors import IdentityError, UnreachableError
 from edgegpu_agent.identity.keeper import IdentityKeeper
 from edgegpu_agent.telemetry.source import Telemetry
 from edgegpu_installer.layout import Layout
+from edgegpu_sync.ids import CommandId, op_name
+from edgegpu_sync.ops import Args, Evidence, LogsArgs
+from edgegpu_sync.spec import AnyItem
+from edgegpu_sync.spec import AppLimits as AppLimitsItem
+
+if TYPE_CHECKING:
+    from edgegpu_agent.daemon.applimits import AppLimits
+
+_LOGS = op_name("logs.collect")
+
+
+@dataclass(frozen=True, slots=True)
+class CappedLogs:
+    """logs.collect, with no larger an archive than this box's configuration allows."""
+
+    act_: Act
+    max_mib: int
+
+    def token(self, id_: CommandId, args: Args) -> str:
+        """See `Act`."""
+        return self.act_.token(id_, args)
+
+    def act(self, id_: CommandId, args: Args, token: str) -> Outcome:
+        """See `Act`."""
+        if isinstance(args, LogsArgs):
+            args = args.model_copy(update={"max_mib": min(args.max_mib, self.max_mib)})
+        return self.act_.act(id_, args, token)
+
+    def evidence(self, id_: CommandId, token: str) -> Evidence:
+        """See `Act`."""
+        return self.act_.evidence(id_, token)
+
+    def verify(self, id_: CommandId, args: Args, token: str) -> Outcome | None:
+        """See `Act`."""
+        return self.act_.verify(id_, args, token)
 
 
 def abilities(
-    identity: Identity, *, layout: Layout, edgegpu: str, telemetry: Telemetry, keeper: IdentityKeeper
+    identity: Identity,
+    *,
+    layout: Layout,
+    edgegpu: str,
+    telemetry: Telemetry,
+    keeper: IdentityKeeper,
+    limits: "AppLimits | None",
+    max_mib: int,
 ) -> Abilities:
     """Return them.
 
@@ -22,6 +67,8 @@ def abilities(
         edgegpu: the command line, which installs and examines.
         telemetry: what is seen of the box.
         keeper: renews the certificate.
+        limits: settles app limits; None where this box has no account for it.
+        max_mib: of an archive of logs.
     """
     stop = threading.Event()
     box = Box(
@@ -35,10 +82,16 @@ def abilities(
         program=(edgegpu,),
         proc=layout.at("/proc"),
     )
+    settlers: dict[type[AnyItem], Settler] = dict(standard_settlers(box))
+    if limits is not None:
+        settlers[AppLimitsItem] = limits.settler
+    able = dict(acts(box))
+    able[_LOGS] = CappedLogs(able[_LOGS], max_mib)
     return Abilities(
-        acts=acts(box),
-        settlers=standard_settlers(box),
+        acts=able,
+        settlers=settlers,
         telemetry=telemetry,
         versions=telemetry.versions,
         stopping=stop,
+        tasks=lambda worker: [] if limits is None else limits.tasks(worker.board),
     )

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from edgegpu_agent.acts.act import Acts, Settlers
 from edgegpu_agent.daemon.localapi import SOCKET_NAME, LocalApi
+from edgegpu_agent.daemon.turning import TurningWorker
 from edgegpu_agent.daemon.vitals import Vital, Vitals
-from edgegpu_agent.daemon.worker import Parts, Worker
+from edgegpu_agent.daemon.worker import Parts
 from edgegpu_agent.daemon.workerports import Clock, Me, TelemetrySource
 from edgegpu_agent.identity.clock import ClockFloor
 from edgegpu_agent.identity.device import Identity
@@ -22,7 +23,7 @@ from edgegpu_installer.errors import InstallError
 from edgegpu_plugin import memory
 from edgegpu_plugin.tasks import Task, TaskGroup
 from edgegpu_sync.link import Link, Spoken
-from edgegpu_sync.linkevents import Address, LinkEvent
+from edgegpu_sync.linkevents import Address
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import box_filter
 from edgegpu_sync.up import Versions
@@ -58,37 +59,7 @@ class Abilities:
     versions: Callable[[], Versions]
     stopping: threading.Event
     """Set when the box leaves the link: acts stop waiting."""
-    tasks: Callable[[Worker], list[Task]] = lambda _worker: []
-
-
-class TurningWorker(Worker):
-    """A worker that says when it turned last, when it has turned first, and when it has ended."""
-
-    def __init__(self, parts: Parts) -> None:
-        """Prepare it; see `Worker`."""
-        super().__init__(parts)
-        self.began, self.finished = threading.Event(), threading.Event()
-        self._turned_s = time.monotonic()
-
-    @property
-    def age_s(self) -> float:
-        """Seconds since it turned last."""
-        return time.monotonic() - self._turned_s
-
-    def run(self) -> None:
-        """See `Worker`."""
-        self._turned_s = time.monotonic()
-        try:
-            super().run()
-        finally:
-            self.began.set()
-            self.finished.set()
-
-    def turn(self, first: LinkEvent | Callable[[], None] | None = None) -> None:
-        """See `Worker`."""
-        super().turn(first)
-        self._turned_s = time.monotonic()
-        self.began.set()
+    tasks: Callable[[TurningWorker], list[Task]] = lambda _worker: []
 
 
 class BoxLink:
@@ -122,25 +93,7 @@ class BoxLink:
         self._group, self._stopping = TaskGroup(), abilities.stopping
         self._memory = LinkMemory(places.journals / "link.json")
         self._journal = Journal(_journal_of(places.journals, identity), wall_s=time.time)
-        self.worker = TurningWorker(
-            Parts(
-                journal=self._journal,
-                root=identity.device.root,
-                me=Me(
-                    device=identity.id,
-                    enrolment=identity.device.enrolment,
-                    instance=instance,
-                    signer=Signer.of(identity.sign_key()),
-                    versions=abilities.versions,
-                ),
-                clock=_boot_clock(places.proc),
-                rng=random.Random(),  # noqa: S311  (jitter)
-                acts=abilities.acts,
-                settlers=abilities.settlers,
-                telemetry=abilities.telemetry,
-                server_time=clock.raise_to,
-            )
-        )
+        self.worker = TurningWorker(self._parts(instance, abilities, places.proc))
         self.link = Link(
             self._address,
             subscribe=[box_filter(identity.id)],
@@ -155,6 +108,26 @@ class BoxLink:
         self.worker.attach(self.link)
         self._api = LocalApi(places.run / SOCKET_NAME, status=self.worker.status, history=self.worker.history)
         self._more = abilities.tasks(self.worker)
+
+    def _parts(self, instance: str, abilities: Abilities, proc: Path) -> Parts:
+        """Return what the worker is made of."""
+        return Parts(
+            journal=self._journal,
+            root=self._identity.device.root,
+            me=Me(
+                device=self._identity.id,
+                enrolment=self._identity.device.enrolment,
+                instance=instance,
+                signer=Signer.of(self._identity.sign_key()),
+                versions=abilities.versions,
+            ),
+            clock=_boot_clock(proc),
+            rng=random.Random(),  # noqa: S311  (jitter)
+            acts=abilities.acts,
+            settlers=abilities.settlers,
+            telemetry=abilities.telemetry,
+            server_time=self._clock.raise_to,
+        )
 
     def run(self) -> None:
         """Hold the link until `stop`.

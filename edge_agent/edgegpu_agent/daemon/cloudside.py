@@ -5,11 +5,13 @@ import random
 import socket
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgegpu_agent import settings
 from edgegpu_agent.daemon.abilities import abilities
 from edgegpu_agent.daemon.boxlink import BoxLink, Places
 from edgegpu_agent.daemon.vitals import Vitals
+from edgegpu_agent.daemon.workerports import Cluster
 from edgegpu_agent.identity.clock import ClockFloor
 from edgegpu_agent.identity.cloud import CloudClient
 from edgegpu_agent.identity.device import CloudAddress, Identity
@@ -23,6 +25,9 @@ from edgegpu_agent.telemetry.source import Telemetry
 from edgegpu_installer.layout import Layout
 from edgegpu_plugin.errors import ConfigError
 from edgegpu_plugin.tasks import Task
+
+if TYPE_CHECKING:
+    from edgegpu_agent.daemon.applimits import AppLimits
 
 _LOG = logging.getLogger(__name__)
 
@@ -62,7 +67,7 @@ class CloudSide:
         self._layout, self._config, self._edgegpu, self._vitals = layout, config, edgegpu, vitals
         programs = Programs()
         self._machine = Machine(root=layout.root, programs=programs, release=_release())
-        node = socket.gethostname().lower()
+        node = self._node = socket.gethostname().lower()
         self._telemetry = Telemetry(
             socket=layout.plugin_socket,
             machine=self._machine,
@@ -122,6 +127,8 @@ class CloudSide:
                 self._serve(identity)
 
     def _serve(self, identity: Identity) -> None:
+        limits = self._app_limits()
+        self._telemetry.know_cluster(limits.cluster if limits is not None else Cluster)
         box = BoxLink(
             identity,
             instance=self._identity.instance,
@@ -131,6 +138,8 @@ class CloudSide:
                 edgegpu=self._edgegpu,
                 telemetry=self._telemetry,
                 keeper=self._identity,
+                limits=limits,
+                max_mib=self._config.uploads.max_mib,
             ),
             places=Places(journals=self._layout.state / JOURNALS, run=self._layout.run, proc=self._layout.at("/proc")),
             clock=self._clock,
@@ -141,6 +150,15 @@ class CloudSide:
             box.stop()
         box.run()
         self._box = None
+
+    def _app_limits(self) -> "AppLimits | None":
+        """Return what settles app limits where this box has the account for it; else it is not loaded either."""
+        kubeconfig = self._layout.at(self._config.limits.kubeconfig)
+        if not kubeconfig.exists():
+            return None
+        from edgegpu_agent.daemon.applimits import app_limits  # noqa: PLC0415  (two MiB)
+
+        return app_limits(kubeconfig, self._layout, node=self._node)
 
     def stop(self) -> None:
         """Let `run` end."""

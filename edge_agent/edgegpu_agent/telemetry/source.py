@@ -48,7 +48,6 @@ class Telemetry:
         programs: Programs,
         node: str,
         period_s: float,
-        cluster: Callable[[], Cluster] = Cluster,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -60,12 +59,12 @@ class Telemetry:
             programs: what runs nvidia-smi.
             node: this machine's name.
             period_s: between two measurements.
-            cluster: the cluster, as far as it is known, and whether this agent holds its lease.
             clock: seconds that only rise.
             wall: seconds since 1970, as this box believes.
         """
         self._socket, self._machine, self._programs = socket, machine, programs
-        self._node, self._period_s, self._cluster = node, period_s, cluster
+        self._node, self._period_s = node, period_s
+        self._cluster: Callable[[], Cluster] = Cluster
         self._clock, self._wall = clock, wall
         self._wake = threading.Event()
         self._stopping = False
@@ -75,6 +74,10 @@ class Telemetry:
         self._samples: list[Sample] = []
         self._parts: tuple[Part, ...] = ()
         self._due = dict.fromkeys(("plugin", "machine", "cards"), 0.0)
+
+    def know_cluster(self, cluster: Callable[[], Cluster]) -> None:
+        """Take who knows the cluster; it answers at once, from any thread."""
+        self._cluster = cluster
 
     # --- for the worker
 

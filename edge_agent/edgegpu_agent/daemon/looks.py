@@ -1,0 +1,28 @@
+"""What a look at settled items needs of the worker."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from edgegpu_agent.acts.act import Notes
+from edgegpu_sync.settle import Settlement
+from edgegpu_sync.spec import Asked, TryKey
+from edgegpu_sync.up import Condition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """An item that was settled, how, and where what is kept of looking at it lies."""
+
+    asked: Asked
+    settlement: Settlement
+    notes: Notes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """What the looks need of the worker; any thread may call them."""
+
+    settled: Callable[[], Sequence[Settled]]
+    landed: Callable[[str, TryKey, Settlement], None]
+    noticed: Callable[[str, tuple[Condition, ...]], None]
+    again: Callable[[str], None]

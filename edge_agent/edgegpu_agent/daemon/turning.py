@@ -1,0 +1,75 @@
+"""The worker of the real agent: besides its work it says whether it turns, and lets app limits be looked at."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from edgegpu_agent.daemon.looks import Board, Settled
+from edgegpu_agent.daemon.worker import Parts, Worker
+from edgegpu_agent.daemon.workeritems import ItemNotes
+from edgegpu_sync.linkevents import LinkEvent
+from edgegpu_sync.spec import AppLimits
+from edgegpu_sync.up import Settled as State
+
+
+class TurningWorker(Worker):
+    """A worker that says when it turned last, has turned first, and has ended; and what looks at items need of it."""
+
+    def __init__(self, parts: Parts) -> None:
+        """Prepare it; see `Worker`."""
+        super().__init__(parts)
+        self.began, self.finished = threading.Event(), threading.Event()
+        self._turned_s = time.monotonic()
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it turned last."""
+        return time.monotonic() - self._turned_s
+
+    @property
+    def board(self) -> Board:
+        """What the looks at app limits need."""
+        return Board(settled=self._settled, landed=self.landed, noticed=self.noticed, again=self._again_from)
+
+    def _settled(self) -> list[Settled]:
+        core = self._core
+
+        def look() -> list[Settled]:
+            held = core.held
+            found = ((one, held.board.settlement(one)) for one in held.board.asked if isinstance(one.item, AppLimits))
+            return [
+                Settled(asked=one, settlement=settlement, notes=ItemNotes(core, f"look/{one.name}"))
+                for one, settlement in found
+                if settlement.state is not State.OPEN
+            ]
+
+        return core.ask(look)
+
+    def _again_from(self, name: str) -> None:
+        """Have an item tried once more that stands as Elsewhere."""
+        core = self._core
+
+        def drop() -> None:
+            board = core.held.board
+            tried = board.tries.get(name)
+            if tried is not None and tried.settlement.state is State.ELSEWHERE:
+                tries = {one: each for one, each in board.tries.items() if one != name}
+                core.save(replace(core.held, board=replace(board, tries=tries)))
+
+        core.ask(drop)
+
+    def run(self) -> None:
+        """See `Worker`."""
+        self._turned_s = time.monotonic()
+        try:
+            super().run()
+        finally:
+            self.began.set()
+            self.finished.set()
+
+    def turn(self, first: LinkEvent | Callable[[], None] | None = None) -> None:
+        """See `Worker`."""
+        super().turn(first)
+        self._turned_s = time.monotonic()
+        self.began.set()
