@@ -119,6 +119,16 @@ class Bed:
             found[name] = pod["status"]["containerStatuses"][0]["containerID"]
         return found
 
+    def apps_wait(self) -> None:
+        """Wait until no service runs, and each has a pod that is Pending; those that kubelet refused are Failed."""
+        for name in APPS:
+
+            def waits(app: str = name) -> bool:
+                phases = {pod["status"].get("phase") for pod in self.cluster.pods("default", app)}
+                return "Pending" in phases and "Running" not in phases
+
+            wait_until(waits, what=f"{name} waits", timeout_s=90, every_s=0.5)
+
     def disk(self) -> dict[str, str]:
         """Describe every file of the box."""
         script = (ROOT / "tests/box/snapshot.py").read_text()

@@ -108,11 +108,11 @@ def test_a_k3s_that_hangs_in_its_start_is_rolled_back(k3s_box: Bed) -> None:
 
 
 @FULL
-def test_an_extender_that_never_answers_is_rolled_back(k3s_box: Bed) -> None:
+def test_an_extender_that_never_answers_is_rolled_back(k3s_box: Bed, tmp_path: Path) -> None:
     bed = k3s_box
     silent = "import socket, time; s = socket.create_server(('127.0.0.1', 8787)); time.sleep(1e6)"
     with as_before(bed):
-        listening = bed.machine.popen("python3", "-c", silent)
+        listening = bed.machine.popen("python3", "-c", silent, log=tmp_path / "silent.log")
         assert "rolled back" in said(bed.line("--yes", "--deadline", "60", check=False))
         listening.kill()
         listening.wait()
