@@ -1,0 +1,146 @@
+"""What the link's thread shares with others: nothing is taken while down, nothing outlives its connection."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgegpu_sync.errors import TooLargeError
+from edgegpu_sync.linkdesk import Ack, Desk, Send
+from edgegpu_sync.linkevents import Arrived, Delivered
+
+TOPIC = "edgegpu/v1/k3f9x2m7q1w8e5r4/up/health"
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def desk(clock: Clock) -> Desk:
+    return Desk(clock, max_inflight=2)
+
+
+def publish(desk: Desk, turn: int | None = None) -> int | None:
+    return desk.publish(TOPIC, b"x", retain=False, turn=turn)
+
+
+def arrived(turn: int, mid: int = 1, payload: bytes = b"x") -> Arrived:
+    return Arrived("edgegpu/v1/k3f9x2m7q1w8e5r4/down/receipt", payload, retained=False, mid=mid, turn=turn)
+
+
+def connect(desk: Desk, window: int = 100) -> int:
+    turn = desk.begin()
+    desk.open(window)
+    return turn
+
+
+def test_takes_publishes_between_open_and_end_as_many_as_may_be(desk: Desk) -> None:
+    assert publish(desk) is None
+    turn = connect(desk)
+    first, second = publish(desk, turn), publish(desk)
+    assert first != second
+    assert publish(desk) is None
+    assert [todo.token for todo in desk.take() if isinstance(todo, Send)] == [first, second]
+    desk.sent(first or 0, 7)
+    assert desk.acked(7, "") == Delivered(first or 0)
+    assert publish(desk) is not None
+    desk.end(suspect=False)
+    assert publish(desk) is None
+    assert desk.take() == []
+
+
+def test_the_brokers_window_counts_where_it_is_smaller(desk: Desk) -> None:
+    connect(desk, window=1)
+    assert publish(desk) is not None
+    assert publish(desk) is None
+
+
+def test_what_is_meant_for_an_earlier_connection_is_not_taken_by_the_next(desk: Desk) -> None:
+    turn = connect(desk)
+    came = arrived(turn)
+    desk.came(came)
+    desk.end(suspect=False)
+    again = connect(desk)
+    desk.came(arrived(again))
+    assert publish(desk, turn) is None
+    assert not desk.ack(came)
+    assert desk.ack(arrived(again))
+    assert not desk.ack(arrived(again))
+    assert desk.take() == [Ack(1)]
+
+
+def test_counts_the_bytes_that_are_not_acknowledged(desk: Desk) -> None:
+    turn = connect(desk)
+    for mid in (1, 2, 2):
+        desk.came(arrived(turn, mid, bytes(1000)))
+    assert desk.unacked_bytes == 2000
+    desk.ack(arrived(turn, 2))
+    assert desk.unacked_bytes == 1000
+    desk.end(suspect=False)
+    assert desk.unacked_bytes == 0
+
+
+def test_the_oldest_under_way_at_two_ends_is_held_and_answered(desk: Desk) -> None:
+    for _ in range(2):
+        connect(desk)
+        publish(desk)
+        desk.publish(f"{TOPIC}2", b"x", retain=False, turn=None)
+        desk.end(suspect=True)
+    connect(desk)
+    token = publish(desk)
+    (answer,) = desk.take()
+    assert isinstance(answer, Delivered)
+    assert (answer.token, bool(answer.refused)) == (token, True)
+    assert [one.message.topic for one in desk.held] == [TOPIC]
+    assert desk.publish(f"{TOPIC}2", b"x", retain=False, turn=None) is not None
+
+
+def test_an_end_of_our_own_doing_makes_nobody_suspect(desk: Desk) -> None:
+    for _ in range(5):
+        connect(desk)
+        publish(desk)
+        desk.end(suspect=False)
+    assert desk.held == ()
+
+
+def test_one_that_came_before_two_ends_is_acknowledged_at_once_and_still_handed_on(desk: Desk) -> None:
+    for _ in range(2):
+        desk.came(arrived(connect(desk)))
+        desk.end(suspect=True)
+    turn = connect(desk)
+    desk.came(arrived(turn))
+    assert desk.take() == [Ack(1)]
+    assert not desk.ack(arrived(turn))
+
+
+def test_a_heartbeat_is_nobodys_and_never_suspected(desk: Desk, clock: Clock) -> None:
+    for _ in range(3):
+        connect(desk)
+        desk.beat("edgegpu/v1/k3f9x2m7q1w8e5r4/beat")
+        assert desk.waits_since == clock.now
+        (send,) = desk.take()
+        assert isinstance(send, Send)
+        desk.end(suspect=True)
+    assert desk.held == ()
+    connect(desk)
+    desk.beat("edgegpu/v1/k3f9x2m7q1w8e5r4/beat")
+    (send,) = desk.take()
+    assert isinstance(send, Send)
+    desk.sent(send.token, 3)
+    assert desk.acked(3, "") is None
+    assert desk.idle
+
+
+def test_refuses_what_no_broker_would_take(desk: Desk) -> None:
+    with pytest.raises(TooLargeError):
+        desk.publish(TOPIC, bytes(65_537), retain=False, turn=None)
+    with pytest.raises(ValueError, match="no wildcards"):
+        desk.publish("a/#", b"", retain=False, turn=None)
