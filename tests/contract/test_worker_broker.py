@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from mqttkit import Mosquitto
 from synckit import limits
-from workercontroller import DEVICE, LOGS, LOGS_ARGS, REFRESH, RESTART, ROOT, Controller
-from workerkit import BOX_KEY, INSTANCE, ROOM, SMALL, fast_folder
+from workercontroller import BOX_KEY, DEVICE, INSTANCE, LOGS, LOGS_ARGS, REFRESH, RESTART, ROOT, Controller
+from workerkit import ROOM, SMALL, fast_folder
 from workerworld import CountedAct, LimitsSettler, RestartAct, SharingSettler, World
 
 from edgegpu_agent.daemon.worker import Parts, Worker
@@ -111,7 +111,7 @@ class RealController:
     def until(self, done: Callable[[], bool], *, timeout_s: float = 20.0) -> None:
         end = time.monotonic() + timeout_s
         while not done():
-            assert time.monotonic() < end, (self.model.tracked, self.model.refused)
+            assert time.monotonic() < end, (self.model.tracked, self.model.refused, self.waiting, self.model.events)
             self.world.clock_s = time.monotonic()
             with contextlib.suppress(queue.Empty):
                 self.take(self.events.get(timeout=0.05))
@@ -171,8 +171,8 @@ def test_commands_and_desired_state_over_a_broker_that_dies_and_forgets(folder: 
     box.stop()
     ids += [model.command(RESTART)]
     box.start()
-    reported = lambda: model.reported is not None and model.reported.applied_rev == rev  # noqa: E731
-    controller.until(lambda: model.tracked[ids[-1]].ended and reported())
+    controller.until(lambda: model.tracked[ids[-1]].ended)
+    controller.until(lambda: model.reported is not None and model.reported.applied_rev == rev)
     controller.until(lambda: box.worker.status().results_waiting == 0)
     assert model.ends == {id_: [State.SUCCEEDED] for id_ in ids}
     assert set(world.restarted_by.values()) == {1}

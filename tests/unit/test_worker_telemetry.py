@@ -1,0 +1,204 @@
+"""Telemetry through a worker: by difference, no faster than it may, whole when asked, measurements given up first."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workerkit import Wire, fast_folder, wired
+
+from edgegpu_agent.daemon.workerports import Cluster
+from edgegpu_sync.telemetry import (
+    Alloc,
+    Card,
+    CardSample,
+    Health,
+    Inventory,
+    Metrics,
+    Part,
+    Piece,
+    PodAlloc,
+    Sample,
+    merged,
+)
+from edgegpu_sync.up import Reported
+
+UUID = "GPU-7d2f0c1e-3a44-4b6e-9d55-0a1b2c3d4e5f"
+
+
+def pod(name: str) -> PodAlloc:
+    piece = Piece(container="main", card=UUID, memory_units=4, core=1)
+    return PodAlloc(namespace="default", name=name, phase="Running", pieces=(piece,))
+
+
+@dataclass
+class Source:
+    """A box with one card; the test changes what is seen."""
+
+    clock: Any = None
+    pods: dict[str, PodAlloc] = field(default_factory=dict)
+    parts: tuple[Part, ...] = (Part(name="plugin", state="ok"),)
+    node: str = "box-1"
+    taken: int = 0
+    asked: int = 0
+
+    def cluster(self) -> Cluster:
+        return Cluster("3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11", holder=True)
+
+    def inventory(self) -> Mapping[str, Any] | None:
+        self.asked += 1
+        card = Card(uuid=UUID, label="0", name="T4", memory_mib=15_360, units=60, healthy=True)
+        return {
+            "node": self.node,
+            "role": "server",
+            "sharing": True,
+            "unit_mib": 256,
+            "mode": "none",
+            "policy": "first-fit",
+            "cards": (card,),
+        }
+
+    def alloc(self) -> Mapping[str, PodAlloc] | None:
+        return dict(self.pods)
+
+    def health_parts(self) -> tuple[Part, ...]:
+        return self.parts
+
+    def samples(self) -> list[Sample]:
+        now = int(self.clock()) // 60 if self.clock else 0
+        new, self.taken = now - self.taken if self.taken else 0, now
+        return [Sample(at=60 * now, cards=(CardSample(uuid=UUID, core_used=1.5, memory_used_mib=9),))] * min(new, 60)
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source()
+
+
+@pytest.fixture
+def wire(source: Source) -> Iterator[Wire]:
+    with fast_folder() as folder:
+        wire = wired(Path(folder), telemetry=source)
+        source.clock = lambda: wire.box.world.clock_s
+        yield wire
+        wire.box.crash()
+
+
+def seen(wire: Wire, kind: type) -> list[Any]:
+    """Return what the controller has got of a kind, and forget it."""
+    found = [one for one in wire.controller.seen if isinstance(one, kind)]
+    wire.controller.seen = [one for one in wire.controller.seen if not isinstance(one, kind)]
+    return found
+
+
+def test_at_the_birth_everything_goes_up_once(wire: Wire) -> None:
+    assert [len(seen(wire, kind)) for kind in (Inventory, Alloc, Health)] == [1, 1, 1]
+    (reported,) = seen(wire, Reported)
+    assert (reported.cluster, reported.holder) == ("3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11", True)
+    wire.pass_time(500, 5)
+    assert [len(seen(wire, kind)) for kind in (Inventory, Alloc, Health)] == [0, 0, 0]
+
+
+def test_nothing_changed_is_said_again_after_ten_minutes(wire: Wire) -> None:
+    wire.pass_time(1_400, 10)
+    assert [len(seen(wire, kind)) for kind in (Inventory, Alloc, Health)] == [3, 1, 3]
+
+
+def test_allocations_go_up_as_what_changed(wire: Wire, source: Source) -> None:
+    source.pods = {"a1": pod("asr"), "b2": pod("ocr")}
+    wire.pass_time(6)
+    source.pods = {"b2": pod("ocr"), "c3": pod("llm")}
+    wire.pass_time(6)
+    wire.pass_time(6)
+    whole, first, second = seen(wire, Alloc)
+    assert whole.base is None
+    assert (first.base, second.base) == (whole.n, first.n)
+    assert (set(second.pods), second.gone) == ({"c3"}, ("a1",))
+    held = merged(merged(merged({}, whole), first), second)
+    assert held == source.pods
+
+
+def test_a_new_birth_and_a_question_bring_the_whole(wire: Wire, source: Source) -> None:
+    source.pods = {"a1": pod("asr")}
+    wire.pass_time(6)
+    seen(wire, Alloc)
+    wire.down.append(wire.controller.receipt(ask=("alloc", "inventory", "health")))
+    wire.exchange()
+    (alloc,) = seen(wire, Alloc)
+    assert (alloc.base, set(alloc.pods)) == (None, {"a1"})
+    wire.box.disconnect()
+    wire.connect()
+    wire.exchange()
+    (alloc,) = seen(wire, Alloc)
+    assert (alloc.base, set(alloc.pods)) == (None, {"a1"})
+
+
+def test_more_pods_than_fit_into_a_message_go_in_pieces(wire: Wire, source: Source) -> None:
+    seen(wire, Alloc)
+    source.pods = {f"uid-{number}": pod(f"pod-{number}") for number in range(700)}
+    wire.pass_time(6)
+    pieces = seen(wire, Alloc)
+    assert len(pieces) == 5
+    held: dict[str, PodAlloc] = {}
+    for piece in pieces:
+        held = merged(held, piece)
+    assert held == source.pods
+
+
+def test_a_flapping_source_is_asked_every_five_seconds_and_no_more(wire: Wire, source: Source) -> None:
+    asked = source.asked
+    for number in range(50):
+        source.parts = (Part(name="plugin", state="bad" if number % 2 else "warn"),)
+        wire.pass_time(1)
+    assert source.asked - asked <= 11
+    assert len(seen(wire, Health)) <= 12
+
+
+def test_what_cannot_be_sent_ends_nothing(wire: Wire, source: Source) -> None:
+    source.node = "No Such Name!"
+    source.parts = (Part(name="plugin", state="bad"),)
+    seen(wire, Health)
+    wire.pass_time(10)
+    assert seen(wire, Health)[-1].state == "bad"
+    source.node = "box-2"
+    wire.pass_time(700, 10)
+    assert seen(wire, Inventory)[-1].node == "box-2"
+
+
+def test_health_says_what_was_refused_and_how_full_the_outbox_is(wire: Wire) -> None:
+    seen(wire, Health)
+    wire.box.arrive("edgegpu/v1/nonsense", b"")
+    wire.down.append(wire.controller.receipt(ask=("health",)))
+    wire.exchange()
+    (health,) = seen(wire, Health)
+    assert (health.refused, health.outbox_used) == ({"UnknownTopic": 1}, 0.0)
+
+
+def test_measurements_go_up_each_quarter_of_an_hour_and_when_asked(wire: Wire) -> None:
+    wire.pass_time(3_700, 20)
+    messages = seen(wire, Metrics)
+    assert [len(one.samples) for one in messages] == [15] * 4
+    wire.pass_time(130, 10)
+    wire.down.append(wire.controller.receipt(ask=("metrics",)))
+    wire.exchange()
+    (asked,) = seen(wire, Metrics)
+    assert 1 <= len(asked.samples) <= 4
+    assert wire.box.worker.status().metrics_waiting == 0
+
+
+def test_measurements_of_days_offline_are_given_up_first(wire: Wire) -> None:
+    wire.box.disconnect()
+    for hour in range(72):
+        if hour % 6 == 0:
+            wire.box.worker.tell("x.y", "an event", level="alarm")
+        for _ in range(60):
+            wire.box.wait(60)
+    status = wire.box.worker.status()
+    assert status.events_waiting == 12
+    assert status.metrics_dropped > 100
+    assert status.metrics_waiting > 5
+    wire.connect()
+    wire.exchange(300)
+    after = wire.box.worker.status()
+    assert (after.events_waiting, after.metrics_waiting) == (0, 0)
