@@ -4,105 +4,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from limitsapi import Api, Fault, Json, path_of
+from limitsapi import Api, path_of
+from limitsbed import RECREATE, Bed, field, thief
 from limitscases import manifest
-from limitsworld import CLUSTER, MODEL, World
 
-from edgegpu_agent.acts.act import ActStop
-from edgegpu_agent.kube import Apps
-from edgegpu_agent.limits.around import Around, Patience
 from edgegpu_agent.limits.change import ASIDE
 from edgegpu_agent.limits.lease import NoLease
-from edgegpu_agent.limits.settler import AppLimitsSettler
-from edgegpu_core.placement import Share
 from edgegpu_sync.settle import Settlement
-from edgegpu_sync.spec import AppLimits, Asked, OnDrift, TryKey, item_name
 from edgegpu_sync.up import Settled
-
-FIELD = {"forty": (0, 40), "fifty": (0, 50)}
-
-
-class Ours:
-    """The lease in our hand."""
-
-    holder = "box-1"
-
-    def holds(self) -> bool:
-        return True
-
-    def known(self, timeout_s: float) -> bool:  # noqa: ARG002
-        return True
-
-
-class Paper:
-    """Notes in memory; `at` is the write after which the process dies."""
-
-    def __init__(self) -> None:
-        self.value: Any = None
-        self.writes = 0
-
-    def read(self) -> Any:  # noqa: ANN401  (JSON)
-        return self.value
-
-    def write(self, note: Json) -> None:
-        self.value = note
-        self.writes += 1
-
-
-class Bed:
-    """A world, a settler whose pauses let it go on, and what is asked of it."""
-
-    def __init__(self, api: Api, units: tuple[int, ...], others: dict[str, tuple[int, int]] | None = None) -> None:
-        self.api = api
-        self.world = World(api, units, others)
-        self.now_s = 0.0
-        self.notes = Paper()
-        self.stop_after: int | None = None
-        self.settler = self.make()
-
-    def make(self, **changes: Any) -> AppLimitsSettler:  # noqa: ANN401
-        patience = Patience(rollout_s=60, blame_s=10, ready_s=10, restore_s=30, api_s=20, inventory_s=5)
-        self.around = Around(patience, clock=lambda: self.now_s, pause=self.pause)
-        parts: dict[str, Any] = {"model": lambda: MODEL, "installed": lambda: True, "around": self.around, **changes}
-        return AppLimitsSettler(Apps(self.api.client()), parts.pop("lease", Ours()), **parts)
-
-    def pause(self, seconds: float) -> None:
-        self.now_s += seconds
-        self.world.step()
-        if self.stop_after is not None:
-            self.stop_after -= 1
-            if self.stop_after < 0:
-                self.around.stop()
-
-    def ask(self, memory: int, core: int = 1, **more: Any) -> Asked:  # noqa: ANN401
-        fields = {"cluster": CLUSTER, "namespace": "default", "app": "asr", "container": "main", "rev": 1, **more}
-        item = AppLimits(memory_units=memory, core=core, **fields)
-        return Asked(name=item_name(item), key=TryKey(1, "00", 0), item=item)
-
-    def settle(self, memory: int, core: int = 1, **more: Any) -> Settlement:  # noqa: ANN401
-        return self.settler.settle(self.ask(memory, core, **more), self.notes)
-
-    def limits(self, kind: str = "Deployment") -> dict[str, str]:
-        spec = self.world.workload(kind, "asr")["spec"]["template"]["spec"]
-        found: dict[str, str] = spec["containers"][0]["resources"].get("limits", {})
-        return {name.rpartition("-")[2]: amount for name, amount in found.items()}
 
 
 @pytest.fixture
 def api() -> Iterator[Api]:
     with Api() as server:
         yield server
-
-
-RECREATE: dict[str, Any] = {"strategy": {"type": "Recreate"}}
-
-
-def field(api: Api, **spec: Any) -> Bed:  # noqa: ANN401
-    """Return the field's card: 40 and 50 of others, one unit of the app's."""
-    bed = Bed(api, (94,), FIELD)
-    bed.world.add(manifest("Deployment", "asr", memory=1, **(spec or RECREATE)))
-    assert bed.world.running("asr") == [1]
-    return bed
 
 
 def test_what_does_not_fit_is_rejected_with_the_numbers_and_the_app_runs_on(api: Api) -> None:
@@ -210,11 +125,6 @@ def test_limits_at_fault_are_put_back(api: Api) -> None:
     assert bed.world.running("asr") == [5]
 
 
-def thief(units: int = 15) -> dict[str, tuple[Share, ...]]:
-    """Return what somebody takes who is quicker."""
-    return {"thief": (Share("GPU-0", units, 1),)}
-
-
 def test_a_stateful_set_that_stands_is_made_to_go_on_with_the_old_limits(api: Api) -> None:
     bed = Bed(api, (29,))
     bed.world.add(manifest("StatefulSet", "asr", memory=5, replicas=2))
@@ -291,119 +201,3 @@ def test_without_gpu_sharing_nothing_is_set(api: Api) -> None:
     assert bed.make(installed=lambda: False).settle(bed.ask(3), bed.notes).code == "NOT_INSTALLED"
     api.store.objects["/api/v1/nodes/box-1"]["metadata"]["annotations"] = {}
     assert bed.settle(3).code == "NOT_INSTALLED"
-
-
-@pytest.mark.parametrize("status", [409, 503])
-@pytest.mark.parametrize("after", [False, True])
-def test_a_conflict_and_a_lost_answer_are_gone_over(api: Api, status: int, *, after: bool) -> None:
-    bed = field(api)
-    api.faults.append(Fault("/asr", status, after=after))
-    assert bed.settle(3) == Settlement.applied()
-    assert len([write for write in api.writes if write.path.endswith("/asr")]) == 1
-    assert bed.world.running("asr") == [3]
-
-
-@pytest.mark.parametrize(("status", "words"), [(403, "may not change apps in namespace default"), (422, "fault 422")])
-def test_a_patch_that_is_refused_changes_nothing(api: Api, status: int, words: str) -> None:
-    bed = field(api)
-    api.faults.append(Fault("/asr", status))
-    came = bed.settle(3)
-    assert (came.state, came.code) == (Settled.REJECTED, "ERROR")
-    assert words in came.text
-    assert bed.world.running("asr") == [1]
-
-
-@pytest.mark.parametrize("cut", range(8))
-@pytest.mark.parametrize("fits", [True, False])
-def test_a_crash_anywhere_is_gone_on_from(api: Api, cut: int, *, fits: bool) -> None:
-    bed = Bed(api, (29,))
-    bed.world.add(manifest("Deployment", "asr", memory=5, **RECREATE))
-    if not fits:
-        bed.world.at[bed.world.steps + 1] = lambda: bed.world.held.update(thief())
-    bed.stop_after = cut * 2
-    try:
-        came = bed.settle(20)
-    except ActStop:
-        bed.stop_after = None
-        bed.settler = bed.make()
-        came = bed.settle(20)
-    assert came.state is (Settled.APPLIED if fits else Settled.FAILED)
-    assert bed.world.running("asr") == [20 if fits else 5]
-    assert len(api.writes) == (1 if fits else 2), "done once"
-
-
-def test_a_crash_in_an_interruption_puts_the_strategy_back(api: Api) -> None:
-    bed = Bed(api, (29,))
-    bed.world.add(manifest("Deployment", "asr", memory=10))
-    bed.stop_after = 0
-    with pytest.raises(ActStop):
-        bed.settle(20, interrupt=True)
-    item = bed.world.workload("Deployment", "asr")
-    assert item["spec"]["strategy"]["type"] == "Recreate"
-    bed.stop_after = None
-    bed.settler = bed.make()
-    sight = bed.settler.look(bed.ask(20), Settlement.failed("ATTEMPTS", "", restored=False), bed.notes)
-    assert sight.conditions == ()
-    assert bed.world.workload("Deployment", "asr")["spec"]["strategy"] == {"type": "RollingUpdate"}
-
-
-def write_back(bed: Bed, memory: str) -> None:
-    """Do as a console does that applies its whole Deployment again."""
-    item = bed.world.workload("Deployment", "asr")
-    limits = item["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
-    limits["baidu.com/vcuda-memory"] = memory
-    fields: dict[str, Any] = {"f:limits": {"f:baidu.com/vcuda-memory": {}}}
-    at = {"f:containers": {'k:{"name":"main"}': {"f:resources": fields}}}
-    tree: dict[str, Any] = {"f:spec": {"f:template": {"f:spec": at}}}
-    item["metadata"]["managedFields"] = [
-        {"manager": "baetyl", "time": "2026-01-01T00:00:00Z", "fieldsV1": tree},
-        {"manager": "k3s", "time": "2027-01-01T00:00:00Z", "fieldsV1": {}, "subresource": "status"},
-    ]
-    api = bed.api
-    api.store.put(path_of("Deployment", "asr"), item)
-
-
-def test_drift_is_reported_and_left_alone(api: Api) -> None:
-    bed = field(api)
-    came = bed.settle(3)
-    writes = len(api.writes)
-    assert bed.settler.look(bed.ask(3), came, bed.notes).conditions == ()
-    write_back(bed, "1")
-    [condition] = bed.settler.look(bed.ask(3), came, bed.notes).conditions or ()
-    assert (condition.type, condition.manager) == ("Drifted", "baetyl")
-    assert condition.text == "it stands at 1 vcuda-memory and 1 vcuda-core, asked were 3 vcuda-memory and 1 vcuda-core"
-    assert len(api.writes) == writes
-
-
-def test_drift_is_fought_three_times(api: Api) -> None:
-    bed = field(api)
-    came = bed.settle(3, on_drift=OnDrift.ENFORCE)
-    asked = bed.ask(3, on_drift=OnDrift.ENFORCE)
-    said = []
-    for _ in range(5):
-        write_back(bed, "1")
-        [condition] = bed.settler.look(asked, came, bed.notes).conditions or ()
-        said.append(condition.text.rpartition("; ")[2])
-    assert said[:2] == ["set again once", "set again twice"]
-    assert said[2:] == ["set again three times, and written back each time"] * 3
-    assert len(api.writes) == 1 + 3
-    assert bed.limits()["memory"] == "1"
-
-
-def test_an_app_that_is_gone_is_missing(api: Api) -> None:
-    bed = field(api)
-    came = bed.settle(3)
-    api.store.objects.pop(path_of("Deployment", "asr"))
-    [condition] = bed.settler.look(bed.ask(3), came, bed.notes).conditions or ()
-    assert condition.type == "Missing"
-
-
-def test_what_stood_there_already(api: Api) -> None:
-    bed = field(api)
-    assert bed.settle(1) == Settlement.applied()
-    assert not api.writes
-    bed.settle(10, force=True)
-    bed.notes = Paper()
-    came = bed.settle(10)
-    assert (came.state, came.code) == (Settled.REJECTED, "NO_ROOM")
-    assert "stood already" in came.text

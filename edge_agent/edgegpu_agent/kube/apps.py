@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 
-from edgegpu_agent.kube.client import AgentClient, Json, KubeGone
+from edgegpu_agent.kube.client import AgentClient, Json, KubeError, KubeGone
 from edgegpu_core.limits import Kind
 
 SYSTEM = "kube-system"
+_NOT_THERE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED})
 _PLURALS = {Kind.DEPLOYMENT: "deployments", Kind.STATEFUL_SET: "statefulsets", Kind.DAEMON_SET: "daemonsets"}
 
 
@@ -118,5 +120,6 @@ class Apps:
         try:
             for page in self._client.pages(path):
                 yield from page.items
-        except KubeGone:
-            return
+        except KubeError as error:
+            if error.status not in _NOT_THERE:
+                raise

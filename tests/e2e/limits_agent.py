@@ -1,0 +1,59 @@
+"""Settles one item of app limits as the agent does, in a process of its own in the node: JSON in, JSON out."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from edgegpu_agent.kube import AgentClient, Apps, Leases
+from edgegpu_agent.limits.around import Around, Patience
+from edgegpu_agent.limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
+from edgegpu_agent.limits.settler import AppLimitsSettler
+from edgegpu_core.model import ResourceModel
+from edgegpu_sync.settle import Settlement
+from edgegpu_sync.spec import AppLimits, Asked, TryKey, item_name
+from edgegpu_sync.up import Settled
+
+PATIENCE = Patience(look_s=0.3, rollout_s=60, blame_s=20, forced_s=3, ready_s=20, restore_s=60)
+
+
+class FileNotes:
+    """Notes in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> Any:  # noqa: ANN401  (JSON)
+        return json.loads(self._path.read_text()) if self._path.exists() else None
+
+    def write(self, note: dict[str, Any]) -> None:
+        self._path.write_text(json.dumps(note))
+
+
+def main() -> None:
+    order = json.load(sys.stdin)
+    client = AgentClient.of_kubeconfig(Path(order["kubeconfig"]))
+    lease = LeaseKeeper(Leases(client, namespace=NAMESPACE, name=NAME, duration_s=DURATION_S), me=order["me"])
+    lease.look()
+    settler = AppLimitsSettler(
+        Apps(client), lease, model=ResourceModel, installed=lambda: True, around=Around(PATIENCE)
+    )
+    fields = {"cluster": Apps(client).cluster_uid(), **order["item"]}
+    item = AppLimits.model_validate_json(json.dumps(fields))
+    asked = Asked(name=item_name(item), key=TryKey(item.rev, "00", item.retry), item=item)
+    notes = FileNotes(Path(order["notes"]))
+    if order.get("settled"):
+        settled = Settlement(state=Settled(order["settled"]))
+        sight = settler.look(asked, settled, notes)
+        landed = sight.landed.state.value if sight.landed else ""
+        conditions = [one.model_dump() for one in sight.conditions or ()]
+        sys.stdout.write(json.dumps({"landed": landed, "conditions": conditions}))
+        return
+    came = settler.settle(asked, notes)
+    numbers = came.numbers.model_dump() if came.numbers else None
+    answer = {"state": came.state.value, "code": came.code, "text": came.text, "restored": came.restored}
+    sys.stdout.write(json.dumps({**answer, "numbers": numbers}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""An app's limits set as the agent sets them, on a real k3s, with the rights that it is given and no others."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from e2e.conftest import AGENT, SERVER, insert_cards
+from e2e.consistency import wait_consistent
+from e2e.k3s import K3s
+from e2e.manifests import CORE, MEMORY, container, deployment, pod_spec
+from e2e.plugin_node import cards
+from lab.labkit import LabError, wait_until
+
+from edgegpu_agent.limits.change import ASIDE
+from edgegpu_agent.limits.rights import ACCOUNT, HOME, manifests
+from edgegpu_core.model import ResourceModel
+
+KUBECONFIG = "/etc/edgegpu/limits.kubeconfig"
+NAMESPACE = "apps"
+
+
+class Limits:
+    """What sets limits in the tests' namespace."""
+
+    def __init__(self, k3s: K3s, notes: Path) -> None:
+        self.k3s = k3s
+        self._notes = notes
+        self._count = 0
+
+    def set(self, app: str, memory: int, core: int = 1, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Ask for an app's limits, and return its settlement."""
+        self._count += 1
+        return self._run(app, memory, core, **more)
+
+    def look(self, app: str, memory: int, core: int = 1, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Look at what was settled last."""
+        return self._run(app, memory, core, **more)
+
+    def _run(self, app: str, memory: int, core: int, *, settled: str = "", **more: Any) -> dict[str, Any]:  # noqa: ANN401
+        item = {"rev": 1, "namespace": NAMESPACE, "app": app, "container": "main", "memory_units": memory, "core": core}
+        order = {
+            "kubeconfig": KUBECONFIG,
+            "me": SERVER,
+            "item": item | more,
+            "notes": str(self._notes / str(self._count)),
+            "settled": settled,
+        }
+        program = Path(__file__).with_name("limits_agent.py")
+        done = self.k3s.server.exec(sys.executable, str(program), input=json.dumps(order), timeout_s=90)
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    def running(self, app: str) -> list[str]:
+        """Return the units of an app's ready pods."""
+        found = [pod for pod in self.k3s.pods(NAMESPACE, app) if "deletionTimestamp" not in pod["metadata"]]
+        ready = [
+            pod for pod in found if all(s["ready"] for s in pod["status"].get("containerStatuses") or [{"ready": 0}])
+        ]
+        return [pod["spec"]["containers"][0]["resources"].get("limits", {}).get(MEMORY, "") for pod in ready]
+
+
+@pytest.fixture(scope="module")
+def limits(k3s: K3s, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Limits]:
+    """Yield what sets limits with the rights of the agent's account, and clear up."""
+    insert_cards(k3s, {SERVER: cards(24259), AGENT: cards(7611, 7611)})
+    k3s.kubectl("create", "namespace", NAMESPACE)
+    k3s.apply(*manifests([NAMESPACE], model=ResourceModel()))
+    config = yaml.safe_load(k3s.kubectl("config", "view", "--raw"))
+    cluster = config["clusters"][0]["cluster"]
+    token = k3s.kubectl("create", "token", ACCOUNT, "-n", HOME, "--duration=1h").strip()
+    text = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "k3s", "cluster": {**cluster, "server": f"https://{k3s.server.ip}:6443"}}],
+        "users": [{"name": "edgegpu", "user": {"token": token}}],
+        "contexts": [{"name": "edgegpu", "context": {"cluster": "k3s", "user": "edgegpu"}}],
+        "current-context": "edgegpu",
+    }
+    k3s.server.write(KUBECONFIG, json.dumps(text), mode=0o600)
+    yield Limits(k3s, tmp_path_factory.mktemp("notes"))
+    k3s.clear(NAMESPACE)
+    k3s.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+    for one in ("policybinding", "policy"):
+        k3s.kubectl("delete", f"validatingadmission{one}", "edgegpu-limits", "--ignore-not-found")
+
+
+def app(name: str, memory: int, *, node: str, strategy: str = "Recreate") -> dict[str, Any]:
+    where = {"kubernetes.io/hostname": node}
+    main = container(memory=memory, core=1 if memory else 0)
+    spec = pod_spec(main, terminationGracePeriodSeconds=1, nodeSelector=where)
+    return deployment(name, spec, namespace=NAMESPACE, strategy=strategy)
+
+
+def test_the_fields_card_1_to_10_is_refused_with_the_numbers_then_forced(k3s: K3s, limits: Limits) -> None:
+    k3s.apply(*(app(name, memory, node=SERVER) for name, memory in (("forty", 40), ("fifty", 50), ("one", 1))))
+    for name in ("forty", "fifty", "one"):
+        k3s.wait_phase(NAMESPACE, name, "Running")
+    before = k3s.the_pod(NAMESPACE, "one")["metadata"]["uid"]
+
+    came = limits.set("one", 10)
+    assert (came["state"], came["code"]) == ("Rejected", "NO_ROOM"), came
+    assert "needs 10 vcuda-memory on one card; card 0 has 4 free" in came["text"]
+    [card] = came["numbers"]["cards"]  # the other node's are not for it
+    assert (came["numbers"]["verdict"], card["free_units"], card["held_by_app_units"]) == ("never_fits", 4, 1)
+    assert k3s.wait_phase(NAMESPACE, "one", "Running")["metadata"]["uid"] == before
+
+    came = limits.set("one", 10, force=True)
+    assert (came["state"], came["code"]) == ("Pending", "NO_ROOM"), came
+    assert limits.look("one", 10, force=True, settled="Pending")["landed"] == ""
+    k3s.kubectl("scale", "deployment", "forty", "-n", NAMESPACE, "--replicas=0")
+    wait_until(
+        lambda: limits.look("one", 10, force=True, settled="Pending")["landed"] == "Applied",
+        what="the pod gets its card, and the item lands",
+        timeout_s=60,
+    )
+
+
+def test_4_and_20_and_20_is_applied_and_verified_then_taken_away(k3s: K3s, limits: Limits) -> None:
+    for name, memory in (("a", 4), ("b", 20), ("c", 4)):
+        k3s.apply(app(name, memory, node=AGENT))
+        k3s.wait_phase(NAMESPACE, name, "Running")
+    assert limits.set("c", 20) == {"state": "Applied", "code": "", "text": "", "restored": False, "numbers": None}
+    assert limits.running("c") == ["20"]
+    managers = k3s.get("deployment", "c", namespace=NAMESPACE)
+    assert managers["metadata"]["generation"] == 2
+    wait_consistent(k3s)
+
+    k3s.kubectl("set", "resources", "deployment/c", "-n", NAMESPACE, f"--limits={MEMORY}=5,{CORE}=1")
+    [condition] = limits.look("c", 20, settled="Applied")["conditions"]
+    assert (condition["type"], condition["manager"].partition("-")[0]) == ("Drifted", "kubectl")
+
+    assert limits.set("c", 0, 0)["state"] == "Applied"
+    resources = k3s.get("deployment", "c", namespace=NAMESPACE)["spec"]["template"]["spec"]["containers"][0][
+        "resources"
+    ]
+    assert not resources.get("limits")
+    assert limits.running("c") == [""]
+
+
+def test_a_rolling_update_by_its_surge_and_by_an_interruption(k3s: K3s, limits: Limits) -> None:
+    """On the one card of the node that is free: the other has what the test before has left there."""
+    k3s.apply(app("rolls", 6, node=AGENT, strategy="RollingUpdate"))
+    k3s.wait_phase(NAMESPACE, "rolls", "Running")
+    assert limits.set("rolls", 15)["state"] == "Applied"
+    assert limits.running("rolls") == ["15"]
+    came = limits.set("rolls", 20)
+    assert (came["state"], came["numbers"]["verdict"]) == ("Rejected", "fits_after_stop"), came
+    assert limits.set("rolls", 20, interrupt=True)["state"] == "Applied"
+    assert limits.running("rolls") == ["20"]
+    found = k3s.get("deployment", "rolls", namespace=NAMESPACE)
+    assert found["spec"]["strategy"]["type"] == "RollingUpdate"
+    assert not [name for name in found["metadata"]["annotations"] if name.startswith("edgegpu.io/")]
+
+
+def stateful(name: str) -> dict[str, Any]:
+    made = deployment(name, pod_spec(container()), namespace=NAMESPACE)
+    del made["spec"]["strategy"]
+    return made | {"kind": "StatefulSet", "spec": made["spec"] | {"serviceName": name}}
+
+
+PATCHES = {
+    "an image": {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "other"}]}}}},
+    "another container": {"spec": {"template": {"spec": {"containers": [{"name": "more", "image": "other"}]}}}},
+    "its command": {"spec": {"template": {"spec": {"containers": [{"name": "main", "command": ["sh"]}]}}}},
+    "a cpu limit": {
+        "spec": {"template": {"spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": 1}}}]}}}
+    },
+    "the host's network": {"spec": {"template": {"spec": {"hostNetwork": True}}}},
+    "replicas": {"spec": {"replicas": 0}},
+    "its strategy": {"spec": {"strategy": {"type": "RollingUpdate"}}},
+    "a label": {"metadata": {"labels": {"x": "y"}}},
+    "another's annotation": {"metadata": {"annotations": {"x": "y"}}},
+    "the template's annotation": {"spec": {"template": {"metadata": {"annotations": {"x": "y"}}}}},
+}
+
+
+def test_the_agents_rights_end_at_limits(k3s: K3s, limits: Limits) -> None:
+    """The API server itself refuses everything else, whoever has the agent's token."""
+    k3s.apply(app("bound", 0, node=SERVER), stateful("sized"))
+
+    def may(*args: str) -> str:
+        done = k3s.server.exec("k3s", "kubectl", "--kubeconfig", KUBECONFIG, *args, check=False)
+        return done.stderr
+
+    for what, patch in PATCHES.items():
+        said = may("patch", "deployment", "bound", "-n", NAMESPACE, "--type=strategic", "-p", json.dumps(patch))
+        assert "edgegpu-limits" in said, (what, said)
+        assert "denied" in said, (what, said)
+    for args in (
+        ("delete", "deployment", "bound", "-n", NAMESPACE),
+        ("get", "secrets", "-n", NAMESPACE),
+        ("patch", "deployment", "coredns", "-n", "kube-system", "-p", "{}"),
+        ("get", "deployment", "-n", "default"),
+    ):
+        assert "forbidden" in may(*args).lower(), args
+    for replicas, aside, allowed in ((0, "", False), (0, 2, False), (0, 1, True), (2, 1, False), (1, None, True)):
+        note = aside if aside is None else json.dumps({"replicas": aside}, separators=(",", ":"))
+        change = {"metadata": {"annotations": {ASIDE: note}}, "spec": {"replicas": replicas}}
+        said = may("patch", "statefulset", "sized", "-n", NAMESPACE, "--type=merge", "-p", json.dumps(change))
+        assert ("denied" not in said) is allowed, (replicas, aside, said)
+    came = limits.set("bound", 2)
+    if came["state"] != "Applied":
+        raise LabError(str(came))

@@ -1,0 +1,154 @@
+"""How far a rollout is, as it is read from the workload and its pods."""
+
+from typing import Any
+
+import pytest
+from limitscases import manifest
+from limitsworld import MODEL
+
+from edgegpu_agent.kube import Found, Json, Ref
+from edgegpu_agent.limits.change import ASIDE, aside_patch, back_patch, joined, replicas_patch
+from edgegpu_agent.limits.drift import writer
+from edgegpu_agent.limits.progress import Stage, blame, owns, progress
+from edgegpu_core.limits import Kind
+from edgegpu_core.request import Request
+
+
+def found(kind: Kind, status: Json, **spec: Any) -> Found:  # noqa: ANN401
+    item = manifest(kind.value, "asr", memory=10, **spec)
+    item["metadata"] |= {"uid": "u", "generation": 2, "resourceVersion": "7"}
+    return Found(Ref(kind, "default", "asr"), item | {"status": {"observedGeneration": 2, **status}})
+
+
+def pod(memory: int = 10, *, node: str = "box-1", phase: str = "Running", **status: Any) -> Json:  # noqa: ANN401
+    item = manifest("Deployment", "asr", memory=memory)["spec"]["template"]
+    owner = {"kind": "ReplicaSet", "name": "asr-77", "uid": "r", "controller": True}
+    metadata = {"name": "asr-77-x", "namespace": "default", "labels": {"app": "asr"}, "ownerReferences": [owner]}
+    spec = {**item["spec"], **({"nodeName": node} if node else {})}
+    return {"metadata": metadata, "spec": spec, "status": {"phase": phase, **status}}
+
+
+def unschedulable(words: str) -> Json:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
+    return pod(node="", phase="Pending", conditions=[condition])
+
+
+def stage_of(kind: Kind, status: Json, *pods: Json, **spec: Any) -> Stage:  # noqa: ANN401
+    return progress(found(kind, status, **spec), pods, "main", Request(10, 1), model=MODEL).stage
+
+
+ALL = {"replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "stage"),
+    [
+        (Kind.DEPLOYMENT, ALL, Stage.DONE),
+        (Kind.DEPLOYMENT, {**ALL, "observedGeneration": 1}, Stage.GOING),
+        (Kind.DEPLOYMENT, {**ALL, "replicas": 2}, Stage.GOING),
+        (Kind.STATEFUL_SET, {**ALL, "currentRevision": "a", "updateRevision": "a"}, Stage.DONE),
+        (Kind.STATEFUL_SET, {**ALL, "updatedReplicas": 0, "currentRevision": "a", "updateRevision": "b"}, Stage.GOING),
+        (Kind.DAEMON_SET, {"desiredNumberScheduled": 2, "updatedNumberScheduled": 2, "numberAvailable": 2}, Stage.DONE),
+        (
+            Kind.DAEMON_SET,
+            {"desiredNumberScheduled": 2, "updatedNumberScheduled": 1, "numberAvailable": 2},
+            Stage.GOING,
+        ),
+    ],
+)
+def test_done_is_what_the_controller_says_of_this_generation(kind: Kind, status: Json, stage: Stage) -> None:
+    assert stage_of(kind, status) is stage
+
+
+def test_the_limits_are_blamed_for_what_names_them_only() -> None:
+    ours = unschedulable("0/1 nodes are available: 1 Insufficient baidu.com/vcuda-memory.")
+    theirs = unschedulable("0/1 nodes are available: 1 Insufficient cpu.")
+    assert stage_of(Kind.DEPLOYMENT, {}, ours) is Stage.BLAMED
+    assert stage_of(Kind.DEPLOYMENT, {}, theirs) is Stage.GOING
+    leaving = pod(4)
+    leaving["metadata"]["deletionTimestamp"] = "now"
+    assert stage_of(Kind.DEPLOYMENT, {}, ours, leaving) is Stage.GOING, "room is about to be made"
+
+
+@pytest.mark.parametrize(
+    ("one", "blamed"),
+    [
+        (pod(phase="Failed", reason="UnexpectedAdmissionError", message="no room"), True),
+        (pod(phase="Failed", reason="OutOfbaidu.com/vcuda-memory"), True),
+        (pod(phase="Failed", reason="OutOfcpu"), False),
+        (pod(phase="Failed", reason="Evicted"), False),
+        (
+            pod(containerStatuses=[{"name": "main", "state": {"waiting": {"message": "edgegpu: refused: needs 9"}}}]),
+            True,
+        ),
+        (pod(containerStatuses=[{"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]), False),
+    ],
+)
+def test_blame(one: Json, *, blamed: bool) -> None:
+    assert bool(blame(one, MODEL)) is blamed
+
+
+def test_quota_is_blamed_where_it_is_ours() -> None:
+    def status(words: str) -> Json:
+        return {"conditions": [{"type": "ReplicaFailure", "message": words}]}
+
+    ours = "exceeded quota: q, requested: requests.baidu.com/vcuda-memory=10"
+    assert stage_of(Kind.DEPLOYMENT, status(ours)) is Stage.BLAMED
+    assert stage_of(Kind.DEPLOYMENT, status("exceeded quota: q, requested: cpu=1")) is Stage.GOING
+
+
+def test_pods_with_cards_and_another_trouble_are_placed() -> None:
+    broken = pod(
+        phase="Pending", containerStatuses=[{"name": "main", "state": {"waiting": {"reason": "ErrImagePull"}}}]
+    )
+    far = progress(found(Kind.DEPLOYMENT, {}), [broken], "main", Request(10, 1), model=MODEL)
+    assert (far.stage, far.text) == (Stage.PLACED, "container main of asr-77-x: ErrImagePull")
+    assert stage_of(Kind.DEPLOYMENT, {}, broken, replicas=2) is Stage.GOING
+
+
+def test_whose_a_pod_is() -> None:
+    app = found(Kind.DEPLOYMENT, {})
+    assert owns(app, pod())
+    changes: list[Json] = [{"namespace": "other"}, {"labels": {}}, {"ownerReferences": []}]
+    for change in changes:
+        stranger = pod()
+        stranger["metadata"] |= change
+        assert not owns(app, stranger)
+    expressions = [{"key": "app", "operator": op, "values": ["asr"]} for op in ("In", "Exists")]
+    assert owns(found(Kind.DEPLOYMENT, {}, selector={"matchExpressions": expressions}), pod())
+    not_in = [{"key": "app", "operator": "NotIn", "values": ["asr"]}]
+    assert not owns(found(Kind.DEPLOYMENT, {}, selector={"matchExpressions": not_in}), pod())
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        (Kind.DEPLOYMENT, {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}),
+        (Kind.DAEMON_SET, {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}),
+        (Kind.STATEFUL_SET, {"replicas": 3}),
+    ],
+)
+def test_what_is_put_aside_comes_back_as_it_was(kind: Kind, spec: Json) -> None:
+    app = found(kind, {}, **spec)
+    change = aside_patch(app)
+    assert change["spec"] != spec
+    noted = Found(app.ref, joined(app.item, change))
+    back = back_patch(noted)
+    assert back is not None
+    assert back["spec"] == spec
+    assert back["metadata"]["annotations"] == {ASIDE: None}
+    assert back_patch(app) is None
+    assert replicas_patch(app, 0)["spec"] == {"replicas": 0}
+
+
+def test_who_took_limits_away_is_who_wrote_last() -> None:
+    app = found(Kind.DEPLOYMENT, {})
+    app.item["metadata"]["managedFields"] = [
+        {"manager": "helm", "time": "2026-01-01T00:00:00Z", "fieldsV1": {}},
+        {"manager": "kubectl-edit", "time": "2026-02-01T00:00:00Z", "fieldsV1": {}},
+        {"manager": "edgegpu-agent", "time": "2026-03-01T00:00:00Z", "fieldsV1": {}},
+        {"manager": "k3s", "time": "2026-04-01T00:00:00Z", "subresource": "status"},
+    ]
+    assert writer(app, "main", MODEL) == "kubectl-edit"
+    app.item["metadata"]["managedFields"] = []
+    assert writer(app, "main", MODEL) == ""
