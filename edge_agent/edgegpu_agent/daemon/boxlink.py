@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgegpu_agent.acts.act import Acts, Settlers
+from edgegpu_agent.daemon.footprint import Footprint
 from edgegpu_agent.daemon.localapi import SOCKET_NAME, LocalApi
 from edgegpu_agent.daemon.turning import TurningWorker
 from edgegpu_agent.daemon.vitals import Vital, Vitals
@@ -20,7 +21,6 @@ from edgegpu_agent.identity.device import Identity
 from edgegpu_agent.journal.journal import Journal
 from edgegpu_installer import atomic
 from edgegpu_installer.errors import InstallError
-from edgegpu_plugin import memory
 from edgegpu_plugin.tasks import Task, TaskGroup
 from edgegpu_sync.link import Link, Spoken
 from edgegpu_sync.linkevents import Address
@@ -37,7 +37,7 @@ _LINK_HANGS_S = 4.0 * KEEPALIVE_S
 _WORKER_HANGS_S = 90.0
 """It turns each second, and waits for nothing but the disk."""
 
-_LAST_WORDS_S, _SETTLE_S = 2.0, 10.0
+_LAST_WORDS_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +107,7 @@ class BoxLink:
         )
         self.worker.attach(self.link)
         self._api = LocalApi(places.run / SOCKET_NAME, status=self.worker.status, history=self.worker.history)
+        self._footprint = Footprint()
         self._more = abilities.tasks(self.worker)
 
     def _parts(self, instance: str, abilities: Abilities, proc: Path) -> Parts:
@@ -144,8 +145,6 @@ class BoxLink:
                 }
             )
             self._group.start(self.tasks())
-            self.worker.began.wait(_SETTLE_S)
-            memory.settle()
             self._group.wait()
         self._stopping.set()
         self._vitals.watch({})
@@ -163,6 +162,7 @@ class BoxLink:
             Task("worker", self.worker.run, self.worker.stop),
             Task("link", self._run_link, self._stop_link),
             Task("answers", self._api.run, self._api.stop),
+            Task("footprint", self._footprint.run, self._footprint.stop),
             *self._more,
         ]
 

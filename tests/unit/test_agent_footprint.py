@@ -1,0 +1,57 @@
+"""What the agent hands back once it runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from edgegpu_agent.daemon.footprint import Footprint, code
+
+SCRIPT = """\
+import json
+from pathlib import Path
+import edgegpu_agent.daemon.cloudside
+from edgegpu_agent.daemon.footprint import shed
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+def file_kib():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("RssFile")).split()[1])
+key = Ed25519PrivateKey.generate()
+before = file_kib()
+shed()
+after = file_kib()
+key.public_key().verify(key.sign(b"x"), b"x")
+shed(Path("/nowhere"))
+print(json.dumps([before, after]))
+"""
+
+
+def test_code_of_files_alone() -> None:
+    lines = [
+        "7f0000000000-7f0000003000 r-xp 00001000 08:01 12 /usr/lib/libx y.so",
+        "7f0000004000-7f0000005000 r--p 00001000 08:01 12 /usr/lib/libx.so",
+        "7f0000005000-7f0000006000 rw-p 00001000 08:01 12 /usr/lib/libx.so",
+        "7f0000006000-7f0000007000 rwxp 00000000 00:00 0 ",
+        "7f0000007000-7f0000008000 r-xp 00000000 00:00 0                          [vdso]",
+        "7f0000008000-7f0000009000 r-xs 00000000 08:01 12 /usr/lib/libx.so",
+    ]
+    assert list(code(lines)) == [(0x7F0000000000, 0x3000)]
+
+
+def test_the_task_hands_back_again_and_again_until_it_is_stopped(tmp_path: Path) -> None:
+    task = Footprint(first_s=0, again_s=0.001, maps=tmp_path / "none")
+    thread = threading.Thread(target=task.run)
+    thread.start()
+    task.stop()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_what_start_up_ran_leaves_and_all_goes_on() -> None:
+    assert Path("/proc/self/maps").exists()
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    before, after = json.loads(done.stdout)
+    assert after < before - 4_096
