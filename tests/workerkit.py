@@ -6,10 +6,10 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from workercontroller import BOX_KEY, DEVICE, INSTANCE, LOGS, REFRESH, RESTART, ROOT, Controller
 from workerworld import CountedAct, LimitsSettler, RestartAct, SharingSettler, World
@@ -229,9 +229,9 @@ class Wire:
             self.exchange()
 
 
-def wired(folder: Path, **box: object) -> Wire:
+def wired(box: Path | Box, **made_with: Any) -> Wire:  # noqa: ANN401  (the fields of Box)
     """Return a box that is connected to a controller, keys and birth exchanged."""
-    made = replace(Box(folder), **box)  # type: ignore[arg-type]
+    made = Box(box, **made_with) if isinstance(box, Path) else box
     wire = Wire(made.start(), Controller(made.world))
     wire.connect()
     wire.exchange()

@@ -1,0 +1,168 @@
+"""Acts that raise, hang, stop or lie; an agent of another version; a journal without room."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workercontroller import REFRESH, RESTART
+from workerkit import ROOM, Box, Wire, fast_folder, wired
+from workerodd import OddBox
+
+from edgegpu_agent.acts.act import Acts, ActStop, Outcome
+from edgegpu_sync.ids import CommandId
+from edgegpu_sync.ops import Evidence
+from edgegpu_sync.states import Codes, State
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    with fast_folder() as folder:
+        wire = wired(OddBox(Path(folder)))
+        yield wire
+        wire.box.crash()
+
+
+def odd(wire: Wire) -> OddBox:
+    assert isinstance(wire.box, OddBox)
+    return wire.box
+
+
+def end(wire: Wire, id_: CommandId) -> tuple[State, str | None]:
+    result = wire.controller.results[id_]
+    return result.state, result.code
+
+
+@pytest.mark.parametrize(
+    ("where", "before_it", "ends"),
+    [
+        ("token", False, (State.REJECTED, Codes.ERROR)),
+        ("act", True, (State.FAILED, Codes.ERROR)),
+        ("act", False, (State.SUCCEEDED, None)),
+        ("verify", False, (State.FAILED, Codes.ERROR)),
+    ],
+)
+def test_an_act_that_raises(wire: Wire, where: str, ends: tuple[State, str | None], *, before_it: bool) -> None:
+    odd(wire).act.raises, odd(wire).act.before_it = {where: OSError("no")}, before_it
+    id_ = wire.controller.command(RESTART)
+    wire.pass_time(3)
+    assert end(wire, id_) == ends
+    assert wire.box.world.restarted_by[id_] == (where != "token" and not before_it)
+
+
+def test_what_cannot_be_a_state_or_code_or_sent_ends_all_the_same(wire: Wire) -> None:
+    act = odd(wire).act
+    for says, ends in (
+        (Outcome(state=State.EXPIRED), (State.FAILED, "ERROR")),
+        (Outcome(state=State.FAILED, code="not a code", text="x\0" * 3_000), (State.FAILED, "ERROR")),
+        (Outcome(state=State.REJECTED, code="PRECHECK", data={"x": "y" * 9_000}), (State.REJECTED, "PRECHECK")),
+        (Outcome(state=State.SUCCEEDED, data={"x": float("nan")}), (State.SUCCEEDED, None)),
+    ):
+        act.says = says
+        id_ = wire.controller.command(RESTART)
+        wire.exchange()
+        assert end(wire, id_) == ends
+    assert wire.controller.results[id_].data == {"dropped": "larger than a result may be: logs.collect brings it"}
+
+
+def test_an_act_that_stops_with_the_agent_is_told_by_its_traces_later(wire: Wire) -> None:
+    odd(wire).act.raises = {"act": ActStop("the agent ends")}
+    id_ = wire.controller.command(RESTART)
+    wire.pass_time(3)
+    assert wire.controller.tracked[id_].state is State.RUNNING
+    wire.box.crash()
+    wire.box.start()
+    wire.connect()
+    wire.pass_time(3)
+    assert end(wire, id_) == (State.SUCCEEDED, None)
+    assert wire.box.world.restarted_by == {id_: 1}
+
+
+@pytest.mark.parametrize(
+    ("found", "ends"),
+    [
+        (Evidence.PUT_BACK, (State.ROLLED_BACK, Codes.CUT_SHORT)),
+        (Evidence.BROKEN, (State.FAILED, Codes.INCONSISTENT)),
+        (Evidence.OTHER, (State.FAILED, Codes.SUPERSEDED)),
+        (Evidence.UNDER_WAY, (State.FAILED, Codes.TIMED_OUT)),
+        (Evidence.UNREADABLE, (State.FAILED, Codes.TIMED_OUT)),
+    ],
+)
+def test_what_is_found_after_a_crash(wire: Wire, found: Evidence, ends: tuple[State, str]) -> None:
+    odd(wire).act.raises = {"act": ActStop("the agent ends")}
+    id_ = wire.controller.command(RESTART)
+    wire.exchange()
+    wire.box.crash()
+    wire.box.start()
+    odd(wire).act.found = found
+    wire.connect()
+    wire.pass_time(1_000, 50)
+    assert end(wire, id_) == ends
+
+
+def test_an_act_that_never_comes_back_is_ended_without_it_and_nothing_begins_beside_it(wire: Wire) -> None:
+    first, second = wire.controller.command(RESTART), wire.controller.command(RESTART)
+    box = wire.box
+    for message in wire.controller.sends():
+        box.arrive(*message)
+    box.executor.run()  # the token
+    box.worker.turn()
+    (hanging,) = box.executor.jobs
+    box.executor.jobs.clear()
+    box.wait(900 + 119)
+    wire.exchange()
+    assert wire.controller.tracked[first].state is State.RUNNING
+    box.wait(2)
+    wire.exchange()
+    assert end(wire, first) == (State.FAILED, Codes.TIMED_OUT)
+    third = wire.controller.command(REFRESH)
+    wire.exchange()
+    assert wire.controller.tracked[third].ended  # idempotent ones go on
+    assert wire.controller.tracked[second].state is State.ACCEPTED
+    hanging[1]()
+    wire.exchange()
+    assert end(wire, second) == (State.SUCCEEDED, None)
+    assert wire.controller.ends[first] == [State.FAILED]
+
+
+def test_a_journal_without_room_takes_nothing_new_until_there_is_some(wire: Wire) -> None:
+    box, names = wire.box, list[str]()
+    core = box.worker._core  # noqa: SLF001  (only what is begun fills the journal: the test does so in its place)
+    while box.journal.free_pages >= ROOM.spare_from(0):
+        names.append(f"ballast {len(names)}")
+        core.save(core.held, notes={names[-1]: {"x": "y" * 60_000}})
+    acked = len(box.link.acked)
+    id_ = wire.controller.command(REFRESH)
+    for message in wire.controller.sends():
+        box.arrive(*message)
+    box.wait(5)
+    assert (len(box.link.acked), box.worker.status().journal_full) == (acked, True)
+    assert not box.world.refreshed_by
+    core.save(core.held, notes=dict[str, Any].fromkeys(names))
+    box.wait(5)
+    wire.exchange()
+    assert wire.controller.tracked[id_].ended
+    assert (len(box.link.acked) > acked, box.worker.status().journal_full) == (True, False)
+
+
+def test_another_version_of_the_agent_ends_what_it_does_not_know(wire: Wire) -> None:
+    odd(wire).act.raises = {"act": ActStop("it is upgraded")}
+    running = wire.controller.command(RESTART)
+    waiting = wire.controller.command(RESTART)
+    wire.exchange()
+    wire.box.crash()
+    less = Less(wire.box.folder, wire.box.world)
+    less.turns, less.epochs = wire.box.turns, wire.box.epochs
+    wire.box = less
+    less.start()
+    wire.connect()
+    wire.exchange()
+    assert end(wire, running) == (State.UNKNOWN, Codes.CUT_SHORT)
+    assert end(wire, waiting) == (State.REJECTED, Codes.UNKNOWN_OP)
+
+
+class Less(Box):
+    """An agent that can restart nothing."""
+
+    def acts(self) -> Acts:
+        return {op: act for op, act in super().acts().items() if op != RESTART}

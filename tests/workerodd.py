@@ -1,0 +1,74 @@
+"""A simulated box whose restart and settler do what a test says."""
+
+from workercontroller import RESTART
+from workerkit import Box
+from workerworld import RestartAct, SharingSettler, World
+
+from edgegpu_agent.acts.act import Acts, Notes, Outcome, Settlers
+from edgegpu_sync.ids import CommandId
+from edgegpu_sync.ops import Args, Evidence
+from edgegpu_sync.settle import Settlement
+from edgegpu_sync.spec import Asked, Sharing
+
+
+class OddAct(RestartAct):
+    """A verifiable act that does what the test says."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.raises: dict[str, Exception] = {}
+        self.before_it = False
+        self.found: Evidence | None = None
+        self.says: Outcome | None = None
+
+    def token(self, id_: CommandId, args: Args) -> str:
+        self._raise("token")
+        return super().token(id_, args)
+
+    def act(self, id_: CommandId, args: Args, token: str) -> Outcome:
+        if self.before_it:
+            self._raise("act")
+        outcome = super().act(id_, args, token)
+        self._raise("act")
+        return self.says or outcome
+
+    def evidence(self, id_: CommandId, token: str) -> Evidence:
+        self._raise("evidence")
+        return self.found or super().evidence(id_, token)
+
+    def verify(self, id_: CommandId, args: Args, token: str) -> Outcome | None:
+        self._raise("verify")
+        return super().verify(id_, args, token)
+
+    def _raise(self, where: str) -> None:
+        if where in self.raises:
+            raise self.raises[where]
+
+
+class OddSettler(SharingSettler):
+    """A settler that does what the test says."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.raises: Exception | None = None
+        self.says: Settlement | None = None
+        self.seen: list[tuple[int, object]] = []
+
+    def settle(self, one: Asked, notes: Notes) -> Settlement:
+        self.seen.append((one.key.rev, notes.read()))
+        settlement = super().settle(one, notes)
+        if self.raises:
+            raise self.raises
+        return self.says or settlement
+
+
+class OddBox(Box):
+    """A box with both."""
+
+    def acts(self) -> Acts:
+        self.act = OddAct(self.world)
+        return {**super().acts(), RESTART: self.act}
+
+    def settlers(self) -> Settlers:
+        self.settler = OddSettler(self.world)
+        return {Sharing: self.settler}
