@@ -100,10 +100,10 @@ class Office:
     layout: CloudLayout
     config: CloudConfig
     store: Store
-    desk: Enrolment
     clock: Clock
     fleet: Fleet
-    crls: list[int] = field(default_factory=list)
+    crls: list[int]
+    desk: Enrolment = field(init=False)
 
     def token(self, *, uses: int = 1, approval: bool = False, name: str = "", only_for: str = "") -> str:
         text = tokens.mint()
@@ -137,18 +137,30 @@ def office(folder: Path, *, clock: Clock | None = None, **config: object) -> Off
     assert first is not None
     with store.write() as tx:
         tx.notes.add_link(1, first)
+    crls: list[int] = []
+    made = Office(layout, settings, store, clock, Fleet(store, clock=clock, by="operator anna"), crls)
+    made.desk = desk_over(made, store)
+    return made
+
+
+def desk_over(here: Office, store: Store) -> Enrolment:
+    """Return an enrolment over a store of the office's database."""
+    layout, clock = here.layout, here.clock
     terms = Terms(
-        broker=BrokerAddress(host=settings.broker.host, port=settings.broker.port),
+        broker=BrokerAddress(host=here.config.broker.host, port=here.config.broker.port),
         broker_ca=authority_of(layout, "servers").cert_pem,
         root=layout.root_public.read_text().strip(),
-        box_days=settings.certificates.box_days,
+        box_days=here.config.certificates.box_days,
     )
-    crls: list[int] = []
 
     def revoked() -> None:
         write_crl(layout, store, clock=clock)
-        crls.append(1)
+        here.crls.append(1)
 
-    desk = Enrolment(store, authority=authority_of(layout, "boxes"), terms=terms, revoked=revoked, clock=clock)
-    fleet = Fleet(store, clock=clock, by="operator anna")
-    return Office(layout, settings, store, desk, clock, fleet, crls)
+    return Enrolment(store, authority=authority_of(layout, "boxes"), terms=terms, revoked=revoked, clock=clock)
+
+
+def subject(pem: str) -> dict[str, str]:
+    names = x509.load_pem_x509_certificate(pem.encode()).subject
+    short = {NameOID.COMMON_NAME: "CN", NameOID.ORGANIZATIONAL_UNIT_NAME: "OU"}
+    return {short[one.oid]: str(one.value) for one in names}

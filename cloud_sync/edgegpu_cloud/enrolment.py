@@ -25,6 +25,7 @@ from edgegpu_cloud.store import (
     Token,
     Transaction,
 )
+from edgegpu_cloud.store.lookups import has_name, with_instance
 from edgegpu_cloud.tokens import Refusal, RefusedError
 from edgegpu_sync.base64url import from_text
 from edgegpu_sync.ids import DeviceId
@@ -190,11 +191,11 @@ class Enrolment:
             RefusedError: no; an alarm is in the store where it asks for one.
             CloudError: the store does not answer.
         """
-        now_s, csr = self._clock(), _read(ask.csr)
+        now_s, device = self._clock(), DeviceId(ask.device)
         try:
             with self._store.write() as tx:
-                device = DeviceId(ask.device)
                 _check_signer(tx.boxes.get([device]).get(device), ask, signed=signed, signature=signature)
+                csr = _read(ask.csr)
                 certificate = self._issuer.issue(tx, csr, device=device, enrolment=ask.enrolment, now_s=now_s)
                 return Renewed(certificate=certificate, server_time=tx.notes.server_time(now_s))
         except RefusedError as error:
@@ -230,10 +231,10 @@ def _home(tx: Transaction, token: Token, instance: str, now_s: float) -> Box | N
         if box is None:
             raise RefusedError(Refusal.REFUSED, "the box that this token is for is gone", "get a new token")
         return box
-    same = [box for box in tx.boxes.all() if box.book.instance == instance]
+    same = with_instance(tx, instance)
     if not same:
         return None
-    box = max(same, key=lambda one: one.enrolled_at_s)
+    box = tx.boxes.get(same)[same[-1]]
     remedy = f"if it is that box indeed: `edgegpu-cloud enrol --for {box.name}` gives a token for it alone"
     if box.state is BoxState.REVOKED:
         text = f"this machine is the box {box.name}, which is revoked"
@@ -249,8 +250,7 @@ def _free_name(tx: Transaction, wanted: str, device: DeviceId) -> str:
     """Return a name that no other box has and that no shell or table stumbles over."""
     clean = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in wanted).strip("-.")[:60]
     clean = clean or f"box-{device[:6]}"
-    taken = {box.name for box in tx.boxes.all()}
-    return clean if clean not in taken else f"{clean}-{device[:6]}"
+    return f"{clean}-{device[:6]}" if has_name(tx, clean) else clean
 
 
 def _check_signer(box: Box | None, ask: RenewAsk, *, signed: bytes, signature: str) -> None:

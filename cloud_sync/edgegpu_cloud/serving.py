@@ -156,12 +156,13 @@ class Service:
         return worn
 
     def _take_care(self) -> None:
-        """Renew this controller's own certificates in time."""
+        """Renew this controller's own certificates in time, and see that the list of the revoked is whole."""
         while True:
             try:
                 self._care.get(timeout=_CARE_S)
             except queue.Empty:
                 try:
+                    write_crl(self._layout, self._store, clock=self._clock)  # one that died before it was written
                     if "https" in self._renew():
                         self._server.reload()
                 except CloudError:

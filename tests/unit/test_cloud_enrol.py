@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from cryptography import x509
-from cryptography.x509.oid import NameOID
-from enrolkit import NOW_S, Box, Clock, Office, office
+from enrolkit import NOW_S, Box, Office, desk_over, office, subject
 
-from edgegpu_cloud.asks import Granted, RenewAsk, Waiting
-from edgegpu_cloud.store import BoxState, RequestState
+from edgegpu_cloud.asks import Waiting
+from edgegpu_cloud.store import BoxState, Moment, RequestState, Store
 from edgegpu_cloud.tokens import Refusal, RefusedError
-from edgegpu_sync.base64url import to_text
 from edgegpu_sync.ids import device_id
-from edgegpu_sync.keys import KeyRing, public_text
+from edgegpu_sync.keys import KeyRing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,12 +35,6 @@ def refused(box: Box, here: Office, **more: object) -> RefusedError:
     with pytest.raises(RefusedError) as caught:
         box.enrol(here.desk, **more)
     return caught.value
-
-
-def subject(pem: str) -> dict[str, str]:
-    names = x509.load_pem_x509_certificate(pem.encode()).subject
-    short = {NameOID.COMMON_NAME: "CN", NameOID.ORGANIZATIONAL_UNIT_NAME: "OU"}
-    return {short[one.oid]: str(one.value) for one in names}
 
 
 def decide(here: Office, state: RequestState) -> None:
@@ -214,76 +208,56 @@ def test_a_revoked_machine_comes_back_with_a_token_of_its_own_alone(here: Office
     assert here.fleet.box(first.device).state is BoxState.ENROLLED
 
 
-# renew
+# what dies in between, and what comes at once
 
 
-def test_a_renewal_is_the_same_twice_and_another_for_another_request(here: Office) -> None:
+class DeathError(Exception):
+    """The process was killed."""
+
+
+@pytest.mark.parametrize("when", list(Moment))
+def test_killed_around_the_commit_the_box_is_taken_in_once(tmp_path: Path, when: Moment) -> None:
+    here = office(tmp_path / "cloud")
     box = Box(here.token())
+
+    def die(moment: Moment) -> None:
+        if moment is when:
+            raise DeathError
+
+    store = Store.open_file(here.layout.database, watcher=die)
+    with pytest.raises(DeathError):
+        box.enrol(desk_over(here, store))
+    store.close()
     granted = box.enrolled(here.desk)
-    assert box.renew(here.desk, granted).certificate == granted.certificate, "the request of the enrolment"
-    new = box.renew(here.desk, granted, csr=(csr := box.new_csr()))
-    assert new.certificate != granted.certificate
-    here.clock.now_s += 30 * DAY_S
-    assert box.renew(here.desk, granted, csr=csr, nonce="n2").certificate == new.certificate
-    assert subject(new.certificate) == {"CN": granted.device, "OU": "e1"}
-
-
-def test_a_worn_or_expired_certificate_is_renewed_by_the_signature_alone(here: Office) -> None:
-    box = Box(here.token())
-    granted = box.enrolled(here.desk)
-    here.clock.now_s += 400 * DAY_S
-    new = box.renew(here.desk, granted)
-    certificate = x509.load_pem_x509_certificate(new.certificate.encode())
-    assert certificate.not_valid_after_utc.timestamp() == here.clock.now_s + 365 * DAY_S
-    assert box.renew(here.desk, granted).certificate == new.certificate
-
-
-def test_a_renewal_with_a_wrong_signature(here: Office) -> None:
-    box = Box(here.token())
-    granted = box.enrolled(here.desk)
-    body, signature = box.renewal(granted)
-    thief = Box().renewal(granted)[1]
-    for wrong in (thief, "", "x" * 86, to_text(box.sign.sign(body))):
-        with pytest.raises(RefusedError, match="signature is not"):
-            here.desk.renew(RenewAsk.model_validate_json(body), signed=body, signature=wrong, address="-")
-    changed = body.replace(b"n1", b"n2")
-    with pytest.raises(RefusedError, match="signature is not"):
-        here.desk.renew(RenewAsk.model_validate_json(changed), signed=changed, signature=signature, address="-")
-    with pytest.raises(RefusedError, match="not known"):
-        box.renew(here.desk, granted, device="bbbbbbbbbbbbbbbb")
-    with pytest.raises(RefusedError, match="enrolment 2"):
-        box.renew(here.desk, granted, enrolment=2)
-    assert here.alarms() == []
-
-
-def test_a_renewal_from_a_copy_of_the_disk_raises_an_alarm(here: Office) -> None:
-    box = Box(here.token())
-    granted = box.enrolled(here.desk)
-    with pytest.raises(RefusedError, match="another machine"):
-        box.renew(here.desk, granted, instance="0" * 64)
-    assert here.alarms() == ["renew.REFUSED"]
-
-
-def test_a_box_gets_no_more_than_a_handful_of_certificates_a_day(here: Office) -> None:
-    box = Box(here.token())
-    granted = box.enrolled(here.desk)
-    for _ in range(19):
-        box.renew(here.desk, granted, csr=box.new_csr())
-    with pytest.raises(RefusedError) as caught:
-        box.renew(here.desk, granted, csr=box.new_csr())
-    assert caught.value.code == Refusal.TOO_MANY
-    here.clock.now_s += 2 * DAY_S
-    box.renew(here.desk, granted, csr=box.new_csr())
-
-
-def test_server_time_only_rises(tmp_path: Path) -> None:
-    clock = Clock()
-    here = office(tmp_path / "cloud", clock=clock)
-    box = Box(here.token())
-    granted = box.enrolled(here.desk)
-    clock.now_s -= 10 * DAY_S
-    again = box.enrolled(here.desk)
-    assert isinstance(again, Granted)
-    assert again.server_time == granted.server_time
-    assert public_text(box.sign) == box.ask()["sign_key"]
+    assert [(one.device, one.enrolment) for one in here.fleet.boxes()] == [(granted.device, 1)]
+    assert refused(Box(box.token), here).code == Refusal.TOKEN_USED
     here.store.close()
+
+
+def test_of_many_at_once_with_one_token_one_is_taken_in(here: Office) -> None:
+    token, together = here.token(), threading.Barrier(8)
+
+    def attempt(_: int) -> str:
+        box = Box(token)
+        together.wait(10)
+        try:
+            return box.enrolled(here.desk).device
+        except RefusedError as error:
+            return error.code
+
+    with ThreadPoolExecutor(8) as pool:
+        ends = sorted(pool.map(attempt, range(8)))
+    assert ends.count("TOKEN_USED") == 7
+    assert len(here.fleet.boxes()) == 1
+
+
+def test_one_box_that_asks_from_all_sides_is_one_box(here: Office) -> None:
+    box, together = Box(here.token()), threading.Barrier(6)
+
+    def attempt(_: int) -> str:
+        together.wait(10)
+        return box.enrolled(here.desk).certificate
+
+    with ThreadPoolExecutor(6) as pool:
+        assert len(set(pool.map(attempt, range(6)))) == 1
+    assert here.alarms() == []
