@@ -1,0 +1,127 @@
+"""The real agent's worker on its own thread: whether it turns, and an item that stood elsewhere, tried again."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from synckit import CLUSTER
+from workercontroller import BOX_KEY, DEVICE, INSTANCE, ROOT, Controller
+from workerworld import World
+
+from edgegpu_agent.daemon.turning import TurningWorker
+from edgegpu_agent.daemon.worker import Parts
+from edgegpu_agent.daemon.workerports import Clock, Me
+from edgegpu_agent.journal.journal import Journal
+from edgegpu_sync.keys import public_text
+from edgegpu_sync.linkevents import Arrived
+from edgegpu_sync.settle import Settlement
+from edgegpu_sync.signing import Signer
+from edgegpu_sync.spec import AppLimits, Asked, Spec
+from edgegpu_sync.up import Settled, Versions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from edgegpu_agent.acts.act import Notes
+
+WAIT_S = 20.0
+NAME = "app_limits/default/asr/main"
+
+
+class Elsewhere:
+    """Another agent's at first, ours later."""
+
+    def __init__(self) -> None:
+        self.ours = False
+        self.tries = 0
+
+    def settle(self, one: Asked, notes: Notes) -> Settlement:
+        del one
+        self.tries += 1
+        notes.write({"try": self.tries})
+        return Settlement.applied() if self.ours else Settlement(state=Settled.ELSEWHERE, text="box-2 does")
+
+
+@pytest.fixture
+def settler() -> Elsewhere:
+    return Elsewhere()
+
+
+@pytest.fixture
+def worker(tmp_path: Path, settler: Elsewhere) -> Iterator[TurningWorker]:
+    journal = Journal(tmp_path / "journal.db", wall_s=time.time)
+    me = Me(
+        device=DEVICE,
+        enrolment=3,
+        instance=INSTANCE,
+        signer=Signer.of(BOX_KEY),
+        versions=lambda: Versions(agent="0.2.0"),
+    )
+    made = TurningWorker(
+        Parts(
+            journal=journal,
+            root=public_text(ROOT),
+            me=me,
+            clock=Clock(boot=World().boot, boot_s=time.monotonic, wall_s=time.time),
+            rng=random.Random(1),
+            acts={},
+            settlers={AppLimits: settler},
+        )
+    )
+    thread = threading.Thread(target=made.run)
+    thread.start()
+    yield made
+    made.stop()
+    assert made.finished.wait(WAIT_S)
+    thread.join(WAIT_S)
+    journal.close()
+
+
+def stands(worker: TurningWorker, state: Settled) -> bool:
+    item = worker.status().items.get(NAME)
+    return item is not None and item.state is state
+
+
+def until(worker: TurningWorker, state: Settled) -> None:
+    ends = time.monotonic() + WAIT_S
+    while not stands(worker, state):
+        assert time.monotonic() < ends, worker.status()
+        threading.Event().wait(0.01)
+
+
+def desire(worker: TurningWorker, cluster: str) -> None:
+    controller = Controller(World())
+    limits = AppLimits(rev=1, cluster=cluster, namespace="default", app="asr", container="main", memory_units=4, core=1)
+    controller.desire(Spec(app_limits=(limits,)))
+    for mid, (topic, payload) in enumerate([controller.keys(), *controller.desired_message()]):
+        worker.put(Arrived(topic=topic, payload=payload, retained=True, mid=mid, turn=1))
+
+
+def test_it_says_that_it_turns(worker: TurningWorker) -> None:
+    assert worker.began.wait(WAIT_S)
+    worker.status()
+    assert worker.age_s < 5
+    assert not worker.finished.is_set()
+    assert list(worker.board.settled()) == []
+
+
+def test_what_stood_elsewhere_is_tried_again_and_what_stands_is_not(worker: TurningWorker, settler: Elsewhere) -> None:
+    desire(worker, CLUSTER)
+    until(worker, Settled.ELSEWHERE)
+    (one,) = worker.board.settled()
+    assert (one.asked.name, one.settlement.state, one.notes.read()) == (NAME, Settled.ELSEWHERE, None)
+    one.notes.write({"fights": 1})
+    assert one.notes.read() == {"fights": 1}
+    settler.ours = True
+    worker.board.again(NAME)
+    until(worker, Settled.APPLIED)
+    assert settler.tries == 2
+    worker.board.again(NAME)
+    worker.board.again("app_limits/default/other/main")
+    worker.status()
+    assert settler.tries == 2
