@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 import tarfile
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cloudcli import Done, ok, run
+from cloudcli import ok
+from cloudprocess import Cloud, running
 from enrolkit import Box
 from livebox import LiveBox, enrol, post
-from mqttkit import free_port, need_mosquitto, wait_for
+from mqttkit import wait_for
 
-from edgegpu_cloud.layout import CloudLayout
 from edgegpu_sync.settle import Settlement
 
 if TYPE_CHECKING:
@@ -25,62 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@dataclass
-class Cloud:
-    """A controller with its broker, both real processes."""
-
-    folder: Path
-    url: str
-    ca: Path
-    work: Path
-    processes: list[subprocess.Popen[bytes]]
-
-    def ok(self, *words: str) -> Done:
-        return ok(*words, folder=self.folder)
-
-    def run(self, *words: str) -> Done:
-        return run(*words, folder=self.folder)
-
-    def serve(self) -> subprocess.Popen[bytes]:
-        words = [sys.executable, "-m", "edgegpu_cloud.cli.app", "serve", "--folder", str(self.folder)]
-        with (self.work / "serve.log").open("ab") as log:
-            process = subprocess.Popen(words, stdout=log, stderr=log)
-        self.processes.append(process)
-        wait_for(lambda: b"connected: asking" in self.log(), what="the controller is on the link")
-        return process
-
-    def log(self) -> bytes:
-        return (self.work / "serve.log").read_bytes()
-
-    def box(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.ok("box", name, "--json").json["box"]
-        return found
-
-    @contextmanager
-    def live(self, name: str) -> Iterator[LiveBox]:
-        hand = Box(self.ok("enrol", "--name", name, "--json").json["token"])
-        with LiveBox(self.work / name, hand, enrol(self.url, self.ca, hand)) as box:
-            wait_for(lambda: self.box(name)["online"], what=f"{name} is online")
-            wait_for(lambda: bool(self.box(name)["cluster"]), what=f"{name} has reported")
-            yield box
-
-
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    mosquitto = need_mosquitto()
-    work = tmp_path_factory.mktemp("cloud")
-    folder, https, broker, controllers = work / "edgegpu", free_port(), free_port(), free_port()
-    ports = ("--https-port", str(https), "--broker", f"127.0.0.1:{broker}", "--controller-port", str(controllers))
-    ok("init", "--name", "127.0.0.1", *ports, folder=folder)
-    processes = [subprocess.Popen([mosquitto, "-c", str(folder / "broker/mosquitto.conf")], stderr=subprocess.DEVNULL)]
-    made = Cloud(folder, f"https://127.0.0.1:{https}", CloudLayout(folder).ca_cert("servers"), work, processes)
-    try:
-        made.serve()
+    with running(tmp_path_factory.mktemp("cloud")) as made:
         yield made
-    finally:
-        for process in reversed(processes):
-            process.terminate()
-            process.wait(10)
 
 
 # a box, from the line to its revocation
@@ -213,10 +156,7 @@ def test_keys_are_rotated_and_boxes_follow(cloud: Cloud) -> None:
         assert done["version"] == before["sets"][-1]["version"] + 1
         assert done["signing_key"] != before["signing_key"]
         wait_for(lambda: live.box.ring.version == done["version"], what="the box has followed the chain")
-        first = cloud.processes.pop()
-        first.send_signal(signal.SIGTERM)
-        assert first.wait(10) == 0, cloud.log()[-2_000:]
-        (cloud.work / "serve.log").unlink()
+        cloud.end()
         cloud.serve()
         done = cloud.ok("command", "follower", "doctor.run", "--wait", "--timeout", "20s", "--json")
         assert done.json["state"] == "SUCCEEDED"

@@ -1,0 +1,86 @@
+"""A controller with its broker, both real processes in a folder, and boxes that live on them."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cloudcli import Done, ok, run
+from enrolkit import Box
+from livebox import LiveBox, enrol
+from mqttkit import free_port, need_mosquitto, wait_for
+
+from edgegpu_cloud.layout import CloudLayout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@dataclass
+class Cloud:
+    """A controller with its broker, both real processes."""
+
+    folder: Path
+    url: str
+    ca: Path
+    work: Path
+    processes: list[subprocess.Popen[bytes]]
+
+    def ok(self, *words: str) -> Done:
+        return ok(*words, folder=self.folder)
+
+    def run(self, *words: str) -> Done:
+        return run(*words, folder=self.folder)
+
+    def serve(self) -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-m", "edgegpu_cloud.cli.app", "serve", "--folder", str(self.folder)]
+        with (self.work / "serve.log").open("ab") as log:
+            process = subprocess.Popen(words, stdout=log, stderr=log)
+        self.processes.append(process)
+        wait_for(lambda: b"connected: asking" in self.log(), what="the controller is on the link")
+        return process
+
+    def log(self) -> bytes:
+        return (self.work / "serve.log").read_bytes()
+
+    def box(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.ok("box", name, "--json").json["box"]
+        return found
+
+    @contextmanager
+    def live(self, name: str) -> Iterator[LiveBox]:
+        hand = Box(self.ok("enrol", "--name", name, "--json").json["token"])
+        with LiveBox(self.work / name, hand, enrol(self.url, self.ca, hand)) as box:
+            wait_for(lambda: self.box(name)["online"], what=f"{name} is online")
+            wait_for(lambda: bool(self.box(name)["cluster"]), what=f"{name} has reported")
+            yield box
+
+    def end(self) -> None:
+        """Tell the controller to end, and see that it does."""
+        process = self.processes.pop()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0, self.log()[-2_000:]
+        (self.work / "serve.log").unlink()
+
+
+@contextmanager
+def running(work: Path) -> Iterator[Cloud]:
+    """Make a controller, start its broker and it."""
+    mosquitto = need_mosquitto()
+    folder, https, broker, controllers = work / "edgegpu", free_port(), free_port(), free_port()
+    ports = ("--https-port", str(https), "--broker", f"127.0.0.1:{broker}", "--controller-port", str(controllers))
+    ok("init", "--name", "127.0.0.1", *ports, folder=folder)
+    processes = [subprocess.Popen([mosquitto, "-c", str(folder / "broker/mosquitto.conf")], stderr=subprocess.DEVNULL)]
+    made = Cloud(folder, f"https://127.0.0.1:{https}", CloudLayout(folder).ca_cert("servers"), work, processes)
+    try:
+        made.serve()
+        yield made
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+            process.wait(10)

@@ -1,0 +1,43 @@
+"""A backup that is a day old under a box that lives: found ahead, left alone, confirmed by a person, obeyed again."""
+
+from __future__ import annotations
+
+import tarfile
+from typing import TYPE_CHECKING
+
+from cloudprocess import running
+from mqttkit import wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_restored_controller_goes_on_after_a_yes(tmp_path: Path) -> None:
+    with running(tmp_path) as cloud, cloud.live("asr-hall") as live:
+        cloud.ok("limits", "set", "asr-hall", "asr", "--memory", "4", "--core", "1", "--wait")
+        cloud.ok("backup", str(tmp_path / "old.tar.gz"))
+        cloud.ok("limits", "set", "asr-hall", "asr", "--memory", "9", "--core", "1", "--wait")
+        cloud.ok("command", "asr-hall", "doctor.run", "--wait")
+        ahead = live.box.board.seen.rev
+
+        cloud.end()
+        for name in ("controller.db", "controller.db-wal", "controller.db-shm"):
+            (cloud.folder / name).unlink(missing_ok=True)
+        with tarfile.open(tmp_path / "old.tar.gz") as tar:
+            tar.extractall(cloud.folder, filter="data")
+        cloud.serve()
+
+        wait_for(lambda: cloud.box("asr-hall")["restored"], what="the box is found ahead")
+        assert any("RESTORED" in row for row in cloud.ok("boxes").out.splitlines())
+        assert "edgegpu-cloud confirm asr-hall" in cloud.ok("box", "asr-hall").out
+        done = cloud.run("command", "asr-hall", "k3s.restart", "--wait", "--timeout", "1s")
+        assert done.code == 3, "nothing is asked of it before"
+
+        cloud.ok("confirm", "--all")
+        wait_for(lambda: live.box.board.seen.rev > ahead, what="what the backup holds is desired again")
+        shown = cloud.ok("limits", "show", "asr-hall", "--json").json
+        assert [one["memory_units"] for one in shown] == [4]
+        last = cloud.ok("commands", "asr-hall", "--json").json[0]["id"]
+        assert cloud.ok("watch", last, "--timeout", "20s", "--json").out
+        assert cloud.ok("confirm", "--all").out == "no box is RESTORED\n"
+        assert cloud.run("confirm", "asr-hall").code == 1
