@@ -77,6 +77,13 @@ class LinkRun:
                 if not self._new.wait(end - time.monotonic()):
                     raise TimeoutError(f"no {kind.__name__} in {timeout_s:g} s; there were {self.events[-5:]}")
 
+    def following(self, *, timeout_s: float = 10.0) -> LinkEvent:
+        """Return the next event of any kind."""
+        with self._new:
+            assert self._new.wait_for(lambda: self._seen < len(self.events), timeout_s), "nothing more comes out"
+            self._seen += 1
+            return self.events[self._seen - 1]
+
     def ended(self, *, timeout_s: float = 10.0) -> BaseException | None:
         """Wait for the end of `run`; return what it raised."""
         self._thread.join(timeout_s)

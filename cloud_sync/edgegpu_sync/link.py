@@ -168,7 +168,7 @@ class Link:
             if not up_s:
                 self._version = self._version.failed(error.ending, self._wall())
             self._anew = error.ending is Ending.OVERSIZE
-            self._desk.end(suspect=up_s > 0 and error.ending is Ending.LOST)
+            self._desk.end(suspect=up_s > 0 and error.ending is Ending.LOST, blamed=error.blamed)
             self._down(str(error))
             return error.ending, up_s
 
@@ -246,7 +246,7 @@ class Link:
                 if delivered := self._desk.acked(fact.mid, fact.refused):
                     self._put(delivered)
             case Closed():
-                raise LinkError(fact.ending, fact.why)
+                raise LinkError(fact.ending, fact.why, blamed=fact.blamed)
             case _:
                 assert_never(fact)
 

@@ -57,6 +57,7 @@ class Desk:
         self._tokens: dict[int, int] = {}
         self._in: dict[int, _Under] = {}
         self._in_bytes = 0
+        self._careful, self._heard_us = 0, False
         self._quarantine = Quarantine()
 
     # --- by anybody
@@ -69,7 +70,8 @@ class Desk:
             raise TooLargeError(f"cannot publish {len(payload)} bytes to {topic}: the limit is {WIRE_MAX_BYTES}")
         now, message = self._clock(), Message.of("out", topic, payload)
         with self._lock:
-            if not self._taking or turn not in {None, self._turn} or len(self._out) >= self._window:
+            window = 1 if self._careful else self._window
+            if not self._taking or turn not in {None, self._turn} or len(self._out) >= window:
                 return None
             self._token += 1
             if self._quarantine.holds(message, now):
@@ -114,14 +116,20 @@ class Desk:
         with self._lock:
             self._taking = False
 
-    def end(self, *, suspect: bool) -> None:
-        """Forget all that belongs to the connection; `suspect`: it may have ended because of what was under way."""
+    def end(self, *, suspect: bool, blamed: bool = False) -> None:
+        """Forget all that belongs to the connection; `suspect`: it may have ended because of what was under way.
+
+        A connection on which nothing was acknowledged yet proves nothing, unless the broker has said what it `blamed`:
+        else a network that cuts every few seconds would bring the birth into quarantine. After an end with messages
+        under way they go out one at a time, so that the next end tells which one it was.
+        """
         with self._lock:
-            if suspect:
+            self._careful = len(self._out) + 1 if suspect and self._out else self._careful
+            if suspect and (blamed or self._heard_us):
                 oldest = [next(iter(way.values())) for way in (self._out, self._in) if way]
                 found = [(one.message, one.since) for one in oldest if one.message.topic]
                 self._quarantine = self._quarantine.ended(found, self._clock())
-            self._taking = False
+            self._taking = self._heard_us = False
             self._turn += 1
             self._todo.clear()
             self._out.clear()
@@ -156,6 +164,7 @@ class Desk:
             if token is None or under is None:
                 return None
             self._quarantine = self._quarantine.passed(under.message)
+            self._careful, self._heard_us = max(0, self._careful - 1), True
             return Delivered(token, refused) if under.message.topic else None
 
     def came(self, arrived: Arrived) -> None:

@@ -16,11 +16,14 @@ TCP_S, TLS_S = 5.0, 15.0
 
 
 class LinkError(Exception):
-    """A connection that could not be made, or that has ended; `ending` is what the next wait depends on."""
+    """A connection that could not be made, or that has ended; `ending` is what the next wait depends on.
 
-    def __init__(self, ending: Ending, why: str) -> None:
+    `blamed`: the broker has said that a message of ours is why.
+    """
+
+    def __init__(self, ending: Ending, why: str, *, blamed: bool = False) -> None:
         super().__init__(why)
-        self.ending = ending
+        self.ending, self.blamed = ending, blamed
 
 
 def tls_context(address: Address) -> ssl.SSLContext:

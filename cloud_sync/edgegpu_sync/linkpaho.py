@@ -25,6 +25,8 @@ PACKET_MAX_BYTES = WIRE_MAX_BYTES + 1_024
 _UNSUPPORTED, _TAKEN_OVER, _WITH_WILL = 0x84, 0x8E, 0x04
 _BUSY = {0x88, 0x89, 0x97, 0x9F}
 """Server unavailable, server busy, quota exceeded, connection rate exceeded."""
+_BLAMES = {0x81, 0x82, 0x83, 0x87, 0x90, 0x95, 0x99, 0x9A, 0x9B}
+"""Malformed, against the protocol or the implementation, no right, the topic, too large, the format, retain, QoS."""
 
 log = logging.getLogger(__name__)
 
@@ -79,10 +81,11 @@ class Acked:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The connection has ended."""
+    """The connection has ended; `blamed`: the broker says that what we sent is why."""
 
     ending: Ending
     why: str
+    blamed: bool = False
 
 
 Fact = Opened | Subscribed | Came | Acked | Closed
@@ -227,9 +230,9 @@ class Wire:
         self, _c: Client, _u: object, flags: DisconnectFlags, reason: ReasonCode, _p: Properties | None
     ) -> None:
         if flags.is_disconnect_packet_from_server:
-            taken_over = reason.value == _TAKEN_OVER
-            ending = Ending.REFUSED if taken_over else self._ending()
-            self._facts.append(Closed(ending, f"the broker closes the connection: {reason}"))
+            ending = Ending.REFUSED if reason.value == _TAKEN_OVER else self._ending()
+            why = f"the broker closes the connection: {reason}"
+            self._facts.append(Closed(ending, why, blamed=reason.value in _BLAMES))
         else:
             self._facts.append(Closed(self._ending(), f"the connection was closed{self._said and ': '}{self._said}"))
 

@@ -16,6 +16,7 @@ EARLY_CLOSES = 2
 """So many connections in a row without a CONNACK mean that the broker does not speak MQTT 5."""
 
 STRIKES = 2
+HELD_S = 15.0
 SUSPECT_S = 10.0
 """A connection that ends within this time of a message's sending or arrival may have ended because of it."""
 
@@ -160,7 +161,7 @@ class Quarantine:
 
     A broker closes the connection on what it will not have, and a client that sends it again is closed out for ever.
     Of those under way the oldest is suspected, since a broker takes them in order; two strikes and it is left alone,
-    for a minute, then twice as long each time, up to a day: so that chance, which strikes twice as well, loses nothing.
+    for 15 s, then twice as long each time, up to a day: so that chance, which strikes twice as well, loses nothing.
     """
 
     strikes: Mapping[Message, Held] = field(default_factory=lambda: MappingProxyType({}))
@@ -171,7 +172,7 @@ class Quarantine:
         for message, since in oldest:
             if now - since <= SUSPECT_S:
                 count = strikes[message].strikes + 1 if message in strikes else 1
-                pause = 60.0 * 2.0 ** min(count - STRIKES, 20) if count >= STRIKES else 0.0
+                pause = HELD_S * 2.0 ** min(count - STRIKES, 20) if count >= STRIKES else 0.0
                 strikes[message] = Held(message, count, now + min(pause, DAY_S))
         return Quarantine(MappingProxyType(dict(list(strikes.items())[-256:])))
 

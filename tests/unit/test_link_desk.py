@@ -88,12 +88,24 @@ def test_counts_the_bytes_that_are_not_acknowledged(desk: Desk) -> None:
     assert desk.unacked_bytes == 0
 
 
-def test_the_oldest_under_way_at_two_ends_is_held_and_answered(desk: Desk) -> None:
+def heard(desk: Desk) -> None:
+    """Let the broker acknowledge something."""
+    token = desk.publish(f"{TOPIC}/first", b"", retain=False, turn=None)
+    assert token is not None
+    desk.take()
+    desk.sent(token, 1)
+    assert desk.acked(1, "") == Delivered(token)
+
+
+@pytest.mark.parametrize("blamed", [True, False])
+def test_the_oldest_under_way_at_two_ends_is_held_and_answered(desk: Desk, *, blamed: bool) -> None:
     for _ in range(2):
         connect(desk)
+        if not blamed:
+            heard(desk)
         publish(desk)
         desk.publish(f"{TOPIC}2", b"x", retain=False, turn=None)
-        desk.end(suspect=True)
+        desk.end(suspect=True, blamed=blamed)
     connect(desk)
     token = publish(desk)
     (answer,) = desk.take()
@@ -101,6 +113,29 @@ def test_the_oldest_under_way_at_two_ends_is_held_and_answered(desk: Desk) -> No
     assert (answer.token, bool(answer.refused)) == (token, True)
     assert [one.message.topic for one in desk.held] == [TOPIC]
     assert desk.publish(f"{TOPIC}2", b"x", retain=False, turn=None) is not None
+
+
+def test_a_connection_on_which_nothing_was_acknowledged_proves_nothing(desk: Desk) -> None:
+    for _ in range(5):
+        connect(desk)
+        publish(desk)
+        desk.end(suspect=True)
+    assert desk.held == ()
+
+
+def test_after_an_end_with_messages_under_way_they_go_one_at_a_time_for_a_while(desk: Desk) -> None:
+    connect(desk)
+    assert (publish(desk), publish(desk)) == (1, 2)
+    desk.end(suspect=True)
+    connect(desk)
+    for mid in range(3):
+        token = publish(desk)
+        assert token is not None
+        assert publish(desk) is None
+        desk.sent(token, mid)
+        desk.acked(mid, "")
+    assert publish(desk) is not None
+    assert publish(desk) is not None
 
 
 def test_an_end_of_our_own_doing_makes_nobody_suspect(desk: Desk) -> None:
@@ -113,7 +148,9 @@ def test_an_end_of_our_own_doing_makes_nobody_suspect(desk: Desk) -> None:
 
 def test_one_that_came_before_two_ends_is_acknowledged_at_once_and_still_handed_on(desk: Desk) -> None:
     for _ in range(2):
-        desk.came(arrived(connect(desk)))
+        turn = connect(desk)
+        heard(desk)
+        desk.came(arrived(turn))
         desk.end(suspect=True)
     turn = connect(desk)
     desk.came(arrived(turn))
@@ -128,7 +165,7 @@ def test_a_heartbeat_is_nobodys_and_never_suspected(desk: Desk, clock: Clock) ->
         assert desk.waits_since == clock.now
         (send,) = desk.take()
         assert isinstance(send, Send)
-        desk.end(suspect=True)
+        desk.end(suspect=True, blamed=True)
     assert desk.held == ()
     connect(desk)
     desk.beat("edgegpu/v1/k3f9x2m7q1w8e5r4/beat")

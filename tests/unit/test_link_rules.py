@@ -95,8 +95,8 @@ def test_a_message_that_ends_the_connection_twice_is_left_alone_a_while() -> Non
     once = Quarantine().ended([(BIG, 99.0)], 100.0)
     assert not once.holds(BIG, 100.0)
     twice = once.ended([(BIG, 104.0)], 105.0)
-    assert twice.holds(BIG, 164.9)
-    assert not twice.holds(BIG, 165.0)
+    assert twice.holds(BIG, 119.9)
+    assert not twice.holds(BIG, 120.0)
     assert not twice.holds(SMALL, 105.0)
     assert [one.message for one in twice.held] == [BIG]
 
@@ -105,7 +105,7 @@ def test_a_third_time_holds_twice_as_long_and_none_longer_than_a_day() -> None:
     rule = Quarantine()
     for _ in range(3):
         rule = rule.ended([(BIG, 100.0)], 100.0)
-    assert rule.holds(BIG, 219.9)
+    assert rule.holds(BIG, 129.9)
     for _ in range(40):
         rule = rule.ended([(BIG, 100.0)], 100.0)
     assert rule.holds(BIG, 100.0 + DAY_S - 1)
