@@ -36,6 +36,10 @@ class Limits:
         self._count += 1
         return self._run(app, memory, core, **more)
 
+    def note(self, value: dict[str, Any]) -> None:
+        """Lay down what the next settlement finds noted, as after a crash."""
+        (self._notes / str(self._count + 1)).write_text(json.dumps(value))
+
     def look(self, app: str, memory: int, core: int = 1, **more: Any) -> dict[str, Any]:  # noqa: ANN401
         """Look at what was settled last."""
         return self._run(app, memory, core, **more)
@@ -156,8 +160,30 @@ def test_a_rolling_update_by_its_surge_and_by_an_interruption(k3s: K3s, limits: 
     assert not [name for name in found["metadata"]["annotations"] if name.startswith("edgegpu.io/")]
 
 
-def stateful(name: str) -> dict[str, Any]:
-    made = deployment(name, pod_spec(container()), namespace=NAMESPACE)
+def test_a_stateful_set_that_stands_still_goes_on_with_the_limits_before(k3s: K3s, limits: Limits) -> None:
+    """As after a crash while the old limits are put back: Kubernetes itself would wait for the stuck pod for ever."""
+    made = stateful("sized", memory=5, replicas=2)
+    k3s.apply(made)
+    wait_until(lambda: limits.running("sized") == ["5", "5"], what="both run", timeout_s=60, every_s=0.3)
+    names = {"baidu.com/vcuda-core": "1", "baidu.com/vcuda-memory": "5"}
+    nothing = dict.fromkeys(names)
+    asked = {"limits": names | {MEMORY: "90"}, "requests": nothing}
+    k3s.kubectl("set", "resources", "statefulset/sized", "-n", NAMESPACE, f"--limits={MEMORY}=90,{CORE}=1")
+    uid = k3s.get("statefulset", "sized", namespace=NAMESPACE)["metadata"]["uid"]
+    note = {"uid": uid, "before": {"limits": names, "requests": nothing}, "asked": asked, "forced": False}
+    limits.note(note | {"step": "restoring", "why": "no card has 90", "fights": 0})
+    wait_until(lambda: limits.running("sized") == ["5"], what="one waits", timeout_s=60, every_s=0.3)
+    came = limits.set("sized", 90)
+    assert (came["state"], came["restored"]) == ("Failed", True), came
+    assert limits.running("sized") == ["5", "5"]
+    found = k3s.get("statefulset", "sized", namespace=NAMESPACE)
+    assert (found["spec"]["replicas"], ASIDE in found["metadata"]["annotations"]) == (2, False)
+
+
+def stateful(name: str, *, memory: int, replicas: int) -> dict[str, Any]:
+    main = container(memory=memory, core=1)
+    spec = pod_spec(main, terminationGracePeriodSeconds=1, nodeSelector={"kubernetes.io/hostname": SERVER})
+    made = deployment(name, spec, namespace=NAMESPACE, replicas=replicas)
     del made["spec"]["strategy"]
     return made | {"kind": "StatefulSet", "spec": made["spec"] | {"serviceName": name}}
 
@@ -180,7 +206,7 @@ PATCHES = {
 
 def test_the_agents_rights_end_at_limits(k3s: K3s, limits: Limits) -> None:
     """The API server itself refuses everything else, whoever has the agent's token."""
-    k3s.apply(app("bound", 0, node=SERVER), stateful("sized"))
+    k3s.apply(app("bound", 0, node=SERVER))
 
     def may(*args: str) -> str:
         done = k3s.server.exec("k3s", "kubectl", "--kubeconfig", KUBECONFIG, *args, check=False)
@@ -197,7 +223,7 @@ def test_the_agents_rights_end_at_limits(k3s: K3s, limits: Limits) -> None:
         ("get", "deployment", "-n", "default"),
     ):
         assert "forbidden" in may(*args).lower(), args
-    for replicas, aside, allowed in ((0, "", False), (0, 2, False), (0, 1, True), (2, 1, False), (1, None, True)):
+    for replicas, aside, allowed in ((0, "", False), (0, 3, False), (0, 2, True), (3, 2, False), (2, None, True)):
         note = aside if aside is None else json.dumps({"replicas": aside}, separators=(",", ":"))
         change = {"metadata": {"annotations": {ASIDE: note}}, "spec": {"replicas": replicas}}
         said = may("patch", "statefulset", "sized", "-n", NAMESPACE, "--type=merge", "-p", json.dumps(change))
