@@ -8,6 +8,7 @@ from dataclasses import replace
 from edgegpu_agent.daemon.workercore import Core
 from edgegpu_agent.daemon.workersay import Say
 from edgegpu_agent.daemon.workersend import SPREAD_S, Sender
+from edgegpu_agent.journal.errors import JournalError
 from edgegpu_agent.journal.held import Entry, Held
 from edgegpu_sync import topics
 from edgegpu_sync.commands import Record
@@ -65,6 +66,11 @@ class Inbox:
             self._open(arrived)
         except RefusedError as error:
             self._core.refuse(error.why, f"{arrived.topic[:128]!r}: {error}")
+        except JournalError:
+            raise
+        except Exception:  # noqa: BLE001  (the border of a message: one that nobody foresaw ends no agent)
+            _LOG.exception("cannot take what came under %r", arrived.topic[:128])
+            self._core.refuse(Why.MALFORMED, f"{arrived.topic[:128]!r}: see the log")
         if self._sender.link is not None:
             self._sender.link.ack(arrived)
 

@@ -78,6 +78,7 @@ def _connect(path: Path) -> sqlite3.Connection:
             "journal_mode = WAL",
             "synchronous = FULL",
             f"wal_autocheckpoint = {rooms.CHECKPOINT_PAGES}",
+            "secure_delete = OFF",  # on by default in Debian: it would write each page that is given back
             "cache_size = 64",
             "temp_store = MEMORY",
         ):
