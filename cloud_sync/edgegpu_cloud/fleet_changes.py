@@ -18,7 +18,7 @@ from edgegpu_sync.stamps import Epoch
 from edgegpu_sync.states import State
 from edgegpu_sync.topics import Kind
 from edgegpu_sync.tracking import Tracked
-from edgegpu_sync.wire import BODY_MAX_BYTES, clipped, digest, encode
+from edgegpu_sync.wire import BODY_MAX_BYTES, digest, encode
 
 REVOKED = "REVOKED"
 """The code of commands that were open when their box was revoked."""
@@ -248,8 +248,3 @@ def cancel(tx: Transaction, command: StoredCommand, who: Author) -> None:
     tx.commands.put([cancelled])
     audit(tx, who, "command.cancelled", device=command.device, detail={"id": command.id})
     touch(tx, tx.boxes.get([command.device])[command.device])
-
-
-def said_by(by: str) -> str:
-    """Make a person's name fit to be sent with a command."""
-    return clipped(by, 253)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from edgegpu_cloud.store.convert import box_of, box_values, latest_of, latest_values
 from edgegpu_cloud.store.records import Box, BoxState, Latest, Revision
@@ -80,11 +80,6 @@ class Boxes:
         """Return boxes that are behind their revision and due to be asked."""
         query = select(_BOXES.c.device).where(_BOXES.c.look_at_s <= now_s).order_by(_BOXES.c.look_at_s).limit(limit)
         return [DeviceId(device) for device in self._connection.execute(query).scalars()]
-
-    def count(self) -> dict[str, int]:
-        """Return how many boxes there are in each state."""
-        query = select(_BOXES.c.state, func.count()).group_by(_BOXES.c.state)
-        return {str(state): int(number) for state, number in self._connection.execute(query)}
 
     # desired documents
 

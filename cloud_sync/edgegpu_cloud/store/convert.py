@@ -1,6 +1,5 @@
 """Between rows and dataclasses."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import RowMapping
@@ -163,8 +162,3 @@ def stamp_values(stamp: Stamp) -> Values:
     """Write a stamp in columns of its own."""
     epoch = stamp.epoch
     return {"enrolment": stamp.enrolment, "count": epoch.count, "nonce": epoch.nonce, "n": stamp.n}
-
-
-def plain(row: RowMapping, names: tuple[str, ...]) -> Mapping[str, Any]:
-    """Return some columns of a row."""
-    return {name: row[name] for name in names}
