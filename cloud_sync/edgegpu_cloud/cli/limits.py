@@ -51,7 +51,8 @@ Examples:
 --preview changes nothing: what would come of it by what the box has reported last. Exit status 1 where it does not fit.
 --force: apply it though it does not fit; the pod waits Pending.  --interrupt: stop the app where it fits only then.
 Exit status with --wait: 0 Applied (with --force also Pending), 1 Rejected, Failed, Unsupported, 3 not settled in time.
---json prints {"box", "item", "rev", "report": {...} or null}, with --preview {"answer", "text", "numbers", "notes"}.
+--json prints {"box", "item", "rev", "report": {...} or null}, with --preview {"answer": "fits", "fits_after_stop" or
+"never_fits", "text", "need_units", "need_core", "replicas", "cards": [...], "notes": [TEXT], "as_of_s"}.
 """
 SHOW_HELP = """\
 Show the limits that are desired on a box, and what became of them.
