@@ -92,9 +92,9 @@ class Cloud:
 
         until(answers, lambda: self.log("controller"))
 
-    def line(self, name: str) -> dict[str, str]:
-        """Return a new token for a box of that name, and where it is good."""
-        made: dict[str, str] = json.loads(self.command("enrol", "--name", name, "--json"))
+    def line(self, name: str, how: str = "--name") -> dict[str, str]:
+        """Return a new token for a box of that name, and where it is good; `--for` one that is there, to enrol anew."""
+        made: dict[str, str] = json.loads(self.command("enrol", how, name, "--json"))
         return made
 
     def box(self, name: str) -> BoxView | None:

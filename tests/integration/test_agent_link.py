@@ -85,6 +85,17 @@ def test_what_was_killed_goes_on_and_what_is_told_to_end_says_goodbye(cloud: Clo
     assert "ERROR" not in agent.log
 
 
+def test_another_token_takes_the_link_over_to_the_next_enrolment(cloud: Cloud, agent: Agent) -> None:
+    on_link(cloud, agent, "again")
+    (agent.root / "etc/edgegpu/cloud-token").write_text(cloud.line("again", "--for")["token"])
+    until(lambda: (box := cloud.box("again")) is not None and box.enrolment == 2 and box.online, lambda: agent.log)
+    assert cloud.end("again", "plugin.restart").state is State.SUCCEEDED
+    assert agent.process is not None
+    assert agent.process.poll() is None
+    status = json.loads(edgegpu("agent", "status", "--json", "--root", agent.root).out)
+    assert (status["identity"]["enrolment"], status["agent"]["enrolment"]) == (2, 2)
+
+
 def test_a_broker_that_is_away_starves_no_watchdog_and_is_found_again(cloud: Cloud, agent: Agent) -> None:
     on_link(cloud, agent, "three")
     cloud.kill("mosquitto")

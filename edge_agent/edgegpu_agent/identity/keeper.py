@@ -22,7 +22,7 @@ _LOG = logging.getLogger(__name__)
 
 _LEAST_WAIT_S, _MOST_WAIT_S = 0.5, 300.0
 
-LOOK_S = 10.0
+LOOK_S = 5.0
 """How often the token's file and the certificate's age are looked at."""
 
 ENROL = "edgegpu agent enrol --url URL --ca-sha256 HEX --token-file FILE, as your cloud prints it"
