@@ -46,7 +46,7 @@ class BoxRow(Row):
     added_at_s: Mapped[float]
     enrolled_at_s: Mapped[float]
     enrolment: Mapped[int]
-    instance: Mapped[str] = mapped_column(String(64))
+    instance: Mapped[str] = mapped_column(String(64), index=True)
     epoch_count: Mapped[int | None]
     epoch_nonce: Mapped[str | None] = mapped_column(String(16))
     next_seq: Mapped[int]
