@@ -93,7 +93,11 @@ class BoxLink:
         self._group, self._stopping = TaskGroup(), abilities.stopping
         self._memory = LinkMemory(places.journals / "link.json")
         self._journal = Journal(_journal_of(places.journals, identity), wall_s=time.time)
-        self.worker = TurningWorker(self._parts(instance, abilities, places.proc))
+        try:
+            self.worker = TurningWorker(self._parts(instance, abilities, places.proc))
+        except Exception:
+            self._journal.close()  # the next try needs it
+            raise
         self.link = Link(
             self._address,
             subscribe=[box_filter(identity.id)],

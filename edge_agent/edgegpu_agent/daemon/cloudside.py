@@ -15,9 +15,11 @@ from edgegpu_agent.daemon.workerports import Cluster
 from edgegpu_agent.identity.clock import ClockFloor
 from edgegpu_agent.identity.cloud import CloudClient
 from edgegpu_agent.identity.device import CloudAddress, Identity
+from edgegpu_agent.identity.errors import IdentityError
 from edgegpu_agent.identity.keeper import IdentityKeeper, Settings
 from edgegpu_agent.identity.standing import Stand, Standing
 from edgegpu_agent.identity.telling import tell
+from edgegpu_agent.journal.errors import JournalError
 from edgegpu_agent.settings import AgentConfig
 from edgegpu_agent.telemetry.machine import Machine
 from edgegpu_agent.telemetry.programs import Programs
@@ -33,6 +35,8 @@ _LOG = logging.getLogger(__name__)
 
 IDENTITY, JOURNALS = "identity", "agent"
 """Folders in the state folder."""
+
+_AGAIN_S = 30.0
 
 STANDING = "agent-identity.json"
 """In the run folder: how the identity stands, for the command line."""
@@ -119,17 +123,34 @@ class CloudSide:
         Raises:
             Exception: what a task of the link failed with.
         """
+        wait_s: float | None = None
         while not self._stopping:
-            self._changed.wait()
+            self._changed.wait(wait_s)
             self._changed.clear()
             identity = self._identity.identity
+            wait_s = None
             if identity is not None and not self._stopping:
-                self._serve(identity)
+                wait_s = self._serve(identity)
 
-    def _serve(self, identity: Identity) -> None:
+    def _serve(self, identity: Identity) -> float | None:
+        """Hold the link; return after how many seconds it is tried again where it could not be begun."""
+        try:
+            self._box = box = self._build(identity)
+        except (JournalError, IdentityError) as error:
+            _LOG.error("not on the link: %s", error)
+            self._identity.trouble(f"not on the link: {error}")
+            return _AGAIN_S
+        self._identity.trouble("")
+        if self._stopping or self._identity.identity != identity:
+            box.stop()
+        box.run()
+        self._box = None
+        return None
+
+    def _build(self, identity: Identity) -> BoxLink:
         limits = self._app_limits()
         self._telemetry.know_cluster(limits.cluster if limits is not None else Cluster)
-        box = BoxLink(
+        return BoxLink(
             identity,
             instance=self._identity.instance,
             abilities=abilities(
@@ -145,11 +166,6 @@ class CloudSide:
             clock=self._clock,
             vitals=self._vitals,
         )
-        self._box = box
-        if self._stopping or self._identity.identity != identity:
-            box.stop()
-        box.run()
-        self._box = None
 
     def _app_limits(self) -> "AppLimits | None":
         """Return what settles app limits where this box has the account for it; else it is not loaded either."""

@@ -83,6 +83,7 @@ class IdentityKeeper:
         self._renew_after_s = 0.0
         self._renew_trouble: IdentityError | None = None
         self._token_trouble = ""
+        self._trouble = ""
 
     @property
     def identity(self) -> Identity | None:
@@ -112,6 +113,12 @@ class IdentityKeeper:
         """Let `run` end."""
         self._stopping = True
         self._wake.set()
+
+    def trouble(self, words: str) -> None:
+        """Say beside the enrolment what else keeps this box off the link; nothing any more with no words."""
+        if words != self._trouble:
+            self._trouble = words
+            self._wake.set()
 
     def renew(self, cause: str) -> str:
         """Get a new certificate for the id of a command; the same id gets it once. Returns a sentence for people.
@@ -179,7 +186,7 @@ class IdentityKeeper:
                 device=identity.device.device,
                 enrolment=identity.device.enrolment,
                 not_after_s=identity.certificate().not_after_s,
-                warning=self._token_trouble,
+                warning="; ".join(part for part in (self._token_trouble, self._trouble) if part),
                 failures=self._renew_failures,
             )
         )

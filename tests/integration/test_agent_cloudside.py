@@ -1,0 +1,96 @@
+"""The agent's side of the cloud in this process, with a cloud that enrols and a broker that is not there."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from agentkit import WAIT_S, until
+from clikit import edgegpu
+from identitykit import DEVICE, Cloud, CloudServer
+
+from edgegpu_agent.daemon.cloudside import cloud_tasks
+from edgegpu_agent.daemon.vitals import Vitals
+from edgegpu_agent.settings import write
+from edgegpu_installer.layout import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Side:
+    """A root, and the tasks over it in threads."""
+
+    def __init__(self, root: Path, cloud: Cloud) -> None:
+        self.root = root
+        for folder in ("etc/edgegpu", "var/lib/edgegpu/tx"):
+            (root / folder).mkdir(parents=True)
+        (root / "proc").symlink_to("/proc")
+        (root / "etc/machine-id").write_text("3d1219c7c4c5404aaa1f6d2a48adfda4\n")
+        (root / "etc/edgegpu/agent.yaml").write_text(write(cloud.url, cloud.servers.sha256))
+        (root / "etc/edgegpu/cloud-token").write_text("good")
+        self.vitals = Vitals()
+        self.start()
+
+    def start(self) -> None:
+        layout = Layout(self.root)
+        self.tasks = cloud_tasks(self.root / "etc/edgegpu/agent.yaml", layout, edgegpu="edgegpu", vitals=self.vitals)
+        self.threads = [threading.Thread(target=task.run) for task in self.tasks]
+        for thread in self.threads:
+            thread.start()
+
+    def stop(self) -> None:
+        for task in self.tasks:
+            task.stop()
+        for thread in self.threads:
+            thread.join(WAIT_S)
+            assert not thread.is_alive(), thread.name
+
+    def status(self) -> str:
+        return edgegpu("agent", "status", "--root", self.root).out
+
+    def tells(self, words: str) -> None:
+        until(lambda: words in self.status(), self.status)
+
+    def becomes(self, enrolment: int) -> None:
+        """Let the identity be of another enrolment, as a copy that was put back would."""
+        path = self.root / "var/lib/edgegpu/identity/device.json"
+        value = json.loads(path.read_bytes()) | {"enrolment": enrolment}
+        path.write_text(json.dumps(value))
+
+
+@pytest.fixture
+def side(short_tmp: Path, tmp_path: Path) -> Iterator[Side]:
+    cloud = Cloud(broker={"host": "127.0.0.1", "port": 9})
+    server = CloudServer(tmp_path, cloud)
+    made = Side(short_tmp, cloud)
+    yield made
+    made.stop()
+    server.close()
+
+
+def test_it_enrols_and_says_that_there_is_no_broker(side: Side) -> None:
+    side.tells(f"identity     enrolled as {DEVICE}, enrolment 1")
+    side.tells("link         not connected: ")
+    assert side.vitals.hanging() == ""
+
+
+def test_an_identity_that_was_put_back_stays_off_and_is_told(side: Side) -> None:
+    side.tells("link         not connected: ")
+    side.stop()
+    side.becomes(5)
+    side.start()
+    side.tells(f"identity     enrolled as {DEVICE}, enrolment 5")
+    side.tells("link         not connected: ")
+    side.stop()
+    side.becomes(4)
+    side.start()
+    side.tells("not on the link: cannot go on: the journal is of enrolment 5, the identity of 4")
+    assert "enrol this box again" in side.status()
+    side.stop()
+    side.becomes(5)
+    side.start()
+    side.tells("link         not connected: ")
