@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from faultproxy import FaultProxy, Way
 
 EVERY_S = 0.4
+BURST_S, LULL_S = 4.0, 15.0
+LULL_ENDS = 40
+"""What takes the link from all boxes at once comes in bursts, for a controller that was away hears from its boxes
+within five seconds: with a fault each second nothing would ever be done. A lull lasts until so many commands ended.
+"""
 _AIMED = 0.12
 """How often an agent is killed at the moment at which its box did something."""
 
@@ -36,32 +41,44 @@ class Faults:
         self._next_s = time.monotonic() + 1.0
         self._sizes = {box.name: box.size() for box in site.boxes}
         self._full: set[str] = set()
-        self._kinds: dict[Callable[[], object], int] = {
-            self._kill_agent: 10,
-            self._kill_controller: 3,
-            self._kill_broker: 3,
-            self._kill_all: 1,
-            self._kill_installer: 3,
-            self._wipe_broker: 1,
-            self._cut: 12,
-            self._cut_within: 10,
-            self._stall: 5,
-            self._delay: 5,
-            self._refuse: 4,
-            self._fill_disk: 2,
+        self._burst_until_s, self._lull_until_s, self._lull_ends = 0.0, self._next_s, 0
+        self._gentle: dict[Callable[[], object], int] = {
+            self._kill_agent: 5,
+            self._kill_installer: 5,
+            self._fill_disk: 3,
             self._rogue.act: 40,
         }
+        self._hard: dict[Callable[[], object], int] = {
+            self._kill_controller: 6,
+            self._kill_broker: 5,
+            self._kill_all: 2,
+            self._wipe_broker: 2,
+            self._cut: 12,
+            self._cut_within: 10,
+            self._stall: 6,
+            self._delay: 5,
+            self._refuse: 4,
+        }
 
-    def tick(self) -> None:
-        """Do what is due."""
+    def tick(self, ended: int) -> None:
+        """Do what is due; `ended`: how many commands have."""
         now = time.monotonic()
+        kinds = self._gentle | (self._hard if self._in_burst(now, ended) else {})
         for at_s, call in [one for one in self._later if one[0] <= now]:
             self._later.remove((at_s, call))
             call()
         self._aim()
         if now >= self._next_s:
             self._next_s = now + self._rng.expovariate(1 / EVERY_S)
-            self._rng.choices([*self._kinds], weights=[*self._kinds.values()])[0]()
+            self._rng.choices([*kinds], weights=[*kinds.values()])[0]()
+
+    def _in_burst(self, now: float, ended: int) -> bool:
+        if now < self._burst_until_s:
+            self._lull_until_s, self._lull_ends = self._burst_until_s + LULL_S, ended + LULL_ENDS
+            return True
+        if now >= self._lull_until_s or ended >= self._lull_ends:
+            self._burst_until_s = now + BURST_S
+        return False
 
     def calm(self) -> None:
         """End what goes on; nothing begins any more."""

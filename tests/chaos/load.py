@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DAY_S = 86_400
 SHORT_S = 3
-MOST_OPEN = 10
+MOST_OPEN = 16
 """So many of one box's commands are under way at once."""
 
 _DESIRED = "desired"

@@ -7,6 +7,7 @@ import json
 import random
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -112,7 +113,7 @@ def _storm(plan: Plan, here: site.Site, load: Load, faults: Faults) -> None:
     while len(load.asked) < plan.commands or (load.open > few and time.monotonic() < (end_s or 0)):
         here.tend()
         load.pump(plan.commands)
-        faults.tick()
+        faults.tick(load.ended)
         if len(load.asked) >= plan.commands and end_s is None:
             end_s = time.monotonic() + 20.0
         if time.monotonic() - told_s > _TELL_S:
@@ -182,6 +183,7 @@ def main() -> int:
         settle_s=chosen.settle_s,
         keep=chosen.keep,
     )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what runs is ended, and what is mounted is taken off
     place = Path(tempfile.mkdtemp(prefix="chaos-"))
     _say(f"seed {seed}, in {place}")
     outcome = run(plan, place)
