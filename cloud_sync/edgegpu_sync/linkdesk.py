@@ -89,7 +89,8 @@ class Desk:
                 return False
             self._in_bytes -= under.size_bytes
             self._quarantine = self._quarantine.passed(under.message)
-            self._todo.append(Ack(arrived.mid))
+            if arrived.mid > 0:
+                self._todo.append(Ack(arrived.mid))
             return True
 
     @property
@@ -172,7 +173,7 @@ class Desk:
         message = Message.of("in", arrived.topic, arrived.payload)
         now = self._clock()
         with self._lock:
-            if self._quarantine.holds(message, now):
+            if arrived.mid > 0 and self._quarantine.holds(message, now):
                 self._todo.append(Ack(arrived.mid))
             else:
                 before = self._in.pop(arrived.mid, None)  # a broker that gives a number twice

@@ -63,7 +63,7 @@ class Subscribed:
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """PUBLISH."""
+    """PUBLISH; `mid` is below 0 where it came with QoS 0, which is not acknowledged to the broker."""
 
     topic: str
     payload: bytes
@@ -106,6 +106,7 @@ class Wire:
     def __init__(self, sock: ssl.SSLSocket, hello: Hello) -> None:
         """Send CONNECT; what comes of it is told by `step`."""
         self._hello, self._facts, self._said, self._taken = hello, list[Fact](), "", False
+        self._unnumbered = 0
         five = hello.protocol == V5
         clean = hello.anew or hello.session_s == 0
         self._client = client = _Client(
@@ -214,14 +215,13 @@ class Wire:
         self._facts.append(Subscribed(", ".join(str(one) for one in reasons if one.is_failure)))
 
     def _came(self, _c: Client, _u: object, message: MQTTMessage) -> None:
-        if message.qos == 0:
-            log.warning("a message with QoS 0 came, which nobody of ours sends: dropped")
-            return
         try:
             topic = message.topic
         except UnicodeDecodeError:
             topic = "?"  # refused as no topic of ours
-        self._facts.append(Came(topic, bytes(message.payload), message.retain, message.mid))
+        self._unnumbered += message.qos == 0  # amqtt sends retained ones so; it counts until it is acknowledged, too
+        mid = message.mid if message.qos else -self._unnumbered
+        self._facts.append(Came(topic, bytes(message.payload), message.retain, mid))
 
     def _acked(self, _c: Client, _u: object, mid: int, reason: ReasonCode, _p: Properties | None) -> None:
         self._facts.append(Acked(mid, str(reason) if reason.is_failure else ""))

@@ -20,7 +20,7 @@ HELD_S = 15.0
 SUSPECT_S = 10.0
 """A connection that ends within this time of a message's sending or arrival may have ended because of it."""
 
-STEADY_S = 10.0
+STEADY_S = 3.0
 """A connection that held for so long was a good one: the wait after it begins anew."""
 
 

@@ -97,6 +97,14 @@ def heard(desk: Desk) -> None:
     assert desk.acked(1, "") == Delivered(token)
 
 
+def test_one_that_is_not_acknowledged_to_the_broker_counts_until_it_is_taken(desk: Desk) -> None:
+    turn = connect(desk)
+    desk.came(arrived(turn, -1, bytes(1000)))
+    assert desk.unacked_bytes == 1000
+    assert desk.ack(arrived(turn, -1))
+    assert (desk.unacked_bytes, desk.take()) == (0, [])
+
+
 @pytest.mark.parametrize("blamed", [True, False])
 def test_the_oldest_under_way_at_two_ends_is_held_and_answered(desk: Desk, *, blamed: bool) -> None:
     for _ in range(2):
