@@ -1,7 +1,7 @@
 """Certificates of boxes and the list of those that are revoked: what of the store becomes a file, and when."""
 
 import fcntl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from edgegpu_cloud.ca import Authority, Issued, Request
@@ -61,8 +61,14 @@ def _issued(certificate: Certificate) -> Issued:
     )
 
 
-def write_crl(layout: CloudLayout, store: Store, *, clock: Callable[[], float]) -> None:
+def write_crl(layout: CloudLayout, store: Store, *, clock: Callable[[], float], also: Sequence[str] = ()) -> None:
     """Write the list of all certificates of boxes that are revoked; the broker has to read it again.
+
+    Args:
+        layout: has the authority, and the list.
+        store: knows which are revoked.
+        clock: seconds since 1970.
+        also: further serials, on this list alone.
 
     Raises:
         CloudError: the list, the authority's key or the store cannot be used.
@@ -75,5 +81,5 @@ def write_crl(layout: CloudLayout, store: Store, *, clock: Callable[[], float]) 
     with handle:
         fcntl.flock(handle, fcntl.LOCK_EX)  # who reads the store later shall not write the file earlier
         with store.read() as tx:
-            serials = [one.serial for one in tx.enrolments.revoked()]
+            serials = [*(one.serial for one in tx.enrolments.revoked()), *also]
         write_file(layout.crl, authority.revoke(serials, number=len(serials) + 1, now_s=clock()), private=False)

@@ -5,7 +5,10 @@ import random
 import tempfile
 import threading
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from cryptography import x509
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.founding import authority_of
@@ -15,7 +18,33 @@ from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.link import Link
 from edgegpu_sync.linkevents import Address, Down, LinkEvent, Up
 
+_PATIENCE_S, _PAUSE_S = 10.0, 0.3
 _NEVER_HEARD = "edgegpu/v1/{device}/down/keys"
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """A certificate with a box's name, for this process alone; its key is never kept."""
+
+    device: DeviceId
+    cert: str
+    key: str = field(repr=False)
+
+    @property
+    def serial(self) -> str:
+        """Its serial, in hexadecimal digits."""
+        return f"{x509.load_pem_x509_certificate(self.cert.encode()).serial_number:x}"
+
+
+def make_visitor(layout: CloudLayout, device: DeviceId, *, now_s: float) -> Visitor:
+    """Return a certificate with this box's name.
+
+    Raises:
+        CloudError: the authority of boxes cannot be read.
+    """
+    key = new_key()
+    cert = authority_of(layout, "boxes").client(key.public_key(), device, now_s=now_s, days=1)
+    return Visitor(device, cert, key_pem(key))
 
 
 def kick(layout: CloudLayout, config: CloudConfig, device: DeviceId, *, now_s: float, timeout_s: float = 15.0) -> None:
@@ -26,28 +55,47 @@ def kick(layout: CloudLayout, config: CloudConfig, device: DeviceId, *, now_s: f
     Raises:
         CloudError: the broker cannot be reached.
     """
-    key = new_key()
-    authority = authority_of(layout, "boxes")
+    why = _visit(layout, config, make_visitor(layout, device, now_s=now_s), timeout_s=timeout_s, patient=True)
+    if why:
+        raise CloudError(f"cannot cut the box's connection: {why}", remedy="restart the broker: that cuts all of them")
+
+
+def await_list(layout: CloudLayout, config: CloudConfig, revoked: Visitor, *, timeout_s: float = 30.0) -> None:
+    """Wait until the broker refuses a certificate that is on the list of the revoked: then it has read the list.
+
+    Raises:
+        CloudError: it takes it all the time.
+    """
+    end_s = time.monotonic() + timeout_s
+    while not _visit(layout, config, revoked, timeout_s=_PATIENCE_S, patient=False):
+        if time.monotonic() >= end_s:
+            text = f"cannot cut the box's connection: the broker has not read {layout.crl} again in {timeout_s:g} s"
+            raise CloudError(text, remedy="is that its crlfile? reload it by hand, then `edgegpu-cloud kick`")
+        time.sleep(_PAUSE_S)
+
+
+def _visit(layout: CloudLayout, config: CloudConfig, who: Visitor, *, timeout_s: float, patient: bool) -> str:
+    """Connect once; returns why that was not possible, empty when it was. Who is patient tries until time is over."""
     with tempfile.TemporaryDirectory(prefix="edgegpu-kick-") as work:
         cert_path, key_path = Path(work, "tls.crt"), Path(work, "tls.key")
-        write_file(cert_path, authority.client(key.public_key(), device, now_s=now_s, days=1))
-        write_file(key_path, key_pem(key))
+        write_file(cert_path, who.cert)
+        write_file(key_path, who.key)
         address = Address(
             host=config.broker.host,
             port=config.broker.port,
-            client_id=device,
+            client_id=who.device,
             ca=layout.ca_cert("servers"),
             cert=cert_path,
             key=key_path,
         )
-        _visit(address, device, timeout_s)
+        return _connect(address, timeout_s=timeout_s, patient=patient)
 
 
-def _visit(address: Address, device: DeviceId, timeout_s: float) -> None:
+def _connect(address: Address, *, timeout_s: float, patient: bool) -> str:
     events: queue.SimpleQueue[LinkEvent] = queue.SimpleQueue()
     link = Link(
         lambda: address,
-        subscribe=[_NEVER_HEARD.format(device=device)],
+        subscribe=[_NEVER_HEARD.format(device=address.client_id)],
         will=lambda: None,
         put=events.put,
         rng=random.Random(),  # noqa: S311  (jitter)
@@ -64,10 +112,12 @@ def _visit(address: Address, device: DeviceId, timeout_s: float) -> None:
             except queue.Empty:
                 break
             if isinstance(event, Up):
-                return
+                return ""
             if isinstance(event, Down):
                 why = event.why
+                if not patient:
+                    break
     finally:
         link.stop()
         thread.join(5)
-    raise CloudError(f"cannot cut the box's connection: {why}", remedy="restart the broker: that cuts all of them")
+    return why

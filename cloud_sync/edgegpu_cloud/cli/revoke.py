@@ -20,6 +20,8 @@ from edgegpu_cloud.cli.common import (
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet_views import BoxView
 from edgegpu_cloud.issuing import write_crl
+from edgegpu_cloud.kick import await_list, make_visitor
+from edgegpu_cloud.kick import kick as cut
 from edgegpu_cloud.store import BoxState
 
 _RELOAD_S = 60
@@ -61,11 +63,13 @@ def revoke(
         if not (yes or json or typer.confirm(f"revoke {view.name} ({view.device})?")):
             raise typer.Abort
         cloud.fleet.revoke(view.device)
-        write_crl(cloud.layout, cloud.store, clock=time.time)
+        visitor = make_visitor(cloud.layout, view.device, now_s=time.time())
+        write_crl(cloud.layout, cloud.store, clock=time.time, also=[visitor.serial])
         if not json:
             typer.echo(f"revoked {view.name}: it is ignored from now on")
         if reload:
             _run(reload)
+            await_list(cloud.layout, cloud.config, visitor)
             _kick(cloud, view)
         if json:
             crl = str(cloud.layout.crl)
@@ -102,6 +106,4 @@ def kick(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption 
 
 
 def _kick(cloud: Cloud, view: BoxView) -> None:
-    from edgegpu_cloud.kick import kick as cut  # noqa: PLC0415  (the link is slow to load)
-
     cut(cloud.layout, cloud.config, view.device, now_s=time.time())
