@@ -9,6 +9,7 @@ import pytest
 from identitybox import Box
 from identitykit import NOW, YEAR, Cloud, CloudServer
 
+from edgegpu_agent.identity.boxkeys import public_of
 from edgegpu_agent.identity.errors import DeniedError, UnreachableError
 from edgegpu_agent.identity.standing import Stand
 
@@ -102,3 +103,25 @@ def test_files_that_make_no_sense_are_told(box: Box) -> None:
     box.stands(Stand.BROKEN)
     assert "device.json" in box.keeper.standing.text
     assert box.keeper.identity is None
+
+
+@pytest.mark.parametrize("moved", [(), ("tls.key",), ("tls.key", "renewed.json")])
+def test_a_crash_while_a_renewed_certificate_is_put_in_place(box: Box, cloud: Cloud, moved: tuple[str, ...]) -> None:
+    box.start()
+    identity = box.enrolled()
+    first_key = identity.tls_key.read_bytes()
+    box.keeper.renew("01j9zq4v7m2c8x5n")
+    box.stop()
+    after, new = identity.certificate(), box.folder / "renewal"
+    (box.folder / "tls.crt").rename(new / "tls.crt")
+    (box.folder / "tls.crt").write_bytes(b"the old one")
+    for name in {"tls.key", "renewed.json"}.difference(moved):
+        (box.folder / name).rename(new / name)
+    if "tls.key" not in moved:
+        identity.tls_key.write_bytes(first_key)
+    box.again()
+    box.enrolled()
+    assert identity.certificate() == after
+    assert public_of(identity.tls_key.read_bytes()) == after.public
+    box.keeper.renew("01j9zq4v7m2c8x5n")
+    assert sum(path == "/v1/renew" for path, _ in cloud.asked) == 1
