@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from chaos.site import Site
     from faultproxy import FaultProxy, Way
 
-EVERY_S = 0.4
+EVERY_S = 0.25
 BURST_S, LULL_S = 4.0, 15.0
 LULL_ENDS = 40
 """What takes the link from all boxes at once comes in bursts, for a controller that was away hears from its boxes
 within five seconds: with a fault each second nothing would ever be done. A lull lasts until so many commands ended.
 """
-_AIMED = 0.12
+AIMED = 0.12
 """How often an agent is killed at the moment at which its box did something."""
 
 Later = list[tuple[float, "Callable[[], object]"]]
@@ -33,8 +33,8 @@ Later = list[tuple[float, "Callable[[], object]"]]
 class Faults:
     """`tick` it often; `calm` ends all that still goes on. `counted` says what was done."""
 
-    def __init__(self, site: Site, rogue: Rogue, rng: random.Random) -> None:
-        self._site, self._rogue, self._rng = site, rogue, rng
+    def __init__(self, site: Site, rogue: Rogue, rng: random.Random, *, aimed: float = AIMED) -> None:
+        self._site, self._rogue, self._rng, self._aimed = site, rogue, rng, aimed
         self.counted: Counter[str] = Counter()
         self.skipped: dict[str, str] = {}
         self._later: Later = []
@@ -43,15 +43,16 @@ class Faults:
         self._full: set[str] = set()
         self._burst_until_s, self._lull_until_s, self._lull_ends = 0.0, self._next_s, 0
         self._gentle: dict[Callable[[], object], int] = {
-            self._kill_agent: 5,
-            self._kill_installer: 5,
-            self._fill_disk: 3,
-            self._rogue.act: 40,
+            self._kill_agent: 4,
+            self._kill_installer: 4,
+            self._fill_disk: 2,
+            self._rogue.act: 60,
         }
         self._hard: dict[Callable[[], object], int] = {
             self._kill_controller: 6,
             self._kill_broker: 5,
             self._kill_all: 2,
+            self._kill_unheard: 4,
             self._wipe_broker: 2,
             self._cut: 12,
             self._cut_within: 10,
@@ -108,7 +109,7 @@ class Faults:
             size = box.size()
             if size != self._sizes[box.name]:
                 self._sizes[box.name] = size
-                if self._rng.random() < _AIMED:
+                if self._rng.random() < self._aimed:
                     self._after(0, 0.3, self._killer(box))
 
     def _killer(self, box: Machine) -> Callable[[], object]:
@@ -135,6 +136,18 @@ class Faults:
         for one in self._site.kept:
             one.kill(away_s=self._rng.uniform(0.1, 2.0))
         self.counted["kill all at once"] += 1
+
+    def _kill_unheard(self) -> None:
+        """Let nothing that boxes say come through, and kill them when they have done something meanwhile."""
+        proxy = self._site.to_boxes
+        proxy.stall("up")
+
+        def kill() -> None:
+            for box in self._site.boxes:
+                self._kill(box, "kill agent unheard")
+            proxy.flow()
+
+        self._after(1.0, 2.0, kill)
 
     def _kill_installer(self) -> None:
         """Kill a transaction's author: now, or when there is one within some seconds."""

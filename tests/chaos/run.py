@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from chaos import evidence, machine, site  # noqa: E402  (the path comes first)
-from chaos.faults import Faults  # noqa: E402
+from chaos.faults import AIMED, Faults  # noqa: E402
 from chaos.load import Load  # noqa: E402
 from chaos.rogue import Rogue, wait_heard  # noqa: E402
 from chaos.verdict import Verdict, judge  # noqa: E402
@@ -39,6 +39,7 @@ class Plan:
     bug: str = ""
     settle_s: float = 240.0
     keep: bool = False
+    aimed: float = AIMED
 
     @property
     def launcher(self) -> tuple[str, ...]:
@@ -87,7 +88,7 @@ def run(plan: Plan, place: Path) -> Outcome:
     load = Load(here, rng)
     try:
         wait_heard(rogue)
-        faults = Faults(here, rogue, rng)
+        faults = Faults(here, rogue, rng, aimed=plan.aimed)
         _storm(plan, here, load, faults)
         faults.calm()
         _settle(plan, here, load)
