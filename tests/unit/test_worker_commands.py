@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from workercontroller import LOGS, LOGS_ARGS, REFRESH, RESTART
-from workerkit import Wire, wired
+from workerkit import Box, Wire, wired
 
 from edgegpu_sync.ids import op_name
+from edgegpu_sync.spec import Spec
 from edgegpu_sync.states import Codes, State
 from edgegpu_sync.up import Birth, Result
 
@@ -163,3 +164,18 @@ def test_rubbish_is_acknowledged_and_counted(wire: Wire) -> None:
     box.crash()
     box.start()
     assert box.worker.status().refused == {"Forged": 1, "Oversize": 1, "UnknownTopic": 2}
+
+
+def test_a_message_is_acknowledged_after_the_journal_has_it_and_not_before(tmp_path: Path) -> None:
+    acked: list[tuple[str, int]] = []
+    box = Box(tmp_path, hook=lambda when, _number: acked.append((when, len(box.link.acked))))
+    wire = wired(box)
+    wire.controller.command(RESTART)
+    wire.controller.desire(Spec())
+    for message in (*wire.controller.sends(), *wire.controller.desired_message()):
+        before = len(box.link.acked)
+        acked.clear()
+        box.arrive(*message)
+        assert acked[:2] == [("before", before), ("after", before)]
+        assert len(box.link.acked) == before + 1
+    box.crash()

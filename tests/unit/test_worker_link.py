@@ -8,19 +8,18 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from synckit import limits
-from workercontroller import BOX_KEY, RESTART, ROOT, Controller
+from workercontroller import RESTART, ROOT, Controller
 from workerkit import SMALL, Box, Wire, fast_folder, wired
 from workerworld import World
 
-from edgegpu_agent.journal.held import Heard
 from edgegpu_sync.errors import Why
 from edgegpu_sync.keys import next_link, public_text
 from edgegpu_sync.messages import read
-from edgegpu_sync.signing import Signer, open_up
+from edgegpu_sync.signing import Signer
 from edgegpu_sync.spec import Sharing, Spec
-from edgegpu_sync.telemetry import Event
+from edgegpu_sync.telemetry import Event, Health
 from edgegpu_sync.topics import Kind, parse
-from edgegpu_sync.up import Birth, Bye, NotTaken, Reported, Settled, Will
+from edgegpu_sync.up import Birth, Bye, NotTaken, Settled, Will
 
 DAY_S = 86_400.0
 
@@ -280,11 +279,16 @@ def test_heard_is_remembered_within_a_boot(wire: Wire) -> None:
     wire.box.world.clock_s += 7
     wire.box.start()
     assert wire.box.worker.status().controller_unseen_s == 7
-    assert Heard() == Heard("", 0.0)
 
 
-def test_reports_are_signed_by_the_box(wire: Wire) -> None:
-    wire.box.arrive(*wire.controller.receipt(ask=("reported",)))
-    ((topic, payload),) = [one for one in wire.box.link.sent if one[0].endswith("reported")]
-    body = open_up(parse(topic), payload, public=public_text(BOX_KEY))
-    assert isinstance(read(Kind.REPORTED, body), Reported)
+def test_a_journal_that_was_set_aside_is_told_upward_and_on_the_box(wire: Wire) -> None:
+    box = wire.box
+    box.crash()
+    (box.folder / "journal.db").write_bytes(b"no journal" * 1_000)
+    box.start()
+    assert "enrolled again" in box.worker.status().told
+    box.connect()
+    box.settle()
+    (health,) = sent(box, Kind.HEALTH)
+    assert isinstance(health, Health)
+    assert (health.state, health.parts[0].name) == ("bad", "journal")

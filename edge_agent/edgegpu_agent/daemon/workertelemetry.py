@@ -19,7 +19,7 @@ from edgegpu_sync.outbox import Kept
 from edgegpu_sync.stamps import Epoch
 from edgegpu_sync.telemetry import Alloc, Health, Inventory, Metrics, Part, PodAlloc, Sample, difference
 from edgegpu_sync.topics import Kind
-from edgegpu_sync.wire import encode
+from edgegpu_sync.wire import clipped, encode
 
 _LOG = logging.getLogger(__name__)
 
@@ -160,7 +160,8 @@ class Telemetry:
     # --- health
 
     def _send_health(self, *, whole: bool) -> bool:
-        parts, core = tuple(self._source.health_parts())[:64], self._core
+        core = self._core
+        parts = (*self._own_parts(), *self._source.health_parts())[:64]
         state = _worst(parts)
         now = (core.held.gate.epoch, (state, parts))
         if now == self._health and not whole and not self._is_due(Kind.HEALTH):
@@ -178,6 +179,10 @@ class Telemetry:
         self._health = now
         self._was_sent(Kind.HEALTH)
         return True
+
+    def _own_parts(self) -> tuple[Part, ...]:
+        told = self._core.journal.told
+        return (Part(name="journal", state="bad", text=clipped(told)),) if told else ()
 
     # --- metrics
 
