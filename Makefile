@@ -11,7 +11,7 @@ TIERS ?= $(addprefix tests/,unit property contract integration native packaging)
 HAVE = $(foreach tier,$(TIERS),$(if $(shell find $(tier) -name 'test_*.py' -print -quit 2>/dev/null),$(tier)))
 PYTEST_ARGS ?=
 
-.PHONY: help setup venv cc simdriver demo test lint e2e box bench lab lock env bundle clean
+.PHONY: help setup venv cc simdriver demo test lint e2e box chaos bench lab lock env bundle clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,9 @@ e2e: cc venv simdriver ## run the tests on a real k3s (root; the lab's k3s where
 box: cc venv simdriver ## install, break and uninstall booted boxes (root; FULL=1: every fault at every step, hours)
 	@tools/setup root "make box"
 	@BOX_FULL='$(FULL)' $(PY) -m pytest -m box -s $(PYTEST_ARGS) tests/box
+
+chaos: cc venv simdriver ## commands over a broker while everything is killed, cut, doubled, forged (COMMANDS=1000, SEED=1)
+	@$(PY) tests/chaos/run.py --commands $(or $(COMMANDS),1000) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
 bench: cc venv simdriver ## measure against the limits; writes build/bench/*.json (ONLY=placement: that part)
 	@$(PY) tests/bench/run.py $(ONLY)

@@ -15,13 +15,10 @@ from edgegpu_sync.ids import CommandId, DeviceId, OpName, command_id, op_name
 from edgegpu_sync.ops import OPS, BadArgumentsError, read_args
 from edgegpu_sync.spec import Spec
 from edgegpu_sync.stamps import Epoch
-from edgegpu_sync.states import State
+from edgegpu_sync.states import Codes, State
 from edgegpu_sync.topics import Kind
 from edgegpu_sync.tracking import Tracked
 from edgegpu_sync.wire import BODY_MAX_BYTES, digest, encode
-
-REVOKED = "REVOKED"
-"""The code of commands that were open when their box was revoked."""
 
 LONGEST_WAIT_S = 90 * 86_400
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -121,7 +118,7 @@ def end_all(tx: Transaction, device: DeviceId, state: State, *, now_s: float, co
 def revoke(tx: Transaction, box: Box, who: Author) -> None:
     """Ignore a box from now on: nothing it says counts, nothing is signed for it, its certificates are revoked."""
     text = "the box was revoked: it may have been done"
-    end_all(tx, box.device, State.UNKNOWN, now_s=who.now_s, code=REVOKED, text=text)
+    end_all(tx, box.device, State.UNKNOWN, now_s=who.now_s, code=Codes.REVOKED, text=text)
     tx.enrolments.revoke_certificates(box.device, now_s=who.now_s)
     audit(tx, who, "box.revoked", device=box.device)
     touch(tx, replace(box, state=BoxState.REVOKED, online=False, look_at_s=None))

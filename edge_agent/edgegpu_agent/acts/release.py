@@ -7,6 +7,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from edgegpu_sync.base64url import from_text, to_text
 from edgegpu_sync.errors import SyncError
+from edgegpu_sync.states import Codes
 
 DOMAIN = "edgegpu release 1"
 
@@ -47,12 +48,12 @@ def check_signature(key: str, *, version: str, sha256: str, signature: str) -> N
     try:
         public = Ed25519PublicKey.from_public_bytes(from_text(key.strip()))
     except (SyncError, ValueError) as error:
-        raise ReleaseError("NO_RELEASE_KEY", f"this version's release.pub holds no key: {error}") from error
+        raise ReleaseError(Codes.NO_RELEASE_KEY, f"this version's release.pub holds no key: {error}") from error
     try:
         public.verify(from_text(signature), signed_text(version, sha256))
     except (InvalidSignature, SyncError, ValueError) as error:
         text = f"the release key has not signed this bundle as version {version}"
-        raise ReleaseError("BAD_SIGNATURE", text) from error
+        raise ReleaseError(Codes.BAD_SIGNATURE, text) from error
 
 
 def check_order(now: str, wanted: str) -> None:
@@ -62,7 +63,7 @@ def check_order(now: str, wanted: str) -> None:
         ReleaseError: DOWNGRADE.
     """
     if _order(wanted) < _order(now):
-        raise ReleaseError("DOWNGRADE", f"{wanted} is older than {now}, which runs here")
+        raise ReleaseError(Codes.DOWNGRADE, f"{wanted} is older than {now}, which runs here")
 
 
 def _order(version: str) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:

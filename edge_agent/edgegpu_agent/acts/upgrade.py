@@ -64,7 +64,7 @@ class Upgrade:
             key = path.read_text(encoding="ascii")
         except (OSError, UnicodeDecodeError) as error:
             text = f"this version has no release key ({path}): it can be upgraded on the box alone, by the install line"
-            raise ReleaseError("NO_RELEASE_KEY", text) from error
+            raise ReleaseError(Codes.NO_RELEASE_KEY, text) from error
         check_signature(key, version=release.version, sha256=release.sha256, signature=release.signature)
         check_order(self._link() or "", release.version)
 
