@@ -143,17 +143,15 @@ class Link:
         """Hold the link until `stop`; to be called once.
 
         Raises:
-            Exception: whatever `address`, `will`, `put` and `remember` raise; the link is down then.
+            Exception: whatever `address`, `will`, `put`, `remember` raise; the link is down then.
         """
         backoff = Backoff()
         try:
-            with self._waker:
+            with contextlib.suppress(_StopError), self._waker:
                 while not self._stopping.is_set():
                     ending, up_s = self._once()
                     backoff = backoff.after(up_s=up_s)
                     self._pause(backoff.wait_s(ending, self._rng.random()))
-        except _StopError:
-            pass
         finally:
             self._desk.end(suspect=False)
         self._down("stopped")
@@ -279,6 +277,8 @@ class Link:
             self._remember(self._known)
 
     def _up(self, one: Standing) -> None:
+        if one.up:
+            return  # a SUBACK that nobody asked for
         one.up, self._said, self._up_at = True, None, self._clock()
         self._hurry.clear()
         self._desk.open(one.window)

@@ -173,6 +173,7 @@ def test_rubbish_ends_at_most_the_connection(tmp_path: Path, rubbish: bytes) -> 
     with FakeBroker(tmp_path, script) as broker, LinkRun(broker.address(BOX)) as run:
         run.next(Down)
         assert run.next(Arrived, where=lambda one: one.topic == TOPIC).payload == b"sound"
+        assert len(run.so_far(Up)) == 2
 
 
 def test_a_message_over_the_limit_ends_the_connection_unread_and_the_session_is_begun_anew(tmp_path: Path) -> None:
