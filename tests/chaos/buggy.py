@@ -106,7 +106,11 @@ class ForgetfulJournal(Journal):
         return None
 
 
-BUGS: dict[str, type[Journal]] = {"ack-before-journal": LateJournal, "forget-ids": ForgetfulJournal}
+BUGS: dict[str, type[Journal]] = {
+    "ack-before-journal": LateJournal,
+    "forget-ids": ForgetfulJournal,
+    "no-bug": Journal,  # what is found is found of the journals above, and not of how this agent is put together
+}
 
 
 class _Place:

@@ -26,7 +26,7 @@ from chaos.verdict import Verdict, judge  # noqa: E402
 
 _TURN_S = 0.02
 _TELL_S = 10.0
-BUGS = ("ack-before-journal", "forget-ids")
+BUGS = ("ack-before-journal", "forget-ids", "no-bug")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from chaos.load import Asked
+from chaos.verdict import Done, Told, Verdict, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PLUGIN, K3S = "edgegpu-plugin.service", "k3s.service"
+BOOT = ["0", "boot"]
+
+
+def asked(id_: str, op: str = "plugin.restart") -> Asked:
+    return Asked(id_, op, "box", 0.0)
+
+
+def by_start(number: int) -> Told:
+    return replace(ended("SUCCEEDED"), data={"unit": PLUGIN, "invocation": f"{number:032x}"})
+
+
+def ended(state: str) -> Told:
+    return Told(state=state, history=["ACCEPTED", "RUNNING", state])
+
+
+def box(starts: int, **more: str) -> Done:
+    """Return a box whose plugin was restarted so often, and whose journal holds these ends."""
+    lines = [BOOT, *(["1", "systemctl"] for _ in range(starts))]
+    return Done(
+        starts={PLUGIN: lines, K3S: [BOOT]},
+        changes=[["0", "boot", "sharing", "on"]],
+        doctor=0,
+        journal=more,
+        rev=1,
+        applied_rev=1,
+    )
+
+
+def judged(done: Done, told: Mapping[str, Told], *more: Asked, uploads: int = 0) -> Verdict:
+    ids = [*more] or [asked(id_) for id_ in told]
+    return judge(ids, told, {"box": done}, dict.fromkeys(told, uploads))
+
+
+def test_each_start_that_one_command_names_is_right() -> None:
+    verdict = judged(box(2, a="SUCCEEDED", b="SUCCEEDED"), {"a": by_start(2), "b": by_start(3)})
+    assert verdict.clean
+    assert verdict.ends == {"SUCCEEDED": 2}
+
+
+def test_a_start_that_no_command_names_was_done_twice() -> None:
+    verdict = judged(box(2, a="SUCCEEDED"), {"a": by_start(3)})
+    assert verdict.twice == [f"box {PLUGIN}: starts 2 are no command's (0 may have been of those that failed)"]
+
+
+def test_a_command_that_says_that_it_was_not_done_and_was() -> None:
+    assert judged(box(1, a="EXPIRED"), {"a": ended("EXPIRED")}).twice
+
+
+def test_a_start_may_be_that_of_a_command_that_failed() -> None:
+    assert judged(box(1, a="FAILED"), {"a": ended("FAILED")}).clean
+
+
+def test_a_start_that_two_commands_name_was_done_once_for_both() -> None:
+    verdict = judged(box(1, a="SUCCEEDED", b="SUCCEEDED"), {"a": by_start(2), "b": by_start(2)})
+    assert verdict.lost == [f"box {PLUGIN}: start 2 is named by a, b"]
+
+
+def test_a_start_that_is_not_in_the_ledger() -> None:
+    assert len(judged(box(0, a="SUCCEEDED"), {"a": by_start(2)}).lost) == 1
+
+
+def test_a_start_of_the_installer_is_nobodys() -> None:
+    done = box(0, a="SUCCEEDED")
+    done = replace(done, starts={PLUGIN: [BOOT, ["1", "installer", "t"], ["2", "systemctl"]], K3S: [BOOT]})
+    assert judged(done, {"a": by_start(3)}).clean
+    assert judged(done, {"a": by_start(2)}).lost
+    assert judged(done, {"a": by_start(2)}).twice
+
+
+def test_what_one_side_does_not_know_is_lost() -> None:
+    assert judged(box(0), {"a": ended("EXPIRED")}).lost
+    assert judged(box(0), {}, asked("a")).lost
+
+
+def test_what_has_not_ended_is_stuck() -> None:
+    assert judged(box(0, a="RUNNING"), {"a": Told(state="RUNNING")}).stuck
+    assert judged(box(0), {"a": Told(state=None)}).stuck
+
+
+def test_two_ends() -> None:
+    assert judged(box(0, a="EXPIRED"), {"a": ended("REJECTED")}).two_ends
+    both = replace(ended("EXPIRED"), history=["FAILED", "EXPIRED"])
+    assert judged(box(0, a="EXPIRED"), {"a": both}).two_ends
+
+
+def test_unknown_is_no_end_of_what_can_be_done_again_or_verified() -> None:
+    assert judged(box(0, a="UNKNOWN"), {"a": ended("UNKNOWN")}).unknown
+
+
+def test_a_revision_is_applied_once_and_stands() -> None:
+    change = ["1", "policy-3-aaaaaaaa", "policy", "spread"]
+    items = {"policy": {"state": "Applied", "wanted": "spread"}}
+    done = replace(box(0), changes=[["0", "boot", "sharing", "on"], change], items=items)
+    assert judged(done, {}).clean
+    again = ["2", "policy-3-bbbbbbbb", "policy", "spread"]
+    assert judged(replace(done, changes=[*done.changes, again]), {}).twice
+    assert judged(replace(done, changes=done.changes[:1]), {}).lost
+    assert judged(replace(done, rev=2), {}).stuck
+
+
+def test_an_archive_that_has_not_come() -> None:
+    told, logs = {"a": ended("SUCCEEDED")}, asked("a", "logs.collect")
+    assert judged(box(0, a="SUCCEEDED"), told, logs).lost
+    assert judged(box(0, a="SUCCEEDED"), told, logs, uploads=1).clean
+    assert judged(box(0, a="SUCCEEDED"), told, logs, uploads=99).twice
+
+
+def test_the_doctor_ran_as_often_as_it_is_said() -> None:
+    told, doctor = {"a": ended("SUCCEEDED")}, asked("a", "doctor.run")
+    assert judged(box(0, a="SUCCEEDED"), told, doctor).lost
+    assert judged(replace(box(0, a="SUCCEEDED"), doctor=2), told, doctor).clean
