@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -50,6 +52,29 @@ def test_an_expired_certificate_is_renewed_too(box: Box, cloud: Cloud) -> None:
     identity = box.enrolled()
     cloud.life = YEAR
     box.until(lambda: identity.certificate().not_after_s > NOW.timestamp())
+
+
+def test_a_clock_that_is_years_ahead_gets_a_certificate_once_and_goes_on(tmp_path: Path) -> None:
+    cloud, ahead = Cloud(), [0.0]
+    server = CloudServer(tmp_path, cloud)
+    box = Box(tmp_path / "box", cloud, clock=lambda: time.time() + ahead[0])
+    try:
+        box.start()
+        first = box.enrolled().certificate()
+        box.stop()
+        ahead[0] = 20 * 365 * 86_400.0
+        box.keeper = box.make()
+        box.start()
+        identity = box.enrolled()
+        box.until(lambda: identity.certificate() != first)
+        second = identity.certificate()
+        looks = len(cloud.asked)
+        box.until(lambda: not box.keeper.standing.text)
+        threading.Event().wait(0.1)
+        assert (identity.certificate(), len(cloud.asked)) == (second, looks)
+    finally:
+        box.stop()
+        server.close()
 
 
 def test_a_renewal_that_fails_is_told_and_the_rest_goes_on(box: Box, cloud: Cloud) -> None:

@@ -75,6 +75,30 @@ def test_the_floor_only_rises_and_stays(tmp_path: Path) -> None:
     assert floor.now_s == now[0]
 
 
+def test_a_clock_that_is_ahead_is_known_once_the_cloud_has_spoken(tmp_path: Path) -> None:
+    true_s, boot = WRITTEN_S + 10 * 86_400, [50.0]
+    floor = ClockFloor(tmp_path / "clock.json", clock=lambda: true_s + 20 * 365 * 86_400.0, boot_s=lambda: boot[0])
+    seen = [floor.is_right]  # nobody knows better
+    floor.doubt(ended=True)
+    seen.append(floor.is_right)
+    floor.learn(true_s)
+    floor.doubt(ended=False)
+    floor.learn(true_s - 3_600)  # one that was held back changes nothing
+    boot[0] += 100
+    assert [*seen, floor.is_right] == [True, False, False]
+    assert (floor.now_s, floor.floor_s) == (true_s + 100, true_s + 100)
+
+
+def test_a_clock_that_is_right_is_believed_after_the_cloud_has_spoken(tmp_path: Path) -> None:
+    right_s = WRITTEN_S + 10 * 86_400.0
+    now = [right_s]
+    floor = ClockFloor(tmp_path / "clock.json", clock=lambda: now[0], boot_s=lambda: 50.0)
+    floor.learn(int(right_s) - 30)
+    seen = [(floor.is_right, floor.now_s)]
+    now[0] = 5.0
+    assert [*seen, (floor.is_right, floor.now_s)] == [(True, right_s), (False, right_s - 30)]
+
+
 def test_the_floor_is_not_written_with_each_receipt(tmp_path: Path) -> None:
     path = tmp_path / "clock.json"
     floor = ClockFloor(path)

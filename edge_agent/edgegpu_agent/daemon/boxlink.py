@@ -131,7 +131,7 @@ class BoxLink:
             acts=abilities.acts,
             settlers=abilities.settlers,
             telemetry=abilities.telemetry,
-            server_time=self._clock.raise_to,
+            server_time=self._clock.learn,
         )
 
     def run(self) -> None:

@@ -13,43 +13,77 @@ from edgegpu_installer.errors import InstallError
 WRITTEN_S = 1_780_272_000
 """2026-06-01: this program is younger than that."""
 
+_AHEAD_S = 86_400
+"""A clock that is so far from what the cloud has said in this boot is wrong."""
+
 _KEEP_EVERY_S = 6 * 3600
 """The floor rises with each receipt; a floor that is some hours old is as good, and spares the disk."""
 
 
-class ClockFloor:
-    """Only rises; may be read and raised by any thread."""
+def _boottime() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
-    def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
+
+class ClockFloor:
+    """Only rises; may be read and raised by any thread.
+
+    Once the cloud has said the time in this boot, it goes on from there by CLOCK_BOOTTIME: that tells a clock that is
+    years ahead. Before that such a clock is doubted when the box's own certificate seems to have ended.
+    """
+
+    def __init__(
+        self, path: Path, *, clock: Callable[[], float] = time.time, boot_s: Callable[[], float] = _boottime
+    ) -> None:
         """Read it.
 
         Args:
             path: where it is kept; what cannot be read there counts as nothing.
             clock: seconds since 1970, as this box believes.
+            boot_s: CLOCK_BOOTTIME.
         """
         self._path = path
         self._clock = clock
+        self._boot_s = boot_s
         self._lock = threading.Lock()
         self._kept = _read(path)
         self._floor = max(WRITTEN_S, self._kept)
+        self._offset: float | None = None
+        self._doubted = False
 
     @property
     def floor_s(self) -> int:
         """Seconds since 1970 that have surely passed."""
-        return self._floor
+        return self._floor if self._offset is None else max(self._floor, int(self._offset + self._boot_s()))
 
     @property
     def is_right(self) -> bool:
-        """Whether the clock is not below the floor; if it is, the dates in certificates say nothing."""
-        return self._clock() >= self._floor
+        """Whether dates in certificates say something: the clock is not below the floor, nor far above the cloud's."""
+        now_s, said_s = self._clock(), self._offset
+        if said_s is None:
+            return now_s >= self._floor and not self._doubted
+        return self._floor <= now_s <= said_s + self._boot_s() + _AHEAD_S
 
     @property
     def now_s(self) -> float:
-        """The time: the clock's, or the floor where that is later."""
-        return max(self._clock(), self._floor)
+        """The time: the clock's; where that is wrong, the latest that is known to have passed."""
+        now_s = self._clock()
+        if self._offset is not None and not self.is_right:
+            return self.floor_s
+        return max(now_s, self.floor_s)
+
+    def doubt(self, *, ended: bool) -> None:
+        """Say whether the box's own certificate has ended by this clock."""
+        self._doubted = ended
+
+    def learn(self, time_s: int) -> None:
+        """Take the time from a signed message: by now it is that or later."""
+        offset = time_s - self._boot_s()
+        if self._offset is None or offset > self._offset:
+            self._offset = offset
+        self.raise_to(time_s)
 
     def raise_to(self, time_s: int) -> None:
-        """Take a time from a signed message or a certificate."""
+        """Take a time that has passed, the beginning of a certificate's life for one."""
         with self._lock:
             if time_s <= self._floor:
                 return

@@ -131,7 +131,7 @@ class IdentityKeeper:
             raise IdentityError("cannot renew the certificate: this box is not enrolled", ENROL)
         done = renewing.renew(cause)
         if done.server_time:
-            self._clock.raise_to(done.server_time)
+            self._clock.learn(done.server_time)
         self._wake.set()
         return f"a new certificate stands, until {done.certificate.not_after_s}"
 
@@ -213,7 +213,7 @@ class IdentityKeeper:
             text = "a person has to approve this box in the cloud"
             self._beside(before, Standing(stand=Stand.WAITING, text=text))
             return min(_MOST_WAIT_S, max(_LEAST_WAIT_S, answer.retry_s))
-        self._clock.raise_to(answer.device.enrolled_s)
+        self._clock.learn(answer.device.enrolled_s)
         self._spent()
         return 0.0
 
@@ -233,8 +233,10 @@ class IdentityKeeper:
         self._enrolled(before)
 
     def _renew_by_age(self, identity: Identity) -> None:
-        certificate, now_s = identity.certificate(), self._clock.now_s
+        certificate = identity.certificate()
         self._clock.raise_to(certificate.not_before_s)
+        now_s = self._clock.now_s
+        self._clock.doubt(ended=now_s >= certificate.not_after_s)
         if now_s < certificate.renew_at_s:
             self._renew_failures, self._renew_after_s, self._renew_trouble = 0, 0.0, None
         elif now_s >= self._renew_after_s:
