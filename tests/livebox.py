@@ -60,7 +60,7 @@ class LiveBox:
         self.box = ModelBox(self.world, DeviceId(granted.device), enrolment=granted.enrolment, instance=hand.instance)
         self.box.signer = Signer.of(hand.sign)
         self.box.ring = KeyRing.pinned(granted.root).follow(granted.keys)
-        self.downs: list[str] = []
+        self.ups, self.downs = 0, list[str]()
         self._events: queue.SimpleQueue[LinkEvent | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self.link = Link(
@@ -119,6 +119,7 @@ class LiveBox:
                 match event:
                     case Up():
                         up = True
+                        self.ups += 1
                         self._tell()
                     case Down(why):
                         up = False
