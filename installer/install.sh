@@ -53,6 +53,7 @@ The cloud it belongs to: one of
   --token-file FILE   best: nobody on this box sees it
   EDGEGPU_TOKEN       in the environment
   --token TOKEN       shows in this box's process list while this script runs, in nothing that it starts
+The cloud is HOST then, with the CA of --ca-sha256; or else: --cloud URL
 On a k3s agent node: --join TOKEN, or EDGEGPU_JOIN in the environment, as the server's install has printed it
 
 What to install (all further options are those of \`edgegpu install\`, which lists them with --help)
@@ -214,6 +215,7 @@ check_words() { # what was told to this script
 
 install() { # the options of `edgegpu install`
     check_box
+    URL=${URL%/}
     [ -n "$BUNDLE" ] || choose_fetcher
     open_work
     if ! already_here; then
@@ -230,6 +232,12 @@ install() { # the options of `edgegpu install`
     [ -z "$JOIN" ] || export EDGEGPU_JOIN="$JOIN"
     [ "${URL#@}" != "$URL" ] || export EDGEGPU_URL="$URL"
     status=0
+    if [ -n "$TOKEN$TOKEN_FILE" ] && [ -z "$CLOUD" ] && [ "${URL#@}" = "$URL" ]; then CLOUD=$URL; fi
+    if [ -n "$CLOUD" ]; then
+        # its authority is the one that the download was checked with, where it is that host
+        if [ -n "$CA_SHA256" ] && [ "$CLOUD" = "$URL" ]; then set -- --ca-sha256 "$CA_SHA256" "$@"; fi
+        set -- --cloud "$CLOUD" "$@"
+    fi
     "$OPT/$VERSION/bin/edgegpu" install "$@" 9<&- || status=$?
     unset EDGEGPU_TOKEN EDGEGPU_JOIN
     exit $status
@@ -237,7 +245,7 @@ install() { # the options of `edgegpu install`
 
 main() {
     URL=${EDGEGPU_URL:-$BASE_URL} PROXY='' CA_SHA256='' BUNDLE='' SHA256='' TOKEN=${EDGEGPU_TOKEN-} TOKEN_FILE=''
-    CA='' BLIND='' WORK=''
+    CA='' BLIND='' WORK='' CLOUD=''
     JOIN=${EDGEGPU_JOIN-} more=''
     unset EDGEGPU_TOKEN EDGEGPU_JOIN
     # Our own options are taken out; what is for `edgegpu install` goes round to the end, in its order.
@@ -247,7 +255,7 @@ main() {
         shift
         left=$((left - 1))
         case $word in
-        --url | --proxy | --ca-sha256 | --offline | --sha256 | --token | --token-file | --join)
+        --url | --proxy | --ca-sha256 | --offline | --sha256 | --token | --token-file | --join | --cloud)
             [ $left -gt 0 ] || wrong_use "$word needs a value"
             value=$1
             shift
@@ -263,6 +271,7 @@ main() {
         --sha256 | --sha256=*) SHA256=$value ;;
         --token | --token=*) TOKEN=$value ;;
         --join | --join=*) JOIN=$value ;;
+        --cloud | --cloud=*) CLOUD=${value%/} ;;
         --token-file | --token-file=*)
             TOKEN_FILE=$value
             set -- "$@" --token-file "$value"

@@ -161,7 +161,7 @@ class Installation:
                 return None
 
         if made is None:
-            plan = plan_agent(self.site, self.options, release=self.release, op=self._op())
+            plan = plan_agent(self.site, self.options, release=self.release, read_file=read_file, op=self._op())
         else:
             plan = plan_install(
                 self.site, self.options, release=self.release, material=made, read_file=read_file, op=self._op()

@@ -14,6 +14,7 @@ EXTENDER = "/etc/edgegpu/extender"
 EXTENDER_CA = "/etc/edgegpu/extender/ca.crt"
 EXTENDER_CERT = "/etc/edgegpu/extender/server.crt"
 EXTENDER_KEY = "/etc/edgegpu/extender/server.key"
+AGENT_YAML = "/etc/edgegpu/agent.yaml"
 CLOUD_TOKEN = "/etc/edgegpu/cloud-token"  # noqa: S105  (a path)
 STATE = "/var/lib/edgegpu"
 TX = "/var/lib/edgegpu/tx"
@@ -93,6 +94,11 @@ class Layout:
     def extender_key(self) -> Path:
         """The extender's key, 0600."""
         return self.at(EXTENDER_KEY)
+
+    @property
+    def agent_yaml(self) -> Path:
+        """The agent's configuration: where the box belongs."""
+        return self.at(AGENT_YAML)
 
     @property
     def cloud_token(self) -> Path:

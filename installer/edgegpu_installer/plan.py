@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 
-from edgegpu_installer import kubeadm, schedulerfile
+from edgegpu_installer import agentyaml, kubeadm, schedulerfile
 from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.kubeadm_manifest import SCHEDULER_FILE
 from edgegpu_installer.layout import (
     AGENT_UNIT,
+    AGENT_YAML,
     CLOUD_TOKEN,
     COMMAND,
     CURRENT,
@@ -55,7 +56,8 @@ def plan_install(
         *_guard(site),
         FileChange(CURRENT, link_to=release.version),
         FileChange(COMMAND, link_to=f"{CURRENT}/bin/edgegpu"),
-        *_settings(config, options, material=material),
+        *_settings(config, material=material),
+        *_cloud(options, read_file=read_file),
         *_service(PLUGIN_UNIT, release.plugin_unit),
         *_service(AGENT_UNIT, release.agent_unit),
     ]
@@ -71,14 +73,14 @@ def plan_install(
     )
 
 
-def plan_agent(site: Site, options: Options, *, release: Release, op: Op) -> Plan:
+def plan_agent(site: Site, options: Options, *, release: Release, read_file: ReadFile, op: Op) -> Plan:
     """Return the plan that brings the agent of a version here, and nothing of sharing; k3s reads none of it."""
     files = [
         *_guard(site),
         FileChange(CURRENT, link_to=release.version),
         FileChange(COMMAND, link_to=f"{CURRENT}/bin/edgegpu"),
         *_service(AGENT_UNIT, release.agent_unit),
-        *_token(options),
+        *_cloud(options, read_file=read_file),
     ]
     folders = tuple(_folders(site, Role.AGENT))
     return Plan(op=op, files=tuple(files), folders=folders, reload=True, start=(AGENT_UNIT,))
@@ -103,16 +105,21 @@ def _config(site: Site, options: Options, *, role: Role, read_file: ReadFile) ->
     return plugin_yaml(None if there is None else there.decode(errors="replace"), site=site, options=options, role=role)
 
 
-def _settings(config: str, options: Options, *, material: Material) -> list[FileChange]:
-    files = [
+def _settings(config: str, *, material: Material) -> list[FileChange]:
+    return [
         FileChange(PLUGIN_YAML, config.encode()),
         material.kubeconfig,
     ]
-    return files + _token(options)
 
 
-def _token(options: Options) -> list[FileChange]:
-    return [FileChange(CLOUD_TOKEN, f"{options.token}\n".encode(), mode=_SECRET)] if options.token else []
+def _cloud(options: Options, *, read_file: ReadFile) -> list[FileChange]:
+    """Return where the box belongs, and then what it shows there: the agent looks at the second after the first."""
+    there = read_file(AGENT_YAML)
+    text = agentyaml.agent_yaml(None if there is None else there.decode(errors="replace"), options)
+    files = [FileChange(AGENT_YAML, text.encode())] if text is not None else []
+    if options.token:
+        files.append(FileChange(CLOUD_TOKEN, f"{options.token}\n".encode(), mode=_SECRET))
+    return files
 
 
 def _extender(site: Site, material: Material, *, config: str, read_file: ReadFile) -> list[FileChange]:

@@ -78,6 +78,10 @@ class Options:
     """Nodes of the cluster to label as having GPUs."""
     isolation: str = "none"
     token: str = field(default="", repr=False)
+    cloud: str = ""
+    """The address of the cloud that the token is for, without a slash at its end."""
+    ca_sha256: str = ""
+    """Of the cloud's own CA: 64 hexadecimal digits."""
     join: str = field(default="", repr=False)
     agent_only: bool = False
     """The agent and what it stands on, and no sharing: a machine that has none keeps none."""

@@ -14,6 +14,7 @@ from edgegpu_installer.farewell import Farewell
 from edgegpu_installer.foreseen import Foreseen, of_uninstall, used_by_others
 from edgegpu_installer.layout import (
     AGENT_UNIT,
+    AGENT_YAML,
     CLOUD_TOKEN,
     COMMAND,
     CURRENT,
@@ -31,7 +32,9 @@ from edgegpu_installer.states import Op, State
 from edgegpu_installer.transaction import Outcome, Verify
 from edgegpu_installer.verifying import configured_model, look_again
 
-_STAYS = frozenset({CURRENT, COMMAND, f"{UNITS}/{AGENT_UNIT}", f"{WANTS}/{AGENT_UNIT}", CLOUD_TOKEN, PLUGIN_YAML})
+_STAYS = frozenset(
+    {CURRENT, COMMAND, f"{UNITS}/{AGENT_UNIT}", f"{WANTS}/{AGENT_UNIT}", AGENT_YAML, CLOUD_TOKEN, PLUGIN_YAML}
+)
 """What the agent stands on, and what was set: sharing that comes again finds it."""
 
 

@@ -33,6 +33,7 @@ Examples:
   edgegpu install --yes --policy spread
   edgegpu install --node box-1 --node box-2
   edgegpu install --dry-run
+  EDGEGPU_TOKEN=TOKEN edgegpu install --cloud https://cloud.example.com --ca-sha256 HEX
 
 \b
 --json: {"v": 1, "op", "state", "why", "role", "version": TEXT, "changed", "restarted": BOOL,
@@ -80,11 +81,13 @@ ShowJoinOption = Annotated[
 ]
 TokenOption = Annotated[
     str,
-    typer.Option(
-        "--token", metavar="TOKEN", envvar=_TOKEN_VARIABLE, help="For the cloud link, kept for when there is one."
-    ),
+    typer.Option("--token", metavar="TOKEN", envvar=_TOKEN_VARIABLE, help="What enrols this box at its cloud, once."),
 ]
 TokenFileOption = Annotated[Path | None, typer.Option("--token-file", metavar="FILE", help="A file with the token.")]
+CloudOption = Annotated[str, typer.Option("--cloud", metavar="URL", help="Where this box belongs, https://HOST.")]
+CaOption = Annotated[
+    str, typer.Option("--ca-sha256", metavar="HEX", help="The cloud has a CA of its own, with this SHA-256.")
+]
 AgentOnlyOption = Annotated[
     bool, typer.Option("--agent-only", help="The agent of this version, and no GPU sharing: where there is none.")
 ]
@@ -112,6 +115,8 @@ def install(  # noqa: PLR0913  (one for each option)
     show_join: ShowJoinOption = False,
     token: TokenOption = "",
     token_file: TokenFileOption = None,
+    cloud: CloudOption = "",
+    ca_sha256: CaOption = "",
     agent_only: AgentOnlyOption = False,
     dry_run: DryRunOption = False,
     deadline: DeadlineOption = 600.0,
@@ -122,9 +127,11 @@ def install(  # noqa: PLR0913  (one for each option)
     with reporting(as_json=json):
         _forget_secrets()
         _refuse_isolation(isolation)
-        from edgegpu_agent.cli.installing import this_machine, typed_errors  # noqa: PLC0415  (slow to load)
+        from edgegpu_agent.cli.belonging import cloud_of  # noqa: PLC0415  (slow to load)
+        from edgegpu_agent.cli.installing import this_machine, typed_errors  # noqa: PLC0415
         from edgegpu_installer.site import Options  # noqa: PLC0415
 
+        belongs = cloud_of(cloud, ca_sha256)
         options = Options(
             role=_role(role),
             policy=_policy(policy),
@@ -135,6 +142,8 @@ def install(  # noqa: PLR0913  (one for each option)
             nodes=tuple(node or ()),
             isolation=isolation,
             token=_token(token, token_file),
+            cloud=belongs.url,
+            ca_sha256=belongs.ca_sha256,
             join=join,
             agent_only=agent_only,
         )

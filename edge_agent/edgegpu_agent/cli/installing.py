@@ -7,13 +7,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import typer
 
+from edgegpu_agent.cli.belonging import is_spent
 from edgegpu_agent.cli.errors import CliError
-from edgegpu_installer import transaction
+from edgegpu_installer import agentyaml, transaction
 from edgegpu_installer.ask import Terminal
 from edgegpu_installer.atomic import Entry, read_entry, wanted
 from edgegpu_installer.changes import Plan
@@ -83,6 +84,9 @@ class Installing:
     def install(self, options: Options, *, ask: bool, dry_run: bool) -> Report:
         """Look, refuse what would not work, and install. Raises InstallError."""
         release = self._release()
+        if is_spent(self.layout, options.token):
+            options = replace(options, token="")
+        agentyaml.refuse_homeless(options, belongs=self.layout.agent_yaml.exists())
         self.say("looking at this machine")
         facts = self._checked(options, release)
         site = site_of(facts)

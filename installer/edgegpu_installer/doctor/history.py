@@ -9,13 +9,24 @@ from edgegpu_installer.doctor.units import unit
 from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, info, judge, skipped, warning
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.journal import Journal, Record, read_now
-from edgegpu_installer.layout import PLUGIN_YAML, RECOVER, RECOVER_UNIT, TX, UNITS, WANTS, unit_drop_in
+from edgegpu_installer.layout import (
+    AGENT_YAML,
+    CLOUD_TOKEN,
+    PLUGIN_YAML,
+    RECOVER,
+    RECOVER_UNIT,
+    TX,
+    UNITS,
+    WANTS,
+    unit_drop_in,
+)
 from edgegpu_installer.pending import decide
 from edgegpu_installer.states import Decision, Op, State
 
 _SHOW = f"sudo {RECOVER} show; sudo tail {TX}/log"
 _RESUME = "sudo edgegpu transaction resume"
 _INSTALL = "sudo edgegpu install"
+_MAY_CHANGE = frozenset({PLUGIN_YAML, AGENT_YAML, CLOUD_TOKEN})
 
 
 def look_transaction(sight: Sight) -> Verdict:
@@ -84,9 +95,9 @@ def look_recover(sight: Sight) -> Verdict:
 
 
 def look_files(sight: Sight) -> Verdict:
-    """Look whether the files that edgegpu wrote are as it wrote them; plugin.yaml is there to be edited."""
+    """Look whether the files that edgegpu wrote are as it wrote them; some are there to be edited, or to be used up."""
     try:
-        changed = [path for path in baseline.drifted(sight.layout) if path != PLUGIN_YAML]
+        changed = [path for path in baseline.drifted(sight.layout) if path not in _MAY_CHANGE]
     except InstallError as error:
         raise DoorShut(error.message, remedy=error.remedy) from error
     troubles = [

@@ -12,6 +12,10 @@ TOKEN = "tell-nobody-7f3a"  # noqa: S105  (that of the tests)
 SHELLS = [one for one in (("dash",), ("busybox", "sh"), ("bash", "--posix")) if shutil.which(one[0])]
 
 
+def cloud_words(host: Host) -> list[str]:
+    return ["--cloud", host.url, "--ca-sha256", str(host.trusted[-1])]
+
+
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
 def test_fetches_checks_unpacks_and_runs_install(script: str, host: Host, tmp_path: Path, shell: tuple[str]) -> None:
     box = Sandbox(tmp_path / "box", shell)
@@ -42,7 +46,8 @@ def test_no_program_is_told_a_secret(script: str, host: Host, box: Sandbox, name
     box.program("tar", f'[ -z "${{{variable}-}}" ] || exit 1\nexec {shutil.which("tar")} "$@"')
     assert box.run(script, *host.trusted, *words, "--yes", **env).returncode == 0
     assert box.noted(name) == TOKEN
-    assert box.words() == ["install", "--yes"]
+    cloud = cloud_words(host) if name == "token" else []
+    assert box.words() == ["install", *cloud, "--yes"]
     assert box.calls("curl")
     assert not [call for call in box.calls() if TOKEN in call]
 
@@ -50,7 +55,28 @@ def test_no_program_is_told_a_secret(script: str, host: Host, box: Sandbox, name
 def test_a_token_file_is_handed_on_by_name(script: str, host: Host, box: Sandbox) -> None:
     (box.base / "t").write_text(TOKEN)
     assert box.run(script, *host.trusted, "--token-file", "t").returncode == 0
-    assert (box.words(), box.noted("token")) == (["install", "--token-file", "t"], "none")
+    assert (box.words(), box.noted("token")) == (
+        ["install", *cloud_words(host), "--token-file", "t"],
+        "none",
+    )
+
+
+def test_another_cloud_than_the_host_is_not_known_by_the_hosts_authority(script: str, host: Host, box: Sandbox) -> None:
+    words = ("--cloud", "https://cloud.example.com/", "--token", TOKEN)
+    assert box.run(script, *host.trusted, *words).returncode == 0
+    assert box.words() == ["install", "--cloud", "https://cloud.example.com"]
+
+
+def test_where_no_host_is_known_edgegpu_is_asked_without_a_cloud(
+    script: str, host: Host, files: Path, box: Sandbox
+) -> None:
+    bundle = box.base / f"{BASENAME}.tar.xz"
+    shutil.copy(files / bundle.name, bundle)
+    assert box.run(script, "--offline", bundle, EDGEGPU_TOKEN=TOKEN).returncode == 0
+    assert (box.words(), box.noted("token")) == (["install"], TOKEN)
+    given = ("--url", f"{host.url}/", "--ca-sha256", host.trusted[-1])
+    assert box.run(script, "--offline", bundle, *given, EDGEGPU_TOKEN=TOKEN).returncode == 0
+    assert box.words() == ["install", *cloud_words(host)]
 
 
 @pytest.mark.parametrize("trouble", ["cut", "busy"])

@@ -1,0 +1,67 @@
+"""Where a box belongs, as the installer writes it and the agent reads it."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from edgegpu_agent import settings
+from edgegpu_installer.agentyaml import agent_yaml, refuse_homeless
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.site import Options
+
+URL, HEX = "https://cloud.example.com:8443/a", "0123456789abcdef" * 4
+HERE = Options(cloud=URL, ca_sha256=HEX)
+
+
+def written(existing: str | None, options: Options) -> str:
+    text = agent_yaml(existing, options)
+    assert text is not None
+    return text
+
+
+@pytest.mark.parametrize("url", [URL, "https://[fd00::1]:8443", "https://x/'\"#:{}%20"])
+@pytest.mark.parametrize("ca", ["", HEX, "1" * 64])
+def test_the_agent_reads_what_the_installer_writes(tmp_path: Path, url: str, ca: str) -> None:
+    (tmp_path / "agent.yaml").write_text(written(None, Options(cloud=url, ca_sha256=ca)))
+    read = settings.load(tmp_path / "agent.yaml")
+    assert (read.cloud.url, read.cloud.ca_sha256) == (url, ca)
+
+
+def test_what_the_agent_has_written_is_kept_to_the_byte() -> None:
+    text = settings.write(URL, HEX)
+    assert agent_yaml(text, HERE) == text
+    assert agent_yaml(text, Options(cloud=URL)) == text
+    assert agent_yaml(text, Options()) is None
+
+
+def test_what_a_person_wrote_besides_stays(tmp_path: Path) -> None:
+    own = {
+        "version": 1,
+        "cloud": {"url": "https://old", "ca_sha256": HEX, "proxy": "http://p:1"},
+        "metrics": {"period_s": 30},
+    }
+    (tmp_path / "agent.yaml").write_text(written(yaml.safe_dump(own), Options(cloud=URL)))
+    read = settings.load(tmp_path / "agent.yaml")
+    assert (read.cloud.url, read.cloud.ca_sha256, read.cloud.proxy, read.metrics.period_s) == (
+        URL,
+        "",
+        "http://p:1",
+        30,
+    )
+
+
+@pytest.mark.parametrize("text", ["- 1", "cloud: {", "words"])
+def test_what_cannot_be_kept_is_not_overwritten(text: str) -> None:
+    with pytest.raises(InstallError, match="cannot keep the settings"):
+        agent_yaml(text, HERE)
+
+
+def test_a_token_needs_somewhere_to_go() -> None:
+    with pytest.raises(InstallError, match="no cloud is named") as refused:
+        refuse_homeless(Options(token="t"), belongs=False)  # noqa: S106
+    assert "--cloud https://HOST" in refused.value.remedy
+    refuse_homeless(Options(token="t"), belongs=True)  # noqa: S106
+    refuse_homeless(Options(token="t", cloud=URL), belongs=False)  # noqa: S106
+    with pytest.raises(InstallError, match="alone"):
+        refuse_homeless(Options(ca_sha256=HEX), belongs=True)
