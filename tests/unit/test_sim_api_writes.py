@@ -76,3 +76,24 @@ def test_every_step_of_a_json_patch() -> None:
     assert item == {"a": {"b": 1}}
     with pytest.raises(ApiError, match="it is otherwise"):
         patched(item, [{"op": "test", "path": "/a/b", "value": 2}])
+
+
+def test_a_strategic_patch_merges_containers_by_name(registry: Registry) -> None:
+    limits = {"a/b": "4", "c/d": "1"}
+    containers = [{"name": "main", "image": "i", "resources": {"limits": limits}}, {"name": "side", "image": "j"}]
+    spec = {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}
+    app = {
+        "metadata": {"name": "app", "namespace": "space"},
+        "spec": {**spec, "template": {"spec": {"containers": containers}}},
+    }
+    old = registry.create("deployments", app)
+    part = {"containers": [{"name": "main", "resources": {"limits": {"a/b": "9", "c/d": None}}}]}
+    change = {"spec": {"strategy": {"type": "Recreate", "rollingUpdate": None}, "template": {"spec": part}}}
+    new = registry.patch_strategic("deployments", "space", "app", change)
+    main = {"name": "main", "image": "i", "resources": {"limits": {"a/b": "9"}}}
+    assert new["spec"]["template"]["spec"]["containers"] == [main, containers[1]]
+    assert new["spec"]["strategy"] == {"type": "Recreate"}
+    assert old["spec"]["template"]["spec"]["containers"] == containers
+    stale = {"metadata": {"resourceVersion": old["metadata"]["resourceVersion"]}, **change}
+    with pytest.raises(ApiError, match="the object has been modified"):
+        registry.patch_strategic("deployments", "space", "app", stale)

@@ -32,6 +32,28 @@ def merge(target: object, patch: object) -> Any:  # noqa: ANN401  (any JSON valu
     return result
 
 
+_BY_KEY = {"containers": "name", "initContainers": "name", "conditions": "type"}
+"""Lists that a strategic merge patch merges element by element, and by which of their fields."""
+
+
+def strategic(target: object, patch: object, name: str = "") -> Any:  # noqa: ANN401  (any JSON value)
+    """Return `target` with a strategic merge patch applied, without its `$` directives; `name`: of the field."""
+    if isinstance(patch, list) and (key := _BY_KEY.get(name)):
+        merged = {one[key]: one for one in target} if isinstance(target, list) else {}
+        for one in patch:
+            merged[one[key]] = strategic(merged.get(one[key]), one)
+        return list(merged.values())
+    if not isinstance(patch, dict):
+        return patch
+    result: Json = dict(target) if isinstance(target, dict) else {}
+    for field_name, value in patch.items():
+        if value is None:
+            result.pop(field_name, None)
+        else:
+            result[field_name] = strategic(result.get(field_name), value, field_name)
+    return result
+
+
 def field(item: Mapping[str, Any], path: str) -> str:
     """Return the text at a dotted path; empty where there is none."""
     value: Any = item

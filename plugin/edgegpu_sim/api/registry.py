@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from edgegpu_sim.api import podrules
 from edgegpu_sim.api.errors import already_exists, bad_request, down, invalid, not_found
 from edgegpu_sim.api.jsonpatch import patched
-from edgegpu_sim.api.objects import Json, Selector, merge, now_text
+from edgegpu_sim.api.objects import Json, Selector, merge, now_text, strategic
 from edgegpu_sim.api.store import Change, Key, Store
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -27,6 +27,10 @@ KINDS = {
     "nodes": Kind("v1", "Node", namespaced=False),
     "namespaces": Kind("v1", "Namespace", namespaced=False),
     "deployments": Kind("apps/v1", "Deployment"),
+    "statefulsets": Kind("apps/v1", "StatefulSet"),
+    "daemonsets": Kind("apps/v1", "DaemonSet"),
+    "resourcequotas": Kind("v1", "ResourceQuota"),
+    "horizontalpodautoscalers": Kind("autoscaling/v1", "HorizontalPodAutoscaler"),
     "secrets": Kind("v1", "Secret"),
     "serviceaccounts": Kind("v1", "ServiceAccount"),
     "leases": Kind("coordination.k8s.io/v1", "Lease"),
@@ -96,6 +100,12 @@ class Registry:
         with self.store.lock:
             old = self.get(resource, namespace, name)
             return self._write(resource, old, merge(old, _without_identity(old, change, resource)), sub=sub)
+
+    def patch_strategic(self, resource: str, namespace: str, name: str, change: Json, *, sub: str = "") -> Json:
+        """Apply a strategic merge patch: containers are merged by name; the preconditions are as for `patch`."""
+        with self.store.lock:
+            old = self.get(resource, namespace, name)
+            return self._write(resource, old, strategic(old, _without_identity(old, change, resource)), sub=sub)
 
     def apply(self, resource: str, namespace: str, name: str, item: Json) -> Json:
         """Make an object be as given, as server-side apply does; what was applied once and is left out now stays."""

@@ -66,6 +66,8 @@ class Requests:
                 return self._registry.apply(*where, _placed(body, route.namespace))
             case "patch", "" | "status" if route.form == "json":
                 return self._registry.patch_json(*where, body["steps"], sub=route.sub)
+            case "patch", "" | "status" if route.form == "strategic":
+                return self._registry.patch_strategic(*where, body, sub=route.sub)
             case "patch", "" | "status":
                 return self._registry.patch(*where, body, sub=route.sub)
             case "update", "" | "status":

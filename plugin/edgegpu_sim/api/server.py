@@ -20,7 +20,7 @@ from edgegpu_sim.api.watching import Watch, events
 
 _PATCHES = {
     "application/merge-patch+json": "merge",
-    "application/strategic-merge-patch+json": "merge",
+    "application/strategic-merge-patch+json": "strategic",
     "application/apply-patch+yaml": "apply",  # JSON is YAML
     "application/json-patch+json": "json",
 }
