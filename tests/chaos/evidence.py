@@ -36,6 +36,7 @@ def told(site: Site, asked: Iterable[Asked]) -> dict[str, Told]:
                     code=tracked.code,
                     text=tracked.text,
                     data=one.data,
+                    seq=tracked.seq,
                     history=[line.state for line in tx.commands.history(id_)],
                 )
     return found
@@ -43,20 +44,25 @@ def told(site: Site, asked: Iterable[Asked]) -> dict[str, Told]:
 
 def done(site: Site, box: Machine, asked: Iterable[Asked]) -> Done:
     """Return what a box did; its agent must not run, for its journal is opened."""
-    view = site.fleet.box(box.device)
+    details = site.fleet.details(box.device)
+    view = details.box
+    states, forgotten = journal(box, (one.id for one in asked if one.id and one.box == box.name))
     return Done(
         starts={unit: box.lines(unit) for unit in RESTARTS.values()},
         changes=box.lines("changes"),
         doctor=len(box.lines("doctor")),
-        journal=journal(box, (one.id for one in asked if one.id and one.box == box.name)),
+        journal=states,
+        forgotten=forgotten,
+        unasked=[one.id for one in details.orphans],
+        restored=view.restored,
         rev=view.rev,
         applied_rev=view.applied_rev,
         items=_items(site.fleet, box),
     )
 
 
-def journal(box: Machine, ids: Iterable[str]) -> dict[str, str]:
-    """Return the state of each command in the journal of a box."""
+def journal(box: Machine, ids: Iterable[str]) -> tuple[dict[str, str], int]:
+    """Return the state of each command in the journal of a box, and up to which seq it has forgotten them."""
     state = box.folder / "var/lib/edgegpu"
     identity = load_identity(state / "identity")
     assert identity is not None
@@ -64,7 +70,8 @@ def journal(box: Machine, ids: Iterable[str]) -> dict[str, str]:
     try:
         held = opened.load(enrolment=identity.device.enrolment, root=identity.device.root)
         found = {id_: held.records.get(command_id(id_)) or opened.recall(command_id(id_)) for id_ in ids}
-        return {id_: record.state for id_, record in found.items() if record is not None}
+        states: dict[str, str] = {id_: record.state for id_, record in found.items() if record is not None}
+        return states, held.gate.forgotten
     finally:
         opened.close()
 

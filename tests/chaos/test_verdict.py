@@ -84,6 +84,20 @@ def test_what_one_side_does_not_know_is_lost() -> None:
     assert judged(box(0), {}, asked("a")).lost
 
 
+def test_what_a_box_has_forgotten_by_rule_is_not_lost() -> None:
+    told = {"a": replace(ended("EXPIRED"), seq=7)}
+    assert judged(replace(box(0), forgotten=7), told).clean
+    assert judged(replace(box(0), forgotten=6), told).lost
+
+
+def test_what_nobody_asked_for() -> None:
+    assert judged(replace(box(0), unasked=["a"]), {}).twice
+
+
+def test_a_box_that_is_ahead_of_its_controller() -> None:
+    assert judged(replace(box(0), restored=True), {}).stuck
+
+
 def test_what_has_not_ended_is_stuck() -> None:
     assert judged(box(0, a="RUNNING"), {"a": Told(state="RUNNING")}).stuck
     assert judged(box(0), {"a": Told(state=None)}).stuck

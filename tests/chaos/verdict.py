@@ -33,11 +33,16 @@ class Told:
     text: str = ""
     data: Mapping[str, Any] | None = None
     history: Sequence[str] = ()
+    seq: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What a box did: lines of its ledgers in words, when first; and what its journal says of each id."""
+    """What a box did: lines of its ledgers in words, when first; and what its journal says of each id.
+
+    `forgotten`: up to which seq its journal has let go of ids that were settled long ago. `unasked`: ids of which it
+    has told and that the controller does not know. `restored`: it was found ahead of the controller: it must not be.
+    """
 
     starts: Mapping[str, Sequence[Sequence[str]]]
     changes: Sequence[Sequence[str]]
@@ -45,6 +50,9 @@ class Done:
     journal: Mapping[str, str]
     rev: int
     applied_rev: int
+    forgotten: int = 0
+    unasked: Sequence[str] = ()
+    restored: bool = False
     items: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
@@ -84,7 +92,7 @@ def judge(
             continue
         by_box[one.box].append((one, known))
         verdict.ends[str(known.state)] += 1
-        _ends(verdict, one, known, boxes[one.box].journal.get(one.id))
+        _ends(verdict, one, known, boxes[one.box])
         if one.op == "logs.collect":
             _uploaded(verdict, one, known, uploads.get(one.id, 0))
     for name, done in boxes.items():
@@ -98,17 +106,17 @@ def judge(
     return verdict
 
 
-def _ends(verdict: Verdict, one: Asked, told: Told, box: str | None) -> None:
-    name = f"{one.op} {one.id} on {one.box}"
+def _ends(verdict: Verdict, one: Asked, told: Told, done: Done) -> None:
+    name, box = f"{one.op} {one.id} on {one.box}", done.journal.get(one.id)
     if told.state not in _TERMINAL:
         verdict.stuck.append(f"{name}: {told.state} at the controller, {box} on the box")
         return
     heard = [state for state in told.history if state in _TERMINAL]
     if heard != [told.state]:
         verdict.two_ends.append(f"{name}: {told.state}, and its history holds {heard}")
-    if box is None:
+    if box is None and (told.seq is None or told.seq > done.forgotten):
         verdict.lost.append(f"{name}: {told.state} at the controller, and the box knows nothing of it")
-    elif box != told.state:
+    elif box not in {None, told.state}:
         verdict.two_ends.append(f"{name}: {told.state} at the controller, {box} on the box")
     if told.state == "UNKNOWN":
         verdict.unknown.append(f"{name}: {told.code} {told.text}")
@@ -153,6 +161,10 @@ def _changes(verdict: Verdict, name: str, done: Done) -> None:
     for item, ids in changed.items():
         if len(ids) > 1:
             verdict.twice.append(f"{name}: {item} changed the machine {len(ids)} times: {', '.join(ids)}")
+    for id_ in done.unasked:
+        verdict.twice.append(f"{name}: {id_} was done, and nobody has asked for it")
+    if done.restored:
+        verdict.stuck.append(f"{name}: it was found ahead of its controller, which signs nothing for it")
     if done.applied_rev != done.rev:
         verdict.stuck.append(f"{name}: revision {done.rev} is desired, {done.applied_rev} is applied")
         return
