@@ -14,6 +14,7 @@ DEFAULT_PATH = Path("/etc/edgegpu/agent.yaml")
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _URL = re.compile(r"https://[!-~]{1,500}")
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _PROXY = re.compile(r"https?://[!-~]{1,500}")
 
 
@@ -37,6 +38,12 @@ def _sha256(text: str) -> str:
     text = text.lower().replace(":", "")
     if text and not _SHA256.fullmatch(text):
         raise ValueError("not a SHA-256")
+    return text
+
+
+def _namespace(text: str) -> str:
+    if text != "*" and (text == "kube-system" or not _NAMESPACE.fullmatch(text)):
+        raise ValueError("not a namespace of apps")
     return text
 
 
@@ -78,6 +85,10 @@ class LimitsSection(_Section):
     kubeconfig: Annotated[AbsolutePath, _says("the kubeconfig of the account for app limits, an absolute path")] = Path(
         "/etc/edgegpu/limits-kubeconfig"
     )
+    namespaces: Annotated[
+        tuple[Annotated[StrictStr, AfterValidator(_namespace)], ...],
+        _says("a list of namespaces where `edgegpu install` lets the cloud change apps' limits, * for all of them"),
+    ] = ("*",)
 
 
 class AgentConfig(_Section):

@@ -12,9 +12,9 @@ from edgegpu_installer.cluster import Cluster, ClusterError
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.kinds import (
     ACCESS_REVIEW,
-    CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
     NAMESPACE,
+    ROLE_BINDING,
     SECRET,
     Json,
     Kind,
@@ -32,6 +32,13 @@ _EVERY_S = 0.2
 _REPRESENTATIVE = {
     Account.SERVER: {"verb": "create", "group": "", "resource": "pods", "subresource": "binding"},
     Account.AGENT: {"verb": "patch", "group": "", "resource": "nodes"},
+    Account.LIMITS: {
+        "verb": "update",
+        "group": "coordination.k8s.io",
+        "resource": "leases",
+        "namespace": "kube-system",
+        "name": "edgegpu-app-limits",
+    },
 }
 """A right that the account must have: the last that its rules give."""
 
@@ -216,7 +223,7 @@ def _apply(cluster: Cluster, item: Json) -> None:
         cluster.apply(item)
     except ClusterError as error:
         # What a binding grants cannot be changed in place: one that names another role is made anew.
-        if not error.is_invalid or kind_of(item) != CLUSTER_ROLE_BINDING:
+        if not error.is_invalid or kind_of(item) not in {CLUSTER_ROLE_BINDING, ROLE_BINDING}:
             raise
         _delete(cluster, item)
         cluster.apply(item)
@@ -232,7 +239,7 @@ def _place(item: Json) -> tuple[Kind, str, str]:
 
 def _said(item: Json) -> str:
     kind, name, space = _place(item)
-    if kind in {NAMESPACE, CLUSTER_ROLE, CLUSTER_ROLE_BINDING}:
+    if not kind.namespaced:
         return f"{kind.kind} {name}"
     return f"{kind.kind} {space}/{name}"
 

@@ -5,7 +5,8 @@ from typing import Any
 import yaml
 
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.layout import AGENT_YAML
+from edgegpu_installer.layout import AGENT_YAML, LIMITS_KUBECONFIG
+from edgegpu_installer.limits import EVERYWHERE
 from edgegpu_installer.site import Options
 
 _HEADER = "# Where this box belongs; read by edgegpu-agent.\n"
@@ -20,18 +21,39 @@ def agent_yaml(existing: str | None, options: Options) -> str | None:
     Raises:
         InstallError: what is there has no sections that could be kept.
     """
-    if not options.cloud:
+    chosen = options.limits_namespaces
+    if not options.cloud and chosen is None:
         return None
     now = _read(existing)
-    before = now.get("cloud")
-    cloud: dict[str, Any] = dict(before) if isinstance(before, dict) else {}
-    if cloud.get("url") != options.cloud:
+    cloud = _section(now, "cloud")
+    if options.cloud and cloud.get("url") != options.cloud:
         cloud.pop("ca_sha256", None)
-    cloud = {**cloud, "url": options.cloud, **({"ca_sha256": options.ca_sha256} if options.ca_sha256 else {})}
+    if options.cloud:
+        cloud |= {"url": options.cloud, **({"ca_sha256": options.ca_sha256} if options.ca_sha256 else {})}
     wanted = {"version": 1, **now, "cloud": cloud}
+    if chosen is not None:
+        wanted["limits"] = {**_section(now, "limits"), "namespaces": list(chosen)}
     if existing is not None and wanted == now:
         return existing
     return _HEADER + yaml.safe_dump(wanted, sort_keys=False, default_flow_style=False)
+
+
+def limits_namespaces(existing: str | None, options: Options) -> tuple[str, ...] | None:
+    """Return where apps' limits may be changed once this is installed; None where the machine belongs to no cloud.
+
+    Raises:
+        InstallError: what is there has no sections.
+    """
+    now = _read(existing)
+    if not options.cloud and not _section(now, "cloud").get("url"):
+        return None
+    if options.limits_namespaces is not None:
+        return options.limits_namespaces
+    section = _section(now, "limits")
+    if section.get("kubeconfig", LIMITS_KUBECONFIG) != LIMITS_KUBECONFIG:
+        return None  # an account that somebody else has made
+    found = section.get("namespaces", [EVERYWHERE])
+    return tuple(str(one) for one in found) if isinstance(found, list) else (EVERYWHERE,)
 
 
 def refuse_homeless(options: Options, *, belongs: bool) -> None:
@@ -47,6 +69,8 @@ def refuse_homeless(options: Options, *, belongs: bool) -> None:
     )
     if options.ca_sha256:
         raise InstallError("cannot install with --ca-sha256 alone: it is a cloud's", remedy)
+    if options.limits_namespaces is not None and not belongs:
+        raise InstallError("cannot allow app limits: this box belongs to no cloud that would set them", remedy)
     if options.token and not belongs:
         raise InstallError("cannot enrol with this token: no cloud is named, and this box belongs to none", remedy)
 
@@ -59,3 +83,8 @@ def _read(text: str | None) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InstallError(f"cannot keep the settings of {AGENT_YAML}: it does not consist of sections", _RIGHT)
     return dict(value)
+
+
+def _section(config: dict[str, Any], name: str) -> dict[str, Any]:
+    value = config.get(name)
+    return dict(value) if isinstance(value, dict) else {}

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from edgegpu_core.model import ResourceModel
 from edgegpu_installer import accounts, lease
 from edgegpu_installer.cluster import Cluster
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.kinds import NODE, Json, name_of
+from edgegpu_installer.limits import Limits, has_policies, there
 from edgegpu_installer.nodes import EXTENDER_ANNOTATION, GPU_LABEL, marks_of
 from edgegpu_installer.rbac import Rights
 
@@ -46,7 +48,16 @@ class Foreseen:
     unseen: str = ""
 
 
-def of_install(open_: Callable[[], Cluster], rights: Rights, *, gpu: Iterable[str], extender: str, by: str) -> Foreseen:
+def of_install(
+    open_: Callable[[], Cluster],
+    rights: Rights,
+    *,
+    gpu: Iterable[str],
+    extender: str,
+    by: str,
+    limits: Limits | None = None,
+    model: ResourceModel | None = None,
+) -> Foreseen:
     """Return what an installation on a server would do.
 
     Args:
@@ -55,17 +66,22 @@ def of_install(open_: Callable[[], Cluster], rights: Rights, *, gpu: Iterable[st
         gpu: the nodes to label.
         extender: the server to annotate, empty for none.
         by: the version that the annotation names.
+        limits: what is asked for app limits.
+        model: the resources of which they are.
     """
     wanted = [(name, "label", GPU_LABEL, "true") for name in gpu]
     if extender:
         wanted.append((extender, "annotation", EXTENDER_ANNOTATION, by))
     try:
         with open_() as cluster:
+            policy = limits is None or has_policies(cluster)
             now = {name_of(node): node for node in cluster.items(NODE)}
-            there = set(accounts.present(cluster, rights))
+            wanted_rights = _with_limits(rights, limits, model, policy=policy)
+            present = set(accounts.present(cluster, wanted_rights))
     except InstallError as error:
         marks = tuple(Mark(node=n, kind=k, name=m, value=v, change=UNKNOWN) for n, k, m, v in wanted)
-        objects = tuple(Object(one, UNKNOWN) for one in accounts.named(rights))
+        wanted_rights = _with_limits(rights, limits, model, policy=True)
+        objects = tuple(Object(one, UNKNOWN) for one in accounts.named(wanted_rights))
         return Foreseen(marks=marks, objects=(*objects, Object(_LEASE, _FOR_THE_RUN)), unseen=error.message)
     return Foreseen(
         marks=tuple(
@@ -73,13 +89,19 @@ def of_install(open_: Callable[[], Cluster], rights: Rights, *, gpu: Iterable[st
             for n, k, m, v in wanted
         ),
         objects=(
-            *(Object(one, _AS_IT_IS if one in there else _NEW) for one in accounts.named(rights)),
+            *(Object(one, _AS_IT_IS if one in present else _NEW) for one in accounts.named(wanted_rights)),
             Object(_LEASE, _FOR_THE_RUN),
         ),
     )
 
 
-def of_uninstall(open_: Callable[[], Cluster], rights: Rights, *, node: str, is_server: bool) -> Foreseen:
+def _with_limits(rights: Rights, limits: Limits | None, model: ResourceModel | None, *, policy: bool) -> Rights:
+    return rights if limits is None else limits.rights(rights, model or ResourceModel(), policy=policy)
+
+
+def of_uninstall(
+    open_: Callable[[], Cluster], rights: Rights, *, node: str, is_server: bool, limits: Limits | None = None
+) -> Foreseen:
     """Return what an uninstall would do: the node's marks go, the accounts with the last machine, from a server."""
     held = (Object(_LEASE, _FOR_THE_RUN),) if is_server else ()
     try:
@@ -90,7 +112,8 @@ def of_uninstall(open_: Callable[[], Cluster], rights: Rights, *, node: str, is_
                 return Foreseen(marks=marks)
             others = used_by_others(cluster, node)
             change = f"stays for {', '.join(others)}" if others else _REMOVED
-            objects = tuple(Object(one, change) for one in accounts.present(cluster, rights))
+            all_rights = there(cluster, rights, limits)
+            objects = tuple(Object(one, change) for one in accounts.present(cluster, all_rights))
             return Foreseen(marks=marks, objects=(*objects, *held))
     except InstallError as error:
         return Foreseen(objects=held, unseen=error.message)

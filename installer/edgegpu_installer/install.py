@@ -7,7 +7,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from edgegpu_installer import accounts, ask, farewell, lease, leftover, material, nodeidentity, nodes, transaction
+from edgegpu_installer import (
+    accounts,
+    ask,
+    farewell,
+    lease,
+    leftover,
+    limits,
+    material,
+    nodeidentity,
+    nodes,
+    transaction,
+)
 from edgegpu_installer.ask import Terminal
 from edgegpu_installer.atomic import read_entry, wanted
 from edgegpu_installer.changes import Deadline, FileChange, Plan
@@ -16,7 +27,8 @@ from edgegpu_installer.completeness import completeness
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.foreseen import Foreseen, of_install
 from edgegpu_installer.kinds import NODE
-from edgegpu_installer.layout import AGENT_UNIT, CURRENT, ETC, PLUGIN_UNIT, UNITS
+from edgegpu_installer.layout import AGENT_UNIT, CURRENT, ETC, LIMITS_KUBECONFIG, PLUGIN_UNIT, UNITS
+from edgegpu_installer.limits import Limits
 from edgegpu_installer.plan import plan_agent, plan_install
 from edgegpu_installer.preparing import Machine
 from edgegpu_installer.rbac import Account
@@ -27,7 +39,7 @@ from edgegpu_installer.states import Op, State
 from edgegpu_installer.transaction import Outcome, Verify
 from edgegpu_installer.verifying import configured_model, look_again
 
-_AGENT_READS = (f"{UNITS}/{AGENT_UNIT}", CURRENT)
+_AGENT_READS = (f"{UNITS}/{AGENT_UNIT}", CURRENT, LIMITS_KUBECONFIG)
 _PLUGIN_READS = (f"{UNITS}/{PLUGIN_UNIT}", CURRENT, ETC)
 """What a running service has to be started anew for, as the beginnings of paths."""
 
@@ -58,7 +70,7 @@ class Installation:
     """One run of the installer on one machine; `site` has passed the checks.
 
     `verifier` looks how the machine is now, and makes what verifies a change; it is told whether the node shall offer
-    resources. `deadline_s`: after so long everything is put back.
+    resources. `limits`: None where this machine does nothing about them. `deadline_s`: after so long all is put back.
     """
 
     site: Site
@@ -67,6 +79,7 @@ class Installation:
     machine: Machine
     verifier: Callable[[bool], Verify]
     terminal: Terminal | None = None
+    limits: Limits | None = None
     deadline_s: float = 600.0
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
 
@@ -77,7 +90,8 @@ class Installation:
         certificates = None
         if role is not Role.AGENT and not self.options.agent_only:
             certificates = material.extender_certificates(layout, self.site.scheduler_path, now=self.now())
-        made = Material(kubeconfig=material.kept_kubeconfig(layout), certificates=certificates)
+        account = limits.foreseen(layout, self.limits) if self.limits is not None else None
+        made = Material(kubeconfig=material.kept_kubeconfig(layout), certificates=certificates, limits=account)
         return Report(
             op=self._op(),
             outcome=None,
@@ -96,6 +110,8 @@ class Installation:
             gpu=self.options.nodes or self._here(),
             extender="" if role is Role.AGENT else self.site.node_name,
             by=self.release.version,
+            limits=self.limits,
+            model=configured_model(self.machine.layout),
         )
 
     def _here(self) -> tuple[str, ...]:
@@ -129,16 +145,25 @@ class Installation:
                 self._accounts(cluster) as undone,
             ):
                 self.machine.say("making accounts and certificates")
-                kubeconfig = material.server_kubeconfig(cluster, self.release.rights, layout)
-                certificates = None
-                if role is not Role.AGENT:
-                    certificates = material.extender_certificates(layout, self.site.scheduler_path, now=self.now())
+                minted = self._material(cluster, role)
                 held.check()
-                report = self._change(role, Material(kubeconfig=kubeconfig, certificates=certificates))
+                report = self._change(role, minted)
                 if not report.well:
                     undone()
                     return report
                 return self._mark(cluster, report, marked)
+
+    def _material(self, cluster: Cluster, role: Role) -> Material:
+        layout, rights = self.machine.layout, self.release.rights
+        kubeconfig = material.server_kubeconfig(cluster, rights, layout)
+        account = None
+        if self.limits is not None:
+            model, say = configured_model(layout), self.machine.say
+            account = limits.grant(cluster, rights, self.limits, model=model, layout=layout, say=say)
+        certificates = None
+        if role is not Role.AGENT:
+            certificates = material.extender_certificates(layout, self.site.scheduler_path, now=self.now())
+        return Material(kubeconfig=kubeconfig, certificates=certificates, limits=account)
 
     def _op(self) -> Op:
         layout = self.machine.layout
@@ -234,7 +259,7 @@ class Installation:
         def undo() -> None:
             if not there:
                 try:
-                    accounts.remove(cluster, self.release.rights)
+                    accounts.remove(cluster, limits.there(cluster, self.release.rights, self.limits))
                 except ClusterError as error:
                     self.machine.say(f"cannot remove edgegpu's accounts from the cluster: {error}")
 
@@ -250,7 +275,7 @@ class Installation:
             for name in marked:
                 nodes.mark_gpu(cluster, name)
             if report.role is not Role.AGENT:
-                self._mark_extender(cluster)
+                nodes.mark_server(cluster, self.site.node_name, self.release.version, say=self.machine.say)
             lacking = completeness(
                 cluster.items(NODE),
                 version=self.release.version,
@@ -260,18 +285,6 @@ class Installation:
             return replace(report, lacking=tuple(lacking), join=self._join(cluster))
         except InstallError as error:
             return replace(report, lacking=(f"the nodes of the cluster could not be marked: {error}",))
-
-    def _mark_extender(self, cluster: Cluster) -> None:
-        """Note on this server's node that it has the extender; a k3s server without a kubelet has no node."""
-        try:
-            nodes.mark_extender(cluster, self.site.node_name, self.release.version)
-        except ClusterError as error:
-            if not error.is_missing:
-                raise
-            self.machine.say(
-                f"note: there is no node {self.site.node_name} (k3s with --disable-agent?): its extender works, but an "
-                "installation on another server cannot see that, and says so each time"
-            )
 
     def _join(self, cluster: Cluster) -> str:
         made = accounts.join(cluster, self.release.rights, Account.AGENT)

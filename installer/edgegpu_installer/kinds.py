@@ -32,11 +32,31 @@ CLUSTER_ROLE = Kind("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles
 CLUSTER_ROLE_BINDING = Kind(
     "rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False
 )
+ROLE = Kind("rbac.authorization.k8s.io/v1", "Role", "roles")
+ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
+POLICY = Kind(
+    "admissionregistration.k8s.io/v1",
+    "ValidatingAdmissionPolicy",
+    "validatingadmissionpolicies",
+    namespaced=False,
+)
+POLICY_BINDING = Kind(
+    "admissionregistration.k8s.io/v1",
+    "ValidatingAdmissionPolicyBinding",
+    "validatingadmissionpolicybindings",
+    namespaced=False,
+)
+POLICIES = (POLICY, POLICY_BINDING)
 ENDPOINTS = Kind("v1", "Endpoints", "endpoints")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 ACCESS_REVIEW = Kind("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False)
 
-_ALL = (NAMESPACE, NODE, POD, SECRET, SERVICE_ACCOUNT, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, LEASE, ACCESS_REVIEW)
+_ALL = (
+    *(NAMESPACE, NODE, POD, SECRET, SERVICE_ACCOUNT),
+    *(CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING),
+    *POLICIES,
+    *(LEASE, ACCESS_REVIEW),
+)
 
 
 def kind_of(item: Json) -> Kind:

@@ -1,11 +1,11 @@
 """The marks that edgegpu sets on Node objects, and what a user is told of each node."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodereport import REPORT_ANNOTATION, read_report
-from edgegpu_installer.cluster import Cluster
+from edgegpu_installer.cluster import Cluster, ClusterError
 from edgegpu_installer.kinds import NODE, Json, name_of
 
 DOMAIN = "edgegpu.io/"
@@ -125,6 +125,19 @@ def mark_extender(cluster: Cluster, name: str, version: str) -> bool:
         ClusterError: among others, the server has no Node object (k3s with --disable-agent).
     """
     return _mark(cluster, name, annotations={EXTENDER_ANNOTATION: version})
+
+
+def mark_server(cluster: Cluster, name: str, version: str, *, say: Callable[[str], None]) -> None:
+    """Do that where there is a Node; a k3s server without a kubelet has none, which is said. Raises ClusterError."""
+    try:
+        mark_extender(cluster, name, version)
+    except ClusterError as error:
+        if not error.is_missing:
+            raise
+        say(
+            f"note: there is no node {name} (k3s with --disable-agent?): its extender works, but an installation on "
+            "another server cannot see that, and says so each time"
+        )
 
 
 def marks_of(node: Json) -> Marks:

@@ -109,6 +109,7 @@ def _settings(config: str, *, material: Material) -> list[FileChange]:
     return [
         FileChange(PLUGIN_YAML, config.encode()),
         material.kubeconfig,
+        *((material.limits,) if material.limits is not None else ()),
     ]
 
 

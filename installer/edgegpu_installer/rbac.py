@@ -28,10 +28,11 @@ _ANEW = "unpack the release anew"
 
 
 class Account(StrEnum):
-    """Whose rights: those of a server's process, which also binds pods, or of an agent node's."""
+    """Whose rights: a server's process, which also binds pods, an agent node's, or the agent's for app limits."""
 
     SERVER = "edgegpu-server"
     AGENT = "edgegpu-agent"
+    LIMITS = "edgegpu-limits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def parse_rights(text: str) -> Rights:
         raise ValueError(f"it names the namespaces {sorted(spaces | homes)}, and must name one")
     for kind in (SERVICE_ACCOUNT, SECRET):
         have = {name_of(item) for item in items if kinds[id(item)] == kind}
-        if lacking := sorted({account.value for account in Account} - have):
+        if lacking := sorted({Account.SERVER.value, Account.AGENT.value} - have):
             raise ValueError(f"it lacks the {kind.kind} {', '.join(lacking)}")
     ordered = sorted(items, key=lambda item: _ORDER.index(kinds[id(item)]))
     return Rights(tuple(ordered), spaces.pop())

@@ -83,6 +83,8 @@ class Options:
     ca_sha256: str = ""
     """Of the cloud's own CA: 64 hexadecimal digits."""
     join: str = field(default="", repr=False)
+    limits_namespaces: tuple[str, ...] | None = None
+    """Where the cloud may change apps' limits; `*` everywhere but in kube-system, empty nowhere."""
     agent_only: bool = False
     """The agent and what it stands on, and no sharing: a machine that has none keeps none."""
 
@@ -93,6 +95,8 @@ class Material:
 
     kubeconfig: FileChange = field(repr=False)
     certificates: Certificates | None = None
+    limits: FileChange | None = field(default=None, repr=False)
+    """The kubeconfig for app limits, absent where there is no account; None: this machine has none to do with."""
 
 
 def role_of(site: Site, options: Options) -> Role:

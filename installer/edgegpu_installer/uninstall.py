@@ -5,7 +5,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from edgegpu_core.podview import PodView
-from edgegpu_installer import accounts, baseline, farewell, kubeadm, kubeadm_look, lease, nodes, shares, transaction
+from edgegpu_installer import (
+    accounts,
+    baseline,
+    farewell,
+    kubeadm,
+    kubeadm_look,
+    lease,
+    limits,
+    nodes,
+    shares,
+    transaction,
+)
 from edgegpu_installer.ask import Terminal
 from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.cluster import Cluster, ClusterError
@@ -24,6 +35,7 @@ from edgegpu_installer.layout import (
     UNITS,
     WANTS,
 )
+from edgegpu_installer.limits import Limits
 from edgegpu_installer.pluginyaml import places
 from edgegpu_installer.preparing import Machine
 from edgegpu_installer.release import Release
@@ -82,6 +94,8 @@ class Uninstallation:
     """The user said `--yes`."""
     force: bool = False
     keep_agent: bool = False
+    limits: Limits | None = None
+    """What of app limits may be in the cluster."""
     deadline_s: float = 600.0
 
     def preview(self) -> Removal:
@@ -89,7 +103,11 @@ class Uninstallation:
         site = self.site
         path = site.admin_kubeconfig if site.kind.is_server else site.kubelet_kubeconfig
         foreseen = of_uninstall(
-            lambda: self._cluster(path), self.release.rights, node=site.node_name, is_server=site.kind.is_server
+            lambda: self._cluster(path),
+            self.release.rights,
+            node=site.node_name,
+            is_server=site.kind.is_server,
+            limits=self.limits,
         )
         return Removal(outcome=None, plan=self._plan(), foreseen=foreseen)
 
@@ -191,7 +209,7 @@ class Uninstallation:
             if others := used_by_others(cluster, self.site.node_name):
                 kept.append(f"the accounts in the cluster: {', '.join(others)} use them")
             else:
-                left = accounts.remove(cluster, self.release.rights).left
+                left = accounts.remove(cluster, limits.there(cluster, self.release.rights, self.limits)).left
                 kept += [f"{what}: it is still being deleted" for what in left]
         except ClusterError as error:
             kept.append(f"marks and accounts in the cluster: {error}")

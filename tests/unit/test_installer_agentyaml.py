@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from edgegpu_agent import settings
-from edgegpu_installer.agentyaml import agent_yaml, refuse_homeless
+from edgegpu_installer.agentyaml import agent_yaml, limits_namespaces, refuse_homeless
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.site import Options
 
@@ -65,3 +65,27 @@ def test_a_token_needs_somewhere_to_go() -> None:
     refuse_homeless(Options(token="t", cloud=URL), belongs=False)  # noqa: S106
     with pytest.raises(InstallError, match="alone"):
         refuse_homeless(Options(ca_sha256=HEX), belongs=True)
+
+
+def test_where_apps_may_be_changed_is_kept_for_the_next_installation(tmp_path: Path) -> None:
+    text = written(None, Options(cloud=URL, limits_namespaces=("asr", "default")))
+    (tmp_path / "agent.yaml").write_text(text)
+    assert settings.load(tmp_path / "agent.yaml").limits.namespaces == ("asr", "default")
+    assert limits_namespaces(text, Options()) == ("asr", "default")
+    assert limits_namespaces(text, Options(limits_namespaces=())) == ()
+    other = written(text, Options(limits_namespaces=("*",)))
+    assert yaml.safe_load(other)["cloud"]["url"] == URL
+    assert limits_namespaces(other, Options()) == ("*",)
+
+
+def test_without_a_cloud_there_is_nobody_to_change_limits() -> None:
+    assert limits_namespaces(None, Options()) is None
+    assert limits_namespaces(None, Options(cloud=URL)) == ("*",)
+    assert limits_namespaces(settings.write(URL, ""), Options()) == ("*",)
+    with pytest.raises(InstallError, match="no cloud"):
+        refuse_homeless(Options(limits_namespaces=()), belongs=False)
+
+
+def test_an_account_that_somebody_else_has_made_is_left_alone() -> None:
+    text = yaml.safe_dump({"version": 1, "cloud": {"url": URL}, "limits": {"kubeconfig": "/etc/own"}})
+    assert limits_namespaces(text, Options()) is None

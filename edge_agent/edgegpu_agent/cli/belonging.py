@@ -1,11 +1,22 @@
 """Where a box belongs, as `edgegpu install` is told it, and whether its token has been spent already."""
 
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
 from edgegpu_agent.cli.errors import CliError
 from edgegpu_agent.identity.device import CloudAddress, load_identity
 from edgegpu_agent.identity.enrolment import token_hash
 from edgegpu_agent.identity.errors import IdentityError
+from edgegpu_agent.limits import lease, rights
 from edgegpu_agent.settings import CloudSection
+from edgegpu_core.model import ResourceModel
+from edgegpu_installer.kinds import Json
 from edgegpu_installer.layout import Layout
+from edgegpu_installer.limits import Limits
+from edgegpu_installer.site import Options
+
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def cloud_of(url: str, ca_sha256: str) -> CloudAddress:
@@ -33,3 +44,42 @@ def is_spent(layout: Layout, token: str) -> bool:
     except IdentityError:
         return False
     return identity is not None and bool(token) and identity.device.token_sha256 == token_hash(token)
+
+
+def app_limits(namespaces: Sequence[str]) -> Limits:
+    """Return what the installer does about app limits in these namespaces: the objects are the agent's to know."""
+    made_by_the_account = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": lease.NAME, "namespace": lease.NAMESPACE},
+    }
+    return Limits(namespaces=tuple(namespaces), objects=_objects, lease=made_by_the_account)
+
+
+def with_cloud(options: Options, url: str, *, ca_sha256: str, limits: list[str] | None) -> Options:
+    """Return the options with where the box belongs, and what the cloud may do there. Raises CliError."""
+    cloud = cloud_of(url, ca_sha256)
+    return replace(options, cloud=cloud.url, ca_sha256=cloud.ca_sha256, limits_namespaces=namespaces_of(limits))
+
+
+def namespaces_of(words: list[str] | None) -> tuple[str, ...] | None:
+    """Return the namespaces of `--limits-namespace`; None where it was not given.
+
+    Raises:
+        CliError: no namespace can be called so, or the cloud has no business there.
+    """
+    if words is None:
+        return None
+    if words == ["none"]:
+        return ()
+    for one in words:
+        if one != rights.EVERYWHERE and (one == "kube-system" or _NAMESPACE.fullmatch(one) is None):
+            raise CliError(
+                f"cannot allow app limits in {one}: kube-system is left out, and names are as Kubernetes has them",
+                remedy="give namespaces, * for all but kube-system, or none",
+            )
+    return tuple(dict.fromkeys(words))
+
+
+def _objects(namespaces: Sequence[str], model: ResourceModel, with_policy: bool) -> Sequence[Json]:  # noqa: FBT001
+    return rights.manifests(namespaces, model=model, with_policy=with_policy)

@@ -88,6 +88,14 @@ CloudOption = Annotated[str, typer.Option("--cloud", metavar="URL", help="Where 
 CaOption = Annotated[
     str, typer.Option("--ca-sha256", metavar="HEX", help="The cloud has a CA of its own, with this SHA-256.")
 ]
+LimitsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limits-namespace",
+        metavar="NS",
+        help="Where the cloud may change apps' limits; several times. *: all but kube-system, none: nowhere.",
+    ),
+]
 AgentOnlyOption = Annotated[
     bool, typer.Option("--agent-only", help="The agent of this version, and no GPU sharing: where there is none.")
 ]
@@ -117,6 +125,7 @@ def install(  # noqa: PLR0913  (one for each option)
     token_file: TokenFileOption = None,
     cloud: CloudOption = "",
     ca_sha256: CaOption = "",
+    limits_namespace: LimitsOption = None,
     agent_only: AgentOnlyOption = False,
     dry_run: DryRunOption = False,
     deadline: DeadlineOption = 600.0,
@@ -127,11 +136,10 @@ def install(  # noqa: PLR0913  (one for each option)
     with reporting(as_json=json):
         _forget_secrets()
         _refuse_isolation(isolation)
-        from edgegpu_agent.cli.belonging import cloud_of  # noqa: PLC0415  (slow to load)
+        from edgegpu_agent.cli.belonging import with_cloud  # noqa: PLC0415  (slow to load)
         from edgegpu_agent.cli.installing import this_machine, typed_errors  # noqa: PLC0415
         from edgegpu_installer.site import Options  # noqa: PLC0415
 
-        belongs = cloud_of(cloud, ca_sha256)
         options = Options(
             role=_role(role),
             policy=_policy(policy),
@@ -142,20 +150,23 @@ def install(  # noqa: PLR0913  (one for each option)
             nodes=tuple(node or ()),
             isolation=isolation,
             token=_token(token, token_file),
-            cloud=belongs.url,
-            ca_sha256=belongs.ca_sha256,
             join=join,
             agent_only=agent_only,
         )
+        options = with_cloud(options, cloud, ca_sha256=ca_sha256, limits=limits_namespace)
         with typed_errors():
             installing = this_machine(as_json=json, deadline_s=deadline, transaction_id=transaction_id)
             report = installing.install(options, ask=not yes and not node, dry_run=dry_run)
-        if json:
-            print_json(_document(report, installing, show_join=show_join))
-        else:
-            _say(report, installing, show_join=show_join)
-        if not report.well:
-            raise typer.Exit(EXIT_WRONG)
+        _end(report, installing, as_json=json, show_join=show_join)
+
+
+def _end(report: "Report", installing: "Installing", *, as_json: bool, show_join: bool) -> None:
+    if as_json:
+        print_json(_document(report, installing, show_join=show_join))
+    else:
+        _say(report, installing, show_join=show_join)
+    if not report.well:
+        raise typer.Exit(EXIT_WRONG)
 
 
 def _forget_secrets() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import typer
 
-from edgegpu_agent.cli.belonging import is_spent
+from edgegpu_agent.cli.belonging import app_limits, is_spent
 from edgegpu_agent.cli.errors import CliError
 from edgegpu_installer import agentyaml, transaction
 from edgegpu_installer.ask import Terminal
@@ -24,6 +24,7 @@ from edgegpu_installer.foreseen import Foreseen
 from edgegpu_installer.install import Installation, Report
 from edgegpu_installer.journal import Journal
 from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT, Layout
+from edgegpu_installer.limits import Limits
 from edgegpu_installer.pluginyaml import resource_model
 from edgegpu_installer.precheck import STEADY_S, Level, precheck, refused
 from edgegpu_installer.preparing import Machine
@@ -98,6 +99,7 @@ class Installing:
                 machine=self._machine(release),
                 verifier=self._verifier(facts, site),
                 terminal=terminal,
+                limits=self._limits(options, site),
                 deadline_s=self.deadline_s,
             )
             return installation.preview() if dry_run else installation.run()
@@ -119,6 +121,7 @@ class Installing:
                 agreed=agreed,
                 force=force,
                 keep_agent=keep_agent,
+                limits=app_limits(()),
                 deadline_s=self.deadline_s,
             )
             return uninstallation.preview() if dry_run else uninstallation.run()
@@ -200,6 +203,12 @@ class Installing:
                 f"cannot install here: {'; '.join([first, *more])}", remedy="\n  ".join(one.remedy for one in wrong)
             )
         return facts
+
+    def _limits(self, options: Options, site: Site) -> Limits | None:
+        """Return what this machine does about app limits: servers that belong to a cloud have an account for them."""
+        there = self.layout.agent_yaml
+        chosen = agentyaml.limits_namespaces(there.read_text(errors="replace") if there.exists() else None, options)
+        return app_limits(chosen) if chosen is not None and site.kind.is_server else None
 
     def _machine(self, release: Release) -> Machine:
         return Machine(

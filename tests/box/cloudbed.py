@@ -1,0 +1,108 @@
+"""A controller and its broker on the boxes' LAN, both as processes, driven as an operator does: by `edgegpu-cloud`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from box.bed import BUNDLE, LAN, ROOT, SIMULATED, Bed
+from lab.labrun import HERE, Completed, LabError, run, wait_until
+from mqttkit import need_mosquitto
+
+PROGRAM = Path(sys.executable).with_name("edgegpu-cloud")
+HTTPS_PORT = 9443
+LOGS = ROOT / "build/box"
+
+
+class Cloud:
+    """One controller in a folder; `start` it when the LAN is there, which goes with the last box."""
+
+    def __init__(self, bed: Bed, folder: Path) -> None:
+        """Make keys, authorities, certificates."""
+        self.bed, self.folder = bed, folder
+        self._running: list[subprocess.Popen[bytes]] = []
+        self.ask("init", "--name", LAN, "--https-port", str(HTTPS_PORT))
+        LOGS.mkdir(parents=True, exist_ok=True)
+
+    def start(self) -> None:
+        """Start the broker and the controller on the LAN as it is now."""
+        self.stop()
+        self._run("broker", need_mosquitto(), "-c", self.folder / "broker/mosquitto.conf")
+        self._run("cloud", PROGRAM, "serve", "--folder", self.folder, "--bundle", BUNDLE)
+        health = f"https://{LAN}:{HTTPS_PORT}/healthz"
+
+        def serves() -> bool:
+            return run([HERE / "box", "lab", "curl", "-fsSk", health], check=False, timeout_s=20).returncode == 0
+
+        wait_until(serves, what="the controller serves", timeout_s=30)
+
+    def _run(self, name: str, *command: str | Path) -> None:
+        with (LOGS / f"{name}.log").open("ab") as log:
+            words: list[str | Path] = [HERE / "box", "lab", *command]
+            self._running.append(subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL))
+
+    def stop(self) -> None:
+        """End both."""
+        for one in reversed(self._running):
+            one.terminate()
+        for one in self._running:
+            one.wait(30)
+        self._running.clear()
+
+    def ask(self, *words: str, check: bool = True, timeout_s: float = 60) -> Completed:
+        """Run one command of the operator's."""
+        return run([PROGRAM, *words[:1], "--folder", self.folder, *words[1:]], check=check, timeout_s=timeout_s)
+
+    def read(self, *words: str) -> Any:  # noqa: ANN401  (JSON)
+        """Return what a command says as JSON."""
+        return json.loads(self.ask(*words, "--json").stdout)
+
+    def line(self, name: str, *options: str) -> str:
+        """Return the line that is pasted on a box, with options of this lab."""
+        line: str = self.read("enrol", "--name", name)["line"]
+        return " ".join([line, "--driver-root", SIMULATED, "--yes", *options])
+
+    def paste(self, name: str, *options: str, check: bool = True) -> Completed:
+        """Paste it there."""
+        script = f"set -o pipefail; {self.line(name, *options)}"
+        return self.bed.machine.exec("bash", "-c", script, check=check, timeout_s=240)
+
+    def box(self, name: str) -> dict[str, Any]:
+        """Return one box as the fleet has it; empty where there is none."""
+        return next((one for one in self.read("boxes") if one["name"] == name), {})
+
+    def online(self, name: str, *, timeout_s: float = 90) -> dict[str, Any]:
+        """Wait until a box is on the link and has said what it can do."""
+
+        def there() -> dict[str, Any]:
+            one = self.box(name)
+            return one if one.get("online") and one.get("capabilities") else {}
+
+        return wait_until(there, what=f"{name} is online", timeout_s=timeout_s, every_s=0.5)
+
+    def done(self, *words: str, timeout_s: float = 420) -> Completed:
+        """Let a command be carried out to its end.
+
+        Raises:
+            LabError: it has not SUCCEEDED.
+        """
+        ended = self.ask(*words, "--wait", "--timeout", f"{timeout_s:g}s", check=False, timeout_s=timeout_s + 30)
+        if ended.returncode:
+            raise LabError(f"{' '.join(words)}: {ended.returncode}: {ended.stdout}{ended.stderr}")
+        return ended
+
+    def begin(self, *words: str) -> str:
+        """Let a command be carried out, and return its id."""
+        return str(self.read(*words)["id"])
+
+    def end(self, id_: str, *, timeout_s: float = 420) -> dict[str, Any]:
+        """Wait for a command's end and return its view."""
+
+        def ended() -> dict[str, Any]:
+            view: dict[str, Any] = next(one for one in self.read("commands") if one["id"] == id_)
+            return view if view["ended"] else {}
+
+        return wait_until(ended, what=f"the end of {id_}", timeout_s=timeout_s, every_s=0.5)

@@ -1,0 +1,121 @@
+"""A box and its cloud: the pasted line enrols it, sharing comes and goes over MQTT, k3s is restarted under the link."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from box.bed import CORE, NAME, UNITS, WITH_K3S, Bed
+from box.cloudbed import Cloud
+from e2e.k3s import SCHEDULER_FILE
+from e2e.manifests import CORE as CORES
+from e2e.manifests import MEMORY
+from lab.labrun import wait_until
+
+FULL = bool(os.environ.get("BOX_FULL"))
+HALL = "hall"
+ONLY = ("--container", "main")
+LIMITS = "/etc/edgegpu/limits-kubeconfig"
+
+
+@pytest.fixture(scope="module")
+def cloud(bed: Bed) -> Iterator[Cloud]:
+    """Yield a controller with one box that has pasted its line."""
+    bed.fresh(WITH_K3S)
+    with tempfile.TemporaryDirectory() as folder:
+        made = Cloud(bed, Path(folder) / "cloud")
+        made.start()
+        try:
+            yield made
+        finally:
+            made.stop()
+
+
+def test_the_pasted_line_enrols_the_box(cloud: Cloud) -> None:
+    bed = cloud.bed
+    began = time.monotonic()
+    said = cloud.paste(HALL)
+    assert "is installed" in said.stdout
+    assert " TOKEN" not in said.stdout + said.stderr
+    view = cloud.online(HALL)
+    bed.cluster.report("line_to_online_s", [time.monotonic() - began], limit=120)
+    assert {"sharing.install", "sharing.uninstall", "k3s.restart"} <= set(view["capabilities"])
+    bed.offered()
+    gone = bed.machine.exec("test", "-e", "/etc/edgegpu/cloud-token", check=False)
+    assert gone.returncode != 0, "the token is still there"
+    _the_line_again_changes_nothing(cloud)
+
+
+def _the_line_again_changes_nothing(cloud: Cloud) -> None:
+    """Another token would make it the next enrolment: no token is made for the same box twice by `install` itself."""
+    bed = cloud.bed
+    before = bed.restarts()
+    assert "nothing to change" in bed.edgegpu("install", "--yes").stdout
+    assert bed.restarts() == before
+    assert cloud.box(HALL)["online"]
+
+
+def test_k3s_is_restarted_once_and_says_so(cloud: Cloud) -> None:
+    bed = cloud.bed
+    before = bed.restarts()
+    cloud.done("command", HALL, "k3s.restart")
+    after = bed.restarts()
+    assert after != before
+    (view,) = (one for one in cloud.read("commands") if one["op"] == "k3s.restart")
+    assert view["state"] == "SUCCEEDED"
+    assert view["data"]["invocation"] == after
+    bed.offered()
+
+
+def test_limits_are_applied_or_refused_with_numbers(cloud: Cloud) -> None:
+    bed = cloud.bed
+    wait_until(lambda: "app_limits" in cloud.box(HALL)["capabilities"], what="app limits", timeout_s=60)
+    bed.run_apps()
+    cloud.done("limits", "set", HALL, "default/large", *ONLY, "--memory", "9", "--core", "2", timeout_s=180)
+    pod = _only_pod(bed, "large")
+    assert pod["spec"]["containers"][0]["resources"]["limits"] == {MEMORY: "9", CORES: "2"}
+    bed.apps_run()
+    asked = ("limits", "set", HALL, "default/large", *ONLY, "--memory", "30", "--core", "2", "--wait")
+    refused = cloud.ask(*asked, check=False, timeout_s=120)
+    assert refused.returncode == 1
+    assert "Rejected: NO_ROOM: needs 30" in refused.stdout
+    assert f"{UNITS // 2} units" in refused.stdout
+    assert _only_pod(bed, "large")["metadata"]["uid"] == pod["metadata"]["uid"]
+    bed.cluster.kubectl("delete", "deployments", "--all", "-n", "default", "--now", "--wait")
+
+
+def _only_pod(bed: Bed, app: str) -> dict[str, Any]:
+    """Return an app's pod when those before it have gone."""
+    wait_until(lambda: len(bed.cluster.pods("default", app)) == 1, what=f"one pod of {app}", timeout_s=60)
+    return bed.cluster.wait_phase("default", app, "Running")
+
+
+def test_sharing_goes_and_comes_over_the_link(cloud: Cloud) -> None:
+    bed = cloud.bed
+    disk = bed.disk()
+    cloud.done("uninstall", HALL)
+    bed.machine.ready()
+    assert bed.machine.exec("test", "-e", "/etc/systemd/system/edgegpu-plugin.service", check=False).returncode != 0
+    assert not bed.cluster.get("clusterroles", selector="app.kubernetes.io/part-of=edgegpu")["items"]
+    assert cloud.box(HALL)["online"]
+    cloud.done("install", HALL)
+    bed.machine.ready()
+    bed.offered()
+    after = bed.disk()
+    changed = {path for path in disk.keys() | after.keys() if disk.get(path) != after.get(path)}
+    anew = ("/var/lib/edgegpu", "/etc/edgegpu/extender", "/etc/edgegpu/kubeconfig", LIMITS, SCHEDULER_FILE)
+    assert not {path for path in changed if not path.startswith(anew)}
+
+
+def test_an_orderly_boot_is_seen(cloud: Cloud) -> None:
+    bed = cloud.bed
+    bed.machine.off()
+    wait_until(lambda: not cloud.box(HALL)["online"], what="its end is heard", timeout_s=30, every_s=0.5)
+    bed.machine.up()
+    cloud.online(HALL)
+    bed.cluster.wait_allocatable(NAME, UNITS, CORE, timeout_s=120)
