@@ -9,6 +9,9 @@ from edgegpu_sim.api import ApiError, Json, Registry
 
 _TERMINAL = {"Succeeded", "Failed"}
 _HASH = "pod-template-hash"
+_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+"""What names get appended: SafeEncodeString in apimachinery's util/rand; who knows pods by their names leans on it."""
+
 _LOOK_S = 0.5
 _DOWN_S = 0.1
 
@@ -112,7 +115,8 @@ class Controllers:
 def template_hash(deployment: Json) -> str:
     """Return the hash that tells pods of one template from those of another."""
     text = json.dumps(deployment["spec"]["template"], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:10]
+    number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
+    return "".join(_LETTERS[ord(digit) % len(_LETTERS)] for digit in str(number))
 
 
 def _owned(pod: Json, deployment: Json) -> bool:

@@ -17,7 +17,7 @@ from clikit import document, edgegpu, edgegpu_process, plugin
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("simdriver_build")]
 
 UUID = re.compile(r"GPU-[0-9a-f-]{36}")
-KEYS = {"scenario", "pod", "units", "core", "phase", "card_index", "card_uuid", "sees", "reason"}
+KEYS = {"scenario", "pod", "units", "core", "phase", "card_index", "card_uuid", "sees", "reason", "command"}
 
 
 def services(rows: list[dict[str, Any]], scenario: str) -> list[tuple[str, int, str]]:
@@ -26,9 +26,9 @@ def services(rows: list[dict[str, Any]], scenario: str) -> list[tuple[str, int, 
 
 def test_every_placement_is_right_and_written_down(tmp_path: Path) -> None:
     out = tmp_path / "sub" / "demo.json"
-    done = edgegpu_process("demo", "--once", "--out", out, timeout_s=150)
+    done = edgegpu_process("demo", "--once", "--no-cloud", "--out", out, timeout_s=150)
     assert done.code == 0, done.out + done.err
-    assert done.out.rstrip().endswith(f"every placement was right; {out} has the list")
+    assert done.out.rstrip().endswith(f"everything was as it should be; {out} has the list")
     rows = json.loads(out.read_text())
     assert all(set(row) == KEYS for row in rows)
     for row in rows:
@@ -73,7 +73,7 @@ def check_two_cards(rows: list[dict[str, Any]]) -> None:
 
 def test_a_policy_that_parts_what_belongs_together_is_found_out(tmp_path: Path) -> None:
     out = tmp_path / "demo.json"
-    done = edgegpu_process("demo", "--json", "--policy", "spread", "--out", out, timeout_s=150)
+    done = edgegpu_process("demo", "--json", "--no-cloud", "--policy", "spread", "--out", out, timeout_s=150)
     said = json.loads(done.out)
     assert (done.code, said["ok"]) == (1, False)
     assert any(re.search(r"reader\S+ and writer\S+ are on two cards, one is right", text) for text in said["failures"])

@@ -1,5 +1,6 @@
 """A bed that needs nothing: simulated cards, an embedded cluster, and the real plugin process."""
 
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -33,7 +34,15 @@ class EmbeddedBed:
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self._cluster = cluster
         self._sim: SimNode = cluster.nodes[_NODE]
-        self._socket = self._sim.run_folder / SOCKET_NAME
+        self.folder = cluster.folder
+        """Removed with all that is in it at the end."""
+        self.socket = self._sim.run_folder / SOCKET_NAME
+        self.config = self._sim.config_path
+        """The plugin's configuration."""
+        self.kubeconfig = cluster.kubeconfig_path
+        """Of one who may do everything in the cluster."""
+        self.driver = self._sim.folder / "d"
+        """The root of the simulated driver."""
         self._resources: dict[str, str] = {}
 
     def start(self) -> None:
@@ -47,6 +56,15 @@ class EmbeddedBed:
             self._cluster.wait(self._offers, timeout_s=_START_S, what="the node to offer its cards")
         except SimError as error:
             raise DemoError(f"cannot start the plugin: {error}{self.log_end()}") from error
+
+    def stop(self) -> None:
+        """End the plugin as systemd would; pods that have a card go on."""
+        self._sim.kill_plugin(signal.SIGTERM)
+
+    @property
+    def runs(self) -> bool:
+        """Whether the plugin does."""
+        return self._sim.plugin is not None and self._sim.plugin.poll() is None
 
     @property
     def memory_resource(self) -> str:
@@ -85,7 +103,7 @@ class EmbeddedBed:
     def status(self) -> Document:
         """Return the plugin's status document."""
         try:
-            return fetch_status(self._socket)
+            return fetch_status(self.socket)
         except CliError as error:
             raise DemoError(f"{error.text}{self.log_end()}") from error
 
@@ -111,7 +129,7 @@ class EmbeddedBed:
     def _offers(self) -> bool:
         self._check_plugin()
         try:
-            status = fetch_status(self._socket)
+            status = fetch_status(self.socket)
         except NotRunningError:
             return False
         except CliError as error:

@@ -31,7 +31,10 @@ class Service:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What became of one pod; `sees` are the UUIDs in its own `nvidia-smi -L`."""
+    """What became of one pod; `sees` are the UUIDs in its own `nvidia-smi -L`.
+
+    `command` is what a cloud asked for, as it was typed; empty where nobody did.
+    """
 
     scenario: str
     pod: str
@@ -42,6 +45,7 @@ class Row:
     card_uuid: str = ""
     sees: tuple[str, ...] = ()
     reason: str = ""
+    command: str = ""
 
     def document(self) -> Json:
         """Return the row as demo.json has it; a pod without a card has null as its index and an empty UUID."""
@@ -55,6 +59,7 @@ class Row:
             "card_uuid": self.card_uuid,
             "sees": list(self.sees),
             "reason": self.reason,
+            "command": self.command,
         }
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import assert_never
 
 from edgegpu_agent.demo import scenarios
+from edgegpu_agent.demo.cloud import play_cloud
+from edgegpu_agent.demo.controller import find_mosquitto, missing
 from edgegpu_agent.demo.embedded import embedded
 from edgegpu_agent.demo.model import Bed, DemoError, Row
 from edgegpu_agent.demo.plan import (
@@ -24,7 +26,7 @@ from edgegpu_agent.demo.plan import (
     three_for,
 )
 from edgegpu_agent.demo.real import real
-from edgegpu_agent.demo.scenarios import THREE_SERVICES, TWO_CARDS
+from edgegpu_agent.demo.scenarios import CLOUD, THREE_SERVICES, TWO_CARDS
 from edgegpu_agent.demo.stage import Stage
 
 Say = Callable[[str], None]
@@ -32,7 +34,7 @@ Say = Callable[[str], None]
 
 @dataclass(slots=True)
 class Outcome:
-    """What was seen; without failures every placement was right."""
+    """What was seen; without failures everything was as it should be."""
 
     rows: list[Row] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -71,7 +73,7 @@ _ACTS = (
 )
 
 
-def run_simulated(outcome: Outcome, *, policy: str, say: Say) -> None:
+def run_simulated(outcome: Outcome, *, policy: str, with_cloud: bool, say: Say) -> None:
     """Run every act on an embedded cluster of its own; what cannot go on is a failure, and the next act begins."""
     for act in _ACTS:
         say(f"\n{act.scenario}: {act.title}")
@@ -85,6 +87,24 @@ def run_simulated(outcome: Outcome, *, policy: str, say: Say) -> None:
                 _play(stage, act.amounts)
         except DemoError as error:
             _give_up(outcome, act.scenario, error, say)
+    if with_cloud:
+        _run_cloud(outcome, policy=policy, say=say)
+
+
+def _run_cloud(outcome: Outcome, *, policy: str, say: Say) -> None:
+    """Run the act with a controller, a broker and the agent; it is left out, and said, where they are not here."""
+    title = "a box and its cloud; an app's limits refused and set; sharing off and on"
+    lacking = missing()
+    if lacking:
+        outcome.skipped.append(f"{CLOUD}: {title}: {lacking}")
+        say(f"\nleft out: {outcome.skipped[-1]}")
+        return
+    say(f"\n{CLOUD}: {title}")
+    try:
+        with embedded((CARD_24G_MIB,), policy=policy) as bed:
+            play_cloud(bed, _stage(bed, CLOUD, outcome, say), FIELD_FILLING, say, mosquitto=find_mosquitto())
+    except DemoError as error:
+        _give_up(outcome, CLOUD, error, say)
 
 
 def run_real(outcome: Outcome, *, socket: Path, image: str, policy: str, say: Say) -> None:

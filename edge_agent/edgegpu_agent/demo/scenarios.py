@@ -6,6 +6,7 @@ from edgegpu_agent.demo.stage import Stage
 
 THREE_SERVICES = "three-services"
 TWO_CARDS = "two-cards"
+CLOUD = "cloud"
 
 
 def three_services(stage: Stage, amounts: Filling) -> None:

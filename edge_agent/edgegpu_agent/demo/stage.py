@@ -1,8 +1,8 @@
 """One act on a bed: services come and go, each is looked at and checked against what the rules say."""
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from edgegpu_agent.cli.document import CardRow, Document, PodRow
@@ -43,23 +43,59 @@ class Stage:
         before = self.bed.status()
         is_new, before_uids = not self.bed.pods(service.name), set(self._seen)
         self.bed.apply(self.bed.manifest(service))
+        row = self.runs(service, before_uids)
+        if is_new:
+            self._check_first_fit(service, row, before)
+        return row
+
+    def runs(self, service: Service, before: Collection[str], *, command: str = "") -> Row:
+        """Wait until a service runs with these amounts; its pod must run on one card, and all must name the same one.
+
+        Args:
+            service: with the amounts that it has by now, or soon.
+            before: UIDs of pods that were seen before its change, which is to take one new pod.
+            command: what was typed for it.
+
+        Raises:
+            DemoError: it does not run in time.
+        """
         pod = self.wait(lambda: self._only_pod(service, "Running"), f"{service.name} to run", of=service.name)
         record = self.wait(lambda: self._record(pod), f"the plugin to name the card of {service.name}", of=service.name)
         listing = self.bed.sees(pod)
-        row = self._note(service, pod, record, seen=uuids(listing))
+        row = self._note(service, pod, record, seen=uuids(listing), command=command)
         index = record.cards[0].index if record.cards else "?"
-        self.say(
-            f"  {service.name:<9} {service.units:>3} units  core {service.core}  Running on card {index}  {row.pod}"
-        )
-        for line in listing.strip().splitlines():
-            self.say(f"      {line}")
-        took = len(self._seen - before_uids)
+        self._tell(service, f"Running on card {index}  {row.pod}", details=listing)
+        took = len(self._seen - set(before))
         self.expect(took == 1, f"{service.name} took {took} pods until one ran, one is right")
         self._check_card(row, record, listing, pod)
-        if is_new:
-            self._check_first_fit(service, row, before)
         self._running[service.name] = row
         self._check_sums()
+        return row
+
+    @property
+    def seen(self) -> frozenset[str]:
+        """UIDs of all pods that were there until now."""
+        return frozenset(self._seen)
+
+    def goes_on(self, service: Service, *, phase: str, reason: str, command: str) -> Row:
+        """Note that a command changed nothing for a service: its pod is the same, on the same card, as it says itself.
+
+        Args:
+            service: with the amounts that were asked for.
+            phase: what became of that.
+            reason: in whose words.
+            command: what was typed.
+        """
+        old = self._running[service.name]
+        pods = [one for one in self.bed.pods(service.name) if one["metadata"]["name"] == old.pod]
+        listing = self.bed.sees(pods[0]) if pods else ""
+        is_same = bool(pods) and pods[0]["status"].get("phase") == "Running" and uuids(listing) == old.sees
+        self.expect(is_same, f"{old.pod} does not run on as it was after {command!r}")
+        self.say(f"  {service.name} runs on as it was: {old.pod}, card {old.card_index}")
+        row = replace(old, units=service.units, core=service.core, phase=phase, reason=reason, command=command)
+        if phase != old.phase:
+            row = replace(row, card_index=None, card_uuid="", sees=())
+        self.rows.append(row)
         return row
 
     def pend(self, service: Service, words: str) -> Row:
@@ -155,7 +191,7 @@ class Stage:
         rows = self.bed.status().pods
         return next((row for row in rows if row.uid == pod["metadata"]["uid"] and row.state != "waiting"), None)
 
-    def _note(self, service: Service, pod: Json, record: PodRow, *, seen: tuple[str, ...]) -> Row:
+    def _note(self, service: Service, pod: Json, record: PodRow, *, seen: tuple[str, ...], command: str) -> Row:
         card = record.cards[0] if record.cards else None
         row = Row(
             scenario=self.scenario,
@@ -167,6 +203,7 @@ class Stage:
             card_uuid="" if card is None else card.uuid,
             sees=seen,
             reason=record.reason,
+            command=command,
         )
         self.rows.append(row)
         return row

@@ -36,6 +36,14 @@ KINDS = {
     "leases": Kind("coordination.k8s.io/v1", "Lease"),
     "clusterroles": Kind("rbac.authorization.k8s.io/v1", "ClusterRole", namespaced=False),
     "clusterrolebindings": Kind("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", namespaced=False),
+    "roles": Kind("rbac.authorization.k8s.io/v1", "Role"),
+    "rolebindings": Kind("rbac.authorization.k8s.io/v1", "RoleBinding"),
+    "validatingadmissionpolicies": Kind(
+        "admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", namespaced=False
+    ),
+    "validatingadmissionpolicybindings": Kind(
+        "admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", namespaced=False
+    ),
     "selfsubjectaccessreviews": Kind("authorization.k8s.io/v1", "SelfSubjectAccessReview", namespaced=False),
 }
 SUBRESOURCES = {"status"}

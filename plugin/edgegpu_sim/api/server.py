@@ -54,6 +54,8 @@ class Settings:
     may: Callable[[str, Json], bool] = lambda _user, _attributes: True
     """Says what a SelfSubjectAccessReview of a user is answered, by its `resourceAttributes`."""
     bookmark_s: float = 5.0
+    minor: int = 33
+    """Of the Kubernetes that it says it is."""
 
 
 class ApiServer:
@@ -176,7 +178,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, user: str, route: Route | None, body: Json) -> tuple[int, Json | None]:
         """Return code and object; no object for a watch, which has been answered by then."""
         if self.path == "/version":
-            return 200, {"major": "1", "minor": "33", "gitVersion": "v1.33.0+sim"}
+            minor = self.server.api.settings.minor
+            return 200, {"major": "1", "minor": str(minor), "gitVersion": f"v1.{minor}.0+sim"}
         if route is None:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         self._check_rights(user, route)

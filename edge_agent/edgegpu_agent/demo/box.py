@@ -1,0 +1,127 @@
+"""The demo's box below a folder: the real agent, the simulated node's plugin, stand-ins for systemd and installer."""
+
+import json
+import os
+import secrets
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from edgegpu_agent.demo.embedded import EmbeddedBed
+from edgegpu_agent.demo.processes import Called, Processes
+from edgegpu_agent.demo.standin import StandIns
+from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT, Layout
+from edgegpu_installer.states import State
+
+NAME = "box-1"
+LIMITS_KUBECONFIG = "/etc/edgegpu/limits-kubeconfig"
+_FOLDERS = ("etc/edgegpu", "etc/systemd/system", "var/lib/edgegpu/tx", "run/edgegpu", "bin")
+_STRANGE = 64
+_AGENT = "agent"
+
+
+class Box:
+    """One box; `edgegpu` there installs nothing: it starts and stops the plugin."""
+
+    def __init__(self, root: Path, bed: EmbeddedBed, processes: Processes, say: Callable[[str], None]) -> None:
+        self.root = root
+        self._bed = bed
+        self._processes = processes
+        self._say = say
+        self._layout = Layout(root)
+
+    def lay_out(self, programs: StandIns) -> None:
+        """Make the files that a box has after `edgegpu install`, as far as the agent looks at them."""
+        root, layout = self.root, self._layout
+        for folder in _FOLDERS:
+            (root / folder).mkdir(parents=True)
+        (root / "proc").symlink_to("/proc")
+        (root / "etc/machine-id").write_text(f"{secrets.token_hex(16)}\n")
+        layout.plugin_socket.symlink_to(self._bed.socket)
+        layout.plugin_yaml.write_bytes(self._bed.config.read_bytes())
+        layout.at(LIMITS_KUBECONFIG).write_bytes(self._bed.kubeconfig.read_bytes())
+        (layout.units / PLUGIN_UNIT).touch()
+        for name in ("edgegpu", "systemctl"):
+            programs.write(root / "bin" / name)
+        smi = root / "bin/nvidia-smi"
+        library = shlex.quote(str(self._bed.driver / "usr/lib/x86_64-linux-gnu"))
+        program = shlex.quote(str(self._bed.driver / "usr/bin/nvidia-smi"))
+        smi.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH={library} exec {program} "$@"\n')
+        smi.chmod(0o755)
+
+    def answer(self, program: str, words: Sequence[str]) -> tuple[int, str]:
+        """Answer for the box's systemctl and edgegpu."""
+        match program, *words:
+            case ["systemctl", "show", *_]:
+                return 0, "\n".join(self._unit(word) for word in words if word.endswith(".service"))
+            case ["systemctl", "restart", *_] if words[-1] == AGENT_UNIT:
+                self._processes.stop(_AGENT)
+                self._start_agent()
+                return 0, ""
+            case ["edgegpu", "install", *_]:
+                return 0, self._committed(self._install)
+            case ["edgegpu", "uninstall", *_]:
+                return 0, self._committed(self._uninstall)
+        return _STRANGE, json.dumps({"error": f"the demo's {program} does not know {shlex.join(words)}", "remedy": ""})
+
+    def run(self, *words: str, secret: str = "") -> Called:
+        """Run `edgegpu` on the box, and show it; a secret goes in by the environment."""
+        before = "EDGEGPU_TOKEN=... " if secret else ""
+        self._say(f"  {NAME} $ {before}edgegpu {shlex.join(words)}")
+        done = self.ask(*words, secret=secret)
+        for line in done.text.rstrip().splitlines():
+            self._say(f"      {line}".rstrip())
+        return done
+
+    def ask(self, *words: str, secret: str = "") -> Called:
+        """Run `edgegpu` for the box, and show nothing of it."""
+        where = (
+            ("--socket", str(self.root / "run/edgegpu/agent.sock"))
+            if words[0] == "journal"
+            else ("--root", str(self.root))
+        )
+        more = {**self._environment(), **({"EDGEGPU_TOKEN": secret} if secret else {})}
+        return self._processes.call([sys.executable, "-m", "edgegpu_agent.cli.app", *words, *where], more)
+
+    def _environment(self) -> dict[str, str]:
+        return {"PATH": f"{self.root / 'bin'}:{os.environ.get('PATH', os.defpath)}", "NOTIFY_SOCKET": ""}
+
+    def _start_agent(self) -> None:
+        program = ["--edgegpu", str(self.root / "bin/edgegpu")]
+        command = [sys.executable, "-m", "edgegpu_agent.daemon", "--root", str(self.root), *program]
+        self._processes.start(_AGENT, command, self._environment())
+
+    def _unit(self, name: str) -> str:
+        there = name == AGENT_UNIT or (name == PLUGIN_UNIT and (self._layout.units / PLUGIN_UNIT).exists())
+        load, active = ("loaded", "active") if there else ("not-found", "inactive")
+        return f"Id={name}\nLoadState={load}\nActiveState={active}\n"
+
+    def _committed(self, change: Callable[[], bool]) -> str:
+        return json.dumps({"state": State.COMMITTED.value, "changed": change()})
+
+    def _install(self) -> bool:
+        unit = self._layout.units / PLUGIN_UNIT
+        if unit.exists():
+            return False
+        self._bed.start()
+        unit.touch()
+        return True
+
+    def _uninstall(self) -> bool:
+        unit = self._layout.units / PLUGIN_UNIT
+        if not unit.exists():
+            return False
+        unit.unlink()
+        self._bed.stop()
+        return True
+
+
+@contextmanager
+def box(bed: EmbeddedBed, processes: Processes, say: Callable[[str], None]) -> Iterator[Box]:
+    """Lay a box out below the bed's folder, and answer for its programs while it is there."""
+    made = Box(bed.folder / "b", bed, processes, say)
+    with StandIns(bed.folder / "programs", made.answer) as programs:
+        made.lay_out(programs)
+        yield made

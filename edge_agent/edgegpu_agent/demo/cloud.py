@@ -1,0 +1,143 @@
+"""A box in a cloud: an app's limits refused with the numbers, and set; sharing taken off and put on again."""
+
+import json
+import re
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from edgegpu_agent.demo.box import NAME, Box, box
+from edgegpu_agent.demo.controller import Controller
+from edgegpu_agent.demo.embedded import EmbeddedBed
+from edgegpu_agent.demo.model import CONTAINER, DemoError, Service
+from edgegpu_agent.demo.plan import Filling
+from edgegpu_agent.demo.processes import Called, Processes
+from edgegpu_agent.demo.stage import Stage
+
+_TAKEN = 4
+"""Units that the third service gets where it may not have too much: what is left beside the two others."""
+
+
+@dataclass(slots=True)
+class CloudAct:
+    """One box and its cloud, and what is done with them in order."""
+
+    bed: EmbeddedBed
+    stage: Stage
+    controller: Controller
+    box: Box
+    say: Callable[[str], None]
+
+    def play(self, amounts: Filling) -> None:
+        """Do it all.
+
+        Raises:
+            DemoError: something does not come in time.
+        """
+        self.controller.start()
+        self._enrol()
+        for name, units in (("detector", amounts.first), ("tracker", amounts.second), ("counter", amounts.third)):
+            self.stage.run(Service(name, units))
+        self._learned()
+        self._refused(amounts.too_much)
+        self._set(_TAKEN)
+        self._off_and_on(amounts.third)
+        self._told()
+
+    def _enrol(self) -> None:
+        """Put the box into the cloud by its own command line, with a token of the cloud's."""
+        self.say(f"  $ edgegpu-cloud enrol --name {NAME}")
+        made = self.controller.ask("enrol", "--name", NAME, "--json")
+        if made.status:
+            raise DemoError(f"cannot make a token: {made.text.strip()}")
+        line = json.loads(made.text)
+        self.say("      a line with a token, for a box that has nothing yet; this one has edgegpu already:")
+        where = ("--url", line["url"], "--ca-sha256", line["ca_sha256"])
+        done = self.box.run("agent", "enrol", *where, secret=line["token"])
+        self.stage.expect(done.status == 0, "the box is not enrolled")
+        shown = self.controller.run("boxes", until=lambda seen: "online" in seen.text)
+        if "online" not in shown.text:
+            raise DemoError(f"the box does not come online; it says:\n{self.box.ask('agent', 'status').text.strip()}")
+
+    def _learned(self) -> None:
+        """Have the box look now: by itself it does each ten seconds."""
+        self._cloud("command", NAME, "inventory.refresh", "--wait", status=0)
+
+    def _refused(self, units: int) -> None:
+        numbers = rf"needs {units} \S+ on one card; card 0 has \d+ free"
+        words = self._words(units, "--preview")
+        shown = self.controller.run(*words, until=lambda seen: seen.status == 1)  # it goes by what the box has told
+        self._says(shown, r"does not fit")
+        done = self._limits(units, status=1)
+        reason = self._says(done, rf"Rejected: NO_ROOM: {numbers}.*")
+        self.stage.goes_on(Service("counter", units), phase="Rejected", reason=reason, command=self._line(units))
+
+    def _set(self, units: int) -> None:
+        before = self.stage.seen
+        self._says(self._limits(units, status=0), r"Applied")
+        self.stage.runs(Service("counter", units), before, command=self._line(units))
+
+    def _off_and_on(self, units: int) -> None:
+        self.say("  (sharing on the box: its installer is a stand-in here, which stops and starts the plugin)")
+        self._cloud("uninstall", NAME, "--wait", status=0)
+        gone = not self.bed.runs
+        self.stage.expect(gone, "sharing is uninstalled, and the plugin runs")
+        words = "sharing is uninstalled: pods that have a card keep it"
+        line = f"edgegpu-cloud uninstall {NAME} --wait"
+        self.stage.goes_on(Service("counter", _TAKEN), phase="Running", reason=words, command=line)
+        done = self._limits(units, status=1)
+        reason = self._says(done, r"Rejected: NOT_INSTALLED.*")
+        self.stage.goes_on(Service("counter", units), phase="Rejected", reason=reason, command=self._line(units))
+        self._cloud("install", NAME, "--wait", status=0)
+        self.stage.expect(self.bed.runs, "sharing is installed, and the plugin does not run")
+        self._set(units)
+
+    def _told(self) -> None:
+        self._cloud("commands", NAME, status=0)
+        self.stage.expect(self.box.run("agent", "status").status == 0, "the box says that something is wrong")
+        self.stage.expect(self.box.run("journal", "--limit", "6").status == 0, "the box's journal cannot be read")
+
+    def _limits(self, units: int, *, status: int) -> Called:
+        return self._cloud(*self._words(units, "--wait"), status=status)
+
+    def _words(self, units: int, how: str) -> tuple[str, ...]:
+        app = f"{self.bed.namespace}/counter"
+        amounts = ("--memory", str(units), "--core", "1")
+        return ("limits", "set", NAME, app, "--container", CONTAINER, *amounts, how)
+
+    def _line(self, units: int) -> str:
+        return " ".join(("edgegpu-cloud", *self._words(units, "--wait")))
+
+    def _cloud(self, *words: str, status: int = 0) -> Called:
+        done = self.controller.run(*words)
+        line = f"edgegpu-cloud {' '.join(words)}"
+        self.stage.expect(done.status == status, f"{line} ended with {done.status}, {status} is right")
+        return done
+
+    def _says(self, done: Called, pattern: str) -> str:
+        """Return what a command said that begins like this; that it did is expected."""
+        found = re.search(pattern, done.text)
+        self.stage.expect(found, f"nothing like {pattern!r} is said: {done.text.strip()!r}")
+        return found[0] if found else ""
+
+
+def play_cloud(
+    bed: EmbeddedBed, stage: Stage, amounts: Filling, say: Callable[[str], None], *, mosquitto: str | None
+) -> None:
+    """Run the whole of it over a bed, and end what was started.
+
+    Args:
+        bed: one card of 94 units.
+        stage: the act.
+        amounts: of three services, and too much for the third.
+        say: where lines for people go.
+        mosquitto: the program; None for the embedded broker.
+
+    Raises:
+        DemoError: it cannot go on.
+    """
+    with ExitStack() as stack:
+        folder = bed.folder / "cloud"
+        processes = stack.enter_context(Processes(bed.folder, {}))
+        one = stack.enter_context(box(bed, processes, say))
+        CloudAct(bed, stage, Controller(folder, processes, say, mosquitto=mosquitto), one, say).play(amounts)

@@ -1,0 +1,123 @@
+"""A controller of the demo's own with its broker: processes, as a user has them, in a folder below the demo's."""
+
+import os
+import re
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+from edgegpu_agent.demo.model import DemoError
+from edgegpu_agent.demo.processes import Called, Processes, answers, free_port
+
+_START_S = 30.0
+_COMES_S = 40.0
+_LOOK_S = 0.2
+_NEEDS = ("edgegpu_cloud", "sqlalchemy", "fastapi", "uvicorn", "cryptography")
+_SBIN = "/usr/sbin:/usr/local/sbin"
+"""Where Debian has mosquitto; not on every user's PATH."""
+
+
+def missing() -> str:
+    """Say what the cloud's part of the demo lacks here; empty when nothing."""
+    absent = [name for name in _NEEDS if find_spec(name) is None]
+    if absent:
+        return f"{', '.join(absent)} not installed here: a controller is set up by pip install 'SOURCE[cloud]'"
+    if find_mosquitto() is None and find_spec("amqtt") is None:
+        return "there is no broker: apt-get install mosquitto, or run it by `make demo`, which brings one along"
+    return ""
+
+
+def find_mosquitto() -> str | None:
+    """Return where mosquitto is; None where it is not."""
+    return shutil.which("mosquitto", path=f"{os.environ.get('PATH', os.defpath)}:{_SBIN}")
+
+
+class Controller:
+    """Commands of `edgegpu-cloud`, shown as they are run."""
+
+    def __init__(
+        self, folder: Path, processes: Processes, say: Callable[[str], None], *, mosquitto: str | None
+    ) -> None:
+        self._mosquitto = mosquitto
+        self._folder = folder
+        self._processes = processes
+        self._say = say
+        self._ports = {name: free_port() for name in ("broker", "controllers", "https")}
+
+    def start(self) -> None:
+        """Make a controller, and start its broker and it.
+
+        Raises:
+            DemoError: something does not start.
+        """
+        ports = self._ports
+        broker = ("--broker", f"127.0.0.1:{ports['broker']}", "--controller-port", str(ports["controllers"]))
+        words = ("init", "--name", "127.0.0.1", *broker, "--https-port", str(ports["https"]))
+        if self.run(*words, lines=3).status:
+            raise DemoError("cannot make a controller")
+        self._stay_here()
+        self._start_broker()
+        self._say("  $ edgegpu-cloud serve")
+        self._processes.start("controller", self._command("serve"), self._where())
+        self._listens("controller", "https")
+
+    def run(self, *words: str, lines: int | None = None, until: Callable[[Called], bool] | None = None) -> Called:
+        """Run a command, show it with what it prints (so many lines of it), and return that.
+
+        Args:
+            words: of the command line.
+            lines: how many of its lines are shown; all unless given.
+            until: it is run again until this holds, for some time, and the last run is shown.
+        """
+        self._say(f"  $ edgegpu-cloud {shlex.join(words)}")
+        ends = time.monotonic() + _COMES_S
+        done = self.ask(*words)
+        while until is not None and not until(done) and time.monotonic() < ends:
+            time.sleep(_LOOK_S)
+            done = self.ask(*words)
+        for line in done.text.rstrip().splitlines()[:lines]:
+            self._say(f"      {line}".rstrip())
+        return done
+
+    def ask(self, *words: str) -> Called:
+        """Run a command, and show nothing of it."""
+        return self._processes.call(self._command(*words), self._where())
+
+    def _command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "edgegpu_cloud.cli.app", *words]
+
+    def _where(self) -> dict[str, str]:
+        return {"EDGEGPU_CLOUD": str(self._folder), "COLUMNS": "160"}
+
+    def _stay_here(self) -> None:
+        """Let HTTPS and mosquitto listen on 127.0.0.1 alone: nobody asked to open ports of this machine."""
+        config, broker = self._folder / "controller.yaml", self._folder / "broker/mosquitto.conf"
+        config.write_text(re.sub(r"0\.0\.0\.0", "127.0.0.1", config.read_text()))
+        broker.write_text(re.sub(r"^(listener \d+)$", r"\1 127.0.0.1", broker.read_text(), flags=re.MULTILINE))
+
+    def _start_broker(self) -> None:
+        if self._mosquitto is not None:
+            self._say("  $ mosquitto -c broker/mosquitto.conf")
+            command = [self._mosquitto, "-c", str(self._folder / "broker/mosquitto.conf")]
+        else:
+            self._say("  mosquitto is not here: an embedded broker takes its place, which knows TLS and no rights")
+            listeners = (("broker", "boxes"), ("controllers", "controllers"))
+            listen = [
+                w for port, ca in listeners for w in ("--listen", str(self._ports[port]), self._file(f"ca/{ca}.crt"))
+            ]
+            shown = ("--cert", self._file("tls/broker.crt"), "--key", self._file("tls/broker.key"))
+            command = [sys.executable, "-m", "edgegpu_sim.broker", *listen, *shown]
+        self._processes.start("broker", command)
+        self._listens("broker", "broker")
+        self._listens("broker", "controllers")
+
+    def _file(self, name: str) -> str:
+        return str(self._folder / name)
+
+    def _listens(self, name: str, port: str) -> None:
+        number = self._ports[port]
+        self._processes.wait(name, lambda: answers(number), what=f"{name} to listen", timeout_s=_START_S)

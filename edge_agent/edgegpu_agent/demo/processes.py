@@ -1,0 +1,137 @@
+"""The demo's own processes: started with a log each, called for an answer, ended all."""
+
+import os
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from edgegpu_agent.demo.model import DemoError
+
+_END_S = 10.0
+_LOOK_S = 0.05
+_LOG_LINES = 8
+_CALL_S = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """What a command came to."""
+
+    status: int
+    text: str
+
+
+class Processes:
+    """What runs while it is open; each writes into a log below `folder`."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._environment = {**os.environ, **environment}
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in reversed(self._running.values()):
+            process.terminate()
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def start(self, name: str, command: Sequence[str | Path], more: Mapping[str, str] | None = None) -> None:
+        """Start one. It has a session of its own: Ctrl-C is for the demo, which ends what it has started in order.
+
+        Raises:
+            DemoError: there is no such program.
+        """
+        try:
+            with self._log(name).open("ab") as log:
+                self._running[name] = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env={**self._environment, **(more or {})},
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise DemoError(f"cannot start {command[0]}: {error.strerror}") from error
+
+    def stop(self, name: str) -> None:
+        """End one in order; nothing where it does not run."""
+        process = self._running.pop(name, None)
+        if process is not None:
+            process.terminate()
+            process.wait(_END_S)
+
+    def call(self, command: Sequence[str | Path], more: Mapping[str, str] | None = None) -> Called:
+        """Run a command to its end; both of its outputs are its text.
+
+        Raises:
+            DemoError: it does not end.
+        """
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+                timeout=_CALL_S,
+                env={**self._environment, **(more or {})},
+                start_new_session=True,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise DemoError(f"waited {_CALL_S:g} s for the end of {command[0]}") from error
+        return Called(done.returncode, done.stdout)
+
+    def wait(self, name: str, look: Callable[[], bool], *, what: str, timeout_s: float) -> None:
+        """Look until it is so.
+
+        Raises:
+            DemoError: it is not in time, or the process has ended; with the end of its log.
+        """
+        ends = time.monotonic() + timeout_s
+        while not look():
+            code = self._running[name].poll()
+            if code is not None:
+                raise DemoError(f"cannot go on: {name} ended with status {code}{self._log_end(name)}")
+            if time.monotonic() > ends:
+                raise DemoError(f"waited {timeout_s:g} s for {what}{self._log_end(name)}")
+            time.sleep(_LOOK_S)
+
+    def _log(self, name: str) -> Path:
+        return self._folder / f"{name}.log"
+
+    def _log_end(self, name: str) -> str:
+        lines = self._log(name).read_text(errors="replace").splitlines()[-_LOG_LINES:]
+        return "".join(f"\n  {line}" for line in [f"the end of {name}'s log:", *lines])
+
+
+def free_port() -> int:
+    """Return a TCP port of 127.0.0.1 that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def answers(port: int) -> bool:
+    """Say whether somebody listens on a port of 127.0.0.1."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def found(text: str, pattern: str) -> str:
+    """Return the first match of a pattern; empty without one."""
+    match = re.search(pattern, text)
+    return match[0] if match else ""

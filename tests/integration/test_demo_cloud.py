@@ -1,0 +1,109 @@
+"""The demo's box in a cloud: the whole of it over the embedded broker, and that nothing of it is left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from edgegpu_agent.demo.cloud import play_cloud
+from edgegpu_agent.demo.embedded import embedded
+from edgegpu_agent.demo.model import DemoError
+from edgegpu_agent.demo.plan import CARD_24G_MIB, FIELD_FILLING
+from edgegpu_agent.demo.processes import Processes, answers, free_port
+from edgegpu_agent.demo.stage import Stage
+from edgegpu_agent.demo.standin import StandIns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SET = "edgegpu-cloud limits set box-1 baetyl-edge/counter --container main --memory {} --core 1 --wait"
+OFF = "edgegpu-cloud uninstall box-1 --wait"
+
+
+def left_of(folder: Path) -> list[str]:
+    """Return the command lines of processes that name a folder."""
+    lines = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.append(file.read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return [line for line in lines if str(folder) in line]
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.usefixtures("simdriver_build")
+def test_limits_are_refused_and_set_and_sharing_goes_and_comes() -> None:
+    said: list[str] = []
+    with embedded((CARD_24G_MIB,), policy="first-fit") as bed:
+        stage = Stage(bed=bed, scenario="cloud", say=said.append, clock=time.monotonic)
+        play_cloud(bed, stage, FIELD_FILLING, said.append, mosquitto=None)
+        assert not answers(int(next(one for one in said if " init " in one).rpartition(" ")[2]))
+    assert stage.failures == [], "\n".join(said)
+    told = [(row.units, row.phase, row.command) for row in stage.rows[3:]]
+    assert told == [
+        (10, "Rejected", SET.format(10)),
+        (4, "Running", SET.format(4)),
+        (4, "Running", OFF),
+        (1, "Rejected", SET.format(1)),
+        (1, "Running", SET.format(1)),
+    ]
+    first, refused, grown, kept, off, last = stage.rows[2:]
+    assert refused.reason.startswith("Rejected: NO_ROOM: needs 10 vcuda-memory on one card; card 0 has 4 free")
+    assert off.reason.startswith("Rejected: NOT_INSTALLED: ")
+    assert (refused.pod, kept.pod, off.pod) == (first.pod, grown.pod, grown.pod)
+    assert len({first.pod, grown.pod, last.pod}) == 3
+    assert "card 0: 4 units, core 98 free, 1 of them held by the app" in "\n".join(said)
+    assert "an embedded broker takes its place" in "\n".join(said)
+    assert left_of(bed.folder) == []
+    assert not bed.folder.exists()
+
+
+def test_what_was_started_ends_whatever_happens(tmp_path: Path) -> None:
+    def fails() -> None:
+        with Processes(tmp_path, {}) as processes:
+            processes.start("one", ["sleep", "3600.25"])
+            processes.start("two", ["sh", "-c", f"trap '' HUP; : {tmp_path}; sleep 3600 & wait"])
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fails()
+    assert left_of(tmp_path) == []
+
+
+def test_who_ends_or_is_not_there_is_told(tmp_path: Path) -> None:
+    with Processes(tmp_path, {"WORD": "gone"}) as processes:
+        processes.start("one", ["sh", "-c", "echo $WORD; exit 4"])
+        with pytest.raises(DemoError, match=r"cannot go on: one ended with status 4\n.*\n  gone"):
+            processes.wait("one", lambda: False, what="it", timeout_s=10)
+        with pytest.raises(DemoError, match="cannot start /nowhere/at/all: No such file"):
+            processes.start("two", ["/nowhere/at/all"])
+        called = processes.call(["sh", "-c", "echo $WORD $MORE; echo err >&2; exit 3"], {"MORE": "more"})
+        assert (called.status, called.text) == (3, "gone more\nerr\n")
+        processes.start("three", ["sleep", "60"])
+        with pytest.raises(DemoError, match=r"waited 0.1 s for a word"):
+            processes.wait("three", lambda: answers(free_port()), what="a word", timeout_s=0.1)
+
+
+def test_a_stand_in_repeats_what_the_demo_answers(short_tmp: Path) -> None:
+    def answer(program: str, words: Sequence[str]) -> tuple[int, str]:
+        return (3, f"{program}: {' '.join(words)}\n") if words else (1 // len(words), "")
+
+    program = short_tmp / "systemctl"
+    with StandIns(short_tmp / "sock", answer) as programs:
+        programs.write(program)
+        assert call(program, "restart", "a b") == (3, "systemctl: restart a b\n")
+        assert call(program) == (70, "systemctl: integer division or modulo by zero\n")
+    assert call(program, "x") == (70, "systemctl: the demo is over: Connection refused\n")
+
+
+def call(*command: str | Path) -> tuple[int, str]:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=env)
+    return done.returncode, done.stdout
