@@ -41,6 +41,8 @@ class Api:
                 return is_server and "edgegpu-extender" in rules
             case "nodes", None:
                 return attributes["verb"] == "patch" and "edgegpu-node" in rules
+            case "leases", None:
+                return user.endswith(Account.LIMITS.value) and "edgegpu-limits-see" in rules
         return False
 
     def issue_tokens(self) -> int:

@@ -12,6 +12,7 @@ from schedulerkit import KUBECONFIG
 from typer.main import get_command
 
 from edgegpu_agent.cli.app import app
+from edgegpu_agent.limits import rights
 from edgegpu_core import nodereport, podview
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer import certificates, farewell, layout, lease, lock, nodes, recovery, systemd
@@ -180,13 +181,13 @@ def test_every_file_of_an_installation_is_documented(kind: SiteKind) -> None:
     kubeconfig = FileChange(layout.KUBECONFIG, b"", 0o600)
     plan = plan_install(
         site,
-        Options(token="t"),  # noqa: S106  (so that its file is among them)
+        Options(token="t", cloud="https://c"),  # noqa: S106  (so that their files are among them)
         release=RELEASE,
-        material=Material(kubeconfig=kubeconfig, certificates=made),
+        material=Material(kubeconfig=kubeconfig, certificates=made, limits=FileChange(layout.LIMITS_KUBECONFIG, b"")),
         read_file=files.get,
     )
     paths = [change.path for change in RELEASE.recovery.into(plan).files]
-    assert layout.CLOUD_TOKEN in paths
+    assert {layout.CLOUD_TOKEN, layout.AGENT_YAML, layout.LIMITS_KUBECONFIG} <= set(paths)
     assert recovery.LIBRARY in paths
     assert not [path for path in paths if not is_documented(path)]
 
@@ -199,7 +200,8 @@ def test_what_an_uninstall_leaves_for_a_while_is_documented() -> None:
 
 def test_every_object_and_mark_in_the_cluster_is_documented() -> None:
     marks = [nodes.GPU_LABEL, nodes.EXTENDER_ANNOTATION, nodereport.REPORT_ANNOTATION, podview.CARDS_ANNOTATION]
-    named = {word for item in RELEASE.rights.items for word in (item["kind"], item["metadata"]["name"])}
+    items = (*RELEASE.rights.items, *rights.manifests(["asr"], model=ResourceModel()))
+    named = {word for item in items for word in (item["kind"], item["metadata"]["name"])}
     assert f"`{lease.NAMESPACE}/{lease.NAME}`" in OPERATIONS
     assert not [mark for mark in marks if not stands(mark)]
     assert not [word for word in named if not re.search(rf"\b{word}s?\b", OPERATIONS)]
