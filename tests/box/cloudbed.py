@@ -54,7 +54,8 @@ class Cloud:
 
     def ask(self, *words: str, check: bool = True, timeout_s: float = 60) -> Completed:
         """Run one command of the operator's."""
-        return run([PROGRAM, *words[:1], "--folder", self.folder, *words[1:]], check=check, timeout_s=timeout_s)
+        command = ["env", f"EDGEGPU_CLOUD={self.folder}", str(PROGRAM), *words]
+        return run(command, check=check, timeout_s=timeout_s)
 
     def read(self, *words: str) -> Any:  # noqa: ANN401  (JSON)
         """Return what a command says as JSON."""

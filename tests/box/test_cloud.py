@@ -86,6 +86,9 @@ def test_limits_are_applied_or_refused_with_numbers(cloud: Cloud) -> None:
     assert "Rejected: NO_ROOM: needs 30" in refused.stdout
     assert f"{UNITS // 2} units" in refused.stdout
     assert _only_pod(bed, "large")["metadata"]["uid"] == pod["metadata"]["uid"]
+    kept = cloud.ask("uninstall", HALL, "--wait", check=False, timeout_s=120)
+    assert "REJECTED" in kept.stderr
+    assert "default/large" in kept.stderr
     bed.cluster.kubectl("delete", "deployments", "--all", "-n", "default", "--now", "--wait")
 
 
@@ -100,7 +103,8 @@ def test_sharing_goes_and_comes_over_the_link(cloud: Cloud) -> None:
     disk = bed.disk()
     cloud.done("uninstall", HALL)
     bed.machine.ready()
-    assert bed.machine.exec("test", "-e", "/etc/systemd/system/edgegpu-plugin.service", check=False).returncode != 0
+    assert not _is_installed(bed)
+    assert bed.machine.exec("test", "-e", LIMITS, check=False).returncode != 0
     assert not bed.cluster.get("clusterroles", selector="app.kubernetes.io/part-of=edgegpu")["items"]
     assert cloud.box(HALL)["online"]
     cloud.done("install", HALL)
@@ -119,3 +123,59 @@ def test_an_orderly_boot_is_seen(cloud: Cloud) -> None:
     bed.machine.up()
     cloud.online(HALL)
     bed.cluster.wait_allocatable(NAME, UNITS, CORE, timeout_s=120)
+
+
+@pytest.mark.skipif(not FULL, reason="BOX_FULL=1: the power is cut in the middle")
+@pytest.mark.parametrize("state", ["SWAPPED", "VERIFYING"])
+def test_the_power_is_cut_while_sharing_goes(cloud: Cloud, state: str) -> None:
+    bed = cloud.bed
+    _with_sharing(cloud)
+    before = bed.journal()["id"]
+    asked = cloud.begin("uninstall", HALL)
+    wait_until(lambda: _at(bed, before, state), what=f"it is at {state}", timeout_s=120, every_s=0.02)
+    bed.machine.cut()
+    bed.machine.up()
+    view = cloud.end(asked)
+    print(state, view["state"], view["code"], view["text"])  # noqa: T201  (which of the two it was)
+    bed.machine.ready()
+    assert view["state"] in {"SUCCEEDED", "FAILED"}
+    assert _is_installed(bed) == (view["state"] == "FAILED"), "the result does not say what is so"
+    if view["state"] == "FAILED":
+        bed.offered()
+        cloud.done("uninstall", HALL)
+    assert not _is_installed(bed)
+    assert cloud.box(HALL)["items"]["sharing"]["state"] == "Applied"
+
+
+@pytest.mark.skipif(not FULL, reason="BOX_FULL=1: the power is cut in the middle")
+def test_the_power_is_cut_while_k3s_is_restarted(cloud: Cloud) -> None:
+    bed = cloud.bed
+    _with_sharing(cloud)
+    before = bed.restarts()
+    asked = cloud.begin("command", HALL, "k3s.restart")
+    wait_until(lambda: bed.restarts() != before, what="k3s goes down", timeout_s=60, every_s=0.02)
+    bed.machine.cut()
+    bed.machine.up()
+    view = cloud.end(asked)
+    assert view["state"] == "SUCCEEDED", (view["code"], view["text"])
+    bed.machine.ready()
+    bed.offered()
+
+
+def _with_sharing(cloud: Cloud) -> None:
+    cloud.online(HALL)
+    if not _is_installed(cloud.bed):
+        cloud.done("install", HALL)
+    cloud.bed.offered(timeout_s=180)
+
+
+def _is_installed(bed: Bed) -> bool:
+    found = bed.machine.exec("test", "-e", "/etc/systemd/system/edgegpu-plugin.service", check=False)
+    return found.returncode == 0
+
+
+def _at(bed: Bed, before: str, state: str) -> bool:
+    """Say whether another transaction than that one stands at a state, or is past it."""
+    now = bed.journal()
+    order = ["PREPARED", "STAGED", "SWAPPED", "RESTARTING", "VERIFYING", "COMMITTED"]
+    return now.get("id", before) != before and order.index(now["state"]) >= order.index(state)
