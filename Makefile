@@ -10,6 +10,8 @@ PY := $(BIN)/python
 TIERS ?= $(addprefix tests/,unit property contract integration native packaging)
 HAVE = $(foreach tier,$(TIERS),$(if $(shell find $(tier) -name 'test_*.py' -print -quit 2>/dev/null),$(tier)))
 PYTEST_ARGS ?=
+# Tests of one file run one after the other, files beside each other: one process for each core (JOBS=0: none of that).
+JOBS ?= auto
 
 .PHONY: help setup venv cc simdriver demo test lint e2e box chaos bench lab lock env bundle clean
 
@@ -32,7 +34,7 @@ demo: cc venv simdriver ## run both scenarios on simulated cards; writes build/d
 	@$(BIN)/edgegpu demo --once --out build/demo.json
 
 test: cc venv simdriver ## run every tier that needs no root (TIERS=tests/unit: one; PYTEST_ARGS=-x)
-	@$(PY) -m pytest -m "not e2e and not gpu" $(PYTEST_ARGS) $(HAVE)
+	@$(PY) -m pytest -m "not e2e and not gpu" -n $(JOBS) --dist loadfile $(PYTEST_ARGS) $(HAVE)
 
 lint: venv ## style, types, import contracts, generated code, shell, sizes
 	@tools/lint

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from actskit import ID, Bench, Vendor
+from actskit import ID, Bench, Vendor, wait_for
 from installkit import Host, serve
 
 from edgegpu_agent.acts.act import Act, Outcome
@@ -200,7 +200,7 @@ def test_killed_with_its_installer_before_anything_it_is_done_again(world: World
     die_while(world, "BEFORE", token)
     os.kill(world.bench.installer_pid(), signal.SIGKILL)
     world.bench.untell("hold-BEFORE")
-    assert world.act.evidence(ID, token) is Evidence.NOT_DONE
+    wait_for(lambda: world.act.evidence(ID, token) is Evidence.NOT_DONE)  # a process that was killed takes a moment to go
     asked = len(world.host.faults.asked)
     assert world.act.act(ID, world.args(), token).state is State.VERIFYING
     assert len(world.host.faults.asked) == asked  # it lies there unpacked

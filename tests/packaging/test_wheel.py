@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {
     "edgegpu_agent",
+    "edgegpu_cloud",
     "edgegpu_core",
     "edgegpu_installer",
     "edgegpu_plugin",
@@ -60,7 +61,7 @@ def test_entry_points_resolve(wheel: zipfile.ZipFile) -> None:
     parser = configparser.ConfigParser()
     parser.read_string(wheel.read(name).decode())
     scripts = dict(parser["console_scripts"])
-    assert set(scripts) == {"edgegpu", "edgegpu-agent", "edgegpu-plugin"}
+    assert set(scripts) == {"edgegpu", "edgegpu-agent", "edgegpu-cloud", "edgegpu-plugin"}
     for target in scripts.values():
         module, _, function = target.partition(":")
         assert callable(getattr(importlib.import_module(module), function))
