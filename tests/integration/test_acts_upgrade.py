@@ -200,7 +200,7 @@ def test_killed_with_its_installer_before_anything_it_is_done_again(world: World
     die_while(world, "BEFORE", token)
     os.kill(world.bench.installer_pid(), signal.SIGKILL)
     world.bench.untell("hold-BEFORE")
-    wait_for(lambda: world.act.evidence(ID, token) is Evidence.NOT_DONE)  # a process that was killed takes a moment to go
+    wait_for(lambda: world.act.evidence(ID, token) is Evidence.NOT_DONE)  # one that was killed takes a moment to go
     asked = len(world.host.faults.asked)
     assert world.act.act(ID, world.args(), token).state is State.VERIFYING
     assert len(world.host.faults.asked) == asked  # it lies there unpacked
