@@ -34,11 +34,11 @@ class CloudAct:
         Raises:
             DemoError: something does not come in time.
         """
-        self.controller.start()
-        self._enrol()
         for name, units in (("detector", amounts.first), ("tracker", amounts.second), ("counter", amounts.third)):
             self.stage.run(Service(name, units))
-        self._learned()
+        self.controller.start()
+        self._enrol()
+        self._cloud("command", NAME, "inventory.refresh", "--wait")
         self._refused(amounts.too_much)
         self._set(_TAKEN)
         self._off_and_on(amounts.third)
@@ -59,16 +59,13 @@ class CloudAct:
         if "online" not in shown.text:
             raise DemoError(f"the box does not come online; it says:\n{self.box.ask('agent', 'status').text.strip()}")
 
-    def _learned(self) -> None:
-        """Have the box look now: by itself it does each ten seconds."""
-        self._cloud("command", NAME, "inventory.refresh", "--wait", status=0)
-
     def _refused(self, units: int) -> None:
         numbers = rf"needs {units} \S+ on one card; card 0 has \d+ free"
-        words = self._words(units, "--preview")
-        shown = self.controller.run(*words, until=lambda seen: seen.status == 1)  # it goes by what the box has told
+        # it goes by what the box has told
+        shown = self._cloud(*self._words(units, "--preview"), status=1, until=lambda seen: seen.status == 1)
         self._says(shown, r"does not fit")
-        done = self._limits(units, status=1)
+        # which cluster it is in the box tells within some seconds of its start; before, nothing is desired of it
+        done = self._limits(units, status=1, until=lambda seen: "which cluster" not in seen.text)
         reason = self._says(done, rf"Rejected: NO_ROOM: {numbers}.*")
         self.stage.goes_on(Service("counter", units), phase="Rejected", reason=reason, command=self._line(units))
 
@@ -79,7 +76,7 @@ class CloudAct:
 
     def _off_and_on(self, units: int) -> None:
         self.say("  (sharing on the box: its installer is a stand-in here, which stops and starts the plugin)")
-        self._cloud("uninstall", NAME, "--wait", status=0)
+        self._cloud("uninstall", NAME, "--wait")
         gone = not self.bed.runs
         self.stage.expect(gone, "sharing is uninstalled, and the plugin runs")
         words = "sharing is uninstalled: pods that have a card keep it"
@@ -88,17 +85,16 @@ class CloudAct:
         done = self._limits(units, status=1)
         reason = self._says(done, r"Rejected: NOT_INSTALLED.*")
         self.stage.goes_on(Service("counter", units), phase="Rejected", reason=reason, command=self._line(units))
-        self._cloud("install", NAME, "--wait", status=0)
+        self._cloud("install", NAME, "--wait")
         self.stage.expect(self.bed.runs, "sharing is installed, and the plugin does not run")
         self._set(units)
 
     def _told(self) -> None:
-        self._cloud("commands", NAME, status=0)
         self.stage.expect(self.box.run("agent", "status").status == 0, "the box says that something is wrong")
         self.stage.expect(self.box.run("journal", "--limit", "6").status == 0, "the box's journal cannot be read")
 
-    def _limits(self, units: int, *, status: int) -> Called:
-        return self._cloud(*self._words(units, "--wait"), status=status)
+    def _limits(self, units: int, *, status: int, until: Callable[[Called], bool] | None = None) -> Called:
+        return self._cloud(*self._words(units, "--wait"), status=status, until=until)
 
     def _words(self, units: int, how: str) -> tuple[str, ...]:
         app = f"{self.bed.namespace}/counter"
@@ -108,8 +104,8 @@ class CloudAct:
     def _line(self, units: int) -> str:
         return " ".join(("edgegpu-cloud", *self._words(units, "--wait")))
 
-    def _cloud(self, *words: str, status: int = 0) -> Called:
-        done = self.controller.run(*words)
+    def _cloud(self, *words: str, status: int = 0, until: Callable[[Called], bool] | None = None) -> Called:
+        done = self.controller.run(*words, until=until)
         line = f"edgegpu-cloud {' '.join(words)}"
         self.stage.expect(done.status == status, f"{line} ended with {done.status}, {status} is right")
         return done

@@ -104,7 +104,9 @@ class Controller:
             self._say("  $ mosquitto -c broker/mosquitto.conf")
             command = [self._mosquitto, "-c", str(self._folder / "broker/mosquitto.conf")]
         else:
-            self._say("  mosquitto is not here: an embedded broker takes its place, which knows TLS and no rights")
+            self._say(
+                "  mosquitto is not here: an embedded broker takes its place, which knows certificates and no rights"
+            )
             listeners = (("broker", "boxes"), ("controllers", "controllers"))
             listen = [
                 w for port, ca in listeners for w in ("--listen", str(self._ports[port]), self._file(f"ca/{ca}.crt"))
