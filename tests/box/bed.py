@@ -197,6 +197,15 @@ def api_gap(bed: Bed) -> Iterator[list[float]]:
         gap.append(float(told))
 
 
+def differences(before: dict[str, str], after: dict[str, str]) -> dict[str, tuple[str, str]]:
+    """Return what is not as it was: path to (before, after)."""
+    return {
+        path: (before.get(path, "absent"), after.get(path, "absent"))
+        for path in sorted(before.keys() | after.keys())
+        if before.get(path) != after.get(path)
+    }
+
+
 def make_bundle() -> None:
     """Make the environment and the bundle of this checkout."""
     run(["env", "EDGEGPU_QUICK=1", "make", "-C", str(ROOT), "bundle"], timeout_s=900)

@@ -23,6 +23,7 @@ class Cloud:
     def __init__(self, bed: Bed, folder: Path) -> None:
         """Make keys, authorities, certificates."""
         self.bed, self.folder = bed, folder
+        self.disk_before = bed.disk()
         self._running: list[subprocess.Popen[bytes]] = []
         self.ask("init", "--name", LAN, "--https-port", str(HTTPS_PORT))
         LOGS.mkdir(parents=True, exist_ok=True)

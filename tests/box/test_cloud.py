@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from box.bed import CORE, NAME, UNITS, WITH_K3S, Bed
+from box.bed import CORE, NAME, UNITS, WAITS, WITH_K3S, Bed, differences
 from box.cloudbed import Cloud
 from e2e.k3s import SCHEDULER_FILE
 from e2e.manifests import CORE as CORES
@@ -110,6 +111,7 @@ def test_sharing_goes_and_comes_over_the_link(cloud: Cloud) -> None:
     cloud.done("install", HALL)
     bed.machine.ready()
     bed.offered()
+    wait_until(lambda: "app_limits" in cloud.online(HALL)["capabilities"], what="app limits again", timeout_s=60)
     after = bed.disk()
     changed = {path for path in disk.keys() | after.keys() if disk.get(path) != after.get(path)}
     anew = ("/var/lib/edgegpu", "/etc/edgegpu/extender", "/etc/edgegpu/kubeconfig", LIMITS, SCHEDULER_FILE)
@@ -160,6 +162,19 @@ def test_the_power_is_cut_while_k3s_is_restarted(cloud: Cloud) -> None:
     assert view["state"] == "SUCCEEDED", (view["code"], view["text"])
     bed.machine.ready()
     bed.offered()
+
+
+def test_an_uninstall_leaves_nothing_of_the_cloud(cloud: Cloud) -> None:
+    bed = cloud.bed
+    _with_sharing(cloud)
+    bed.edgegpu("uninstall", "--yes", "--force")
+    bed.machine.ready()
+    left = differences(cloud.disk_before, bed.disk())
+    assert not {path: what for path, what in left.items() if not re.search(WAITS, path)}
+    policies = "validatingadmissionpolicies,validatingadmissionpolicybindings"
+    kinds = f"clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts,leases,{policies}"
+    names = [one["metadata"]["name"] for one in bed.cluster.get(kinds)["items"]]
+    assert not [name for name in names if name.startswith("edgegpu")]
 
 
 def _with_sharing(cloud: Cloud) -> None:

@@ -4,7 +4,7 @@ import os
 import re
 from typing import Any
 
-from box.bed import APPS, RECOVER, WAITS, WITH_EDGEGPU, WITH_K3S, Bed
+from box.bed import APPS, RECOVER, WAITS, WITH_EDGEGPU, WITH_K3S, Bed, differences
 from lab.labrun import wait_until
 
 FULL = bool(os.environ.get("BOX_FULL"))
@@ -48,12 +48,3 @@ def equal_in_the_end(bed: Bed, before: dict[str, str], node: dict[str, Any]) -> 
         wait_until(as_before, what="the box is as it was", timeout_s=FAREWELL_S, every_s=5)
     finally:
         print(differences(before, bed.disk()), bed.node_object())  # noqa: T201  (what a failure is looked for with)
-
-
-def differences(before: dict[str, str], after: dict[str, str]) -> dict[str, tuple[str, str]]:
-    """Return what is not as it was: path to (before, after)."""
-    return {
-        path: (before.get(path, "absent"), after.get(path, "absent"))
-        for path in sorted(before.keys() | after.keys())
-        if before.get(path) != after.get(path)
-    }

@@ -15,7 +15,7 @@ from edgegpu_agent.daemon.answers import JournalAnswer, JournalLine, OpenCommand
 from edgegpu_agent.daemon.localapi import LocalApi
 from edgegpu_agent.identity.standing import Stand, Standing
 from edgegpu_agent.identity.telling import tell
-from edgegpu_agent.settings import write
+from edgegpu_agent.settings import load, write
 from edgegpu_sync.up import ItemReport, Settled
 
 if TYPE_CHECKING:
@@ -248,6 +248,22 @@ def test_enrol_writes_restarts_and_says_who_the_box_is(short_tmp: Path, monkeypa
     assert "ca_sha256" in (short_tmp / "etc/edgegpu/agent.yaml").read_text()
     assert "restart -- edgegpu-agent.service" in (short_tmp / "calls").read_text()
     assert "secret" not in (short_tmp / "calls").read_text()
+
+
+def test_enrol_keeps_what_else_stands_in_agent_yaml(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = short_tmp / "etc/edgegpu/agent.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text("version: 1\ncloud: {url: 'https://other', proxy: 'http://p:1'}\nlimits: {namespaces: [asr]}\n")
+    answer = said(Stand.ENROLLED, device=DEVICE, enrolment=1)
+    (short_tmp / "run/edgegpu").mkdir(parents=True)
+    env = systemctl(short_tmp, on_restart=f"echo '{answer}' > {short_tmp}/run/edgegpu/agent-identity.json")
+    assert enrol(short_tmp, env, monkeypatch).code == 0
+    read = load(path)
+    assert (read.cloud.url, read.cloud.proxy, read.limits.namespaces) == (
+        "https://cloud.example",
+        "http://p:1",
+        ("asr",),
+    )
 
 
 def test_enrol_tells_of_a_refusal_an_approval_and_of_no_word(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:

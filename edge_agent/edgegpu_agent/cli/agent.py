@@ -30,6 +30,8 @@ Put this box into a cloud, or into another one: exchanges a one-time token for a
 
 Needs edgegpu on this box (edgegpu install). Writes /etc/edgegpu/agent.yaml and the token, restarts edgegpu-agent, and
 waits for what comes of it. The token is removed when it was used. The keys are made here and never leave this box.
+What else stands in agent.yaml stays. On a server run `edgegpu install` once afterwards: it makes the account by which
+the cloud may change apps' limits.
 
 \b
 Examples:

@@ -12,10 +12,12 @@ from typing import Any
 import typer
 
 from edgegpu_agent.cli.errors import CliError
-from edgegpu_agent.settings import write
+from edgegpu_agent.settings import CloudSection
 from edgegpu_installer import atomic
+from edgegpu_installer.agentyaml import agent_yaml
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import AGENT_UNIT, Layout
+from edgegpu_installer.site import Options
 from edgegpu_installer.systemd import Systemd
 
 IDENTITY = "agent-identity.json"
@@ -99,7 +101,7 @@ class Enrolling:
         """
         layout = Layout(self.root)
         try:
-            text = write(url, ca_sha256)
+            cloud = CloudSection(url=url, ca_sha256=ca_sha256)
         except ValueError as error:
             raise CliError(
                 f"cannot enrol with {url}: {_first(error)}", remedy="take the line from your cloud"
@@ -108,9 +110,12 @@ class Enrolling:
         try:
             if not self.system.unit(AGENT_UNIT).is_there:
                 raise CliError(f"cannot enrol: systemd has no {AGENT_UNIT}", remedy="run edgegpu install first")
+            there = layout.agent_yaml
+            now = there.read_text(errors="replace") if there.exists() else None
+            text = agent_yaml(now, Options(cloud=cloud.url, ca_sha256=cloud.ca_sha256)) or ""
             standing.unlink(missing_ok=True)
             layout.etc.mkdir(exist_ok=True)
-            atomic.write(layout.at(AGENT_YAML), text.encode(), mode=0o644)
+            atomic.write(there, text.encode(), mode=0o644)
             atomic.write(layout.cloud_token, f"{token}\n".encode())
             self.system.restart(AGENT_UNIT)
         except InstallError as error:
