@@ -73,6 +73,7 @@ class Outcome:
             "skipped": self.skipped,
             "died": self.died,
             "ends": dict(sorted(verdict.ends.items())),
+            "failed": dict(sorted(verdict.failed.items())),
             "seconds": round(self.seconds, 1),
             "seed": self.plan.seed,
             "bug": self.plan.bug,
@@ -153,10 +154,10 @@ def _tell(outcome: Outcome, target: Path) -> None:
     report = outcome.report()
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(report, indent=1) + "\n")
-    for name in ("faults", "ends"):
+    for name in ("faults", "ends", "failed"):
         _say(f"{name}:")
         for kind, count in dict(report[name]).items():  # type: ignore[call-overload]
-            sys.stdout.write(f"    {kind:32} {count:6}\n")
+            sys.stdout.write(f"    {kind:44} {count:6}\n")
     for kind, why in outcome.skipped.items():
         _say(f"left out: {kind}: {why}")
     for words in list(report["words"])[:40]:  # type: ignore[call-overload]

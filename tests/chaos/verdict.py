@@ -66,6 +66,8 @@ class Verdict:
     unknown: list[str] = field(default_factory=list)
     two_ends: list[str] = field(default_factory=list)
     ends: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+    """Ends that are neither success nor refusal, by op and code: none is wrong, each wants a look."""
 
     @property
     def clean(self) -> bool:
@@ -92,6 +94,8 @@ def judge(
             continue
         by_box[one.box].append((one, known))
         verdict.ends[str(known.state)] += 1
+        if known.state in {"FAILED", "ROLLED_BACK", "UNKNOWN"}:
+            verdict.failed[f"{one.op} {known.state} {known.code}"] += 1
         _ends(verdict, one, known, boxes[one.box])
         if one.op == "logs.collect":
             _uploaded(verdict, one, known, uploads.get(one.id, 0))
