@@ -67,9 +67,13 @@ def test_limits_are_refused_and_set_and_sharing_goes_and_comes() -> None:
 
 def test_what_was_started_ends_whatever_happens(tmp_path: Path) -> None:
     def fails() -> None:
+        os.mkfifo(tmp_path / "fifo")
         with Processes(tmp_path, {}) as processes:
-            processes.start("one", ["sleep", "3600.25"])
-            processes.start("two", ["sh", "-c", f"trap '' HUP; : {tmp_path}; sleep 3600 & wait"])
+            processes.start("one", ["tail", "-f", tmp_path / "one.log"])
+            processes.start("two", ["sh", "-c", f"sh -c 'read x < {tmp_path}/fifo' & wait"])
+            processes.start("three", ["sh", "-c", "exit 0"])
+            processes.stop("three")
+            processes.stop("three")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

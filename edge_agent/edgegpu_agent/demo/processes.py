@@ -1,7 +1,7 @@
 """The demo's own processes: started with a log each, called for an answer, ended all."""
 
 import os
-import re
+import signal
 import socket
 import subprocess
 import time
@@ -38,13 +38,8 @@ class Processes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in reversed(self._running.values()):
-            process.terminate()
-            try:
-                process.wait(_END_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        for name in reversed(list(self._running)):
+            self.stop(name)
 
     def start(self, name: str, command: Sequence[str | Path], more: Mapping[str, str] | None = None) -> None:
         """Start one. It has a session of its own: Ctrl-C is for the demo, which ends what it has started in order.
@@ -66,11 +61,16 @@ class Processes:
             raise DemoError(f"cannot start {command[0]}: {error.strerror}") from error
 
     def stop(self, name: str) -> None:
-        """End one in order; nothing where it does not run."""
+        """End one in order, with what it has started in its session; nothing where it does not run."""
         process = self._running.pop(name, None)
-        if process is not None:
-            process.terminate()
+        if process is None or process.returncode is not None:
+            return
+        os.killpg(process.pid, signal.SIGTERM)  # its number is its group's, and is kept until it is waited for
+        try:
             process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
     def call(self, command: Sequence[str | Path], more: Mapping[str, str] | None = None) -> Called:
         """Run a command to its end; both of its outputs are its text.
@@ -129,9 +129,3 @@ def answers(port: int) -> bool:
     """Say whether somebody listens on a port of 127.0.0.1."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def found(text: str, pattern: str) -> str:
-    """Return the first match of a pattern; empty without one."""
-    match = re.search(pattern, text)
-    return match[0] if match else ""
