@@ -7,13 +7,13 @@ BIN := $(CURDIR)/.venv/bin
 PY := $(BIN)/python
 
 # A tier is run once it has tests. `make test TIERS=tests/unit` runs one alone.
-TIERS ?= $(addprefix tests/,unit property contract integration native packaging)
+TIERS ?= $(addprefix tests/,unit property contract integration native packaging chaos)
 HAVE = $(foreach tier,$(TIERS),$(if $(shell find $(tier) -name 'test_*.py' -print -quit 2>/dev/null),$(tier)))
 PYTEST_ARGS ?=
 # Tests of one file run one after the other, files beside each other: one process for each core (JOBS=0: none of that).
 JOBS ?= auto
 
-.PHONY: help setup venv cc simdriver demo test lint e2e box chaos bench lab lock env bundle clean
+.PHONY: help setup venv cc simdriver demo test lint e2e box chaos bugs bench lab lock env bundle clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,9 @@ box: cc venv simdriver ## install, break and uninstall booted boxes (root; FULL=
 
 chaos: cc venv simdriver ## commands over a broker while everything is killed, cut, doubled, forged (COMMANDS=1000, SEED=1)
 	@$(PY) tests/chaos/run.py --commands $(or $(COMMANDS),1000) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
+
+bugs: cc venv simdriver ## show that chaos finds an agent that acknowledges too soon, and one that forgets
+	@$(PY) -m pytest -m chaos $(PYTEST_ARGS) tests/chaos
 
 bench: cc venv simdriver ## measure against the limits; writes build/bench/*.json (ONLY=placement: that part)
 	@$(PY) tests/bench/run.py $(ONLY)
