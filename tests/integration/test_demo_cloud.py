@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edgegpu_agent.demo.cloud import play_cloud
+from edgegpu_agent.demo.controller import missing
 from edgegpu_agent.demo.embedded import embedded
 from edgegpu_agent.demo.model import DemoError
 from edgegpu_agent.demo.plan import CARD_24G_MIB, FIELD_FILLING
@@ -93,6 +94,14 @@ def test_who_ends_or_is_not_there_is_told(tmp_path: Path) -> None:
         processes.start("three", ["sleep", "60"])
         with pytest.raises(DemoError, match=r"waited 0.1 s for a word"):
             processes.wait("three", lambda: answers(free_port()), what="a word", timeout_s=0.1)
+
+
+def test_what_is_not_there_is_named() -> None:
+    assert missing(mosquitto="/usr/sbin/mosquitto") == missing(mosquitto=None) == ""
+    assert missing(lambda name: name != "amqtt", mosquitto="/usr/sbin/mosquitto") == ""
+    assert "apt-get install mosquitto" in missing(lambda name: name != "amqtt", mosquitto=None)
+    lacking = missing(lambda name: name not in {"fastapi", "edgegpu_cloud"}, mosquitto="/usr/sbin/mosquitto")
+    assert lacking.startswith("edgegpu_cloud, fastapi not installed here: ")
 
 
 def test_a_stand_in_repeats_what_the_demo_answers(short_tmp: Path) -> None:

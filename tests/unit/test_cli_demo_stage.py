@@ -148,3 +148,24 @@ def test_what_never_comes_ends_the_act_with_what_was_last_seen() -> None:
     bed.word = "FailedScheduling: something else"
     with pytest.raises(DemoError, match="waited 5 s for the event 'Insufficient'"):
         stage.pend(Service("a", 18), "Insufficient")
+
+
+def test_what_a_cloud_asks_for_is_seen_to_happen_or_not() -> None:
+    bed = PaperBed(16)
+    stage = stage_on(bed)
+    first = stage.run(Service("a", 8))
+    refused = stage.goes_on(Service("a", 17), phase="Rejected", reason="no room", command="set 17")
+    assert (refused.pod, refused.units, refused.sees, refused.reason) == (first.pod, 17, (), "no room")
+    before = stage.seen
+    bed.apply(bed.manifest(Service("a", 4)))
+    grown = stage.runs(Service("a", 4), before, command="set 4")
+    assert (grown.units, grown.command, grown.document()["command"]) == (4, "set 4", "set 4")
+    assert stage.goes_on(Service("a", 4), phase="Running", reason="off", command="off").sees == (CARD_0,)
+    assert stage.failures == []
+    bed.apply(bed.manifest(Service("a", 4)))
+    stage.goes_on(Service("a", 4), phase="Running", reason="off", command="off")
+    stage.runs(Service("a", 4), stage.seen | {"u2"})
+    assert [one.partition(" ")[2] for one in stage.failures] == [
+        "a-u1 does not run on as it was after 'off'",
+        "a took 0 pods until one ran, one is right",
+    ]

@@ -136,4 +136,11 @@ def play_cloud(
         folder = bed.folder / "cloud"
         processes = stack.enter_context(Processes(bed.folder, {}))
         one = stack.enter_context(box(bed, processes, say))
-        CloudAct(bed, stage, Controller(folder, processes, say, mosquitto=mosquitto), one, say).play(amounts)
+        act = CloudAct(bed, stage, Controller(folder, processes, say, mosquitto=mosquitto), one, say)
+        before = len(stage.failures)
+        try:
+            act.play(amounts)
+        except DemoError as error:
+            raise DemoError(f"{error}{processes.log_ends()}") from error
+        if len(stage.failures) > before:
+            say(processes.log_ends())

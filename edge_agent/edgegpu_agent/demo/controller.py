@@ -21,12 +21,22 @@ _SBIN = "/usr/sbin:/usr/local/sbin"
 """Where Debian has mosquitto; not on every user's PATH."""
 
 
-def missing() -> str:
-    """Say what the cloud's part of the demo lacks here; empty when nothing."""
-    absent = [name for name in _NEEDS if find_spec(name) is None]
+def is_importable(name: str) -> bool:
+    """Say whether this Python has a package."""
+    return find_spec(name) is not None
+
+
+def missing(has: Callable[[str], bool] = is_importable, *, mosquitto: str | None) -> str:
+    """Say what the cloud's part of the demo lacks here; empty when nothing.
+
+    Args:
+        has: whether there is a package of that name.
+        mosquitto: the program; None where there is none.
+    """
+    absent = [name for name in _NEEDS if not has(name)]
     if absent:
         return f"{', '.join(absent)} not installed here: a controller is set up by pip install 'SOURCE[cloud]'"
-    if find_mosquitto() is None and find_spec("amqtt") is None:
+    if mosquitto is None and not has("amqtt"):
         return "there is no broker: apt-get install mosquitto, or run it by `make demo`, which brings one along"
     return ""
 

@@ -109,6 +109,10 @@ class Processes:
                 raise DemoError(f"waited {timeout_s:g} s for {what}{self._log_end(name)}")
             time.sleep(_LOOK_S)
 
+    def log_ends(self) -> str:
+        """Return the last lines of all logs, to be put behind an error."""
+        return "".join(self._log_end(name) for name in self._running)
+
     def _log(self, name: str) -> Path:
         return self._folder / f"{name}.log"
 

@@ -94,7 +94,8 @@ def run_simulated(outcome: Outcome, *, policy: str, with_cloud: bool, say: Say) 
 def _run_cloud(outcome: Outcome, *, policy: str, say: Say) -> None:
     """Run the act with a controller, a broker and the agent; it is left out, and said, where they are not here."""
     title = "a box and its cloud; an app's limits refused and set; sharing off and on"
-    lacking = missing()
+    mosquitto = find_mosquitto()
+    lacking = missing(mosquitto=mosquitto)
     if lacking:
         outcome.skipped.append(f"{CLOUD}: {title}: {lacking}")
         say(f"\nleft out: {outcome.skipped[-1]}")
@@ -102,7 +103,7 @@ def _run_cloud(outcome: Outcome, *, policy: str, say: Say) -> None:
     say(f"\n{CLOUD}: {title}")
     try:
         with embedded((CARD_24G_MIB,), policy=policy) as bed:
-            play_cloud(bed, _stage(bed, CLOUD, outcome, say), FIELD_FILLING, say, mosquitto=find_mosquitto())
+            play_cloud(bed, _stage(bed, CLOUD, outcome, say), FIELD_FILLING, say, mosquitto=mosquitto)
     except DemoError as error:
         _give_up(outcome, CLOUD, error, say)
 
