@@ -45,7 +45,7 @@ Scenarios:
                   2 GiB + 2 GiB on two cards of 4 GiB: on one; 2 GiB + 3 GiB: on two
   cloud           (not with --real) a box with its agent, a broker, a controller: the limits of an app set to what
                   has no room, refused with the numbers; set to what has; sharing uninstalled and installed.
-                  Needs the controller's packages (pip install 'SOURCE[cloud]') and mosquitto
+                  Needs the controller's packages (pip install 'SOURCE[cloud]') and mosquitto, or amqtt in its place
 
 \b
 Examples:
