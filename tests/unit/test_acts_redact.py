@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edgegpu_agent.acts.redact import HIDDEN, Redactor
-from edgegpu_installer.layout import Layout
+from edgegpu_installer.layout import LIMITS_KUBECONFIG, Layout
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,6 +58,7 @@ def test_the_boxs_own_secrets_are_hidden_however_they_are_written(tmp_path: Path
     layout.etc.mkdir(parents=True)
     layout.cloud_token.write_text("one-time-4711\n")
     layout.kubeconfig.write_text("users:\n- user:\n    token: opaque-account-token\n")
+    layout.at(LIMITS_KUBECONFIG).write_text("users:\n- user:\n    token: account-for-limits\n")
     redactor = Redactor.of_box(layout)
-    clean = redactor.line("it said one-time-4711, then opaque-account-token.")
-    assert clean == f"it said {HIDDEN}, then {HIDDEN}."
+    clean = redactor.line("it said one-time-4711, then opaque-account-token, account-for-limits.")
+    assert clean == f"it said {HIDDEN}, then {HIDDEN}, {HIDDEN}."

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgegpu_installer.layout import CLOUD_TOKEN, K3S_DATA, KUBECONFIG, Layout
+from edgegpu_installer.layout import CLOUD_TOKEN, K3S_DATA, KUBECONFIG, LIMITS_KUBECONFIG, Layout
 
 HIDDEN = "[hidden]"
 
@@ -41,6 +41,7 @@ _LONG = 60
 _FILES = (
     CLOUD_TOKEN,
     KUBECONFIG,
+    LIMITS_KUBECONFIG,
     "/etc/rancher/k3s/k3s.yaml",
     f"{K3S_DATA}/server/token",
     f"{K3S_DATA}/server/node-token",
