@@ -12,11 +12,10 @@ from pathlib import Path
 from edgegpu_agent.demo.embedded import EmbeddedBed
 from edgegpu_agent.demo.processes import Called, Processes
 from edgegpu_agent.demo.standin import StandIns
-from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT, Layout
+from edgegpu_installer.layout import AGENT_UNIT, LIMITS_KUBECONFIG, PLUGIN_UNIT, Layout
 from edgegpu_installer.states import State
 
 NAME = "box-1"
-LIMITS_KUBECONFIG = "/etc/edgegpu/limits-kubeconfig"
 _FOLDERS = ("etc/edgegpu", "etc/systemd/system", "var/lib/edgegpu/tx", "run/edgegpu", "bin")
 _STRANGE = 64
 _AGENT = "agent"

@@ -54,7 +54,8 @@ class CloudAct:
         self.say("      a line with a token, for a box that has nothing yet; this one has edgegpu already:")
         where = ("--url", line["url"], "--ca-sha256", line["ca_sha256"])
         done = self.box.run("agent", "enrol", *where, secret=line["token"])
-        self.stage.expect(done.status == 0, "the box is not enrolled")
+        if done.status:
+            raise DemoError("cannot go on: the box is not enrolled")
         shown = self.controller.run("boxes", until=lambda seen: "online" in seen.text)
         if "online" not in shown.text:
             raise DemoError(f"the box does not come online; it says:\n{self.box.ask('agent', 'status').text.strip()}")
