@@ -62,15 +62,14 @@ class Cloud:
         """Return what a command says as JSON."""
         return json.loads(self.ask(*words, "--json").stdout)
 
-    def line(self, name: str, *options: str) -> str:
+    def line(self, name: str) -> str:
         """Return the line that is pasted on a box, with options of this lab."""
         line: str = self.read("enrol", "--name", name)["line"]
-        return " ".join([line, "--driver-root", SIMULATED, "--yes", *options])
+        return f"{line} --driver-root {SIMULATED} --yes"
 
-    def paste(self, name: str, *options: str, check: bool = True) -> Completed:
+    def paste(self, line: str) -> Completed:
         """Paste it there."""
-        script = f"set -o pipefail; {self.line(name, *options)}"
-        return self.bed.machine.exec("bash", "-c", script, check=check, timeout_s=240)
+        return self.bed.machine.exec("bash", "-c", f"set -o pipefail; {line}", timeout_s=240)
 
     def box(self, name: str) -> dict[str, Any]:
         """Return one box as the fleet has it; empty where there is none."""

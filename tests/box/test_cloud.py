@@ -40,25 +40,30 @@ def cloud(bed: Bed) -> Iterator[Cloud]:
 def test_the_pasted_line_enrols_the_box(cloud: Cloud) -> None:
     bed = cloud.bed
     began = time.monotonic()
-    said = cloud.paste(HALL)
+    line = cloud.line(HALL)
+    token = line.partition("EDGEGPU_TOKEN=")[2].partition(" ")[0]
+    said = cloud.paste(line)
     assert "is installed" in said.stdout
-    assert " TOKEN" not in said.stdout + said.stderr
+    assert token
+    assert token not in said.stdout + said.stderr
     view = cloud.online(HALL)
     bed.cluster.report("line_to_online_s", [time.monotonic() - began], limit=120)
     assert {"sharing.install", "sharing.uninstall", "k3s.restart"} <= set(view["capabilities"])
     bed.offered()
     gone = bed.machine.exec("test", "-e", "/etc/edgegpu/cloud-token", check=False)
     assert gone.returncode != 0, "the token is still there"
-    _the_line_again_changes_nothing(cloud)
+    _the_line_again_changes_nothing(cloud, line)
 
 
-def _the_line_again_changes_nothing(cloud: Cloud) -> None:
-    """Another token would make it the next enrolment: no token is made for the same box twice by `install` itself."""
+def _the_line_again_changes_nothing(cloud: Cloud, line: str) -> None:
     bed = cloud.bed
-    before = bed.restarts()
+    before, enrolment = bed.restarts(), cloud.box(HALL)["enrolment"]
+    assert "nothing to change" in cloud.paste(line).stdout
     assert "nothing to change" in bed.edgegpu("install", "--yes").stdout
     assert bed.restarts() == before
     assert cloud.box(HALL)["online"]
+    assert cloud.box(HALL)["enrolment"] == enrolment
+    assert not cloud.read("alarms")
 
 
 def test_k3s_is_restarted_once_and_says_so(cloud: Cloud) -> None:
