@@ -30,7 +30,7 @@ simdriver: cc
 	@mkdir -p $(BUILD)
 	@flock $(BUILD)/simdriver.lock $(MAKE) -s -C plugin/simdriver OUT=$(BUILD)/simdriver
 
-demo: cc venv simdriver ## run both scenarios on simulated cards; writes build/demo.json (ONCE=1: one shot, and end)
+demo: cc venv simdriver ## run the scenarios, and a box in a cloud, on simulated cards; writes build/demo.json
 	@$(BIN)/edgegpu demo --once --out build/demo.json
 
 test: cc venv simdriver ## run every tier that needs no root (TIERS=tests/unit: one; PYTEST_ARGS=-x)
