@@ -26,6 +26,8 @@ from edgegpu_sync.up import Reported
 
 UUID = "GPU-7d2f0c1e-3a44-4b6e-9d55-0a1b2c3d4e5f"
 
+CLUSTER = Cluster("3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11", holder=True)
+
 
 def pod(name: str) -> PodAlloc:
     piece = Piece(container="main", card=UUID, memory_units=4, core=1)
@@ -42,9 +44,10 @@ class Source:
     node: str = "box-1"
     taken: int = 0
     asked: int = 0
+    here: Cluster = CLUSTER
 
     def cluster(self) -> Cluster:
-        return Cluster("3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11", holder=True)
+        return self.here
 
     def inventory(self) -> Mapping[str, Any] | None:
         self.asked += 1
@@ -98,6 +101,23 @@ def test_at_the_birth_everything_goes_up_once(wire: Wire) -> None:
     assert (reported.cluster, reported.holder) == ("3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11", True)
     wire.pass_time(500, 5)
     assert [len(seen(wire, kind)) for kind in (Inventory, Alloc, Health)] == [0, 0, 0]
+
+
+def test_a_cluster_or_holder_that_becomes_another_is_reported_within_seconds(wire: Wire, source: Source) -> None:
+    seen(wire, Reported)
+    for there in (Cluster(), Cluster(CLUSTER.uid), CLUSTER):
+        source.here = there
+        wire.pass_time(6)
+        (reported,) = seen(wire, Reported)
+        assert (reported.cluster, reported.holder) == (there.uid, there.holder)
+
+
+def test_a_lease_that_goes_to_and_fro_is_reported_no_faster_than_every_five_seconds(wire: Wire, source: Source) -> None:
+    seen(wire, Reported)
+    for number in range(50):
+        source.here = Cluster(CLUSTER.uid, holder=bool(number % 2))
+        wire.pass_time(1)
+    assert 5 <= len(seen(wire, Reported)) <= 11
 
 
 def test_nothing_changed_is_said_again_after_ten_minutes(wire: Wire) -> None:

@@ -46,7 +46,7 @@ class Sender:
             core: the journal and the stamps.
             say: makes the messages.
             rng: for jitter.
-            cluster: asked for each reported state.
+            cluster: asked at each turn; the reported state is sent again when it is another.
         """
         self._core, self._say, self._rng, self._cluster = core, say, rng, cluster
         self.link: Uplink | None = None
@@ -59,6 +59,8 @@ class Sender:
         self._results: dict[CommandId, Due] = {}
         self._event = Due()
         self._report_at_s = 0.0
+        self._told_cluster: Cluster | None = None
+        self._told_at_s = -SPREAD_S
         self._metrics: dict[int, Stamp] = {}
         self._blocked_until_s = 0.0
 
@@ -183,11 +185,15 @@ class Sender:
         return Due(self._core.now_s + wait_s, due.tries + 1)
 
     def _send_report(self) -> bool:
-        if self._report_at_s > self._core.now_s:
+        cluster, now_s = self._cluster(), self._core.now_s
+        if cluster != self._told_cluster:  # at the birth the API server has not said yet which it is
+            self._report_at_s = min(self._report_at_s, self._told_at_s + SPREAD_S)
+        if self._report_at_s > now_s:
             return True
-        if self.plain(Kind.REPORTED, self._say.reported(self._cluster())) is None:
+        if self.plain(Kind.REPORTED, self._say.reported(cluster)) is None:
             return False
-        self._report_at_s = self._core.now_s + REPORT_S * self._rng.uniform(0.9, 1.1)
+        self._told_cluster, self._told_at_s = cluster, now_s
+        self._report_at_s = now_s + REPORT_S * self._rng.uniform(0.9, 1.1)
         return True
 
     def _send_event(self) -> bool:
