@@ -128,8 +128,9 @@ def _entry(uid: str, resource: str, ids: list[str]) -> dict[str, Any]:
 class Node:
     """The plugin process of a node with some cards."""
 
-    def __init__(self, root: Path, *, cards: int, mib: int, build: Path) -> None:
-        kubeconfig = root / "kubeconfig"
+    def __init__(self, root: Path, *, cards: int, mib: int, build: Path, run: Path) -> None:
+        root.mkdir(exist_ok=True)
+        kubeconfig = self.kubeconfig = root / "kubeconfig"
         self._api = subprocess.Popen(
             [sys.executable, Path(__file__).with_name("api.py"), kubeconfig],
             stdin=subprocess.PIPE,
@@ -151,7 +152,7 @@ class Node:
             "kubelet": {"folder": str(root / "k")},
             "kubernetes": {"kubeconfig": str(kubeconfig)},
             "driver": {"root": str(root / "drv"), "injection": "cdi", "cdi_folder": str(root / "cdi")},
-            "paths": {"state": str(root / "state"), "run": str(root / "run")},
+            "paths": {"state": str(root / "state"), "run": str(run)},
             "log_level": "warning",
         }
         (root / "plugin.yaml").write_text(yaml.safe_dump(config))
@@ -208,9 +209,9 @@ class Node:
 
 
 @contextlib.contextmanager
-def node(root: Path, *, cards: int, mib: int, build: Path) -> Iterator[Node]:
-    """Run a node."""
-    made = Node(root, cards=cards, mib=mib, build=build)
+def node(root: Path, *, cards: int, mib: int, build: Path, run: Path | None = None) -> Iterator[Node]:
+    """Run a node; `run` is where its plugin answers."""
+    made = Node(root, cards=cards, mib=mib, build=build, run=run or root / "run")
     try:
         yield made
     finally:

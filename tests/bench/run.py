@@ -1,4 +1,4 @@
-"""Measures and prints a table against the limits: `run.py [placement]`; writes build/bench/*.json."""
+"""Measures and prints a table against the limits: `run.py [placement|agent]`; writes build/bench/*.json."""
 
 import json
 import sys
@@ -8,10 +8,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from bench import bench_placement  # noqa: E402  (the path comes first)
+from bench import bench_agent, bench_placement  # noqa: E402  (the path comes first)
 from bench.figures import Figure  # noqa: E402
 
-BENCHES: dict[str, Callable[[Path], list[Figure]]] = {"placement": bench_placement.run}
+BENCHES: dict[str, Callable[[Path], list[Figure]]] = {
+    "placement": bench_placement.run,
+    "agent": bench_agent.run,
+}
 
 
 def main() -> int:
@@ -29,7 +32,7 @@ def main() -> int:
         for row in figures:
             verdict = "within" if row["p99"] <= row["limit"] else "OVER"
             sys.stdout.write(
-                f"{row['name']:34} median {row['median']:9.3f} p99 {row['p99']:9.3f} {row['unit']:4}"
+                f"{row['name']:40} median {row['median']:9.3f} p99 {row['p99']:9.3f} {row['unit']:4}"
                 f" limit {row['limit']:g}: {verdict} ({row['runs']} runs)\n"
             )
     return 0

@@ -1,0 +1,126 @@
+"""One box for measurements: the real agent's process beside the real plugin's, a controller's, and a mosquitto."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentkit import Agent, Cloud
+from bench.nodekit import Node, node
+from faultproxy import FaultProxy
+from mqttkit import free_port, wait_for
+
+from edgegpu_agent.cli.unixhttp import NoHttpError, get
+from edgegpu_agent.daemon.answers import StatusAnswer
+from edgegpu_sync.states import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+NAME = "bench"
+KUBECONFIG = "etc/edgegpu/limits-kubeconfig"
+WAIT_S = 60.0
+
+
+class AgentNode:
+    """What runs: the agent reaches the broker through `proxy`, which counts and can refuse; the cards are simulated."""
+
+    def __init__(self, *, cloud: Cloud, agent: Agent, node: Node, proxy: FaultProxy, broker: int) -> None:
+        self.cloud, self.agent, self.node, self.proxy = cloud, agent, node, proxy
+        self._broker = broker
+
+    def start(self) -> None:
+        """Let the box enrol; return when the controller knows it, app limits included."""
+        shutil.copyfile(self.node.kubeconfig, self.agent.root / KUBECONFIG)
+        self.agent.program("nvidia-smi", _smi([card.uuid for card in self.node.cards]))
+        self.cloud.start("mosquitto", "controller")
+        self.cloud.serves()
+        self.agent.belongs(self.cloud.line(NAME))
+        self.agent.start()
+        box = self.cloud.online(NAME)
+        if "app_limits" not in box.capabilities:
+            raise RuntimeError(f"app limits are not wired: {', '.join(box.capabilities)}")
+
+    def connected(self) -> bool:
+        """Say whether the agent is on the link, by its own word."""
+        try:
+            _, body = get(self.agent.root / "run/edgegpu/agent.sock", "/v1/status", timeout_s=5)
+        except (OSError, NoHttpError):
+            return False
+        return StatusAnswer.model_validate_json(body).connected
+
+    def comes_back(self, *, away_s: float) -> float:
+        """Kill the broker, start it after `away_s`; return the seconds from its first answer until the agent is on."""
+        self.proxy.refuse()
+        self.cloud.kill("mosquitto")
+        wait_for(lambda: not self.connected(), what="the agent is off the link", timeout_s=WAIT_S)
+        time.sleep(away_s)
+        self.cloud.start("mosquitto")
+        wait_for(self._broker_answers, what="mosquitto answers", timeout_s=WAIT_S)
+        began = time.monotonic()
+        self.proxy.accept()
+        wait_for(self.connected, what="the agent is on the link again", timeout_s=WAIT_S)
+        return time.monotonic() - began
+
+    def _broker_answers(self) -> bool:
+        with socket.socket() as sock:
+            return sock.connect_ex(("127.0.0.1", self._broker)) == 0
+
+    def command(self, op: str) -> float:
+        """Ask for `op`, wait for its end; return the seconds until the controller knew that it was accepted."""
+        began, fleet = time.time(), self.cloud.fleet
+        id_ = fleet.command(NAME, op, {})
+        wait_for(lambda: fleet.one_command(id_).ended, what=f"{op} has ended", timeout_s=WAIT_S)
+        heard = fleet.one_command(id_).history
+        return next(one.at_s for one in heard if one.state is not State.RECEIVED) - began
+
+    def agent_cpu_s(self) -> float:
+        """Return the CPU seconds of the agent and of the programs that it has run."""
+        assert self.agent.process is not None
+        fields = Path(f"/proc/{self.agent.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+
+    def passed(self) -> int:
+        """Return the bytes that went between agent and broker until now, both ways."""
+        return self.proxy.counted.up_bytes + self.proxy.counted.down_bytes
+
+
+def _smi(uuids: Sequence[str]) -> str:
+    """Return a stand-in that prints idle cards as nvidia-smi does."""
+    rows = [f"{uuid}, {at}, NVIDIA H200, 144384, 560.35.03, 0, 3, 31, 76.20" for at, uuid in enumerate(uuids)]
+    return "\n".join(["cat << 'END'", *rows, "END"])
+
+
+@contextlib.contextmanager
+def agent_node(folder: Path, *, cards: int, mib: int, build: Path) -> Iterator[AgentNode]:
+    """Run a box with its plugin registered and its agent on the link."""
+    with contextlib.ExitStack() as ends:
+        agent = ends.enter_context(Agent(folder / "root"))
+        run = agent.root / "run/edgegpu"
+        made = ends.enter_context(node(folder / "node", cards=cards, mib=mib, build=build, run=run))
+        made.kubelet.start()
+        if not made.kubelet.complete.wait(WAIT_S):
+            raise TimeoutError("the plugin did not register")
+        cloud = Cloud(folder / "cloud")
+        ends.callback(cloud.close)
+        broker = free_port()
+        asked = _move_broker(folder / "cloud/broker/mosquitto.conf", broker)
+        proxy = ends.enter_context(FaultProxy(broker, port=asked))
+        whole = AgentNode(cloud=cloud, agent=agent, node=made, proxy=proxy, broker=broker)
+        whole.start()
+        yield whole
+
+
+def _move_broker(conf: Path, port: int) -> int:
+    """Let mosquitto listen for boxes at another port; return the one that boxes are told."""
+    text = conf.read_text()
+    found = re.search(r"^listener (\d+)", text, re.MULTILINE)
+    assert found is not None
+    conf.write_text(text.replace(found[0], f"listener {port}", 1))
+    return int(found[1])
