@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from workercontroller import REFRESH
 from workerkit import Wire, fast_folder, wired
 
 from edgegpu_agent.daemon.workerports import Cluster
+from edgegpu_sync.states import State
 from edgegpu_sync.telemetry import (
     Alloc,
     Card,
@@ -22,7 +24,7 @@ from edgegpu_sync.telemetry import (
     Sample,
     merged,
 )
-from edgegpu_sync.up import Reported
+from edgegpu_sync.up import Reported, Result
 
 UUID = "GPU-7d2f0c1e-3a44-4b6e-9d55-0a1b2c3d4e5f"
 
@@ -222,3 +224,35 @@ def test_measurements_of_days_offline_are_given_up_first(wire: Wire) -> None:
     wire.exchange(300)
     after = wire.box.worker.status()
     assert (after.events_waiting, after.metrics_waiting) == (0, 0)
+
+
+def said(wire: Wire) -> list[type | State]:
+    """Return inventories, allocations and states of results in the order in which the controller got them."""
+    found = [one for one in wire.controller.seen if isinstance(one, Inventory | Alloc | Result)]
+    return [one.state if isinstance(one, Result) else type(one) for one in found]
+
+
+def test_a_refresh_ends_when_what_it_found_has_gone_up(wire: Wire, source: Source) -> None:
+    wire.pass_time(1)
+    wire.controller.seen.clear()
+    wire.controller.command(REFRESH)
+    source.node, source.pods = "box-2", {"a1": pod("asr")}  # found within the five seconds between two looks
+    wire.exchange()
+    assert said(wire)[-3:] == [Inventory, Alloc, State.SUCCEEDED]
+    (inventory,), (alloc,) = seen(wire, Inventory), seen(wire, Alloc)
+    assert (inventory.node, set(alloc.pods)) == ("box-2", {"a1"})
+
+
+def test_a_refresh_that_ends_offline_is_told_after_what_it_found(wire: Wire, source: Source) -> None:
+    wire.controller.command(REFRESH)
+    wire.down += wire.controller.sends()
+    ((topic, payload),) = wire.down
+    wire.down.clear()
+    wire.box.arrive(topic, payload)
+    wire.box.disconnect()
+    source.node = "box-2"
+    wire.box.settle()
+    wire.controller.seen.clear()
+    wire.connect()
+    wire.exchange()
+    assert said(wire)[:3] == [Inventory, Alloc, State.SUCCEEDED]

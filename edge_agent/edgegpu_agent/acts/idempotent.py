@@ -51,7 +51,7 @@ class Again:
 
 
 def refresh_inventory(socket: Path, *, pace: Pace, looked: Callable[[], None]) -> Again:
-    """Return `inventory.refresh`: the plugin is asked, and `looked` makes the agent send what it then finds."""
+    """Return `inventory.refresh`: the plugin is asked, `looked` looks at all; what it finds goes up before the end."""
 
     def do(_: CommandId) -> Outcome:
         found = pace.until(lambda: _asked(socket), every_s=_LOOK_S, within_s=_PLUGIN_S)

@@ -90,7 +90,7 @@ class Worker:
         self._say = Say(core, self.capabilities)
         self._sender = Sender(core, self._say, rng=parts.rng, cluster=parts.telemetry.cluster)
         self._telemetry = Telemetry(core, self._say, self._sender, source=parts.telemetry, rng=parts.rng)
-        states = States(core, self._sender)
+        states = States(core, self._sender, ended=self._telemetry.ended)
         acting = Acting(states, acts=parts.acts, executor=executor)
         self._items = Items(
             core,
@@ -205,6 +205,8 @@ class Worker:
             self._commands.pump,
             self._items.pump,
             self._commands.pump,
+            self._sender.pump_birth,
+            self._telemetry.pump_asked,
             self._sender.pump,
             self._telemetry.pump,
             self._core.write_loose,

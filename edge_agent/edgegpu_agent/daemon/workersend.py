@@ -145,6 +145,11 @@ class Sender:
             self._blocked_until_s = self._core.now_s + _BLOCKED_S
         return token
 
+    def pump_birth(self) -> None:
+        """Send the birth where it is due."""
+        if self.turn is not None:
+            self._send_birth()
+
     def pump(self) -> None:
         """Send what is due, until the link takes no more."""
         if self.turn is None:

@@ -1,6 +1,7 @@
 """Writes a command's states to the journal, each with its line of history and its place in the outbox."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 from edgegpu_agent.acts.act import Outcome
@@ -9,6 +10,7 @@ from edgegpu_agent.daemon.workersay import data_bytes
 from edgegpu_agent.daemon.workersend import Sender
 from edgegpu_agent.journal.held import Entry
 from edgegpu_sync.commands import Record
+from edgegpu_sync.ids import OpName
 from edgegpu_sync.outbox import Outbox
 from edgegpu_sync.states import FOLLOWERS, Codes, State
 from edgegpu_sync.wire import clipped
@@ -19,14 +21,15 @@ _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,39}")
 class States:
     """What the parts that bring a command on write with."""
 
-    def __init__(self, core: Core, sender: Sender) -> None:
+    def __init__(self, core: Core, sender: Sender, *, ended: Callable[[OpName], None]) -> None:
         """Prepare it.
 
         Args:
             core: the journal.
             sender: told of each change.
+            ended: told of each command that has ended, before its result is sent.
         """
-        self.core, self._sender = core, sender
+        self.core, self._sender, self._ended = core, sender, ended
 
     def put(self, record: Record, *, outbox: Outbox | None = None, data: bytes | None = None) -> None:
         """Write a state; one that ends takes the place in the outbox that was reserved for it.
@@ -42,6 +45,8 @@ class States:
         text = " ".join(part for part in (record.op, record.code, record.text) if part)
         told = Entry(kind="command", about=record.id, state=record.state, text=text)
         self.core.save(held, bodies=None if data is None else {record.id: data}, told=(told,))
+        if record.state.terminal:
+            self._ended(record.op)
         self._sender.changed(record.id)
 
     def end(self, record: Record, outcome: Outcome) -> None:

@@ -15,6 +15,7 @@ from edgegpu_agent.daemon.workersend import Sender
 from edgegpu_agent.journal.errors import JournalFullError
 from edgegpu_sync.down import Want
 from edgegpu_sync.errors import TooLargeError
+from edgegpu_sync.ids import OpName, op_name
 from edgegpu_sync.outbox import Kept
 from edgegpu_sync.stamps import Epoch
 from edgegpu_sync.telemetry import Alloc, Health, Inventory, Metrics, Part, PodAlloc, Sample, difference
@@ -34,6 +35,7 @@ BATCH = 15
 """Samples in one message: a quarter of an hour of minutes."""
 
 _PODS_PER_MESSAGE = 150
+_REFRESH = op_name("inventory.refresh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,17 @@ class Telemetry:
     def up(self) -> None:
         """Look at once: after a birth everything is said anew."""
         self._look_at_s = 0.0
+
+    def ended(self, op: OpName) -> None:
+        """Send what a command was for; whoever reads of its end finds it."""
+        if op == _REFRESH:
+            self.ask(Want.INVENTORY, 0.0)
+            self.ask(Want.ALLOC, 0.0)
+
+    def pump_asked(self) -> None:
+        """Send what was asked for and is due; called before results are sent."""
+        if any(at_s <= self._core.now_s for at_s in self._asked.values()):
+            self.pump()
 
     def pump(self) -> None:
         """Gather what was measured, and send what has changed, is due or was asked for."""
