@@ -85,6 +85,18 @@ def test_a_box_gets_no_more_than_a_handful_of_certificates_a_day(here: Office) -
     box.renew(here.desk, granted, csr=box.new_csr())
 
 
+def test_certificates_that_people_ask_for_are_not_counted(here: Office) -> None:
+    box = Box(here.token())
+    granted = box.enrolled(here.desk)
+    for _ in range(3):
+        here.fleet.command(granted.device, "identity.rotate", {}, wait_s=600)
+    here.fleet.command(granted.device, "doctor.run", {}, wait_s=600)
+    for _ in range(19 + 3):
+        box.renew(here.desk, granted, csr=box.new_csr())
+    with pytest.raises(RefusedError, match="23 certificates"):
+        box.renew(here.desk, granted, csr=box.new_csr())
+
+
 def test_server_time_only_rises(tmp_path: Path) -> None:
     clock = Clock()
     here = office(tmp_path / "cloud", clock=clock)

@@ -51,6 +51,13 @@ class Commands:
         query = select(_COMMANDS.c.device, func.count()).where(~_COMMANDS.c.ended).group_by(_COMMANDS.c.device)
         return {DeviceId(device): number for device, number in self._connection.execute(query)}
 
+    def number_since(self, device: DeviceId, op: OpName, at_s: float) -> int:
+        """Return how many commands of this op a box may have been at since then: open, or ended later."""
+        c = _COMMANDS.c
+        under_way = ~c.ended | (c.ended_at_s > at_s)
+        query = select(func.count()).where(c.device == device, c.op == op, under_way)
+        return int(self._connection.execute(query).scalar_one())
+
     def add(self, command: StoredCommand) -> None:
         """Write a new command."""
         self._connection.execute(insert(_COMMANDS).values(new_command_values(command)))
