@@ -25,7 +25,6 @@ from edgegpu_cloud.store import (
     Token,
     Transaction,
 )
-from edgegpu_cloud.store.lookups import has_name, with_instance
 from edgegpu_cloud.tokens import Refusal, RefusedError
 from edgegpu_sync.base64url import from_text
 from edgegpu_sync.ids import DeviceId
@@ -231,7 +230,7 @@ def _home(tx: Transaction, token: Token, instance: str, now_s: float) -> Box | N
         if box is None:
             raise RefusedError(Refusal.REFUSED, "the box that this token is for is gone", "get a new token")
         return box
-    same = with_instance(tx, instance)
+    same = tx.boxes.with_instance(instance)
     if not same:
         return None
     box = tx.boxes.get(same)[same[-1]]
@@ -250,7 +249,7 @@ def _free_name(tx: Transaction, wanted: str, device: DeviceId) -> str:
     """Return a name that no other box has and that no shell or table stumbles over."""
     clean = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in wanted).strip("-.")[:60]
     clean = clean or f"box-{device[:6]}"
-    return f"{clean}-{device[:6]}" if has_name(tx, clean) else clean
+    return f"{clean}-{device[:6]}" if tx.boxes.exactly(clean) else clean
 
 
 def _check_signer(box: Box | None, ask: RenewAsk, *, signed: bytes, signature: str) -> None:

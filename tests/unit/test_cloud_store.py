@@ -80,6 +80,21 @@ def test_what_is_put_in_comes_out_again(store: Store) -> None:
     assert found == StoredCommand(**{**{f: getattr(command, f) for f in command.__slots__}, "number": 1})
 
 
+def test_boxes_are_found_by_name_id_and_machine_without_reading_the_fleet(store: Store) -> None:
+    def another(number: int, name: str, instance: str) -> Box:
+        book = Book(enrolment=1, instance=instance)
+        device = device_id(f"{number:016d}")
+        return replace(a_box(), device=device, name=name, book=book, enrolled_at_s=float(-number))
+
+    with store.write() as tx:
+        for number, (name, instance) in enumerate([("box-10", "m"), ("box-11", "m"), ("other", "n")], 2):
+            tx.boxes.add(another(number, name, instance))
+        second, third = device_id("0000000000000002"), device_id("0000000000000003")
+        assert (tx.boxes.exactly("box-1"), tx.boxes.exactly(third), tx.boxes.exactly("box-")) == ([DEVICE], [third], [])
+        assert tx.boxes.named("box-1") == [DEVICE]
+        assert (tx.boxes.with_instance("m"), tx.boxes.with_instance("")) == ([third, second], [DEVICE])
+
+
 def test_a_block_that_raises_changes_nothing(store: Store) -> None:
     def half() -> None:
         with store.write() as tx:

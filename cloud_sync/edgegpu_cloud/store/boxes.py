@@ -51,6 +51,11 @@ class Boxes:
         query = select(_BOXES.c.device).where((_BOXES.c.device == name) | (_BOXES.c.name == name))
         return [DeviceId(device) for device in self._connection.execute(query).scalars()]
 
+    def with_instance(self, instance: str) -> list[DeviceId]:
+        """Return the boxes that this machine is, the one that was enrolled last at the end."""
+        query = select(_BOXES.c.device).where(_BOXES.c.instance == instance).order_by(_BOXES.c.enrolled_at_s)
+        return [DeviceId(device) for device in self._connection.execute(query).scalars()]
+
     def named(self, name: str) -> list[DeviceId]:
         """Return the box with this id or name, else those whose id or name begins so."""
         if found := self.exactly(name):
