@@ -114,6 +114,17 @@ def test_desired_documents_go_out_at_each_birth(bed: Bed) -> None:
     assert kinds(bed).count(Kind.DESIRED) == 4
 
 
+def test_each_birth_and_each_reported_state_is_answered_though_nothing_is_open(bed: Bed) -> None:
+    for _ in range(3):
+        bed.box().say_reported()
+        bed.settle(2)
+    assert kinds(bed) == [Kind.RECEIPT] * 3
+    bed.network.seen_down.clear()
+    bed.box().say_birth()
+    bed.settle(2)
+    assert Kind.RECEIPT in kinds(bed)
+
+
 def test_no_more_than_an_outbox_can_hold_is_under_way(bed: Bed) -> None:
     bed.network.faults = Faults(delay=1.0)
     asked = [bed.fleet.command("box-1", "inventory.refresh", {}, wait_s=3600) for _ in range(MOST_UNDER_WAY + 20)]
