@@ -8,8 +8,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from modelbox import CHAIN, ROOT, SIGNING
 
 from edgegpu_cloud.controller_turn import MOST_UNDER_WAY
+from edgegpu_sync.down import Receipt
 from edgegpu_sync.errors import Why
 from edgegpu_sync.keys import next_link, public_text
+from edgegpu_sync.messages import read
 from edgegpu_sync.spec import PolicyItem, Spec
 from edgegpu_sync.states import Codes, State
 from edgegpu_sync.topics import Kind, parse
@@ -134,6 +136,21 @@ def test_no_more_than_an_outbox_can_hold_is_under_way(bed: Bed) -> None:
     bed.until(bed.all_ended)
     assert {bed.state(id_) for id_ in asked} == {State.SUCCEEDED}
     assert [bed.fleet.one_command(id_).seq for id_ in asked] == list(range(1, len(asked) + 1))
+
+
+def test_no_receipt_names_a_stamp_above_that_of_the_last_stored_event(bed: Bed) -> None:
+    bed.box().say_reported()
+    bed.settle(2)
+    bed.box().happen("first")
+    (event,) = bed.box().events
+    bed.settle(2)
+    bed.box().say_reported()
+    bed.settle(2)
+    bodies = [read(Kind.RECEIPT, payload.partition(b"\n")[2]) for _, payload in bed.network.seen_down]
+    upto = [(one.epoch.count, one.n) for one in bodies if isinstance(one, Receipt)]
+    stored = (event.stamp.epoch.count, event.stamp.n)
+    assert (upto[0], upto[-1]) == ((0, 0), stored)
+    assert set(upto) == {(0, 0), stored}
 
 
 def test_events_are_stored_once_and_kept_until_the_receipt(bed: Bed) -> None:
