@@ -47,6 +47,13 @@ class Agent:
         path.write_text(f"#!/bin/sh\n{script}")
         path.chmod(0o755)
 
+    def booted(self) -> None:
+        """Have a systemd, and a systemd-run that says what it was asked for and starts it."""
+        (self.root / "run/systemd/system").mkdir(parents=True)
+        run = self.root / "bin/systemd-run"
+        run.write_text('#!/bin/sh\necho "$@" >> "$BOX/scopes"\nshift 3\nexec "$@"\n')
+        run.chmod(0o755)
+
     def journal(self, state: str, *, author: str = "", deadline_s: float = 600) -> None:
         """Write the record of a transaction as its author does: a new file by a rename."""
         now = time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -220,6 +227,16 @@ def test_what_is_being_finished_goes_on_without_the_agent(agent: Agent) -> None:
     while "ROLLED_BACK" not in (agent.tx / "state").read_text():
         assert time.monotonic() < ends
         os.sched_yield()
+
+
+def test_under_systemd_it_is_finished_outside_the_services_cgroup(agent: Agent) -> None:
+    agent.stub(ROLLS_BACK)
+    agent.booted()
+    agent.journal("SWAPPED")
+    agent.start()
+    agent.until(lambda: "ROLLED_BACK" in (agent.tx / "state").read_text())
+    assert (agent.root / "scopes").read_text() == "--scope --collect --quiet edgegpu transaction resume --json\n"
+    assert agent.end() == 0
 
 
 def test_a_journal_that_makes_no_sense_is_reported_and_ends_nothing(agent: Agent) -> None:

@@ -30,7 +30,7 @@ def run(argv: Sequence[str] | None, group: TaskGroup) -> int:
     memory.few_arenas()
     options = Options(
         root=chosen.root,
-        command=(chosen.edgegpu, "transaction", "resume", "--json"),
+        command=(*_apart(chosen.root), chosen.edgegpu, "transaction", "resume", "--json"),
         deadline_s=chosen.deadline_s,
         edgegpu=chosen.edgegpu,
     )
@@ -40,6 +40,17 @@ def run(argv: Sequence[str] | None, group: TaskGroup) -> int:
         _LOG.exception("edgegpu-agent failed for a reason that it does not know")
         return EXIT_FAILED
     return 0
+
+
+def _apart(root: Path) -> tuple[str, ...]:
+    """Return the words that start a program outside this service's cgroup, where systemd is there (sd_booted(3)).
+
+    Undoing a first installation takes the unit file of this service away, and then stops the service. Without its file
+    systemd has forgotten KillMode=process, and ends all that is in the cgroup (seen on 252): whoever undoes would be
+    cut off in the middle of it.
+    """
+    booted = (root / "run/systemd/system").is_dir()
+    return ("systemd-run", "--scope", "--collect", "--quiet") if booted else ()
 
 
 def _parser() -> argparse.ArgumentParser:
