@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -18,7 +19,9 @@ from mqttkit import free_port, wait_for
 
 from edgegpu_agent.cli.unixhttp import NoHttpError, get
 from edgegpu_agent.daemon.answers import StatusAnswer
+from edgegpu_agent.daemon.workertelemetry import ALL_S, BATCH, PERIOD_S
 from edgegpu_sync.states import State
+from edgegpu_sync.topics import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 NAME = "bench"
 KUBECONFIG = "etc/edgegpu/limits-kubeconfig"
 WAIT_S = 60.0
+AROUND_BYTES = 110
+"""What TLS and MQTT put around a message: topic and properties, and its acknowledgement."""
 
 
 class AgentNode:
@@ -72,13 +77,15 @@ class AgentNode:
         with socket.socket() as sock:
             return sock.connect_ex(("127.0.0.1", self._broker)) == 0
 
-    def command(self, op: str) -> float:
-        """Ask for `op`, wait for its end; return the seconds until the controller knew that it was accepted."""
+    def refresh(self) -> float:
+        """Command `inventory.refresh`, wait for its end; return how long until the controller knew it accepted."""
         began, fleet = time.time(), self.cloud.fleet
-        id_ = fleet.command(NAME, op, {})
-        wait_for(lambda: fleet.one_command(id_).ended, what=f"{op} has ended", timeout_s=WAIT_S)
-        heard = fleet.one_command(id_).history
-        return next(one.at_s for one in heard if one.state is not State.RECEIVED) - began
+        id_ = fleet.command(NAME, "inventory.refresh", {})
+        wait_for(lambda: fleet.one_command(id_).ended, what="the command has ended", timeout_s=WAIT_S)
+        done = fleet.one_command(id_)
+        if done.state is not State.SUCCEEDED or (done.data or {}).get("cards") != len(self.node.cards):
+            raise RuntimeError(f"inventory.refresh: {done.state}, {done.text}, {done.data}")
+        return next(one.at_s for one in done.history if one.state is not State.RECEIVED) - began
 
     def agent_cpu_s(self) -> float:
         """Return the CPU seconds of the agent and of the programs that it has run."""
@@ -89,6 +96,15 @@ class AgentNode:
     def passed(self) -> int:
         """Return the bytes that went between agent and broker until now, both ways."""
         return self.proxy.counted.up_bytes + self.proxy.counted.down_bytes
+
+    def told_bytes(self) -> float:
+        """Return what an idle box says by itself in an hour, of the sizes that the controller has from this one."""
+        latest = self.cloud.fleet.details(NAME).latest
+        each = {Kind.INVENTORY: ALL_S, Kind.HEALTH: ALL_S, Kind.METRICS: float(PERIOD_S * BATCH)}
+        return sum(
+            3600 / every_s * (len(json.dumps(latest[kind].body, separators=(",", ":"))) + AROUND_BYTES)
+            for kind, every_s in each.items()
+        )
 
 
 def _smi(uuids: Sequence[str]) -> str:
