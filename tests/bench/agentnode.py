@@ -128,6 +128,7 @@ def agent_node(folder: Path, *, cards: int, mib: int, build: Path) -> Iterator[A
         broker = free_port()
         asked = _move_broker(folder / "cloud/broker/mosquitto.conf", broker)
         proxy = ends.enter_context(FaultProxy(broker, port=asked))
+        ends.callback(agent.kill)  # before the proxy, which waits for nobody
         whole = AgentNode(cloud=cloud, agent=agent, node=made, proxy=proxy, broker=broker)
         whole.start()
         yield whole
