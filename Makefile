@@ -53,7 +53,7 @@ chaos: cc venv simdriver ## commands over a broker while everything is killed, c
 bugs: cc venv simdriver ## show that chaos finds an agent that acknowledges too soon, and one that forgets
 	@$(PY) -m pytest -m chaos $(PYTEST_ARGS) tests/chaos
 
-bench: cc venv simdriver ## measure against the limits; writes build/bench/*.json (ONLY=placement: that part)
+bench: cc venv simdriver ## measure against the limits; writes build/bench/*.json (ONLY=placement, ONLY=agent: that part)
 	@$(PY) tests/bench/run.py $(ONLY)
 
 lab: ## make the lab's k3s from source (Go; minutes the first time)
