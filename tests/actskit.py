@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 ID = CommandId("cmd-00000001")
 NOTHING = NoArgs()
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 EDGEGPU = r"""#!/bin/sh
 # Stands in for edgegpu. What it shall do stands in files below $FAKE: `refuse` (a code), `end` (a state), `hold-STATE`.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from edgegpu_cloud.fleet_views import BoxView, CommandView
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 SYSTEMCTL = """\
 echo "$@" >> "$BOX/systemctl"
 case "$1" in

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from identitykit import Cloud
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Box:

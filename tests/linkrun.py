@@ -63,7 +63,7 @@ class LinkRun:
             self.events.append(event)
             self._new.notify_all()
 
-    def next(self, kind: type[E], *, timeout_s: float = 10.0, where: Callable[[E], bool] = lambda _: True) -> E:
+    def next(self, kind: type[E], *, timeout_s: float = 30.0, where: Callable[[E], bool] = lambda _: True) -> E:
         """Return the next event of a kind, passing over others; each is returned once."""
         end = time.monotonic() + timeout_s
         with self._new:
@@ -77,14 +77,14 @@ class LinkRun:
                 if not self._new.wait(end - time.monotonic()):
                     raise TimeoutError(f"no {kind.__name__} in {timeout_s:g} s; there were {self.events[-5:]}")
 
-    def following(self, *, timeout_s: float = 10.0) -> LinkEvent:
+    def following(self, *, timeout_s: float = 30.0) -> LinkEvent:
         """Return the next event of any kind."""
         with self._new:
             assert self._new.wait_for(lambda: self._seen < len(self.events), timeout_s), "nothing more comes out"
             self._seen += 1
             return self.events[self._seen - 1]
 
-    def ended(self, *, timeout_s: float = 10.0) -> BaseException | None:
+    def ended(self, *, timeout_s: float = 30.0) -> BaseException | None:
         """Wait for the end of `run`; return what it raised."""
         self._thread.join(timeout_s)
         assert not self._thread.is_alive()

@@ -133,9 +133,11 @@ def test_a_revoked_box_is_ignored_and_comes_back_with_a_token_of_its_own(cloud: 
     with cloud.live("stolen") as live:
         assert cloud.run("revoke", "stolen").code == 1, "without a yes it is not done"
         assert "not revoked" in cloud.run("kick", "stolen").err
-        cloud.ok("revoke", "stolen", "--yes", "--reload", f"kill -HUP {cloud.processes[0].pid}")
         ups, downs = live.ups, len(live.downs)
-        wait_for(lambda: len(live.downs) > max(downs, 1), what="it tries again, and is not let in")
+        cloud.ok("revoke", "stolen", "--yes", "--reload", f"kill -HUP {cloud.processes[0].pid}")
+        wait_for(
+            lambda: len(live.downs) >= downs + 2, what="it is put out, tries again, and is not let in", timeout_s=30
+        )
         assert live.ups == ups, live.downs
         assert any("stolen" in row and "REVOKED" in row for row in cloud.ok("boxes").out.splitlines())
         done = cloud.run("command", "stolen", "doctor.run")
