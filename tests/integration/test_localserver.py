@@ -1,0 +1,84 @@
+"""The Unix socket on which plugin and agent answer this machine's own programs."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from edgegpu_agent.cli.unixhttp import get
+from edgegpu_plugin.errors import PluginError
+from edgegpu_plugin.localserver import Answer, LocalServer
+
+WAIT_S = 10.0
+
+
+def answer(target: str) -> Answer:
+    if target == "/broken":
+        raise ValueError("no figures")
+    return Answer(200, f'"{target}"'.encode())
+
+
+@contextmanager
+def served(path: Path) -> Iterator[Path]:
+    server = LocalServer(path, answer, owner="edgegpu-toy")
+    server.open()
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        yield path
+    finally:
+        server.stop()
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+
+
+def test_it_answers_whoever_may_open_the_socket_and_takes_it_away(short_tmp: Path) -> None:
+    with served(short_tmp / "run/toy.sock") as path:
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert get(path, "/v1/a?b=1", timeout_s=WAIT_S) == (200, b'"/v1/a?b=1"')
+    assert not path.exists()
+
+
+def test_what_cannot_be_answered_is_logged_and_the_next_is_answered(
+    short_tmp: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with served(short_tmp / "toy.sock") as path, caplog.at_level(logging.ERROR):
+        assert get(path, "/broken", timeout_s=WAIT_S) == (500, b'{"error": "see the log of edgegpu-toy"}')
+        assert get(path, "/v1/a", timeout_s=WAIT_S) == (200, b'"/v1/a"')
+    assert "no figures" in caplog.text
+
+
+def test_who_goes_without_a_word_is_no_fault(short_tmp: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with served(short_tmp / "toy.sock") as path:
+        with socket.socket(socket.AF_UNIX) as silent:
+            silent.connect(str(path))
+        assert get(path, "/v1/a", timeout_s=WAIT_S) == (200, b'"/v1/a"')
+    assert capfd.readouterr().err == ""
+
+
+def test_a_path_where_another_answers_is_left_alone(short_tmp: Path) -> None:
+    with served(short_tmp / "toy.sock") as path:
+        with pytest.raises(PluginError, match="another edgegpu-toy answers there; stop it first"):
+            LocalServer(path, answer, owner="edgegpu-toy").open()
+        assert get(path, "/v1/a", timeout_s=WAIT_S)[0] == 200
+
+
+def test_what_a_dead_process_left_is_replaced(short_tmp: Path) -> None:
+    path = short_tmp / "toy.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    with served(path):
+        assert get(path, "/v1/a", timeout_s=WAIT_S)[0] == 200
+
+
+def test_a_folder_that_cannot_be_made_is_said_with_what_to_do(short_tmp: Path) -> None:
+    (short_tmp / "file").touch()
+    server = LocalServer(short_tmp / "file/toy.sock", answer, owner="edgegpu-toy", remedy="set paths.run")
+    with pytest.raises(PluginError, match=r"cannot make .*/file/toy\.sock: .*; set paths\.run$"):
+        server.open()
