@@ -19,7 +19,7 @@ from edgegpu_cloud.fleet_changes import (
     touch,
 )
 from edgegpu_cloud.fleet_names import cluster_of, find_box, find_command
-from edgegpu_cloud.fleet_specs import Limits, with_limits, with_sharing
+from edgegpu_cloud.fleet_specs import Limits, Settings, with_limits, with_settings, with_sharing
 from edgegpu_cloud.fleet_views import BoxView, CommandView, Details, box_views, command_view
 from edgegpu_cloud.store import Alarm, AuditEntry, Box, BoxEvent, Enrolled, Json, Store
 from edgegpu_sync.ids import CommandId, DeviceId
@@ -155,36 +155,24 @@ class Fleet:
         with self._store.write() as tx:
             return set_spec(tx, find_box(tx, device), edit, self._who(), expect_rev=expect_rev)
 
-    def set_limits(
-        self,
-        device: str,
-        *,
-        namespace: str,
-        app: str,
-        container: str,
-        memory_units: int,
-        core: int,
-        force: bool = False,
-        interrupt: bool = False,
-    ) -> int:
+    def set_limits(self, device: str, limits: Limits) -> int:
         """Set the limits of one container of an app; returns the revision. The same limits again are tried again.
 
         Raises:
             CloudError: the box has not told yet which cluster it is in, or as `set_spec`.
         """
-        limits = Limits(
-            namespace=namespace,
-            app=app,
-            container=container,
-            memory_units=memory_units,
-            core=core,
-            force=force,
-            interrupt=interrupt,
-        )
         with self._store.write() as tx:
             box = find_box(tx, device)
             cluster = cluster_of(tx, box)
             return set_spec(tx, box, lambda spec: with_limits(spec, limits, cluster=cluster), self._who())
+
+    def set_settings(self, device: str, settings: Settings) -> int:
+        """Say how a box shall share its cards; returns the revision. The same once more is tried again.
+
+        Raises:
+            CloudError: nothing is asked for, a card or a value that cannot be, or as `set_spec`.
+        """
+        return self.set_spec(device, lambda spec: with_settings(spec, settings))
 
     # commands
 

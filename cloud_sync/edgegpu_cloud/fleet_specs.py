@@ -1,5 +1,7 @@
 """Edits of a desired document, as values: what was edited gets the new revision, the rest keeps the one it has."""
 
+import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -9,13 +11,33 @@ from pydantic import ValidationError
 from edgegpu_cloud.errors import CloudError
 from edgegpu_sync.down import Desired
 from edgegpu_sync.errors import TooLargeError
-from edgegpu_sync.spec import AnyItem, AppLimits, Item, Sharing, Spec, asked
+from edgegpu_sync.spec import (
+    AnyItem,
+    AppLimits,
+    Exclusions,
+    Isolation,
+    Item,
+    OnDrift,
+    PolicyItem,
+    Sharing,
+    Spec,
+    UnitSize,
+    asked,
+    item_name,
+)
 from edgegpu_sync.wire import BODY_MAX_BYTES, Json, encode
 
 _ROOM = 64
 """Bytes that are left free: numbers grow longer when the same document is sent under a later enrolment."""
 
 _SINGLE = ("sharing", "isolation", "policy", "exclusions", "unit_size")
+_MODELS: dict[str, type[Item]] = {
+    "isolation": Isolation,
+    "policy": PolicyItem,
+    "exclusions": Exclusions,
+    "unit_size": UnitSize,
+}
+_CARD = re.compile(r"[0-9]{1,3}(:[0-9]{1,3})?|(GPU|MIG)-[0-9a-zA-Z-]{1,59}")
 
 AnItem = TypeVar("AnItem", bound=Item)
 
@@ -31,6 +53,24 @@ class Limits:
     core: int
     force: bool = False
     interrupt: bool = False
+    on_drift: OnDrift | None = None
+    """None: as it was, else `report`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a box shall share its cards, in the words of its own command line; None: as it is."""
+
+    isolation: str | None = None
+    policy: str | None = None
+    exclude: tuple[str, ...] | None = None
+    unit_mib: int | None = None
+
+
+def desired_items(spec: Spec) -> dict[str, AnyItem]:
+    """Return the items of a document under the names by which they are settled, in the order of settlement."""
+    singles = {name: item for name in _SINGLE if (item := getattr(spec, name)) is not None}
+    return {**singles, **{item_name(item): item for item in spec.app_limits}}
 
 
 def revised(before: Spec, after: Spec, rev: int) -> Spec:
@@ -108,9 +148,8 @@ def with_limits(spec: Spec, limits: Limits, *, cluster: str) -> Spec:
     same = [item for item in spec.app_limits if _key(item) == _key(wanted)]
     others = tuple(item for item in spec.app_limits if _key(item) != _key(wanted))
     if same:
-        again = _plain(same[0]) == _plain(wanted.model_copy(update={"on_drift": same[0].on_drift}))
-        kept = {"retry": same[0].retry + 1 if again else same[0].retry, "on_drift": same[0].on_drift}
-        wanted = wanted.model_copy(update=kept)
+        on_drift = limits.on_drift or same[0].on_drift
+        wanted = _retried(same[0], wanted.model_copy(update={"on_drift": on_drift}))
     return spec.model_copy(update={"app_limits": (*others, wanted)})
 
 
@@ -126,8 +165,58 @@ def _app_limits(limits: Limits, cluster: str) -> AppLimits:
             core=limits.core,
             force=limits.force,
             interrupt=limits.interrupt,
+            on_drift=limits.on_drift or OnDrift.REPORT,
         )
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise CloudError(f"cannot set limits: {where}: {first['msg']}", remedy="see docs/app-limits.md") from error
+
+
+def with_settings(spec: Spec, settings: Settings) -> Spec:
+    """Return a document in which a box shares its cards so; what is asked for again is tried again.
+
+    Raises:
+        CloudError: nothing is asked for, or what cannot be.
+    """
+    asked_for: dict[str, tuple[str, object]] = {
+        "isolation": ("mode", settings.isolation),
+        "policy": ("policy", settings.policy),
+        "exclusions": ("cards", None if settings.exclude is None else _cards(settings.exclude)),
+        "unit_size": ("mib", settings.unit_mib),
+    }
+    changes = {
+        name: _setting(spec, name, {field: value}) for name, (field, value) in asked_for.items() if value is not None
+    }
+    if not changes:
+        raise CloudError("cannot set nothing", remedy="give --policy, --exclude, --unit-mib or --isolation")
+    return spec.model_copy(update=changes)
+
+
+def _cards(words: tuple[str, ...]) -> list[str]:
+    """Read cards as the box's own command line does: `none` alone is no card at all; one twice counts once."""
+    if words == ("none",):
+        return []
+    wrong = [word for word in words if not _CARD.fullmatch(word)]
+    if wrong or not words:
+        text = f"cannot exclude {', '.join(map(repr, wrong)) or 'nothing'}: no number, MIG device or UUID of a card"
+        raise CloudError(text, remedy="give 0, 0:1 or GPU-..., several times, or `none` alone to share all")
+    return list(dict.fromkeys(words))
+
+
+def _setting(spec: Spec, name: str, value: dict[str, object]) -> Item:
+    model, now = _MODELS[name], getattr(spec, name)
+    try:
+        wanted = model.model_validate_json(json.dumps({"rev": 0, **value}))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        raise CloudError(
+            f"cannot set {name}: {first['msg']}", remedy="see `edgegpu-cloud sharing set --help`"
+        ) from error
+    return wanted if now is None else _retried(now, wanted)
+
+
+def _retried(now: AnItem, wanted: AnItem) -> AnItem:
+    """Return what is wanted; asked for once more it has a higher `retry`."""
+    again = _plain(now) == _plain(wanted)
+    return wanted.model_copy(update={"retry": now.retry + 1 if again else now.retry})

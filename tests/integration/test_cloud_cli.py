@@ -66,6 +66,51 @@ def test_an_everyday_run(cloud: Cloud) -> None:
     wait_for(lambda: not cloud.box("asr-hall")["online"], what="the will says that it is gone")
 
 
+def test_how_a_box_shares_its_cards(cloud: Cloud) -> None:
+    with cloud.live("sharer") as live:
+        done = cloud.ok(
+            "sharing", "set", "sharer", "--policy", "spread", "--exclude", "1", "--exclude", "0:1", "--wait"
+        )
+        assert [line.split(": ")[1:] for line in done.out.splitlines()[1:]] == [["Applied"], ["Applied"]]
+        shown = cloud.ok("sharing", "show", "sharer", "--json").json
+        items = {one["item"]: one for one in shown["items"]}
+        assert (shown["rev"], shown["applied_rev"]) == (1, 1)
+        assert items["exclusions"]["desired"]["cards"] == ["1", "0:1"]
+        assert (items["policy"]["desired"]["policy"], items["policy"]["report"]["state"]) == ("spread", "Applied")
+        assert (items["policy"]["now"], items["unit_size"]["now"]) == ("first-fit", 256), "what it has told itself"
+        assert (items["unit_size"]["desired"], items["unit_size"]["report"]) == (None, None)
+
+        cloud.ok("sharing", "set", "sharer", "--exclude", "none", "--wait")
+        live.box.verdict = lambda _: Settlement.rejected("PRECHECK", "pods hold shares: n/p")
+        done = cloud.run("sharing", "set", "sharer", "--unit-mib", "512", "--wait")
+        assert (done.code, "unit_size: Rejected: PRECHECK: pods hold shares: n/p" in done.out) == (1, True)
+        rows = {row.split()[0]: row for row in cloud.ok("sharing", "show", "sharer").out.splitlines()[2:]}
+        assert "512 MiB" in rows["unit_size"]
+        assert "pods hold shares" in rows["unit_size"]
+        assert rows["exclusions"].split()[1:4] == ["none", "2", "Applied"]
+        again = cloud.run("sharing", "set", "sharer", "--unit-mib", "512", "--wait", "--json")
+        assert (again.code, again.json["items"]["unit_size"]["retry"]) == (1, 1), "asked for again it is tried again"
+
+        for wrong in (["--policy", "worst-fit"], ["--exclude", "none", "--exclude", "0"], ["--isolation", "vm"], []):
+            assert cloud.run("sharing", "set", "sharer", *wrong).code == 1
+        assert cloud.box("sharer")["rev"] == 4, "what was refused is no revision"
+    wait_for(lambda: not cloud.box("sharer")["online"], what="it is gone")
+    done = cloud.run("sharing", "set", "sharer", "--policy", "best-fit", "--wait", "--timeout", "1s")
+    assert (done.code, "sharing show sharer" in done.err) == (3, True)
+
+
+def test_who_fights_for_limits_is_asked_for_and_kept(cloud: Cloud) -> None:
+    words = ("limits", "set", "drifter", "asr", "--core", "1", "--wait", "--memory")
+    with cloud.live("drifter"):
+        cloud.ok(*words, "4", "--on-drift", "enforce")
+        cloud.ok(*words, "5")
+        (item,) = cloud.ok("limits", "show", "drifter", "--json").json
+        assert (item["memory_units"], item["on_drift"]) == (5, "enforce")
+        cloud.ok(*words, "5", "--on-drift", "report")
+        (item,) = cloud.ok("limits", "show", "drifter", "--json").json
+        assert (item["on_drift"], item["rev"], item["retry"]) == ("report", 3, 0)
+
+
 def test_a_command_to_a_box_that_is_away_times_out_with_3_and_is_cancelled(cloud: Cloud) -> None:
     hand = Box(cloud.ok("enrol", "--name", "away", "--json").json["token"])
     enrol(cloud.url, cloud.ca, hand)

@@ -8,6 +8,7 @@ import pytest
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.fleet import Fleet
 from edgegpu_cloud.fleet_changes import new_command_id
+from edgegpu_cloud.fleet_specs import Limits
 from edgegpu_cloud.store import BoxState, Enrolled, Latest, Store
 from edgegpu_sync.ids import DeviceId, device_id
 from edgegpu_sync.spec import MAX_APP_LIMITS, Exclusions, PolicyItem, Sharing, Spec
@@ -57,9 +58,8 @@ def tell_cluster(store: Store, device: DeviceId) -> None:
 
 
 def set_limits(fleet: Fleet, app: str = "asr", *, units: int = 4, force: bool = False) -> int:
-    return fleet.set_limits(
-        "munich", namespace="default", app=app, container="main", memory_units=units, core=1, force=force
-    )
+    limits = Limits(namespace="default", app=app, container="main", memory_units=units, core=1, force=force)
+    return fleet.set_limits("munich", limits)
 
 
 class TestNames:

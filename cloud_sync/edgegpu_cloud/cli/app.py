@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from edgegpu_cloud.cli import backup, boxes, broker, commands, enrol, init, keys, limits, revoke, serve, tokens
+from edgegpu_cloud.cli import backup, boxes, broker, commands, enrol, init, keys, limits, revoke, serve, sharing, tokens
 
 _HELP = """Run a controller for edgegpu boxes, and say what they shall be.
 
@@ -15,6 +15,7 @@ _HELP = """Run a controller for edgegpu boxes, and say what they shall be.
   edgegpu-cloud enrol                   print the line to paste on a box
   edgegpu-cloud boxes                   the fleet; `box NAME` for one
   edgegpu-cloud limits set BOX NAMESPACE/APP --memory 4 --core 1 --preview
+  edgegpu-cloud sharing set BOX --policy spread --exclude 0
   edgegpu-cloud install BOX --wait      GPU sharing on, `uninstall` off, `command` for the rest
 
 Exit status: 0 done, 1 failed or rejected (said), 2 the command line makes no sense, 3 not ended in the time given.
@@ -43,6 +44,7 @@ app.command("kick", help=revoke.KICK_HELP, short_help="Cut the connection of a r
 app.command("confirm", help=boxes.CONFIRM_HELP, short_help="Go on with a box that is RESTORED.")(boxes.confirm)
 app.command("alarms", help=boxes.ALARMS_HELP, short_help="What a person has to look at.")(boxes.alarms)
 app.add_typer(limits.app, name="limits")
+app.add_typer(sharing.app, name="sharing")
 app.command("install", help=commands.INSTALL_HELP, short_help="GPU sharing on a box.")(commands.install)
 app.command("uninstall", help=commands.UNINSTALL_HELP, short_help="GPU sharing off a box.")(commands.uninstall)
 app.command("command", help=commands.COMMAND_HELP, short_help="Ask a box to do something once.")(commands.command)

@@ -1,7 +1,5 @@
 """`edgegpu-cloud limits set`, `show`, `clear`: what an app may have of a card."""
 
-import time
-from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -9,7 +7,6 @@ import typer
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     EXIT_FAILED,
-    EXIT_WAITING,
     BoxArgument,
     Cloud,
     FolderOption,
@@ -18,16 +15,15 @@ from edgegpu_cloud.cli.common import (
     print_json,
     print_table,
     reporting,
-    say,
 )
 from edgegpu_cloud.cli.durations import seconds
+from edgegpu_cloud.cli.settlements import exit_by, first_line, reports, settled, words
+from edgegpu_cloud.fleet_specs import Limits
 from edgegpu_cloud.fleet_views import Details
 from edgegpu_cloud.preview import Preview, Wanted, preview
 from edgegpu_cloud.store import BoxState
-from edgegpu_sync.spec import AppLimits, item_name
-from edgegpu_sync.up import ItemReport, Settled
-
-_NEW_S = 0.3
+from edgegpu_sync.spec import OnDrift, item_name
+from edgegpu_sync.up import Settled
 
 app = typer.Typer(
     name="limits",
@@ -50,6 +46,7 @@ Examples:
 \b
 --preview changes nothing: what would come of it by what the box has reported last. Exit status 1 where it does not fit.
 --force: apply it though it does not fit; the pod waits Pending.  --interrupt: stop the app where it fits only then.
+--on-drift: when somebody else writes the limits back, `report` it, or `enforce` them, three times.
 Exit status with --wait: 0 Applied (with --force also Pending), 1 Rejected, Failed, Unsupported, 3 not settled in time.
 --json prints {"box", "item", "rev", "report": {...} or null}, with --preview {"answer": "fits", "fits_after_stop" or
 "never_fits", "text", "need_units", "need_core", "replicas", "cards": [...], "notes": [TEXT], "as_of_s"}.
@@ -67,6 +64,10 @@ MemoryOption = Annotated[int, typer.Option("--memory", metavar="UNITS", min=0, m
 CoreOption = Annotated[int, typer.Option("--core", min=0, max=6_400, help="Hundredths of a card.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Though it does not fit.")]
 InterruptOption = Annotated[bool, typer.Option("--interrupt", help="Stop the app where it fits only then.")]
+DriftOption = Annotated[
+    OnDrift | None,
+    typer.Option("--on-drift", help="When somebody else writes them back.  [default: as it was, else report]"),
+]
 PreviewOption = Annotated[bool, typer.Option("--preview", help="Change nothing: say what would come of it.")]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Until the box has settled it.")]
 TimeoutOption = Annotated[str, typer.Option("--timeout", metavar="TIME", help="How long --wait waits: 90s, 10m.")]
@@ -82,6 +83,7 @@ def set_(  # noqa: PLR0913  (one for each option)
     container: ContainerOption = "",
     force: ForceOption = False,
     interrupt: InterruptOption = False,
+    on_drift: DriftOption = None,
     show_preview: PreviewOption = False,
     wait: WaitOption = False,
     timeout: TimeoutOption = "10m",
@@ -96,8 +98,7 @@ def set_(  # noqa: PLR0913  (one for each option)
             wanted = Wanted(namespace=namespace, app=app_, container=container, memory_units=memory, core=core)
             _tell_preview(preview(details, _same_cluster(cloud, details), wanted), as_json=json)
             return
-        rev = cloud.fleet.set_limits(
-            details.box.device,
+        limits = Limits(
             namespace=namespace,
             app=app_,
             container=container,
@@ -105,15 +106,20 @@ def set_(  # noqa: PLR0913  (one for each option)
             core=core,
             force=force,
             interrupt=interrupt,
+            on_drift=on_drift,
         )
+        rev = cloud.fleet.set_limits(details.box.device, limits)
         item = f"app_limits/{namespace}/{app_}/{container}"
         if not json:
             typer.echo(f"{item} on {details.box.name}: desired, revision {rev}")
-        report = _settled(cloud, details.box.device, item, rev, wait_s) if wait else None
+        found = settled(cloud, details.box.device, [item], rev=rev, wait_s=wait_s) if wait else {item: None}
         if json:
-            print_json({"box": details.box.name, "item": item, "rev": rev, "report": report})
+            print_json({"box": details.box.name, "item": item, "rev": rev, "report": found[item]})
         if wait:
-            _exit_by(report, as_json=json, forced=force)
+            if not json:
+                typer.echo(words(found[item]))
+            good = {Settled.APPLIED, Settled.PENDING} if force else {Settled.APPLIED}
+            exit_by(found, looks=f"edgegpu-cloud limits show {details.box.name}", good=good)
 
 
 def _names(app_name: str, container: str) -> tuple[str, str, str]:
@@ -141,51 +147,14 @@ def _tell_preview(found: Preview, *, as_json: bool) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _settled(cloud: Cloud, device: str, item: str, rev: int, wait_s: float) -> ItemReport | None:
-    """Wait for the box's word on an item that was edited in this revision; None where it does not come in time."""
-    wanted = next((one.rev for one in cloud.fleet.spec(device).app_limits if item_name(one) == item), rev)
-    end_s = time.monotonic() + wait_s
-    while True:
-        view = cloud.fleet.box(device)
-        report = view.items.get(item)
-        current = report is not None and view.observed_rev >= rev and report.rev >= wanted
-        if report is not None and current and report.state is not Settled.OPEN:
-            return report
-        if time.monotonic() >= end_s:
-            return None
-        time.sleep(_NEW_S)
-
-
-def _exit_by(report: ItemReport | None, *, as_json: bool, forced: bool) -> None:
-    if report is None:
-        say("the box has not settled it yet; it goes on: `edgegpu-cloud limits show` looks again")
-        raise typer.Exit(EXIT_WAITING)
-    if not as_json:
-        typer.echo(_words(report))
-    if report.state is not Settled.APPLIED and not (forced and report.state is Settled.PENDING):
-        raise typer.Exit(EXIT_FAILED)
-
-
-def _words(report: ItemReport | None) -> str:
-    if report is None:
-        return "not settled yet"
-    lines = [": ".join(word for word in (report.state.value, report.code, report.text) if word)]
-    if report.numbers is not None:
-        lines += [
-            f"    {card.node} card {card.card}: {card.free_units} units and {card.free_core} core free, "
-            f"{card.held_by_app_units} units held by the app"
-            for card in report.numbers.cards
-        ]
-    return "\n".join(lines)
-
-
 def show(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
     """Show the limits that are desired on a box."""
     with reporting(as_json=json), opened(folder) as cloud:
         details = cloud.fleet.details(name)
         items = details.spec.app_limits
+        told = reports(details, map(item_name, items))
         if json:
-            print_json([{**one.model_dump(mode="json"), "report": _report(details.box.items, one)} for one in items])
+            print_json([{**one.model_dump(mode="json"), "report": told[item_name(one)]} for one in items])
             return
         if not items:
             typer.echo(f"no limits of apps are desired on {details.box.name}")
@@ -197,17 +166,11 @@ def show(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption 
                 str(one.memory_units),
                 str(one.core),
                 str(one.rev),
-                _words(_report(details.box.items, one)).partition("\n")[0],
+                first_line(told[item_name(one)]),
             )
             for one in items
         ]
         print_table(("APP", "CONTAINER", "UNITS", "CORE", "REV", "SETTLED"), rows)
-
-
-def _report(items: Mapping[str, ItemReport], limits: AppLimits) -> ItemReport | None:
-    """Return what became of an item as it is desired now; None while the box has told of an older one."""
-    report = items.get(item_name(limits))
-    return report if report is not None and (report.rev, report.retry) >= (limits.rev, limits.retry) else None
 
 
 app.command("set", help=SET_HELP, short_help="Set the limits of one container.")(set_)

@@ -1,0 +1,69 @@
+"""What became of items of a desired document: waited for, in words, and as an exit status."""
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+
+import typer
+
+from edgegpu_cloud.cli.common import EXIT_FAILED, EXIT_WAITING, Cloud, say
+from edgegpu_cloud.fleet_specs import desired_items
+from edgegpu_cloud.fleet_views import Details
+from edgegpu_sync.up import ItemReport, Settled
+
+_NEW_S = 0.3
+_GOOD = frozenset({Settled.APPLIED})
+
+Reports = Mapping[str, ItemReport | None]
+"""By the name of an item; None while the box has told of an older one, or of none."""
+
+
+def reports(details: Details, names: Iterable[str]) -> dict[str, ItemReport | None]:
+    """Return what became of items as they are desired now."""
+    desired, told = desired_items(details.spec), details.box.items
+    found: dict[str, ItemReport | None] = {}
+    for name in names:
+        item, report = desired.get(name), told.get(name)
+        current = item is not None and report is not None and (report.rev, report.retry) >= (item.rev, item.retry)
+        found[name] = report if current else None
+    return found
+
+
+def settled(cloud: Cloud, device: str, names: Collection[str], *, rev: int, wait_s: float) -> Reports:
+    """Wait until a box has settled items that were edited in this revision, or time is over."""
+    end_s = time.monotonic() + wait_s
+    while True:
+        details = cloud.fleet.details(device)
+        found = reports(details, names) if details.box.observed_rev >= rev else dict.fromkeys(names)
+        if all(one is not None and one.state is not Settled.OPEN for one in found.values()):
+            return found
+        if time.monotonic() >= end_s:
+            return found
+        time.sleep(_NEW_S)
+
+
+def exit_by(found: Reports, *, looks: str, good: Collection[Settled] = _GOOD) -> None:
+    """End a command that has waited: 0 for `good` settlements, 1 for others, 3 where one is open; `looks` shows it."""
+    if any(one is None or one.state is Settled.OPEN for one in found.values()):
+        say(f"the box has not settled it yet; it goes on: `{looks}` looks again")
+        raise typer.Exit(EXIT_WAITING)
+    if any(one.state not in good for one in found.values() if one is not None):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def words(report: ItemReport | None) -> str:
+    """Return a settlement as lines for people."""
+    if report is None:
+        return "not settled yet"
+    lines = [": ".join(word for word in (report.state.value, report.code, report.text) if word)]
+    if report.numbers is not None:
+        lines += [
+            f"    {card.node} card {card.card}: {card.free_units} units and {card.free_core} core free, "
+            f"{card.held_by_app_units} units held by the app"
+            for card in report.numbers.cards
+        ]
+    return "\n".join(lines)
+
+
+def first_line(report: ItemReport | None) -> str:
+    """Return a settlement as a cell of a table."""
+    return words(report).partition("\n")[0]
