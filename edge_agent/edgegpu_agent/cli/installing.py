@@ -276,5 +276,5 @@ def _at_step(name: str) -> None:
             file.write(f"{name}\n")
     if os.environ.get(PAUSE) == name:
         typer.echo(f"waiting at {name}, process {os.getpid()}", err=True)
-        while True:  # until it is killed, or the machine is
-            signal.pause()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+        signal.sigwait({signal.SIGUSR1})  # until it is killed, the machine is, or it is told to go on

@@ -59,8 +59,10 @@ class App:
             _LOG.info("there is no %s: this box belongs to no cloud", path)
             return []
         from edgegpu_agent.daemon.cloudside import cloud_tasks  # noqa: PLC0415  (some 35 MiB)
+        from edgegpu_agent.daemon.steps import from_environment  # noqa: PLC0415
 
-        return cloud_tasks(path, self._layout, edgegpu=options.edgegpu, vitals=self._vitals)
+        at_step = from_environment(os.environ)
+        return cloud_tasks(path, self._layout, edgegpu=options.edgegpu, vitals=self._vitals, at_step=at_step)
 
     def run(self) -> None:
         """Run until the group is told to end.

@@ -12,10 +12,11 @@ from pathlib import Path
 from edgegpu_agent.acts.act import Acts, Settlers
 from edgegpu_agent.daemon.footprint import Footprint
 from edgegpu_agent.daemon.localapi import SOCKET_NAME, LocalApi
+from edgegpu_agent.daemon.steps import AtStep
 from edgegpu_agent.daemon.turning import TurningWorker
 from edgegpu_agent.daemon.vitals import Vital, Vitals
 from edgegpu_agent.daemon.worker import Parts
-from edgegpu_agent.daemon.workerports import Clock, Me, TelemetrySource
+from edgegpu_agent.daemon.workerports import Clock, Me, TelemetrySource, Uplink
 from edgegpu_agent.identity.clock import ClockFloor
 from edgegpu_agent.identity.device import Identity
 from edgegpu_agent.journal.journal import Journal
@@ -74,6 +75,7 @@ class BoxLink:
         places: Places,
         clock: ClockFloor,
         vitals: Vitals,
+        at_step: AtStep | None = None,
     ) -> None:
         """Open the journal and put it together.
 
@@ -84,15 +86,16 @@ class BoxLink:
             places: where.
             clock: says whether dates in certificates count; told each time that a controller has signed.
             vitals: where its loops are watched.
+            at_step: told each step of a command, where somebody looks on.
 
         Raises:
             JournalError: the journal cannot be used.
             IdentityError: the key cannot.
         """
-        self._identity, self._clock, self._vitals = identity, clock, vitals
+        self._identity, self._clock, self._vitals, self._at_step = identity, clock, vitals, at_step
         self._group, self._stopping = TaskGroup(), abilities.stopping
         self._memory = LinkMemory(places.journals / "link.json")
-        self._journal = Journal(_journal_of(places.journals, identity), wall_s=time.time)
+        self._journal = self._open(_journal_of(places.journals, identity))
         try:
             self.worker = TurningWorker(self._parts(instance, abilities, places.proc))
         except Exception:
@@ -109,13 +112,35 @@ class BoxLink:
             recall=self._memory.recall,
             remember=self._memory.remember,
         )
-        self.worker.attach(self.link)
+        self.worker.attach(self._uplink())
         self._api = LocalApi(places.run / SOCKET_NAME, status=self.worker.status, history=self.worker.history)
         self._footprint = Footprint()
         self._more = abilities.tasks(self.worker)
 
+    def _open(self, path: Path) -> Journal:
+        if self._at_step is None:
+            return Journal(path, wall_s=time.time)
+        from edgegpu_agent.daemon.stepped import SteppedJournal  # noqa: PLC0415  (no box in the field needs it)
+
+        journal = SteppedJournal(path, wall_s=time.time)
+        journal.at_step = self._at_step
+        return journal
+
+    def _uplink(self) -> Uplink:
+        if self._at_step is None:
+            return self.link
+        from edgegpu_agent.daemon.stepped import SteppedJournal, SteppedUplink  # noqa: PLC0415
+
+        assert isinstance(self._journal, SteppedJournal)  # noqa: S101  (`_open` made it)
+        return SteppedUplink(self.link, self._journal)
+
     def _parts(self, instance: str, abilities: Abilities, proc: Path) -> Parts:
         """Return what the worker is made of."""
+        acts, settlers = abilities.acts, abilities.settlers
+        if self._at_step is not None:
+            from edgegpu_agent.daemon import stepped  # noqa: PLC0415
+
+            acts, settlers = stepped.acts(acts, self._at_step), stepped.settlers(settlers, self._at_step)
         return Parts(
             journal=self._journal,
             root=self._identity.device.root,
@@ -128,8 +153,8 @@ class BoxLink:
             ),
             clock=_boot_clock(proc),
             rng=random.Random(),  # noqa: S311  (jitter)
-            acts=abilities.acts,
-            settlers=abilities.settlers,
+            acts=acts,
+            settlers=settlers,
             telemetry=abilities.telemetry,
             server_time=self._clock.learn,
         )

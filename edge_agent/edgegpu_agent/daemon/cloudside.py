@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from edgegpu_agent import settings
 from edgegpu_agent.daemon.abilities import abilities
 from edgegpu_agent.daemon.boxlink import BoxLink, Places
+from edgegpu_agent.daemon.steps import AtStep
 from edgegpu_agent.daemon.vitals import Vitals
 from edgegpu_agent.daemon.workerports import Cluster
 from edgegpu_agent.identity.clock import ClockFloor
@@ -42,7 +43,9 @@ STANDING = "agent-identity.json"
 """In the run folder: how the identity stands, for the command line."""
 
 
-def cloud_tasks(path: Path, layout: Layout, *, edgegpu: str, vitals: Vitals) -> list[Task]:
+def cloud_tasks(
+    path: Path, layout: Layout, *, edgegpu: str, vitals: Vitals, at_step: AtStep | None = None
+) -> list[Task]:
     """Return the tasks of a box that belongs to a cloud; none, and the reason said, where the file cannot be used.
 
     Args:
@@ -50,6 +53,7 @@ def cloud_tasks(path: Path, layout: Layout, *, edgegpu: str, vitals: Vitals) -> 
         layout: where things are.
         edgegpu: the command line, which installs and examines.
         vitals: where loops are watched.
+        at_step: told each step of a command, where somebody looks on.
     """
     try:
         config = settings.load(path)
@@ -60,15 +64,18 @@ def cloud_tasks(path: Path, layout: Layout, *, edgegpu: str, vitals: Vitals) -> 
         remedy = "put the file right: the agent notices it"
         tell(layout.run / STANDING, Standing(stand=Stand.BROKEN, text=text, remedy=remedy))
         return []
-    return CloudSide(config, layout, edgegpu=edgegpu, vitals=vitals).tasks()
+    return CloudSide(config, layout, edgegpu=edgegpu, vitals=vitals, at_step=at_step).tasks()
 
 
 class CloudSide:
     """Builds the link when there is an identity, and anew when it is another one."""
 
-    def __init__(self, config: AgentConfig, layout: Layout, *, edgegpu: str, vitals: Vitals) -> None:
+    def __init__(
+        self, config: AgentConfig, layout: Layout, *, edgegpu: str, vitals: Vitals, at_step: AtStep | None = None
+    ) -> None:
         """Put it together; nothing runs yet."""
         self._layout, self._config, self._edgegpu, self._vitals = layout, config, edgegpu, vitals
+        self._at_step = at_step
         programs = Programs()
         self._machine = Machine(root=layout.root, programs=programs, release=_release())
         node = self._node = socket.gethostname().lower()
@@ -165,6 +172,7 @@ class CloudSide:
             places=Places(journals=self._layout.state / JOURNALS, run=self._layout.run, proc=self._layout.at("/proc")),
             clock=self._clock,
             vitals=self._vitals,
+            at_step=self._at_step,
         )
 
     def _app_limits(self) -> "AppLimits | None":
