@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 # Tests of one file run one after the other, files beside each other: one process for each core (JOBS=0: none of that).
 JOBS ?= auto
 
-.PHONY: help setup venv cc simdriver demo test lint e2e box chaos bugs bench lab lock env bundle clean
+.PHONY: help setup venv cc simdriver demo test lint e2e box chaos bugs fuzz bench lab lock env bundle clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -52,6 +52,9 @@ chaos: cc venv simdriver ## commands over a broker while everything is killed, c
 
 bugs: cc venv simdriver ## show that chaos finds an agent that acknowledges too soon, and one that forgets
 	@$(PY) -m pytest -m chaos $(PYTEST_ARGS) tests/chaos
+
+fuzz: cc venv simdriver ## lie to an agent over its broker, and fuzz what reads messages on both sides (MESSAGES=10000, SEED=1)
+	@$(PY) tests/fuzz/run.py --messages $(or $(MESSAGES),10000) $(if $(SEED),--seed $(SEED)) $(FUZZ_ARGS)
 
 bench: cc venv simdriver ## measure against the limits; writes build/bench/*.json (ONLY=placement, ONLY=agent: that part)
 	@$(PY) tests/bench/run.py $(ONLY)
