@@ -19,7 +19,7 @@ from edgegpu_installer import kubeconfig
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.kinds import Json, Kind, kind_of, name_of, namespace_of
 from edgegpu_installer.kubeconfig import Access
-from edgegpu_installer.tls import client_context
+from edgegpu_installer.tls import access_context
 
 FIELD_MANAGER = "edgegpu-installer"
 """Who wrote a field, as `managedFields` names it."""
@@ -258,7 +258,7 @@ def _client(access: Access) -> ApiClient:
     client = ApiClient(settings)
     if access.server.startswith("https:"):
         try:
-            client.rest_client.pool_manager.connection_pool_kw["ssl_context"] = client_context(access)
+            client.rest_client.pool_manager.connection_pool_kw["ssl_context"] = access_context(access)
         except (ssl.SSLError, ValueError) as error:
             raise ClusterError(
                 f"cannot use the certificates for {access.server}: {error}", remedy="write the kubeconfig anew"

@@ -11,7 +11,7 @@ from typing import Any
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.changes import Deadline
 from edgegpu_installer.cluster import Cluster
-from edgegpu_installer.doctor.extender import Entry, client_context, entries
+from edgegpu_installer.doctor.extender import entries
 from edgegpu_installer.doctor.web import Way, ask
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.host_k3s import K3s
@@ -20,6 +20,7 @@ from edgegpu_installer.kinds import LEASE, NODE, POD, Json
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.schedulerfile import SERVER_NAME
 from edgegpu_installer.systemd import Systemd
+from edgegpu_installer.tls import client_context
 from edgegpu_installer.verify import Before, Caller, Look, Node, Running, Scheduler, Wanted, wait_until_well
 
 SCHEDULER = "https://127.0.0.1:10259"
@@ -113,8 +114,8 @@ class Eyes:
 
     def _scheduler(self, cluster: Cluster) -> Scheduler:
         access = cluster.access
-        entry = _entry(self.scheduler, cert=access.cert_pem or "", key=access.key_pem or "")
-        way = Way(context=client_context(entry), timeout_s=_CALL_S)
+        context = client_context(cert_pem=access.cert_pem, key_pem=access.key_pem, verify=False)
+        way = Way(context=context, timeout_s=_CALL_S)
         try:
             health = ask(f"{self.scheduler}/healthz", way)
             if health.status != _OK:
@@ -198,19 +199,15 @@ def read_client(text: str) -> Client | None:
 
 def _called(client: Client) -> str:
     """Call the extender as the scheduler does; return what is wrong, empty when nothing is."""
-    entry = replace(_entry(client.url, cert=client.cert, key=client.key), insecure=False, ca=client.ca)
     try:
-        way = Way(context=client_context(entry), server_name=SERVER_NAME, timeout_s=_CALL_S)
+        context = client_context(ca_pem=client.ca, cert_pem=client.cert, key_pem=client.key, verify=bool(client.ca))
+        way = Way(context=context, server_name=SERVER_NAME, timeout_s=_CALL_S)
         answer = ask(f"{client.url}/healthz", way)
     except OSError as error:
         return str(error.strerror or error)
     if answer.status != _OK:
         return f"it answers {answer.status} {answer.body.decode(errors='replace').strip()[:_LONGEST_WORDS]}"
     return ""
-
-
-def _entry(url: str, *, cert: str, key: str) -> Entry:
-    return Entry(url=url, server_name="", insecure=True, ignorable=False, binds=True, ca="", cert=cert, key=key)
 
 
 def _callers(config: Mapping[str, Any]) -> tuple[Caller, ...]:

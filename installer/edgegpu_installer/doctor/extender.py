@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import os
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from edgegpu_installer.facts import Kind
 from edgegpu_installer.k3sconfig import SCHEDULER_ARG
 from edgegpu_installer.kubeadm_manifest import SCHEDULER_FILE
 from edgegpu_installer.layout import K3S_FOLDER, SCHEDULER_YAML
+from edgegpu_installer.tls import client_context
 
 _TIMEOUT_S = 5.0
 _OK = 200
@@ -72,31 +72,10 @@ def _pem(data: object) -> str:
     return base64.b64decode(str(data), validate=True).decode("ascii") if data else ""
 
 
-def client_context(entry: Entry) -> ssl.SSLContext:
-    """Return the TLS context that the scheduler has for an extender.
-
-    Raises:
-        OSError: CA, certificate or key cannot be used.
-    """
-    context = ssl.create_default_context(cadata=entry.ca or None)
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if entry.insecure or not entry.ca:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if entry.cert and entry.key:
-        _load_chain(context, f"{entry.cert}\n{entry.key}\n".encode())
-    return context
-
-
-def _load_chain(context: ssl.SSLContext, pem: bytes) -> None:
-    """Load through memory: the ssl module takes files only, and a key does not belong in /tmp."""
-    descriptor = os.memfd_create("edgegpu-doctor-key")
-    try:
-        with os.fdopen(descriptor, "wb", closefd=False) as file:
-            file.write(pem)
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
+def _context(entry: Entry) -> ssl.SSLContext:
+    """Return the TLS context that the scheduler has for an extender."""
+    verify = bool(entry.ca) and not entry.insecure
+    return client_context(ca_pem=entry.ca, cert_pem=entry.cert, key_pem=entry.key, verify=verify)
 
 
 def look_extender(sight: Sight) -> Verdict:
@@ -109,7 +88,7 @@ def look_extender(sight: Sight) -> Verdict:
     where = f"{parts.hostname}:{parts.port}"
     troubles = list(_entry_troubles(entry, where, settings.listen))
     try:
-        context = client_context(entry) if parts.scheme == "https" else None
+        context = _context(entry) if parts.scheme == "https" else None
         way = Way(context=context, server_name=entry.server_name or None, timeout_s=_TIMEOUT_S)
         answer = ask(f"{parts.scheme}://{parts.netloc}/healthz", way)
     except OSError as error:
