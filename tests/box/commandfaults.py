@@ -1,0 +1,271 @@
+"""One cell of the command matrix: a command stands at a step, its agent or the power dies, and it must end right."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from box.cloudbed import Cloud
+from lab.labrun import LabError, wait_until
+
+from edgegpu_agent.daemon import steps as agent_steps
+from edgegpu_cloud.store import Store
+from edgegpu_installer.states import State as Transaction
+from edgegpu_sync.ids import CommandId
+from edgegpu_sync.states import State
+
+INSTALL, UNINSTALL, RESTART = "sharing.install", "sharing.uninstall", "k3s.restart"
+OPS = {INSTALL: ("install",), UNINSTALL: ("uninstall",), RESTART: ("command", RESTART)}
+"""What an operator types for each, before and after the box's name."""
+
+AGENT, INSTALLER = "agent", "installer"
+KILL, CUT = "kill", "cut"
+_STATES = {state.value for state in Transaction}
+_UNIT = "edgegpu-agent.service"
+_DROP_IN = f"/run/systemd/system/{_UNIT}.d/steps.conf"
+_SAID, _TRACE, _ITS_TRACE = "/run/steps.said", "/run/steps.agent", "/run/steps.installer"
+_STARTING = ("MESSAGE_ID=7d4958e842da4a758f6c1cdc7b36dcc5", "UNIT=k3s.service")
+"""What systemd writes each time that it begins to start k3s."""
+
+_HELD_S, _END_S = 120.0, 420.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`name` has its `before-` or `after-`; `whose` process waits there."""
+
+    whose: str
+    name: str
+
+    def __str__(self) -> str:
+        return self.name if self.whose == AGENT else f"tx {self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """What became of one fault at one step: how the command ended, how often k3s was started, and what is wrong."""
+
+    op: str
+    step: str
+    fault: str
+    end: str = ""
+    starts: int = 0
+    seconds: float = 0.0
+    wrong: list[str] = field(default_factory=list)
+
+
+class Faults:
+    """Strikes commands of one box that is enrolled as `name`."""
+
+    def __init__(self, cloud: Cloud, name: str) -> None:
+        """Look at it with the controller's own store beside its command line."""
+        self.cloud, self.bed, self.name = cloud, cloud.bed, name
+        self._store = Store.open_file(cloud.folder / "controller.db")
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+    # --- the steps
+
+    def steps(self, op: str) -> list[Step]:
+        """Let a command be done without a fault; return its steps: nothing lies between one's end and the next."""
+        self._ready(op)
+        self._hold(None)
+        self.cloud.end(self._ask(op), timeout_s=_END_S)
+        receipted = f"after-{agent_steps.RECEIPTED} {op}"
+        wait_until(lambda: receipted in self._read(_TRACE), what=f"the receipt for {op}")
+        rows = [line.split()[0] for line in self._read(_TRACE).splitlines()]
+        found = [Step(AGENT, name) for name in dict.fromkeys(rows)]
+        first, rest = found[0], [one for one in found[1:] if one.name.startswith("after-")]
+        its = [name for name in dict.fromkeys(self._read(_ITS_TRACE).split()) if name.startswith("after-")]
+        states = [Step(INSTALLER, name) for name in its if name.removeprefix("after-") in _STATES]
+        at = next((at for at, one in enumerate(rest) if one.name == f"after-{agent_steps.SETTLE}"), len(rest))
+        return [first, *rest[:at], *states, *rest[at:]]
+
+    def _hold(self, step: Step | None) -> None:
+        """Start the agent anew: it tells its steps, and waits at one where one is given; a boot forgets that."""
+        variables = {agent_steps.TRACE: _TRACE, "EDGEGPU_INSTALLER_TRACE": _ITS_TRACE}
+        if step is not None:
+            pause = agent_steps.PAUSE if step.whose == AGENT else "EDGEGPU_INSTALLER_PAUSE"
+            variables |= {pause: step.name}
+        environment = " ".join(f"{name}={value}" for name, value in variables.items())
+        text = f"[Service]\nEnvironment={environment}\nStandardError=append:{_SAID}\n"
+        script = (
+            f'set -e; rm -f {_SAID} {_TRACE} {_ITS_TRACE}; touch {_SAID} {_TRACE}; mkdir -p "$(dirname {_DROP_IN})"'
+            f"; cat > {_DROP_IN}; systemctl daemon-reload; systemctl restart {_UNIT}"
+        )
+        self.bed.machine.exec("sh", "-c", script, input=text)
+
+    def _read(self, path: str) -> str:
+        try:
+            return self.bed.node.path(path).read_text()
+        except OSError:
+            return ""
+
+    def _ask(self, op: str) -> str:
+        first, *rest = OPS[op]
+        return self.cloud.begin(first, self.name, *rest)
+
+    def _ready(self, op: str) -> None:
+        """Bring sharing to where the command finds something to do, and k3s to where it has been up for a moment."""
+        self.cloud.online(self.name)
+        wanted = op != INSTALL
+        if self.installed != wanted:
+            self.cloud.done("install" if wanted else "uninstall", self.name)
+
+    @property
+    def installed(self) -> bool:
+        """Whether the box has GPU sharing."""
+        unit = "/etc/systemd/system/edgegpu-plugin.service"
+        return self.bed.machine.exec("test", "-e", unit, check=False).returncode == 0
+
+    # --- one cell
+
+    def struck(self, op: str, step: Step, fault: str) -> Cell:
+        """Return what becomes of a command; of a box that does not come back why, so that other cells are seen too."""
+        began = time.monotonic()
+        try:
+            return self._strike(op, step, fault)
+        except LabError as error:
+            seconds = round(time.monotonic() - began, 1)
+            return Cell(op=op, step=str(step), fault=fault, end="NONE", seconds=seconds, wrong=[str(error)])
+
+    def _strike(self, op: str, step: Step, fault: str) -> Cell:
+        self._ready(op)
+        self._hold(step)
+        before = self._starts()
+        id_ = self._ask(op)
+        pid = wait_until(
+            lambda: waiting(self._read(_SAID), step.name), what=f"{op} at {step}", timeout_s=_HELD_S, every_s=0.05
+        )
+        first = self._starts() - before
+        struck = time.monotonic()
+        if fault == CUT:
+            self.bed.machine.cut()
+            self.bed.machine.up()
+        else:
+            self._kill(step, pid)
+        view = self.cloud.end(id_, timeout_s=_END_S)
+        seconds = round(time.monotonic() - struck, 1)
+        self.bed.machine.ready()
+        second = self._starts() - (1 if fault == CUT else before + first)
+        seen = Seen(
+            op=op,
+            step=step.name,
+            cut=fault == CUT,
+            view=view,
+            starts=(first, second),
+            installed=self.installed,
+        )
+        wrong = [*judged(seen, now=self.bed.restarts()), *self._ledgers(CommandId(id_), op, view["state"])]
+        return Cell(
+            op=op, step=str(step), fault=fault, end=view["state"], starts=first + second, seconds=seconds, wrong=wrong
+        )
+
+    def _kill(self, step: Step, pid: str) -> None:
+        """Kill the agent; whoever it had started goes on. systemd starts it again, and then nothing holds it."""
+        agent = self.bed.machine.exec("systemctl", "show", "-p", "MainPID", "--value", _UNIT).stdout.strip()
+        if step.whose == AGENT and agent != pid:
+            raise LabError(f"process {pid} waits at {step}, and the agent is {agent}")
+        onward = f"; kill -USR1 {pid}" if step.whose == INSTALLER else ""
+        self.bed.machine.exec("sh", "-ec", f"rm {_DROP_IN}; systemctl daemon-reload; kill -KILL {agent}{onward}")
+
+    def _starts(self) -> int:
+        """Return how often k3s was started since the boot, as systemd has written it down."""
+        told = self.bed.machine.exec("journalctl", "-q", "-b", "-o", "json", *_STARTING, check=False)
+        return len(told.stdout.splitlines())
+
+    def _ledgers(self, id_: CommandId, op: str, end: str) -> list[str]:
+        """Say what is wrong with how the controller and the box remember it, and with the item."""
+        wrong = []
+        with self._store.read() as tx:
+            ends = [line.state for line in tx.commands.history(id_) if line.state.terminal]
+        if ends != [end]:
+            wrong.append(f"the controller was told the ends {ends}")
+        told = json.loads(self.bed.edgegpu("journal", "--json").stdout)
+        ends = [State(line["state"]) for line in told["lines"] if line["about"] == id_ and line["state"] in _ENDS]
+        if ends != [end]:
+            wrong.append(f"the box's journal has the ends {ends}")
+        if op != RESTART:
+            wanted = "Applied" if end == State.SUCCEEDED else "Failed"
+            item = wait_until(lambda: self._item(wanted), what=f"the item is {wanted}", timeout_s=30)
+            if wanted == "Failed" and not item["restored"]:
+                wrong.append(f"the item does not say that all is as before: {item}")
+        return wrong
+
+    def _item(self, state: str) -> dict[str, Any]:
+        item: dict[str, Any] = self.cloud.box(self.name)["items"]["sharing"]
+        return item if item["state"] == state else {}
+
+
+_ENDS = {state.value for state in State if state.terminal}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What was seen of a cell: the controller's view; starts of k3s before and after the fault, less that of a boot."""
+
+    op: str
+    step: str
+    cut: bool
+    view: dict[str, Any]
+    starts: tuple[int, int]
+    installed: bool
+
+
+def judged(seen: Seen, *, now: str) -> list[str]:
+    """Say what is wrong: a result that is not so, or something done twice; `now` is the InvocationID of k3s."""
+    return _restart_judged(seen, now) if seen.op == RESTART else _sharing_judged(seen)
+
+
+def _restart_judged(seen: Seen, now: str) -> list[str]:
+    """A boot after RUNNING is the restart; before it the command waits until it is signed again, and is done then."""
+    wrong, (first, second) = [], seen.starts
+    if seen.view["state"] != State.SUCCEEDED:
+        return [f"it ended {seen.view['state']} {seen.view['code']}: {seen.view['text']}"]
+    if seen.view["data"]["invocation"] != now:
+        wrong.append(f"the result names the run {seen.view['data']['invocation']}, and it is {now}")
+    not_begun = {State.RECEIVED.value, State.ACCEPTED.value, agent_steps.TOKEN}
+    begun = seen.step.partition("-")[2] not in not_begun and seen.step != f"before-{State.RUNNING}"
+    booted = seen.cut and begun
+    if first > 1 or (second != 0 if booted else first + second != 1):
+        wrong.append(f"k3s was started {first} times before the fault, and {second} times after it")
+    return wrong
+
+
+def _sharing_judged(seen: Seen) -> list[str]:
+    """Done: k3s was started once for it, by a boot perhaps. Put back: once more at most."""
+    wrong, state, starts = [], seen.view["state"], sum(seen.starts)
+    if state not in {State.SUCCEEDED, State.ROLLED_BACK}:
+        wrong.append(f"it ended {state} {seen.view['code']}: {seen.view['text']}")
+    if seen.installed != ((seen.op == INSTALL) == (state == State.SUCCEEDED)):
+        wrong.append(f"it ended {state}, and sharing is {'' if seen.installed else 'not '}there")
+    if state == State.ROLLED_BACK and not seen.cut:
+        wrong.append("it was put back though nothing but the agent died")
+    most = 1 if state == State.SUCCEEDED else 2
+    if starts > most or (not seen.cut and state == State.SUCCEEDED and starts != 1):
+        wrong.append(f"k3s was started {starts} times")
+    return wrong
+
+
+def waiting(said: str, step: str) -> str:
+    """Return the pid of who waits at a step, empty while nobody does."""
+    found = re.search(rf"waiting at {re.escape(step)}, process (\d+)", said)
+    return found[1] if found else ""
+
+
+def write(cells: Sequence[Cell], target: Path) -> str:
+    """Write the table as JSON, and return it for people."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps([asdict(cell) for cell in cells], indent=1) + "\n")
+    rows = [
+        f"{c.op:<17} {c.step:<20} {c.fault:<5} {c.end:<12} {c.starts} starts {c.seconds:6.1f} s {'; '.join(c.wrong)}"
+        for c in cells
+    ]
+    return "\n".join(rows)
