@@ -43,7 +43,8 @@ Run again, it changes and restarts nothing that is right already. With no option
 
 Where from
   --url URL           the host, https://HOST[/FOLDER]; or EDGEGPU_URL in the environment
-  --proxy URL         a proxy to reach it by; HTTPS_PROXY and NO_PROXY in the environment are honoured too
+  --proxy URL         a proxy to reach it by; HTTPS_PROXY and NO_PROXY in the environment are honoured too. The agent
+                      goes by it as well where it enrols, renews, sends archives, fetches upgrades (not for MQTT)
   --ca-sha256 HEX     HOST has a CA of its own: take HOST/ca.crt if its sha256 is this, and trust it for this download
   --offline BUNDLE    fetch nothing: BUNDLE is edgegpu-VERSION-linux-amd64.tar.xz or .tar.gz
   --sha256 HEX        what --offline is checked against, where this script has no checksum in it
@@ -230,6 +231,7 @@ install() { # the options of `edgegpu install`
     rm -rf "${WORK:?}"/*
     [ -z "$TOKEN" ] || export EDGEGPU_TOKEN="$TOKEN"
     [ -z "$JOIN" ] || export EDGEGPU_JOIN="$JOIN"
+    case $PROXY in http://* | https://*) export EDGEGPU_PROXY="$PROXY" ;; esac
     [ "${URL#@}" != "$URL" ] || export EDGEGPU_URL="$URL"
     status=0
     if [ -n "$TOKEN$TOKEN_FILE" ] && [ -z "$CLOUD" ] && [ "${URL#@}" = "$URL" ]; then CLOUD=$URL; fi
@@ -239,15 +241,15 @@ install() { # the options of `edgegpu install`
         set -- --cloud "$CLOUD" "$@"
     fi
     "$OPT/$VERSION/bin/edgegpu" install "$@" 9<&- || status=$?
-    unset EDGEGPU_TOKEN EDGEGPU_JOIN
+    unset EDGEGPU_TOKEN EDGEGPU_JOIN EDGEGPU_PROXY
     exit $status
 }
 
 main() {
-    URL=${EDGEGPU_URL:-$BASE_URL} PROXY='' CA_SHA256='' BUNDLE='' SHA256='' TOKEN=${EDGEGPU_TOKEN-} TOKEN_FILE=''
+    URL=${EDGEGPU_URL:-$BASE_URL} PROXY=${EDGEGPU_PROXY-} CA_SHA256='' BUNDLE='' SHA256='' TOKEN=${EDGEGPU_TOKEN-} TOKEN_FILE=''
     CA='' BLIND='' WORK='' CLOUD=''
     JOIN=${EDGEGPU_JOIN-} more=''
-    unset EDGEGPU_TOKEN EDGEGPU_JOIN
+    unset EDGEGPU_TOKEN EDGEGPU_JOIN EDGEGPU_PROXY
     # Our own options are taken out; what is for `edgegpu install` goes round to the end, in its order.
     left=$#
     while [ $left -gt 0 ]; do
@@ -286,6 +288,7 @@ main() {
             ;;
         esac
     done
+    case $PROXY in '' | *://*) ;; *) PROXY=http://$PROXY ;; esac
     check_words
     install "$@"
 }

@@ -34,6 +34,7 @@ class Box:
         self.folder = root / "var/lib/edgegpu/identity"
         self.pin = cloud.servers.sha256
         self.clock = clock
+        self.proxy = ""
         self.changes = threading.Semaphore(0)
         self.keeper = self.make()
         self._thread: threading.Thread | None = None
@@ -51,7 +52,13 @@ class Box:
         )
 
         def client(ca: bytes) -> CloudClient:
-            return CloudClient(url=self.cloud.url, ca_pem=ca, check_dates=lambda: floor.is_right, timeout_s=5)
+            return CloudClient(
+                url=self.cloud.url,
+                ca_pem=ca,
+                check_dates=lambda: floor.is_right,
+                timeout_s=5,
+                proxy=self.proxy,
+            )
 
         return IdentityKeeper(
             settings, clock=floor, client=client, rng=random.Random(1), changed=self.changes.release, look_s=0.02

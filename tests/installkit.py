@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.server
 import re
@@ -51,6 +52,7 @@ install)
     for word in "$@"; do echo "$word"; done > "$RECORD/words"
     printf '%s' "${EDGEGPU_TOKEN-none}" > "$RECORD/token"
     printf '%s' "${EDGEGPU_JOIN-none}" > "$RECORD/join"
+    printf '%s' "${EDGEGPU_PROXY-none}" > "$RECORD/proxy"
     printf '%s' "${EDGEGPU_URL-none}" > "$RECORD/url"
     case " $* " in *" --dry-run "*) exit 0 ;; esac
     [ -z "${REFUSE-}" ] || exit "$REFUSE"
@@ -244,14 +246,14 @@ def running(server: _Server) -> Iterator[_Server]:
 
 
 class _Proxy(http.server.BaseHTTPRequestHandler):
-    def __init__(self, *args: Any, asked: list[str], refuses: bool) -> None:  # noqa: ANN401  (the base class's own)
-        self.asked, self.refuses = asked, refuses
+    def __init__(self, *args: Any, asked: list[str], wants: str | None) -> None:  # noqa: ANN401  (the base class's own)
+        self.asked, self.wants = asked, wants
         super().__init__(*args)
 
     def do_CONNECT(self) -> None:
         """Pass bytes to and fro until either side ends."""
         self.asked.append(self.path)
-        if self.refuses:
+        if self.wants is not None and self.headers.get("Proxy-Authorization") != self.wants:
             self.send_error(HTTPStatus.PROXY_AUTHENTICATION_REQUIRED)
             return
         name, _, port = self.path.partition(":")
@@ -276,8 +278,9 @@ def _pass(source: socket.socket, target: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def proxy(*, refuses: bool = False) -> Iterator[tuple[str, list[str]]]:
-    """Run an HTTP proxy; yields its address and the hosts that it was asked for."""
+def proxy(*, refuses: bool = False, user: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Run an HTTP proxy; yields its address and the hosts that it was asked for. `user`: NAME:PASSWORD, wanted."""
     asked: list[str] = []
-    with running(_Server(("127.0.0.1", 0), partial(_Proxy, asked=asked, refuses=refuses))) as server:
+    wants = f"Basic {base64.b64encode(user.encode()).decode()}" if user else "nobody" if refuses else None
+    with running(_Server(("127.0.0.1", 0), partial(_Proxy, asked=asked, wants=wants))) as server:
         yield f"http://127.0.0.1:{server.server_address[1]}", asked

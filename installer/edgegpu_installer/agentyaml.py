@@ -21,21 +21,31 @@ def agent_yaml(existing: str | None, options: Options) -> str | None:
     Raises:
         InstallError: what is there has no sections that could be kept.
     """
-    chosen = options.limits_namespaces
-    if not options.cloud and chosen is None:
+    chosen, proxy = options.limits_namespaces, options.proxy
+    if not options.cloud and chosen is None and proxy is None:
         return None
     now = _read(existing)
     cloud = _section(now, "cloud")
+    if not options.cloud and chosen is None and not cloud.get("url"):
+        return None  # a proxy, and nowhere to go
     if options.cloud and cloud.get("url") != options.cloud:
         cloud.pop("ca_sha256", None)
     if options.cloud:
         cloud |= {"url": options.cloud, **({"ca_sha256": options.ca_sha256} if options.ca_sha256 else {})}
+    if proxy is not None:
+        cloud.pop("proxy", None)
+        cloud |= {"proxy": proxy} if proxy else {}
     wanted = {"version": 1, **now, "cloud": cloud}
     if chosen is not None:
         wanted["limits"] = {**_section(now, "limits"), "namespaces": list(chosen)}
     if existing is not None and wanted == now:
         return existing
     return _HEADER + yaml.safe_dump(wanted, sort_keys=False, default_flow_style=False)
+
+
+def holds_secret(text: str) -> bool:
+    """Say whether a configuration holds a password: that of the proxy."""
+    return "@" in str(_section(_read(text), "cloud").get("proxy", ""))
 
 
 def limits_namespaces(existing: str | None, options: Options) -> tuple[str, ...] | None:

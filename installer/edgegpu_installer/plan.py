@@ -31,7 +31,7 @@ from edgegpu_installer.schedulerrefs import ReadFile
 from edgegpu_installer.site import Material, Options, Role, Site, SiteKind, role_of
 from edgegpu_installer.states import Op
 
-_SECRET = 0o600
+_SECRET, _PLAIN = 0o600, 0o644
 _PROGRAM = 0o755
 _UNIT_DROP_IN = """\
 [Service]
@@ -117,7 +117,10 @@ def _cloud(options: Options, *, read_file: ReadFile) -> list[FileChange]:
     """Return where the box belongs, and then what it shows there: the agent looks at the second after the first."""
     there = read_file(AGENT_YAML)
     text = agentyaml.agent_yaml(None if there is None else there.decode(errors="replace"), options)
-    files = [FileChange(AGENT_YAML, text.encode())] if text is not None else []
+    files: list[FileChange] = []
+    if text is not None:
+        mode = _SECRET if agentyaml.holds_secret(text) else _PLAIN
+        files.append(FileChange(AGENT_YAML, text.encode(), mode=mode))
     if options.token:
         files.append(FileChange(CLOUD_TOKEN, f"{options.token}\n".encode(), mode=_SECRET))
     return files

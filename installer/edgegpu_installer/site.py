@@ -82,6 +82,8 @@ class Options:
     """The address of the cloud that the token is for, without a slash at its end."""
     ca_sha256: str = ""
     """Of the cloud's own CA: 64 hexadecimal digits."""
+    proxy: str | None = field(default=None, repr=False)
+    """By which the agent reaches HTTPS; empty: none. It may hold a password."""
     join: str = field(default="", repr=False)
     limits_namespaces: tuple[str, ...] | None = None
     """Where the cloud may change apps' limits; `*` everywhere but in kube-system, empty nowhere."""

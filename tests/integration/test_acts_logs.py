@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from actskit import ID, NOTHING, Bench, Uploads, uploads
 from box.webcert import make_web_cert
+from installkit import proxy
 
 from edgegpu_agent.acts.act import Outcome
 from edgegpu_agent.acts.idempotent import doctor_data
@@ -71,6 +72,14 @@ def test_an_archive_comes_with_the_boxs_certificate_and_without_secrets(bench: B
         assert "secret" not in text
         assert TOKEN not in text
     assert left(bench) == []
+
+
+def test_an_archive_goes_by_the_proxy_where_one_is_named(bench: Bench, host: Uploads) -> None:
+    with proxy(user="ann:secret") as (address, asked):
+        named = address.replace("//", "//ann:secret@")
+        assert do(bench, "logs.collect", LogsArgs(url=f"{host.url}/boxes/"), proxy=named).state is State.SUCCEEDED
+    assert asked == [host.url.removeprefix("https://")]
+    assert list(host.files) == [f"/boxes/{ID}.tar.gz"]
 
 
 def test_a_url_that_names_the_file_is_taken_as_it_is(bench: Bench, host: Uploads) -> None:

@@ -6,9 +6,11 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 import pytest
+from certkit import NOW, Authority
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from identitybox import Box
-from identitykit import DEVICE, NOW, Authority, Cloud, CloudServer
+from identitykit import DEVICE, Cloud, CloudServer
+from installkit import proxy
 
 from edgegpu_agent.identity.device import load_identity
 from edgegpu_agent.identity.errors import IdentityError
@@ -27,7 +29,7 @@ def cloud() -> Cloud:
 
 @pytest.fixture
 def box(tmp_path: Path, cloud: Cloud) -> Iterator[Box]:
-    server = CloudServer(tmp_path, cloud)
+    server = CloudServer(cloud)
     made = Box(tmp_path / "box", cloud)
     yield made
     made.stop()
@@ -53,6 +55,22 @@ def test_a_token_becomes_an_identity_and_is_gone(box: Box, cloud: Cloud) -> None
     asked = cloud.asked[0][1]
     assert asked["host"] == "box-1"
     assert asked["versions"] == {"agent": "0.2.0"}
+
+
+def test_where_a_proxy_is_named_everything_goes_by_it(box: Box, cloud: Cloud) -> None:
+    with proxy(user="ann:s/cret") as (address, asked):
+        box.proxy = address.replace("//", "//ann:wrong@")
+        box.start()
+        box.until(lambda: "407" in box.keeper.standing.text)
+        box.stop()
+        box.proxy = address.replace("//", "//ann:s%2Fcret@")
+        tried = len(asked)
+        box.keeper = box.make()
+        box.start()
+        box.enrolled()
+        assert asked[tried:] == [cloud.url.removeprefix("https://")] * 2, "the authority, then the token"
+        box.keeper.renew("test")
+        assert len(asked) == tried + 3
 
 
 def test_an_answer_that_is_lost_does_not_burn_the_token(box: Box, cloud: Cloud) -> None:
@@ -156,7 +174,7 @@ def test_a_copied_disk_stays_off_and_enrols_with_a_token(box: Box, cloud: Cloud)
 
 def test_a_clock_of_1970_enrols_and_one_that_is_right_minds_dates(tmp_path: Path) -> None:
     cloud = Cloud()
-    server = CloudServer(tmp_path, cloud, start=NOW - dt.timedelta(days=3), life=dt.timedelta(days=1))
+    server = CloudServer(cloud, start=NOW - dt.timedelta(days=3), life=dt.timedelta(days=1))
     early, right = Box(tmp_path / "early", cloud, clock=lambda: 5.0), Box(tmp_path / "right", cloud)
     try:
         right.start()

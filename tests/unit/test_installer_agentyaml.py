@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from edgegpu_agent import settings
-from edgegpu_installer.agentyaml import agent_yaml, limits_namespaces, refuse_homeless
+from edgegpu_installer.agentyaml import agent_yaml, holds_secret, limits_namespaces, refuse_homeless
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.site import Options
 
@@ -49,6 +49,24 @@ def test_what_a_person_wrote_besides_stays(tmp_path: Path) -> None:
         "http://p:1",
         30,
     )
+
+
+def test_the_proxy_is_set_kept_and_taken_away(tmp_path: Path) -> None:
+    path = tmp_path / "agent.yaml"
+    path.write_text(written(None, Options(cloud=URL, proxy="http://ann:s@p:1")))
+    assert settings.load(path).cloud.proxy == "http://ann:s@p:1"
+    assert holds_secret(path.read_text())
+    assert agent_yaml(path.read_text(), HERE) is not None
+    assert settings.load(path).cloud.proxy == "http://ann:s@p:1", "not named, it stays"
+    path.write_text(written(path.read_text(), Options(proxy="https://q:2")))
+    assert settings.load(path).cloud.proxy == "https://q:2"
+    assert not holds_secret(path.read_text())
+    path.write_text(written(path.read_text(), Options(proxy="")))
+    assert "proxy" not in yaml.safe_load(path.read_text())["cloud"]
+
+
+def test_a_proxy_to_nowhere_is_not_written() -> None:
+    assert agent_yaml(None, Options(proxy="http://p:1")) is None
 
 
 @pytest.mark.parametrize("text", ["- 1", "cloud: {", "words"])

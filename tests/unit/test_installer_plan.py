@@ -36,7 +36,7 @@ def box(tmp_path: Path) -> FakeBox:
     return made
 
 
-def plan_of(box: FakeBox, made: Certificates | None = MADE) -> Plan:
+def plan_of(box: FakeBox, made: Certificates | None = MADE, *, options: Options | None = None) -> Plan:
     release = Release(
         version="1.2.3",
         folder=Path("/opt/edgegpu/1.2.3"),
@@ -50,7 +50,7 @@ def plan_of(box: FakeBox, made: Certificates | None = MADE) -> Plan:
     kubeconfig = FileChange("/etc/edgegpu/kubeconfig", b"k", 0o600)
     return plan_install(
         site_of(box.facts()),
-        Options(),
+        options or Options(),
         release=release,
         material=Material(kubeconfig=kubeconfig, certificates=made),
         read_file=file_reader(box.layout),
@@ -197,3 +197,13 @@ def test_a_manifest_that_is_no_text_is_refused(box: FakeBox) -> None:
     box.write(MANIFEST, "").write_bytes(b"\xff\xfe")
     with pytest.raises(InstallError, match="it is no text"):
         plan_of(box)
+
+
+def test_a_proxys_password_is_for_root_alone(box: FakeBox) -> None:
+    box.k3s()
+
+    def mode(proxy: str) -> int:
+        options = Options(cloud="https://cloud.example.com", proxy=proxy)
+        return files_of(plan_of(box, options=options))["/etc/edgegpu/agent.yaml"].mode
+
+    assert [mode("http://ann:secret@proxy:3128"), mode("http://proxy:3128")] == [0o600, 0o644]

@@ -52,6 +52,8 @@ class Box:
     ready: NodeReady | None = None
     layout: Layout = field(default_factory=Layout)
     program: Sequence[str] = ("/opt/edgegpu/current/bin/edgegpu",)
+    proxy: str = ""
+    """By which archives go up and bundles are fetched; empty: straight."""
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     proc: Path = Path("/proc")
     speed: float = 1.0
@@ -72,7 +74,7 @@ class Box:
     def web(self, *, certificate: bool) -> Web:
         """HTTPS with the cloud's CA trusted beside the system's; with this box's certificate, or without."""
         cert, key = (self.identity / "tls.crt", self.identity / "tls.key") if certificate else (None, None)
-        return Web(Trust(ca=self.identity / "cloud-ca.crt", cert=cert, key=key), self.pace)
+        return Web(Trust(ca=self.identity / "cloud-ca.crt", cert=cert, key=key), self.pace, self.proxy)
 
 
 def acts(box: Box) -> Acts:

@@ -10,6 +10,7 @@ from typing import IO
 import urllib3
 from urllib3.exceptions import HTTPError
 
+from edgegpu_agent import proxied
 from edgegpu_agent.acts.pace import Pace
 
 _CONNECT_S, _READ_S = 20.0, 60.0
@@ -61,10 +62,11 @@ class Trust:
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """Calls with several tries; redirects are not followed."""
+    """Calls with several tries; redirects are not followed. `proxy`: an address, or nothing."""
 
     trust: Trust
     pace: Pace
+    proxy: str = ""
 
     def put(self, url: str, path: Path) -> None:
         """Put a file; the same again is the same.
@@ -101,7 +103,7 @@ class Web:
     def _call(
         self, method: str, url: str, headers: dict[str, str], *, body: IO[bytes] | None = None
     ) -> Iterator[urllib3.BaseHTTPResponse]:
-        with urllib3.PoolManager(ssl_context=self.trust.context(), num_pools=1) as pool:
+        with proxied.pool(self.proxy, ssl_context=self.trust.context(), num_pools=1) as pool:
             try:
                 response = pool.request(
                     method,

@@ -56,10 +56,27 @@ def app_limits(namespaces: Sequence[str]) -> Limits:
     return Limits(namespaces=tuple(namespaces), objects=_objects, lease=made_by_the_account)
 
 
-def with_cloud(options: Options, url: str, *, ca_sha256: str, limits: list[str] | None) -> Options:
-    """Return the options with where the box belongs, and what the cloud may do there. Raises CliError."""
+def with_cloud(options: Options, url: str, *, ca_sha256: str, proxy: str, limits: list[str] | None) -> Options:
+    """Return the options with where the box belongs, its proxy, and what the cloud may do there. Raises CliError."""
     cloud = cloud_of(url, ca_sha256)
-    return replace(options, cloud=cloud.url, ca_sha256=cloud.ca_sha256, limits_namespaces=namespaces_of(limits))
+    return replace(
+        options,
+        cloud=cloud.url,
+        ca_sha256=cloud.ca_sha256,
+        proxy=_proxy(proxy),
+        limits_namespaces=namespaces_of(limits),
+    )
+
+
+def _proxy(word: str) -> str | None:
+    """Read `--cloud-proxy`: nothing leaves it as it is, `none` takes it away."""
+    try:
+        return "" if word == "none" else CloudSection(url="https://x", proxy=word).proxy or None
+    except ValueError as error:
+        raise CliError(  # without the word: it may hold a password
+            "cannot install with this proxy: it is no http://HOST:PORT",
+            remedy="put --cloud-proxy (--proxy of install.sh) right, or leave it out",
+        ) from error
 
 
 def namespaces_of(words: list[str] | None) -> tuple[str, ...] | None:

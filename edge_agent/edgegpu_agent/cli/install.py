@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from edgegpu_installer.site import Role
 
 JSON_VERSION = 1
-_TOKEN_VARIABLE, _JOIN_VARIABLE = "EDGEGPU_TOKEN", "EDGEGPU_JOIN"
+_TOKEN_VARIABLE, _JOIN_VARIABLE, _PROXY_VARIABLE = "EDGEGPU_TOKEN", "EDGEGPU_JOIN", "EDGEGPU_PROXY"
 
 HELP = """\
 Put edgegpu on this machine, change what is on it, or upgrade it to this version.
@@ -88,6 +88,15 @@ CloudOption = Annotated[str, typer.Option("--cloud", metavar="URL", help="Where 
 CaOption = Annotated[
     str, typer.Option("--ca-sha256", metavar="HEX", help="The cloud has a CA of its own, with this SHA-256.")
 ]
+ProxyOption = Annotated[
+    str,
+    typer.Option(
+        "--cloud-proxy",
+        metavar="URL",
+        envvar=_PROXY_VARIABLE,
+        help="By which the agent reaches HTTPS, http://HOST:PORT; MQTT goes by none. none: straight.",
+    ),
+]
 LimitsOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -125,6 +134,7 @@ def install(  # noqa: PLR0913  (one for each option)
     token_file: TokenFileOption = None,
     cloud: CloudOption = "",
     ca_sha256: CaOption = "",
+    cloud_proxy: ProxyOption = "",
     limits_namespace: LimitsOption = None,
     agent_only: AgentOnlyOption = False,
     dry_run: DryRunOption = False,
@@ -134,8 +144,7 @@ def install(  # noqa: PLR0913  (one for each option)
 ) -> None:
     """Put edgegpu on this machine, change what is on it, or upgrade it to this version."""
     with reporting(as_json=json):
-        _forget_secrets()
-        _refuse_isolation(isolation)
+        _begin(isolation)
         from edgegpu_agent.cli.belonging import with_cloud  # noqa: PLC0415  (slow to load)
         from edgegpu_agent.cli.installing import this_machine, typed_errors  # noqa: PLC0415
         from edgegpu_installer.site import Options  # noqa: PLC0415
@@ -153,7 +162,7 @@ def install(  # noqa: PLR0913  (one for each option)
             join=join,
             agent_only=agent_only,
         )
-        options = with_cloud(options, cloud, ca_sha256=ca_sha256, limits=limits_namespace)
+        options = with_cloud(options, cloud, ca_sha256=ca_sha256, proxy=cloud_proxy, limits=limits_namespace)
         with typed_errors():
             installing = this_machine(as_json=json, deadline_s=deadline, transaction_id=transaction_id)
             report = installing.install(options, ask=not yes and not node, dry_run=dry_run)
@@ -169,8 +178,13 @@ def _end(report: "Report", installing: "Installing", *, as_json: bool, show_join
         raise typer.Exit(EXIT_WRONG)
 
 
-def _forget_secrets() -> None:
-    for name in (_TOKEN_VARIABLE, _JOIN_VARIABLE):  # no program that is started from here on gets to see them
+def _begin(isolation: str) -> None:
+    _refuse_isolation(isolation)
+    for name in (
+        _TOKEN_VARIABLE,
+        _JOIN_VARIABLE,
+        _PROXY_VARIABLE,
+    ):  # no program that is started from here on gets to see them
         os.environ.pop(name, None)
 
 

@@ -58,6 +58,7 @@ def abilities(
     keeper: IdentityKeeper,
     limits: "AppLimits | None",
     max_mib: int,
+    proxy: str = "",
 ) -> Abilities:
     """Return them.
 
@@ -69,6 +70,7 @@ def abilities(
         keeper: renews the certificate.
         limits: settles app limits; None where this box has no account for it.
         max_mib: of an archive of logs.
+        proxy: by which archives go up and bundles are fetched; empty: straight.
     """
     stop = threading.Event()
     box = Box(
@@ -80,6 +82,7 @@ def abilities(
         looked=telemetry.refresh,
         layout=layout,
         program=(edgegpu,),
+        proxy=proxy,
         proc=layout.at("/proc"),
     )
     settlers: dict[type[AnyItem], Settler] = dict(standard_settlers(box))

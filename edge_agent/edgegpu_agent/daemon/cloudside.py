@@ -168,6 +168,7 @@ class CloudSide:
                 keeper=self._identity,
                 limits=limits,
                 max_mib=self._config.uploads.max_mib,
+                proxy=self._config.cloud.proxy,
             ),
             places=Places(journals=self._layout.state / JOURNALS, run=self._layout.run, proc=self._layout.at("/proc")),
             clock=self._clock,

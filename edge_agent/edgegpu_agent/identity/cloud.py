@@ -1,4 +1,4 @@
-"""What the cloud is asked over HTTPS: to enrol this box, to renew its certificate. The one user of urllib3 here."""
+"""What the cloud is asked over HTTPS: to enrol this box, to renew its certificate."""
 
 import hashlib
 import json
@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from urllib3.exceptions import HTTPError, InsecureRequestWarning
 
+from edgegpu_agent import proxied
 from edgegpu_agent.identity.device import Broker
 from edgegpu_agent.identity.errors import DeniedError, IdentityError, UnreachableError
 from edgegpu_sync.down import Link
@@ -175,9 +176,8 @@ def _call(
         "retries": False,
         "timeout": urllib3.Timeout(connect=client.timeout_s, read=client.timeout_s),
     }
-    pool = urllib3.ProxyManager(client.proxy, **options) if client.proxy else urllib3.PoolManager(**options)
     try:
-        with pool:
+        with proxied.pool(client.proxy, **options) as pool:
             response = pool.request(method, url, body=body, headers=headers, redirect=False, preload_content=False)
             answer = response.read(_MOST_BYTES + 1)
             response.close()

@@ -104,13 +104,19 @@ def test_wget_does_too(script: str, host: Host, box: Sandbox) -> None:
     assert "fetching again: the connection broke off" in done.stderr
 
 
-def test_a_proxy_is_used_for_the_bundle_alone(script: str, host: Host, box: Sandbox) -> None:
+def test_a_proxy_is_used_for_the_bundle_and_handed_to_the_agent(script: str, host: Host, box: Sandbox) -> None:
     with proxy() as (address, asked):
         assert box.run(script, *host.trusted, "--proxy", address).returncode == 0
         assert asked == [host.url.removeprefix("https://")] * 2
+        assert box.noted("proxy") == address
         shutil.rmtree(box.root / "opt")
         assert box.run(script, *host.trusted, HTTPS_PROXY=address).returncode == 0
         assert len(asked) == 4
+        assert box.noted("proxy") == "none", "what the environment says is the download's alone"
+        shutil.rmtree(box.root / "opt")
+        plain = address.removeprefix("http://")
+        assert box.run(script, *host.trusted, EDGEGPU_PROXY=plain).returncode == 0
+        assert (len(asked), box.noted("proxy")) == (6, address)
     assert not [call for call in box.calls() if address in call]
 
 
