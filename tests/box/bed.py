@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ WITH_K3S, WITH_EDGEGPU = "edgebox-k3s", "edgebox-edgegpu"
 """Disk images: k3s and two cards; edgegpu installed on it besides, with GPU pods that run."""
 
 SIMULATED = "/srv/gpu"
+INSTALLED = "/opt/edgegpu/current"
 LAN, PORT = "10.89.0.1", 8443
 URL = f"https://{LAN}:{PORT}"
 CARDS = {"NVIDIA-T4-A": 7611, "NVIDIA-T4-B": 7611}
@@ -68,11 +69,20 @@ class Bed:
         self.machine.up_k3s()
         environment = ROOT / "build/env/edgegpu"
         self.machine.push(environment / "lib", environment / "build", to="/srv/env")
-        wanted = [word for name, mib in CARDS.items() for word in ("--card", f"{name}:{mib}")]
-        create = ["-m", "edgegpu_sim.driver", "create", SIMULATED, *wanted]
-        self.machine.exec("env", "PYTHONPATH=/srv/env/lib", python_in_box(), *create)
+        self._simulate(CARDS, environment="/srv/env")
         self.machine.exec("rm", "-rf", "/srv/env")
         self.save(WITH_K3S)
+
+    def insert_cards(self, cards: Mapping[str, int]) -> None:
+        """Put other cards into a running box with edgegpu, name to MiB, in the place of its own; no pod holds one."""
+        self.machine.exec("systemctl", "stop", "edgegpu-plugin")
+        self._simulate(cards, environment=INSTALLED)
+        self.machine.exec("systemctl", "start", "edgegpu-plugin")
+
+    def _simulate(self, cards: Mapping[str, int], *, environment: str) -> None:
+        wanted = [word for name, mib in cards.items() for word in ("--card", f"{name}:{mib}")]
+        create = ["-m", "edgegpu_sim.driver", "create", SIMULATED, *wanted]
+        self.machine.exec("env", f"PYTHONPATH={environment}/lib", python_in_box(), *create)
 
     def save(self, image: str) -> None:
         """Power off and keep the disk."""

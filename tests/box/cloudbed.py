@@ -62,6 +62,16 @@ class Cloud:
         """Return what a command says as JSON."""
         return json.loads(self.ask(*words, "--json").stdout)
 
+    def limits(self, name: str, app: str, *options: str, memory: int, core: int = 1) -> tuple[int, dict[str, Any]]:
+        """Set the limits of the container `main` of an app; returns the exit status and what is said as JSON."""
+        amounts = ("--memory", str(memory), "--core", str(core))
+        words = ("limits", "set", name, app, "--container", "main", *amounts, *options, "--json")
+        done = self.ask(*words, check=False, timeout_s=180)
+        if not done.stdout:
+            raise LabError(f"{' '.join(words)}: {done.returncode}: {done.stderr}")
+        said: dict[str, Any] = json.loads(done.stdout)
+        return done.returncode, said
+
     def line(self, name: str) -> str:
         """Return the line that is pasted on a box, with options of this lab."""
         line: str = self.read("enrol", "--name", name)["line"]
