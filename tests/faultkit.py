@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
-from e2e.certs import make_certs
+from certkit import make_certs
 from integration.linkkit import Kubelet
 
 from edgegpu_agent.cli.client import fetch_status

@@ -3,84 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
-import ipaddress
 import json
-import ssl
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from certkit import NOW, YEAR, Authority, server_context
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from edgegpu_sync.base64url import from_text
 from edgegpu_sync.keys import next_link, public_text
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 DEVICE = "k3f9x2m7q1w8e5r4"
-YEAR = dt.timedelta(days=365)
-NOW = dt.datetime.now(dt.UTC).replace(microsecond=0)
-
-
-def name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
-
-
-class Authority:
-    """A CA that signs what it is asked to."""
-
-    def __init__(self, label: str) -> None:
-        self.key = ec.generate_private_key(ec.SECP256R1())
-        self.subject = name(label)
-        self.cert = (
-            x509.CertificateBuilder()
-            .subject_name(self.subject)
-            .issuer_name(self.subject)
-            .public_key(self.key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(NOW - YEAR)
-            .not_valid_after(NOW + 20 * YEAR)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .sign(self.key, hashes.SHA256())
-        )
-
-    @property
-    def pem(self) -> bytes:
-        return self.cert.public_bytes(Encoding.PEM)
-
-    @property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.cert.public_bytes(Encoding.DER)).hexdigest()
-
-    def sign(
-        self,
-        public: Any,  # noqa: ANN401  (one of cryptography's public keys)
-        common: str,
-        *,
-        start: dt.datetime = NOW - dt.timedelta(hours=1),
-        life: dt.timedelta = YEAR,
-        host: str = "",
-    ) -> str:
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(name(common))
-            .issuer_name(self.subject)
-            .public_key(public)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(start)
-            .not_valid_after(start + life)
-        )
-        if host:
-            address = x509.IPAddress(ipaddress.ip_address(host))
-            builder = builder.add_extension(x509.SubjectAlternativeName([address]), critical=False)
-        return builder.sign(self.key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
 
 
 @dataclass
@@ -127,7 +63,7 @@ class Cloud:
             "enrolment": self.enrolments,
             "certificate": self.boxes.sign(csr.public_key(), DEVICE, start=self.start, life=self.life),
             "broker": self.broker,
-            "broker_ca": self.servers.pem.decode(),
+            "broker_ca": self.servers.pem,
             "root": public_text(self.root),
             "keys": [keys.model_dump()],
             "server_time": int(NOW.timestamp()),
@@ -149,7 +85,7 @@ class _Handler(BaseHTTPRequestHandler):
     cloud: Cloud
 
     def do_GET(self) -> None:
-        self._answer(200 if self.path == "/ca.crt" else 404, self.cloud.servers.pem)
+        self._answer(200 if self.path == "/ca.crt" else 404, self.cloud.servers.pem.encode())
 
     def do_POST(self) -> None:
         cloud = self.cloud
@@ -181,17 +117,8 @@ class _Handler(BaseHTTPRequestHandler):
 class CloudServer:
     """The server over a `Cloud`; `start` and `life` are those of its own certificate."""
 
-    def __init__(
-        self, folder: Path, cloud: Cloud, *, start: dt.datetime = NOW - YEAR, life: dt.timedelta = 2 * YEAR
-    ) -> None:
-        key = ec.generate_private_key(ec.SECP256R1())
-        certificate = cloud.servers.sign(key.public_key(), "cloud", start=start, life=life, host="127.0.0.1")
-        file = folder / "cloud.pem"
-        file.write_bytes(
-            key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + certificate.encode(),
-        )
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(file)
+    def __init__(self, cloud: Cloud, *, start: dt.datetime = NOW - YEAR, life: dt.timedelta = 2 * YEAR) -> None:
+        context = server_context(cloud.servers.pair("cloud", hosts=["127.0.0.1"], start=start, life=life))
         handler = type("Handler", (_Handler,), {"cloud": cloud})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)

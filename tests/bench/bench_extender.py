@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.figures import Figure, figure
-from e2e.certs import Certs, make_certs
+from certkit import Certs, make_certs
 from integration.extender_run import Caller
 from integration.extender_world import MODEL, Json, node, pod, uuid
 from integration.kube_stub import KubeStub

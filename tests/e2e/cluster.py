@@ -4,7 +4,7 @@ import base64
 from pathlib import Path
 
 import yaml
-from e2e.certs import make_certs
+from certkit import make_certs
 from e2e.k3s import DROP_IN, SCHEDULER_FILE, K3s, scheduler_configuration
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from e2e.certs import Certs
+from certkit import Certs
 from e2e.machine import Machine
 from e2e.manifests import CORE, MEMORY, Manifest
 from e2e.plugin_node import PluginNode

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from e2e.certs import Certs, make_certs
+from certkit import Certs, make_certs
 from e2e.cluster import grant
 from e2e.conftest import LOGS, insert_cards
 from e2e.consistency import wait_consistent

@@ -63,9 +63,9 @@ class Side:
 
 
 @pytest.fixture
-def side(short_tmp: Path, tmp_path: Path) -> Iterator[Side]:
+def side(short_tmp: Path) -> Iterator[Side]:
     cloud = Cloud(broker={"host": "127.0.0.1", "port": 9})
-    server = CloudServer(tmp_path, cloud)
+    server = CloudServer(cloud)
     made = Side(short_tmp, cloud)
     yield made
     made.stop()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from e2e.certs import Certs, make_certs
+from certkit import Certs, make_certs
 from integration.extender_run import DEADLINE_S, Caller, Running, running
 from integration.extender_world import MODEL, node, plain_node, pod, uuid
 from integration.kube_stub import Fault, KubeStub

@@ -8,8 +8,9 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from certkit import NOW, YEAR
 from identitybox import Box
-from identitykit import NOW, YEAR, Cloud, CloudServer
+from identitykit import Cloud, CloudServer
 
 from edgegpu_agent.identity.boxkeys import public_of
 from edgegpu_agent.identity.errors import DeniedError, UnreachableError
@@ -27,7 +28,7 @@ def cloud() -> Cloud:
 
 @pytest.fixture
 def box(tmp_path: Path, cloud: Cloud) -> Iterator[Box]:
-    server = CloudServer(tmp_path, cloud)
+    server = CloudServer(cloud)
     made = Box(tmp_path / "box", cloud)
     yield made
     made.stop()
@@ -56,7 +57,7 @@ def test_an_expired_certificate_is_renewed_too(box: Box, cloud: Cloud) -> None:
 
 def test_a_clock_that_is_years_ahead_gets_a_certificate_once_and_goes_on(tmp_path: Path) -> None:
     cloud, ahead = Cloud(), [0.0]
-    server = CloudServer(tmp_path, cloud)
+    server = CloudServer(cloud)
     box = Box(tmp_path / "box", cloud, clock=lambda: time.time() + ahead[0])
     try:
         box.start()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import socket
-import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from e2e.certs import make_certs
+from certkit import make_certs, server_context
 from integration.clusterkit import Api, api, write_admin
 from integration.kube_stub import KubeStub
 
@@ -134,14 +132,7 @@ def test_a_proxy_for_the_download_is_not_for_the_cluster(api: Api, monkeypatch: 
 @pytest.fixture
 def tls() -> Iterator[tuple[KubeStub, Access]]:
     certs = make_certs("kubernetes")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    memory = os.memfd_create("server")
-    os.write(memory, (certs.server.cert + certs.server.key).encode())
-    context.load_cert_chain(f"/proc/self/fd/{memory}")
-    os.close(memory)
-    context.load_verify_locations(cadata=certs.ca)
-    context.verify_mode = ssl.CERT_REQUIRED
-    with KubeStub(context) as stub:
+    with KubeStub(server_context(certs.server, clients=certs.ca)) as stub:
         server = stub.access.server.replace("http://", "https://")
         yield (
             stub,

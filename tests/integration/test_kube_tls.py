@@ -1,11 +1,10 @@
 import base64
-import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
-from e2e.certs import Certs, Pair, make_certs
+from certkit import Certs, Pair, make_certs, server_context
 from integration.kube_stub import KubeStub
 
 from edgegpu_plugin.kube import Handlers, KubeClient, KubeError, Reflector, Unavailable, load_kubeconfig
@@ -20,15 +19,8 @@ def certs() -> Certs:
 
 
 @pytest.fixture
-def stub(certs: Certs, tmp_path: Path) -> Iterator[KubeStub]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    pair, authority = tmp_path / "server.pem", tmp_path / "ca.pem"
-    pair.write_text(certs.server.cert + certs.server.key)
-    authority.write_text(certs.ca)
-    context.load_cert_chain(pair)
-    context.load_verify_locations(authority)
-    context.verify_mode = ssl.CERT_REQUIRED
-    with KubeStub(context) as running:
+def stub(certs: Certs) -> Iterator[KubeStub]:
+    with KubeStub(server_context(certs.server, clients=certs.ca)) as running:
         yield running
 
 

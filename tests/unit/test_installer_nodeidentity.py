@@ -1,15 +1,10 @@
 """An agent node's way to the API server: kubelet's own kubeconfig, or the server's join token."""
 
 import base64
-import datetime as dt
 
 import pytest
 import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import NameOID
+from certkit import Authority
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,16 +44,7 @@ users:
 PATH = "/var/lib/rancher/k3s/agent/kubelet.kubeconfig"
 
 
-def certificate(name: str) -> str:
-    """A certificate for that name, PEM."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-    builder = x509.CertificateBuilder(subject, subject, key.public_key(), 7, now, now + dt.timedelta(days=1))
-    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
-
-
-CA = certificate("k3s-server-ca@1")
+CA = Authority("k3s-server-ca@1").pem
 SECRET = "header.payload.signature"  # noqa: S105 - the test's
 WORD = pack(server="https://10.0.0.1:6443", ca_pem=CA, token=SECRET)
 
@@ -92,10 +78,10 @@ def test_another_kubeconfig_is_refused_and_the_token_named(text: str) -> None:
 
 
 def test_a_node_knows_its_name_from_its_certificate() -> None:
-    assert node_name(certificate("system:node:box-1").encode()) == "box-1"
-    assert node_name(f"{certificate('system:node:box-1')}{CA.replace('A', 'B')}".encode()) == "box-1"
+    assert node_name(Authority("system:node:box-1").pem.encode()) == "box-1"
+    assert node_name(f"{Authority('system:node:box-1').pem}{CA.replace('A', 'B')}".encode()) == "box-1"
     with pytest.raises(InstallError, match="is for admin, not for system:node:"):
-        node_name(certificate("admin").encode())
+        node_name(Authority("admin").pem.encode())
     with pytest.raises(InstallError, match="cannot be read"):
         node_name(b"nothing")
 
@@ -111,12 +97,12 @@ def test_a_join_token_becomes_a_kubeconfig_for_the_right_ca_alone() -> None:
     assert ca_sha256(base64.b64decode(cluster["certificate-authority-data"]).decode()) == ca_sha256(CA)
     assert yaml.safe_load(joined.kubeconfig(CA))["clusters"][0]["cluster"]["server"] == "https://10.0.0.1:6443"
     with pytest.raises(InstallError, match="cannot join") as caught:
-        joined.kubeconfig(certificate("k3s-server-ca@1"))
+        joined.kubeconfig(Authority("k3s-server-ca@1").pem)
     assert "somebody stands between" in caught.value.remedy
 
 
 def test_a_bundle_is_the_same_in_any_order() -> None:
-    other = certificate("old")
+    other = Authority("old").pem
     assert ca_sha256(CA + other) == ca_sha256(f"{other}\n{CA}") != ca_sha256(CA)
     with pytest.raises(InstallError, match="no PEM certificate"):
         ca_sha256("hello")
