@@ -105,9 +105,13 @@ class Api:
         self._thread.join()
         self._server.server_close()
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
     def client(self) -> AgentClient:
         """Return a client of it."""
-        return AgentClient(Access(server=f"http://127.0.0.1:{self._server.server_address[1]}"), timeout_s=5.0)
+        return AgentClient(Access(server=self.url), timeout_s=5.0)
 
     def answer(self, method: str, target: str, body: Json, kind: str) -> tuple[int, Json]:
         url = urlsplit(target)

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from box.bed import NAME
 from box.cloudbed import Cloud
 from lab.labrun import LabError, wait_until
 
@@ -31,6 +32,13 @@ _DROP_IN = f"/run/systemd/system/{_UNIT}.d/steps.conf"
 _SAID, _TRACE, _ITS_TRACE = "/run/steps.said", "/run/steps.agent", "/run/steps.installer"
 _STARTING = ("MESSAGE_ID=7d4958e842da4a758f6c1cdc7b36dcc5", "UNIT=k3s.service")
 """What systemd writes each time that it begins to start k3s."""
+
+_READY = f"""
+since=$(date -d "$(systemctl show -p ActiveEnterTimestamp --value k3s)" +%s) || exit
+lease=$(k3s kubectl get lease -n kube-node-lease {NAME} -o 'jsonpath={{.spec.renewTime}}') || exit
+ready=$(k3s kubectl get node {NAME} -o 'jsonpath={{.status.conditions[?(@.type=="Ready")].status}}') || exit
+[ "$ready" = True ] && [ "$(date -d "$lease" +%s)" -gt "$since" ]
+"""
 
 _HELD_S, _END_S = 120.0, 420.0
 
@@ -153,7 +161,7 @@ class Faults:
             self._kill(step, pid)
         view = self.cloud.end(id_, timeout_s=_END_S)
         seconds = round(time.monotonic() - struck, 1)
-        self.bed.machine.ready()
+        wait_until(self._k3s_ready, what=f"k3s is Ready after {op} at {step}", timeout_s=120, every_s=1)
         second = self._starts() - (1 if fault == CUT else before + first)
         seen = Seen(
             op=op,
@@ -175,6 +183,10 @@ class Faults:
             raise LabError(f"process {pid} waits at {step}, and the agent is {agent}")
         onward = f"; kill -USR1 {pid}" if step.whose == INSTALLER else ""
         self.bed.machine.exec("sh", "-ec", f"rm {_DROP_IN}; systemctl daemon-reload; kill -KILL {agent}{onward}")
+
+    def _k3s_ready(self) -> bool:
+        """Say whether the node is Ready by a heartbeat of this run of k3s; the next one may be 10 s away."""
+        return self.bed.machine.exec("sh", "-c", _READY, check=False).returncode == 0
 
     def _starts(self) -> int:
         """Return how often k3s was started since the boot, as systemd has written it down."""

@@ -12,7 +12,8 @@ from edgegpu_sync.states import State
 from edgegpu_sync.wire import Json
 
 PAUSE, TRACE = "EDGEGPU_AGENT_PAUSE", "EDGEGPU_AGENT_TRACE"
-"""For tests of faults: the step at which the agent waits; a file that gets the name of each step."""
+"""For tests of faults: the step at which the agent waits (`STEP`, or `STEP OP` for those of one op, `STEP item` for those
+of items); a file that gets the name of each step."""
 
 TOKEN, ACT, VERIFY, SETTLE, SEND = "token", "act", "verify", "settle", "send"
 BEGUN, NOTED, SETTLED, ENDED, RECEIPTED = "BEGUN", "NOTED", "SETTLED", "ENDED", "RECEIPTED"
@@ -63,7 +64,7 @@ def _at_step(trace: str, pause: str, name: str, about: str) -> None:
     if trace:
         with Path(trace).open("a", encoding="ascii") as file:
             file.write(f"{name} {about}\n")
-    if name == pause:
+    if pause in {name, f"{name} {about.partition(' ')[0]}"}:
         sys.stderr.write(f"waiting at {name}, process {os.getpid()}\n")
         sys.stderr.flush()
         threading.Event().wait()  # until it is killed, or the machine is

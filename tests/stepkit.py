@@ -1,0 +1,301 @@
+"""An agent that is held at a step of a command and killed there, and the ledger of what its box has really done."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import ssl
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import yaml
+from actskit import EDGEGPU, JOURNALCTL, Vendor
+from agentkit import WAIT_S, Agent, Cloud, until
+from clikit import document, plugin
+from limitsapi import Api
+from limitsbed import FIELD, RECREATE
+from limitscases import manifest
+from limitsworld import CLUSTER, World
+
+from edgegpu_agent.acts.bundles import sha256_of
+from edgegpu_agent.daemon.steps import PAUSE, TRACE
+from edgegpu_cloud.layout import CloudLayout
+from edgegpu_sync.spec import AppLimits, Spec
+from edgegpu_sync.states import State
+from edgegpu_sync.topics import Kind
+from edgegpu_sync.up import Settled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+LIMITS = "item"
+"""The settlement of an app's limits, among the ops."""
+
+IN_THE_BOX = frozenset({"sharing.install", "sharing.uninstall", "k3s.restart"})
+"""Those that the booted box strikes, with all that they restart (tests/box/commandfaults.py)."""
+
+_TICK_S = 0.02
+
+
+class Held(Agent):
+    """A box whose agent can be held at a step."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, machine=secrets.token_hex(16))
+        self.fake = root / "fake"
+        for path in (self.fake, root / "etc/systemd/system", root / "opt/edgegpu/1.0.0"):
+            path.mkdir(parents=True)
+        (root / "etc/systemd/system/edgegpu-plugin.service").touch()
+        (root / "opt/edgegpu/current").symlink_to("1.0.0")
+        (self.fake / "doctor.json").write_text(json.dumps({"version": "0", "level": "ok", "checks": []}))
+        self.program("edgegpu", f'echo "$@" >> "$FAKE/calls"\n{EDGEGPU}')
+        self.program("journalctl", JOURNALCTL)
+
+    def start(self, pause: str = "") -> None:
+        """Start it, to wait at a step; `STEP OP` as `edgegpu_agent.daemon.steps` has it."""
+        (self.root / "said").unlink(missing_ok=True)
+        env = {
+            **os.environ,
+            "NOTIFY_SOCKET": str(self.root / "notify"),
+            "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}",
+            "BOX": str(self.root),
+            "FAKE": str(self.fake),
+            "FAKE_ROOT": str(self.root),
+            TRACE: str(self.root / "steps"),
+            PAUSE: pause,
+        }
+        command = [sys.executable, "-m", "edgegpu_agent.daemon", "--root", str(self.root)]
+        with (self.root / "log").open("ab") as log, (self.root / "said").open("wb") as said:
+            self.process = subprocess.Popen(command, env=env, stdout=log, stderr=said)
+
+    def waits(self, step: str) -> None:
+        """Wait until this very process waits there."""
+        assert self.process is not None
+        words = f"waiting at {step}, process {self.process.pid}\n"
+        until(
+            lambda: words in (self.root / "said").read_text(),
+            lambda: f"{step}: {self.passed()[-5:]} {self.log[-2000:]}",
+        )
+
+    def passed(self) -> list[str]:
+        """Return the steps that were told, each with what it was about."""
+        path = self.root / "steps"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def lines(self, name: str) -> list[str]:
+        """Return a ledger of its programs."""
+        path = self.fake / name
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@dataclass(slots=True)
+class Web:
+    """HTTPS by the cloud's own certificate: takes archives, and has releases."""
+
+    folder: Path
+    puts: list[str] = field(default_factory=list)
+    url: str = ""
+
+    def serve(self, layout: CloudLayout) -> ThreadingHTTPServer:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(layout.cert("https"), layout.key("https"))
+        server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, web=self))
+        server.daemon_threads = True
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        self.url = f"https://127.0.0.1:{server.server_address[1]}"
+        threading.Thread(target=server.serve_forever, args=(_TICK_S,), daemon=True).start()
+        return server
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def __init__(self, *args: Any, web: Web) -> None:  # noqa: ANN401  (the base class's own)
+        self.web = web
+        super().__init__(*args)
+
+    def do_PUT(self) -> None:
+        """Take an archive."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.web.puts.append(self.path)
+        self.send_response(201)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        """Give a release."""
+        body = (self.web.folder / self.path.lstrip("/")).read_bytes()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_args: object) -> None:
+        """Stay quiet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Something that was asked for: all ends that the controller was told, and how often it was done so far.
+
+    `most`: how often it may have been done; what is idempotent may have been done once more after a crash.
+    """
+
+    op: str
+    ends: Callable[[], list[str]]
+    done: Callable[[], int]
+    most: int = 1
+
+    @property
+    def right(self) -> list[str]:
+        """What it ends with when all is right."""
+        return [Settled.APPLIED.value if self.op == LIMITS else State.SUCCEEDED.value]
+
+
+class Site:
+    """A controller, a broker, a box with a cluster of its own, a web server."""
+
+    def __init__(self, folder: Path, root: Path) -> None:
+        self.cloud = Cloud(folder / "cloud")
+        self.cloud.start("mosquitto", "controller")
+        self.agent = Held(root)
+        self._vendor, self._releases = Vendor(), 0
+        (root / "opt/edgegpu/1.0.0/release.pub").write_text(f"{self._vendor.public}\n")
+        self.web = Web(folder / "web")
+        self.web.folder.mkdir()
+        self._server = self.web.serve(CloudLayout(folder / "cloud"))
+        self.api = Api()
+        self.world = World(self.api, (94,), FIELD)
+        self._units, self._stopping = 1, threading.Event()
+        self._turns = threading.Thread(target=self._turn, daemon=True)
+        self._plugin = plugin(root / "run/edgegpu", document())
+
+    def __enter__(self) -> Self:
+        self.api.__enter__()
+        self.world.add(manifest("Deployment", "asr", memory=1, **RECREATE))
+        self._turns.start()
+        self._plugin.__enter__()
+        config = {
+            "clusters": [{"name": "c", "cluster": {"server": self.api.url}}],
+            "users": [{"name": "u", "user": {"token": "t"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        (self.agent.root / "etc/edgegpu/limits-kubeconfig").write_text(yaml.safe_dump(config))
+        self.agent.belongs(self.cloud.line("box"))
+        self.cloud.serves()
+        self.agent.start()
+        until(lambda: "app_limits" in self.cloud.online("box").capabilities, lambda: self.agent.log)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.agent.__exit__()
+        self._plugin.__exit__(None, None, None)
+        self._stopping.set()
+        self._turns.join(WAIT_S)
+        self.api.__exit__()
+        self._server.shutdown()
+        self._server.server_close()
+        self.cloud.close()
+
+    def _turn(self) -> None:
+        while not self._stopping.wait(_TICK_S):
+            self.world.step()
+
+    # --- what can be asked for
+
+    def ask(self, op: str) -> Ask:
+        """Ask the box."""
+        if op == LIMITS:
+            return self._limits()
+        calls, restarts, tls = len(self.agent.lines("calls")), self.agent.restarts, self._certificate()
+        id_ = self.cloud.fleet.command("box", op, self._args(op))
+
+        def ends() -> list[str]:
+            view = self.cloud.fleet.one_command(id_)
+            return [line.state.value for line in view.history if line.state.terminal] if view.ended else []
+
+        done: dict[str, Callable[[], int]] = {
+            "plugin.restart": lambda: self.agent.restarts - restarts,
+            "inventory.refresh": lambda: int(Kind.INVENTORY in self.cloud.fleet.details("box").latest),
+            "logs.collect": lambda: len({path for path in self.web.puts if id_ in path}),
+            "doctor.run": lambda: sum(line.startswith("doctor") for line in self.agent.lines("calls")[calls:]),
+            "agent.upgrade": lambda: sum(line.endswith(id_) for line in self.agent.lines("done")),
+            "identity.rotate": lambda: int(self._certificate() != tls),
+        }
+        return Ask(op, ends, done[op], most=2 if op == "doctor.run" else 1)
+
+    def _args(self, op: str) -> dict[str, Any]:
+        if op == "logs.collect":
+            return {"url": f"{self.web.url}/logs/"}
+        if op == "agent.upgrade":
+            self._releases += 1
+            version = f"2.0.{self._releases}"
+            archive = self._vendor.bundle(self.web.folder, version)
+            args = self._vendor.args(f"{self.web.url}/{archive.name}", sha256_of(archive), version=version)
+            return args.model_dump(mode="json", exclude_unset=True)
+        return {}
+
+    def _certificate(self) -> bytes:
+        return (self.agent.root / "var/lib/edgegpu/identity/tls.crt").read_bytes()
+
+    def _limits(self) -> Ask:
+        self._units = 3 - self._units  # to and fro between one unit and two
+        units, before = self._units, len(self._patches())
+        item = AppLimits(
+            rev=0, cluster=CLUSTER, namespace="default", app="asr", container="main", memory_units=units, core=1
+        )
+        rev = self.cloud.fleet.set_spec("box", lambda _: Spec(app_limits=(item,)))
+
+        def ends() -> list[str]:
+            box = self.cloud.box("box")
+            if box is None or box.applied_rev != rev or self.world.running("asr") != [units]:
+                return []
+            return [one.state.value for name, one in box.items.items() if name.startswith("app_limits")]
+
+        return Ask(LIMITS, ends, lambda: len(self._patches()) - before)
+
+    def _patches(self) -> list[str]:
+        return [one.path for one in self.api.writes if one.method == "PATCH" and "/deployments/" in one.path]
+
+
+@dataclass(frozen=True, slots=True)
+class Struck:
+    """What became of one command whose agent was killed at a step; `wrong` is empty where it ended right."""
+
+    step: str
+    op: str
+    ends: list[str]
+    done: int
+    wrong: str
+
+
+def struck(site: Site, cells: Iterable[tuple[str, str]]) -> Iterator[Struck]:
+    """Kill the agent at each step of an op in turn; the one that is started then waits for the next.
+
+    Two cells one after the other are of different ops: else the agent that goes on with the first would wait in it.
+    """
+    chosen = list(cells)
+    assert all(one[1] != next_[1] for one, next_ in pairwise(chosen)), chosen
+    pauses = [f"{step} {op}" for step, op in chosen]
+    site.agent.kill()
+    site.agent.start(pauses[0])
+    for (step, op), pause in zip(chosen, [*pauses[1:], ""], strict=True):
+        asked = site.ask(op)
+        site.agent.waits(step)
+        site.agent.kill()
+        site.agent.start(pause)
+        until(asked.ends, partial(_words, site, step, op))
+        ends, done = asked.ends(), asked.done()
+        right = ends == asked.right and 1 <= done <= asked.most
+        yield Struck(step, op, ends, done, "" if right else f"{op} at {step}: done {done} times, {ends}")
+
+
+def _words(site: Site, step: str, op: str) -> str:
+    return f"{op} at {step}: {site.agent.log[-2000:]}"
