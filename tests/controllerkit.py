@@ -175,7 +175,7 @@ class Bed:
     def __init__(self, folder: Path, *, seed: int = 1, faults: Faults | None = None, boxes: int = 1) -> None:
         self.folder, self.world = folder, World()
         self.network = Network(random.Random(seed), faults)
-        self.path = folder / "controller.db"
+        self.path, self.signing = folder / "controller.db", SIGNING
         self.watcher: Watcher = lambda _: None
         self.store = self.open()
         with self.store.write() as tx:
@@ -215,7 +215,11 @@ class Bed:
 
     def new_controller(self) -> Controller:
         controller = Controller(
-            self.store, self.network, signer=Signer.of(SIGNING), clock=self.world.clock, steady=lambda: self.world.now_s
+            self.store,
+            self.network,
+            signer=lambda: Signer.of(self.signing),
+            clock=self.world.clock,
+            steady=lambda: self.world.now_s,
         )
         controller.begin()
         self.network.attach(controller)

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from typing import Protocol, assert_never
 
 from edgegpu_cloud.controller_cases import Mail
-from edgegpu_cloud.controller_letters import Letter
+from edgegpu_cloud.controller_keys import SigningKey
+from edgegpu_cloud.controller_letters import Signed
 from edgegpu_cloud.controller_turn import RECENT_S, Births, Turn
 from edgegpu_cloud.store import Store
 from edgegpu_sync.down import Link as KeySetLink
 from edgegpu_sync.errors import SyncError
 from edgegpu_sync.ids import DeviceId
-from edgegpu_sync.keys import KeySet, key_id
 from edgegpu_sync.linkevents import Arrived, Delivered, Down, LinkEvent, Up
 from edgegpu_sync.signing import Signer
 
@@ -60,7 +60,7 @@ class Controller:
         store: Store,
         sender: Sender,
         *,
-        signer: Signer,
+        signer: Callable[[], Signer],
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -69,17 +69,16 @@ class Controller:
         Args:
             store: shared with the processes in which people change things.
             sender: the link, whose `put` is this controller's.
-            signer: the controller's key; boxes obey it when it is in the newest key set.
+            signer: reads the controller's key, again when there is a new key set; boxes obey it when it is in that.
             clock: seconds since 1970.
             steady: seconds that nobody sets.
         """
-        self._store, self._sender, self._signer = store, sender, signer
+        self._store, self._sender, self._keys = store, sender, SigningKey(signer)
         self._clock, self._steady = clock, steady
         self._inbox: queue.SimpleQueue[LinkEvent | None] = queue.SimpleQueue()
-        self._letters: deque[Letter] = deque()
+        self._letters: deque[Signed] = deque()
         self._births = Births()
         self._mail = Mail(store)
-        self._chain: tuple[KeySetLink, ...] = ()
         self._seen_changes = self._seen_touched = 0
         self._up = self._stopped = False
         self._offset_s = clock() - steady()
@@ -113,16 +112,8 @@ class Controller:
         with self._store.write() as tx:
             tx.commands.park_all()
             self._seen_changes = self._seen_touched = tx.notes.number("changes")
-            self._chain = tx.notes.chain()
-        if not self._obeyed():
-            _LOG.error("no box obeys this controller: its key %s is not in the newest key set", self._signer.kid)
-
-    def _obeyed(self) -> bool:
-        """Whether our key is in the newest set."""
-        if not self._chain:
-            return False
-        newest = KeySet.model_validate_json(self._chain[-1].set)
-        return self._signer.kid in {key_id(key.public) for key in newest.keys}
+            chain = tx.notes.chain()
+        self._keys.begin(chain)
 
     def _wait_s(self) -> float:
         return 0.0 if self._hurry else max(0.0, self._look_at_s - self._steady())
@@ -168,11 +159,11 @@ class Controller:
     def _turn(self) -> Iterator[Turn]:
         """Change the store; what is to be sent, is when it is on the disk."""
         with self._store.write() as tx:
-            turn = Turn(tx, self._clock(), self._births, self._chain)
+            turn = Turn(tx, self._clock(), self._births, self._keys.chain)
             yield turn
             turn.save()
         self._births.note(turn.boxes.values())
-        self._letters.extend(turn.letters)
+        self._letters.extend(Signed(letter, self._keys.signer) for letter in turn.letters)
 
     # what the link says
 
@@ -207,7 +198,7 @@ class Controller:
         while self._letters:
             letter = self._letters[0]
             try:
-                payload = letter.seal(self._signer)
+                payload = letter.seal()
                 if self._sender.publish(str(letter.topic), payload, retain=letter.topic.kind.retained) is None:
                     return
             except SyncError:
@@ -242,18 +233,24 @@ class Controller:
                 return
             touched = tx.boxes.touched_since(self._seen_touched, limit=MOST_AT_ONCE)
             chain = tx.notes.chain()
-            devices = [box.device for box in tx.boxes.all()] if chain != self._chain else []
-        self._chain = chain
-        for part in _parts(devices):
-            with self._turn() as turn:
-                turn.load(part)
-                turn.keys(turn.boxes)
+            devices = [box.device for box in tx.boxes.all()] if chain != self._keys.chain else []
+        if chain != self._keys.chain:
+            self._other_keys(chain, devices)
         with self._turn() as turn:
             self._hurry |= turn.touched([device for _, device in touched])
         if len(touched) == MOST_AT_ONCE:
             self._seen_touched, self._hurry = touched[-1][0] - 1, True
         else:
             self._seen_changes = self._seen_touched = changes
+
+    def _other_keys(self, chain: tuple[KeySetLink, ...], devices: Sequence[DeviceId]) -> None:
+        """Tell every box of a new set, then sign with the key that is in effect with it."""
+        self._keys.chain = chain
+        for part in _parts(devices):
+            with self._turn() as turn:
+                turn.load(part)
+                turn.keys(turn.boxes)
+        self._keys.mind()
 
     def _mind_clock(self) -> None:
         offset_s = self._clock() - self._steady()

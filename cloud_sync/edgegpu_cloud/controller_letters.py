@@ -31,6 +31,27 @@ class Letter:
         return bare(self.body) if self.topic.kind is Kind.KEYS else signer.seal(self.topic, self.body)
 
 
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A letter, and the key that is in effect where it stands in the row: what tells of another one goes before it."""
+
+    letter: Letter
+    signer: Signer
+
+    @property
+    def topic(self) -> Topic:
+        """Where it goes."""
+        return self.letter.topic
+
+    def seal(self) -> bytes:
+        """Return the payload.
+
+        Raises:
+            TooLargeError: more than 64 KiB.
+        """
+        return self.letter.seal(self.signer)
+
+
 def keys_letter(device: DeviceId, chain: Sequence[Link]) -> Letter:
     """Write the chain of controllers' keys, which has one link at least."""
     return Letter(PlainTopic(device, Kind.KEYS), encode(Keys(chain=tuple(chain))))

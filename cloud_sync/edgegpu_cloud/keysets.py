@@ -1,5 +1,6 @@
 """The controllers' keys: which sets there are, what the root is asked to sign next, and how that comes into effect."""
 
+import contextlib
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -114,7 +115,7 @@ def add(layout: CloudLayout, store: Store, link: Link, *, by: str, now_s: float)
         detail = {"version": new.version, "keys": [key_id(public) for public in sorted(publics)]}
         tx.notes.audit(AuditEntry(at_s=now_s, by=by, what="keys.added", detail=detail))
     if waiting in mine:
-        waiting.replace(layout.signing_key)
+        _come_into_effect(layout)
     return new
 
 
@@ -129,5 +130,18 @@ def settle(layout: CloudLayout, store: Store) -> None:
         CloudError: keys or store cannot be used.
     """
     chain, waiting = chain_of(store), layout.keys / _NEXT
-    if chain and waiting.exists() and _public(waiting) in {key.public for key in read_set(chain[-1]).keys}:
-        waiting.replace(layout.signing_key)
+    if not chain or not waiting.exists():
+        return
+    try:
+        public = _public(waiting)
+    except CloudError:
+        if waiting.exists():
+            raise
+        return  # it has come into effect meanwhile
+    if public in {key.public for key in read_set(chain[-1]).keys}:
+        _come_into_effect(layout)
+
+
+def _come_into_effect(layout: CloudLayout) -> None:
+    with contextlib.suppress(FileNotFoundError):  # a controller that runs, and who adds a set, both do so
+        (layout.keys / _NEXT).replace(layout.signing_key)

@@ -129,10 +129,14 @@ class Service:
             receive_max=_UNDER_WAY,
             session_s=_SESSION_S,
         )
-        signer = Signer.of(load_signing_key(self._layout.signing_key))
-        controller = Controller(self._store, link, signer=signer, clock=self._clock)
+        controller = Controller(self._store, link, signer=self._signer, clock=self._clock)
         mail.append(controller)
         return link, controller
+
+    def _signer(self) -> Signer:
+        """Return the key that is in effect, brought there where whoever added its set has not come so far yet."""
+        settle(self._layout, self._store)
+        return Signer.of(load_signing_key(self._layout.signing_key))
 
     def _address(self) -> Address:
         layout, config = self._layout, self._config

@@ -10,7 +10,7 @@ from modelbox import CHAIN, ROOT, SIGNING
 from edgegpu_cloud.controller_turn import MOST_UNDER_WAY
 from edgegpu_sync.down import Receipt
 from edgegpu_sync.errors import Why
-from edgegpu_sync.keys import next_link, public_text
+from edgegpu_sync.keys import key_id, next_link, public_text
 from edgegpu_sync.messages import read
 from edgegpu_sync.spec import PolicyItem, Spec
 from edgegpu_sync.states import Codes, State
@@ -233,3 +233,23 @@ def test_what_the_link_cannot_take_at_once_waits(tmp_path: Path) -> None:
     bed.until(bed.all_ended)
     bed.settle(20)
     assert bed.controller.waiting == 0
+
+
+def test_another_key_is_signed_with_when_the_boxes_are_told_of_it(bed: Bed) -> None:
+    new = Ed25519PrivateKey.generate()
+    bed.network.window = 0  # the broker takes nothing, so that all stands in one row
+    first = bed.fleet.command("box-1", "plugin.restart", {})
+    bed.settle(1)
+    with bed.store.write() as tx:  # as `keys rotate --drop-old` does
+        tx.notes.add_link(2, next_link(ROOT, keys=[public_text(new)], before=CHAIN[-1]))
+        tx.notes.changed()
+    bed.signing = new
+    bed.settle(1)
+    second = bed.fleet.command("box-1", "k3s.restart", {})
+    bed.settle(1)
+    bed.network.window = None
+    bed.until(lambda: bed.fleet.one_command(first).ended and bed.fleet.one_command(second).ended)
+    assert [bed.state(first), bed.state(second)] == [State.SUCCEEDED] * 2
+    assert Why.UNKNOWN_KEY not in bed.box().refused, "nothing was signed with a key that the box did not obey there"
+    keys = [payload.split()[1].decode() for _, payload in bed.network.seen_down if payload.startswith(b"s1 ")]
+    assert list(dict.fromkeys(keys)) == [key_id(public_text(SIGNING)), key_id(public_text(new))]

@@ -36,7 +36,7 @@ app = typer.Typer(
 
 ROTATE_HELP = """\
 Make a new signing key and have the root sign a set with it. Boxes follow it when they are back, however long they were
-away. Restart `edgegpu-cloud serve` afterwards: it signs with the key that it was started with.
+away. `edgegpu-cloud serve` notices within a second: it tells the boxes that are there, then signs with the new key.
 
 The set holds the old key too, so that nothing is refused meanwhile. --drop-old leaves it out: do that when it may be
 known to others. --root names the root key's file where it is not in the folder any more.
@@ -182,7 +182,7 @@ def _tell_added(cloud: Cloud, new: KeySet, *, as_json: bool) -> None:
         print_json({"version": new.version, "keys": keys, "signing_key": mine})
         return
     typer.echo(f"key set {new.version} is in effect: {', '.join(keys)}")
-    typer.echo(f"restart edgegpu-cloud serve, so that it signs with {mine}")
+    typer.echo(f"edgegpu-cloud serve signs with {mine} from now on")
 
 
 def _read(model: type[T], text: str, where: str) -> T:

@@ -1,0 +1,49 @@
+"""The key that a controller signs with, and the sets that boxes obey; it changes while the controller runs."""
+
+import logging
+from collections.abc import Callable
+
+from edgegpu_cloud.errors import CloudError
+from edgegpu_sync.down import Link
+from edgegpu_sync.keys import KeySet, key_id
+from edgegpu_sync.signing import Signer
+
+_LOG = logging.getLogger(__name__)
+
+
+class SigningKey:
+    """What is signed with now."""
+
+    def __init__(self, read: Callable[[], Signer]) -> None:
+        """Read it; `read` is asked again for each new set.
+
+        Raises:
+            CloudError: it cannot be read.
+        """
+        self._read = read
+        self.signer = read()
+        self.chain: tuple[Link, ...] = ()
+
+    def begin(self, chain: tuple[Link, ...]) -> None:
+        """Take the sets that there are, first to last, and the key that is in effect with them."""
+        self.chain = chain
+        self.mind()
+
+    def mind(self) -> None:
+        """Take the key that is in effect with the newest set; one that cannot be read leaves the present one."""
+        try:
+            signer = self._read()
+        except CloudError:
+            _LOG.exception("cannot read the key: this controller goes on with %s", self.signer.kid)
+            return
+        if signer.kid != self.signer.kid:
+            _LOG.warning("signs with %s from now on, no more with %s", signer.kid, self.signer.kid)
+            self.signer = signer
+        if not self._obeyed():
+            _LOG.error("no box obeys this controller: its key %s is not in the newest key set", self.signer.kid)
+
+    def _obeyed(self) -> bool:
+        if not self.chain:
+            return False
+        newest = KeySet.model_validate_json(self.chain[-1].set)
+        return self.signer.kid in {key_id(key.public) for key in newest.keys}
