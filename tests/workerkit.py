@@ -4,7 +4,7 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,6 +20,7 @@ from edgegpu_agent.daemon.worker import Parts, Worker
 from edgegpu_agent.daemon.workerports import Clock, Me, NoTelemetry, Raised, TelemetrySource
 from edgegpu_agent.journal.journal import Hook, Journal
 from edgegpu_agent.journal.room import Room
+from edgegpu_sync.down import Link
 from edgegpu_sync.keys import public_text
 from edgegpu_sync.linkevents import Arrived, Delivered, Down, Up
 from edgegpu_sync.outbox import Limits
@@ -96,6 +97,8 @@ class Box:
     turns: int = 0
     epochs: int = 0
     times: list[int] = field(default_factory=list)
+    keys: Sequence[Link] = ()
+    """The key sets that came with its enrolment."""
 
     def start(self) -> "Box":
         world = self.world
@@ -111,6 +114,7 @@ class Box:
             Parts(
                 journal=self.journal,
                 root=public_text(ROOT),
+                keys=self.keys,
                 me=Me(
                     device=DEVICE,
                     enrolment=self.enrolment,

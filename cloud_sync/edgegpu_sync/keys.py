@@ -84,6 +84,13 @@ class KeyRing:
             raise RefusedError(Why.OLD_KEY_SET, f"the newest set is not above version {self.version}")
         return ring
 
+    def no_older(self, chain: Sequence[Link]) -> "KeyRing":
+        """Return what the chain leads to where that is newer; this ring where it is not, or comes from elsewhere."""
+        try:
+            return self.follow(chain)
+        except RefusedError:
+            return self
+
     def _step(self, link: Link) -> "KeyRing":
         text = link.set.encode()
         new = decode(_READER, text)

@@ -6,16 +6,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from synckit import limits
-from workercontroller import RESTART, ROOT, Controller
+from workercontroller import RESTART, Controller
 from workerkit import SMALL, Box, Wire, fast_folder, wired
 from workerworld import World
 
 from edgegpu_sync.errors import Why
-from edgegpu_sync.keys import next_link, public_text
 from edgegpu_sync.messages import read
-from edgegpu_sync.signing import Signer
 from edgegpu_sync.spec import Sharing, Spec
 from edgegpu_sync.telemetry import Event, Health
 from edgegpu_sync.topics import Kind, parse
@@ -132,22 +129,6 @@ def test_older_and_other_documents_are_refused(wire: Wire) -> None:
     for message in (*new, *old, *other, *new):
         wire.box.arrive(*message, retained=True)
     assert wire.box.worker.status().refused == {Why.OLD_REV: 1, Why.OTHER_SPEC: 1}
-
-
-def test_new_keys_are_followed_and_old_ones_obeyed_no_more(wire: Wire) -> None:
-    controller = wire.controller
-    before = controller.receipt(ask=("status",))
-    other = Ed25519PrivateKey.from_private_bytes(bytes([9] * 32))
-    controller.chain.append(next_link(ROOT, keys=[public_text(other)], before=controller.chain[-1]))
-    wire.box.arrive(*controller.keys())
-    (birth,) = sent(wire.box, Kind.STATUS)
-    assert isinstance(birth, Birth)
-    assert birth.key_set == 2
-    wire.box.arrive(*before)
-    assert wire.box.worker.status().refused == {Why.UNKNOWN_KEY: 1}
-    controller.signer = Signer.of(other)
-    wire.box.arrive(*controller.receipt(ask=("status",)))
-    assert len(sent(wire.box, Kind.STATUS)) == 1
 
 
 def test_events_go_up_one_after_the_other_and_wait_for_their_receipt(wire: Wire) -> None:

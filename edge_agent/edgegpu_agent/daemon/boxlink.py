@@ -144,6 +144,7 @@ class BoxLink:
         return Parts(
             journal=self._journal,
             root=self._identity.device.root,
+            keys=self._identity.device.keys,
             me=Me(
                 device=self._identity.id,
                 enrolment=self._identity.device.enrolment,

@@ -6,7 +6,7 @@ import random
 import secrets
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, assert_never
 
@@ -26,6 +26,7 @@ from edgegpu_agent.daemon.workerstates import States
 from edgegpu_agent.daemon.workertelemetry import Telemetry
 from edgegpu_agent.journal.errors import JournalFullError
 from edgegpu_agent.journal.journal import Journal
+from edgegpu_sync.down import Link
 from edgegpu_sync.linkevents import Arrived, Delivered, Down, LinkEvent, Up
 from edgegpu_sync.outbox import Kept
 from edgegpu_sync.settle import Settlement
@@ -53,6 +54,8 @@ class Parts:
     journal: Journal
     root: str
     """The public root key that was pinned at enrolment."""
+    keys: Sequence[Link] = ()
+    """The key sets that came with it: a journal that is begun anew does not go back before them."""
     me: Me
     clock: Clock
     rng: random.Random
@@ -80,6 +83,7 @@ class Worker:
         self._full = False
         self._stopping: Why | None = None
         held = parts.journal.load(enrolment=parts.me.enrolment, root=parts.root)
+        held = replace(held, ring=held.ring.no_older(parts.keys))
         self._core = Core(journal=parts.journal, held=held, me=parts.me, clock=parts.clock, nonce=parts.nonce)
         self._core.put = self._queue.put
         self.capabilities = _capabilities(parts)
