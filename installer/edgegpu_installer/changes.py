@@ -94,10 +94,6 @@ class Deadline:
         """Return whether no time is left."""
         return self.remaining_s() == 0.0
 
-    def within(self, seconds: float) -> "Deadline":
-        """Return the earlier of this deadline and one in so many seconds."""
-        return Deadline(min(self.at_s, self.clock() + seconds), self.clock)
-
 
 def check_path(path: str) -> None:
     """Refuse a path that the journal, which a shell reads, does not take.

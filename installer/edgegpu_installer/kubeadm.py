@@ -84,15 +84,6 @@ def plan_files(text: str, *, scheduler_file: bytes, mode: int = 0o600) -> tuple[
     )
 
 
-def plan_removal(text: str, *, mode: int = 0o600) -> tuple[FileChange, ...]:
-    """Return the changes that take our file away: the manifest first, since the scheduler reads the file until then.
-
-    Raises:
-        InstallError: as read does.
-    """
-    return (FileChange(MANIFEST, content=without_file(text).encode(), mode=mode), FileChange(SCHEDULER_FILE))
-
-
 def restore_files(changes: Iterable[FileChange], text: str | None, *, mode: int = 0o600) -> tuple[FileChange, ...]:
     """Return an uninstall's changes with the manifest's put right: what others did to it since the install is kept.
 

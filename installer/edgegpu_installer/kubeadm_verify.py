@@ -104,13 +104,6 @@ def ends_again(manifest: Manifest, seen: Look) -> bool:
     return int(_status(manifest, seen.pod).get("restartCount") or 0) >= _ENDS_AGAIN
 
 
-def leads(manifest: Manifest, seen: Look, *, host: str) -> bool:
-    """Return whether the scheduler of this host is the one that places pods (the holder's name is host_uuid)."""
-    if manifest.flags.get("leader-elect") == "false":
-        return True
-    return _holder(seen).rpartition("_")[0] == host
-
-
 def _is_of(manifest: Manifest, pod: Mapping[str, Any]) -> bool:
     """Return whether a mirror pod was made from what the manifest says now: command and volumes, ours by their hash."""
     spec = pod["spec"]
@@ -162,10 +155,6 @@ def _unsettled(since: _Since, manifest: Manifest, seen: Look, *, now_s: float, s
 
 def _renewed(seen: Look) -> str:
     return str(((seen.lease or {}).get("spec") or {}).get("renewTime") or "")
-
-
-def _holder(seen: Look) -> str:
-    return str(((seen.lease or {}).get("spec") or {}).get("holderIdentity") or "")
 
 
 def _failed(why: str) -> InstallError:

@@ -83,21 +83,6 @@ class Layout:
         return self.at(KUBECONFIG)
 
     @property
-    def extender_ca(self) -> Path:
-        """The authority of the extender's clients."""
-        return self.at(EXTENDER_CA)
-
-    @property
-    def extender_cert(self) -> Path:
-        """The extender's certificate."""
-        return self.at(EXTENDER_CERT)
-
-    @property
-    def extender_key(self) -> Path:
-        """The extender's key, 0600."""
-        return self.at(EXTENDER_KEY)
-
-    @property
     def agent_yaml(self) -> Path:
         """The agent's configuration: where the box belongs."""
         return self.at(AGENT_YAML)
@@ -146,11 +131,6 @@ class Layout:
     def wants(self) -> Path:
         """The folder of links that enable units."""
         return self.at(WANTS)
-
-    @property
-    def k3s_kubeconfig(self) -> Path:
-        """K3s's administrator's kubeconfig, at its usual place."""
-        return self.at(K3S_KUBECONFIG)
 
     @property
     def kubelet(self) -> Path:

@@ -23,10 +23,7 @@ from cryptography.x509.oid import NameOID
 from edgegpu_installer import kubeconfig
 from edgegpu_installer.changes import FileChange
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.layout import K3S_DATA, KUBECONFIG
-
-KUBELET_KUBECONFIGS = ("{data}/agent/kubelet.kubeconfig", "/etc/kubernetes/kubelet.conf")
-"""Kubelet's own kubeconfig: of k3s, below its data folder; of kubeadm."""
+from edgegpu_installer.layout import KUBECONFIG
 
 _NODE_USER = "system:node:"
 _PREFIX = "edgegpu1."
@@ -34,11 +31,6 @@ _END = b"-----END CERTIFICATE-----"
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----([^-]+)-----END CERTIFICATE-----")
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
 _AGAIN = "copy the whole line that `edgegpu install` printed on the server"
-
-
-def kubelet_kubeconfigs(data: str = K3S_DATA) -> tuple[str, ...]:
-    """Return where kubelet's kubeconfig may be, the likeliest first; data is k3s's data folder."""
-    return tuple(path.format(data=data) for path in KUBELET_KUBECONFIGS)
 
 
 @dataclass(frozen=True, slots=True)

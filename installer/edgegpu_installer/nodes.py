@@ -29,18 +29,14 @@ class NodeFacts:
 
     name: str
     is_server: bool
-    is_ready: bool
     labelled: bool
     extender: str = ""
     """The version of the extender there, empty without one."""
     cards: int | None = None
     """What its plugin reports, None without a plugin."""
     memory_units: int = 0
-    core: int = 0
     signs: tuple[str, ...] = ()
     """What others say of cards there."""
-    arch: str = ""
-    version: str = ""
 
     @property
     def role(self) -> str:
@@ -64,36 +60,22 @@ class Marks:
         return bool(self.labels or self.annotations)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeState:
-    """What an uninstall has to leave as it was before: amounts by resource, labels, annotations."""
-
-    capacity: Mapping[str, str]
-    allocatable: Mapping[str, str]
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-
-
 def facts_of(node: Json, model: ResourceModel) -> NodeFacts:
     """Return what a Node object says."""
     labels, annotations = _labels(node), _annotations(node)
     status = node.get("status") or {}
-    info, capacity = status.get("nodeInfo") or {}, status.get("capacity") or {}
+    capacity = status.get("capacity") or {}
     report = read_report(annotations.get(REPORT_ANNOTATION))
     signs = [sign for sign in _NVIDIA_SIGNS if labels.get(sign) == "true"]
     signs += [name for name in sorted(capacity) if name.startswith("nvidia.com/") and capacity[name] != "0"]
     return NodeFacts(
         name=name_of(node),
         is_server=any(_ROLE_PREFIX + role in labels for role in _SERVER_ROLES),
-        is_ready=any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or ()),
         labelled=labels.get(GPU_LABEL) == "true",
         extender=annotations.get(EXTENDER_ANNOTATION, ""),
         cards=None if report is None else len(report.slots),
         memory_units=_amount(status, model.memory_resource),
-        core=_amount(status, model.core_resource),
         signs=tuple(signs),
-        arch=str(info.get("architecture", "")),
-        version=str(info.get("kubeletVersion", "")),
     )
 
 
@@ -164,37 +146,6 @@ def clear(cluster: Cluster, name: str) -> Marks:
     return marks
 
 
-def state_of(node: Json) -> NodeState:
-    """Return what of a Node has to be the same after an uninstall."""
-    status = node.get("status") or {}
-    return NodeState(
-        capacity=dict(status.get("capacity") or {}),
-        allocatable=dict(status.get("allocatable") or {}),
-        labels=_labels(node),
-        annotations=_annotations(node),
-    )
-
-
-def differences(before: NodeState, after: NodeState, model: ResourceModel) -> tuple[str, ...]:
-    """Say what of ours an uninstall has left on a node, or taken that was there before; empty when nothing.
-
-    What others change meanwhile (labels, the size of a disk) is no business of ours.
-    """
-    ours = {model.memory_resource, model.core_resource}
-    sides = (
-        ("capacity", _only(before.capacity, ours), _only(after.capacity, ours)),
-        ("allocatable", _only(before.allocatable, ours), _only(after.allocatable, ours)),
-        ("label", _ours(before.labels), _ours(after.labels)),
-        ("annotation", _ours(before.annotations), _ours(after.annotations)),
-    )
-    return tuple(
-        f"{what} {key}: {old.get(key, 'none')} before, {new.get(key, 'none')} now"
-        for what, old, new in sides
-        for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key)
-    )
-
-
 def _mark(
     cluster: Cluster,
     name: str,
@@ -221,10 +172,6 @@ def _annotations(node: Json) -> dict[str, str]:
 
 def _ours(marks: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in marks.items() if key.startswith(DOMAIN)}
-
-
-def _only(amounts: Mapping[str, str], names: set[str]) -> dict[str, str]:
-    return {key: value for key, value in amounts.items() if key in names}
 
 
 def _amount(status: Json, resource: str) -> int:

@@ -12,7 +12,7 @@ RECOVER = "edgegpu-recover.service"
 
 _CALL_S = 30.0
 _UNIT_S = 120.0
-_PROPERTIES = ("LoadState", "ActiveState", "SubState", "InvocationID", "NRestarts", "MainPID")
+_PROPERTIES = ("LoadState", "ActiveState", "SubState", "InvocationID", "NRestarts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,6 @@ class UnitState:
     sub: str
     invocation: str
     restarts: int
-    main_pid: int
 
     @property
     def is_active(self) -> bool:
@@ -59,7 +58,6 @@ class Systemd:
             sub=values.get("SubState", ""),
             invocation=values.get("InvocationID", ""),
             restarts=int(values.get("NRestarts") or 0),
-            main_pid=int(values.get("MainPID") or 0),
         )
 
     def daemon_reload(self) -> None:

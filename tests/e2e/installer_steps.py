@@ -17,7 +17,7 @@ from edgegpu_installer.cluster import Cluster, ClusterError
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.kinds import CLUSTER_ROLE_BINDING, NAMESPACE, NODE, POD, SECRET, kind_of, name_of, namespace_of
 from edgegpu_installer.lease import HeldError, acquire, holder, surroundings, this_process
-from edgegpu_installer.nodes import all_facts, clear, differences, mark_extender, mark_gpu, state_of
+from edgegpu_installer.nodes import all_facts, clear, mark_extender, mark_gpu, marks_of
 from edgegpu_installer.rbac import Account, Rights, parse_rights
 from edgegpu_installer.shares import in_use
 
@@ -124,13 +124,11 @@ def left(cluster: Cluster) -> Any:  # noqa: ANN401
 def marks(cluster: Cluster, name: str) -> Any:  # noqa: ANN401
     """Marks are written, shown, and taken away without a trace."""
     clear(cluster, name)  # the report of a plugin that has run here
-    before = state_of(cluster.get(NODE, name))
     mark_gpu(cluster, name)
     mark_extender(cluster, name, "0.1.0")
     shown = next(facts for facts in all_facts(cluster, MODEL) if facts.name == name)
     clear(cluster, name)
-    after = state_of(cluster.get(NODE, name))
-    return {"facts": asdict(shown), "differences": differences(before, after, MODEL)}
+    return {"facts": asdict(shown), "left": asdict(marks_of(cluster.get(NODE, name)))}
 
 
 def shares(cluster: Cluster, name: str) -> Any:  # noqa: ANN401

@@ -15,7 +15,8 @@ from e2e.manifests import container, deployment, pod, pod_spec
 from e2e.plugin_node import cards
 from lab.labkit import wait_until
 
-from edgegpu_installer.nodeidentity import identity, kubelet_kubeconfigs, node_name, pack, unpack
+from edgegpu_installer.layout import K3S_DATA
+from edgegpu_installer.nodeidentity import identity, node_name, pack, unpack
 
 KUBECONFIG = "/etc/edgegpu/kubeconfig"
 MERGE = "application/merge-patch+json"
@@ -27,7 +28,7 @@ class AgentNode:
 
     def __init__(self, k3s: K3s) -> None:
         self._lab = k3s.nodes[AGENT].lab
-        self.path = kubelet_kubeconfigs()[0]
+        self.path = f"{K3S_DATA}/agent/kubelet.kubeconfig"
         self.identity = identity(self._lab.path(self.path).read_text(), path=self.path)
 
     def certificate(self) -> bytes:

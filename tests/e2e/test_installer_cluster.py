@@ -59,9 +59,8 @@ def test_what_a_removal_leaves_is_said(k3s: K3s) -> None:
 
 def test_marks_come_and_go(k3s: K3s) -> None:
     told = do(k3s, "marks", k3s.server.name)
-    assert told["differences"] == []
+    assert told["left"] == {"labels": {}, "annotations": {}}
     assert told["facts"]["is_server"]
-    assert told["facts"]["is_ready"]
     assert told["facts"]["labelled"]
     assert told["facts"]["extender"] == "0.1.0"
 

@@ -43,10 +43,6 @@ LINES = (
 )
 
 
-def in_days(days: int) -> int:
-    return int(time.time()) + days * 86_400
-
-
 class Box:
     """A root with what the agent leaves in it; `answer` is what its socket says."""
 

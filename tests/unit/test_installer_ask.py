@@ -14,7 +14,7 @@ from edgegpu_installer.nodes import NodeFacts
 
 
 def node(name: str, **more: object) -> NodeFacts:
-    return NodeFacts(**({"name": name, "is_server": False, "is_ready": True, "labelled": False} | more))  # type: ignore[arg-type]
+    return NodeFacts(**({"name": name, "is_server": False, "labelled": False} | more))  # type: ignore[arg-type]
 
 
 NODES = (

@@ -73,13 +73,10 @@ def test_what_is_missing_of_ours_is_put_back() -> None:
     assert kubeadm.without_file(without_flag) == KUBEADMS
 
 
-def test_the_files_in_the_order_in_which_they_must_come_and_go() -> None:
+def test_the_files_in_the_order_in_which_they_must_come() -> None:
     install = kubeadm.plan_files(KUBEADMS, scheduler_file=FILE)
     assert [(change.path, change.mode) for change in install] == [(SCHEDULER_FILE, 0o600), (MANIFEST, 0o600)]
     assert install[0].content == FILE
-    removal = kubeadm.plan_removal((install[1].content or b"").decode(), mode=0o644)
-    assert [(change.path, change.absent) for change in removal] == [(MANIFEST, False), (SCHEDULER_FILE, True)]
-    assert (removal[0].content, removal[0].mode) == (KUBEADMS.encode(), 0o644)
 
 
 def test_an_uninstall_brings_the_old_bytes_back_and_keeps_what_others_did_since() -> None:

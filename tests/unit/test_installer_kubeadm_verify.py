@@ -12,7 +12,7 @@ from edgegpu_installer.changes import Deadline
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.kubeadm_look import last_words, manifest_text
 from edgegpu_installer.kubeadm_manifest import MANIFEST, Manifest
-from edgegpu_installer.kubeadm_verify import Look, lacks, leads, mirror_name, wait_until_served
+from edgegpu_installer.kubeadm_verify import Look, lacks, mirror_name, wait_until_served
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.site import Site, SiteKind
 from edgegpu_installer.states import State
@@ -127,13 +127,6 @@ def test_a_lease_that_nobody_renews_is_no_scheduler_at_work() -> None:
         World(lambda _: Look(mirror(), lease(1))).wait(deadline_s=20)
     alone = kubeadm.read(kubeadm.with_file(TEXT.replace("--leader-elect=true", "--leader-elect=false"), b"new"))
     assert World(lambda _: Look(mirror(alone))).wait(alone) == 10.0
-    assert leads(alone, Look(), host="box")
-
-
-def test_who_leads_is_in_the_holders_name() -> None:
-    assert leads(NEW, Look(lease=lease(1, "box_9f")), host="box")
-    assert not leads(NEW, Look(lease=lease(1, "box-2_9f")), host="box")
-    assert not leads(NEW, Look(), host="box")
 
 
 def test_a_schedulers_last_line_is_found_where_kubelet_keeps_it(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from edgegpu_installer.nodeidentity import (
     Identity,
     ca_sha256,
     identity,
-    kubelet_kubeconfigs,
     link,
     node_name,
     pack,
@@ -55,8 +54,6 @@ def test_kubelets_kubeconfig_names_files_that_are_renewed_in_place() -> None:
         "https://127.0.0.1:6444", f"{agent}/server-ca.crt", f"{agent}/client-kubelet.crt", f"{agent}/client-kubelet.key"
     )
     assert identity(K3S, path=PATH) == expected
-    assert kubelet_kubeconfigs() == (PATH, "/etc/kubernetes/kubelet.conf")
-    assert kubelet_kubeconfigs("/data")[0] == "/data/agent/kubelet.kubeconfig"
     change = link(PATH)
     assert (change.path, change.link_to, change.content) == ("/etc/edgegpu/kubeconfig", PATH, None)
 

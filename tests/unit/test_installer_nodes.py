@@ -10,12 +10,10 @@ from edgegpu_core.nodereport import NodeReport, write_report
 from edgegpu_core.policy import Policy
 from edgegpu_installer.nodes import (
     NodeFacts,
-    differences,
     facts_of,
     lacking_extender,
     lacking_plugin,
     marks_of,
-    state_of,
 )
 
 MODEL = ResourceModel()
@@ -34,8 +32,6 @@ def a_node(
         "status": {
             "capacity": {"cpu": "8", **(amounts or {})},
             "allocatable": {"cpu": "8", **(amounts or {})},
-            "conditions": [{"type": "Ready", "status": "True"}],
-            "nodeInfo": {"architecture": "amd64", "kubeletVersion": "v1.33.5+k3s1"},
         },
     }
 
@@ -58,9 +54,7 @@ def a_report(*units: int) -> str:
 
 def test_an_agent_without_anything() -> None:
     facts = facts_of(a_node(), MODEL)
-    assert facts == NodeFacts(
-        name="box", is_server=False, is_ready=True, labelled=False, arch="amd64", version="v1.33.5+k3s1"
-    )
+    assert facts == NodeFacts(name="box", is_server=False, labelled=False)
     assert facts.role == "agent"
     assert not facts.seems_to_have_cards
 
@@ -73,7 +67,7 @@ def test_a_server_with_edgegpu() -> None:
     )
     facts = facts_of(node, MODEL)
     assert (facts.role, facts.labelled, facts.extender) == ("server", True, "0.1.0")
-    assert (facts.cards, facts.memory_units, facts.core) == (2, 123, 200)
+    assert (facts.cards, facts.memory_units) == (2, 123)
 
 
 def test_a_large_amount_is_read_as_the_api_writes_it() -> None:
@@ -88,16 +82,15 @@ def test_signs_of_others_are_told() -> None:
 
 def test_a_status_that_is_not_there_yet() -> None:
     facts = facts_of({"metadata": {"name": "new"}}, MODEL)
-    assert not facts.is_ready
     assert facts.memory_units == 0
 
 
 def test_who_lacks_what() -> None:
     nodes = (
-        NodeFacts(name="s1", is_server=True, is_ready=True, labelled=True, cards=1, extender="0.1.0"),
-        NodeFacts(name="s2", is_server=True, is_ready=True, labelled=False, extender="0.0.9"),
-        NodeFacts(name="a1", is_server=False, is_ready=True, labelled=True),
-        NodeFacts(name="a2", is_server=False, is_ready=True, labelled=False),
+        NodeFacts(name="s1", is_server=True, labelled=True, cards=1, extender="0.1.0"),
+        NodeFacts(name="s2", is_server=True, labelled=False, extender="0.0.9"),
+        NodeFacts(name="a1", is_server=False, labelled=True),
+        NodeFacts(name="a2", is_server=False, labelled=False),
     )
     assert lacking_plugin(nodes) == ("a1",)
     assert lacking_extender(nodes, "0.1.0") == ("s2",)
@@ -113,14 +106,3 @@ def test_marks_are_those_of_our_domain() -> None:
     assert dict(marks.annotations) == {"edgegpu.io/extender": "1"}
     assert marks
     assert not marks_of(a_node())
-
-
-def test_differences_are_ours_alone() -> None:
-    before = state_of(a_node(labels={"team": "a"}, amounts={"nvidia.com/gpu": "1"}))
-    assert differences(before, state_of(a_node(labels={"team": "b"})), MODEL) == ()
-    left = state_of(a_node(labels={"edgegpu.io/gpu": "true"}, amounts={MEMORY: "0"}))
-    assert differences(before, left, MODEL) == (
-        f"capacity {MEMORY}: none before, 0 now",
-        f"allocatable {MEMORY}: none before, 0 now",
-        "label edgegpu.io/gpu: none before, true now",
-    )

@@ -16,7 +16,6 @@ from edgegpu_agent.demo.kubectl import Kubectl, KubectlError
 from edgegpu_agent.demo.model import LABEL, DemoError, Json, Service, deployment
 from edgegpu_core.podview import POLICY_ANNOTATION
 
-DEFAULT_IMAGE = "docker.io/library/debian:stable-slim"
 POD_RESOURCES = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 _LOOK_S = 0.5
 _GONE_S = 90.0

@@ -46,7 +46,6 @@ KINDS = {
     ),
     "selfsubjectaccessreviews": Kind("authorization.k8s.io/v1", "SelfSubjectAccessReview", namespaced=False),
 }
-SUBRESOURCES = {"status"}
 
 
 class Registry:
