@@ -90,3 +90,11 @@ def test_a_box_without_the_account_has_no_such_part(tmp_path: Path) -> None:
     assert app_limits(tmp_path / "limits-kubeconfig", layout(tmp_path), node="box-1") is None
     (tmp_path / "limits-kubeconfig").write_text("nonsense: [")
     assert app_limits(tmp_path / "limits-kubeconfig", Layout(tmp_path), node="box-1") is None
+
+
+def test_it_is_able_while_its_account_is_there(bed: Bed, tmp_path: Path) -> None:
+    account = tmp_path / "limits-kubeconfig"
+    part = AppLimits(bed.api.client(), layout(tmp_path), node="box-1", account=account)
+    assert not part.able
+    account.touch()
+    assert part.able

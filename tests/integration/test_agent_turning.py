@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from synckit import CLUSTER
 from workercontroller import BOX_KEY, DEVICE, INSTANCE, ROOT, Controller
+from workerkit import SimLink
 from workerworld import World
 
 from edgegpu_agent.daemon.turning import TurningWorker
@@ -17,11 +18,13 @@ from edgegpu_agent.daemon.worker import Parts
 from edgegpu_agent.daemon.workerports import Clock, Me
 from edgegpu_agent.journal.journal import Journal
 from edgegpu_sync.keys import public_text
-from edgegpu_sync.linkevents import Arrived
+from edgegpu_sync.linkevents import Arrived, Delivered, Up
+from edgegpu_sync.messages import read
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.spec import AppLimits, Asked, Spec
-from edgegpu_sync.up import Settled, Versions
+from edgegpu_sync.topics import Kind
+from edgegpu_sync.up import Birth, Settled, Versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +56,12 @@ def settler() -> Elsewhere:
 
 
 @pytest.fixture
-def worker(tmp_path: Path, settler: Elsewhere) -> Iterator[TurningWorker]:
+def lacking() -> set[str]:
+    return set()
+
+
+@pytest.fixture
+def worker(tmp_path: Path, settler: Elsewhere, lacking: set[str]) -> Iterator[TurningWorker]:
     journal = Journal(tmp_path / "journal.db", wall_s=time.time)
     me = Me(
         device=DEVICE,
@@ -71,7 +79,8 @@ def worker(tmp_path: Path, settler: Elsewhere) -> Iterator[TurningWorker]:
             rng=random.Random(1),
             acts={},
             settlers={AppLimits: settler},
-        )
+        ),
+        lacks=lambda: lacking,
     )
     thread = threading.Thread(target=made.run)
     thread.start()
@@ -100,6 +109,36 @@ def desire(worker: TurningWorker, cluster: str) -> None:
     controller.desire(Spec(app_limits=(limits,)))
     for mid, (topic, payload) in enumerate([controller.keys(), *controller.desired_message()]):
         worker.put(Arrived(topic=topic, payload=payload, retained=True, mid=mid, turn=1))
+
+
+def births(link: SimLink) -> list[Birth]:
+    said = [read(Kind.STATUS, payload.partition(b"\n")[2]) for topic, payload in link.sent if topic.endswith("status")]
+    return [one for one in said if isinstance(one, Birth)]
+
+
+def test_a_capability_that_comes_or_goes_is_said_at_once(worker: TurningWorker, lacking: set[str]) -> None:
+    link = SimLink()
+    worker.attach(link)
+    link.turn = 1
+    worker.put(Up(session_present=False, protocol=5, turn=1))
+
+    def until_born(count: int) -> None:
+        ends = time.monotonic() + WAIT_S
+        while len(births(link)) < count:
+            assert time.monotonic() < ends, worker.status()
+            worker.put(Delivered(0))
+            threading.Event().wait(0.01)
+
+    until_born(1)
+    lacking.add("app_limits")  # as an uninstall that leaves the agent does
+    until_born(2)
+    assert worker.status().capabilities == ()
+    lacking.clear()
+    until_born(3)
+    first, second, third = births(link)
+    assert [one.capabilities for one in (first, second, third)] == [("app_limits",), (), ("app_limits",)]
+    assert {one.epoch for one in (second, third)} == {first.epoch}, "no command has to be signed again for that"
+    assert first.n < second.n < third.n
 
 
 def test_it_says_that_it_turns(worker: TurningWorker) -> None:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _LOGS = op_name("logs.collect")
 
+APP_LIMITS = "app_limits"
+"""The capability that comes and goes with the account: an uninstall takes that away and leaves the agent."""
+
 
 @dataclass(frozen=True, slots=True)
 class CappedLogs:
@@ -97,4 +100,5 @@ def abilities(
         versions=telemetry.versions,
         stopping=stop,
         tasks=lambda worker: [] if limits is None else limits.tasks(worker.board),
+        lacks=lambda: () if limits is None or limits.able else (APP_LIMITS,),
     )

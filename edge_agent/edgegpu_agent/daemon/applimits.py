@@ -29,16 +29,19 @@ _UID_AGAIN_S = 60.0
 class AppLimits:
     """The part of one box that has the account for it; `settler` goes to the worker, `tasks` are run beside it."""
 
-    def __init__(self, client: AgentClient, layout: Layout, *, node: str, look_s: float = LOOK_S) -> None:
+    def __init__(
+        self, client: AgentClient, layout: Layout, *, node: str, account: Path | None = None, look_s: float = LOOK_S
+    ) -> None:
         """Put it together.
 
         Args:
             client: of the account for app limits.
+            account: the account's kubeconfig; while that is gone, app limits are no capability of this box.
             layout: where the plugin is configured.
             node: this agent's name among those of the cluster.
             look_s: between two looks.
         """
-        self._client, self._layout, self._look_s = client, layout, look_s
+        self._client, self._layout, self._look_s, self._account = client, layout, look_s, account
         self._apps = Apps(client)
         self._lease = LeaseKeeper(Leases(client, namespace=NAMESPACE, name=NAME, duration_s=DURATION_S), me=node)
         self.settler = AppLimitsSettler(self._apps, self._lease, model=self._model, installed=self._installed)
@@ -49,6 +52,11 @@ class AppLimits:
     def cluster(self) -> Cluster:
         """Return the cluster as far as it is known: what asks the API server is the task, never this."""
         return Cluster(self._uid, self._lease.holds())
+
+    @property
+    def able(self) -> bool:
+        """Whether the account is there: an uninstall that leaves the agent takes it away."""
+        return self._account is None or self._account.exists()
 
     def tasks(self, board: Board) -> list[Task]:
         """Return all tasks by name."""
@@ -120,7 +128,7 @@ def app_limits(kubeconfig: Path, layout: Layout, *, node: str) -> AppLimits | No
     if not kubeconfig.exists():
         return None
     try:
-        return AppLimits(AgentClient.of_kubeconfig(kubeconfig), layout, node=node)
+        return AppLimits(AgentClient.of_kubeconfig(kubeconfig), layout, node=node, account=kubeconfig)
     except (KubeconfigError, KubeError) as error:
         _LOG.error("no app limits here: %s", error)
         return None

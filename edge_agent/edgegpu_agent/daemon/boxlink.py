@@ -5,7 +5,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +61,8 @@ class Abilities:
     stopping: threading.Event
     """Set when the box leaves the link: acts stop waiting."""
     tasks: Callable[[TurningWorker], list[Task]] = lambda _worker: []
+    lacks: Callable[[], Collection[str]] = tuple
+    """Which capabilities are not there now, of those that come with acts and settlers; asked each second."""
 
 
 class BoxLink:
@@ -97,7 +99,7 @@ class BoxLink:
         self._memory = LinkMemory(places.journals / "link.json")
         self._journal = self._open(_journal_of(places.journals, identity))
         try:
-            self.worker = TurningWorker(self._parts(instance, abilities, places.proc))
+            self.worker = TurningWorker(self._parts(instance, abilities, places.proc), lacks=abilities.lacks)
         except Exception:
             self._journal.close()  # the next try needs it
             raise

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from edgegpu_agent.daemon.looks import Board, Settled
@@ -14,11 +14,16 @@ from edgegpu_sync.up import Settled as State
 
 
 class TurningWorker(Worker):
-    """A worker that says when it turned last, has turned first, and has ended; and what looks at items need of it."""
+    """A worker that says when it turned last, has turned first, and has ended; and what looks at items need of it.
 
-    def __init__(self, parts: Parts) -> None:
-        """Prepare it; see `Worker`."""
+    What it can do may change while it runs: then its birth is sent again.
+    """
+
+    def __init__(self, parts: Parts, *, lacks: Callable[[], Collection[str]] = tuple) -> None:
+        """Prepare it; see `Worker`. `lacks` is asked at each turn which capabilities this box has not now."""
         super().__init__(parts)
+        self._all, self._lacks = self.capabilities, lacks
+        self._mind_capabilities()
         self.began, self.finished = threading.Event(), threading.Event()
         self._turned_s = time.monotonic()
 
@@ -26,6 +31,13 @@ class TurningWorker(Worker):
     def age_s(self) -> float:
         """Seconds since it turned last."""
         return time.monotonic() - self._turned_s
+
+    def _mind_capabilities(self) -> None:
+        lacking = self._lacks()
+        now = tuple(one for one in self._all if one not in lacking)
+        if now != self.capabilities:
+            self.capabilities = self._say.capabilities = now
+            self._sender.birth_again()
 
     @property
     def board(self) -> Board:
@@ -70,6 +82,7 @@ class TurningWorker(Worker):
 
     def turn(self, first: LinkEvent | Callable[[], None] | None = None) -> None:
         """See `Worker`."""
+        self._mind_capabilities()
         super().turn(first)
         self._turned_s = time.monotonic()
         self.began.set()
