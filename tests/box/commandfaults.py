@@ -8,21 +8,22 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from box.bed import NAME
 from box.cloudbed import Cloud
 from lab.labrun import LabError, wait_until
 
 from edgegpu_agent.daemon import steps as agent_steps
+from edgegpu_cloud.fleet import Fleet
+from edgegpu_cloud.fleet_views import CommandView
 from edgegpu_cloud.store import Store
 from edgegpu_installer.states import State as Transaction
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.states import State
+from edgegpu_sync.up import ItemReport, Settled
 
 INSTALL, UNINSTALL, RESTART = "sharing.install", "sharing.uninstall", "k3s.restart"
-OPS = {INSTALL: ("install",), UNINSTALL: ("uninstall",), RESTART: ("command", RESTART)}
-"""What an operator types for each, before and after the box's name."""
+OPS = (RESTART, UNINSTALL, INSTALL)
 
 AGENT, INSTALLER = "agent", "installer"
 KILL, CUT = "kill", "cut"
@@ -71,9 +72,11 @@ class Faults:
     """Strikes commands of one box that is enrolled as `name`."""
 
     def __init__(self, cloud: Cloud, name: str) -> None:
-        """Look at it with the controller's own store beside its command line."""
-        self.cloud, self.bed, self.name = cloud, cloud.bed, name
+        """Ask as `edgegpu-cloud` does, over the controller's store, without a start of that program each time."""
+        self.bed, self.name = cloud.bed, name
         self._store = Store.open_file(cloud.folder / "controller.db")
+        self._fleet = Fleet(self._store, clock=time.time, by="box")
+        self._files = Path()
 
     def close(self) -> None:
         """Close the store."""
@@ -85,16 +88,15 @@ class Faults:
         """Let a command be done without a fault; return its steps: nothing lies between one's end and the next."""
         self._ready(op)
         self._hold(None)
-        self.cloud.end(self._ask(op), timeout_s=_END_S)
+        self._end(self._ask(op))
         receipted = f"after-{agent_steps.RECEIPTED} {op}"
         wait_until(lambda: receipted in self._read(_TRACE), what=f"the receipt for {op}")
         rows = [line.split()[0] for line in self._read(_TRACE).splitlines()]
-        found = [Step(AGENT, name) for name in dict.fromkeys(rows)]
-        first, rest = found[0], [one for one in found[1:] if one.name.startswith("after-")]
+        found = [Step(AGENT, name) for name in dict.fromkeys(rows) if name.startswith("after-")]
         its = [name for name in dict.fromkeys(self._read(_ITS_TRACE).split()) if name.startswith("after-")]
         states = [Step(INSTALLER, name) for name in its if name.removeprefix("after-") in _STATES]
-        at = next((at for at, one in enumerate(rest) if one.name == f"after-{agent_steps.SETTLE}"), len(rest))
-        return [first, *rest[:at], *states, *rest[at:]]
+        at = next((at for at, one in enumerate(found) if one.name == f"after-{agent_steps.SETTLE}"), len(found))
+        return [Step(AGENT, f"before-{State.RECEIVED}"), *found[:at], *states, *found[at:]]
 
     def _hold(self, step: Step | None) -> None:
         """Start the agent anew: it tells its steps, and waits at one where one is given; a boot forgets that."""
@@ -109,23 +111,34 @@ class Faults:
             f"; cat > {_DROP_IN}; systemctl daemon-reload; systemctl restart {_UNIT}"
         )
         self.bed.machine.exec("sh", "-c", script, input=text)
+        self._files = self.bed.node.path("/run")
 
     def _read(self, path: str) -> str:
         try:
-            return self.bed.node.path(path).read_text()
+            return (self._files / path.removeprefix("/run/")).read_text()
         except OSError:
             return ""
 
-    def _ask(self, op: str) -> str:
-        first, *rest = OPS[op]
-        return self.cloud.begin(first, self.name, *rest)
+    def _ask(self, op: str) -> CommandId:
+        match op:
+            case "sharing.install":
+                return self._fleet.install(self.name)
+            case "sharing.uninstall":
+                return self._fleet.uninstall(self.name)
+            case _:
+                return self._fleet.command(self.name, op, {})
+
+    def _end(self, id_: CommandId) -> CommandView:
+        *_, last = self._fleet.follow(id_, timeout_s=_END_S)
+        if not last.ended:
+            raise LabError(f"{last.op} has not ended after {_END_S:g} s: {last}")
+        return last
 
     def _ready(self, op: str) -> None:
-        """Bring sharing to where the command finds something to do, and k3s to where it has been up for a moment."""
-        self.cloud.online(self.name)
-        wanted = op != INSTALL
-        if self.installed != wanted:
-            self.cloud.done("install" if wanted else "uninstall", self.name)
+        """Bring sharing to where the command finds something to do."""
+        wait_until(lambda: self._fleet.box(self.name).online, what="the box is online", timeout_s=90)
+        if self.installed != (op != INSTALL):
+            self._end(self._ask(UNINSTALL if op == INSTALL else INSTALL))
 
     @property
     def installed(self) -> bool:
@@ -159,7 +172,7 @@ class Faults:
             self.bed.machine.up()
         else:
             self._kill(step, pid)
-        view = self.cloud.end(id_, timeout_s=_END_S)
+        view = self._end(id_)
         seconds = round(time.monotonic() - struck, 1)
         wait_until(self._k3s_ready, what=f"k3s is Ready after {op} at {step}", timeout_s=120, every_s=1)
         second = self._starts() - (1 if fault == CUT else before + first)
@@ -171,18 +184,19 @@ class Faults:
             starts=(first, second),
             installed=self.installed,
         )
-        wrong = [*judged(seen, now=self.bed.restarts()), *self._ledgers(CommandId(id_), op, view["state"])]
+        wrong = [*judged(seen, now=self.bed.restarts()), *self._ledgers(view)]
         return Cell(
-            op=op, step=str(step), fault=fault, end=view["state"], starts=first + second, seconds=seconds, wrong=wrong
+            op=op, step=str(step), fault=fault, end=str(view.state), starts=first + second, seconds=seconds, wrong=wrong
         )
 
     def _kill(self, step: Step, pid: str) -> None:
-        """Kill the agent; whoever it had started goes on. systemd starts it again, and then nothing holds it."""
+        """Kill the agent; what it has started goes on. It is started again, sooner than in the field, and not held."""
         agent = self.bed.machine.exec("systemctl", "show", "-p", "MainPID", "--value", _UNIT).stdout.strip()
         if step.whose == AGENT and agent != pid:
             raise LabError(f"process {pid} waits at {step}, and the agent is {agent}")
         onward = f"; kill -USR1 {pid}" if step.whose == INSTALLER else ""
-        self.bed.machine.exec("sh", "-ec", f"rm {_DROP_IN}; systemctl daemon-reload; kill -KILL {agent}{onward}")
+        unheld = f"printf '[Service]\\nRestartSec=1s\\n' > {_DROP_IN}; systemctl daemon-reload"
+        self.bed.machine.exec("sh", "-ec", f"{unheld}; kill -KILL {agent}{onward}")
 
     def _k3s_ready(self) -> bool:
         """Say whether the node is Ready by a heartbeat of this run of k3s; the next one may be 10 s away."""
@@ -193,30 +207,26 @@ class Faults:
         told = self.bed.machine.exec("journalctl", "-q", "-b", "-o", "json", *_STARTING, check=False)
         return len(told.stdout.splitlines())
 
-    def _ledgers(self, id_: CommandId, op: str, end: str) -> list[str]:
+    def _ledgers(self, view: CommandView) -> list[str]:
         """Say what is wrong with how the controller and the box remember it, and with the item."""
         wrong = []
-        with self._store.read() as tx:
-            ends = [line.state for line in tx.commands.history(id_) if line.state.terminal]
-        if ends != [end]:
+        ends = [line.state for line in view.history if line.state.terminal]
+        if ends != [view.state]:
             wrong.append(f"the controller was told the ends {ends}")
-        told = json.loads(self.bed.edgegpu("journal", "--json").stdout)
-        ends = [State(line["state"]) for line in told["lines"] if line["about"] == id_ and line["state"] in _ENDS]
-        if ends != [end]:
+        told = json.loads(self.bed.edgegpu("journal", "--json").stdout)["lines"]
+        ends = [State(line["state"]) for line in told if line["about"] == view.id and State(line["state"]).terminal]
+        if ends != [view.state]:
             wrong.append(f"the box's journal has the ends {ends}")
-        if op != RESTART:
-            wanted = "Applied" if end == State.SUCCEEDED else "Failed"
-            item = wait_until(lambda: self._item(wanted), what=f"the item is {wanted}", timeout_s=30)
-            if wanted == "Failed" and not item["restored"]:
-                wrong.append(f"the item does not say that all is as before: {item}")
+        if view.op != RESTART:
+            wanted = Settled.APPLIED if view.state is State.SUCCEEDED else Settled.FAILED
+            wait_until(lambda: self._item.state is wanted, what=f"the item is {wanted}, not {self._item}", timeout_s=30)
+            if wanted is Settled.FAILED and not self._item.restored:
+                wrong.append(f"the item does not say that all is as before: {self._item}")
         return wrong
 
-    def _item(self, state: str) -> dict[str, Any]:
-        item: dict[str, Any] = self.cloud.box(self.name)["items"]["sharing"]
-        return item if item["state"] == state else {}
-
-
-_ENDS = {state.value for state in State if state.terminal}
+    @property
+    def _item(self) -> ItemReport:
+        return self._fleet.box(self.name).items["sharing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +236,7 @@ class Seen:
     op: str
     step: str
     cut: bool
-    view: dict[str, Any]
+    view: CommandView
     starts: tuple[int, int]
     installed: bool
 
@@ -239,29 +249,30 @@ def judged(seen: Seen, *, now: str) -> list[str]:
 def _restart_judged(seen: Seen, now: str) -> list[str]:
     """A boot after RUNNING is the restart; before it the command waits until it is signed again, and is done then."""
     wrong, (first, second) = [], seen.starts
-    if seen.view["state"] != State.SUCCEEDED:
-        return [f"it ended {seen.view['state']} {seen.view['code']}: {seen.view['text']}"]
-    if seen.view["data"]["invocation"] != now:
-        wrong.append(f"the result names the run {seen.view['data']['invocation']}, and it is {now}")
+    if seen.view.state is not State.SUCCEEDED:
+        return [f"it ended {seen.view.state} {seen.view.code}: {seen.view.text}"]
+    told = (seen.view.data or {}).get("invocation")
+    if told != now:
+        wrong.append(f"the result names the run {told}, and it is {now}")
     not_begun = {State.RECEIVED.value, State.ACCEPTED.value, agent_steps.TOKEN}
     begun = seen.step.partition("-")[2] not in not_begun and seen.step != f"before-{State.RUNNING}"
     booted = seen.cut and begun
-    if first > 1 or (second != 0 if booted else first + second != 1):
+    if first not in {0, 1} or second < 0 or (second != 0 if booted else first + second != 1):
         wrong.append(f"k3s was started {first} times before the fault, and {second} times after it")
     return wrong
 
 
 def _sharing_judged(seen: Seen) -> list[str]:
     """Done: k3s was started once for it, by a boot perhaps. Put back: once more at most."""
-    wrong, state, starts = [], seen.view["state"], sum(seen.starts)
+    wrong, state, starts = [], seen.view.state, sum(seen.starts)
     if state not in {State.SUCCEEDED, State.ROLLED_BACK}:
-        wrong.append(f"it ended {state} {seen.view['code']}: {seen.view['text']}")
+        wrong.append(f"it ended {state} {seen.view.code}: {seen.view.text}")
     if seen.installed != ((seen.op == INSTALL) == (state == State.SUCCEEDED)):
         wrong.append(f"it ended {state}, and sharing is {'' if seen.installed else 'not '}there")
     if state == State.ROLLED_BACK and not seen.cut:
         wrong.append("it was put back though nothing but the agent died")
     most = 1 if state == State.SUCCEEDED else 2
-    if starts > most or (not seen.cut and state == State.SUCCEEDED and starts != 1):
+    if min(seen.starts) < 0 or starts > most or (not seen.cut and state == State.SUCCEEDED and starts != 1):
         wrong.append(f"k3s was started {starts} times")
     return wrong
 

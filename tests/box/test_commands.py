@@ -15,6 +15,7 @@ from box.commandfaults import (
     INSTALL,
     INSTALLER,
     KILL,
+    OPS,
     RESTART,
     UNINSTALL,
     Cell,
@@ -59,7 +60,7 @@ def _cells(faults: Faults) -> Iterator[tuple[str, Step, str]]:
     if not FULL:
         yield from SOME
         return
-    steps = {op: faults.steps(op) for op in (RESTART, UNINSTALL, INSTALL)}
+    steps = {op: faults.steps(op) for op in OPS}
     seen = {step.name.partition("-")[2] for found in steps.values() for step in found}
     assert not set(STEPS) - seen, f"no command comes by {set(STEPS) - seen}"
     assert set(steps[INSTALL]) == set(steps[UNINSTALL])
