@@ -130,6 +130,7 @@ def test_a_bundle_that_is_not_well_is_not_put_in_place(world: World, *, starts: 
     assert found.state is State.FAILED
     assert words in found.text
     assert world.untouched()
+    assert list((world.bench.layout.state / "upgrades").iterdir()) == []
 
 
 def test_a_download_that_breaks_off_goes_on_where_it_was(world: World) -> None:

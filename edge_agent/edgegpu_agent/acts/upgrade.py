@@ -77,10 +77,12 @@ class Upgrade:
             if other != archive:
                 other.unlink(missing_ok=True)
         self.web.fetch(release.url, archive, free_bytes=shutil.disk_usage(self.folder).free - _KEEP_FREE)
-        if (found := sha256_of(archive)) != release.sha256:
-            archive.unlink()
-            raise BundleError(f"cannot use what was fetched: its sha256 is {found}")
-        self.bundles.unpack(archive, version=release.version, sha256=release.sha256)
+        try:
+            _see_sum(archive, release.sha256)
+            self.bundles.unpack(archive, version=release.version, sha256=release.sha256)
+        except BundleError:
+            archive.unlink()  # another try would end the same, and k3s needs the room
+            raise
         archive.unlink()
 
     def evidence(self, id_: CommandId, token: str) -> Evidence:
@@ -115,6 +117,11 @@ class Upgrade:
 
     def _has_sharing(self) -> bool:
         return (self.layout.units / PLUGIN_UNIT).exists()
+
+
+def _see_sum(archive: Path, sha256: str) -> None:
+    if (found := sha256_of(archive)) != sha256:
+        raise BundleError(f"cannot use what was fetched: its sha256 is {found}")
 
 
 def _outcome(end: End) -> Outcome:

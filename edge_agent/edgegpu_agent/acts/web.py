@@ -1,6 +1,7 @@
 """HTTPS for large things: an archive put, a bundle fetched; with the box's certificate where it is asked for."""
 
 import contextlib
+import errno
 import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -80,11 +81,23 @@ class Web:
     def fetch(self, url: str, path: Path, *, free_bytes: int) -> None:
         """Fetch into a file; goes on where it broke off, also in an earlier life of the agent.
 
+        Args:
+            url: of what is fetched.
+            path: of the file; what is there already takes nothing of the room.
+            free_bytes: how much the disk may take besides.
+
         Raises:
-            WebError: it cannot be had, or is larger than `free_bytes`.
+            WebError: it cannot be had, or there is no room; nothing is left of what another try would not get either.
             ActStop: the agent ends; what has come stays.
         """
-        self._try(lambda: self._fetch(url, path, min(free_bytes, MOST_BYTES)))
+        have = path.stat().st_size if path.exists() else 0
+        most_bytes = min(max(0, free_bytes) + have, MOST_BYTES)
+        try:
+            self._try(lambda: self._fetch(url, path, most_bytes))
+        except WebError as error:
+            if error.final:
+                path.unlink(missing_ok=True)
+            raise
 
     def _try(self, once: Callable[[], None]) -> None:
         wait_s = _FIRST_AGAIN_S
@@ -115,10 +128,11 @@ class Web:
                     retries=False,
                     timeout=urllib3.Timeout(connect=_CONNECT_S, read=_READ_S),
                 )
-                yield response
-                response.close()
+                with contextlib.closing(response):
+                    yield response
             except (HTTPError, OSError) as error:
-                raise WebError(f"cannot {method} {_plain(url)}: {error}") from error
+                full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+                raise WebError(f"cannot {method} {_plain(url)}: {error}", final=full) from error
 
     def _put(self, url: str, path: Path) -> None:
         length = str(path.stat().st_size)
@@ -135,12 +149,22 @@ class Web:
                 path.unlink()
                 raise WebError(f"cannot go on fetching {_plain(url)}: it is another file now")
             _see(response.status, f"fetch {_plain(url)}")
-            with path.open("ab" if response.status == _PARTIAL else "wb") as file:
+            no_room = WebError(f"cannot fetch {_plain(url)}: there is no room for it", final=True)
+            begins = have if response.status == _PARTIAL else 0
+            if begins + _length(response) > most_bytes:
+                raise no_room  # before it has filled the disk for kubelet, which would evict pods
+            with path.open("ab" if begins else "wb") as file:
                 for chunk in response.stream(_CHUNK):
+                    if file.tell() + len(chunk) > most_bytes:
+                        raise no_room
                     file.write(chunk)
-                    if file.tell() > most_bytes:
-                        raise WebError(f"cannot fetch {_plain(url)}: there is no room for it", final=True)
                     self.pace.pause(0)
+
+
+def _length(response: urllib3.BaseHTTPResponse) -> int:
+    """Return how long the answer says that it is; 0 where it does not."""
+    said = response.headers.get("Content-Length", "")
+    return int(said) if said.isdecimal() else 0
 
 
 def _see(status: int, what: str) -> None:
