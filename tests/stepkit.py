@@ -26,7 +26,7 @@ from limitscases import manifest
 from limitsworld import CLUSTER, World
 
 from edgegpu_agent.acts.bundles import sha256_of
-from edgegpu_agent.daemon.steps import PAUSE, TRACE
+from edgegpu_agent.daemon.steps import PAUSE, RECEIPTED, SETTLED, TRACE
 from edgegpu_cloud.layout import CloudLayout
 from edgegpu_sync.spec import AppLimits, Spec
 from edgegpu_sync.states import State
@@ -299,3 +299,17 @@ def struck(site: Site, cells: Iterable[tuple[str, str]]) -> Iterator[Struck]:
 
 def _words(site: Site, step: str, op: str) -> str:
     return f"{op} at {step}: {site.agent.log[-2000:]}"
+
+
+def steps_of(site: Site, op: str) -> list[str]:
+    """Let it be done without a fault; return its steps: nothing lies between one's end and the next."""
+    before = len(site.agent.passed())
+    asked = site.ask(op)
+    last = f"after-{SETTLED if op == LIMITS else RECEIPTED} {op} "
+
+    def told() -> list[str]:
+        return [line for line in site.agent.passed()[before:] if f" {op} " in line]
+
+    until(lambda: asked.ends() and any(line.startswith(last) for line in told()), told)
+    names = [line.split()[0] for line in told()]
+    return [names[0], *(name for name in dict.fromkeys(names) if name.startswith("after-"))]
