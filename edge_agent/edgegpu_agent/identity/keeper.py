@@ -22,6 +22,9 @@ _LOG = logging.getLogger(__name__)
 
 _LEAST_WAIT_S, _MOST_WAIT_S = 0.5, 300.0
 
+_AGAIN_S = 86_400.0
+"""One that seems worn as soon as it comes is renewed after that, or a tenth of its life: the time is wrong then."""
+
 LOOK_S = 5.0
 """How often the token's file and the certificate's age are looked at."""
 
@@ -240,9 +243,9 @@ class IdentityKeeper:
         if now_s < certificate.renew_at_s:
             self._renew_failures, self._renew_after_s, self._renew_trouble = 0, 0.0, None
         elif now_s >= self._renew_after_s:
-            self._renew(certificate.not_after_s - now_s)
+            self._renew(identity, certificate.not_after_s - now_s)
 
-    def _renew(self, left_s: float) -> None:
+    def _renew(self, identity: Identity, left_s: float) -> None:
         try:
             self.renew(LIFE)
         except IdentityError as error:
@@ -250,7 +253,9 @@ class IdentityKeeper:
             self._renew_trouble = error
             self._renew_after_s = self._clock.now_s + renew_retry_s(left_s)
             return
-        self._renew_failures, self._renew_after_s, self._renew_trouble = 0, 0.0, None
+        self._renew_failures, self._renew_trouble = 0, None
+        fresh = identity.certificate()
+        self._renew_after_s = self._clock.now_s + min(_AGAIN_S, (fresh.not_after_s - fresh.not_before_s) / 10)
         _LOG.info("the certificate was renewed")
 
     def _take(self, identity: Identity | None) -> None:
