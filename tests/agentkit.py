@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -79,6 +80,14 @@ class Cloud:
         process = self._processes.pop(name)
         process.kill()
         process.wait(WAIT_S)
+
+    def forget(self) -> None:
+        """Let the broker save what it keeps, kill it, and remove that."""
+        kept = self.folder / "broker/data/edgegpu.db"
+        self._processes["mosquitto"].send_signal(signal.SIGUSR1)
+        until(kept.exists, lambda: self.log("mosquitto"))
+        self.kill("mosquitto")
+        kept.unlink()
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()
