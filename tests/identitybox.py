@@ -5,7 +5,10 @@ from __future__ import annotations
 import random
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from identitykit import Cloud, CloudServer
 
 from edgegpu_agent.identity.clock import ClockFloor
 from edgegpu_agent.identity.cloud import CloudClient
@@ -14,10 +17,8 @@ from edgegpu_agent.identity.keeper import IdentityKeeper, Settings
 from edgegpu_agent.identity.standing import Stand
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
-
-    from identitykit import Cloud
 
 WAIT_S = 60.0
 
@@ -40,7 +41,7 @@ class Box:
         self._thread: threading.Thread | None = None
 
     def make(self) -> IdentityKeeper:
-        floor = ClockFloor(self.root / "clock.json", clock=self.clock)
+        floor = self.floor = ClockFloor(self.root / "clock.json", clock=self.clock)
         settings = Settings(
             folder=self.folder,
             token=self.token,
@@ -93,3 +94,12 @@ class Box:
         identity = self.keeper.identity
         assert identity is not None
         return identity
+
+
+@contextmanager
+def a_box(root: Path, cloud: Cloud) -> Iterator[Box]:
+    """Yield a box whose cloud is served; its keeper is stopped at the end."""
+    with CloudServer(cloud):
+        made = Box(root, cloud)
+        yield made
+        made.stop()

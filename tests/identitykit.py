@@ -7,7 +7,7 @@ import json
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 
 from certkit import NOW, YEAR, Authority, server_context
 from cryptography import x509
@@ -127,7 +127,10 @@ class CloudServer:
         self._thread.start()
         cloud.url = f"https://127.0.0.1:{self._server.server_address[1]}"
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(10)

@@ -65,11 +65,10 @@ class Side:
 @pytest.fixture
 def side(short_tmp: Path) -> Iterator[Side]:
     cloud = Cloud(broker={"host": "127.0.0.1", "port": 9})
-    server = CloudServer(cloud)
-    made = Side(short_tmp, cloud)
-    yield made
-    made.stop()
-    server.close()
+    with CloudServer(cloud):
+        made = Side(short_tmp, cloud)
+        yield made
+        made.stop()
 
 
 def test_it_enrols_and_says_that_there_is_no_broker(side: Side) -> None:

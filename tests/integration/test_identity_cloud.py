@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from certkit import NOW, Authority
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from identitybox import Box
+from identitybox import Box, a_box
 from identitykit import DEVICE, Cloud, CloudServer
 from installkit import proxy
 
@@ -29,11 +29,8 @@ def cloud() -> Cloud:
 
 @pytest.fixture
 def box(tmp_path: Path, cloud: Cloud) -> Iterator[Box]:
-    server = CloudServer(cloud)
-    made = Box(tmp_path / "box", cloud)
-    yield made
-    made.stop()
-    server.close()
+    with a_box(tmp_path / "box", cloud) as made:
+        yield made
 
 
 def test_a_token_becomes_an_identity_and_is_gone(box: Box, cloud: Cloud) -> None:
@@ -174,16 +171,15 @@ def test_a_copied_disk_stays_off_and_enrols_with_a_token(box: Box, cloud: Cloud)
 
 def test_a_clock_of_1970_enrols_and_one_that_is_right_minds_dates(tmp_path: Path) -> None:
     cloud = Cloud()
-    server = CloudServer(cloud, start=NOW - dt.timedelta(days=3), life=dt.timedelta(days=1))
-    early, right = Box(tmp_path / "early", cloud, clock=lambda: 5.0), Box(tmp_path / "right", cloud)
-    try:
-        right.start()
-        right.stands(Stand.ENROLLING)
-        assert "expired" in right.keeper.standing.text
-        assert "clock" in right.keeper.standing.remedy
-        early.start()
-        early.enrolled()
-    finally:
-        right.stop()
-        early.stop()
-        server.close()
+    with CloudServer(cloud, start=NOW - dt.timedelta(days=3), life=dt.timedelta(days=1)):
+        early, right = Box(tmp_path / "early", cloud, clock=lambda: 5.0), Box(tmp_path / "right", cloud)
+        try:
+            right.start()
+            right.stands(Stand.ENROLLING)
+            assert "expired" in right.keeper.standing.text
+            assert "clock" in right.keeper.standing.remedy
+            early.start()
+            early.enrolled()
+        finally:
+            right.stop()
+            early.stop()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from certkit import NOW, YEAR
-from identitybox import Box
+from identitybox import Box, a_box
 from identitykit import Cloud, CloudServer
 
 from edgegpu_agent.identity.boxkeys import public_of
@@ -28,11 +28,8 @@ def cloud() -> Cloud:
 
 @pytest.fixture
 def box(tmp_path: Path, cloud: Cloud) -> Iterator[Box]:
-    server = CloudServer(cloud)
-    made = Box(tmp_path / "box", cloud)
-    yield made
-    made.stop()
-    server.close()
+    with a_box(tmp_path / "box", cloud) as made:
+        yield made
 
 
 def test_a_certificate_is_renewed_at_two_thirds_of_its_life(box: Box, cloud: Cloud) -> None:
@@ -42,6 +39,7 @@ def test_a_certificate_is_renewed_at_two_thirds_of_its_life(box: Box, cloud: Clo
     old_key = first.sign_key().private_bytes_raw()
     box.until(lambda: len(cloud.asked) > 1)
     cloud.start = NOW
+    box.again()
     box.until(lambda: first.certificate().not_after_s > NOW.timestamp() + 300 * 86_400)
     assert first.sign_key().private_bytes_raw() == old_key
     assert box.keeper.identity == first
@@ -52,30 +50,54 @@ def test_an_expired_certificate_is_renewed_too(box: Box, cloud: Cloud) -> None:
     box.start()
     identity = box.enrolled()
     cloud.life = YEAR
+    box.again()
     box.until(lambda: identity.certificate().not_after_s > NOW.timestamp())
 
 
 def test_a_clock_that_is_years_ahead_gets_a_certificate_once_and_goes_on(tmp_path: Path) -> None:
     cloud, ahead = Cloud(), [0.0]
-    server = CloudServer(cloud)
-    box = Box(tmp_path / "box", cloud, clock=lambda: time.time() + ahead[0])
-    try:
-        box.start()
-        first = box.enrolled().certificate()
-        box.stop()
-        ahead[0] = 20 * 365 * 86_400.0
-        box.keeper = box.make()
-        box.start()
-        identity = box.enrolled()
-        box.until(lambda: identity.certificate() != first)
-        second = identity.certificate()
-        looks = len(cloud.asked)
-        box.until(lambda: not box.keeper.standing.text)
-        threading.Event().wait(0.1)
-        assert (identity.certificate(), len(cloud.asked)) == (second, looks)
-    finally:
-        box.stop()
-        server.close()
+    with CloudServer(cloud):
+        box = Box(tmp_path / "box", cloud, clock=lambda: time.time() + ahead[0])
+        try:
+            box.start()
+            first = box.enrolled().certificate()
+            box.stop()
+            ahead[0] = 20 * 365 * 86_400.0
+            box.keeper = box.make()
+            box.start()
+            identity = box.enrolled()
+            box.until(lambda: identity.certificate() != first)
+            second = identity.certificate()
+            looks = len(cloud.asked)
+            box.until(lambda: not box.keeper.standing.text)
+            threading.Event().wait(0.1)
+            assert (identity.certificate(), len(cloud.asked)) == (second, looks)
+        finally:
+            box.stop()
+
+
+def test_a_floor_in_the_far_future_does_not_renew_without_end(tmp_path: Path) -> None:
+    """As after one receipt of a controller whose clock stood wrong: whatever comes is worn by that floor."""
+    looks = [0]
+
+    def clock() -> float:
+        looks[0] += 1
+        return time.time()
+
+    cloud = Cloud()
+    with CloudServer(cloud):
+        box = Box(tmp_path / "box", cloud, clock=clock)
+        try:
+            box.start()
+            box.enrolled()
+            asked = len(cloud.asked)
+            box.floor.learn(4_100_000_000)
+            box.until(lambda: len(cloud.asked) > asked)
+            before = looks[0]
+            box.until(lambda: looks[0] > before + 100)
+            assert len(cloud.asked) == asked + 1
+        finally:
+            box.stop()
 
 
 def test_a_renewal_that_fails_is_told_and_the_rest_goes_on(box: Box, cloud: Cloud) -> None:
