@@ -1,7 +1,10 @@
 """A simulated box whose restart and settler do what a test says."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from workercontroller import RESTART
-from workerkit import Box
+from workerkit import Box, Wire, fast_folder, wired
 from workerworld import RestartAct, SharingSettler, World
 
 from edgegpu_agent.acts.act import Acts, Notes, Outcome, Settlers
@@ -9,6 +12,7 @@ from edgegpu_sync.ids import CommandId
 from edgegpu_sync.ops import Args, Evidence
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.spec import Asked, Sharing
+from edgegpu_sync.states import State
 
 
 class OddAct(RestartAct):
@@ -72,3 +76,24 @@ class OddBox(Box):
     def settlers(self) -> Settlers:
         self.settler = OddSettler(self.world)
         return {Sharing: self.settler}
+
+
+@contextmanager
+def odd_wire() -> Iterator[Wire]:
+    """Yield such a box that is connected to a controller; it dies at the end."""
+    with fast_folder() as folder:
+        wire = wired(OddBox(folder))
+        yield wire
+        wire.box.crash()
+
+
+def odd(wire: Wire) -> OddBox:
+    """Return the box of `odd_wire`."""
+    assert isinstance(wire.box, OddBox)
+    return wire.box
+
+
+def end(wire: Wire, id_: CommandId) -> tuple[State, str | None]:
+    """Return state and code with which a command ended, as its controller was told."""
+    result = wire.controller.results[id_]
+    return result.state, result.code

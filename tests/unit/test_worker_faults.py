@@ -1,36 +1,22 @@
 """Acts that raise, hang, stop or lie; an agent of another version; a journal without room."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from workercontroller import REFRESH, RESTART
-from workerkit import ROOM, Box, Wire, fast_folder, wired
-from workerodd import OddBox
+from workerkit import ROOM, Box, Wire
+from workerodd import end, odd, odd_wire
 
 from edgegpu_agent.acts.act import Acts, ActStop, Outcome
-from edgegpu_sync.ids import CommandId
 from edgegpu_sync.ops import Evidence
 from edgegpu_sync.states import Codes, State
 
 
 @pytest.fixture
 def wire() -> Iterator[Wire]:
-    with fast_folder() as folder:
-        wire = wired(OddBox(Path(folder)))
+    with odd_wire() as wire:
         yield wire
-        wire.box.crash()
-
-
-def odd(wire: Wire) -> OddBox:
-    assert isinstance(wire.box, OddBox)
-    return wire.box
-
-
-def end(wire: Wire, id_: CommandId) -> tuple[State, str | None]:
-    result = wire.controller.results[id_]
-    return result.state, result.code
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,14 @@
 """Items through a worker: one at a time, finished before a newer revision, and `sharing.*` by their settlement."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from synckit import limits
 from workercontroller import INSTALL, RESTART
-from workerkit import Wire, fast_folder, wired
-from workerodd import OddBox
+from workerkit import Wire
+from workerodd import end, odd, odd_wire
 from workerworld import CutError
 
-from edgegpu_sync.ids import CommandId
 from edgegpu_sync.settle import OPEN, Settlement
 from edgegpu_sync.spec import AppLimits, Sharing, Spec
 from edgegpu_sync.states import Codes, State
@@ -19,20 +17,8 @@ from edgegpu_sync.up import Condition, Settled
 
 @pytest.fixture
 def wire() -> Iterator[Wire]:
-    with fast_folder() as folder:
-        wire = wired(OddBox(Path(folder)))
+    with odd_wire() as wire:
         yield wire
-        wire.box.crash()
-
-
-def odd(wire: Wire) -> OddBox:
-    assert isinstance(wire.box, OddBox)
-    return wire.box
-
-
-def end(wire: Wire, id_: CommandId) -> tuple[State, str | None]:
-    result = wire.controller.results[id_]
-    return result.state, result.code
 
 
 @pytest.mark.parametrize(
