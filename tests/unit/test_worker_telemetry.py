@@ -1,79 +1,15 @@
 """Telemetry through a worker: by difference, no faster than it may, whole when asked, measurements given up first."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from workercontroller import REFRESH
+from telemetrykit import CLUSTER, Source, pod, seen
 from workerkit import Wire, fast_folder, wired
 
 from edgegpu_agent.daemon.workerports import Cluster
-from edgegpu_sync.states import State
-from edgegpu_sync.telemetry import (
-    Alloc,
-    Card,
-    CardSample,
-    Health,
-    Inventory,
-    Metrics,
-    Part,
-    Piece,
-    PodAlloc,
-    Sample,
-    merged,
-)
-from edgegpu_sync.up import Reported, Result
-
-UUID = "GPU-7d2f0c1e-3a44-4b6e-9d55-0a1b2c3d4e5f"
-
-CLUSTER = Cluster("3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11", holder=True)
-
-
-def pod(name: str) -> PodAlloc:
-    piece = Piece(container="main", card=UUID, memory_units=4, core=1)
-    return PodAlloc(namespace="default", name=name, phase="Running", pieces=(piece,))
-
-
-@dataclass
-class Source:
-    """A box with one card; the test changes what is seen."""
-
-    clock: Any = None
-    pods: dict[str, PodAlloc] = field(default_factory=dict)
-    parts: tuple[Part, ...] = (Part(name="plugin", state="ok"),)
-    node: str = "box-1"
-    taken: int = 0
-    asked: int = 0
-    here: Cluster = CLUSTER
-
-    def cluster(self) -> Cluster:
-        return self.here
-
-    def inventory(self) -> Mapping[str, Any] | None:
-        self.asked += 1
-        card = Card(uuid=UUID, label="0", name="T4", memory_mib=15_360, units=60, healthy=True)
-        return {
-            "node": self.node,
-            "role": "server",
-            "sharing": True,
-            "unit_mib": 256,
-            "mode": "none",
-            "policy": "first-fit",
-            "cards": (card,),
-        }
-
-    def alloc(self) -> Mapping[str, PodAlloc] | None:
-        return dict(self.pods)
-
-    def health_parts(self) -> tuple[Part, ...]:
-        return self.parts
-
-    def samples(self) -> list[Sample]:
-        now = int(self.clock()) // 60 if self.clock else 0
-        new, self.taken = now - self.taken if self.taken else 0, now
-        return [Sample(at=60 * now, cards=(CardSample(uuid=UUID, core_used=1.5, memory_used_mib=9),))] * min(new, 60)
+from edgegpu_sync.telemetry import Alloc, Health, Inventory, Metrics, Part, PodAlloc, merged
+from edgegpu_sync.up import Reported
 
 
 @pytest.fixture
@@ -88,13 +24,6 @@ def wire(source: Source) -> Iterator[Wire]:
         source.clock = lambda: wire.box.world.clock_s
         yield wire
         wire.box.crash()
-
-
-def seen(wire: Wire, kind: type) -> list[Any]:
-    """Return what the controller has got of a kind, and forget it."""
-    found = [one for one in wire.controller.seen if isinstance(one, kind)]
-    wire.controller.seen = [one for one in wire.controller.seen if not isinstance(one, kind)]
-    return found
 
 
 def test_at_the_birth_everything_goes_up_once(wire: Wire) -> None:
@@ -224,35 +153,3 @@ def test_measurements_of_days_offline_are_given_up_first(wire: Wire) -> None:
     wire.exchange(300)
     after = wire.box.worker.status()
     assert (after.events_waiting, after.metrics_waiting) == (0, 0)
-
-
-def said(wire: Wire) -> list[type | State]:
-    """Return inventories, allocations and states of results in the order in which the controller got them."""
-    found = [one for one in wire.controller.seen if isinstance(one, Inventory | Alloc | Result)]
-    return [one.state if isinstance(one, Result) else type(one) for one in found]
-
-
-def test_a_refresh_ends_when_what_it_found_has_gone_up(wire: Wire, source: Source) -> None:
-    wire.pass_time(1)
-    wire.controller.seen.clear()
-    wire.controller.command(REFRESH)
-    source.node, source.pods = "box-2", {"a1": pod("asr")}  # found within the five seconds between two looks
-    wire.exchange()
-    assert said(wire)[-3:] == [Inventory, Alloc, State.SUCCEEDED]
-    (inventory,), (alloc,) = seen(wire, Inventory), seen(wire, Alloc)
-    assert (inventory.node, set(alloc.pods)) == ("box-2", {"a1"})
-
-
-def test_a_refresh_that_ends_offline_is_told_after_what_it_found(wire: Wire, source: Source) -> None:
-    wire.controller.command(REFRESH)
-    wire.down += wire.controller.sends()
-    ((topic, payload),) = wire.down
-    wire.down.clear()
-    wire.box.arrive(topic, payload)
-    wire.box.disconnect()
-    source.node = "box-2"
-    wire.box.settle()
-    wire.controller.seen.clear()
-    wire.connect()
-    wire.exchange()
-    assert said(wire)[:3] == [Inventory, Alloc, State.SUCCEEDED]

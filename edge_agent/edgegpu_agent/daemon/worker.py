@@ -94,7 +94,7 @@ class Worker:
         self._say = Say(core, self.capabilities)
         self._sender = Sender(core, self._say, rng=parts.rng, cluster=parts.telemetry.cluster)
         self._telemetry = Telemetry(core, self._say, self._sender, source=parts.telemetry, rng=parts.rng)
-        states = States(core, self._sender, ended=self._telemetry.ended)
+        states = States(core, self._sender, ended=self._telemetry.refreshes.ended)
         acting = Acting(states, acts=parts.acts, executor=executor)
         self._items = Items(
             core,

@@ -53,6 +53,8 @@ class Sender:
         self.turn: int | None = None
         """Of the connection that is up; None while there is none."""
         self.why_down = "not connected yet"
+        self.holds: Callable[[Record], bool] = lambda _: False
+        """Asked of each command whose state is due: whether something else has to go up before it."""
         self._fresh_epoch = False
         self._birth_due = False
         self._birth_stamp: Stamp | None = None
@@ -172,7 +174,7 @@ class Sender:
             record = self._core.held.records.get(id_)
             if record is None:
                 del self._results[id_]
-            elif due.at_s <= now_s:
+            elif due.at_s <= now_s and not self.holds(record):
                 if self._publish(*self._say.result(record)) is None:
                     return False
                 self._sent(record, due)

@@ -10,7 +10,6 @@ from edgegpu_agent.daemon.workersay import data_bytes
 from edgegpu_agent.daemon.workersend import Sender
 from edgegpu_agent.journal.held import Entry
 from edgegpu_sync.commands import Record
-from edgegpu_sync.ids import OpName
 from edgegpu_sync.outbox import Outbox
 from edgegpu_sync.states import FOLLOWERS, Codes, State
 from edgegpu_sync.wire import clipped
@@ -21,7 +20,7 @@ _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,39}")
 class States:
     """What the parts that bring a command on write with."""
 
-    def __init__(self, core: Core, sender: Sender, *, ended: Callable[[OpName], None]) -> None:
+    def __init__(self, core: Core, sender: Sender, *, ended: Callable[[Record], None]) -> None:
         """Prepare it.
 
         Args:
@@ -46,7 +45,7 @@ class States:
         told = Entry(kind="command", about=record.id, state=record.state, text=text)
         self.core.save(held, bodies=None if data is None else {record.id: data}, told=(told,))
         if record.state.terminal:
-            self._ended(record.op)
+            self._ended(record)
         self._sender.changed(record.id)
 
     def end(self, record: Record, outcome: Outcome) -> None:

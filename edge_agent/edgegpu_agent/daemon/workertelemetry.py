@@ -10,12 +10,12 @@ from pydantic import ValidationError
 
 from edgegpu_agent.daemon.workercore import Core
 from edgegpu_agent.daemon.workerports import TelemetrySource
+from edgegpu_agent.daemon.workerrefresh import Refreshes
 from edgegpu_agent.daemon.workersay import Say
 from edgegpu_agent.daemon.workersend import Sender
 from edgegpu_agent.journal.errors import JournalFullError
 from edgegpu_sync.down import Want
 from edgegpu_sync.errors import TooLargeError
-from edgegpu_sync.ids import OpName, op_name
 from edgegpu_sync.outbox import Kept
 from edgegpu_sync.stamps import Epoch
 from edgegpu_sync.telemetry import Alloc, Health, Inventory, Metrics, Part, PodAlloc, Sample, difference
@@ -35,7 +35,6 @@ BATCH = 15
 """Samples in one message: a quarter of an hour of minutes."""
 
 _PODS_PER_MESSAGE = 150
-_REFRESH = op_name("inventory.refresh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +68,8 @@ class Telemetry:
         self._samples: list[Sample] = []
         self._asked: dict[Want, float] = {}
         self._unsayable: set[Want] = set()
+        self.refreshes = Refreshes(core, self.ask)
+        sender.holds = self.refreshes.holds
 
     def ask(self, want: Want, within_s: float) -> None:
         """Send something whole, at once or at random within some seconds."""
@@ -78,12 +79,7 @@ class Telemetry:
     def up(self) -> None:
         """Look at once: after a birth everything is said anew."""
         self._look_at_s = 0.0
-
-    def ended(self, op: OpName) -> None:
-        """Send what a command was for; whoever reads of its end finds it."""
-        if op == _REFRESH:
-            self.ask(Want.INVENTORY, 0.0)
-            self.ask(Want.ALLOC, 0.0)
+        self.refreshes.up()
 
     def pump_asked(self) -> None:
         """Send what was asked for and is due; called before results are sent."""
@@ -108,6 +104,9 @@ class Telemetry:
         ):
             if self._sends(want, send, whole=want in asked):
                 self._asked.pop(want, None)
+        if self.refreshes.owing:
+            told = self._source
+            self.refreshes.sent(self._asked, inventory=told.inventory() is not None, alloc=told.alloc() is not None)
 
     def _sends(self, want: Want, send: Callable[..., bool], *, whole: bool) -> bool:
         """Send one kind; what the source says is no reason to end the agent, whatever it is."""

@@ -1,0 +1,70 @@
+"""A box with one card as its worker sees it; the test changes what is seen."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from workerkit import Wire
+
+from edgegpu_agent.daemon.workerports import Cluster
+from edgegpu_sync.telemetry import Card, CardSample, Part, Piece, PodAlloc, Sample
+
+UUID = "GPU-7d2f0c1e-3a44-4b6e-9d55-0a1b2c3d4e5f"
+
+CLUSTER = Cluster("3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11", holder=True)
+
+
+def pod(name: str) -> PodAlloc:
+    piece = Piece(container="main", card=UUID, memory_units=4, core=1)
+    return PodAlloc(namespace="default", name=name, phase="Running", pieces=(piece,))
+
+
+@dataclass
+class Source:
+    """A box with one card; the test changes what is seen."""
+
+    clock: Any = None
+    pods: dict[str, PodAlloc] = field(default_factory=dict)
+    parts: tuple[Part, ...] = (Part(name="plugin", state="ok"),)
+    node: str = "box-1"
+    taken: int = 0
+    asked: int = 0
+    here: Cluster = CLUSTER
+    blind: bool = False
+    silent: bool = False
+
+    def cluster(self) -> Cluster:
+        return self.here
+
+    def inventory(self) -> Mapping[str, Any] | None:
+        self.asked += 1
+        if self.blind:
+            return None
+        card = Card(uuid=UUID, label="0", name="T4", memory_mib=15_360, units=60, healthy=True)
+        return {
+            "node": self.node,
+            "role": "server",
+            "sharing": True,
+            "unit_mib": 256,
+            "mode": "none",
+            "policy": "first-fit",
+            "cards": (card,),
+        }
+
+    def alloc(self) -> Mapping[str, PodAlloc] | None:
+        return None if self.blind or self.silent else dict(self.pods)
+
+    def health_parts(self) -> tuple[Part, ...]:
+        return self.parts
+
+    def samples(self) -> list[Sample]:
+        now = int(self.clock()) // 60 if self.clock else 0
+        new, self.taken = now - self.taken if self.taken else 0, now
+        return [Sample(at=60 * now, cards=(CardSample(uuid=UUID, core_used=1.5, memory_used_mib=9),))] * min(new, 60)
+
+
+def seen(wire: Wire, kind: type) -> list[Any]:
+    """Return what the controller has got of a kind, and forget it."""
+    found = [one for one in wire.controller.seen if isinstance(one, kind)]
+    wire.controller.seen = [one for one in wire.controller.seen if not isinstance(one, kind)]
+    return found
