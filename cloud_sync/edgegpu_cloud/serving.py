@@ -20,7 +20,8 @@ from edgegpu_cloud.keyfiles import load_signing_key, read_file
 from edgegpu_cloud.keysets import settle
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
 from edgegpu_cloud.release import Release
-from edgegpu_cloud.store import Store
+from edgegpu_cloud.steady import SteadyClock, check_away
+from edgegpu_cloud.store import SERVER_TIME, Store
 from edgegpu_cloud.tasks import Task, TaskGroup
 from edgegpu_cloud.urls import url_of
 from edgegpu_sync.link import Link
@@ -38,10 +39,23 @@ _CARE_S = 6 * 3_600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What `serve` is asked for; `bundle` is the folder of the release, `link` False enrols alone."""
+    """What `serve` is asked for.
+
+    `bundle` is the folder of the release, `link` False enrols alone. `clock_is_right`: it may be far above the time
+    that boxes were told last.
+    """
 
     bundle: Path
     link: bool = True
+    clock_is_right: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Care:
+    """Something that a person has to know."""
+
+    kind: str
+    text: str
 
 
 class Service:
@@ -54,21 +68,22 @@ class Service:
         options: Options,
         *,
         group: TaskGroup,
-        clock: Callable[[], float] = time.time,
+        wall_s: Callable[[], float] = time.time,
     ) -> None:
         """Put it together: the port is bound, nothing runs yet.
 
         Raises:
-            CloudError: a file, the store, or the port cannot be used.
+            CloudError: a file, the store, or the port cannot be used, or the clock seems to be wrong.
         """
-        self._layout, self._config, self._group, self._clock = layout, config, group, clock
+        self._layout, self._config, self._group = layout, config, group
+        self._care = queue.SimpleQueue[_Care | None]()
         self._store = Store.open_file(layout.database)
+        self._clock = self._steady(wall_s, asked=not options.clock_is_right)
         settle(layout, self._store)
         self._renew()
-        write_crl(layout, self._store, clock=clock)
+        write_crl(layout, self._store, clock=self._clock)
         self._server = self._https(Release(options.bundle, url_of(config)))
         self._linked = self._make_link() if options.link else None
-        self._care = queue.SimpleQueue[None]()
 
     @property
     def port(self) -> int:
@@ -92,6 +107,13 @@ class Service:
             self._group.run(self.tasks())
         finally:
             self._store.close()
+
+    def _steady(self, wall_s: Callable[[], float], *, asked: bool) -> SteadyClock:
+        with self._store.read() as tx:
+            last_s = tx.notes.number(SERVER_TIME)
+        if asked:
+            check_away(last_s=last_s, now_s=wall_s())
+        return SteadyClock(last_s=last_s, wall_s=wall_s, leapt=lambda text: self._care.put(_Care("clock.LEAPT", text)))
 
     def _https(self, release: Release) -> HttpsServer:
         layout, config = self._layout, self._config
@@ -151,25 +173,41 @@ class Service:
 
     def _revoked(self) -> None:
         write_crl(self._layout, self._store, clock=self._clock)
-        _LOG.warning("a box was enrolled anew: the broker has to read %s again", self._layout.crl)
+        text = f"a box was enrolled anew, what it had is revoked: the broker has to read {self._layout.crl} again"
+        self._care.put(_Care("broker.CRL", text))
 
     def _renew(self) -> list[str]:
         worn = [str(one) for one in renew_worn(self._layout, self._config, now_s=self._clock())]
         for name in worn:
-            _LOG.warning("renewed the certificate of %s%s", name, ": restart the broker" if name == "broker" else "")
+            _LOG.warning("renewed the certificate of %s", name)
+        if "broker" in worn:
+            text = "the broker's certificate was renewed: restart the broker before the old one ends"
+            self._care.put(_Care("broker.CERTIFICATE", text))
         return worn
 
     def _take_care(self) -> None:
-        """Renew this controller's own certificates in time, and see that the list of the revoked is whole."""
+        """Raise alarms, renew this controller's own certificates in time, see that the list of the revoked is whole."""
         while True:
             try:
-                self._care.get(timeout=_CARE_S)
+                one = self._care.get(timeout=_CARE_S)
+                if one is None:
+                    return
+                self._alarm(one)
             except queue.Empty:
-                try:
-                    write_crl(self._layout, self._store, clock=self._clock)  # one that died before it was written
-                    if "https" in self._renew():
-                        self._server.reload()
-                except CloudError:
-                    _LOG.exception("cannot renew this controller's certificates; tried again")
-            else:
-                return
+                self._look_after()
+
+    def _alarm(self, one: _Care) -> None:
+        _LOG.warning("%s: %s", one.kind, one.text)
+        try:
+            with self._store.write() as tx:
+                tx.notes.alarm(one.kind, device="", text=one.text, now_s=self._clock())
+        except CloudError:
+            _LOG.exception("cannot keep the alarm %s", one.kind)
+
+    def _look_after(self) -> None:
+        try:
+            write_crl(self._layout, self._store, clock=self._clock)  # one that died before it was written
+            if "https" in self._renew():
+                self._server.reload()
+        except CloudError:
+            _LOG.exception("cannot renew this controller's certificates; tried again")

@@ -31,9 +31,19 @@ BundleOption = Annotated[
     typer.Option("--bundle", metavar="FOLDER", help="What `make bundle` makes  [default: release in the folder]"),
 ]
 LinkOption = Annotated[bool, typer.Option("--link/--no-link", help="Connect to the broker.")]
+ClockOption = Annotated[
+    bool,
+    typer.Option("--clock-is-right", help="Serve also more than a year after the time that boxes were told last."),
+]
 
 
-def serve(*, folder: FolderOption = DEFAULT, bundle: BundleOption = None, link: LinkOption = True) -> None:
+def serve(
+    *,
+    folder: FolderOption = DEFAULT,
+    bundle: BundleOption = None,
+    link: LinkOption = True,
+    clock_is_right: ClockOption = False,
+) -> None:
     """Run the controller."""
     group = TaskGroup()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -47,7 +57,8 @@ def serve(*, folder: FolderOption = DEFAULT, bundle: BundleOption = None, link: 
         release = Release(bundle.absolute() if bundle else layout.release, url_of(config))
         for problem in release.problems():
             say(f"edgegpu-cloud: {problem}")
-        service = Service(layout, config, Options(bundle=release.folder, link=link), group=group)
+        options = Options(bundle=release.folder, link=link, clock_is_right=clock_is_right)
+        service = Service(layout, config, options, group=group)
         say(f"boxes enrol at {url_of(config)} (listening on {config.https.host} port {service.port})")
         service.run()
 

@@ -1,5 +1,6 @@
 """What a controller knows, kept in a database: SQLAlchemy is in here and nowhere else."""
 
+from edgegpu_cloud.store.notes import SERVER_TIME
 from edgegpu_cloud.store.records import (
     Alarm,
     AuditEntry,
@@ -21,6 +22,7 @@ from edgegpu_cloud.store.records import (
 from edgegpu_cloud.store.store import Moment, Store, StoreError, Transaction
 
 __all__ = [
+    "SERVER_TIME",
     "Alarm",
     "AuditEntry",
     "Box",
