@@ -29,7 +29,7 @@ def test_every_command_killed_at_each_of_its_steps_ends_once_and_right(tmp_path:
         cells = [cell for row in rows for cell in row if cell is not None]
         wrong = []
         for one in struck(site, cells):
-            print(f"{one.op:<18} {one.step:<16} {one.ends[0]:<10} done {one.done}", flush=True)  # noqa: T201  (long work)
+            print(f"{one.op:<18} {one.step:<16} {one.ends[0].split()[0]:<10} done {one.done} {one.wrong}", flush=True)  # noqa: T201  (long work)
             wrong += [one.wrong] if one.wrong else []
     assert Counter(op for _, op in cells) == {op: len(found) for op, found in steps.items()}
     assert not wrong

@@ -15,7 +15,6 @@ SOME = (
     ("after-RUNNING", "plugin.restart"),
     ("after-act", "agent.upgrade"),
     ("after-SETTLED", LIMITS),
-    ("after-ENDED", "doctor.run"),
 )
 
 
