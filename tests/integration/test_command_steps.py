@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SOME = (
-    ("after-RUNNING", "plugin.restart"),
-    ("after-act", "agent.upgrade"),
+    ("after-act", "plugin.restart"),
+    ("after-RUNNING", "agent.upgrade"),
     ("after-SETTLED", LIMITS),
 )
 
