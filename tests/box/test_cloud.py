@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 import time
@@ -18,7 +17,6 @@ from e2e.manifests import CORE as CORES
 from e2e.manifests import MEMORY
 from lab.labrun import wait_until
 
-FULL = bool(os.environ.get("BOX_FULL"))
 HALL = "hall"
 ONLY = ("--container", "main")
 LIMITS = "/etc/edgegpu/limits-kubeconfig"
@@ -132,43 +130,6 @@ def test_an_orderly_boot_is_seen(cloud: Cloud) -> None:
     bed.cluster.wait_allocatable(NAME, UNITS, CORE, timeout_s=120)
 
 
-@pytest.mark.skipif(not FULL, reason="BOX_FULL=1: the power is cut in the middle")
-@pytest.mark.parametrize("state", ["SWAPPED", "VERIFYING"])
-def test_the_power_is_cut_while_sharing_goes(cloud: Cloud, state: str) -> None:
-    bed = cloud.bed
-    _with_sharing(cloud)
-    before = bed.journal()["id"]
-    asked = cloud.begin("uninstall", HALL)
-    wait_until(lambda: _at(bed, before, state), what=f"it is at {state}", timeout_s=120, every_s=0.02)
-    bed.machine.cut()
-    bed.machine.up()
-    view = cloud.end(asked)
-    print(state, view["state"], view["code"], view["text"])  # noqa: T201  (which of the two it was)
-    bed.machine.ready()
-    assert view["state"] in {"SUCCEEDED", "ROLLED_BACK"}
-    assert _is_installed(bed) == (view["state"] == "ROLLED_BACK"), "the result does not say what is so"
-    if view["state"] == "ROLLED_BACK":
-        bed.offered()
-        cloud.done("uninstall", HALL)
-    assert not _is_installed(bed)
-    assert cloud.box(HALL)["items"]["sharing"]["state"] == "Applied"
-
-
-@pytest.mark.skipif(not FULL, reason="BOX_FULL=1: the power is cut in the middle")
-def test_the_power_is_cut_while_k3s_is_restarted(cloud: Cloud) -> None:
-    bed = cloud.bed
-    _with_sharing(cloud)
-    before = bed.restarts()
-    asked = cloud.begin("command", HALL, "k3s.restart")
-    wait_until(lambda: bed.restarts() != before, what="k3s goes down", timeout_s=60, every_s=0.02)
-    bed.machine.cut()
-    bed.machine.up()
-    view = cloud.end(asked)
-    assert view["state"] == "SUCCEEDED", (view["code"], view["text"])
-    bed.machine.ready()
-    bed.offered()
-
-
 def test_an_uninstall_leaves_nothing_of_the_cloud(cloud: Cloud) -> None:
     bed = cloud.bed
     _with_sharing(cloud)
@@ -192,10 +153,3 @@ def _with_sharing(cloud: Cloud) -> None:
 def _is_installed(bed: Bed) -> bool:
     found = bed.machine.exec("test", "-e", "/etc/systemd/system/edgegpu-plugin.service", check=False)
     return found.returncode == 0
-
-
-def _at(bed: Bed, before: str, state: str) -> bool:
-    """Say whether another transaction than that one stands at a state, or is past it."""
-    now = bed.journal()
-    order = ["PREPARED", "STAGED", "SWAPPED", "RESTARTING", "VERIFYING", "COMMITTED"]
-    return now.get("id", before) != before and order.index(now["state"]) >= order.index(state)
