@@ -10,12 +10,12 @@ say() { echo "edgegpu: $*" >&2; }
 call() { timeout 60 "$@" > /dev/null 2>&1 < /dev/null; }
 
 load() { # the record; false where there is none
-    version='' id='' op='' state='' boot_id='' author='' unit='' restart='' reload='' invocation='' was='' why=''
+    version='' agent='' id='' op='' state='' boot_id='' author='' unit='' restart='' reload='' invocation='' was='' why=''
     started_s=0 deadline_wall_s=0 deadline_boot_s=0 attempts=0 settle_s=10 wait_s=180
     [ -r "$TX/state" ] || return 1
     while IFS='=' read -r key value; do
         case $key in
-        version | id | op | state | boot_id | author | unit | restart | reload | invocation | was | why) ;;
+        version | agent | id | op | state | boot_id | author | unit | restart | reload | invocation | was | why) ;;
         started_s | deadline_wall_s | deadline_boot_s | attempts | settle_s | wait_s)
             case $value in '' | *[!0-9]*) value=0 ;; esac ;;
         *) continue ;;
@@ -26,7 +26,7 @@ load() { # the record; false where there is none
 
 write_record() { # into a file that has its room already: two take turns, so that a full disk holds nobody up
     text=$(for key in id op state boot_id started_s deadline_wall_s deadline_boot_s attempts author unit restart reload \
-        invocation was settle_s wait_s version why; do eval "printf '%s=%s\n' $key \"\$$key\""; done)
+        invocation was settle_s wait_s version agent why; do eval "printf '%s=%s\n' $key \"\$$key\""; done)
     printf '%-4000s\n' "$text$NEWLINE" 1<> "$TX/spare" && sync "$TX/spare" || return 1
     [ ! -e "$TX/state" ] || ln -f "$TX/state" "$TX/state.last" || return 1
     mv -f "$TX/spare" "$TX/state" && sync "$TX" || return 1

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from edgegpu_installer import (
     accounts,
@@ -166,10 +165,10 @@ class Installation:
         return Material(kubeconfig=kubeconfig, certificates=certificates, limits=account)
 
     def _op(self) -> Op:
-        layout = self.machine.layout
-        if not layout.current.is_symlink():
+        link = self._link()
+        if not link:
             return Op.INSTALL
-        if layout.current.readlink() != Path(self.release.version):
+        if link != self.release.version:
             return Op.UPGRADE
         return Op.CHANGE if self._has_sharing() or self.options.agent_only else Op.INSTALL
 
@@ -212,7 +211,7 @@ class Installation:
 
     def _change(self, role: Role, made: Material | None) -> Report:
         """Carry the plan out; without material it is that of the agent alone."""
-        plan = self._plan(made)
+        plan, previous = self._plan(made), self._link()
         had_sharing = self._has_sharing()
         before = self.machine.system.unit(self.site.unit).invocation
         offers = role is not Role.EXTENDER_ONLY and self.site.has_cards
@@ -224,7 +223,7 @@ class Installation:
         elif not had_sharing and outcome.state is State.ROLLED_BACK:
             leftover.clean_up(self.site, self.release, self.machine)
         if outcome.state is State.COMMITTED and plan.op is Op.UPGRADE:
-            self._remove_old_versions()
+            self._remove_old_versions(previous)
         restarted = self.machine.system.unit(self.site.unit).invocation != before
         return Report(
             op=plan.op, outcome=outcome, role=role, version=self.release.version, plan=plan, restarted=restarted
@@ -290,8 +289,12 @@ class Installation:
         made = accounts.join(cluster, self.release.rights, Account.AGENT)
         return nodeidentity.pack(server=made.server, ca_pem=made.ca_pem, token=made.token)
 
-    def _remove_old_versions(self) -> None:
-        """Remove what was kept for going back."""
+    def _link(self) -> str:
+        current = self.machine.layout.current
+        return current.readlink().name if current.is_symlink() else ""
+
+    def _remove_old_versions(self, previous: str) -> None:
+        """Keep the version before this one: by it an engineer goes back on a box that no network reaches."""
         for folder in self.machine.layout.opt.iterdir():
-            if not folder.is_symlink() and folder.name != self.release.version:
+            if not folder.is_symlink() and folder.name not in {self.release.version, previous}:
                 shutil.rmtree(folder, ignore_errors=True)

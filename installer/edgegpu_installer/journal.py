@@ -24,7 +24,7 @@ class Record:
     `deadline_wall_s` does, as far as the clock is not behind `started_s`. `author`: its pid and start time. `unit`: the
     k3s unit, `restart`: whether what it reads changes, `invocation`: the start of it that is known to have read the old
     files (`later`: any from now on), `was`: how it was then. `settle_s`, `wait_s`: how long k3s must stay up when it is
-    undone, and may take for that.
+    undone, and may take for that. `agent`: how the agent stood before an upgrade (see agenthealth).
     """
 
     id: str
@@ -44,6 +44,7 @@ class Record:
     settle_s: int = 10
     wait_s: int = 180
     version: str = ""
+    agent: str = ""
     why: str = ""
 
 
@@ -274,6 +275,7 @@ def _record(values: dict[str, str]) -> Record:
         settle_s=number("settle_s"),
         wait_s=number("wait_s"),
         version=values.get("version", ""),
+        agent=values.get("agent", ""),
         why=values.get("why", ""),
     )
 

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from edgegpu_installer import baseline
+from edgegpu_installer.agenthealth import Standing, Wanted, standing
 from edgegpu_installer.atomic import read_entry, wanted
 from edgegpu_installer.changes import Plan
 from edgegpu_installer.journal import Record, Tables, Target, author, read_now
-from edgegpu_installer.layout import RECOVER_UNIT, UNITS, Layout
+from edgegpu_installer.layout import AGENT_UNIT, RECOVER_UNIT, UNITS, Layout
 from edgegpu_installer.recovery import Recovery
 from edgegpu_installer.states import LEAVING, Op, State
 from edgegpu_installer.systemd import Systemd
@@ -35,6 +36,9 @@ class Machine:
     """What the next transaction is called; where it is empty, chance says it."""
     settle_s: int = 10
     wait_s: int = 180
+    agent_steady_s: float = 10.0
+    agent_within_s: float = 60.0
+    """How long the agent of an upgrade must run in one piece, and after how long it must be as well as the old one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,19 @@ def first_record(prepared: Prepared, machine: Machine, deadline_s: float) -> Rec
         settle_s=machine.settle_s,
         wait_s=machine.wait_s,
         version=machine.version,
+        agent=standing(machine.layout).value if prepared.plan.op is Op.UPGRADE else "",
+    )
+
+
+def wanted_agent(record: Record, tables: Tables, machine: Machine) -> Wanted | None:
+    """Return what the agent has to be after an upgrade, by which alone a box is commanded; None after other changes."""
+    if record.op is not Op.UPGRADE or AGENT_UNIT not in dict(tables.units):
+        return None
+    return Wanted(
+        version=record.version,
+        before=Standing(record.agent),
+        steady_s=machine.agent_steady_s,
+        within_s=machine.agent_within_s,
     )
 
 

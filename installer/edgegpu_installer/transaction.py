@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgegpu_installer import baseline
+from edgegpu_installer import agenthealth, baseline
 from edgegpu_installer.atomic import make_folder, read_entry, stage, swap
 from edgegpu_installer.changes import Deadline, Plan
 from edgegpu_installer.devicelinks import make_device_links
@@ -17,7 +17,7 @@ from edgegpu_installer.farewell import UNIT as FAREWELL
 from edgegpu_installer.journal import Journal, Record, Target, next_record, read_now, remaining_s
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.lock import LOCK, Signals, locked
-from edgegpu_installer.preparing import GRACE_S, Machine, Prepared, first_record, prepare
+from edgegpu_installer.preparing import GRACE_S, Machine, Prepared, first_record, prepare, wanted_agent
 from edgegpu_installer.recovery import call
 from edgegpu_installer.states import LEAVING, TERMINAL, Decision, Op, State, after_crash
 
@@ -179,6 +179,9 @@ class _Transaction:
         self._enter(State.VERIFYING)
         with self._step("verify"):
             verify(self._deadline())
+            if (agent := wanted_agent(self._record, self._journal.tables(), self._machine)) is not None:
+                self._machine.say(f"looking whether edgegpu-agent {agent.version} is well")
+                agenthealth.verify(agent, self._system, self._layout, deadline=self._deadline())
         if self._record.op in LEAVING:
             # Not before k3s was restarted: a kubelet that starts without the plugin ends pods whose containers have
             # ended once before, although they run now (seen on 1.33).

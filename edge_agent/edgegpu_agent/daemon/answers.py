@@ -26,9 +26,13 @@ class OpenCommand(Answer):
 
 
 class StatusAnswer(Answer):
-    """How the agent stands. Times are seconds; `told` says why the journal is a new one, empty when all is well."""
+    """How the agent stands. Times are seconds; `told` says why the journal is a new one, empty when all is well.
+
+    `version` is of this document, `agent` that of edgegpu which answers.
+    """
 
     version: Literal[1] = 1
+    agent: str = ""
     device: str
     enrolment: int
     epoch: int

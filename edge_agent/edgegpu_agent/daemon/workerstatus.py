@@ -12,6 +12,7 @@ def status(core: Core, sender: Sender, *, capabilities: tuple[str, ...], wanted_
     """Say how the agent stands; on the worker's thread."""
     held = core.held
     return StatusAnswer(
+        agent=core.me.versions().agent,
         device=core.me.device,
         enrolment=core.me.enrolment,
         epoch=held.gate.epoch.count,
