@@ -161,6 +161,7 @@ class ModelBox:
             match message:
                 case Keys():
                     self.ring = self.ring.follow(message.chain)
+                    self.say_birth()
                 case Desired():
                     self._desired(message)
                 case Receipt():

@@ -179,6 +179,7 @@ class Turn:
         tx.commands.heard([line for case in cases for line in case.heard])
         born = [case.box.device for case in cases if case.born]
         self.keys(born)
+        self._keys_ahead(born)
         for case in cases:
             case.ask = self._not_again(case)
         told = [case for case in cases if case.answer or case.receipts or case.ask]
@@ -186,6 +187,14 @@ class Turn:
         self.receipts({case.box.device: case.ask for case in told}, results=results, spread=len(told) > 1)
         self.desired(born)
         return self.dispatch(self._woken(cases))
+
+    def _keys_ahead(self, devices: Iterable[DeviceId]) -> None:
+        """Tell people of boxes that have followed sets which this store, being from a backup, does not have."""
+        for device in devices:
+            has = self.boxes[device].book.key_set
+            if has > len(self.chain):
+                text = f"the box holds key set {has}, the sets here end with {len(self.chain)}: add the missing ones"
+                self.tx.notes.alarm("KEYS_AHEAD", device=device, text=text, now_s=self.now_s)
 
     def _woken(self, cases: Sequence[Case]) -> list[DeviceId]:
         """Return boxes for which something may be due now: they can be signed for, or have room again."""

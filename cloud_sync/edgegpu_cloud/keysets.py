@@ -65,9 +65,10 @@ def prepare(layout: CloudLayout, store: Store, *, rotate: bool, drop_old: bool) 
         drop_old: the present key shall not be in the set: boxes refuse what it signs from then on.
 
     Raises:
-        CloudError: keys or store cannot be used.
+        CloudError: keys or store cannot be used, or a box holds a newer set than this store, which is from a backup.
     """
     chain = chain_of(store)
+    _check_newest(store, chain)
     public = public_text(load_signing_key(layout.signing_key))
     others = [key.public for key in read_set(chain[-1]).keys if key.public != public] if chain else []
     keys = [*others, public]
@@ -76,6 +77,17 @@ def prepare(layout: CloudLayout, store: Store, *, rotate: bool, drop_old: bool) 
         write_file(layout.keys / _NEXT, key_pem(new))
         keys = [public_text(new)] if drop_old else [public_text(new), public]
     return SigningRequest(before=chain[-1] if chain else None, keys=tuple(keys))
+
+
+def _check_newest(store: Store, chain: tuple[Link, ...]) -> None:
+    with store.read() as tx:
+        newest, name = tx.boxes.newest_key_set()
+    if newest > len(chain):
+        raise CloudError(
+            f"cannot change the keys: {name} holds set {newest}, and the sets here end with {len(chain)}: this store "
+            "is older than that change, and a box that holds it would follow no other",
+            remedy="add the missing sets first, from a later copy (docs/cloud.md, Backup and restore)",
+        )
 
 
 def sign(request: SigningRequest, root: Ed25519PrivateKey, *, next_root: str = "") -> Link:

@@ -4,8 +4,13 @@ from pathlib import Path
 
 import pytest
 from controllerkit import Bed
+from modelbox import ROOT, SIGNING
 
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.keyfiles import key_pem, write_file
+from edgegpu_cloud.keysets import add, prepare, sign
+from edgegpu_cloud.layout import CloudLayout
+from edgegpu_sync.keys import public_text
 from edgegpu_sync.spec import Isolation, Mode, Spec
 from edgegpu_sync.states import Codes, State
 from edgegpu_sync.topics import Kind, parse
@@ -64,6 +69,33 @@ def test_nothing_but_receipts_is_signed_before_a_person_confirms(bed: Bed) -> No
     assert bed.box().board.asked[0].item == Isolation(rev=1, mode=Mode.NONE)
     with pytest.raises(CloudError, match="not RESTORED"):
         bed.fleet.confirm_restored("box-1")
+
+
+def test_keys_that_were_changed_after_the_backup_are_told_and_not_changed_beside(bed: Bed, tmp_path: Path) -> None:
+    layout = CloudLayout(tmp_path / "cloud")
+    layout.keys.mkdir(parents=True)
+    write_file(layout.signing_key, key_pem(SIGNING))
+    write_file(layout.root_public, public_text(ROOT))
+    backup = bed.backup()
+    bed.restore(backup)
+    add(layout, bed.store, sign(prepare(layout, bed.store, rotate=True, drop_old=False), ROOT), by="anna", now_s=0)
+    bed.until(lambda: bed.box().ring.version == 2)
+    with bed.store.read() as tx:
+        second = tx.notes.chain()[1]
+
+    bed.restore(backup)
+    write_file(layout.signing_key, key_pem(SIGNING))
+    bed.settle(30, step_s=2)
+    assert "KEYS_AHEAD" in [alarm.kind for alarm in bed.fleet.alarms()]
+    with pytest.raises(CloudError, match=r"box-1 holds set 2, and the sets here end with 1.*docs/cloud.md"):
+        prepare(layout, bed.store, rotate=True, drop_old=False)
+    if bed.fleet.box("box-1").restored:
+        bed.fleet.confirm_restored("box-1")
+    run(bed)
+
+    add(layout, bed.store, second, by="anna", now_s=0)
+    add(layout, bed.store, sign(prepare(layout, bed.store, rotate=True, drop_old=True), ROOT), by="anna", now_s=0)
+    bed.until(lambda: bed.box().ring.version == 3)
 
 
 def test_what_the_backup_knows_as_never_signed_is_not_done_twice(bed: Bed) -> None:

@@ -62,7 +62,8 @@ SHOW_HELP = """\
 Show the sets that there are, and which key this controller signs with.
 
 \b
---json prints {"root", "root_key_here": BOOL, "signing_key": ID, "in_effect": BOOL, "sets": [{"version", "keys"}]}
+--json prints {"root", "root_key_here": BOOL, "signing_key": ID, "in_effect": BOOL, "sets": [{"version", "keys",
+"link": {"set", "sig"}}]}; a link in a file of its own is what `keys add` takes
 """
 
 T = TypeVar("T", bound=BaseModel)
@@ -90,7 +91,14 @@ def show(*, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
             "root_key_here": cloud.layout.root_key.exists(),
             "signing_key": mine,
             "in_effect": ring.public(mine) is not None,
-            "sets": [{"version": one.version, "keys": [key_id(key.public) for key in one.keys]} for one in sets],
+            "sets": [
+                {
+                    "version": one.version,
+                    "keys": [key_id(key.public) for key in one.keys],
+                    "link": link.model_dump(mode="json"),
+                }
+                for one, link in zip(sets, chain, strict=True)
+            ],
         }
         if json:
             print_json(answer)
@@ -183,6 +191,7 @@ def _tell_added(cloud: Cloud, new: KeySet, *, as_json: bool) -> None:
         return
     typer.echo(f"key set {new.version} is in effect: {', '.join(keys)}")
     typer.echo(f"edgegpu-cloud serve signs with {mine} from now on")
+    typer.echo("take a backup now: a controller that is restored from an older one cannot change keys any more")
 
 
 def _read(model: type[T], text: str, where: str) -> T:

@@ -41,6 +41,13 @@ class Boxes:
         query = select(_BOXES.c.device, _BOXES.c.public).where(_BOXES.c.device.in_(devices), enrolled)
         return {DeviceId(device): public for device, public in self._connection.execute(query)}
 
+    def newest_key_set(self) -> tuple[int, str]:
+        """Return the highest version of the controllers' keys that an enrolled box holds, and that box's name."""
+        enrolled = _BOXES.c.state == BoxState.ENROLLED.value
+        query = select(_BOXES.c.key_set, _BOXES.c.name).where(enrolled).order_by(_BOXES.c.key_set.desc()).limit(1)
+        found = self._connection.execute(query).first()
+        return (0, "") if found is None else (found.key_set, found.name)
+
     def all(self) -> list[Box]:
         """Return every box, by name."""
         query = select(_BOXES).order_by(_BOXES.c.name)
