@@ -45,15 +45,20 @@ class Counted:
 
 
 class FaultProxy:
-    """Passes TCP from `port` on 127.0.0.1 to the server behind; its methods are for any thread."""
+    """Passes TCP from `port` on `host` to the server behind; its methods are for any thread."""
 
-    def __init__(self, server_port: int, *, port: int = 0, server_host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, server_port: int, *, port: int = 0, host: str = "127.0.0.1", server_host: str = "127.0.0.1"
+    ) -> None:
         self.counted = Counted()
+        self._host = host
         self._behind = (server_host, server_port)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault proxy", daemon=True)
         self._pairs: set[_Pair] = set()
-        self._listener: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listener: socket.socket | None = None
+        self._listening: asyncio.Task[None] | None = None
         self._delay_s: dict[Way, float] = {"up": 0.0, "down": 0.0}
         self._left: dict[Way, int | None] = {"up": None, "down": None}
         self._flowing: dict[Way, asyncio.Event] = {}
@@ -118,21 +123,26 @@ class FaultProxy:
         for way in ("up", "down"):
             self._flowing.setdefault(way, asyncio.Event()).set()
         if self._listener is None:
-            self._listener = await asyncio.start_server(self._take, "127.0.0.1", self.port)
-            self.port = self._listener.sockets[0].getsockname()[1]
+            self._listener = socket.create_server((self._host, self.port), backlog=100)
+            self._listener.settimeout(0)
+            self.port = self._listener.getsockname()[1]
+            self._listening = self._spawn(self._listen(self._listener))
 
     async def _shut(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+        listener, self._listener = self._listener, None
+        if listener is not None and self._listening is not None:
+            listener.shutdown(socket.SHUT_RDWR)
+            await self._listening
+            listener.close()
 
     async def _close(self) -> None:
         await self._shut()
+        await asyncio.sleep(0)  # who was just taken begins
         await self._cut()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
+        ours = list(self._tasks)
+        for task in ours:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*ours, return_exceptions=True)
 
     async def _cut(self) -> int:
         pairs, self._pairs = self._pairs, set()
@@ -146,19 +156,43 @@ class FaultProxy:
         for way in ways:
             self._flowing[way].set() if flowing else self._flowing[way].clear()
 
-    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _listen(self, listener: socket.socket) -> None:
+        """Take connections until it is shut.
+
+        Not by asyncio.Server: what it takes while it is closed leaks, and its tasks log a traceback when they are
+        cancelled (Python 3.11).
+        """
+        while True:
+            try:
+                sock, _ = await self._loop.sock_accept(listener)
+            except OSError:
+                if self._listener is listener:
+                    raise
+                return
+            self._spawn(self._serve(sock))
+
+    async def _serve(self, sock: socket.socket) -> None:
         self.counted.connections += 1
+        reader, writer = await asyncio.open_connection(sock=sock)
         try:
             behind_reader, behind_writer = await asyncio.open_connection(*self._behind)
-        except OSError:
+        except (OSError, asyncio.CancelledError):
             writer.transport.abort()
             return
         pair = _Pair(writer, behind_writer)
         self._pairs.add(pair)
-        await asyncio.gather(
-            self._pass("up", reader, behind_writer, pair), self._pass("down", behind_reader, writer, pair)
-        )
-        self._pairs.discard(pair)
+        try:
+            await asyncio.gather(
+                self._pass("up", reader, behind_writer, pair), self._pass("down", behind_reader, writer, pair)
+            )
+        finally:
+            self._pairs.discard(pair)
 
     async def _pass(self, way: Way, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pair: _Pair) -> None:
         with suppress(OSError):
