@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from chaos.verdict import RESTARTS, Done, Told
+from chaos import ledgers
+from chaos.booted import Booted
+from chaos.verdict import RESTARTS, Done, Start, Told
 
 from edgegpu_agent.identity.device import load_identity
 from edgegpu_agent.journal.journal import Journal
 from edgegpu_sync.ids import command_id
+from edgegpu_sync.spec import item_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from chaos.load import Asked
     from chaos.machine import Machine
@@ -42,28 +48,80 @@ def told(site: Site, asked: Iterable[Asked]) -> dict[str, Told]:
     return found
 
 
-def done(site: Site, box: Machine, asked: Iterable[Asked]) -> Done:
+def done(site: Site, box: Machine | Booted, asked: Iterable[Asked]) -> Done:
     """Return what a box did; its agent must not run, for its journal is opened."""
     details = site.fleet.details(box.device)
     view = details.box
-    states, forgotten = journal(box, (one.id for one in asked if one.id and one.box == box.name))
+    folder = box.kept if isinstance(box, Booted) else box.folder
+    states, forgotten = journal(folder, (one.id for one in asked if one.id and one.box == box.name))
+    did = _booted(box) if isinstance(box, Booted) else _stand_in(box)
     return Done(
-        starts={unit: box.lines(unit) for unit in RESTARTS.values()},
-        changes=box.lines("changes"),
-        doctor=len(box.lines("doctor")),
+        starts=did.starts,
+        changes=did.changes,
+        stands=did.stands,
+        doctor=did.doctor,
+        repeated=did.repeated,
         journal=states,
         forgotten=forgotten,
         unasked=[one.id for one in details.orphans],
         restored=view.restored,
         rev=view.rev,
         applied_rev=view.applied_rev,
-        items=_items(site.fleet, box),
+        items=_items(site.fleet, box.device),
     )
 
 
-def journal(box: Machine, ids: Iterable[str]) -> tuple[dict[str, str], int]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Did:
+    """The part of `Done` that the ledgers of a box say by themselves."""
+
+    starts: Mapping[str, Sequence[Start]]
+    changes: Mapping[str, Sequence[str]]
+    stands: Mapping[str, str]
+    doctor: int | None
+    repeated: Sequence[str] = ()
+
+
+def _stand_in(box: Machine) -> _Did:
+    changes = [words for words in box.lines("changes") if words[1] != "boot"]
+    return _Did(
+        starts={
+            unit: [
+                Start(f"{number:032x}", "before" if words[1] == "boot" else words[1])
+                for number, words in enumerate(box.lines(unit), 1)
+            ]
+            for unit in RESTARTS.values()
+        },
+        changes=_by_item((words[1].rpartition("-")[0], words[1]) for words in changes),
+        stands={words[2]: words[3] for words in box.lines("changes")},
+        doctor=len(box.lines("doctor")),
+    )
+
+
+def _booted(box: Booted) -> _Did:
+    at_work = ledgers.transactions(box.history.lines)
+    starts = ledgers.starts(box.entries, at_work, since_s=box.since_s)
+    committed = [one for one in at_work if "COMMITTED" in one.states]
+    apps = {f"app_limits/default/{app}/main": ledgers.amounts_of(one) for app, one in box.limits().items()}
+    return _Did(
+        starts={unit: starts.get(unit, []) for unit in RESTARTS.values()},
+        changes=_by_item((one.item, one.id) for one in committed if one.item),
+        stands={**box.settings(), **{name: f"{units} {core}" for name, (units, core) in apps.items()}},
+        doctor=None,
+        repeated=[*ledgers.too_often(ledgers.written(box.audit.lines)), *ledgers.restarted_twice(starts, committed)],
+    )
+
+
+def _by_item(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for item, id_ in pairs:
+        found[item].append(id_)
+    return found
+
+
+def journal(folder: Path, ids: Iterable[str]) -> tuple[dict[str, str], int]:
     """Return the state of each command in the journal of a box, and up to which seq it has forgotten them."""
-    state = box.folder / "var/lib/edgegpu"
+    state = folder / "var/lib/edgegpu"
     identity = load_identity(state / "identity")
     assert identity is not None
     opened = Journal(state / f"agent/{identity.id}.db", wall_s=time.time)
@@ -76,9 +134,9 @@ def journal(box: Machine, ids: Iterable[str]) -> tuple[dict[str, str], int]:
         opened.close()
 
 
-def _items(fleet: Fleet, box: Machine) -> dict[str, dict[str, Any]]:
+def _items(fleet: Fleet, device: str) -> dict[str, dict[str, Any]]:
     """Return how the items of the desired document stand, with what is wanted as the ledger has it."""
-    spec, items = fleet.spec(box.device), fleet.box(box.device).items
+    spec, items = fleet.spec(device), fleet.box(device).items
     wanted: dict[str, str] = {}
     if spec.sharing is not None:
         wanted["sharing"] = "on" if spec.sharing.installed else "off"
@@ -86,4 +144,5 @@ def _items(fleet: Fleet, box: Machine) -> dict[str, dict[str, Any]]:
         wanted["policy"] = spec.policy.policy
     if spec.exclusions is not None:
         wanted["exclusions"] = ",".join(spec.exclusions.cards or ("none",))
+    wanted |= {item_name(one): f"{one.memory_units} {one.core}" for one in spec.app_limits}
     return {name: {"state": items[name].state, "wanted": value} for name, value in wanted.items() if name in items}

@@ -10,6 +10,9 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from chaos import clocks
+from chaos.bootedfaults import BootedFaults
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -36,6 +39,7 @@ class Faults:
     def __init__(self, site: Site, rogue: Rogue, rng: random.Random, *, aimed: float = AIMED) -> None:
         self._site, self._rogue, self._rng, self._aimed = site, rogue, rng, aimed
         self.counted: Counter[str] = Counter()
+        self._booted = [BootedFaults(box, rng) for box in site.booted]
         self.skipped: dict[str, str] = {}
         self._later: Later = []
         self._next_s = time.monotonic() + 1.0
@@ -46,6 +50,7 @@ class Faults:
             self._kill_agent: 4,
             self._kill_installer: 4,
             self._fill_disk: 2,
+            self._wrong_clock: 2,
             self._rogue.act: 60,
         }
         self._hard: dict[Callable[[], object], int] = {
@@ -61,8 +66,10 @@ class Faults:
             self._refuse: 4,
         }
 
-    def tick(self, ended: int) -> None:
-        """Do what is due; `ended`: how many commands have."""
+    def tick(self, ended: int, done: float) -> None:
+        """Do what is due; `ended`: how many commands have; `done`: how much of all was asked for, 0 to 1."""
+        for one in self._booted:
+            one.tick(done)
         now = time.monotonic()
         kinds = self._gentle | (self._hard if self._in_burst(now, ended) else {})
         for at_s, call in [one for one in self._later if one[0] <= now]:
@@ -83,6 +90,9 @@ class Faults:
 
     def calm(self) -> None:
         """End what goes on; nothing begins any more."""
+        for one in self._booted:
+            one.calm()
+            self.counted += one.counted
         for _, call in self._later:
             call()
         self._later.clear()
@@ -96,6 +106,11 @@ class Faults:
 
     def _after(self, low_s: float, high_s: float, call: Callable[[], object]) -> None:
         self._later.append((time.monotonic() + self._rng.uniform(low_s, high_s), call))
+
+    @property
+    def errors(self) -> list[str]:
+        """What a fault has broken that should have come back."""
+        return [words for one in self._booted for words in one.errors]
 
     @property
     def _proxies(self) -> list[FaultProxy]:
@@ -194,6 +209,24 @@ class Faults:
         proxy.refuse()
         self.counted["refuse"] += 1
         self._after(0.2, 2.0, proxy.accept)
+
+    # --- the clock
+
+    def _wrong_clock(self) -> None:
+        """Let an agent start in another year; sometimes its clock is put right while it runs, then it starts again."""
+        box = self._rng.choice(self._site.boxes)
+        if why := clocks.lacks():
+            self.skipped["wrong clock"] = why
+        elif not box.agent.clock:
+            file = clocks.set_wrong(box.agent, self._site.place, self._rng)
+            box.agent.kill(away_s=0)
+            self.counted["wrong clock"] += 1
+            self._after(2.0, 8.0, lambda: clocks.leap_back(file))
+            self._after(5.0, 12.0, lambda: self._right_clock(box))
+
+    def _right_clock(self, box: Machine) -> None:
+        box.agent.clock = {}
+        self._kill(box, "kill agent of a wrong clock")
 
     # --- the disk
 

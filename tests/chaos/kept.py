@@ -27,6 +27,8 @@ class Kept:
     died: int = 0
     starts: int = 0
     held: bool = False
+    clock: dict[str, str] = field(default_factory=dict)
+    """Variables besides `env` by which it sees another time than this machine's, from its next start on."""
     _process: subprocess.Popen[bytes] | None = None
     _again_at_s: float = 0.0
 
@@ -52,7 +54,7 @@ class Kept:
         self.starts += 1
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=self.env
+                self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=self.env | self.clock
             )
 
     def kill(self, *, away_s: float) -> bool:

@@ -9,11 +9,16 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
+from chaos.booted import APPS, Booted
+
 from edgegpu_cloud.errors import CloudError
-from edgegpu_sync.ids import CommandId
+from edgegpu_cloud.fleet_specs import Limits
+from edgegpu_sync.ids import CommandId, command_id
 from edgegpu_sync.spec import Exclusions, PolicyItem, Spec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from chaos.machine import Machine
     from chaos.site import Site
 
@@ -22,7 +27,7 @@ SHORT_S = 3
 MOST_OPEN = 16
 """So many of one box's commands are under way at once."""
 
-_DESIRED = "desired"
+_DESIRED, _LIMITS = "desired", "limits"
 _POLICIES: tuple[Literal["first-fit", "best-fit", "spread"], ...] = ("first-fit", "best-fit", "spread")
 _WEIGHTS = {
     "plugin.restart": 24,
@@ -34,6 +39,21 @@ _WEIGHTS = {
     "sharing": 4,
     _DESIRED: 8,
 }
+
+
+_REAL_OPEN = 3
+_REAL_WEIGHTS = {
+    "plugin.restart": 14,
+    "k3s.restart": 2,
+    "inventory.refresh": 22,
+    "doctor.run": 14,
+    "logs.collect": 8,
+    "identity.rotate": 1,
+    "sharing": 2,
+    _LIMITS: 16,
+    _DESIRED: 5,
+}
+"""Of a booted box, which takes up to a minute for what is quick with stand-ins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +68,30 @@ class Asked:
     rev: int = 0
 
 
+def amounts(rng: random.Random) -> Iterator[tuple[int, int]]:
+    """Yield memory units and core for one app, no pair twice: so each write of them is known as one revision's."""
+    pairs = [(units, core) for units in range(1, 25) for core in range(2, 34)]
+    rng.shuffle(pairs)
+    yield from pairs
+
+
+def _most_open(box: Machine | Booted) -> int:
+    return _REAL_OPEN if isinstance(box, Booted) else MOST_OPEN
+
+
 class Load:
     """Asks for so many things, some at a time; `asked` is what came back with an id or a number."""
 
     def __init__(self, site: Site, rng: random.Random) -> None:
-        self._fleet, self._store, self._boxes, self._rng = site.fleet, site.store, site.boxes, rng
+        self._fleet, self._store, self._rng = site.fleet, site.store, rng
+        self._boxes: list[Machine | Booted] = [*site.boxes, *site.booted]
+        self._amounts = {(box.name, app): amounts(rng) for box in site.booted for app in APPS}
         self._url = site.uploads.url
         self._record = (site.place / "asked.jsonl").open("a", buffering=1)
         self.asked: list[Asked] = []
         self._open: dict[str, set[CommandId]] = defaultdict(set)
-        self._installed = dict.fromkeys((box.name for box in site.boxes), True)
+        self._installed = dict.fromkeys((box.name for box in self._boxes), True)
+        self._turns: dict[str, Iterator[None]] = {}
         self._looked_s = 0.0
         self.ended = 0
 
@@ -73,8 +107,9 @@ class Load:
         if time.monotonic() - self._looked_s > 0.25:
             self._looked_s = time.monotonic()
             self.look()
+            self._turns = {name: turn for name, turn in self._turns.items() if next(turn, turn) is None}
         for box in self._rng.sample(self._boxes, len(self._boxes)):
-            if len(self.asked) < most and len(self._open[box.name]) < MOST_OPEN:
+            if len(self.asked) < most and len(self._open[box.name]) < _most_open(box):
                 self._ask(box)
 
     def look(self) -> None:
@@ -86,24 +121,59 @@ class Load:
                 self.ended += len(gone)
                 self._open[name] = ids - gone
 
-    def _ask(self, box: Machine) -> None:
-        op = self._rng.choices([*_WEIGHTS], weights=[*_WEIGHTS.values()])[0]
+    def _ask(self, box: Machine | Booted) -> None:
+        weights = _REAL_WEIGHTS if isinstance(box, Booted) else _WEIGHTS
+        op = self._rng.choices([*weights], weights=[*weights.values()])[0]
         wait_s = SHORT_S if self._rng.random() < 0.04 else DAY_S
         now_s = time.time()
-        if op == _DESIRED:
-            self._note(Asked("", op, box.name, now_s, rev=self._fleet.set_spec(box.device, self._edited)))
+        if op in {_DESIRED, _LIMITS}:
+            rev = self._limited(box) if op == _LIMITS else self._fleet.set_spec(box.device, self._edited)
+            self._note(Asked("", op, box.name, now_s, rev=rev))
+            return
+        if op == "sharing" and isinstance(box, Booted):
+            self._turns.setdefault(box.name, self._turn(box))
             return
         if op == "sharing":
             installed = self._installed[box.name] = not self._installed[box.name] or self._rng.random() < 0.5
-            id_ = (self._fleet.install if installed else self._fleet.uninstall)(box.device, wait_s=wait_s)
-            op = f"sharing.{'install' if installed else 'uninstall'}"
+            id_ = self._sharing(box, installed=installed, wait_s=wait_s)
         else:
             args = {"url": self._url} if op == "logs.collect" else {}
             id_ = self._fleet.command(box.device, op, args, wait_s=wait_s)
-        self._open[box.name].add(id_)
-        self._note(Asked(id_, op, box.name, now_s, wait_s))
+            self._asked(Asked(id_, op, box.name, now_s, wait_s))
         if self._rng.random() < 0.02:
             self._cancel(id_)
+
+    def _sharing(self, box: Machine | Booted, *, installed: bool, wait_s: int) -> CommandId:
+        now_s = time.time()
+        id_ = (self._fleet.install if installed else self._fleet.uninstall)(box.device, wait_s=wait_s)
+        op = f"sharing.{'install' if installed else 'uninstall'}"
+        self._asked(Asked(id_, op, box.name, now_s, wait_s))
+        return id_
+
+    def _turn(self, box: Booted) -> Iterator[None]:
+        """Let sharing go from a booted box and come back; half of the time its apps stand in the way, and it stays."""
+        if away := self._rng.random() < 0.5:
+            while not box.scale(0) or not box.is_empty():
+                yield
+        id_ = self._sharing(box, installed=False, wait_s=DAY_S)
+        while id_ in self._open[box.name]:
+            yield
+        id_ = self._sharing(box, installed=True, wait_s=DAY_S)
+        while id_ in self._open[box.name]:
+            yield
+        while away and not box.scale(1):
+            yield
+
+    def _asked(self, one: Asked) -> None:
+        self._open[one.box].add(command_id(one.id))
+        self._note(one)
+
+    def _limited(self, box: Machine | Booted) -> int:
+        app = self._rng.choice(APPS)
+        units, core = next(self._amounts[box.name, app])
+        return self._fleet.set_limits(
+            box.device, Limits(namespace="default", app=app, container="main", memory_units=units, core=core)
+        )
 
     def _cancel(self, id_: str) -> None:
         try:
@@ -116,7 +186,7 @@ class Load:
             now = spec.policy.policy if spec.policy is not None else ""
             policy = self._rng.choice([one for one in _POLICIES if one != now])
             return spec.model_copy(update={"policy": PolicyItem(rev=0, policy=policy)})
-        cards = self._rng.choice([("0",), ("0", "1"), ()])
+        cards = self._rng.choice([("0",), ("1",), ()])
         return spec.model_copy(update={"exclusions": Exclusions(rev=0, cards=cards)})
 
     def _note(self, one: Asked) -> None:

@@ -12,17 +12,18 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from chaos import evidence, machine, site  # noqa: E402  (the path comes first)
+from chaos import evidence, lan, machine, site  # noqa: E402  (the path comes first)
+from chaos.booted import Booted, booted  # noqa: E402
 from chaos.faults import AIMED, Faults  # noqa: E402
 from chaos.load import Load  # noqa: E402
 from chaos.rogue import Rogue, wait_heard  # noqa: E402
-from chaos.verdict import Verdict, judge  # noqa: E402
+from chaos.verdict import Verdict, judge, ledger_of  # noqa: E402
 
 _TURN_S = 0.02
 _TELL_S = 10.0
@@ -31,7 +32,10 @@ BUGS = ("ack-before-journal", "forget-ids", "no-bug")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is asked for; `settle_s`: after the last fault, until everything must have ended."""
+    """What is asked for; `settle_s`: after the last fault, until everything must have ended.
+
+    `boxes` have stand-ins for systemd and installer, `booted` have the real ones; `why_not`: why there are none.
+    """
 
     commands: int
     boxes: int = 4
@@ -39,6 +43,8 @@ class Plan:
     bug: str = ""
     settle_s: float = 240.0
     keep: bool = False
+    booted: int = 0
+    why_not: str = "nobody asked for one"
     aimed: float = AIMED
 
     @property
@@ -59,6 +65,7 @@ class Outcome:
     skipped: dict[str, str]
     died: dict[str, int]
     seconds: float
+    ledgers: Counter[str] = field(default_factory=Counter)
 
     def report(self) -> dict[str, object]:
         verdict = self.verdict
@@ -73,6 +80,8 @@ class Outcome:
             "skipped": self.skipped,
             "died": self.died,
             "ends": dict(sorted(verdict.ends.items())),
+            "ledgers": dict(sorted(self.ledgers.items())),
+            "booted": self.plan.booted,
             "failed": dict(sorted(verdict.failed.items())),
             "seconds": round(self.seconds, 1),
             "seed": self.plan.seed,
@@ -83,8 +92,13 @@ class Outcome:
 
 def run(plan: Plan, place: Path) -> Outcome:
     """Do it all in an empty folder."""
+    with booted([f"booted-{number}" for number in range(1, plan.booted + 1)], place) as made:
+        return _run(plan, place, made)
+
+
+def _run(plan: Plan, place: Path, made: list[Booted]) -> Outcome:
     began, rng = time.monotonic(), random.Random(plan.seed)
-    here = site.build(place, boxes=plan.boxes, launcher=plan.launcher, rng=rng)
+    here = site.build(place, boxes=plan.boxes, launcher=plan.launcher, rng=rng, booted=made)
     rogue = Rogue(here.open_port, rng)
     load = Load(here, rng)
     try:
@@ -94,6 +108,7 @@ def run(plan: Plan, place: Path) -> Outcome:
         faults.calm()
         _settle(plan, here, load)
         verdict = _verdict(here, load)
+        verdict.stuck += faults.errors
     finally:
         load.close()
         rogue.close()
@@ -102,9 +117,10 @@ def run(plan: Plan, place: Path) -> Outcome:
         plan=plan,
         verdict=verdict,
         faults=faults.counted,
-        skipped=faults.skipped,
+        skipped=faults.skipped | ({} if plan.booted else {"booted boxes": plan.why_not}),
         died={one.name: one.died for one in here.kept if one.died},
         seconds=time.monotonic() - began,
+        ledgers=Counter(ledger_of(one.op, booted=one.box.startswith("booted")) for one in load.asked),
     )
 
 
@@ -115,7 +131,7 @@ def _storm(plan: Plan, here: site.Site, load: Load, faults: Faults) -> None:
     while len(load.asked) < plan.commands or (load.open > few and time.monotonic() < (end_s or 0)):
         here.tend()
         load.pump(plan.commands)
-        faults.tick(load.ended)
+        faults.tick(load.ended, len(load.asked) / plan.commands)
         if len(load.asked) >= plan.commands and end_s is None:
             end_s = time.monotonic() + 20.0
         if time.monotonic() - told_s > _TELL_S:
@@ -132,7 +148,7 @@ def _settle(plan: Plan, here: site.Site, load: Load) -> None:
         return not load.open and all(box.applied_rev == box.rev for box in here.fleet.boxes())
 
     try:
-        here.wait(settled, what="everything has ended", timeout_s=plan.settle_s)
+        here.wait(settled, what="everything has ended", timeout_s=plan.settle_s + (600 if plan.booted else 0))
     except TimeoutError as error:
         _say(str(error))
 
@@ -141,7 +157,10 @@ def _verdict(here: site.Site, load: Load) -> Verdict:
     told = evidence.told(here, load.asked)
     for box in here.boxes:
         box.agent.stop()
-    boxes = {box.name: evidence.done(here, box, load.asked) for box in here.boxes}
+    for one in here.booted:
+        one.settled()
+    every: list[machine.Machine | Booted] = [*here.boxes, *here.booted]
+    boxes = {box.name: evidence.done(here, box, load.asked) for box in every}
     return judge(load.asked, told, boxes, here.uploads.taken)
 
 
@@ -154,7 +173,7 @@ def _tell(outcome: Outcome, target: Path) -> None:
     report = outcome.report()
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(report, indent=1) + "\n")
-    for name in ("faults", "ends", "failed"):
+    for name in ("faults", "ends", "failed", "ledgers"):
         _say(f"{name}:")
         for kind, count in dict(report[name]).items():  # type: ignore[call-overload]
             sys.stdout.write(f"    {kind:44} {count:6}\n")
@@ -170,12 +189,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--commands", type=int, default=1_000)
     parser.add_argument("--boxes", type=int, default=4)
+    parser.add_argument(
+        "--booted", type=int, default=None, help="boxes with systemd and k3s: 1 where they can be booted"
+    )
     parser.add_argument("--seed", type=int, default=None, help="of what goes wrong; another one each time if left out")
     parser.add_argument("--bug", choices=BUGS, default="", help="start agents with it: the run must turn red")
     parser.add_argument("--settle-s", type=float, default=240.0)
     parser.add_argument("--keep", action="store_true", help="leave the folder with all logs, also when all is well")
     parser.add_argument("--report", type=Path, default=ROOT / "build/chaos/report.json")
     chosen = parser.parse_args()
+    if (chosen_boxes := lan.choose(chosen.booted)).booted and not lan.is_here():
+        lan.go_there(lan.back())
     seed = secrets.randbelow(1_000_000) if chosen.seed is None else chosen.seed
     plan = Plan(
         commands=chosen.commands,
@@ -184,6 +208,8 @@ def main() -> int:
         bug=chosen.bug,
         settle_s=chosen.settle_s,
         keep=chosen.keep,
+        booted=chosen_boxes.booted,
+        why_not=chosen_boxes.why,
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what runs is ended, and what is mounted is taken off
     place = Path(tempfile.mkdtemp(prefix="chaos-"))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from chaos import machine
 from chaos.kept import Kept
+from chaos.lan import BUNDLE, LAN
 from chaos.uploads import Uploads
 from faultproxy import FaultProxy
 from mqttkit import free_port
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from chaos.booted import Booted
     from chaos.machine import Machine
 
 READY_S = 60.0
@@ -40,6 +42,7 @@ class Site:
     broker: Kept
     controller: Kept
     boxes: list[Machine]
+    booted: list[Booted]
     to_boxes: FaultProxy
     to_controller: FaultProxy
     uploads: Uploads
@@ -56,6 +59,8 @@ class Site:
     def tend(self) -> None:
         for one in self.kept:
             one.tend()
+        for box in self.booted:
+            box.tend()
 
     def wait(self, probe: Callable[[], bool], *, what: str, timeout_s: float = READY_S) -> None:
         end = time.monotonic() + timeout_s
@@ -81,23 +86,27 @@ class Site:
         self.store.close()
 
 
-def build(place: Path, *, boxes: int, launcher: Sequence[str], rng: random.Random) -> Site:
-    """Make everything and enrol the boxes, each by the line's token over HTTPS.
+def build(
+    place: Path, *, boxes: int, launcher: Sequence[str], rng: random.Random, booted: Sequence[Booted] = ()
+) -> Site:
+    """Make everything and enrol the boxes: stand-ins by a token over HTTPS, booted ones by the line that is pasted.
 
     Args:
         place: an empty folder.
-        boxes: how many.
-        launcher: the agents' command line, without options.
+        boxes: how many with stand-ins.
+        launcher: their agents' command line, without options.
         rng: for what goes wrong with uploads.
+        booted: those that were made already; this process is on their network then.
     """
+    host = LAN if booted else "127.0.0.1"
     layout = CloudLayout(place / "cloud")
     ports = [free_port() for _ in range(4)]
-    to_boxes, to_controller = FaultProxy(ports[0]), FaultProxy(ports[1])
+    to_boxes, to_controller = FaultProxy(ports[0], host=host), FaultProxy(ports[1], host=host)
     to_boxes.__enter__()
     to_controller.__enter__()
     told = _cloud(
         layout,
-        *("init", "--name", "127.0.0.1", "--broker", f"127.0.0.1:{to_boxes.port}"),
+        *("init", "--name", host, "--broker", f"{host}:{to_boxes.port}"),
         *("--controller-port", str(to_controller.port), "--https-port", str(ports[3])),
     )
     _broker_files(layout, boxes=ports[0], controllers=ports[1], anybody=ports[2])
@@ -107,21 +116,16 @@ def build(place: Path, *, boxes: int, launcher: Sequence[str], rng: random.Rando
     own = machine.make
     site = Site(
         place=place,
-        broker=Kept(
-            name="broker",
-            command=[_mosquitto(), "-c", str(layout.broker / "mosquitto.conf")],
-            log=place / "broker.log",
-        ),
-        controller=Kept(
-            name="controller", command=[_CLOUD, "serve", "--folder", str(layout.folder)], log=place / "controller.log"
-        ),
+        broker=_kept("broker", place, _mosquitto(), "-c", layout.broker / "mosquitto.conf"),
+        controller=_kept("controller", place, _CLOUD, "serve", "--folder", layout.folder, "--bundle", BUNDLE),
         boxes=[
             own(f"box-{number}", place, bin_=bin_, launcher=launcher, own_disk=number == 1)
             for number in range(1, boxes + 1)
         ],
+        booted=[*booted],
         to_boxes=to_boxes,
         to_controller=to_controller,
-        uploads=Uploads(place / "uploads", cert=cert, key=key, rng=rng),
+        uploads=Uploads(place / "uploads", cert=cert, key=key, rng=rng, host=host),
         store=store,
         fleet=Fleet(store, clock=time.time, by="chaos"),
         open_port=ports[2],
@@ -129,6 +133,10 @@ def build(place: Path, *, boxes: int, launcher: Sequence[str], rng: random.Rando
     )
     _enrol(site, layout, told)
     return site
+
+
+def _kept(name: str, place: Path, *command: str | Path) -> Kept:
+    return Kept(name=name, command=[*map(str, command)], log=place / f"{name}.log")
 
 
 def _mosquitto() -> str:
@@ -167,9 +175,16 @@ def _enrol(site: Site, layout: CloudLayout, told: dict[str, str]) -> None:
         site.wait(identity.exists, what=f"{box.name} is enrolled")
         box.device = json.loads(identity.read_text())["device"]
 
-    def there() -> bool:
-        return all(one.online and one.capabilities for one in site.fleet.boxes())
+    for one in site.booted:
+        one.join(_cloud(layout, "enrol", "--name", one.name)["line"])
 
+    def there() -> bool:
+        return all(
+            one.online and one.capabilities and (one.name not in pasted or "app_limits" in one.capabilities)
+            for one in site.fleet.boxes()
+        )
+
+    pasted = {one.name for one in site.booted}
     for box in site.boxes:
         box.agent.kill(away_s=0)  # whoever has enrolled it: from here on it is the agent that the run is about
-    site.wait(there, what="all boxes are on the link")
+    site.wait(there, what="all boxes are on the link", timeout_s=2 * READY_S)

@@ -4,17 +4,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chaos.load import Asked
-from chaos.verdict import Done, Told, Verdict, judge
+from chaos.verdict import OURS, Done, Start, Told, Verdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PLUGIN, K3S = "edgegpu-plugin.service", "k3s.service"
-BOOT = ["0", "boot"]
+BEFORE = Start(f"{1:032x}", "before")
 
 
 def asked(id_: str, op: str = "plugin.restart") -> Asked:
     return Asked(id_, op, "box", 0.0)
+
+
+def start(number: int, by: str) -> Start:
+    return Start(f"{number:032x}", by)
 
 
 def by_start(number: int) -> Told:
@@ -27,10 +31,11 @@ def ended(state: str) -> Told:
 
 def box(starts: int, **more: str) -> Done:
     """Return a box whose plugin was restarted so often, and whose journal holds these ends."""
-    lines = [BOOT, *(["1", "systemctl"] for _ in range(starts))]
+    of_plugin = [BEFORE, *(start(number, OURS) for number in range(2, starts + 2))]
     return Done(
-        starts={PLUGIN: lines, K3S: [BOOT]},
-        changes=[["0", "boot", "sharing", "on"]],
+        starts={PLUGIN: of_plugin, K3S: [BEFORE]},
+        changes={},
+        stands={"sharing": "on"},
         doctor=0,
         journal=more,
         rev=1,
@@ -51,7 +56,7 @@ def test_each_start_that_one_command_names_is_right() -> None:
 
 def test_a_start_that_no_command_names_was_done_twice() -> None:
     verdict = judged(box(2, a="SUCCEEDED"), {"a": by_start(3)})
-    assert verdict.twice == [f"box {PLUGIN}: starts 2 are no command's (0 may have been of those that failed)"]
+    assert verdict.twice == [f"box {PLUGIN}: starts {2:032x} are no command's (0 may have been of those that failed)"]
 
 
 def test_a_command_that_says_that_it_was_not_done_and_was() -> None:
@@ -64,7 +69,7 @@ def test_a_start_may_be_that_of_a_command_that_failed() -> None:
 
 def test_a_start_that_two_commands_name_was_done_once_for_both() -> None:
     verdict = judged(box(1, a="SUCCEEDED", b="SUCCEEDED"), {"a": by_start(2), "b": by_start(2)})
-    assert verdict.lost == [f"box {PLUGIN}: start 2 is named by a, b"]
+    assert verdict.lost == [f"box {PLUGIN}: start {2:032x} is named by a, b"]
 
 
 def test_a_start_that_is_not_in_the_ledger() -> None:
@@ -73,7 +78,7 @@ def test_a_start_that_is_not_in_the_ledger() -> None:
 
 def test_a_start_of_the_installer_is_nobodys() -> None:
     done = box(0, a="SUCCEEDED")
-    done = replace(done, starts={PLUGIN: [BOOT, ["1", "installer", "t"], ["2", "systemctl"]], K3S: [BOOT]})
+    done = replace(done, starts={PLUGIN: [BEFORE, start(2, "installer t"), start(3, OURS)], K3S: [BEFORE]})
     assert judged(done, {"a": by_start(3)}).clean
     assert judged(done, {"a": by_start(2)}).lost
     assert judged(done, {"a": by_start(2)}).twice
@@ -113,15 +118,28 @@ def test_unknown_is_no_end_of_what_can_be_done_again_or_verified() -> None:
     assert judged(box(0, a="UNKNOWN"), {"a": ended("UNKNOWN")}).unknown
 
 
+def test_the_start_of_a_boot_ends_a_restart_that_the_power_was_cut_in() -> None:
+    done = replace(box(0, a="SUCCEEDED"), starts={PLUGIN: [BEFORE, start(2, "boot")], K3S: [BEFORE]})
+    assert judged(done, {"a": by_start(2)}).clean
+    assert judged(replace(done, journal={"a": "EXPIRED"}), {"a": ended("EXPIRED")}).clean
+    assert judged(done, {"a": by_start(1)}).lost
+    cut = replace(done, starts={PLUGIN: [BEFORE, start(3, OURS), start(2, "boot")], K3S: [BEFORE]})
+    assert judged(cut, {"a": by_start(2)}).clean
+    assert judged(replace(cut, journal={"a": "EXPIRED"}), {"a": ended("EXPIRED")}).twice
+
+
 def test_a_revision_is_applied_once_and_stands() -> None:
-    change = ["1", "policy-3-aaaaaaaa", "policy", "spread"]
     items = {"policy": {"state": "Applied", "wanted": "spread"}}
-    done = replace(box(0), changes=[["0", "boot", "sharing", "on"], change], items=items)
+    stands = {"sharing": "on", "policy": "spread"}
+    done = replace(box(0), changes={"policy-3": ["policy-3-aaaaaaaa"]}, stands=stands, items=items)
     assert judged(done, {}).clean
-    again = ["2", "policy-3-bbbbbbbb", "policy", "spread"]
-    assert judged(replace(done, changes=[*done.changes, again]), {}).twice
-    assert judged(replace(done, changes=done.changes[:1]), {}).lost
+    assert judged(replace(done, changes={"policy-3": ["policy-3-aaaaaaaa", "policy-3-bbbbbbbb"]}), {}).twice
+    assert judged(replace(done, stands={"sharing": "on"}), {}).lost
     assert judged(replace(done, rev=2), {}).stuck
+
+
+def test_what_a_ledger_of_its_own_has_found_twice() -> None:
+    assert judged(replace(box(0), repeated=["asr got limits again"]), {}).twice == ["box: asr got limits again"]
 
 
 def test_an_archive_that_has_not_come() -> None:
@@ -135,3 +153,4 @@ def test_the_doctor_ran_as_often_as_it_is_said() -> None:
     told, doctor = {"a": ended("SUCCEEDED")}, asked("a", "doctor.run")
     assert judged(box(0, a="SUCCEEDED"), told, doctor).lost
     assert judged(replace(box(0, a="SUCCEEDED"), doctor=2), told, doctor).clean
+    assert judged(replace(box(0, a="SUCCEEDED"), doctor=None), told, doctor).clean

@@ -40,9 +40,9 @@ class _Server(ThreadingHTTPServer):
 
 
 class Uploads:
-    """HTTPS on 127.0.0.1; every seventh archive is taken, and the connection cut before the answer."""
+    """HTTPS at `host`; every seventh archive is taken, and the connection cut before the answer."""
 
-    def __init__(self, ledger: Path, *, cert: Path, key: Path, rng: random.Random) -> None:
+    def __init__(self, ledger: Path, *, cert: Path, key: Path, rng: random.Random, host: str) -> None:
         self._ledger = ledger.open("a", buffering=1)
         self._rng = rng
         self._lock = threading.Lock()
@@ -52,9 +52,9 @@ class Uploads:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(cert, key)
         handler: Any = type("Handler", (_Handler,), {"uploads": self})
-        self._server = _Server(("127.0.0.1", 0), handler)
+        self._server = _Server((host, 0), handler)
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
-        self.url = f"https://127.0.0.1:{self._server.server_address[1]}/logs/"
+        self.url = f"https://{host}:{self._server.server_address[1]}/logs/"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def took(self, name: str, digest: str) -> bool:

@@ -1,15 +1,17 @@
 """Compares the ledgers: what was asked and told, what each box's journal says, what each box really did. Pure.
 
-How a restart is known to be one command's though nothing tells systemd its id: each start of a unit has a number of its
-own, and the result of a restart names the start that it saw. Restarts run one at a time. So every start in the ledger
-must be named by exactly one command that SUCCEEDED, or have an installer's name on it. A start that nobody names was
-done twice, or for a command that says that it was not done; a start that two name was done once for both.
+How a restart is known to be one command's though nothing tells systemd its id: each start of a unit has an InvocationID
+of its own, and the result of a restart names the start that it saw. Restarts run one at a time. So every start in the
+ledger must be named by exactly one command that SUCCEEDED, or be an installer's, a boot's, or systemd's own. A start
+that nobody names was done twice, or for a command that says that it was not done; a start that two name was done once
+for both.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -36,23 +38,39 @@ class Told:
     seq: int | None = None
 
 
+OURS = "systemctl"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One start of a unit: its InvocationID, and by whom: `systemctl`, `boot`, `systemd`, or an installer."""
+
+    id: str
+    by: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What a box did: lines of its ledgers in words, when first; and what its journal says of each id.
+    """What a box did, by its ledgers; and what its agent's journal says of each id.
 
-    `forgotten`: up to which seq its journal has let go of ids that were settled long ago. `unasked`: ids of which it
-    has told and that the controller does not know. `restored`: it was found ahead of the controller: it must not be.
+    `starts`: by unit. `changes`: the installer's transactions that changed the machine, by the item and revision that
+    each was for. `stands`: how things stand at the end, by item. `repeated`: what was done more than once, in words.
+    `doctor`: how often it ran; None where nothing tells. `forgotten`: up to which seq its journal has let go of ids
+    that were settled long ago. `unasked`: ids of which it has told and that the controller does not know. `restored`:
+    it was found ahead of the controller: it must not be.
     """
 
-    starts: Mapping[str, Sequence[Sequence[str]]]
-    changes: Sequence[Sequence[str]]
-    doctor: int
+    starts: Mapping[str, Sequence[Start]]
+    changes: Mapping[str, Sequence[str]]
+    stands: Mapping[str, str]
+    doctor: int | None
     journal: Mapping[str, str]
     rev: int
     applied_rev: int
     forgotten: int = 0
     unasked: Sequence[str] = ()
     restored: bool = False
+    repeated: Sequence[str] = ()
     items: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
@@ -72,6 +90,20 @@ class Verdict:
     @property
     def clean(self) -> bool:
         return not (self.lost or self.twice or self.stuck or self.unknown or self.two_ends)
+
+
+_REAL = {
+    **dict.fromkeys(("plugin.restart", "k3s.restart"), "systemd"),
+    **dict.fromkeys(("sharing.install", "sharing.uninstall", "desired"), "installer"),
+    "limits": "audit",
+}
+
+
+def ledger_of(op: str, *, booted: bool) -> str:
+    """Return by which ledger of a box it is known what one of these did; `none`: it changes nothing."""
+    if op in {"logs.collect", "inventory.refresh", "identity.rotate"}:
+        return "uploads" if op == "logs.collect" else "none"
+    return _REAL.get(op, "none") if booted else "stand-in"
 
 
 def judge(
@@ -105,7 +137,7 @@ def judge(
             _starts(verdict, f"{name} {unit}", of, done.starts[unit])
         _changes(verdict, name, done)
         looked = sum(known.state == "SUCCEEDED" for one, known in by_box[name] if one.op == "doctor.run")
-        if looked > done.doctor:
+        if done.doctor is not None and looked > done.doctor:
             verdict.lost.append(f"{name}: {looked} doctor.run SUCCEEDED, the doctor ran {done.doctor} times")
     return verdict
 
@@ -133,38 +165,36 @@ def _uploaded(verdict: Verdict, one: Asked, told: Told, times: int) -> None:
         verdict.twice.append(f"{one.op} {one.id} on {one.box}: its archive came {times} times")
 
 
-def _starts(
-    verdict: Verdict, name: str, commands: Iterable[tuple[Asked, Told]], lines: Sequence[Sequence[str]]
-) -> None:
-    """See the module's text."""
-    named, maybe = defaultdict[int, list[str]](list), 0
+def _starts(verdict: Verdict, name: str, commands: Iterable[tuple[Asked, Told]], found: Sequence[Start]) -> None:
+    """See the module's text.
+
+    A restart that the power was cut in is ended by the boot, and names its start: the one before that was its own.
+    """
+    named, maybe = defaultdict[str, list[str]](list), 0
     for one, told in commands:
         if told.state == "SUCCEEDED":
-            named[int(str((told.data or {}).get("invocation", "0")), 16)].append(one.id)
+            named[str((told.data or {}).get("invocation", ""))].append(one.id)
         maybe += told.state in {"FAILED", "UNKNOWN"}
-    ours = {number for number, words in enumerate(lines, 1) if words[1] == "systemctl"}
-    for number, ids in sorted(named.items()):
-        if number not in ours:
-            verdict.lost.append(f"{name}: {', '.join(ids)} SUCCEEDED by start {number}, which was none of ours")
+    by = {one.id: one.by for one in found}
+    for id_, ids in named.items():
+        if by.get(id_) not in {OURS, "boot"}:
+            whose = by.get(id_, "is not in the ledger")
+            verdict.lost.append(f"{name}: {', '.join(ids)} SUCCEEDED by start {id_}, which was none of ours: {whose}")
         elif len(ids) > 1:
-            verdict.lost.append(f"{name}: start {number} is named by {', '.join(ids)}")
-    unnamed = sorted(ours - named.keys())
+            verdict.lost.append(f"{name}: start {id_} is named by {', '.join(ids)}")
+    cut = {before.id for before, one in pairwise(found) if one.by == "boot" and one.id in named}
+    unnamed = [one.id for one in found if one.by == OURS and one.id not in named.keys() | cut]
     if len(unnamed) > maybe:
-        words = ", ".join(map(str, unnamed))
+        words = ", ".join(unnamed)
         verdict.twice.append(f"{name}: starts {words} are no command's ({maybe} may have been of those that failed)")
 
 
 def _changes(verdict: Verdict, name: str, done: Done) -> None:
-    """An item is tried once for its revision: so its transactions change the machine once at most."""
-    changed: dict[str, list[str]] = defaultdict(list)
-    stands: dict[str, str] = {}
-    for _, id_, what, value in done.changes:
-        if id_ != "boot":
-            changed[id_.rpartition("-")[0]].append(id_)
-        stands[what] = value
-    for item, ids in changed.items():
+    """Hold that an item is tried once for its revision: so its transactions change the machine once at most."""
+    for item, ids in done.changes.items():
         if len(ids) > 1:
             verdict.twice.append(f"{name}: {item} changed the machine {len(ids)} times: {', '.join(ids)}")
+    verdict.twice += [f"{name}: {words}" for words in done.repeated]
     for id_ in done.unasked:
         verdict.twice.append(f"{name}: {id_} was done, and nobody has asked for it")
     if done.restored:
@@ -174,5 +204,5 @@ def _changes(verdict: Verdict, name: str, done: Done) -> None:
         return
     for item, report in done.items.items():
         wanted = report["wanted"]
-        if report["state"] == "Applied" and stands.get(item, "") != wanted:
-            verdict.lost.append(f"{name}: {item} is Applied as {wanted}, and stands as {stands.get(item)}")
+        if report["state"] == "Applied" and done.stands.get(item, "") != wanted:
+            verdict.lost.append(f"{name}: {item} is Applied as {wanted}, and stands as {done.stands.get(item)}")

@@ -68,6 +68,10 @@ class Box:
         """Power off in an orderly way."""
         self._box("off")
 
+    def disk(self, folder: str, *, mib: int) -> None:
+        """Give this box, which is off, a second disk, mounted on a folder at each boot."""
+        self._box("disk", folder, str(mib))
+
     def save(self, image: str) -> None:
         """Keep the disk of this box, which is off, as an image for `up`."""
         self._box("save", image)

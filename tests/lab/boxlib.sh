@@ -32,6 +32,9 @@ live_pid() { # file: print the process that it names if that lives
 }
 gone() { ! live_pid "$1" > /dev/null; }
 detached() { [ -z "$(losetup -j "$1")" ]; }
+second_disk() { # root: print where the box's second disk is mounted below it, if it has one
+    [ ! -f "$B/second.img" ] || echo "$1$(cat "$B/second")"
+}
 named() { # NAME: the box that the rest is about
     [[ ${1:-} =~ ^[a-z][a-z0-9-]{0,11}$ ]] || die "a box's name is a lower-case letter, then up to 11 of a-z 0-9 -"
     N=$1 B=$BOXES/$1
