@@ -1,0 +1,41 @@
+"""The readers without atheris: what fuzzing begins with is read, and what it has found once is found no more."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+from cryptography import x509
+from fuzz import seeds
+from fuzz.mutate import mutated
+from fuzz.readers import Reader, readers
+
+from edgegpu_cloud import ca
+
+ALL = readers()
+
+
+@pytest.mark.parametrize("reader", ALL.values(), ids=list(ALL))
+def test_seeds_and_some_changes_of_them_are_read(reader: Reader) -> None:
+    assert reader.seeds
+    for number, data in enumerate(reader.seeds):
+        reader.read(data)
+        for place in range(40):
+            reader.read(mutated(data, 100 * number + place) or data[: place * 9])
+
+
+def of_another_version() -> str:
+    """Return a certificate request of a version that there is not."""
+    plain: str = json.loads(seeds.asks("A" * 43)[0])["csr"]
+    der = base64.b64decode("".join(plain.splitlines()[1:-1])).replace(b"\x02\x01\x00", b"\x02\x01\x40", 1)
+    head, *_, end = plain.splitlines()
+    return f"{head}\n{base64.b64encode(der).decode()}\n{end}\n"
+
+
+@pytest.mark.xfail(
+    raises=x509.InvalidVersion, reason="who asks so is answered 500, and should be told that it is wrong"
+)
+def test_a_certificate_request_of_an_unknown_version_is_refused() -> None:
+    with pytest.raises(ca.RequestError):
+        ca.read_request(of_another_version())
