@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 from factskit import FakeBox
-from integration.test_installer_preview import machine_of, never, release, report_of
-from schedulerkit import KUBECONFIG
+from integration.previewkit import machine_of, never, release, report_of, server_box
 
 from edgegpu_installer.changes import Plan
 from edgegpu_installer.errors import InstallError
@@ -27,11 +25,7 @@ PLUGIN, AGENT = f"{UNITS}/{PLUGIN_UNIT}", f"{UNITS}/{AGENT_UNIT}"
 
 @pytest.fixture
 def box(tmp_path: Path) -> FakeBox:
-    made = FakeBox(tmp_path / "box")
-    made.k3s()
-    made.gpu()
-    made.write("/var/lib/rancher/k3s/server/cred/scheduler.kubeconfig", yaml.safe_dump(KUBECONFIG))
-    return made
+    return server_box(tmp_path / "box")
 
 
 def installed(box: FakeBox) -> None:

@@ -2,68 +2,28 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 import yaml
 from factskit import FakeBox
-from schedulerkit import KUBECONFIG
+from integration.previewkit import machine_of, never, release, report_of, server_box
 
 from edgegpu_installer.changes import Plan
-from edgegpu_installer.install import Installation, Report
-from edgegpu_installer.layout import AGENT_UNIT, LIB, PLUGIN_UNIT
-from edgegpu_installer.preparing import Machine
-from edgegpu_installer.rbac import Rights
-from edgegpu_installer.recovery import Recovery
-from edgegpu_installer.release import Release
+from edgegpu_installer.layout import LIB
 from edgegpu_installer.site import Options
 from edgegpu_installer.siteread import site_of
-from edgegpu_installer.systemd import Systemd
-from edgegpu_installer.transaction import Verify
 from edgegpu_installer.uninstall import Removal, Uninstallation
 
 
 @pytest.fixture
 def box(tmp_path: Path) -> FakeBox:
-    made = FakeBox(tmp_path / "box")
-    made.k3s()
-    made.gpu()
-    made.write("/var/lib/rancher/k3s/server/cred/scheduler.kubeconfig", yaml.safe_dump(KUBECONFIG))
-    return made
-
-
-def release() -> Release:
-    return Release(
-        version="1.2.3",
-        folder=Path("/opt/edgegpu/1.2.3"),
-        plugin_unit=PLUGIN_UNIT.encode(),
-        agent_unit=AGENT_UNIT.encode(),
-        farewell=b"",
-        farewell_unit=b"",
-        rights=Rights((), "edgegpu"),
-        recovery=Recovery.of_version(Path("/opt/edgegpu/1.2.3")),
-    )
-
-
-def never(_offers: bool) -> Verify:  # noqa: FBT001  (the installer's type)
-    raise AssertionError("a dry run verifies nothing")
-
-
-def machine_of(box: FakeBox) -> Machine:
-    system = Systemd({"PATH": f"{box.bin}:{os.environ['PATH']}"})
-    return Machine(layout=box.layout, system=system, recovery=release().recovery, say=lambda _: None)
+    return server_box(tmp_path / "box")
 
 
 def removal_of(box: FakeBox) -> Removal:
     site = site_of(box.facts())
     return Uninstallation(site=site, release=release(), machine=machine_of(box), verifier=never).preview()
-
-
-def report_of(box: FakeBox, options: Options) -> Report:
-    site = site_of(box.facts())
-    made = Installation(site=site, options=options, release=release(), machine=machine_of(box), verifier=never)
-    return made.preview()
 
 
 def conf_of(plan: Plan) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from factskit import FakeBox
-from integration.test_installer_preview import never, release
+from integration.previewkit import never, release
 from integration.transactionkit import ROOT, Bed
 
 from edgegpu_installer.changes import FileChange, Plan
