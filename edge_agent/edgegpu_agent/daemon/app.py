@@ -39,8 +39,9 @@ class App:
         """Put it together; nothing runs yet."""
         self._group = group
         self._layout = Layout(options.root)
-        self._vitals = Vitals()
-        self._notifier: Notifier = VitalNotifier(notifier(os.environ), self._vitals)
+        systemd = notifier(os.environ)
+        self._vitals = Vitals(systemd.ready)
+        self._notifier: Notifier = VitalNotifier(systemd, self._vitals)
         self._keeper = Keeper(
             journal=Journal(self._layout.tx),
             root=options.root,
@@ -75,7 +76,8 @@ class App:
             return
         _LOG.info("edgegpu-agent starts")
         group.start(self.tasks())
-        self._notifier.ready()
+        if not self._cloud:
+            self._vitals.begun()
         memory.settle()
         group.wait()
         self._notifier.stopping()

@@ -200,6 +200,8 @@ class BoxLink:
 
     def _run_link(self) -> None:
         self.worker.began.wait()
+        if not self.worker.finished.is_set():
+            self._vitals.begun()  # the journal is open and the worker turns; the broker may be away
         self.link.run()
 
     def _stop_link(self) -> None:

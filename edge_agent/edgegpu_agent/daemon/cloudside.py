@@ -134,10 +134,12 @@ class CloudSide:
         while not self._stopping:
             self._changed.wait(wait_s)
             self._changed.clear()
-            identity = self._identity.identity
+            looked, identity = self._identity.looked, self._identity.identity
             wait_s = None
             if identity is not None and not self._stopping:
                 wait_s = self._serve(identity)
+            elif looked:
+                self._vitals.begun()  # a box that is not enrolled, or not yet, is ready to be
 
     def _serve(self, identity: Identity) -> float | None:
         """Hold the link; return after how many seconds it is tried again where it could not be begun."""
@@ -146,6 +148,7 @@ class CloudSide:
         except (JournalError, IdentityError) as error:
             _LOG.error("not on the link: %s", error)
             self._identity.trouble(f"not on the link: {error}")
+            self._vitals.begun()  # it says why it has no worker; to be ended for it would help nobody
             return _AGAIN_S
         self._identity.trouble("")
         if self._stopping or self._identity.identity != identity:

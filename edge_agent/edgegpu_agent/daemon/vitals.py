@@ -1,6 +1,7 @@
-"""Whether the loops of the agent turn: systemd's watchdog is fed only while all of them do."""
+"""Whether the loops of the agent turn: it is ready when they do, and systemd's watchdog is fed while all of them do."""
 
 import logging
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -20,9 +21,15 @@ class Vital:
 class Vitals:
     """The loops that turn now. Set by one thread and read by another; a broker that is away hangs no loop."""
 
-    def __init__(self) -> None:
-        """Begin with none."""
+    def __init__(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Begin with none; `ready` is told once that all turn which can."""
         self._loops: Mapping[str, Vital] = {}
+        self._ready, self._told = ready, threading.Lock()
+
+    def begun(self) -> None:
+        """Say that what this box can do turns now, or that it is known why it cannot; at any time, by any thread."""
+        if self._told.acquire(blocking=False):
+            self._ready()
 
     def watch(self, loops: Mapping[str, Vital]) -> None:
         """Watch these from now on, and no others."""

@@ -77,6 +77,8 @@ class IdentityKeeper:
         self._wake = threading.Event()
         self._stopping = False
         self._identity: Identity | None = None
+        self.looked = False
+        """Whether it is known who this box is, or that the cloud has to say so first."""
         self._instance = ""
         self._standing = Standing(stand=Stand.STARTING)
         self._denied = ""
@@ -160,6 +162,7 @@ class IdentityKeeper:
         if identity is None or identity.device.instance != self._instance:
             self._take(None)
         if token and token_hash(token) != self._denied:
+            self._take(self._identity)
             return self._enrol(token, identity)
         if not token:
             self._denied, self._token_trouble = "", ""
@@ -259,9 +262,9 @@ class IdentityKeeper:
         _LOG.info("the certificate was renewed")
 
     def _take(self, identity: Identity | None) -> None:
-        if identity == self._identity:
+        if identity == self._identity and self.looked:
             return
-        self._identity = identity
+        self._identity, self.looked = identity, True
         self._renewal = None
         if identity is not None:
             self._renewal = Renewal(
