@@ -2,13 +2,12 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
+from pydantic import AfterValidator, Field, StrictInt, StrictStr
 
 from edgegpu_plugin import configfile
-from edgegpu_plugin.configtypes import AbsolutePath
-from edgegpu_plugin.errors import ConfigError
+from edgegpu_plugin.configtypes import AbsolutePath, Section, says
 
 DEFAULT_PATH = Path("/etc/edgegpu/agent.yaml")
 
@@ -16,10 +15,6 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _URL = re.compile(r"https://[!-~]{1,500}")
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _PROXY = re.compile(r"https?://[!-~]{1,500}")
-
-
-def _says(right: str) -> Any:  # noqa: ANN401  (what pydantic's Field is)
-    return Field(description=right)
 
 
 def _url(text: str) -> str:
@@ -47,55 +42,51 @@ def _namespace(text: str) -> str:
     return text
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
-
-
-class CloudSection(_Section):
+class CloudSection(Section):
     """Where this box belongs."""
 
-    url: Annotated[StrictStr, AfterValidator(_url), _says("the cloud's address, https://HOST[:PORT][/FOLDER]")]
+    url: Annotated[StrictStr, AfterValidator(_url), says("the cloud's address, https://HOST[:PORT][/FOLDER]")]
     ca_sha256: Annotated[
         StrictStr,
         AfterValidator(_sha256),
-        _says("the SHA-256 of the cloud's own CA as its install line has it, 64 hexadecimal digits"),
+        says("the SHA-256 of the cloud's own CA as its install line has it, 64 hexadecimal digits"),
     ] = ""
     proxy: Annotated[
-        StrictStr, AfterValidator(_proxy), _says("the proxy to reach url by, http://HOST:PORT, or nothing")
+        StrictStr, AfterValidator(_proxy), says("the proxy to reach url by, http://HOST:PORT, or nothing")
     ] = ""
 
 
-class MetricsSection(_Section):
+class MetricsSection(Section):
     """What is measured."""
 
-    period_s: Annotated[
-        StrictInt, Field(ge=10, le=3_600), _says("the seconds between two measurements, 10 to 3600")
-    ] = 60
+    period_s: Annotated[StrictInt, Field(ge=10, le=3_600), says("the seconds between two measurements, 10 to 3600")] = (
+        60
+    )
 
 
-class UploadsSection(_Section):
+class UploadsSection(Section):
     """What `logs.collect` may send."""
 
-    max_mib: Annotated[StrictInt, Field(ge=1, le=1_024), _says("the MiB of one archive at most, 1 to 1024")] = 64
+    max_mib: Annotated[StrictInt, Field(ge=1, le=1_024), says("the MiB of one archive at most, 1 to 1024")] = 64
 
 
-class LimitsSection(_Section):
+class LimitsSection(Section):
     """How apps' limits are changed in the cluster."""
 
-    kubeconfig: Annotated[AbsolutePath, _says("the kubeconfig of the account for app limits, an absolute path")] = Path(
+    kubeconfig: Annotated[AbsolutePath, says("the kubeconfig of the account for app limits, an absolute path")] = Path(
         "/etc/edgegpu/limits-kubeconfig"
     )
     namespaces: Annotated[
         tuple[Annotated[StrictStr, AfterValidator(_namespace)], ...],
-        _says("a list of namespaces where `edgegpu install` lets the cloud change apps' limits, * for all of them"),
+        says("a list of namespaces where `edgegpu install` lets the cloud change apps' limits, * for all of them"),
     ] = ("*",)
 
 
-class AgentConfig(_Section):
+class AgentConfig(Section):
     """The whole file; every section but `version` and `cloud` may be left out."""
 
-    version: Annotated[Literal[1], _says("1, the version of this file's form")]
-    cloud: Annotated[CloudSection, _says("a section with the key url below it")]
+    version: Annotated[Literal[1], says("1, the version of this file's form")]
+    cloud: Annotated[CloudSection, says("a section with the key url below it")]
     metrics: MetricsSection = MetricsSection()
     uploads: UploadsSection = UploadsSection()
     limits: LimitsSection = LimitsSection()
@@ -107,11 +98,7 @@ def load(path: Path) -> AgentConfig:
     Raises:
         ConfigError: with one line for each problem: file, line, key, value, what is wrong, what would be right.
     """
-    document = configfile.read(path)
-    try:
-        return AgentConfig.model_validate(document.value)
-    except ValidationError as error:
-        raise ConfigError(configfile.explain(document, error, AgentConfig)) from error
+    return configfile.load(path, AgentConfig)
 
 
 def write(url: str, ca_sha256: str) -> str:

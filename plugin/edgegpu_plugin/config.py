@@ -6,14 +6,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PositiveFloat,
     StrictBool,
     StrictInt,
-    ValidationError,
     ValidationInfo,
     field_validator,
 )
@@ -21,8 +18,16 @@ from pydantic import (
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.policy import Policy
 from edgegpu_plugin import configfile
-from edgegpu_plugin.configtypes import AbsolutePath, CardName, Listen, NodeName, ResourceName, none_if_auto, says
-from edgegpu_plugin.errors import ConfigError
+from edgegpu_plugin.configtypes import (
+    AbsolutePath,
+    CardName,
+    Listen,
+    NodeName,
+    ResourceName,
+    Section,
+    none_if_auto,
+    says,
+)
 
 DEFAULT_PATH = Path("/etc/edgegpu/plugin.yaml")
 
@@ -53,11 +58,7 @@ class Injection(StrEnum):
     RUNTIME = "runtime"
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
-
-
-class Resources(_Section):
+class Resources(Section):
     """Names and sizes of what is offered."""
 
     memory: ResourceName = "baidu.com/vcuda-memory"
@@ -74,7 +75,7 @@ class Resources(_Section):
         return core
 
 
-class Placement(_Section):
+class Placement(Section):
     """How cards are chosen, and which never."""
 
     policy: Annotated[Policy, says("one of first-fit, best-fit, spread")] = Policy.FIRST_FIT
@@ -84,7 +85,7 @@ class Placement(_Section):
     ] = ()
 
 
-class Kubelet(_Section):
+class Kubelet(Section):
     """Where kubelet is."""
 
     folder: Annotated[AbsolutePath, says("kubelet's folder, an absolute path")] = Path("/var/lib/kubelet")
@@ -105,7 +106,7 @@ class Kubelet(_Section):
         return self.folder / "pod-resources/kubelet.sock"
 
 
-class Kubernetes(_Section):
+class Kubernetes(Section):
     """How the API server is reached."""
 
     kubeconfig: Annotated[AbsolutePath, says("a kubeconfig file of the plugin's own, an absolute path")] = Path(
@@ -113,7 +114,7 @@ class Kubernetes(_Section):
     )
 
 
-class Driver(_Section):
+class Driver(Section):
     """The NVIDIA driver and how it gets into containers."""
 
     root: Annotated[AbsolutePath, says("the folder that the driver is installed under, / for this machine")] = Path("/")
@@ -136,7 +137,7 @@ class Driver(_Section):
     ] = 300.0
 
 
-class Tls(_Section):
+class Tls(Section):
     """The extender's certificate and the authority of those who may call it."""
 
     cert: AbsolutePath = Path("/etc/edgegpu/extender/server.crt")
@@ -144,7 +145,7 @@ class Tls(_Section):
     client_ca: AbsolutePath = Path("/etc/edgegpu/extender/ca.crt")
 
 
-class Extender(_Section):
+class Extender(Section):
     """Where the scheduler calls us."""
 
     listen: Listen = "127.0.0.1:8787"
@@ -162,14 +163,14 @@ class Extender(_Section):
         return int(self.listen.rpartition(":")[2])
 
 
-class Paths(_Section):
+class Paths(Section):
     """Where the plugin keeps its own files."""
 
     state: Annotated[AbsolutePath, says("a folder that stays, an absolute path")] = Path("/var/lib/edgegpu")
     run: Annotated[AbsolutePath, says("a folder that a reboot empties, an absolute path")] = Path("/run/edgegpu")
 
 
-class PluginConfig(_Section):
+class PluginConfig(Section):
     """The whole file; every section but `version` may be left out."""
 
     version: Annotated[Literal[1], says("1, the version of this file's form")]
@@ -213,8 +214,4 @@ def load(path: Path) -> PluginConfig:
     Raises:
         ConfigError: with one line for each problem: file, line, key, value, what is wrong, what would be right.
     """
-    document = configfile.read(path)
-    try:
-        return PluginConfig.model_validate(document.value)
-    except ValidationError as error:
-        raise ConfigError(configfile.explain(document, error, PluginConfig)) from error
+    return configfile.load(path, PluginConfig)

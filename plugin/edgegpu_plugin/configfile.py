@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -16,6 +16,8 @@ from edgegpu_plugin.errors import ConfigError
 
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)$")
 _MOST_VALUE = 60
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 class _Loader(yaml.SafeLoader):
@@ -51,6 +53,19 @@ class Document:
                 node = node.value[step]
                 line = node.start_mark.line
         return int(line) + 1
+
+
+def load(path: Path, model: type[_Model]) -> _Model:
+    """Read a file as a model's.
+
+    Raises:
+        ConfigError: with one line for each problem: file, line, key, value, what is wrong, what would be right.
+    """
+    document = read(path)
+    try:
+        return model.model_validate(document.value)
+    except ValidationError as error:
+        raise ConfigError(explain(document, error, model)) from error
 
 
 def read(path: Path) -> Document:

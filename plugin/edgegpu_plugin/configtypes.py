@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictStr
 
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
@@ -13,6 +13,12 @@ _RESOURCE_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _MOST_NODE = 253
 _MOST_DOMAIN = 240
 """Kubernetes keeps 253 characters for a domain and puts `requests.` in front of it for quotas."""
+
+
+class Section(BaseModel):
+    """A part of the file: an unknown key is a mistake."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
 def says(right: str) -> Any:  # noqa: ANN401  (what pydantic's Field is)
