@@ -57,6 +57,12 @@ class OddSettler(SharingSettler):
         self.raises: Exception | None = None
         self.says: Settlement | None = None
         self.seen: list[tuple[int, object]] = []
+        self.abandoned: list[tuple[str, object]] = []
+
+    def abandon(self, one: Asked, notes: Notes) -> None:
+        self.abandoned.append((one.name, notes.read()))
+        if self.raises is not None:
+            raise self.raises
 
     def settle(self, one: Asked, notes: Notes) -> Settlement:
         self.seen.append((one.key.rev, notes.read()))

@@ -74,6 +74,22 @@ def test_a_crash_in_an_interruption_puts_the_strategy_back(api: Api) -> None:
     assert bed.world.workload("Deployment", "asr")["spec"]["strategy"] == {"type": "RollingUpdate"}
 
 
+def test_a_crash_in_an_interruption_that_nobody_asks_for_any_more_puts_the_app_back(api: Api) -> None:
+    bed = Bed(api, (29,))
+    bed.world.add(manifest("Deployment", "asr", memory=10))
+    bed.stop_after = 0
+    with pytest.raises(ActStop):
+        bed.settle(20, interrupt=True)
+    bed.stop_after = None
+    bed.settler = bed.make()
+    assert bed.world.workload("Deployment", "asr")["spec"]["strategy"]["type"] == "Recreate"
+    bed.settler.abandon(bed.ask(20), bed.notes)
+    assert bed.world.workload("Deployment", "asr")["spec"]["strategy"] == {"type": "RollingUpdate"}
+    writes = len(api.writes)
+    bed.settler.abandon(bed.ask(20), bed.notes)
+    assert len(api.writes) == writes
+
+
 def write_back(bed: Bed, memory: str) -> None:
     """Do as a console does that applies its whole Deployment again."""
     item = bed.world.workload("Deployment", "asr")

@@ -100,7 +100,8 @@ def test_an_item_that_takes_the_agent_down_three_times_is_failed(wire: Wire) -> 
     assert wire.controller.reported.items["sharing"].code == Codes.ATTEMPTS
 
 
-def test_an_item_begun_and_asked_for_no_more_is_dropped(wire: Wire) -> None:
+@pytest.mark.parametrize("raises", [None, OSError("the API server is away")])
+def test_an_item_begun_and_asked_for_no_more_is_undone_and_dropped(wire: Wire, raises: Exception | None) -> None:
     box = wire.box
     wire.controller.desire(Spec(sharing=Sharing(rev=1, installed=True)))
     box.arrive(*wire.controller.desired_message()[0])
@@ -108,6 +109,14 @@ def test_an_item_begun_and_asked_for_no_more_is_dropped(wire: Wire) -> None:
     box.arrive(*wire.controller.desired_message()[0])
     box.crash()
     box.start()
+    odd(wire).settler.raises = raises
+    assert [name for name, _ in box.executor.jobs] == ["abandon sharing"]
+    box.crash()
+    box.start()
+    odd(wire).settler.raises = raises
+    box.executor.run()
+    box.worker.turn()
+    assert odd(wire).settler.abandoned == [("sharing", None)]
     assert (box.worker.status().settling, box.executor.jobs) == ("", [])
 
 

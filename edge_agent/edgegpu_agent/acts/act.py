@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from edgegpu_sync.ids import CommandId, OpName
 from edgegpu_sync.ops import Args, Evidence
@@ -79,6 +79,15 @@ class Settler(Protocol):
 
     def settle(self, one: Asked, notes: Notes) -> Settlement:
         """Do so and say what came of it: never Open. Blocks; called again after a crash, with the same notes."""
+        ...
+
+
+@runtime_checkable
+class Abandons(Protocol):
+    """A settler that leaves something in between which has to be undone where nobody asks for the item any more."""
+
+    def abandon(self, one: Asked, notes: Notes) -> None:
+        """Undo it. Blocks; raises what keeps it from that, in words for the log."""
         ...
 
 

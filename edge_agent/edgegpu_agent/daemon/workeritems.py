@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from edgegpu_agent.acts.act import Settlers
+from edgegpu_agent.acts.act import Abandons, Settlers
 from edgegpu_agent.daemon.workercore import Core
 from edgegpu_agent.daemon.workerports import Executor, Raised
 from edgegpu_agent.daemon.workersend import Sender
@@ -67,7 +67,7 @@ class Items:
         """
         while self._trying is None and not self._alone_busy():
             one = self._left() or self._core.held.board.next()
-            if one is None:
+            if one is None or self.busy:
                 return
             self._begin(one)
 
@@ -80,8 +80,25 @@ class Items:
         tried = held.board.tries.get(one.name)
         if tried is not None and tried.key == one.key and tried.settlement.state is Settled.OPEN:
             return one
-        self._core.save(replace(held, settling=None), notes={one.name: None})
+        settler: object = self._settlers.get(type(one.item)) if one.item is not None else None
+        if one.name not in held.board.tries and isinstance(settler, Abandons):
+            self._trying = one
+            work = partial(settler.abandon, one, ItemNotes(self._core, one.name))
+            self._executor.start(f"abandon {one.name}", work, partial(self._abandoned, one))
+        else:
+            self._drop(one)
         return None
+
+    def _abandoned(self, one: Asked, result: Raised | None) -> None:
+        if isinstance(result, Raised):
+            if result.stopped:
+                return
+            _LOG.error("cannot undo what was begun of %s, which nobody asks for any more: %s", one.name, result.error)
+        self._drop(one)
+        self._trying = None
+
+    def _drop(self, one: Asked) -> None:
+        self._core.save(replace(self._core.held, settling=None), notes={one.name: None})
 
     def _begin(self, one: Asked) -> None:
         held = self._core.held

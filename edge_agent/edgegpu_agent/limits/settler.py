@@ -8,7 +8,7 @@ from edgegpu_agent.acts.act import Notes
 from edgegpu_agent.kube import Apps, Found, Json, KubeError, KubeForbidden, KubeGone, KubeUnavailable
 from edgegpu_agent.kube.apps import SYSTEM
 from edgegpu_agent.limits.around import Around
-from edgegpu_agent.limits.change import amounts_patch, aside_patch, joined, wanted, written
+from edgegpu_agent.limits.change import amounts_patch, aside_patch, back_patch, joined, wanted, written
 from edgegpu_agent.limits.drift import stands, words
 from edgegpu_agent.limits.errors import RefusedError, refused
 from edgegpu_agent.limits.lease import Holding
@@ -74,6 +74,16 @@ class AppLimitsSettler:
             return refusal.settlement
         except KubeError as error:
             return _of_error(error, limits, begun=notes.read() is not None)
+
+    def abandon(self, one: Asked, notes: Notes) -> None:
+        """Put back what was put aside of an app whose limits nobody asks for any more. Raises ActStop, KubeError."""
+        limits = one.item
+        if not isinstance(limits, AppLimits) or notes.read() is None:
+            return
+        with self._busy:
+            for found in self._around.calmly(lambda: self._apps.find(limits.namespace, limits.app)):
+                if (back := back_patch(found)) is not None:
+                    self._apps.patch(found, back)
 
     def look(self, one: Asked, settled: Settlement, notes: Notes) -> Sight:
         """Look at an item that was settled: has a Pending one come to something, does it still stand as asked?
