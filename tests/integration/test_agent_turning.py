@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -103,9 +104,12 @@ def until(worker: TurningWorker, state: Settled) -> None:
         threading.Event().wait(0.01)
 
 
-def desire(worker: TurningWorker, cluster: str) -> None:
+def desire(worker: TurningWorker, cluster: str, rev: int = 1) -> None:
     controller = Controller(World())
-    limits = AppLimits(rev=1, cluster=cluster, namespace="default", app="asr", container="main", memory_units=4, core=1)
+    controller.book = replace(controller.book, rev=rev - 1)
+    limits = AppLimits(
+        rev=rev, cluster=cluster, namespace="default", app="asr", container="main", memory_units=4, core=1
+    )
     controller.desire(Spec(app_limits=(limits,)))
     for mid, (topic, payload) in enumerate([controller.keys(), *controller.desired_message()]):
         worker.put(Arrived(topic=topic, payload=payload, retained=True, mid=mid, turn=1))
@@ -159,8 +163,15 @@ def test_what_stood_elsewhere_is_tried_again_and_what_stands_is_not(worker: Turn
     settler.ours = True
     worker.board.again(NAME)
     until(worker, Settled.APPLIED)
-    assert settler.tries == 2
+    (one,) = worker.board.settled()
+    assert one.notes.read() == {"fights": 1}, "it is the same asking"
+    desire(worker, CLUSTER, rev=2)
+    until(worker, Settled.APPLIED)
+    (one,) = worker.board.settled()
+    assert one.asked.key.rev == 2
+    assert one.notes.read() is None, "a new one begins from nothing"
+    assert settler.tries == 3
     worker.board.again(NAME)
     worker.board.again("app_limits/default/other/main")
     worker.status()
-    assert settler.tries == 2
+    assert settler.tries == 3

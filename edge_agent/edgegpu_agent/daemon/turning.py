@@ -3,14 +3,31 @@
 import threading
 import time
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 from edgegpu_agent.daemon.looks import Board, Settled
 from edgegpu_agent.daemon.worker import Parts, Worker
+from edgegpu_agent.daemon.workercore import Core
 from edgegpu_agent.daemon.workeritems import ItemNotes
 from edgegpu_sync.linkevents import LinkEvent
-from edgegpu_sync.spec import AppLimits
+from edgegpu_sync.spec import AppLimits, Asked
 from edgegpu_sync.up import Settled as State
+from edgegpu_sync.wire import Json
+
+
+class _LookNotes:
+    """What looks keep of an item: of one asking for it, for a person who sets it anew begins from nothing."""
+
+    def __init__(self, core: Core, one: Asked) -> None:
+        self._notes, self._key = ItemNotes(core, f"look/{one.name}"), list(astuple(one.key))
+
+    def read(self) -> Json | None:
+        kept = self._notes.read() or {}
+        note = kept.get("note")
+        return note if isinstance(note, dict) and kept.get("key") == self._key else None
+
+    def write(self, note: Json) -> None:
+        self._notes.write({"key": self._key, "note": note})
 
 
 class TurningWorker(Worker):
@@ -51,7 +68,7 @@ class TurningWorker(Worker):
             held = core.held
             found = ((one, held.board.settlement(one)) for one in held.board.asked if isinstance(one.item, AppLimits))
             return [
-                Settled(asked=one, settlement=settlement, notes=ItemNotes(core, f"look/{one.name}"))
+                Settled(asked=one, settlement=settlement, notes=_LookNotes(core, one))
                 for one, settlement in found
                 if settlement.state is not State.OPEN
             ]
