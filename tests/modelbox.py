@@ -32,7 +32,6 @@ SIGNING = Ed25519PrivateKey.from_private_bytes(b"c" * 32)
 CHAIN: tuple[Link, ...] = (next_link(ROOT, keys=[public_text(SIGNING)]),)
 CLUSTER = "3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11"
 START_S, RESEND_S, REPORT_S = 1_790_000_000.0, 40.0, 600.0
-
 Payload = tuple[str, bytes, bool]
 
 
