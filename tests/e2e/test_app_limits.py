@@ -223,7 +223,14 @@ def test_the_agents_rights_end_at_limits(k3s: K3s, limits: Limits) -> None:
         ("get", "deployment", "-n", "default"),
     ):
         assert "forbidden" in may(*args).lower(), args
-    for replicas, aside, allowed in ((0, "", False), (0, 3, False), (0, 2, True), (3, 2, False), (2, None, True)):
+    for replicas, aside, allowed in (
+        (0, "", False),
+        (0, 3, False),
+        (5, 2, False),
+        (0, 2, True),
+        (3, 2, False),
+        (2, None, True),
+    ):
         note = aside if aside is None else json.dumps({"replicas": aside}, separators=(",", ":"))
         change = {"metadata": {"annotations": {ASIDE: note}}, "spec": {"replicas": replicas}}
         said = may("patch", "statefulset", "sized", "-n", NAMESPACE, "--type=merge", "-p", json.dumps(change))

@@ -233,6 +233,7 @@ def _replicas() -> str:
     def kept(which: str) -> str:
         return f"'{{\"replicas\":' + string({count(which)}) + '}}'"
 
-    down = f"'{ASIDE}' in variables.newNotes && variables.newNotes['{ASIDE}'] == {kept('old')}"
+    less = f"{count('new')} < {count('old')}"
+    down = f"{less} && '{ASIDE}' in variables.newNotes && variables.newNotes['{ASIDE}'] == {kept('old')}"
     up = f"'{ASIDE}' in variables.oldNotes && variables.oldNotes['{ASIDE}'] == {kept('new')}"
     return f"{count('new')} == {count('old')} || ({down}) || ({up})"
