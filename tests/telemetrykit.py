@@ -24,6 +24,7 @@ class Source:
     """A box with one card; the test changes what is seen."""
 
     clock: Any = None
+    period_s: int = 60
     pods: dict[str, PodAlloc] = field(default_factory=dict)
     parts: tuple[Part, ...] = (Part(name="plugin", state="ok"),)
     node: str = "box-1"

@@ -19,7 +19,8 @@ from mqttkit import free_port, wait_for
 
 from edgegpu_agent.cli.unixhttp import NoHttpError, get
 from edgegpu_agent.daemon.answers import StatusAnswer
-from edgegpu_agent.daemon.workertelemetry import ALL_S, BATCH, PERIOD_S
+from edgegpu_agent.daemon.workertelemetry import ALL_S, BATCH
+from edgegpu_agent.settings import MetricsSection
 from edgegpu_sync.states import State
 from edgegpu_sync.topics import Kind
 
@@ -100,7 +101,7 @@ class AgentNode:
     def told_bytes(self) -> float:
         """Return what an idle box says by itself in an hour, of the sizes that the controller has from this one."""
         latest = self.cloud.fleet.details(NAME).latest
-        each = {Kind.INVENTORY: ALL_S, Kind.HEALTH: ALL_S, Kind.METRICS: float(PERIOD_S * BATCH)}
+        each = {Kind.INVENTORY: ALL_S, Kind.HEALTH: ALL_S, Kind.METRICS: float(MetricsSection().period_s * BATCH)}
         return sum(
             3600 / every_s * (len(json.dumps(latest[kind].body, separators=(",", ":"))) + AROUND_BYTES)
             for kind, every_s in each.items()

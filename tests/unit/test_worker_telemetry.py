@@ -126,14 +126,16 @@ def test_health_says_what_was_refused_and_how_full_the_outbox_is(wire: Wire) -> 
     assert (health.refused, health.outbox_used) == ({"UnknownTopic": 1}, 0.0)
 
 
-def test_measurements_go_up_each_quarter_of_an_hour_and_when_asked(wire: Wire) -> None:
+def test_measurements_go_up_each_quarter_of_an_hour_and_when_asked(wire: Wire, source: Source) -> None:
     wire.pass_time(3_700, 20)
     messages = seen(wire, Metrics)
-    assert [len(one.samples) for one in messages] == [15] * 4
+    assert [(len(one.samples), one.period_s) for one in messages] == [(15, 60)] * 4
+    source.period_s = 30
     wire.pass_time(130, 10)
     wire.down.append(wire.controller.receipt(ask=("metrics",)))
     wire.exchange()
     (asked,) = seen(wire, Metrics)
+    assert asked.period_s == 30
     assert 1 <= len(asked.samples) <= 4
     assert wire.box.worker.status().metrics_waiting == 0
 

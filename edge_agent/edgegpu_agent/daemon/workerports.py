@@ -56,6 +56,11 @@ class Cluster:
 class TelemetrySource(Protocol):
     """What is seen and measured on the box; each call answers at once, from what was looked at before."""
 
+    @property
+    def period_s(self) -> int:
+        """Seconds between two measurements."""
+        ...
+
     def cluster(self) -> Cluster:
         """Return the cluster and whether this agent holds its lease."""
         ...
@@ -73,12 +78,14 @@ class TelemetrySource(Protocol):
         ...
 
     def samples(self) -> Sequence[Sample]:
-        """Return what was measured since the last call, one sample a minute."""
+        """Return what was measured since the last call, one sample each `period_s`."""
         ...
 
 
 class NoTelemetry:
     """A box on which nothing is seen."""
+
+    period_s = 60
 
     def cluster(self) -> Cluster:
         """None is known."""

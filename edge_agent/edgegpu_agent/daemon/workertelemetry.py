@@ -30,9 +30,8 @@ LOOK_S = 5.0
 ALL_S = 600.0
 """After how long inventory and health are sent though nothing has changed."""
 
-PERIOD_S = 60
 BATCH = 15
-"""Samples in one message: a quarter of an hour of minutes."""
+"""Samples in one message: a quarter of an hour where each minute is measured."""
 
 _PODS_PER_MESSAGE = 150
 
@@ -208,7 +207,7 @@ class Telemetry:
         """Put measurements into the outbox; where there is no room they are given up first of all."""
         core, stamp = self._core, self._core.stamp()
         try:
-            body = encode(Metrics(**self._say.head(stamp), period_s=PERIOD_S, samples=samples))
+            body = encode(Metrics(**self._say.head(stamp), period_s=self._source.period_s, samples=samples))
         except TooLargeError:
             for half in (samples[: len(samples) // 2], samples[len(samples) // 2 :]):
                 if len(samples) > 1:

@@ -47,7 +47,7 @@ class Telemetry:
         machine: Machine,
         programs: Programs,
         node: str,
-        period_s: float,
+        period_s: int,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -63,7 +63,7 @@ class Telemetry:
             wall: seconds since 1970, as this box believes.
         """
         self._socket, self._machine, self._programs = socket, machine, programs
-        self._node, self._period_s = node, period_s
+        self._node, self.period_s = node, period_s
         self._cluster: Callable[[], Cluster] = Cluster
         self._clock, self._wall = clock, wall
         self._wake = threading.Event()
@@ -148,7 +148,7 @@ class Telemetry:
         driver = driver_version(document, cards)
         versions = self._machine.versions(plugin=str((document or {}).get("version") or ""), driver=driver)
         self._view = View(document=document, cards=cards, parts=parts, versions=versions)
-        for name, period_s in (("plugin", PLUGIN_S), ("machine", MACHINE_S), ("cards", self._period_s)):
+        for name, period_s in (("plugin", PLUGIN_S), ("machine", MACHINE_S), ("cards", self.period_s)):
             if name in fresh:
                 self._due[name] = now + period_s
 
