@@ -165,7 +165,7 @@ class Faults:
         pid = wait_until(
             lambda: waiting(self._read(_SAID), step.name), what=f"{op} at {step}", timeout_s=_HELD_S, every_s=0.05
         )
-        first = self._starts() - before
+        first, run = self._starts() - before, self.bed.restarts()
         struck = time.monotonic()
         if fault == CUT:
             self.bed.machine.cut()
@@ -183,8 +183,9 @@ class Faults:
             view=view,
             starts=(first, second),
             installed=self.installed,
+            runs=(run, self.bed.restarts()),
         )
-        wrong = [*judged(seen, now=self.bed.restarts()), *self._ledgers(view)]
+        wrong = [*judged(seen), *self._ledgers(view)]
         return Cell(
             op=op, step=str(step), fault=fault, end=str(view.state), starts=first + second, seconds=seconds, wrong=wrong
         )
@@ -213,7 +214,7 @@ class Faults:
         ends = [line.state for line in view.history if line.state.terminal]
         if ends != [view.state]:
             wrong.append(f"the controller was told the ends {ends}")
-        told = json.loads(self.bed.edgegpu("journal", "--json").stdout)["lines"]
+        told = wait_until(self._journal, what="the agent tells its journal", timeout_s=60, every_s=0.5)
         ends = [State(line["state"]) for line in told if line["about"] == view.id and State(line["state"]).terminal]
         if ends != [view.state]:
             wrong.append(f"the box's journal has the ends {ends}")
@@ -224,6 +225,10 @@ class Faults:
                 wrong.append(f"the item does not say that all is as before: {self._item}")
         return wrong
 
+    def _journal(self) -> list[dict[str, str]]:
+        lines: list[dict[str, str]] = json.loads(self.bed.edgegpu("journal", "--json").stdout)["lines"]
+        return lines
+
     @property
     def _item(self) -> ItemReport:
         return self._fleet.box(self.name).items["sharing"]
@@ -231,29 +236,34 @@ class Faults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What was seen of a cell: the controller's view; starts of k3s before and after the fault, less that of a boot."""
+    """What was seen of a cell: the controller's view, and of k3s before and after the fault two things.
+
+    `starts`: how often it was started for the command, less the start that is a boot's. `runs`: its InvocationIDs.
+    """
 
     op: str
     step: str
     cut: bool
     view: CommandView
     starts: tuple[int, int]
+    runs: tuple[str, str]
     installed: bool
 
 
-def judged(seen: Seen, *, now: str) -> list[str]:
-    """Say what is wrong: a result that is not so, or something done twice; `now` is the InvocationID of k3s."""
-    return _restart_judged(seen, now) if seen.op == RESTART else _sharing_judged(seen)
+def judged(seen: Seen) -> list[str]:
+    """Say what is wrong: a result that is not so, or something done twice."""
+    return _restart_judged(seen) if seen.op == RESTART else _sharing_judged(seen)
 
 
-def _restart_judged(seen: Seen, now: str) -> list[str]:
+def _restart_judged(seen: Seen) -> list[str]:
     """A boot after RUNNING is the restart; before it the command waits until it is signed again, and is done then."""
     wrong, (first, second) = [], seen.starts
     if seen.view.state is not State.SUCCEEDED:
         return [f"it ended {seen.view.state} {seen.view.code}: {seen.view.text}"]
-    told = (seen.view.data or {}).get("invocation")
-    if told != now:
-        wrong.append(f"the result names the run {told}, and it is {now}")
+    told, (then, now) = (seen.view.data or {}).get("invocation"), seen.runs
+    had_ended = seen.step in {f"after-{name}" for name in (agent_steps.ENDED, agent_steps.SEND, agent_steps.RECEIPTED)}
+    if told != (then if had_ended else now):
+        wrong.append(f"the result names the run {told}, and it was {then} at the fault, {now} in the end")
     not_begun = {State.RECEIVED.value, State.ACCEPTED.value, agent_steps.TOKEN}
     begun = seen.step.partition("-")[2] not in not_begun and seen.step != f"before-{State.RUNNING}"
     booted = seen.cut and begun
@@ -288,7 +298,7 @@ def write(cells: Sequence[Cell], target: Path) -> str:
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps([asdict(cell) for cell in cells], indent=1) + "\n")
     rows = [
-        f"{c.op:<17} {c.step:<20} {c.fault:<5} {c.end:<12} {c.starts} starts {c.seconds:6.1f} s {'; '.join(c.wrong)}"
+        f"{c.op:<17} {c.step:<20} {c.fault:<5} {c.end:<12} {c.starts} starts {c.seconds:6.1f} s {' '.join('; '.join(c.wrong).split())}"
         for c in cells
     ]
     return "\n".join(rows)

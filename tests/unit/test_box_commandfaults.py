@@ -38,9 +38,9 @@ def view(op: str, state: State) -> CommandView:
     )
 
 
-def verdict(op: str, state: State = State.SUCCEEDED, *, now: str = RUN, **more: Any) -> list[str]:  # noqa: ANN401
-    given = {"step": "after-act", "cut": False, "starts": (1, 0), "installed": op == INSTALL, **more}
-    return judged(Seen(op=op, view=view(op, state), **given), now=now)
+def verdict(op: str, state: State = State.SUCCEEDED, **more: Any) -> list[str]:  # noqa: ANN401
+    given = {"step": "after-act", "cut": False, "starts": (1, 0), "installed": op == INSTALL, "runs": ("", RUN), **more}
+    return judged(Seen(op=op, view=view(op, state), **given))
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,7 @@ def verdict(op: str, state: State = State.SUCCEEDED, *, now: str = RUN, **more: 
         {"op": RESTART, "starts": (1, 0), "cut": True},
         {"op": RESTART, "starts": (0, 0), "cut": True},
         {"op": RESTART, "starts": (0, 1), "cut": True, "step": "after-ACCEPTED"},
+        {"op": RESTART, "runs": (RUN, "that of the boot"), "step": "after-send", "cut": True},
         {"op": INSTALL},
         {"op": INSTALL, "starts": (0, 0), "cut": True},
         {"op": UNINSTALL, "state": State.ROLLED_BACK, "cut": True, "installed": True, "starts": (1, 1)},
@@ -67,7 +68,8 @@ def test_what_is_right(right: dict[str, Any]) -> None:
         {"op": RESTART, "starts": (0, 0)},
         {"op": RESTART, "starts": (1, 1), "cut": True},
         {"op": RESTART, "starts": (0, 0), "cut": True, "step": "after-ACCEPTED"},
-        {"op": RESTART, "now": "another"},
+        {"op": RESTART, "runs": (RUN, "another")},
+        {"op": RESTART, "runs": ("", RUN), "step": "after-ENDED", "cut": True},
         {"op": RESTART, "state": State.UNKNOWN},
         {"op": INSTALL, "installed": False},
         {"op": INSTALL, "starts": (1, 1)},
