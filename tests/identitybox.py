@@ -37,6 +37,7 @@ class Box:
         self.clock = clock
         self.proxy = ""
         self.changes = threading.Semaphore(0)
+        self.renewals = 0
         self.keeper = self.make()
         self._thread: threading.Thread | None = None
 
@@ -62,8 +63,17 @@ class Box:
             )
 
         return IdentityKeeper(
-            settings, clock=floor, client=client, rng=random.Random(1), changed=self.changes.release, look_s=0.02
+            settings,
+            clock=floor,
+            client=client,
+            rng=random.Random(1),
+            changed=self.changes.release,
+            renewed=self._renewed,
+            look_s=0.02,
         )
+
+    def _renewed(self) -> None:
+        self.renewals += 1
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self.keeper.run, daemon=True)

@@ -52,6 +52,7 @@ def test_an_expired_certificate_is_renewed_too(box: Box, cloud: Cloud) -> None:
     cloud.life = YEAR
     box.again()
     box.until(lambda: identity.certificate().not_after_s > NOW.timestamp())
+    box.until(lambda: box.renewals)
 
 
 def test_a_clock_that_is_years_ahead_gets_a_certificate_once_and_goes_on(tmp_path: Path) -> None:

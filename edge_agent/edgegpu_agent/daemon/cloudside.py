@@ -114,6 +114,7 @@ class CloudSide:
             client=client,
             rng=random.Random(),  # noqa: S311  (jitter)
             changed=self._other_identity,
+            renewed=self._new_certificate,
         )
 
     def tasks(self) -> list[Task]:
@@ -192,6 +193,12 @@ class CloudSide:
         """Let `run` end."""
         self._stopping = True
         self._other_identity()
+
+    def _new_certificate(self) -> None:
+        """Where the old one had ended, the link waits minutes for its next try."""
+        box = self._box
+        if box is not None:
+            box.link.wake()
 
     def _other_identity(self) -> None:
         self._changed.set()

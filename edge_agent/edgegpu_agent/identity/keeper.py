@@ -56,6 +56,7 @@ class IdentityKeeper:
         client: Callable[[bytes], CloudClient],
         rng: random.Random,
         changed: Callable[[], None] = lambda: None,
+        renewed: Callable[[], None] = lambda: None,
         look_s: float = LOOK_S,
     ) -> None:
         """Prepare it.
@@ -66,13 +67,14 @@ class IdentityKeeper:
             client: the cloud, trusted by this authority.
             rng: spreads the tries of a fleet.
             changed: called from the loop when `identity` is another one.
+            renewed: called when a new certificate is in place, by whoever asked for it.
             look_s: how often it looks.
         """
         self._settings = settings
         self._clock = clock
         self._client = client
         self._rng = rng
-        self._changed = changed
+        self._changed, self._renewed = changed, renewed
         self._look_s = look_s
         self._wake = threading.Event()
         self._stopping = False
@@ -138,6 +140,7 @@ class IdentityKeeper:
         if done.server_time:
             self._clock.learn(done.server_time)
         self._wake.set()
+        self._renewed()
         return f"a new certificate stands, until {done.certificate.not_after_s}"
 
     def _round(self) -> float:
