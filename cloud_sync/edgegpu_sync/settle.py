@@ -113,6 +113,7 @@ class Board:
         """Return the board with an item settled; nothing when it is not asked for any more.
 
         A newer revision may have come meanwhile: then the settlement is that of the old key, and the item is open.
+        When sharing has come, what was refused because there was none is open again: the same document asks for it.
 
         Raises:
             ValueError: for Open, which settles nothing.
@@ -122,7 +123,14 @@ class Board:
         before = self.tries.get(name)
         if before is None or before.key != key or before.settlement.state is not Settled.OPEN:
             return self
-        return _counted(self._with(name, replace(before, settlement=settlement)))
+        board = self._with(name, replace(before, settlement=settlement))
+        if settlement.state is Settled.APPLIED and self._installs(name):
+            board = replace(board, tries={one: each for one, each in board.tries.items() if not _no_sharing(each)})
+        return _counted(board)
+
+    def _installs(self, name: str) -> bool:
+        items = (one.item for one in self.asked if one.name == name)
+        return any(isinstance(item, Sharing) and item.installed for item in items)
 
     def landed(self, name: str, key: TryKey, settlement: Settlement) -> "Board":
         """Return the board after a Pending item has come to something: its pod got a card, or was given up."""
@@ -156,6 +164,10 @@ class Board:
             restored=settlement.restored if settlement.state is Settled.FAILED else None,
             conditions=(tried.conditions or None) if tried is not None else None,
         )
+
+
+def _no_sharing(tried: Try) -> bool:
+    return tried.settlement.state is Settled.REJECTED and tried.settlement.code == Codes.NOT_INSTALLED
 
 
 def _counted(board: Board) -> Board:

@@ -15,14 +15,13 @@ from edgegpu_agent.acts.act import ActStop
 from edgegpu_agent.acts.standard import standard_settlers
 from edgegpu_installer.journal import Journal
 from edgegpu_sync.settle import Settlement
+from edgegpu_sync.spec import Asked
 from edgegpu_sync.states import Codes
 from edgegpu_sync.up import Settled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from edgegpu_sync.spec import Asked
 
 STATES = ("PREPARED", "SWAPPED", "VERIFYING")
 INSTALL = item("sharing", installed=True)
@@ -262,3 +261,61 @@ def test_another_unit_is_set_where_nobody_holds_shares(bench: Bench, notes: File
 def test_without_the_plugins_word_the_unit_stays(bench: Bench, notes: FileNotes) -> None:
     settlement = settle(bench, item("unit_size", mib=512), notes)
     assert (settlement.state, settlement.code) == (Settled.REJECTED, Codes.PRECHECK)
+
+
+# --- the items of one document
+
+
+UNIT, CARDS, POLICY = item("unit_size", mib=1024), item("exclusions", cards=["0"]), item("policy", policy="spread")
+OPEN, APPLIED = Settlement(state=Settled.OPEN), Settlement.applied()
+NOT_INSTALLED = Settlement.rejected(Codes.NOT_INSTALLED, "GPU sharing is not installed on this box")
+OTHERWISE = Settlement.rejected(Codes.PRECHECK, "there is no card 7")
+SET_UP = "install --yes --policy spread --exclude 0 --unit-mib 1024"
+
+
+@pytest.fixture
+def bare(bench: Bench) -> Bench:
+    """A box without sharing."""
+    (bench.layout.units / "edgegpu-plugin.service").unlink()
+    return bench
+
+
+@pytest.mark.parametrize("stands", [OPEN, NOT_INSTALLED, APPLIED], ids=["imaged anew", "set before", "had it before"])
+def test_sharing_comes_as_the_whole_document_says(bare: Bench, notes: FileNotes, stands: Settlement) -> None:
+    unknown = Asked(name="gone", key=UNIT.key, item=None, unsupported="it is new")
+    document = (INSTALL, item("isolation", mode="none"), POLICY, CARDS, UNIT, unknown)
+    notes.document = [(one, stands) for one in document]
+    assert settle(bare, INSTALL, notes).state is Settled.APPLIED
+    assert bare.said("done") == [f"{SET_UP} --json --transaction-id {id_of(notes)}"]
+
+
+def test_what_was_refused_for_another_reason_is_not_carried_along(bare: Bench, notes: FileNotes) -> None:
+    notes.document = [(CARDS, OTHERWISE), (UNIT, OPEN)]
+    assert settle(bare, INSTALL, notes).state is Settled.APPLIED
+    assert bare.said("done")[0].startswith("install --yes --unit-mib 1024 --json")
+
+
+@pytest.mark.parametrize("hold", ["BEFORE", "COMMITTED"])
+def test_killed_in_between_it_is_set_up_once(bare: Bench, notes: FileNotes, hold: str) -> None:
+    notes.document = [(POLICY, OPEN), (CARDS, OPEN), (UNIT, OPEN)]
+    die_while(bare, INSTALL, notes, hold)
+    os.kill(bare.installer_pid(), signal.SIGKILL)
+    bare.untell(f"hold-{hold}")
+    if hold == "COMMITTED":
+        bare.write("/etc/systemd/system/edgegpu-plugin.service", "")
+    assert settle(bare, INSTALL, notes).state is Settled.APPLIED
+    assert [line.split(" --json")[0] for line in bare.said("done")] == (
+        [SET_UP] if hold == "BEFORE" else [SET_UP, "install --yes"]
+    )
+
+
+def test_where_sharing_is_there_each_item_has_its_own_checks(bench: Bench, notes: FileNotes) -> None:
+    notes.document = [(INSTALL, OPEN), (UNIT, OPEN)]
+    assert settle(bench, INSTALL, notes).state is Settled.APPLIED
+    assert bench.said("done")[0].startswith("install --yes --json")
+
+
+def test_sharing_that_goes_takes_nothing_along(bench: Bench, notes: FileNotes) -> None:
+    notes.document = [(UNINSTALL, OPEN), (UNIT, OPEN)]
+    assert settle(bench, UNINSTALL, notes).state is Settled.APPLIED
+    assert bench.said("done")[0].startswith("uninstall --keep-agent --yes --json")

@@ -6,7 +6,7 @@ from synckit import limits
 from edgegpu_sync.errors import RefusedError
 from edgegpu_sync.order import Seen
 from edgegpu_sync.settle import INSTALL, MOST_TRIES, UNINSTALL, Board, Ended, Settlement, Waits, sharing_command
-from edgegpu_sync.spec import AppLimits, Sharing, Spec, asked
+from edgegpu_sync.spec import AppLimits, Exclusions, Sharing, Spec, UnitSize, asked
 from edgegpu_sync.states import Codes, State
 from edgegpu_sync.up import Condition, Settled
 
@@ -156,3 +156,47 @@ def test_a_sharing_command_that_a_newer_revision_contradicts_is_superseded() -> 
         assert isinstance(ended, Ended)
         assert (ended.state, ended.code) == (State.REJECTED, Codes.SUPERSEDED)
     assert sharing_command(UNINSTALL, 7, board) == Ended(State.SUCCEEDED)
+
+
+NOT_INSTALLED = Settlement.rejected(Codes.NOT_INSTALLED, "GPU sharing is not installed on this box")
+UNIT = UnitSize(rev=1, mib=1024)
+CARDS = Exclusions(rev=1, cards=("0",))
+
+
+def refused_without_sharing() -> Board:
+    """Settings and an app's limits that came before sharing; one app was refused for another reason."""
+    wanted = Spec(unit_size=UNIT, exclusions=CARDS, app_limits=(limits("a"), limits("b")))
+    board = observed(Board(), 1, wanted)
+    for settlement in (NOT_INSTALLED, NOT_INSTALLED, NOT_INSTALLED, REJECTED):
+        board = worked(board, settlement)
+    assert board.next() is None
+    return board
+
+
+def with_sharing(board: Board, *, installed: bool) -> Board:
+    apps = (limits("a"), limits("b"))
+    sharing = Sharing(rev=2, installed=installed)
+    return observed(board, 2, Spec(sharing=sharing, unit_size=UNIT, exclusions=CARDS, app_limits=apps))
+
+
+def test_what_wanted_sharing_is_looked_at_again_when_it_has_come() -> None:
+    board = worked(with_sharing(refused_without_sharing(), installed=True), APPLIED)
+    assert board.applied_rev == 1
+    assert states(board) == [Settled.APPLIED, *[Settled.OPEN] * 3, Settled.REJECTED]
+    for _ in range(3):
+        board = worked(board, APPLIED)
+    assert (board.next(), board.applied_rev) == (None, 2)
+
+
+@pytest.mark.parametrize(
+    ("installed", "settlement"),
+    [
+        (False, APPLIED),
+        (True, Settlement.failed(Codes.ERROR, "k3s is not well", restored=True)),
+        (True, Settlement.rejected(Codes.PRECHECK, "no driver")),
+    ],
+)
+def test_it_stays_refused_where_sharing_has_not_come(*, installed: bool, settlement: Settlement) -> None:
+    board = worked(with_sharing(refused_without_sharing(), installed=installed), settlement)
+    assert (board.next(), board.applied_rev) == (None, 2)
+    assert states(board)[1:] == [Settled.REJECTED] * 4

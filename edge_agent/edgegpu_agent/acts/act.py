@@ -1,6 +1,6 @@
 """What the worker asks of an act and of a settler, and what they answer."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -71,6 +71,15 @@ class Notes(Protocol):
 
     def write(self, note: Json) -> None:
         """Keep it; on the disk when this returns."""
+        ...
+
+
+@runtime_checkable
+class Beside(Protocol):
+    """Notes of an item that know the document which it stands in."""
+
+    def beside(self) -> Sequence[tuple[Asked, Settlement]]:
+        """Return the items of the document as it is now, each with how it stands."""
         ...
 
 

@@ -3,20 +3,22 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar, assert_never, cast
 
-from edgegpu_agent.acts.act import Notes, Settlers
-from edgegpu_agent.acts.plugin import PluginSilentError, ask
+from edgegpu_agent.acts.act import Beside, Notes, Settlers
+from edgegpu_agent.acts.pace import Pace
+from edgegpu_agent.acts.plugin import Plugin, PluginSilentError, ask
 from edgegpu_agent.acts.transactions import Broken, Committed, End, Installer, PutBack, Refused, Silent
 from edgegpu_installer.layout import PLUGIN_UNIT, Layout
 from edgegpu_sync.settle import Settlement
-from edgegpu_sync.spec import Asked, Exclusions, Isolation, Mode, PolicyItem, Sharing, UnitSize
+from edgegpu_sync.spec import AnyItem, AppLimits, Asked, Exclusions, Isolation, Mode, PolicyItem, Sharing, UnitSize
 from edgegpu_sync.states import Codes
 from edgegpu_sync.up import Settled
 
 _TRANSACTION, _DONE = "transaction", "done"
 
 _AGAIN_S = 10.0
+_PLUGIN_S = 20.0
 
 T = TypeVar("T")
 
@@ -96,15 +98,39 @@ def _settlement(end: End) -> Settlement:
 
 @dataclass(frozen=True, slots=True)
 class SharingSettler:
-    """Installs GPU sharing, or takes it off and leaves the agent."""
+    """Installs GPU sharing, or takes it off and leaves the agent.
+
+    Sharing that comes is set up at once as the other items of the document say: pods that wait take shares as soon as
+    it is there, and then the size of a unit cannot be changed any more, nor is a card free that shall not be offered.
+    """
 
     change: Change
+    layout: Layout
+    options: Callable[[AnyItem], Sequence[str]]
 
     def settle(self, one: Asked, notes: Notes) -> Settlement:
         """See `Settler`."""
         item = cast("Sharing", one.item)
-        words = ("install", "--yes") if item.installed else ("uninstall", "--keep-agent", "--yes")
+        words = ("install", "--yes", *self._set_up(notes)) if item.installed else ("uninstall", "--keep-agent", "--yes")
         return self.change.settle(one, notes, words, finish=True)
+
+    def _set_up(self, notes: Notes) -> Sequence[str]:
+        """Return the options; none where sharing is there: then each item is settled by itself, with its checks."""
+        if (self.layout.units / PLUGIN_UNIT).exists() or not isinstance(notes, Beside):
+            return ()
+        items = (asked.item for asked, settled in notes.beside() if _wanted(settled))
+        return [word for item in items if item is not None for word in self.options(item)]
+
+
+def _wanted(settled: Settlement) -> bool:
+    """Say whether an item may be carried out: what was refused or failed for another reason is not tried by itself."""
+    match settled.state:
+        case Settled.OPEN | Settled.APPLIED:
+            return True
+        case Settled.REJECTED:
+            return settled.code == Codes.NOT_INSTALLED
+        case _:
+            return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,15 +166,30 @@ def settlers(change: Change, layout: Layout, *, plugin_socket: Path) -> Settlers
     """
 
     def not_while_held(item: UnitSize) -> Settlement | None:
-        return _not_while_held(item, plugin_socket)
+        return _not_while_held(item, plugin_socket, change.installer.pace)
 
     return {
-        Sharing: SharingSettler(change),
+        Sharing: SharingSettler(change, layout, _options),
         Isolation: SettingSettler(change, layout, _nothing, _isolation),
         PolicyItem: SettingSettler(change, layout, _policy),
         Exclusions: SettingSettler(change, layout, _excluded),
         UnitSize: SettingSettler(change, layout, _unit, not_while_held),
     }
+
+
+def _options(item: AnyItem) -> Sequence[str]:
+    """Return the installer's options for a setting of the plugin; none for other items."""
+    match item:
+        case PolicyItem():
+            return _policy(item)
+        case Exclusions():
+            return _excluded(item)
+        case UnitSize():
+            return _unit(item)
+        case Sharing() | Isolation() | AppLimits():
+            return ()
+        case _:
+            assert_never(item)
 
 
 def _nothing(_: Isolation) -> Sequence[str]:
@@ -174,12 +215,21 @@ def _excluded(item: Exclusions) -> Sequence[str]:
     return [word for card in item.cards or ("none",) for word in ("--exclude", card)]
 
 
-def _not_while_held(item: UnitSize, socket: Path) -> Settlement | None:
+def _not_while_held(item: UnitSize, socket: Path, pace: Pace) -> Settlement | None:
     """Refuse another unit while pods hold shares: kubelet would not know their devices any more."""
-    try:
-        now = ask(socket)
-    except PluginSilentError as error:
-        return Settlement.rejected(Codes.PRECHECK, f"cannot say whether pods hold shares: {error}")
+    last = ""
+
+    def answer() -> Plugin | None:
+        nonlocal last
+        try:
+            return ask(socket)
+        except PluginSilentError as error:
+            last = str(error)
+            return None
+
+    now = pace.until(answer, every_s=1, within_s=_PLUGIN_S)  # it may just have been started
+    if now is None:
+        return Settlement.rejected(Codes.PRECHECK, f"cannot say whether pods hold shares: {last}")
     if now.unit_mib == item.mib:
         return Settlement.applied("it was so already")
     if not now.holders:

@@ -34,6 +34,15 @@ class ItemNotes:
         """Keep it."""
         self._core.ask(lambda: self._core.save(self._core.held, notes={self._name: note}))
 
+    def beside(self) -> list[tuple[Asked, Settlement]]:
+        """Return the items of the document as it is now, each with how it stands."""
+
+        def look() -> list[tuple[Asked, Settlement]]:
+            board = self._core.held.board
+            return [(one, board.settlement(one)) for one in board.asked]
+
+        return self._core.ask(look)
+
 
 class Items:
     """Tries what is open, in its order."""

@@ -1,0 +1,129 @@
+"""Sharing and its settings in one document are one state, in whichever order they were asked for."""
+
+from __future__ import annotations
+
+import json
+import socketserver
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+from actskit import EDGEGPU, Bench
+from workerkit import Box, Wire, fast_folder, wired
+
+from edgegpu_agent.acts.standard import standard_settlers
+from edgegpu_sync.spec import Exclusions, PolicyItem, Sharing, Spec, UnitSize
+from edgegpu_sync.up import Settled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from edgegpu_agent.acts.act import Settlers
+
+PLUGIN = "/etc/systemd/system/edgegpu-plugin.service"
+COMES = EDGEGPU.replace('    at "$end"\n', f'    [ "$verb" = uninstall ] || : > "$FAKE_ROOT{PLUGIN}"\n    at "$end"\n')
+
+
+@dataclass
+class RealBox(Box):
+    """A worker whose settlers are a real box's, over a stand-in of the installer."""
+
+    bench: Bench | None = None
+
+    def settlers(self) -> Settlers:
+        assert self.bench is not None
+        return standard_settlers(self.bench.box())
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """A box without sharing."""
+    made = Bench(tmp_path / "box")
+    made.program(made.fake / "bin/edgegpu", COMES)
+    made.layout.at(PLUGIN).unlink()
+    return made
+
+
+@pytest.fixture
+def plugin(bench: Bench) -> Iterator[None]:
+    """It answers in the units that it was installed with; pods that waited have shares at once."""
+    path = bench.layout.plugin_socket
+    path.parent.mkdir(parents=True)
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.rfile.readline()
+            unit_mib = 1024 if "--unit-mib 1024" in bench.said("done")[0] else 256
+            pods = [{"namespace": "n", "pod": "p", "state": "allocated"}]
+            body = json.dumps({"version": "1", "unit_mib": unit_mib, "pods": pods}).encode()
+            self.wfile.write(b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+    with socketserver.ThreadingUnixStreamServer(str(path), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def wire(bench: Bench) -> Iterator[Wire]:
+    with fast_folder() as folder:
+        made = wired(RealBox(folder, bench=bench))
+        yield made
+        made.box.crash()
+
+
+def settings(rev: int) -> Spec:
+    return Spec(
+        policy=PolicyItem(rev=rev, policy="spread"),
+        exclusions=Exclusions(rev=rev, cards=("0",)),
+        unit_size=UnitSize(rev=rev, mib=1024),
+    )
+
+
+def states(wire: Wire) -> dict[str, Settled]:
+    assert wire.controller.reported is not None
+    return {name: item.state for name, item in wire.controller.reported.items.items()}
+
+
+def desire(wire: Wire, spec: Spec) -> dict[str, Settled]:
+    wire.controller.desire(spec)
+    wire.down += wire.controller.desired_message()
+    wire.exchange()
+    return states(wire)
+
+
+def words(bench: Bench) -> list[str]:
+    return [line.split(" --json")[0] for line in bench.said("done")]
+
+
+ALL = dict.fromkeys(("sharing", "policy", "exclusions", "unit_size"), Settled.APPLIED)
+SET_UP = "install --yes --policy spread --exclude 0 --unit-mib 1024"
+
+
+@pytest.mark.usefixtures("plugin")
+def test_settings_that_came_before_sharing_are_not_lost(wire: Wire, bench: Bench) -> None:
+    assert set(desire(wire, settings(1)).values()) == {Settled.REJECTED}
+    assert words(bench) == []
+    assert desire(wire, settings(1).model_copy(update={"sharing": Sharing(rev=2, installed=True)})) == ALL
+    assert words(bench)[0] == SET_UP
+    assert wire.controller.reported is not None
+    assert wire.controller.reported.applied_rev == 2
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_box_that_was_imaged_anew_comes_up_as_its_document_says(wire: Wire, bench: Bench) -> None:
+    assert desire(wire, settings(1).model_copy(update={"sharing": Sharing(rev=1, installed=True)})) == ALL
+    assert words(bench)[0] == SET_UP
+
+
+@pytest.mark.usefixtures("plugin")
+def test_sharing_first_and_settings_later_are_settled_each_by_itself(wire: Wire, bench: Bench) -> None:
+    sharing = Sharing(rev=1, installed=True)
+    assert desire(wire, Spec(sharing=sharing)) == {"sharing": Settled.APPLIED}
+    later = desire(wire, settings(2).model_copy(update={"sharing": sharing}))
+    assert later == ALL | {"unit_size": Settled.REJECTED}  # a pod holds shares
+    assert words(bench) == ["install --yes", "install --yes --policy spread", "install --yes --exclude 0"]
