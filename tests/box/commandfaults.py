@@ -297,8 +297,9 @@ def write(cells: Sequence[Cell], target: Path) -> str:
     """Write the table as JSON, and return it for people."""
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps([asdict(cell) for cell in cells], indent=1) + "\n")
-    rows = [
-        f"{c.op:<17} {c.step:<20} {c.fault:<5} {c.end:<12} {c.starts} starts {c.seconds:6.1f} s {' '.join('; '.join(c.wrong).split())}"
-        for c in cells
-    ]
+    rows = []
+    for cell in cells:
+        wrong = " ".join("; ".join(cell.wrong).split())
+        what = f"{cell.op:<17} {cell.step:<20} {cell.fault:<5} {cell.end:<12}"
+        rows.append(f"{what} {cell.starts} starts {cell.seconds:6.1f} s {wrong}".rstrip())
     return "\n".join(rows)
