@@ -1,19 +1,18 @@
 """The broker's files beside the controller: what `broker.render` makes, with the paths of this folder in it."""
 
-import os
-import pwd
 from pathlib import Path
 
 from edgegpu_cloud.broker import BrokerPaths, Listeners, render
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.keyfiles import read_file, write_file
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
+from edgegpu_cloud.ownership import account, give, owner
 
 _DATA = "data"
 
 
 def write_broker(layout: CloudLayout, config: CloudConfig, *, into: Path) -> None:
-    """Write the broker's configuration for the files of a controller; it runs as the user that this one runs as.
+    """Write the broker's configuration for the files of a controller; it runs as the user whose folder this is.
 
     Args:
         layout: where the files will be when the broker reads them.
@@ -32,7 +31,7 @@ def write_broker(layout: CloudLayout, config: CloudConfig, *, into: Path) -> Non
         cert=layout.cert("broker"),
         key=layout.key("broker"),
     )
-    _write(paths, config, into=into)
+    _write(paths, config, into=into, user=account(owner(layout.folder)))
 
 
 def write_broker_elsewhere(layout: CloudLayout, config: CloudConfig, *, folder: Path, place: Path, user: str) -> None:
@@ -43,7 +42,7 @@ def write_broker_elsewhere(layout: CloudLayout, config: CloudConfig, *, folder: 
         config: ports.
         folder: where it is written.
         place: where that folder will be when the broker reads it.
-        user: whom the broker becomes; empty: who runs this.
+        user: whom the broker becomes; empty: the owner of this controller's folder.
 
     Raises:
         CloudError: something cannot be read or written.
@@ -64,24 +63,17 @@ def write_broker_elsewhere(layout: CloudLayout, config: CloudConfig, *, folder: 
         paths.cert: layout.cert("broker"),
         paths.key: layout.key("broker"),
     }
-    _write(paths, config, into=folder, user=user)
+    _write(paths, config, into=folder, user=user or account(owner(layout.folder)))
     for target, source in copies.items():
         write_file(folder / target.name, read_file(source), private=target == paths.key)
 
 
-def _write(paths: BrokerPaths, config: CloudConfig, *, into: Path, user: str = "") -> None:
+def _write(paths: BrokerPaths, config: CloudConfig, *, into: Path, user: str) -> None:
     listeners = Listeners(boxes=config.broker.port, controllers=config.broker.controller_port)
     try:
         (into / _DATA).mkdir(mode=0o700, parents=True, exist_ok=True)
+        give(into / _DATA, into)
     except OSError as error:
         raise CloudError(f"cannot write to {into}: {error}", remedy="name a folder that you may write") from error
-    for name, text in render(listeners, paths, user=user or account()).items():
+    for name, text in render(listeners, paths, user=user).items():
         write_file(into / name, text, private=False)
-
-
-def account() -> str:
-    """Return the account that this process runs as; the environment may say otherwise."""
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())

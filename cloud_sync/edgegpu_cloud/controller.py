@@ -78,7 +78,7 @@ class Controller:
         self._inbox: queue.SimpleQueue[LinkEvent | None] = queue.SimpleQueue()
         self._letters: deque[Signed] = deque()
         self._births = Births()
-        self._mail = Mail(store)
+        self._mail, self._drops = Mail(store), controller_drops.Drops()
         self._seen_changes = self._seen_touched = 0
         self._up = self._stopped = False
         self._offset_s = clock() - steady()
@@ -124,6 +124,8 @@ class Controller:
         arrived: list[Arrived] = []
         for event in events:
             match event:
+                case Arrived(topic=controller_drops.TOPIC):
+                    self._dropped(event)
                 case Arrived():
                     arrived.append(event)
                 case Up():
@@ -176,6 +178,13 @@ class Controller:
         for one in arrived:
             self._sender.ack(one)
         arrived.clear()
+
+    def _dropped(self, event: Arrived) -> None:
+        self._sender.ack(event)
+        if count := self._drops.rose(event.payload):
+            text = f"the broker has dropped {count} messages: something is away for longer, or slower, than its limits allow"
+            with self._store.write() as tx:
+                tx.notes.alarm("broker.DROPPED", device="", text=text, now_s=self._clock())
 
     def _connected(self) -> None:
         _LOG.info("connected: asking every box how it stands")

@@ -9,6 +9,7 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.founding import authority_of
 from edgegpu_cloud.keyfiles import write_file
 from edgegpu_cloud.layout import CloudLayout
+from edgegpu_cloud.ownership import give, remedy_for
 from edgegpu_cloud.store import Certificate, Store, Transaction
 from edgegpu_cloud.tokens import Refusal, RefusedError
 from edgegpu_sync.ids import DeviceId, op_name
@@ -83,10 +84,12 @@ def write_crl(layout: CloudLayout, store: Store, *, clock: Callable[[], float], 
         CloudError: the list, the authority's key or the store cannot be used.
     """
     authority = authority_of(layout, "boxes")
+    lock = layout.ca / ".crl.lock"
     try:
-        handle = layout.ca.joinpath(".crl.lock").open("w")
+        handle = lock.open("w")
+        give(lock, layout.ca)
     except OSError as error:
-        raise CloudError(f"cannot write {layout.crl}: {error}", remedy="run this as the controller's user") from error
+        raise CloudError(f"cannot write {layout.crl}: {error}", remedy=remedy_for(lock)) from error
     with handle:
         fcntl.flock(handle, fcntl.LOCK_EX)  # who reads the store later shall not write the file earlier
         with store.read() as tx:

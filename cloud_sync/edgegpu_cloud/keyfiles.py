@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.ownership import give, remedy_for
 
 PublicKey = ec.EllipticCurvePublicKey
 PrivateKey = ec.EllipticCurvePrivateKey
@@ -76,14 +77,14 @@ def read_file(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         if isinstance(error, PermissionError):
-            remedy = "run this as the user that the controller runs as"
+            remedy = remedy_for(path)
         else:
             remedy = "`edgegpu-cloud init` makes it in a new folder, a backup brings it back in an old one"
         raise CloudError(f"cannot read {path}: {error}", remedy=remedy) from error
 
 
 def write_file(path: Path, text: str, *, private: bool = True) -> None:
-    """Write a file so that it is there whole or not at all, also after a power cut.
+    """Write a file so that it is there whole or not at all, also after a power cut; it is its folder's owner's.
 
     Args:
         path: in a folder that is there.
@@ -101,11 +102,14 @@ def write_file(path: Path, text: str, *, private: bool = True) -> None:
                 file.write(text)
                 file.flush()
                 os.fchmod(handle, 0o600 if private else 0o644)
+                give(handle, path.parent)
                 os.fsync(handle)
             new.replace(path)
         finally:
             new.unlink(missing_ok=True)
         _sync_folder(path.parent)
+    except PermissionError as error:
+        raise CloudError(f"cannot write {path}: {error}", remedy=remedy_for(path)) from error
     except OSError as error:
         raise CloudError(f"cannot write {path}: {error}", remedy="make room, or mend the folder's rights") from error
 

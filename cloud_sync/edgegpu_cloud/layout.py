@@ -8,6 +8,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.ownership import remedy_for
 
 DEFAULT_FOLDER = Path("/var/lib/edgegpu-cloud")
 
@@ -159,13 +160,20 @@ def load(path: Path) -> CloudConfig:
     try:
         value = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        remedy = "`edgegpu-cloud init` writes one" if isinstance(error, FileNotFoundError) else "put it right"
-        raise CloudError(f"cannot read {path}: {error}", remedy=remedy) from error
+        raise CloudError(f"cannot read {path}: {error}", remedy=_remedy(path, error)) from error
     try:
         return CloudConfig.model_validate(value)
     except ValidationError as error:
         wrong = (f"{'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}" for one in error.errors())
         raise CloudError(f"cannot use {path}: {'; '.join(wrong)}", remedy="put these keys right") from error
+
+
+def _remedy(path: Path, error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "`edgegpu-cloud init` makes a controller; or name the right --folder (or EDGEGPU_CLOUD)"
+    if isinstance(error, PermissionError):
+        return remedy_for(path)
+    return "it is YAML: `key: value`, sections two spaces in (docs/cloud.md has each key)"
 
 
 def dump(config: CloudConfig) -> str:

@@ -24,7 +24,9 @@ OutOption = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help=
 PlaceOption = Annotated[
     Path | None, typer.Option("--place", metavar="FOLDER", help="Where that will be on the broker  [default: --out]")
 ]
-UserOption = Annotated[str, typer.Option("--user", help="Whom the broker becomes  [default: who runs this]")]
+UserOption = Annotated[
+    str, typer.Option("--user", help="Whom the broker becomes  [default: the owner of the controller's folder]")
+]
 
 
 def broker(

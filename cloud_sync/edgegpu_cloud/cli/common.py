@@ -18,6 +18,7 @@ from pydantic_core import to_jsonable_python
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet import Fleet
 from edgegpu_cloud.layout import DEFAULT_FOLDER, CloudConfig, CloudLayout, load
+from edgegpu_cloud.ownership import remedy_for
 from edgegpu_cloud.store import Store
 from edgegpu_sync.errors import SyncError
 
@@ -30,7 +31,14 @@ _WIDEST = 100_000
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
 
 FolderOption = Annotated[
-    Path, typer.Option("--folder", metavar="FOLDER", envvar="EDGEGPU_CLOUD", help="Where the controller's files are.")
+    Path,
+    typer.Option(
+        "--folder",
+        metavar="FOLDER",
+        envvar="EDGEGPU_CLOUD",
+        readable=False,  # what cannot be read is told with the user who can
+        help="Where the controller's files are.",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 BoxArgument = Annotated[str, typer.Argument(metavar="BOX", help="Its name or device id; the beginning of it will do.")]
@@ -68,6 +76,8 @@ def opened(folder: Path) -> Iterator[Cloud]:
     if not layout.database.exists():
         remedy = "bring it back from a backup: docs/cloud.md says how"
         raise CloudError(f"cannot open {layout.database}: it is not there", remedy=remedy)
+    if not os.access(layout.database, os.R_OK | os.W_OK):
+        raise CloudError(f"cannot open {layout.database}: permission denied", remedy=remedy_for(layout.database))
     store = Store.open_file(layout.database)
     try:
         yield Cloud(layout, config, store, Fleet(store, clock=time.time, by=operator()))

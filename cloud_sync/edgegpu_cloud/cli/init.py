@@ -26,7 +26,7 @@ first is the address that boxes are sent to.
 
 \b
 Examples:
-  sudo edgegpu-cloud init --name cloud.example.com --broker cloud.example.com:8883
+  runuser -u edgegpu-cloud -- edgegpu-cloud init --name cloud.example.com   # its folder: /var/lib/edgegpu-cloud
   edgegpu-cloud init --folder ./cloud --name 127.0.0.1 --broker 127.0.0.1:8883
   edgegpu-cloud init --name cloud.example.com --root 43-CHARACTERS   # the root key is kept offline from the start
 
