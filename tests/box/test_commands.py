@@ -12,17 +12,15 @@ from box.bed import ROOT, WITH_K3S, Bed
 from box.cloudbed import Cloud
 from box.commandfaults import (
     CUT,
-    INSTALL,
     INSTALLER,
     KILL,
     OPS,
-    RESTART,
-    UNINSTALL,
     Cell,
     Faults,
     Step,
     write,
 )
+from box.commandjudge import INSTALL, RESTART, UNINSTALL
 
 from edgegpu_agent.daemon.steps import STEPS
 

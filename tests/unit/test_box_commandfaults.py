@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from box.commandfaults import INSTALL, RESTART, UNINSTALL, Seen, judged, waiting
+from box.commandfaults import waiting
+from box.commandjudge import INSTALL, RESTART, UNINSTALL, Seen, judged
 
 from edgegpu_cloud.fleet_views import CommandView
 from edgegpu_sync.ids import CommandId, DeviceId, op_name
