@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, assert_never
 
+from edgegpu_cloud import controller_drops
 from edgegpu_cloud.controller_cases import Mail
 from edgegpu_cloud.controller_keys import SigningKey
 from edgegpu_cloud.controller_letters import Signed
@@ -182,9 +183,8 @@ class Controller:
     def _dropped(self, event: Arrived) -> None:
         self._sender.ack(event)
         if count := self._drops.rose(event.payload):
-            text = f"the broker has dropped {count} messages: something is away for longer, or slower, than its limits allow"
             with self._store.write() as tx:
-                tx.notes.alarm("broker.DROPPED", device="", text=text, now_s=self._clock())
+                tx.notes.alarm("broker.DROPPED", device="", text=controller_drops.told(count), now_s=self._clock())
 
     def _connected(self) -> None:
         _LOG.info("connected: asking every box how it stands")

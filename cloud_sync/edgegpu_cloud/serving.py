@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgegpu_cloud import controller_drops
 from edgegpu_cloud.asks import BrokerAddress
 from edgegpu_cloud.controller import Controller
 from edgegpu_cloud.enrolment import Enrolment, Terms
@@ -142,7 +143,7 @@ class Service:
 
         link = Link(
             self._address,
-            subscribe=[UPLINKS],
+            subscribe=[UPLINKS, *([controller_drops.TOPIC] if self._config.broker.watch_drops else [])],
             will=lambda: None,
             put=put,
             rng=random.Random(),  # noqa: S311  (jitter)
