@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +16,7 @@ from installkit import proxy
 from edgegpu_agent.acts.act import Outcome
 from edgegpu_agent.acts.idempotent import doctor_data
 from edgegpu_agent.acts.standard import acts
-from edgegpu_sync.ids import op_name
+from edgegpu_sync.ids import command_id, op_name
 from edgegpu_sync.ops import Args, LogsArgs
 from edgegpu_sync.states import State
 
@@ -91,6 +92,21 @@ def test_twice_is_once(bench: Bench, host: Uploads) -> None:
     for _ in range(2):
         assert do(bench, "logs.collect", LogsArgs(url=f"{host.url}/boxes/")).state is State.SUCCEEDED
     assert len(host.files) == 1
+
+
+def test_two_at_once_leave_each_other_alone_and_what_was_left_over_goes(bench: Bench, host: Uploads) -> None:
+    old = bench.layout.state / "collected"
+    (old / "of-an-agent-that-died").mkdir(parents=True)
+    (old / "clean").write_text("of an older version")
+    collect = acts(bench.box())[op_name("logs.collect")]
+    ids = [command_id(f"{ID[:-1]}{number}") for number in range(3)]
+    with ThreadPoolExecutor(len(ids)) as pool:
+        found = list(pool.map(lambda id_: collect.act(id_, LogsArgs(url=f"{host.url}/boxes/"), ""), ids))
+    assert [(one.state, one.text) for one in found] == [(State.SUCCEEDED, "")] * len(ids)
+    assert sorted(host.files) == [f"/boxes/{id_}.tar.gz" for id_ in ids]
+    for archive in host.files.values():
+        assert opened(archive)["logs/edgegpu-plugin.log"] == "plugin says hello\n"
+    assert left(bench) == []
 
 
 def test_it_is_not_larger_than_asked_for_and_the_newest_stays(bench: Bench, host: Uploads) -> None:

@@ -2,7 +2,9 @@
 
 import gzip
 import os
+import shutil
 import tarfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,7 +68,7 @@ def place(url: str, id_: CommandId) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectLogs:
-    """The op. `folder` holds the archive until it is put; `redactor` is made anew for each."""
+    """The op. `folder` has a folder for each command until its archive is put; `redactor` is made anew for each."""
 
     folder: Path
     web: Web
@@ -75,6 +77,8 @@ class CollectLogs:
     k3s: Callable[[], str]
     redactor: Callable[[], Redactor]
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    busy: set[CommandId] = field(default_factory=set)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def token(self, id_: CommandId, args: Args) -> str:
         """Return nothing: it is idempotent."""
@@ -85,17 +89,15 @@ class CollectLogs:
         """Collect, put, remove."""
         del token
         asked = cast("LogsArgs", args)
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._clear()
-        archive = self.folder / f"{id_}.tar.gz"
         try:
+            archive = self._begin(id_) / f"{id_}.tar.gz"
             self._write(archive, asked)
             size, digest = archive.stat().st_size, sha256_of(archive)
             self.web.put(place(asked.url, id_), archive)
         except (WebError, OSError) as error:
             return Outcome(state=State.FAILED, code=Codes.ERROR, text=f"cannot collect the logs: {error}")
         finally:
-            self._clear()
+            self._end(id_)
         return Outcome(state=State.SUCCEEDED, data={"bytes": size, "sha256": digest})
 
     def evidence(self, id_: CommandId, token: str) -> Evidence:
@@ -108,9 +110,22 @@ class CollectLogs:
         del id_, args, token
         return Outcome(state=State.SUCCEEDED)
 
-    def _clear(self) -> None:
-        for left in self.folder.iterdir():
-            left.unlink(missing_ok=True)
+    def _begin(self, id_: CommandId) -> Path:
+        """Make a command's own folder; what no command that is under way needs was left by an agent that died."""
+        own = self.folder / id_
+        with self.lock:
+            self.busy.add(id_)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for left in self.folder.iterdir():
+                if left.name not in self.busy:
+                    _remove(left)
+            own.mkdir(mode=0o700, exist_ok=True)
+        return own
+
+    def _end(self, id_: CommandId) -> None:
+        with self.lock:
+            self.busy.discard(id_)
+            _remove(self.folder / id_)
 
     def _write(self, archive: Path, asked: LogsArgs) -> None:
         """Write it; each file has its share, so that it is not larger than asked for even if nothing shrinks."""
@@ -123,10 +138,11 @@ class CollectLogs:
             archive.chmod(0o600)
             with tarfile.open(fileobj=cast("IO[bytes]", packed), mode="w|") as tar:
                 for one in wanted:
-                    self._add(tar, one, redactor, most_bytes=large if one.is_log else small)
+                    self._add(
+                        tar, one, redactor, clean=archive.with_name("clean"), most_bytes=large if one.is_log else small
+                    )
 
-    def _add(self, tar: tarfile.TarFile, one: Source, redactor: Redactor, *, most_bytes: int) -> None:
-        clean = self.folder / "clean"
+    def _add(self, tar: tarfile.TarFile, one: Source, redactor: Redactor, *, clean: Path, most_bytes: int) -> None:
         with capture(one.command, self.pace, within_s=_PROGRAM_S, env=self.env) as said, clean.open("wb") as out:
             said.seek(max(0, said.seek(0, os.SEEK_END) - _MORE * most_bytes))
             for line in redactor.lines(raw.decode(errors="replace") for raw in said):
@@ -138,3 +154,10 @@ class CollectLogs:
             file.seek(size - info.size)  # of what is too long the newest stays
             tar.addfile(info, file)
         clean.unlink()
+
+
+def _remove(left: Path) -> None:
+    if left.is_dir() and not left.is_symlink():
+        shutil.rmtree(left, ignore_errors=True)
+    else:
+        left.unlink(missing_ok=True)
