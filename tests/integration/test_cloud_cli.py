@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 from typing import TYPE_CHECKING, Any
 
@@ -219,3 +220,10 @@ def test_a_backup_is_a_controller(cloud: Cloud, tmp_path: Path) -> None:
     assert (tmp_path / "back/broker/data").is_dir()
     assert ok("keys", "show", "--json", folder=tmp_path / "back").json["in_effect"]
     assert [one.name for one in tmp_path.iterdir() if one.name.startswith(".")] == []
+
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "all.tar.gz")
+    for other in ("pipe", "link", "back", "-"):
+        done = cloud.run("backup", other if other == "-" else str(tmp_path / other))
+        assert (done.code, "no regular file" in done.err or "standard output" in done.err) == (1, True), other
+    assert ((tmp_path / "pipe").is_fifo(), (tmp_path / "link").is_symlink()) == (True, True)

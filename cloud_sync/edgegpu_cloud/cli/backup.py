@@ -1,6 +1,7 @@
 """`edgegpu-cloud backup`: everything that a controller is, in one file."""
 
 import os
+import stat
 import tarfile
 import tempfile
 from pathlib import Path
@@ -36,15 +37,27 @@ def backup(
 ) -> None:
     """Write everything that this controller is into FILE."""
     with reporting(as_json=json), opened(folder) as cloud:
+        _check(file)
         try:
             size = _write(cloud.layout, file.absolute())
         except OSError as error:
-            remedy = "name a file in a folder with room"
+            remedy = f"name a file in a folder with room (`df {file.absolute().parent}`) that you may write"
             raise CloudError(f"cannot write {file}: {error}", remedy=remedy) from error
         if json:
             print_json({"file": str(file.absolute()), "bytes": size})
         else:
             typer.echo(f"wrote {file}, {size} bytes; it holds every key of this controller")
+
+
+def _check(file: Path) -> None:
+    """Refuse what is no file: a device, a pipe, a link would be replaced, and be gone."""
+    try:
+        other = not stat.S_ISREG(file.lstat().st_mode)
+    except OSError:
+        other = False
+    if other or str(file) == "-":
+        what = "standard output" if str(file) == "-" else "no regular file"
+        raise CloudError(f"cannot write a backup to {file}: it is {what}", remedy="name a file, new or to be replaced")
 
 
 def _write(layout: CloudLayout, file: Path) -> int:
