@@ -106,6 +106,8 @@ class BrokerConfig(_Section):
     host: Host = "127.0.0.1"
     port: Port = 8883
     controller_port: Port = 8884
+    watch_drops: bool = True
+    """Whether it counts what it drops where mosquitto does, and lets a controller read that."""
 
 
 class HttpsConfig(_Section):
