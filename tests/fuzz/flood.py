@@ -195,51 +195,57 @@ class Flood:
             epoch=now,
             older_epochs=[epoch for epoch in births if epoch["count"] < status.epoch],
             rev=status.observed_rev,
+            seq=max(one.value["seq"] for one in self._down() if one.kind is Kind.COMMAND),
             link=chain[-1],
         )
 
     # --- the flood
 
-    def run(self, have: Material, *, messages: int, number: int, before: Stand) -> None:
-        """Publish so many lies, wave after wave, with a command in earnest in each, and some upward beside them."""
-        wave: list[Lie] = []
-        upward: list[Lie] = []
-
-        @settings(
-            max_examples=messages // len(WAYS) + 1,
-            database=None,
-            deadline=None,
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )
-        @given(lies(have), lies_upward(have))
-        def tell(down: tuple[Lie, ...], up: tuple[Lie, ...]) -> None:
-            wave.extend(down[: messages - self.sent.lies - len(wave)])
-            upward.extend(up[: len(down) // 4])
-            if len(wave) >= WAVE:
-                self._wave(wave, upward, before)
-
-        rounds = 0
-        while self.sent.lies + len(wave) < messages:
-            seed(number + rounds)(tell)()
-            rounds += 1
-        self._wave(wave, upward, before)
+    def run(self, down: list[Lie], up: list[Lie], before: Stand) -> None:
+        """Publish the lies, wave after wave, with a command in earnest in each, and those upward beside them."""
+        waves = max(1, -(-len(down) // WAVE))
+        share = -(-len(up) // waves)
+        for number in range(waves):
+            wave = down[number * WAVE : (number + 1) * WAVE]
+            self._wave(wave, up[number * share : (number + 1) * share], before)
 
     def _wave(self, wave: list[Lie], upward: list[Lie], before: Stand) -> None:
         half = len(wave) // 2
         self.mouth.say(upward)
         self.upward += len(upward)
-        upward.clear()
         self.mouth.say(wave[:half])
         self.ask(self.random.choice([*_DOES]))
         self.mouth.say(wave[half:])
         for lie in wave:
             self.sent.add(lie)
-        wave.clear()
         due = self.sent.refusable + sum(before.refused.values())
         self.wait(
             lambda: sum(self.status().refused.values()) >= due, f"{due} refusals are counted: {self.status().refused}"
         )
+
+
+def drawn(have: Material, *, messages: int, number: int) -> tuple[list[Lie], list[Lie]]:
+    """Let hypothesis draw so many lies to a box, and a few to its controller; `number` is the seed."""
+    down: list[Lie] = []
+    up: list[Lie] = []
+
+    @settings(
+        max_examples=messages // len(WAYS) + 1,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(lies(have), lies_upward(have))
+    def draw(one: tuple[Lie, ...], other: tuple[Lie, ...]) -> None:
+        down.extend(one)
+        up.extend(other[: len(one) // 4])
+
+    rounds = 0
+    while len(down) < messages:
+        seed(number + rounds)(draw)()
+        rounds += 1
+    return down[:messages], up
 
 
 def _mib(memory: str, name: str) -> float:
@@ -262,7 +268,7 @@ def flood(place: Path, *, messages: int, number: int, bug: str = "", patience_s:
         before, cloud = one.stand(), cloudside.look(here)
         try:
             one.patience_s = patience_s
-            one.run(have, messages=messages, number=number, before=before)
+            one.run(*drawn(have, messages=messages, number=number), before)
             one.wait(one.ended, "the commands in earnest have ended")
         except TimeoutError as error:
             wrong.append(str(error))

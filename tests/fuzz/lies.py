@@ -97,7 +97,7 @@ def resigned(draw: Draw, have: Material) -> Lie:
     topic, body = draw(st.sampled_from(have.signed)).topic, b""
     if draw(st.booleans()):
         topic = draw(command_topics(have.me))
-        body = json.dumps(_command(have, seq=draw(st.integers(1, 2**40)))).encode()
+        body = json.dumps(_command(have, seq=draw(_seqs(have)))).encode()
     else:
         body = draw(st.sampled_from(have.signed)).body
     return Lie("re-signed", topic, sealed(have.stranger, topic, body), draw(st.booleans()), one(Why.UNKNOWN_KEY))
@@ -107,7 +107,7 @@ def resigned(draw: Draw, have: Material) -> Lie:
 def forged(draw: Draw, have: Material) -> Lie:
     """Name the controller's key and sign with something else: random bytes, or a key of our own."""
     topic = draw(command_topics(have.me))
-    body = json.dumps(_command(have, seq=draw(st.integers(1, 2**40)))).encode()
+    body = json.dumps(_command(have, seq=draw(_seqs(have)))).encode()
     random = to_text(draw(st.binary(min_size=64, max_size=64))).encode()
     line, _, _ = sealed(have.stranger, topic, body).partition(b"\n")
     signature = draw(st.sampled_from((random, line.split(b" ")[2])))
@@ -147,7 +147,7 @@ def stale(draw: Draw, have: Material) -> Lie:
 
 def _old_command(draw: Draw, have: Material) -> tuple[str, dict[str, Any], frozenset[Why]]:
     topic = draw(command_topics(have.me))
-    value = _command(have, seq=draw(st.integers(1, 2**40)))
+    value = _command(have, seq=draw(_seqs(have)))
     match draw(st.sampled_from(("epoch", "enrolment", "newer", "far"))):
         case "epoch":  # answered with STALE_EPOCH, no refusal
             return topic, value | {"epoch": draw(_other_epochs(have))}, one()
@@ -253,6 +253,11 @@ def _set(draw: Draw, newest: dict[str, Any], have: Material, way: str) -> tuple[
 def _command(have: Material, *, seq: int) -> dict[str, Any]:
     """Return a command that would be done, were it signed by the controller."""
     return {"v": 1, "enrolment": have.enrolment, "epoch": have.epoch, "seq": seq, "floor": 0, "valid_s": 2**31}
+
+
+def _seqs(have: Material) -> st.SearchStrategy[int]:
+    """Return numbers that the box would take: unseen, and not too far above its floor."""
+    return st.integers(have.seq + 1, have.seq + WINDOW // 2)
 
 
 def _above(number: int) -> st.SearchStrategy[int]:

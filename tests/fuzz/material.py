@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from edgegpu_sync.topics import Kind, parse
@@ -21,7 +21,7 @@ class Heard:
     """A message as it was on the wire."""
 
     topic: str
-    payload: bytes
+    payload: bytes = field(repr=False)
 
     @property
     def kind(self) -> Kind:
@@ -46,7 +46,8 @@ class Material:
     """`down` came down to `me`, `other_down` to another box of the same controller; `up` came up from both.
 
     `controller` is the key that boxes obey, `stranger` one that nobody knows. `epoch`, `enrolment` and `rev` are those
-    in effect on `me` for the whole run, `link` the newest key set; each `desired` among `down` is below `rev`.
+    in effect on `me` for the whole run, `seq` is that of the last command before it, `link` the newest key set; each
+    `desired` among `down` is below `rev`.
     """
 
     me: DeviceId
@@ -59,6 +60,7 @@ class Material:
     epoch: dict[str, Any]
     older_epochs: Sequence[dict[str, Any]]
     rev: int
+    seq: int
     link: Link
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:  # noqa: ANN401, FBT001
