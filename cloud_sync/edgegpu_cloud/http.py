@@ -47,25 +47,32 @@ def make_app(desk: Desk, release: Release, *, ca_pem: str, clock: Callable[[], f
         clock: seconds since 1970, for the throttle.
     """
     app = FastAPI(title="edgegpu-cloud", docs_url=None, redoc_url=None, openapi_url=None)
-    throttle = Throttle()
+    guesses, renewals = Throttle(), Throttle()
 
     @app.post("/v1/enrol")
     async def enrol(request: Request) -> Response:
         body = await request.body()
         return await run_in_threadpool(
-            _decide, throttle, clock, _address(request), lambda who: desk.enrol(_read(EnrolAsk, body), address=who)
+            _decide, guesses, clock, _address(request), lambda who: desk.enrol(_read(EnrolAsk, body), address=who)
         )
 
     @app.post("/v1/renew")
     async def renew(request: Request) -> Response:
         body, signature = await request.body(), request.headers.get(SIGNATURE, "")
-        return await run_in_threadpool(
-            _decide,
-            throttle,
-            clock,
-            _address(request),
-            lambda who: desk.renew(_read(RenewAsk, body), signed=body, signature=signature, address=who),
-        )
+
+        def answer() -> Response:
+            """Boxes of a site share an address: one that is refused for ever must not keep the others waiting."""
+            try:
+                ask = _read(RenewAsk, body)
+            except RefusedError as error:
+                return _denied(error)
+
+            def decide(who: str) -> Renewed:
+                return desk.renew(ask, signed=body, signature=signature, address=who)
+
+            return _decide(renewals, clock, _address(request), decide, of=ask.device)
+
+        return await run_in_threadpool(answer)
 
     _add_files(app, release, ca_pem)
     app.add_exception_handler(HTTPException, _plain)
@@ -108,14 +115,17 @@ def _decide(
     clock: Callable[[], float],
     address: str,
     decide: Callable[[str], Granted | Waiting | Renewed],
+    *,
+    of: str = "",
 ) -> Response:
-    if wait_s := math.ceil(throttle.wait_s(address, clock())):
+    who = f"{address} {of}"
+    if wait_s := math.ceil(throttle.wait_s(who, clock())):
         text = f"too many wrong tries from {address}"
         return _denied(RefusedError(Refusal.TOO_MANY, text, f"wait {wait_s} s"), wait_s=wait_s)
     try:
         answer = decide(address)
     except RefusedError as error:
-        throttle.wrong(address, clock())
+        throttle.wrong(who, clock())
         _LOG.warning("refused %s: %s", address, error)
         return _denied(error)
     except CloudError:

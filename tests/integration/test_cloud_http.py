@@ -124,6 +124,19 @@ def test_an_address_with_too_many_wrong_tokens_has_to_wait(served: Served) -> No
     assert served.post("/v1/enrol", Box(served.here.token()).ask())[0] == 200
 
 
+def test_a_box_that_is_refused_keeps_no_other_of_its_address_waiting(served: Served) -> None:
+    box = Box(served.here.token())
+    granted = served.post("/v1/enrol", box.ask())[1]
+    body = {"enrolment": 1, "csr": box.new_csr(), "instance": box.instance, "nonce": "n"}
+    stranger = json.dumps(body | {"device": "z" * 16}).encode()
+    assert [served.post("/v1/renew", stranger)[0] for _ in range(20)] == [403] * 20
+    assert served.pool.request("POST", f"{served.url}/v1/renew", body=stranger, retries=False).status == 429
+    mine = json.dumps(body | {"device": granted["device"]}).encode()
+    signature = to_text(box.sign.sign(RENEW_DOMAIN + mine))
+    assert served.post("/v1/renew", mine, **{"Edgegpu-Signature": signature})[0] == 200
+    assert served.post("/v1/enrol", Box(served.here.token()).ask())[0] == 200
+
+
 def test_a_fault_in_here_says_no_more_outside(alone: Served, caplog: pytest.LogCaptureFixture) -> None:
     box = Box(alone.here.token())
     with alone.here.store.write() as tx:
