@@ -198,7 +198,7 @@ class Controller:
                 turn.begin(part, recent, spread=len(devices) > 1)
 
     def _disconnected(self, event: Down) -> None:
-        _LOG.warning("not connected: %s", event.why)
+        _LOG.warning("not connected: %s; tried again (is the broker running, at broker.controller_port?)", event.why)
         self._up = False
         self._letters.clear()
 

@@ -151,6 +151,11 @@ class Enrolment:
         add_box(tx, enrolled, Author(token.by, now_s))
         if home:
             tx.enrolments.revoke_certificates(device, now_s=now_s, below_enrolment=enrolled.enrolment)
+            if not token.labels.get(tokens.ONLY_FOR):  # nobody has said that this token is for that box
+                text = (
+                    f"{home.name} was enrolled anew from {asked['address']} with a token of {token.by}: was that you?"
+                )
+                tx.notes.alarm("enrol.ANEW", device=device, text=text, now_s=now_s)
         certificate = self._issuer.issue(tx, csr, device=device, enrolment=enrolled.enrolment, now_s=now_s)
         answer = {"device": device, "enrolment": enrolled.enrolment, "certificate": certificate}
         done = replace(request, state=RequestState.DONE, answer=answer, device=device)

@@ -69,9 +69,10 @@ class Service:
         options: Options,
         *,
         group: TaskGroup,
+        watch: Callable[[LinkEvent], None] = lambda _: None,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
-        """Put it together: the port is bound, nothing runs yet.
+        """Put it together: the port is bound, nothing runs yet; `watch` is told what the link says.
 
         Raises:
             CloudError: a file, the store, or the port cannot be used, or the clock seems to be wrong.
@@ -84,7 +85,7 @@ class Service:
         self._renew()
         write_crl(layout, self._store, clock=self._clock)
         self._server = self._https(Release(options.bundle, url_of(config)))
-        self._linked = self._make_link() if options.link else None
+        self._linked = self._make_link(watch) if options.link else None
 
     @property
     def port(self) -> int:
@@ -135,10 +136,11 @@ class Service:
         cert, key = layout.cert("https"), layout.key("https")
         return HttpsServer(app, host=config.https.host, port=config.https.port, cert=cert, key=key)
 
-    def _make_link(self) -> tuple[Link, Controller]:
+    def _make_link(self, watch: Callable[[LinkEvent], None]) -> tuple[Link, Controller]:
         mail: list[Controller] = []
 
         def put(event: LinkEvent) -> None:
+            watch(event)
             mail[0].put(event)
 
         link = Link(

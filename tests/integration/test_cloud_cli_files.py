@@ -108,7 +108,8 @@ def test_wrong_use_is_told_with_its_status(tmp_path: Path, words: tuple[str, ...
 def test_errors_as_json_and_boxes_that_are_not(tmp_path: Path) -> None:
     folder = tmp_path / "cloud"
     ok("init", "--name", "127.0.0.1", folder=folder)
-    assert "no boxes yet" in ok("boxes", folder=folder).out
+    done = ok("boxes", folder=folder)
+    assert ("no boxes yet" in done.out, "not running" in done.err, "edgegpu-cloud serve" in done.err) == (True,) * 3
     done = run("box", "nobody", "--json", folder=folder)
     assert (done.code, sorted(done.json)) == (1, ["error", "remedy"])
     assert run("enrol", "--expires", "soon", folder=folder).code == 2
@@ -127,17 +128,21 @@ def test_each_command_has_a_help_text_that_fits(tmp_path: Path) -> None:
 
 def test_serve_says_what_is_missing_and_ends_with_0_when_told_to(tmp_path: Path) -> None:
     folder = tmp_path / "cloud"
-    ok("init", "--name", "127.0.0.1", "--https-port", str(free_port()), folder=folder)
-    words = [sys.executable, "-m", "edgegpu_cloud.cli.app", "serve", "--no-link", "--folder", str(folder)]
+    ports = ("--https-port", str(free_port()), "--controller-port", str(free_port()))
+    ok("init", "--name", "127.0.0.1", *ports, folder=folder)
+    words = [sys.executable, "-m", "edgegpu_cloud.cli.app", "serve", "--folder", str(folder)]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"})
     try:
         assert process.stderr is not None
-        lines = [process.stderr.readline().decode() for _ in range(2)]
+        lines = [process.stderr.readline().decode() for _ in range(3)]
         assert "there is no bundle" in lines[0]
         assert "boxes enrol at https://127.0.0.1" in lines[1]
+        assert ("not connected: " in lines[2], "is the broker running" in lines[2]) == (True, True)
+        told = ok("boxes", folder=folder).err
+        assert (f"not connected to the broker at 127.0.0.1:{ports[3]}" in told, "refused" in told) == (True, True), told
         second = subprocess.run(words, capture_output=True, text=True, check=False, timeout=20)
         assert second.returncode == 1
-        assert "cannot listen" in second.stderr
+        assert f"another `edgegpu-cloud serve` does, pid {process.pid}" in second.stderr
     finally:
         process.terminate()
         rest = process.communicate(timeout=10)[1].decode()

@@ -17,6 +17,7 @@ from edgegpu_cloud.cli.common import (
     print_json,
     print_table,
     reporting,
+    say_trouble,
 )
 from edgegpu_cloud.fleet_views import BoxView, Details
 from edgegpu_cloud.store import BoxState
@@ -57,6 +58,7 @@ SeenOption = Annotated[int | None, typer.Option("--seen", metavar="NUMBER", help
 def boxes(*, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
     """List the boxes."""
     with reporting(as_json=json), opened(folder) as cloud:
+        say_trouble(cloud)
         views = cloud.fleet.boxes()
         if json:
             print_json(views)
@@ -96,6 +98,7 @@ def standing(view: BoxView) -> str:
 def box(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
     """Show one box."""
     with reporting(as_json=json), opened(folder) as cloud:
+        say_trouble(cloud)
         details = cloud.fleet.details(name)
         events = cloud.fleet.events(details.box.device, _EVENTS)
         if json:

@@ -21,6 +21,7 @@ from edgegpu_cloud.cli.common import (
     print_table,
     reporting,
     say,
+    say_trouble,
 )
 from edgegpu_cloud.cli.durations import seconds
 from edgegpu_cloud.fleet_views import CommandView
@@ -139,6 +140,7 @@ def _args(words: list[str]) -> Json:
 
 def _finish(cloud: Cloud, id_: CommandId, wait_s: int, *, as_json: bool) -> None:
     """Show a command's way to its end, and exit by it."""
+    say_trouble(cloud)
     if not wait_s:
         view = cloud.fleet.one_command(id_)
         if as_json:
@@ -224,6 +226,7 @@ def watch(
     """Follow one command to its end, or show what comes in of all."""
     wait_s = seconds(timeout, option="--timeout")
     with reporting(as_json=json), opened(folder) as cloud:
+        say_trouble(cloud)
         if not id_:
             _watch_all(cloud, wait_s, as_json=json)
             return

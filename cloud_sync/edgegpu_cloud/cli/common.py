@@ -19,6 +19,7 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet import Fleet
 from edgegpu_cloud.layout import DEFAULT_FOLDER, CloudConfig, CloudLayout, load
 from edgegpu_cloud.ownership import remedy_for
+from edgegpu_cloud.standing import trouble
 from edgegpu_cloud.store import Store
 from edgegpu_sync.errors import SyncError
 
@@ -118,6 +119,13 @@ def _fail(text: str, remedy: str, *, as_json: bool) -> None:
 def say(text: str) -> None:
     """Print a line for people who watch, beside what a command answers."""
     typer.echo(text, err=True)
+
+
+def say_trouble(cloud: Cloud) -> None:
+    """Say what keeps this controller from its boxes, if anything does."""
+    found = trouble(cloud.layout, cloud.config.broker)
+    if found:
+        say(f"edgegpu-cloud: {found}")
 
 
 def print_json(value: object) -> None:

@@ -11,6 +11,7 @@ import typer
 from edgegpu_cloud.cli.common import DEFAULT, FolderOption, reporting, say
 from edgegpu_cloud.layout import CloudLayout, load
 from edgegpu_cloud.release import Release
+from edgegpu_cloud.standing import hold
 from edgegpu_cloud.tasks import TaskGroup
 from edgegpu_cloud.urls import url_of
 
@@ -49,16 +50,17 @@ def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: group.end())
     with reporting(as_json=False):
-        from edgegpu_cloud.serving import Options, Service  # noqa: PLC0415  (after the signals are minded)
-
         layout = CloudLayout(folder.absolute())
         config = load(layout.config)
         _log(config.log_level)
+        standing = hold(layout, link=link)
+        from edgegpu_cloud.serving import Options, Service  # noqa: PLC0415  (slow to load)
+
         release = Release(bundle.absolute() if bundle else layout.release, url_of(config))
         for problem in release.problems():
             say(f"edgegpu-cloud: {problem}")
         options = Options(bundle=release.folder, link=link, clock_is_right=clock_is_right)
-        service = Service(layout, config, options, group=group)
+        service = Service(layout, config, options, group=group, watch=standing.hear)
         say(f"boxes enrol at {url_of(config)} (listening on {config.https.host} port {service.port})")
         service.run()
 
