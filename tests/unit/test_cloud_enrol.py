@@ -160,12 +160,18 @@ def test_a_machine_that_is_imaged_anew_is_the_same_box_with_a_higher_number(here
     assert (second.device, second.enrolment) == (first.device, 2)
     assert subject(second.certificate)["OU"] == "e2"
     assert here.fleet.box(first.device).name == "box-1", "it keeps its name"
+    (alarm,) = here.fleet.alarms()
+    assert (alarm.kind, alarm.device) == ("enrol.ANEW", first.device)
+    assert alarm.text == "box-1 was enrolled anew from 10.1.2.3 with a token of operator anna: was that you?"
     crl = x509.load_pem_x509_crl(here.layout.crl.read_bytes())
     serials = [x509.load_pem_x509_certificate(one.certificate.encode()).serial_number for one in (first, second)]
     assert [crl.get_revoked_certificate_by_serial_number(one) is not None for one in serials] == [True, False]
     assert refused(box, here).code == Refusal.REFUSED, "its first answer is no longer valid"
     with pytest.raises(RefusedError, match="signature is not"):
         box.renew(here.desk, first)
+    times = {one.kind: one.times for one in here.fleet.alarms()}
+    Box(here.token(only_for=first.device), instance=box.instance).enrolled(here.desk)
+    assert {one.kind: one.times for one in here.fleet.alarms()} == times, "a token for that box is a person's word"
 
 
 def test_a_copy_of_a_box_that_is_there_does_not_take_its_place(here: Office) -> None:
