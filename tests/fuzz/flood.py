@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from chaos import machine, site
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from fuzz import cloudside
+from fuzz import cloudside, retained
 from fuzz.account import Asked, Sent, Stand, effects, undone, unwell
 from fuzz.bugs import BUGS
-from fuzz.lies import WAYS, Lie, lies, lies_upward
+from fuzz.drawing import drawn
+from fuzz.lies import Lie
 from fuzz.material import Heard, Material
 from fuzz.mouth import Mouth
-from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from edgegpu_agent.cli.unixhttp import get
 from edgegpu_agent.daemon.answers import JournalAnswer, StatusAnswer
@@ -76,6 +76,8 @@ class Flood:
     sent: Sent = field(default_factory=Sent)
     asked: list[Asked] = field(default_factory=list)
     upward: int = 0
+    retained: set[str] = field(default_factory=set)
+    """Topics under which the broker keeps a lie."""
     patience_s: float = 90.0
 
     @property
@@ -150,12 +152,12 @@ class Flood:
             self.ask("doctor.run", self.here.boxes[1])
             self.wait(self.ended, "the first commands have ended")
             if not again:
-                self._anew()
+                self.anew()
         self.wait(lambda: {one.kind for one in self._down()} >= _KINDS, "all kinds were heard")
         self.mouth.deafen()
         self.edit()
 
-    def _anew(self) -> None:
+    def anew(self) -> None:
         """Kill the agent and wait for its next birth: what was signed until now is stale."""
         epoch = self.status().epoch
         self.box.agent.kill(away_s=0)
@@ -218,34 +220,12 @@ class Flood:
         self.mouth.say(wave[half:])
         for lie in wave:
             self.sent.add(lie)
+            if lie.retain:
+                (self.retained.add if lie.payload else self.retained.discard)(lie.topic)
         due = self.sent.refusable + sum(before.refused.values())
         self.wait(
             lambda: sum(self.status().refused.values()) >= due, f"{due} refusals are counted: {self.status().refused}"
         )
-
-
-def drawn(have: Material, *, messages: int, number: int) -> tuple[list[Lie], list[Lie]]:
-    """Let hypothesis draw so many lies to a box, and a few to its controller; `number` is the seed."""
-    down: list[Lie] = []
-    up: list[Lie] = []
-
-    @settings(
-        max_examples=messages // len(WAYS) + 1,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(lies(have), lies_upward(have))
-    def draw(one: tuple[Lie, ...], other: tuple[Lie, ...]) -> None:
-        down.extend(one)
-        up.extend(other[: len(one) // 4])
-
-    rounds = 0
-    while len(down) < messages:
-        seed(number + rounds)(draw)()
-        rounds += 1
-    return down[:messages], up
 
 
 def _mib(memory: str, name: str) -> float:
@@ -274,6 +254,8 @@ def flood(place: Path, *, messages: int, number: int, bug: str = "", patience_s:
             wrong.append(str(error))
         one.ended()
         after = one.stand()
+        if not wrong:
+            wrong += retained.again(one)
         wrong += cloudside.changed(cloud, cloudside.look(here))
     finally:
         mouth.close()

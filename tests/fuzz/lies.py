@@ -134,7 +134,7 @@ def replayed(draw: Draw, have: Material) -> Lie:
     draw(st.integers(0, 2**32))  # another replay each time: hypothesis leaves out what it has seen
     was = draw(st.sampled_from(have.down))
     whys = one(Why.OLD_REV) if was.kind is Kind.DESIRED else one()
-    return Lie("replayed", was.topic, was.payload, False, whys)  # noqa: FBT003  (a retained one may not be a replay)
+    return Lie("replayed", was.topic, was.payload, retain=False, whys=whys)
 
 
 @st.composite
@@ -217,7 +217,8 @@ def huge(draw: Draw, have: Material) -> Lie:
     length = draw(st.integers(WIRE_MAX_BYTES + 1, WIRE_MAX_BYTES + 1_024 - TOPIC_MAX_BYTES))
     filler: bytes = draw(st.sampled_from((b" ", b"[", b'{"a":', b"\xff", b"0"))) * length
     head = was.payload if draw(st.booleans()) else sealed(have.controller, was.topic, filler[: length - 200])
-    return Lie("huge", was.topic, (head + filler)[:length], draw(st.booleans()), one(Why.OVERSIZE))
+    payload = (head + filler)[:length]
+    return Lie("huge", was.topic, payload, retain=False, whys=one(Why.OVERSIZE))  # a broker has so much room
 
 
 @st.composite
