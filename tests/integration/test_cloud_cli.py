@@ -35,6 +35,9 @@ def test_an_everyday_run(cloud: Cloud) -> None:
         rows = cloud.ok("boxes").out.splitlines()
         assert any("asr-hall" in row and "online" in row for row in rows)
 
+        shown = cloud.ok("box", "asr-hall").out
+        assert (" of 60" in shown, "healthy" in shown, "health: " in shown, " ," in shown) == (True, True, True, False)
+
         done = cloud.run("limits", "set", "asr-hall", "asr", "--memory", "61", "--core", "1", "--preview")
         assert done.code == 1
         assert "does not fit: 61 units" in done.out

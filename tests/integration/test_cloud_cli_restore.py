@@ -32,6 +32,9 @@ def test_a_restored_controller_goes_on_after_a_yes(tmp_path: Path) -> None:
         assert "edgegpu-cloud confirm asr-hall" in cloud.ok("box", "asr-hall").out
         done = cloud.run("command", "asr-hall", "k3s.restart", "--wait", "--timeout", "1s")
         assert done.code == 3, "nothing is asked of it before"
+        assert "asr-hall is RESTORED, nothing is sent to it: `edgegpu-cloud confirm asr-hall`" in done.err
+        done = cloud.ok("limits", "set", "asr-hall", "asr", "--memory", "4", "--core", "1")
+        assert "is RESTORED" in done.err
 
         cloud.ok("confirm", "--all")
         wait_for(lambda: live.box.board.seen.rev > ahead, what="what the backup holds is desired again")

@@ -5,71 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from detailskit import box, card, pod, view
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet_views import BoxView, Details
+from edgegpu_cloud.fleet_views import Details
 from edgegpu_cloud.preview import Preview, Wanted, preview
-from edgegpu_cloud.store import BoxState, Latest
 from edgegpu_core.limits import Answer
-from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.spec import Spec
-from edgegpu_sync.stamps import Epoch, Stamp
-from edgegpu_sync.topics import Kind
-
-STAMP = {"enrolment": 1, "epoch": {"count": 1, "nonce": "0" * 16}, "n": 5, "age_s": 9, "v": 1}
-
-
-def view(name: str) -> BoxView:
-    return BoxView(
-        device=DeviceId(f"{name:a<16}"),
-        name=name,
-        labels={},
-        host="",
-        state=BoxState.ENROLLED,
-        enrolment=1,
-        online=True,
-        restored=False,
-        seen_at_s=0,
-        enrolled_at_s=0,
-        rev=0,
-        observed_rev=0,
-        applied_rev=0,
-        open_commands=0,
-        versions={},
-        capabilities=(),
-        cluster="c",
-        items={},
-    )
-
-
-def card(label: str, units: int = 29, **more: Any) -> dict[str, Any]:  # noqa: ANN401
-    plain = {"uuid": f"GPU-{label}", "label": label, "name": "T4", "memory_mib": units * 256, "units": units}
-    return {**plain, "healthy": True, **more}
-
-
-def pod(name: str, *pieces: tuple[str, str, int, int], namespace: str = "default") -> dict[str, Any]:
-    names = ("container", "card", "memory_units", "core")
-    shares = [dict(zip(names, (one[0], f"GPU-{one[1]}", *one[2:]), strict=True)) for one in pieces]
-    return {"namespace": namespace, "name": name, "phase": "Running", "pieces": shares}
-
-
-def box(
-    name: str = "box1",
-    cards: tuple[dict[str, Any], ...] = (card("0"), card("1")),
-    pods: dict[str, Any] | None = None,
-    **more: object,
-) -> Details:
-    plain = {"node": name, "role": "server", "sharing": True, "unit_mib": 256, "mode": "none", "policy": "first-fit"}
-    bodies = {
-        Kind.INVENTORY: {**STAMP, **plain, "cards": list(cards), **more},
-        Kind.ALLOC: {**STAMP, "pods": pods or {}},
-    }
-    stamp = Stamp(enrolment=1, epoch=Epoch(1, "0" * 16), n=5)
-    device = view(name).device
-    latest = {
-        kind: Latest(device=device, kind=kind, stamp=stamp, at_s=100.0, body=body) for kind, body in bodies.items()
-    }
-    return Details(box=view(name), spec=Spec(), latest=latest, orphans=())
 
 
 def ask(here: Details, *others: Details, units: int, core: int = 1, app: str = "asr") -> Preview:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from edgegpu_cloud.cli.boxshow import show_box
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     BoxArgument,
@@ -18,10 +19,10 @@ from edgegpu_cloud.cli.common import (
     print_table,
     reporting,
     say_trouble,
+    standing,
 )
-from edgegpu_cloud.fleet_views import BoxView, Details
-from edgegpu_cloud.store import BoxState
-from edgegpu_sync.up import ItemReport, Settled
+from edgegpu_cloud.fleet_views import BoxView
+from edgegpu_sync.up import Settled
 
 _EVENTS = 10
 
@@ -86,15 +87,6 @@ def _row(view: BoxView, now_s: float) -> tuple[str, ...]:
     )
 
 
-def standing(view: BoxView) -> str:
-    """Return a box's state in a word."""
-    if view.state is BoxState.REVOKED:
-        return "REVOKED"
-    if view.restored:
-        return "RESTORED"
-    return "online" if view.online else "offline"
-
-
 def box(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
     """Show one box."""
     with reporting(as_json=json), opened(folder) as cloud:
@@ -112,30 +104,9 @@ def box(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption =
                 }
             )
             return
-        _show(details)
+        show_box(details)
         for event in events:
             typer.echo(f"  {moment(event.at_s)}  {event.level:7}  {event.kind}: {event.text}")
-
-
-def _show(details: Details) -> None:
-    view, now_s = details.box, time.time()
-    typer.echo(f"{view.name}  {view.device}  {standing(view)}, heard {ago(view.seen_at_s, now_s)}")
-    typer.echo(f"  enrolment {view.enrolment} of {moment(view.enrolled_at_s)}, host {view.host or '-'}")
-    versions = ", ".join(f"{name} {version}" for name, version in view.versions.items())
-    typer.echo(f"  {versions or 'no birth was heard yet'}")
-    typer.echo(f"  revision {view.rev}, observed {view.observed_rev}, settled {view.applied_rev}")
-    if view.restored:
-        typer.echo(f"  it knows more than this store, which came from a backup: edgegpu-cloud confirm {view.name}")
-    if view.items:
-        print_table(
-            ("ITEM", "STATE", "REV", "WHY"),
-            [(name, item.state.value, str(item.rev), _why(item)) for name, item in sorted(view.items.items())],
-        )
-
-
-def _why(item: ItemReport) -> str:
-    words = [word for word in (item.code, item.text) if word]
-    return ": ".join([*words]) or "-"
 
 
 def confirm(

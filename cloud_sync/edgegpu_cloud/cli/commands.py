@@ -140,9 +140,9 @@ def _args(words: list[str]) -> Json:
 
 def _finish(cloud: Cloud, id_: CommandId, wait_s: int, *, as_json: bool) -> None:
     """Show a command's way to its end, and exit by it."""
-    say_trouble(cloud)
+    view = cloud.fleet.one_command(id_)
+    say_trouble(cloud, cloud.fleet.box(view.device))
     if not wait_s:
-        view = cloud.fleet.one_command(id_)
         if as_json:
             print_json(view)
         else:

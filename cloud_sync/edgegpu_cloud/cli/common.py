@@ -17,10 +17,11 @@ from pydantic_core import to_jsonable_python
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet import Fleet
+from edgegpu_cloud.fleet_views import BoxView
 from edgegpu_cloud.layout import DEFAULT_FOLDER, CloudConfig, CloudLayout, load
 from edgegpu_cloud.ownership import remedy_for
 from edgegpu_cloud.standing import trouble
-from edgegpu_cloud.store import Store
+from edgegpu_cloud.store import BoxState, Store
 from edgegpu_sync.errors import SyncError
 
 if TYPE_CHECKING:
@@ -121,11 +122,12 @@ def say(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def say_trouble(cloud: Cloud) -> None:
-    """Say what keeps this controller from its boxes, if anything does."""
-    found = trouble(cloud.layout, cloud.config.broker)
-    if found:
+def say_trouble(cloud: Cloud, of: BoxView | None = None) -> None:
+    """Say what keeps this controller from its boxes, or from this one, if anything does."""
+    if found := trouble(cloud.layout, cloud.config.broker):
         say(f"edgegpu-cloud: {found}")
+    if of is not None and of.restored:
+        say(f"edgegpu-cloud: {of.name} is RESTORED, nothing is sent to it: `edgegpu-cloud confirm {of.name}` first")
 
 
 def print_json(value: object) -> None:
@@ -168,6 +170,15 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         console.print(table)
     for line in captured.get().splitlines():
         typer.echo(line.rstrip())
+
+
+def standing(view: BoxView) -> str:
+    """Return a box's state in a word."""
+    if view.state is BoxState.REVOKED:
+        return "REVOKED"
+    if view.restored:
+        return "RESTORED"
+    return "online" if view.online else "offline"
 
 
 def ago(then_s: float, now_s: float) -> str:

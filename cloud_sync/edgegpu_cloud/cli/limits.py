@@ -15,6 +15,7 @@ from edgegpu_cloud.cli.common import (
     print_json,
     print_table,
     reporting,
+    say_trouble,
 )
 from edgegpu_cloud.cli.durations import seconds
 from edgegpu_cloud.cli.settlements import exit_by, first_line, reports, settled, words
@@ -109,6 +110,7 @@ def set_(  # noqa: PLR0913  (one for each option)
             on_drift=on_drift,
         )
         rev = cloud.fleet.set_limits(details.box.device, limits)
+        say_trouble(cloud, details.box)
         item = f"app_limits/{namespace}/{app_}/{container}"
         if not json:
             typer.echo(f"{item} on {details.box.name}: desired, revision {rev}")

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import typer
 
-from edgegpu_cloud.cli.common import EXIT_FAILED, EXIT_WAITING, Cloud, say, say_trouble
+from edgegpu_cloud.cli.common import EXIT_FAILED, EXIT_WAITING, Cloud, say
 from edgegpu_cloud.fleet_specs import desired_items
 from edgegpu_cloud.fleet_views import Details
 from edgegpu_sync.up import ItemReport, Settled
@@ -30,7 +30,6 @@ def reports(details: Details, names: Iterable[str]) -> dict[str, ItemReport | No
 
 def settled(cloud: Cloud, device: str, names: Collection[str], *, rev: int, wait_s: float) -> Reports:
     """Wait until a box has settled items that were edited in this revision, or time is over."""
-    say_trouble(cloud)
     end_s = time.monotonic() + wait_s
     while True:
         details = cloud.fleet.details(device)

@@ -17,6 +17,7 @@ from edgegpu_cloud.cli.common import (
     print_json,
     print_table,
     reporting,
+    say_trouble,
 )
 from edgegpu_cloud.cli.durations import seconds
 from edgegpu_cloud.cli.settlements import exit_by, first_line, reports, settled, words
@@ -114,7 +115,9 @@ def _named(settings: Settings) -> list[str]:
 
 def _follow(cloud: Cloud, device: str, names: list[str], *, rev: int, wait_s: float | None, as_json: bool) -> None:
     """Say that it is desired, and what came of it where that is waited for."""
-    box = cloud.fleet.box(device).name
+    view = cloud.fleet.box(device)
+    box = view.name
+    say_trouble(cloud, view)
     if not as_json:
         typer.echo(f"{', '.join(names)} on {box}: desired, revision {rev}")
     if wait_s is None:

@@ -1,0 +1,40 @@
+"""What `edgegpu-cloud box` shows: cards with what is held of them, health, and no holes where nothing is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from detailskit import STAMP, box, card, pod
+
+from edgegpu_cloud.cli.boxshow import show_box
+from edgegpu_sync.topics import Kind
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_cards_and_health_stand_there(capsys: pytest.CaptureFixture[str]) -> None:
+    cards = (card("0"), card("1"), card("2", healthy=False, text="Xid 79"), card("3", excluded=True))
+    pods = {"u1": pod("asr-1", ("main", "0", 4, 1), ("side", "1", 0, 100)), "u2": pod("tts-1", ("main", "0", 6, 1))}
+    found = box(cards=cards, pods=pods)
+    parts = [{"name": "k3s", "state": "bad", "text": "does not answer"}, {"name": "disk", "state": "ok", "text": "x"}]
+    health = replace(found.latest[Kind.ALLOC], kind=Kind.HEALTH, body={**STAMP, "state": "bad", "parts": parts})
+    versions = {"agent": "1.0", "k3s": "", "driver": "580.1", "os": ""}
+    show_box(replace(found, latest={**found.latest, Kind.HEALTH: health}, box=replace(found.box, versions=versions)))
+    lines = capsys.readouterr().out.splitlines()
+    assert "  agent 1.0, driver 580.1" in lines
+    assert any(line.startswith("  health: bad, ") for line in lines)
+    assert [line for line in lines if "does not answer" in line or "disk" in line] == ["    k3s bad: does not answer"]
+    assert [line.split(None, 1)[1].split("  ", 1)[1].strip() for line in lines[-4:]] == [
+        "7424 MiB  10 of 29    healthy",
+        "7424 MiB  29 of 29    healthy",
+        "7424 MiB  0 of 29     not healthy: Xid 79",
+        "7424 MiB  0 of 29     excluded",
+    ]
+
+
+def test_a_box_that_has_told_nothing_is_shown_so(capsys: pytest.CaptureFixture[str]) -> None:
+    show_box(replace(box(), latest={}))
+    out = capsys.readouterr().out
+    assert ("no birth was heard yet" in out, "cards: not heard" in out, "health: not heard" in out) == (True,) * 3
