@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from edgegpu_installer import (
     accounts,
     ask,
+    datastore,
     farewell,
     lease,
     leftover,
@@ -138,9 +139,8 @@ class Installation:
             marked = self._nodes(cluster)
             self.machine.say("taking the cluster's install lease")
             me = lease.this_process(self.site.node_name, layout.root)
-            around = lease.surroundings(layout.root)
             with (
-                lease.acquire(cluster, me, around=around, say=self.machine.say) as held,
+                lease.acquire(cluster, me, around=lease.surroundings(layout.root), say=self.machine.say) as held,
                 self._accounts(cluster) as undone,
             ):
                 self.machine.say("making accounts and certificates")
@@ -162,6 +162,7 @@ class Installation:
         certificates = None
         if role is not Role.AGENT:
             certificates = material.extender_certificates(layout, self.site.scheduler_path, now=self.now())
+        datastore.settle(self.site, layout)  # before the files that name these accounts are on the disk
         return Material(kubeconfig=kubeconfig, certificates=certificates, limits=account)
 
     def _op(self) -> Op:
@@ -237,8 +238,7 @@ class Installation:
         """Return the nodes to label: those named, those chosen at the terminal, else this one where it has cards."""
         known = nodes.all_facts(cluster, configured_model(self.machine.layout))
         if self.options.nodes:
-            unknown = set(self.options.nodes) - {node.name for node in known}
-            if unknown:
+            if unknown := set(self.options.nodes) - {node.name for node in known}:
                 names = ", ".join(node.name for node in known)
                 raise InstallError(
                     f"cannot label {', '.join(sorted(unknown))}: there is no such node", f"this cluster has {names}"
@@ -275,6 +275,7 @@ class Installation:
                 nodes.mark_gpu(cluster, name)
             if report.role is not Role.AGENT:
                 nodes.mark_server(cluster, self.site.node_name, self.release.version, say=self.machine.say)
+            datastore.settle(self.site, self.machine.layout)
             lacking = completeness(
                 cluster.items(NODE),
                 version=self.release.version,
@@ -290,8 +291,7 @@ class Installation:
         return nodeidentity.pack(server=made.server, ca_pem=made.ca_pem, token=made.token)
 
     def _link(self) -> str:
-        current = self.machine.layout.current
-        return current.readlink().name if current.is_symlink() else ""
+        return current.readlink().name if (current := self.machine.layout.current).is_symlink() else ""
 
     def _remove_old_versions(self, previous: str) -> None:
         """Keep the version before this one: by it an engineer goes back on a box that no network reaches."""

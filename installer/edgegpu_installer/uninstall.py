@@ -8,6 +8,7 @@ from edgegpu_core.podview import PodView
 from edgegpu_installer import (
     accounts,
     baseline,
+    datastore,
     farewell,
     kubeadm,
     kubeadm_look,
@@ -211,6 +212,7 @@ class Uninstallation:
             else:
                 left = accounts.remove(cluster, limits.there(cluster, self.release.rights, self.limits)).left
                 kept += [f"{what}: it is still being deleted" for what in left]
+            datastore.settle(self.site, self.machine.layout)
         except ClusterError as error:
             kept.append(f"marks and accounts in the cluster: {error}")
         return replace(removal, kept=tuple(kept))
