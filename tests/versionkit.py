@@ -13,9 +13,11 @@ from pydantic import BaseModel
 from workercontroller import BOX_KEY, CONTROLLER, DEVICE, INSTANCE, ROOT
 from workerkit import Box
 
+from edgegpu_agent.journal.room import Room
 from edgegpu_cloud.store import Enrolled, Revision, Store
 from edgegpu_sync import down, spec, telemetry, up
 from edgegpu_sync.keys import next_link, public_text
+from edgegpu_sync.outbox import Limits
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import Kind, parse
 from edgegpu_sync.wire import Json, digest
@@ -83,7 +85,7 @@ class WorkerBox:
 
     def __init__(self, folder: Path, bed: Bed, *, says: Version, hears: Version) -> None:
         self.device, self._bed, self._says, self._hears = DEVICE, bed, says, hears
-        self.box = Box(folder, enrolment=1)
+        self.box = Box(folder, enrolment=1, limits=Limits(results=256, refusals=64), room=Room(pages=3_000))
         self._mind_time()
         self.box.start()
         self.outgoing: list[Payload] = []
@@ -111,7 +113,7 @@ class WorkerBox:
 
     def receive(self, topic: str, payload: bytes) -> None:
         kind = parse(topic).kind
-        if kind is not Kind.KEYS:
+        if kind is not Kind.KEYS and self._hears is not same:
             body = self._hears(kind, json.loads(payload.partition(b"\n")[2]))
             payload = Signer.of(CONTROLLER).seal(parse(topic), json.dumps(body).encode())
         self.hear(topic, payload)
@@ -166,6 +168,16 @@ class Pair:
             tx.boxes.add_spec(DEVICE, Revision(rev=book.rev, spec=value, at_s=self.bed.world.now_s, by="anna"))
             tx.boxes.put([replace(box, book=book, spec_rev=book.rev, touched=tx.notes.changed())])
         return book.rev
+
+    def away(self) -> None:
+        """Take the box off the link."""
+        self.bed.network.cut_off(DEVICE)
+        self.box.box.disconnect()
+        self.bed.settle(2)
+
+    def back(self) -> None:
+        """Let it connect again."""
+        self.bed.network.connect(cast("ModelBox", self.box))
 
     def settled(self, rev: int) -> dict[str, tuple[str, str]]:
         self.bed.until(lambda: self.fleet.box("box").applied_rev >= rev)
