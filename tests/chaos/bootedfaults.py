@@ -30,11 +30,11 @@ class BootedFaults:
         self._next_s = time.monotonic() + rng.uniform(0, EVERY_S)
         self._later: list[tuple[float, Callable[[], object]]] = []
         self._installer: int | None = None
-        self._cuts = sorted(rng.uniform(0.15, 0.85) for _ in range(rng.randint(1, MOST_CUTS)))
+        self._cuts = sorted(rng.uniform(0.2, 0.9) for _ in range(rng.randint(1, MOST_CUTS)))
         self._cutting: threading.Thread | None = None
 
     def tick(self, done: float) -> None:
-        """Do what is due; `done`: how much of the run is over, 0 to 1."""
+        """Do what is due; `done`: how much of what booted boxes get was asked for, 0 to 1."""
         if self._cutting is not None and self._cutting.is_alive():
             return
         now = time.monotonic()

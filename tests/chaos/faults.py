@@ -67,7 +67,7 @@ class Faults:
         }
 
     def tick(self, ended: int, done: float) -> None:
-        """Do what is due; `ended`: how many commands have; `done`: how much of all was asked for, 0 to 1."""
+        """Do what is due; `ended`: how many commands have; `done`: how much of what booted boxes get, 0 to 1."""
         for one in self._booted:
             one.tick(done)
         now = time.monotonic()

@@ -41,6 +41,9 @@ _WEIGHTS = {
 }
 
 
+REAL_SHARE = 0.04
+"""How much of everything booted boxes are asked for."""
+
 _REAL_OPEN = 3
 _REAL_WEIGHTS = {
     "plugin.restart": 14,
@@ -75,16 +78,13 @@ def amounts(rng: random.Random) -> Iterator[tuple[int, int]]:
     yield from pairs
 
 
-def _most_open(box: Machine | Booted) -> int:
-    return _REAL_OPEN if isinstance(box, Booted) else MOST_OPEN
-
-
 class Load:
     """Asks for so many things, some at a time; `asked` is what came back with an id or a number."""
 
     def __init__(self, site: Site, rng: random.Random) -> None:
         self._fleet, self._store, self._rng = site.fleet, site.store, rng
         self._boxes: list[Machine | Booted] = [*site.boxes, *site.booted]
+        self._real = {box.name for box in site.booted}
         self._amounts = {(box.name, app): amounts(rng) for box in site.booted for app in APPS}
         self._url = site.uploads.url
         self._record = (site.place / "asked.jsonl").open("a", buffering=1)
@@ -93,6 +93,10 @@ class Load:
         self._installed = dict.fromkeys((box.name for box in self._boxes), True)
         self._turns: dict[str, Iterator[None]] = {}
         self._looked_s = 0.0
+        self._count = {False: 0, True: 0}
+        self.real_done = 0.0
+        """How much of what booted boxes are to be asked for was asked, 0 to 1."""
+
         self.ended = 0
 
     def close(self) -> None:
@@ -108,9 +112,15 @@ class Load:
             self._looked_s = time.monotonic()
             self.look()
             self._turns = {name: turn for name, turn in self._turns.items() if next(turn, turn) is None}
+        real = round(most * REAL_SHARE) if self._real else 0
         for box in self._rng.sample(self._boxes, len(self._boxes)):
-            if len(self.asked) < most and len(self._open[box.name]) < _most_open(box):
+            is_real = box.name in self._real
+            if self._count[is_real] < (real if is_real else most - real) and self._has_room(box):
                 self._ask(box)
+        self.real_done = self._count[True] / max(real, 1)
+
+    def _has_room(self, box: Machine | Booted) -> bool:
+        return len(self._open[box.name]) < (_REAL_OPEN if isinstance(box, Booted) else MOST_OPEN)
 
     def look(self) -> None:
         """See what has ended."""
@@ -128,7 +138,8 @@ class Load:
         now_s = time.time()
         if op in {_DESIRED, _LIMITS}:
             rev = self._limited(box) if op == _LIMITS else self._fleet.set_spec(box.device, self._edited)
-            self._note(Asked("", op, box.name, now_s, rev=rev))
+            if rev:
+                self._note(Asked("", op, box.name, now_s, rev=rev))
             return
         if op == "sharing" and isinstance(box, Booted):
             self._turns.setdefault(box.name, self._turn(box))
@@ -169,11 +180,14 @@ class Load:
         self._note(one)
 
     def _limited(self, box: Machine | Booted) -> int:
+        """Return the revision; 0 where the box has not told of its cluster since its last birth."""
         app = self._rng.choice(APPS)
         units, core = next(self._amounts[box.name, app])
-        return self._fleet.set_limits(
-            box.device, Limits(namespace="default", app=app, container="main", memory_units=units, core=core)
-        )
+        limits = Limits(namespace="default", app=app, container="main", memory_units=units, core=core)
+        try:
+            return self._fleet.set_limits(box.device, limits)
+        except CloudError:
+            return 0
 
     def _cancel(self, id_: str) -> None:
         try:
@@ -191,4 +205,5 @@ class Load:
 
     def _note(self, one: Asked) -> None:
         self.asked.append(one)
+        self._count[one.box in self._real] += 1
         self._record.write(json.dumps(asdict(one)) + "\n")

@@ -131,7 +131,7 @@ def _storm(plan: Plan, here: site.Site, load: Load, faults: Faults) -> None:
     while len(load.asked) < plan.commands or (load.open > few and time.monotonic() < (end_s or 0)):
         here.tend()
         load.pump(plan.commands)
-        faults.tick(load.ended, len(load.asked) / plan.commands)
+        faults.tick(load.ended, load.real_done)
         if len(load.asked) >= plan.commands and end_s is None:
             end_s = time.monotonic() + 20.0
         if time.monotonic() - told_s > _TELL_S:
@@ -148,7 +148,7 @@ def _settle(plan: Plan, here: site.Site, load: Load) -> None:
         return not load.open and all(box.applied_rev == box.rev for box in here.fleet.boxes())
 
     try:
-        here.wait(settled, what="everything has ended", timeout_s=plan.settle_s + (600 if plan.booted else 0))
+        here.wait(settled, what="everything has ended", timeout_s=plan.settle_s + (300 if plan.booted else 0))
     except TimeoutError as error:
         _say(str(error))
 
