@@ -141,10 +141,10 @@ def checked_ca(url: str, pem: bytes, sha256: str) -> bytes:
         raise IdentityError(
             f"cannot trust {url}: its ca.crt is no certificate: {error}", "is the address right?"
         ) from error
-    found = {hashlib.sha256(der).hexdigest(), hashlib.sha256(pem).hexdigest()}
-    if sha256.lower() not in found:
+    mine = hashlib.sha256(pem).hexdigest()  # what `sha256sum ca.crt` says, and the cloud that wrote the line
+    if sha256.lower() not in {mine, hashlib.sha256(der).hexdigest()}:
         raise IdentityError(
-            f"cannot trust {url}: its ca.crt has sha256 {hashlib.sha256(der).hexdigest()} and not {sha256}",
+            f"cannot trust {url}: its ca.crt has sha256 {mine} and not {sha256}",
             "take the line from your cloud anew, or put cloud.ca_sha256 in /etc/edgegpu/agent.yaml right",
         )
     return pem
