@@ -11,6 +11,7 @@ from edgegpu_cloud.fleet_changes import (
     add_command,
     audit,
     cancel,
+    check_enrolled,
     confirm_restored,
     held_spec,
     next_enrolment,
@@ -19,7 +20,7 @@ from edgegpu_cloud.fleet_changes import (
     touch,
 )
 from edgegpu_cloud.fleet_names import cluster_of, find_box, find_command
-from edgegpu_cloud.fleet_specs import Limits, Settings, with_limits, with_settings, with_sharing
+from edgegpu_cloud.fleet_specs import Limits, Settings, with_limits, with_settings, with_sharing, without_limits
 from edgegpu_cloud.fleet_views import BoxView, CommandView, Details, box_views, command_view
 from edgegpu_cloud.store import Alarm, AuditEntry, Box, BoxEvent, Enrolled, Json, Store
 from edgegpu_sync.ids import CommandId, DeviceId
@@ -163,8 +164,18 @@ class Fleet:
         """
         with self._store.write() as tx:
             box = find_box(tx, device)
+            check_enrolled(box)
             cluster = cluster_of(tx, box)
             return set_spec(tx, box, lambda spec: with_limits(spec, limits, cluster=cluster), self._who())
+
+    def forget_limits(self, device: str, namespace: str, app: str, container: str | None = None) -> int:
+        """Desire nothing of an app's limits any more, or of one container's; what stands on the box stays.
+
+        Raises:
+            NotFoundError: none are desired.
+            CloudError: as `set_spec`.
+        """
+        return self.set_spec(device, lambda spec: without_limits(spec, namespace, app, container))
 
     def set_settings(self, device: str, settings: Settings) -> int:
         """Say how a box shall share its cards; returns the revision. The same once more is tried again.

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_sync.down import Desired
 from edgegpu_sync.errors import TooLargeError
 from edgegpu_sync.spec import (
@@ -37,6 +37,8 @@ _MODELS: dict[str, type[Item]] = {
     "exclusions": Exclusions,
     "unit_size": UnitSize,
 }
+_SYSTEM = "kube-system"
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _CARD = re.compile(r"[0-9]{1,3}(:[0-9]{1,3})?|(GPU|MIG)-[0-9a-zA-Z-]{1,59}")
 
 AnItem = TypeVar("AnItem", bound=Item)
@@ -153,7 +155,40 @@ def with_limits(spec: Spec, limits: Limits, *, cluster: str) -> Spec:
     return spec.model_copy(update={"app_limits": (*others, wanted)})
 
 
+def without_limits(spec: Spec, namespace: str, app: str, container: str | None) -> Spec:
+    """Return a document without the limits of an app, or of one of its containers; what stands on the box stays.
+
+    Raises:
+        NotFoundError: there are none.
+    """
+    gone = [
+        one
+        for one in spec.app_limits
+        if (one.namespace, one.app) == (namespace, app) and container in {None, one.container}
+    ]
+    if not gone:
+        whole = "/".join(word for word in (namespace, app, container) if word)
+        raise NotFoundError(f"cannot forget limits of {whole}: none are desired", remedy="`limits show` lists them")
+    return spec.model_copy(update={"app_limits": tuple(one for one in spec.app_limits if one not in gone)})
+
+
+def check_app(namespace: str, app: str, container: str) -> None:
+    """Refuse at once what no box ever takes.
+
+    Raises:
+        CloudError: kube-system, or a name that Kubernetes does not have.
+    """
+    if namespace == _SYSTEM:
+        text = f"cannot set limits of {app}: apps in {_SYSTEM} are never changed"
+        raise CloudError(text, remedy="name an app of another namespace")
+    for what, name in (("namespace", namespace), ("app", app), ("container", container)):
+        if not _NAME.fullmatch(name):
+            text = f"cannot set limits: {name!r} is no name of a{'n' if what == 'app' else ''} {what}"
+            raise CloudError(text, remedy="it has small letters, digits, - and . alone, as in `kubectl get`")
+
+
 def _app_limits(limits: Limits, cluster: str) -> AppLimits:
+    check_app(limits.namespace, limits.app, limits.container)
     try:
         return AppLimits(
             rev=0,

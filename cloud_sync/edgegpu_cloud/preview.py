@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet_specs import check_app
 from edgegpu_cloud.fleet_views import Details
 from edgegpu_core.inventory import Slot
 from edgegpu_core.limits import Answer, CardNumbers, Case, How, Kind, NewPod, NodeRoom, OwnPod, Workload, judge
@@ -72,8 +73,9 @@ def preview(box: Details, others: Iterable[Details], wanted: Wanted) -> Preview:
     """Judge new limits as a box would, over every box of its cluster that has reported.
 
     Raises:
-        CloudError: the box has not told yet what cards it has.
+        CloudError: the box has not told yet what cards it has, or limits that no box takes.
     """
+    check_app(wanted.namespace, wanted.app, wanted.container)
     reports = [found for found in map(_report, (box, *others)) if found is not None]
     if not reports or _report(box) is None:
         text = f"cannot preview: {box.box.name} has not told yet what cards it has"

@@ -57,7 +57,17 @@ def test_an_everyday_run(cloud: Cloud) -> None:
         shown = cloud.ok("limits", "show", "asr-hall", "--json").json
         assert (shown[0]["memory_units"], shown[0]["report"]["code"]) == (50, "NO_ROOM")
 
+        for never, why in (("kube-system/asr", "never changed"), ("ASR", "no name of an app")):
+            for more in ((), ("--preview",)):
+                done = cloud.run("limits", "set", "asr-hall", never, "--memory", "1", "--core", "1", *more)
+                assert (done.code, why in done.err) == (1, True), done.err
+
         live.box.verdict = lambda _: Settlement.applied()
+        done = cloud.ok("limits", "forget", "asr-hall", "asr", "--json")
+        assert done.json["items"] == ["app_limits/default/asr/asr"]
+        assert cloud.ok("limits", "show", "asr-hall", "--json").json == []
+        wait_for(lambda: cloud.box("asr-hall")["applied_rev"] == done.json["rev"], what="the box has settled the rest")
+        assert cloud.run("limits", "forget", "asr-hall", "asr").code == 1
         done = cloud.ok("uninstall", "asr-hall", "--wait")
         assert "RECEIVED" in done.err or "SUCCEEDED" in done.err
         assert cloud.ok("install", "asr-hall", "--wait", "--json").json["state"] == "SUCCEEDED"
@@ -72,6 +82,10 @@ def test_an_everyday_run(cloud: Cloud) -> None:
 
 def test_how_a_box_shares_its_cards(cloud: Cloud) -> None:
     with cloud.live("sharer") as live:
+        done = cloud.run("sharing", "set", "sharer", "--unit-mib", "512", "--policy", "first-fit", "--preview")
+        assert done.code == 1
+        assert "policy: as it is\nunit_size: rejected: pods hold shares" in done.out
+        assert cloud.box("sharer")["rev"] == 0, "a preview changes nothing"
         done = cloud.ok(
             "sharing", "set", "sharer", "--policy", "spread", "--exclude", "1", "--exclude", "0:1", "--wait"
         )
@@ -190,6 +204,8 @@ def test_a_revoked_box_is_ignored_and_comes_back_with_a_token_of_its_own(cloud: 
         assert live.ups == ups, live.downs
         assert any("stolen" in row and "REVOKED" in row for row in cloud.ok("boxes").out.splitlines())
         done = cloud.run("command", "stolen", "doctor.run")
+        assert (done.code, "is revoked" in done.err) == (1, True)
+        done = cloud.run("limits", "set", "stolen", "asr", "--memory", "1", "--core", "1")
         assert (done.code, "is revoked" in done.err) == (1, True)
         instance = live.box.instance
     cloud.ok("kick", "stolen")

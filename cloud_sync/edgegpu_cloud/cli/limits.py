@@ -1,4 +1,4 @@
-"""`edgegpu-cloud limits set`, `show`, `clear`: what an app may have of a card."""
+"""`edgegpu-cloud limits set`, `show`, `forget`: what an app may have of a card."""
 
 from typing import Annotated
 
@@ -28,7 +28,7 @@ from edgegpu_sync.up import Settled
 
 app = typer.Typer(
     name="limits",
-    help="Set, show and take away the limits of apps.",
+    help="Set, show and forget the limits of apps.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -59,8 +59,23 @@ Show the limits that are desired on a box, and what became of them.
 --json prints [{"namespace", "app", "container", "memory_units", "core", ..., "report": {...} or null}]
 """
 
+FORGET_HELP = """\
+Desire nothing of an app's limits any more: for apps that are gone. What stands on the cluster stays as it is; to take
+limits away there, `limits set ... --memory 0 --core 0` first. Without --container: of all its containers.
+
+\b
+Example:
+  edgegpu-cloud limits forget asr-hall default/asr
+
+\b
+--json prints {"box", "items": [TEXT], "rev"}
+"""
+
 AppArgument = Annotated[str, typer.Argument(metavar="NAMESPACE/APP", help="The app; without NAMESPACE/ in default.")]
 ContainerOption = Annotated[str, typer.Option("--container", help="Which of its containers  [default: the app's name]")]
+ForgetOption = Annotated[
+    str | None, typer.Option("--container", help="Which of its containers  [default: all of them]")
+]
 MemoryOption = Annotated[int, typer.Option("--memory", metavar="UNITS", min=0, max=1_000_000, help="Units of memory.")]
 CoreOption = Annotated[int, typer.Option("--core", min=0, max=6_400, help="Hundredths of a card.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Though it does not fit.")]
@@ -175,5 +190,29 @@ def show(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption 
         print_table(("APP", "CONTAINER", "UNITS", "CORE", "REV", "SETTLED"), rows)
 
 
+def forget(
+    name: BoxArgument,
+    app_name: AppArgument,
+    *,
+    folder: FolderOption = DEFAULT,
+    container: ForgetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Desire nothing of an app's limits any more."""
+    namespace, app_, _ = _names(app_name, "")
+    with reporting(as_json=json), opened(folder) as cloud:
+        before = cloud.fleet.details(name)
+        rev = cloud.fleet.forget_limits(before.box.device, namespace, app_, container)
+        say_trouble(cloud, before.box)
+        left = cloud.fleet.details(before.box.device).spec.app_limits
+        gone = [item_name(item) for item in before.spec.app_limits if item_name(item) not in set(map(item_name, left))]
+        if json:
+            print_json({"box": before.box.name, "items": gone, "rev": rev})
+            return
+        for item in gone:
+            typer.echo(f"{item} on {before.box.name}: desired no more, revision {rev}; what stands there stays")
+
+
 app.command("set", help=SET_HELP, short_help="Set the limits of one container.")(set_)
 app.command("show", help=SHOW_HELP, short_help="Show what is desired, and what became of it.")(show)
+app.command("forget", help=FORGET_HELP, short_help="Desire nothing of an app any more.")(forget)
