@@ -8,6 +8,7 @@ import typer
 
 from edgegpu_cloud.cli.common import (
     DEFAULT,
+    EXIT_FAILED,
     BoxArgument,
     Cloud,
     FolderOption,
@@ -22,8 +23,9 @@ from edgegpu_cloud.cli.common import (
 from edgegpu_cloud.cli.durations import seconds
 from edgegpu_cloud.cli.settlements import exit_by, first_line, reports, settled, words
 from edgegpu_cloud.fleet_now import Now, now_of
-from edgegpu_cloud.fleet_specs import Settings, desired_items
+from edgegpu_cloud.fleet_specs import Settings, desired_items, with_settings
 from edgegpu_cloud.fleet_views import Details
+from edgegpu_cloud.preview_sharing import outlook
 from edgegpu_sync.spec import AnyItem, AppLimits, Exclusions, Isolation, PolicyItem, Sharing, UnitSize
 from edgegpu_sync.up import ItemReport
 
@@ -48,6 +50,8 @@ Examples:
   edgegpu-cloud sharing set asr-hall --exclude none
 
 \b
+--preview changes nothing: what the box would make of it by what it reported last; exit status 1 where it would not do
+it. --json prints {NAME: {"answer": "as_it_is", "changed", "rejected" or "unsupported", "text"}} then.
 --unit-mib is rejected by a box where pods hold shares: their amounts would be others.
 --isolation limiter and mps are Unsupported by boxes of this version: services are placed, not held to their limits.
 Exit status with --wait: 0 all Applied, 1 one is Rejected, Failed or Unsupported, 3 not settled within --timeout.
@@ -74,6 +78,7 @@ UnitOption = Annotated[
     int | None, typer.Option("--unit-mib", metavar="MIB", min=1, max=1_048_576, help="MiB of a unit of memory.")
 ]
 IsolationOption = Annotated[str | None, typer.Option("--isolation", metavar="MODE", help="none, limiter or mps.")]
+PreviewOption = Annotated[bool, typer.Option("--preview", help="Change nothing: say what would come of it.")]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Until the box has settled it.")]
 TimeoutOption = Annotated[str, typer.Option("--timeout", metavar="TIME", help="How long --wait waits: 90s, 10m.")]
 
@@ -88,6 +93,7 @@ def set_(  # noqa: PLR0913  (one for each option)
     exclude: ExcludeOption = None,
     unit_mib: UnitOption = None,
     isolation: IsolationOption = None,
+    show_preview: PreviewOption = False,
     wait: WaitOption = False,
     timeout: TimeoutOption = "10m",
     json: JsonOption = False,
@@ -98,9 +104,25 @@ def set_(  # noqa: PLR0913  (one for each option)
         isolation=isolation, policy=policy, exclude=None if exclude is None else tuple(exclude), unit_mib=unit_mib
     )
     with reporting(as_json=json), opened(folder) as cloud:
-        view = cloud.fleet.box(name)
-        rev = cloud.fleet.set_settings(view.device, settings)
-        _follow(cloud, view.device, _named(settings), rev=rev, wait_s=wait_s if wait else None, as_json=json)
+        details = cloud.fleet.details(name)
+        if show_preview:
+            _tell_outlook(details, settings, as_json=json)
+            return
+        device = details.box.device
+        rev = cloud.fleet.set_settings(device, settings)
+        _follow(cloud, device, _named(settings), rev=rev, wait_s=wait_s if wait else None, as_json=json)
+
+
+def _tell_outlook(details: Details, settings: Settings, *, as_json: bool) -> None:
+    items = desired_items(with_settings(details.spec, settings))
+    found = outlook(details, {name: items[name] for name in _named(settings)})
+    if as_json:
+        print_json(found)
+    else:
+        for name, one in found.items():
+            typer.echo(f"{name}: {one.answer.value.replace('_', ' ')}{f': {one.text}' if one.text else ''}")
+    if not all(one.good for one in found.values()):
+        raise typer.Exit(EXIT_FAILED)
 
 
 def _named(settings: Settings) -> list[str]:

@@ -1,0 +1,121 @@
+"""What would come of other settings of a box's sharing, by what it has reported last; pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet_views import Details
+from edgegpu_sync.messages import READERS
+from edgegpu_sync.spec import AnyItem, Exclusions, Isolation, Mode, PolicyItem, UnitSize
+from edgegpu_sync.telemetry import Alloc, Card, Inventory, PodAlloc
+from edgegpu_sync.topics import Kind
+
+MOST_UNITS = 25_000
+"""Units of a node: kubelet is told each as a device, in one message."""
+
+_MOST_NAMES = 10
+
+
+class Foreseen(StrEnum):
+    """What a box would make of an item."""
+
+    AS_IT_IS = "as_it_is"
+    CHANGED = "changed"
+    REJECTED = "rejected"
+    UNSUPPORTED = "unsupported"
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """The answer for one item, and why, for people."""
+
+    answer: Foreseen
+    text: str = ""
+
+    @property
+    def good(self) -> bool:
+        """Whether the box would settle it as Applied."""
+        return self.answer in {Foreseen.AS_IT_IS, Foreseen.CHANGED}
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    inventory: Inventory
+    pods: Mapping[str, PodAlloc]
+
+    def holders(self, cards: Iterable[str]) -> list[str]:
+        """Return the pods that hold something of these cards, by their UUIDs: NAMESPACE/NAME."""
+        wanted = set(cards)
+        held = (pod for pod in self.pods.values() if any(piece.card in wanted for piece in pod.pieces))
+        return sorted({f"{pod.namespace}/{pod.name}" for pod in held})
+
+
+def outlook(details: Details, items: Mapping[str, AnyItem]) -> dict[str, Outlook]:
+    """Say of each item, by its name, what the box would make of it.
+
+    Raises:
+        CloudError: it has not told yet what cards it has.
+    """
+    latest = details.latest.get(Kind.INVENTORY)
+    if latest is None:
+        text = f"cannot preview: {details.box.name} has not told yet what cards it has"
+        remedy = "wait until it is connected, or ask it: edgegpu-cloud command BOX inventory.refresh"
+        raise CloudError(text, remedy=remedy)
+    inventory: Inventory = READERS[Kind.INVENTORY].validate_python(latest.body, strict=False)
+    alloc = details.latest.get(Kind.ALLOC)
+    held: Alloc | None = READERS[Kind.ALLOC].validate_python(alloc.body, strict=False) if alloc else None
+    told = _Told(inventory, held.pods if held else {})
+    if not inventory.sharing:
+        return dict.fromkeys(items, Outlook(Foreseen.REJECTED, "GPU sharing is not installed there"))
+    return {name: _of(item, told) for name, item in items.items()}
+
+
+def _of(item: AnyItem, told: _Told) -> Outlook:
+    match item:
+        case Isolation(mode=Mode.NONE):
+            return Outlook(Foreseen.AS_IT_IS)
+        case Isolation():
+            return Outlook(Foreseen.UNSUPPORTED, "boxes of this version place services, and hold them to nothing")
+        case PolicyItem(policy=told.inventory.policy):
+            return Outlook(Foreseen.AS_IT_IS)
+        case Exclusions(cards=cards):
+            return _excluded(cards, told)
+        case UnitSize(mib=mib):
+            return _unit(mib, told)
+        case _:
+            return Outlook(Foreseen.CHANGED, "new pods alone follow it")
+
+
+def _excluded(words: tuple[str, ...], told: _Told) -> Outlook:
+    cards = told.inventory.cards
+    after = {card.uuid for card in cards if {card.uuid, card.label, card.label.partition(":")[0]} & set(words)}
+    if after == {card.uuid for card in cards if card.excluded}:
+        return Outlook(Foreseen.AS_IT_IS)
+    notes = []
+    if holders := told.holders(after):
+        notes.append(f"these go on there, and do not start there again: {_names(holders)}")
+    if unknown := [word for word in words if not _is_known(word, cards)]:
+        notes.append(f"no card that it has told of: {', '.join(unknown)}")
+    return Outlook(Foreseen.CHANGED, "; ".join(notes))
+
+
+def _is_known(word: str, cards: tuple[Card, ...]) -> bool:
+    return any(word in {card.uuid, card.label, card.label.partition(":")[0]} for card in cards)
+
+
+def _unit(mib: int, told: _Told) -> Outlook:
+    now = told.inventory.unit_mib
+    if mib == now:
+        return Outlook(Foreseen.AS_IT_IS)
+    if holders := told.holders(card.uuid for card in told.inventory.cards):
+        return Outlook(Foreseen.REJECTED, f"pods hold shares in units of {now} MiB, stop them: {_names(holders)}")
+    units = sum(card.memory_mib // mib for card in told.inventory.cards if not card.excluded)
+    if units >= MOST_UNITS:
+        return Outlook(Foreseen.REJECTED, f"that makes {units} units, and a node has fewer than {MOST_UNITS}")
+    return Outlook(Foreseen.CHANGED, f"{units} units in all")
+
+
+def _names(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
