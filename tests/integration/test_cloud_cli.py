@@ -56,6 +56,9 @@ def test_an_everyday_run(cloud: Cloud) -> None:
         assert "Rejected: NO_ROOM: needs 50 on one card" in done.out
         shown = cloud.ok("limits", "show", "asr-hall", "--json").json
         assert (shown[0]["memory_units"], shown[0]["report"]["code"]) == (50, "NO_ROOM")
+        (shown,) = cloud.ok("limits", "show", "asr-hall", "--preview", "--json").json
+        assert (shown["report"]["code"], shown["preview"]["answer"]) == ("NO_ROOM", "fits")
+        assert "fits  " in cloud.ok("limits", "show", "asr-hall", "--preview").out
 
         for never, why in (("kube-system/asr", "never changed"), ("ASR", "no name of an app")):
             for more in ((), ("--preview",)):

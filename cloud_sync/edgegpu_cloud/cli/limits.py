@@ -56,7 +56,9 @@ SHOW_HELP = """\
 Show the limits that are desired on a box, and what became of them.
 
 \b
---json prints [{"namespace", "app", "container", "memory_units", "core", ..., "report": {...} or null}]
+--preview: also what would come of each if it were set now (see `limits set`): what was refused may have room meanwhile.
+--json prints [{"namespace", "app", "container", "memory_units", "core", ..., "report": {...} or null}], with --preview
+also "preview" in each.
 """
 
 FORGET_HELP = """\
@@ -85,6 +87,7 @@ DriftOption = Annotated[
     typer.Option("--on-drift", help="When somebody else writes them back.  [default: as it was, else report]"),
 ]
 PreviewOption = Annotated[bool, typer.Option("--preview", help="Change nothing: say what would come of it.")]
+NowOption = Annotated[bool, typer.Option("--preview", help="Also say what would come of each if it were set now.")]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Until the box has settled it.")]
 TimeoutOption = Annotated[str, typer.Option("--timeout", metavar="TIME", help="How long --wait waits: 90s, 10m.")]
 
@@ -164,14 +167,23 @@ def _tell_preview(found: Preview, *, as_json: bool) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-def show(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
+def show(
+    name: BoxArgument,
+    *,
+    folder: FolderOption = DEFAULT,
+    show_preview: NowOption = False,
+    json: JsonOption = False,
+) -> None:
     """Show the limits that are desired on a box."""
     with reporting(as_json=json), opened(folder) as cloud:
         details = cloud.fleet.details(name)
         items = details.spec.app_limits
         told = reports(details, map(item_name, items))
+        now = _now(cloud, details) if show_preview and items else {}
         if json:
-            print_json([{**one.model_dump(mode="json"), "report": told[item_name(one)]} for one in items])
+            more = {one: {"preview": found} for one, found in now.items()}
+            plain = {item_name(one): one.model_dump(mode="json") for one in items}
+            print_json([{**one, "report": told[item], **more.get(item, {})} for item, one in plain.items()])
             return
         if not items:
             typer.echo(f"no limits of apps are desired on {details.box.name}")
@@ -183,11 +195,32 @@ def show(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption 
                 str(one.memory_units),
                 str(one.core),
                 str(one.rev),
+                *([now[item_name(one)].words().partition(":")[0]] if now else []),
                 first_line(told[item_name(one)]),
             )
             for one in items
         ]
-        print_table(("APP", "CONTAINER", "UNITS", "CORE", "REV", "SETTLED"), rows)
+        heads = ("APP", "CONTAINER", "UNITS", "CORE", "REV", *(["NOW IT"] if now else []), "SETTLED")
+        print_table(heads, rows)
+
+
+def _now(cloud: Cloud, details: Details) -> dict[str, Preview]:
+    """Return what would come of each item that is desired if it were set now."""
+    others = _same_cluster(cloud, details)
+    return {
+        item_name(one): preview(
+            details,
+            others,
+            Wanted(
+                namespace=one.namespace,
+                app=one.app,
+                container=one.container,
+                memory_units=one.memory_units,
+                core=one.core,
+            ),
+        )
+        for one in details.spec.app_limits
+    }
 
 
 def forget(
