@@ -15,6 +15,9 @@ RETRY_S = 15
 Device = Annotated[str, Field(pattern=r"^[a-z0-9]{16}$")]
 Pem = Annotated[str, Field(max_length=8_192)]
 
+HostName = Annotated[str, Field(max_length=253, pattern="^[^\\x00-\\x1f\\x7f-\\x9f\\u2028-\\u202e\\u2066-\\u2069]*$")]
+"""Shown to people in many places: nothing in it breaks a line, or turns the writing around."""
+
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
@@ -28,7 +31,7 @@ class EnrolAsk(_Model):
     csr: Pem
     sign_key: PublicKey
     instance: Sha256
-    host: Line = ""
+    host: HostName = ""
     versions: Annotated[dict[Line, Line], Field(max_length=16)] = {}
 
 

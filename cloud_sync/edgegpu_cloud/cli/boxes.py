@@ -21,6 +21,7 @@ from edgegpu_cloud.cli.common import (
     say_trouble,
     standing,
 )
+from edgegpu_cloud.cli.plain import one_line
 from edgegpu_cloud.fleet_views import BoxView
 from edgegpu_sync.up import Settled
 
@@ -106,7 +107,7 @@ def box(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption =
             return
         show_box(details)
         for event in events:
-            typer.echo(f"  {moment(event.at_s)}  {event.level:7}  {event.kind}: {event.text}")
+            typer.echo(f"  {moment(event.at_s)}  {event.level:7}  {event.kind}: {one_line(event.text)}")
 
 
 def confirm(

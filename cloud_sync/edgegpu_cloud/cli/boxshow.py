@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import typer
 
 from edgegpu_cloud.cli.common import ago, moment, print_table, standing
+from edgegpu_cloud.cli.plain import one_line
 from edgegpu_cloud.fleet_views import Details
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_sync.messages import READERS
@@ -18,8 +19,8 @@ def show_box(details: Details) -> None:
     """Print a box for people."""
     view, now_s = details.box, time.time()
     typer.echo(f"{view.name}  {view.device}  {standing(view)}, heard {ago(view.seen_at_s, now_s)}")
-    typer.echo(f"  enrolment {view.enrolment} of {moment(view.enrolled_at_s)}, host {view.host or '-'}")
-    versions = ", ".join(f"{name} {version}" for name, version in view.versions.items() if version)
+    typer.echo(f"  enrolment {view.enrolment} of {moment(view.enrolled_at_s)}, host {one_line(view.host) or '-'}")
+    versions = ", ".join(one_line(f"{name} {version}") for name, version in view.versions.items() if version)
     typer.echo(f"  {versions or 'no birth was heard yet'}")
     typer.echo(f"  revision {view.rev}, observed {view.observed_rev}, settled {view.applied_rev}")
     if view.restored:
@@ -47,7 +48,7 @@ def _show_health(details: Details, now_s: float) -> None:
     typer.echo(f"  health: {told.state}, {ago(latest.at_s, now_s)}")
     for part in told.parts:
         if part.state in {"warn", "bad"}:
-            typer.echo(f"    {part.name} {part.state}: {part.text or '-'}")
+            typer.echo(f"    {part.name} {part.state}: {one_line(part.text) or '-'}")
 
 
 def _show_cards(details: Details) -> None:

@@ -24,6 +24,7 @@ from edgegpu_cloud.cli.common import (
     say_trouble,
 )
 from edgegpu_cloud.cli.durations import seconds
+from edgegpu_cloud.cli.plain import plain
 from edgegpu_cloud.fleet_views import CommandView
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.states import State
@@ -171,7 +172,7 @@ def _followed(cloud: Cloud, id_: str, wait_s: float, *, as_json: bool) -> Comman
 
 def _line(view: CommandView) -> str:
     why = ": ".join(word for word in (view.code, view.text) if word)
-    return f"{_state(view)}  {why}".rstrip()
+    return plain(f"{_state(view)}  {why}".rstrip())
 
 
 def _state(view: CommandView) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic_core import to_jsonable_python
 
+from edgegpu_cloud.cli.plain import one_line, plain, plain_json
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet import Fleet
 from edgegpu_cloud.fleet_views import BoxView
@@ -111,15 +112,15 @@ def _fail(text: str, remedy: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"error": text, "remedy": remedy})
     else:
-        typer.echo(f"edgegpu-cloud: {text}", err=True)
+        say(f"edgegpu-cloud: {text}")
         if remedy:
-            typer.echo(f"  {remedy}", err=True)
+            say(f"  {remedy}")
     raise typer.Exit(EXIT_FAILED)
 
 
 def say(text: str) -> None:
     """Print a line for people who watch, beside what a command answers."""
-    typer.echo(text, err=True)
+    typer.echo(plain(text), err=True)
 
 
 def say_trouble(cloud: Cloud, of: BoxView | None = None) -> None:
@@ -132,12 +133,12 @@ def say_trouble(cloud: Cloud, of: BoxView | None = None) -> None:
 
 def print_json(value: object) -> None:
     """Print a JSON document; dataclasses, models and enumerations as what they hold."""
-    typer.echo(json.dumps(to_jsonable_python(value), indent=2, ensure_ascii=False))
+    typer.echo(plain_json(json.dumps(to_jsonable_python(value), indent=2, ensure_ascii=False)))
 
 
 def print_json_line(value: object) -> None:
     """Print a JSON document in one line, at once: one of many."""
-    typer.echo(json.dumps(to_jsonable_python(value), ensure_ascii=False))
+    typer.echo(plain_json(json.dumps(to_jsonable_python(value), ensure_ascii=False)))
     sys.stdout.flush()
 
 
@@ -158,7 +159,7 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for head in heads:
         table.add_column(head, overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(one_line, row))
     console = make_console()
     if console.is_terminal:
         console.print(table)

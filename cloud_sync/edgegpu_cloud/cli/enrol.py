@@ -21,6 +21,7 @@ from edgegpu_cloud.cli.common import (
     reporting,
 )
 from edgegpu_cloud.cli.durations import seconds
+from edgegpu_cloud.cli.plain import one_line
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.founding import read_key
 from edgegpu_cloud.keyfiles import file_sha256, pin, read_file
@@ -203,7 +204,8 @@ def _decide(id_: str, state: RequestState, *, folder: FolderOption, json: bool) 
         if json:
             print_json({"id": request.id, "state": state})
         else:
-            typer.echo(f"{state.value.lower()}: {request.asked.get('host') or request.id[:8]}")
+            names = dict.fromkeys(str(request.asked.get(one) or "") for one in ("name", "host"))
+            typer.echo(f"{state.value.lower()}: {', host '.join(filter(None, map(one_line, names))) or request.id[:8]}")
 
 
 def _the_one(requests: list[Request], id_: str) -> Request:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 import typer
 
 from edgegpu_cloud.cli.common import EXIT_FAILED, EXIT_WAITING, Cloud, say
+from edgegpu_cloud.cli.plain import plain
 from edgegpu_cloud.fleet_specs import desired_items
 from edgegpu_cloud.fleet_views import Details
 from edgegpu_sync.up import ItemReport, Settled
@@ -61,7 +62,7 @@ def words(report: ItemReport | None) -> str:
             f"{card.held_by_app_units} units held by the app"
             for card in report.numbers.cards
         ]
-    return "\n".join(lines)
+    return plain("\n".join(lines))
 
 
 def first_line(report: ItemReport | None) -> str:
