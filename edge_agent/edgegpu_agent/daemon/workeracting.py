@@ -32,6 +32,8 @@ LOOK_S = 1.0
 GRACE_S = 120.0
 """Beyond an op's own time, for an act that does not come back: its command is ended then without it."""
 
+_THE_ACT_KNOWS_WHY = frozenset({Evidence.PUT_BACK, Evidence.BROKEN})
+
 T = TypeVar("T")
 
 
@@ -183,12 +185,25 @@ class Acting:
                 run.want, run.look_at_s = "verify", core.now_s
             case ProbeAgain():
                 run.look_at_s = core.now_s + LOOK_S
+            case End() if evidence in _THE_ACT_KNOWS_WHY:
+                self._ask_why(record, run, decision)
             case End(state, code, text):
                 self._end(record, Outcome(state=state, code=code, text=text))
             case GoOn() | AwaitRenewal() | Nothing():
                 pass
             case _:
                 assert_never(decision)
+
+    def _ask_why(self, record: Record, run: Run, end: End) -> None:
+        """End it in the act's own words: what was put back after a restart of the agent was put back for a reason."""
+        act, args = self._act(record)
+        work = partial(act.verify, record.id, args, record.token)
+        self._start(record, run, work, partial(self._on_why, record.id, end))
+
+    def _on_why(self, id_: CommandId, end: End, said: Outcome | Raised | None) -> None:
+        if not isinstance(said, Outcome) or said.state is not end.state:
+            said = Outcome(state=end.state, code=end.code, text=end.text)
+        self._end(self._core.held.records[id_], said)
 
     def _is_overdue(self, record: Record, run: Run) -> bool:
         grace_s = GRACE_S if run.busy else 0.0

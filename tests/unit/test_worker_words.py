@@ -1,0 +1,98 @@
+"""What was put back while the agent was away ends in the act's own words."""
+
+from collections.abc import Iterator
+
+import pytest
+from workercontroller import RESTART
+from workerkit import Wire, fast_folder, wired
+from workerodd import OddAct, OddBox, end, odd
+from workerworld import World
+
+from edgegpu_agent.acts.act import Acts, ActStop, Outcome
+from edgegpu_sync.ids import CommandId
+from edgegpu_sync.ops import Args, Evidence
+from edgegpu_sync.states import Codes, State
+
+
+class TellingAct(OddAct):
+    """An act that knows why."""
+
+    def __init__(self, world: World, told: Outcome | None) -> None:
+        super().__init__(world)
+        self.told = told
+
+    def verify(self, id_: CommandId, args: Args, token: str) -> Outcome | None:
+        del id_, args, token
+        self._raise("verify")
+        return self.told
+
+
+class TellingBox(OddBox):
+    """A box with it."""
+
+    told: Outcome | None = None
+
+    def acts(self) -> Acts:
+        others = super().acts()
+        self.act = TellingAct(self.world, self.told)
+        return {**others, RESTART: self.act}
+
+
+@pytest.fixture
+def box() -> Iterator[TellingBox]:
+    with fast_folder() as folder:
+        made = TellingBox(folder)
+        yield made
+        made.crash()
+
+
+def cut_short(wire: Wire, evidence: Evidence) -> CommandId:
+    """Let the agent end in the middle of an act, and find that when it is back."""
+    odd(wire).act.raises = {"act": ActStop("the agent ends")}
+    id_ = wire.controller.command(RESTART)
+    wire.exchange()
+    wire.box.crash()
+    wire.box.start()
+    odd(wire).act.found = evidence
+    return id_
+
+
+def text(wire: Wire, id_: CommandId) -> str | None:
+    return wire.controller.results[id_].text
+
+
+@pytest.mark.parametrize(
+    ("evidence", "told"),
+    [
+        (Evidence.PUT_BACK, Outcome(state=State.ROLLED_BACK, code=Codes.ERROR, text="the agent of 2.0 dies")),
+        (Evidence.BROKEN, Outcome(state=State.FAILED, code=Codes.INCONSISTENT, text="the disk is full")),
+    ],
+)
+def test_the_act_says_why(box: TellingBox, evidence: Evidence, told: Outcome) -> None:
+    box.told = told
+    wire = wired(box)
+    id_ = cut_short(wire, evidence)
+    wire.connect()
+    wire.pass_time(10)
+    assert end(wire, id_) == (told.state, told.code)
+    assert text(wire, id_) == told.text
+
+
+@pytest.mark.parametrize("told", [None, Outcome(state=State.SUCCEEDED, text="all is well")])
+def test_an_act_that_knows_it_no_better_is_not_asked_twice(box: TellingBox, told: Outcome | None) -> None:
+    box.told = told
+    wire = wired(box)
+    id_ = cut_short(wire, Evidence.PUT_BACK)
+    wire.connect()
+    wire.pass_time(10)
+    assert end(wire, id_) == (State.ROLLED_BACK, Codes.CUT_SHORT)
+    assert text(wire, id_) == "it was put back: see edgegpu journal"
+
+
+def test_an_act_that_cannot_say_it_keeps_no_end_up(box: TellingBox) -> None:
+    wire = wired(box)
+    id_ = cut_short(wire, Evidence.PUT_BACK)
+    odd(wire).act.raises = {"verify": OSError("no")}
+    wire.connect()
+    wire.pass_time(10)
+    assert end(wire, id_) == (State.ROLLED_BACK, Codes.CUT_SHORT)
