@@ -8,10 +8,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, ValidationError
 
-from edgegpu_sync.wire import Core, Count, Critical, Json, Name, Token, Units, Wire, clipped, digest
+from edgegpu_sync.wire import ITEM_NAME_MAX, Core, Count, Critical, Json, Name, Token, Units, Wire, clipped, digest
 
 MAX_APP_LIMITS = 100
 """Apps in one document: more would not fit into 64 KiB of answers."""
+
+MAX_CRITICAL = 32
+"""Names in one `critical`."""
 
 
 class Mode(StrEnum):
@@ -92,7 +95,7 @@ class Spec(Wire):
     exclusions: Exclusions | None = None
     unit_size: UnitSize | None = None
     app_limits: Annotated[tuple[AppLimits, ...], Field(max_length=MAX_APP_LIMITS)] = ()
-    critical: Annotated[tuple[Token, ...], Field(max_length=32)] = ()
+    critical: Annotated[tuple[Token, ...], Field(max_length=MAX_CRITICAL)] = ()
 
     def to_json(self) -> Json:
         """Return it as it goes into a desired document.
@@ -146,9 +149,15 @@ def _read(spec: Json, rev: int) -> Iterator[Asked]:
     for name, model in _MODELS.items():
         if spec.get(name) is not None:
             yield _item(name, model, spec[name], rev=rev)
-    for place, value in enumerate(_as_list(spec.get("app_limits"))):
+    apps, critical = _as_list(spec.get("app_limits")), _as_list(spec.get("critical"))
+    for place, value in enumerate(apps[:MAX_APP_LIMITS]):
         yield _item(f"app_limits/#{place}", AppLimits, value, rev=rev)
-    for needed in _as_list(spec.get("critical")):
+    if rest := apps[MAX_APP_LIMITS:]:
+        why = f"a document has at most {MAX_APP_LIMITS} apps, here are {len(rest)} more"
+        yield _unsupported(f"app_limits/#{MAX_APP_LIMITS}", rest, rev=rev, why=why)
+    if len(critical) > MAX_CRITICAL:
+        yield _unsupported("critical", critical, rev=rev, why=f"it names more than {MAX_CRITICAL}")
+    for needed in critical[:MAX_CRITICAL]:
         if not isinstance(needed, str) or needed not in Spec.model_fields:
             text = clipped(str(needed), 64)
             yield _unsupported(text, spec.get(text), rev=rev, why="this agent does not know it")
@@ -173,6 +182,8 @@ def _item(name: str, model: type[AnyItem], value: JsonValue, *, rev: int) -> Ask
         where = ".".join(str(part) for part in first["loc"])
         return _unsupported(name, value, rev=rev, why=f"{where}: {first['msg']}")
     if isinstance(item, AppLimits):
+        if len(item_name(item)) > ITEM_NAME_MAX:
+            return _unsupported(name, value, rev=rev, why="its names are too long together")
         name = item_name(item)
     if missing := item.not_understood():
         return _unsupported(name, value, rev=rev, why=f"this agent does not know {', '.join(missing)}")

@@ -34,7 +34,8 @@ Https = Annotated[str, Field(pattern=r"^https://[!-~]{1,1000}$")]
 _PRINTABLE = r"^[^\x00-\x08\x0b-\x1f\x7f]*$"
 Text = Annotated[str, Field(max_length=1_000, pattern=_PRINTABLE)]
 Line = Annotated[str, Field(max_length=253, pattern=_PRINTABLE)]
-ItemName = Annotated[str, Field(max_length=400, pattern=_PRINTABLE)]
+ITEM_NAME_MAX = 400
+ItemName = Annotated[str, Field(max_length=ITEM_NAME_MAX, pattern=_PRINTABLE)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
 
 

@@ -1,9 +1,15 @@
 """A desired document is read item by item: what one version does not know harms no other item."""
 
-from synckit import limits, spec
+import json
+from typing import Any
 
+from synckit import EPOCH, limits, spec
+
+from edgegpu_sync.order import Seen
+from edgegpu_sync.settle import Board
 from edgegpu_sync.spec import AppLimits, Asked, Sharing, Spec, TryKey, asked
-from edgegpu_sync.wire import Json
+from edgegpu_sync.up import Reported, encode_reported
+from edgegpu_sync.wire import MAX_COUNT, Json
 
 
 def by_name(document: Json, rev: int = 12) -> dict[str, Asked]:
@@ -72,3 +78,41 @@ def test_what_is_tried_once_is_named_by_revision_content_and_nonce() -> None:
     assert key(limits()) == key(limits())
     assert len({key(limits()), key(limits(rev=8)), key(limits(units=11)), key(limits(retry=1))}) == 4
     assert (key(limits(retry=3)).rev, key(limits(retry=3)).retry) == (7, 3)
+
+
+def reported(document: Json) -> bytes:
+    """Return how a box would report a document of which it has tried nothing."""
+    board = Board().observe(Seen(MAX_COUNT, "0" * 16), asked(document, MAX_COUNT))
+    items = board.report()
+    return encode_reported(
+        Reported(enrolment=3, epoch=EPOCH, n=5, observed_rev=12, applied_rev=0, seq=1, floor=0, items=items)
+    )
+
+
+def test_what_is_over_the_number_of_apps_is_one_item_and_the_answer_fits() -> None:
+    document: dict[str, Any] = {"app_limits": [limits(f"app{at}").model_dump(mode="json") for at in range(130)]}
+    found = by_name(document)
+    assert len(found) == 101
+    assert found["app_limits/default/app99/main"].item is not None
+    assert found["app_limits/#100"].unsupported == "a document has at most 100 apps, here are 30 more"
+    assert reported({"app_limits": [0] * 20_000})
+    assert reported({"critical": [f"{place:x}" for place in range(7_000)]})
+
+
+def test_the_longest_document_can_be_reported() -> None:
+    apps = [
+        {**limits().model_dump(mode="json"), "namespace": f"{place:063}", "app": "a" * 253, "container": "c" * 63}
+        for place in range(100)
+    ]
+    critical = [f"{place:064}" for place in range(40)]
+    document = json.loads(json.dumps({"app_limits": apps, "critical": critical}))
+    found = by_name(document)
+    assert len(found) == 133
+    assert max(map(len, found)) == 392
+    assert reported(document)
+
+
+def test_names_that_are_too_long_together_are_unsupported() -> None:
+    value: Json = {**limits().model_dump(mode="json"), "namespace": "n" * 200, "app": "a" * 200}
+    one = by_name({"app_limits": [value]})["app_limits/#0"]
+    assert (one.item, one.unsupported) == (None, "its names are too long together")
