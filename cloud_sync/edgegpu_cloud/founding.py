@@ -139,7 +139,12 @@ def authority_of(layout: CloudLayout, name: AuthorityName) -> Authority:
     Raises:
         CloudError: it cannot be read.
     """
-    return load_authority(read_file(layout.ca_cert(name)), read_file(layout.ca_key(name)))
+    cert, key = layout.ca_cert(name), layout.ca_key(name)
+    texts = read_file(cert), read_file(key)
+    try:
+        return load_authority(*texts)
+    except CloudError as error:
+        raise CloudError(f"cannot use {key} with {cert}: {error.text}", remedy=error.remedy) from error
 
 
 def read_key(layout: CloudLayout, name: ShownName) -> PrivateKey:

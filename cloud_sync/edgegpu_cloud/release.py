@@ -52,11 +52,17 @@ class Release:
         lines = self._read(path).decode("utf-8", "replace").splitlines()
         return "".join(f"{mine if line.endswith(f' {INSTALLER}') else line}\n" for line in lines).encode()
 
+    def missing(self) -> str:
+        """Say that there is no bundle, if there is none."""
+        if self.file(SUMS) is not None and self.file(INSTALLER) is not None:
+            return ""
+        return f"there is no bundle in {self.folder}: boxes cannot be installed from here (`make bundle` makes one)"
+
     def problems(self) -> Iterator[str]:
         """Say what is wrong with the bundle: every file is read and compared with its checksum."""
         path = self.file(SUMS)
         if path is None:
-            yield f"there is no bundle in {self.folder}: boxes cannot be installed from here (`make bundle` makes one)"
+            yield self.missing()
             return
         for line in self._read(path).decode("utf-8", "replace").splitlines():
             wanted, _, name = line.partition(" ")

@@ -25,8 +25,8 @@ _ENROLS = "--no-link"
 class Standing:
     """Held by the one `serve` of a folder; others see by the lock that it runs, and read what it has told."""
 
-    def __init__(self, file: IO[str], clock: Callable[[], float]) -> None:
-        self._file, self._clock = file, clock
+    def __init__(self, file: IO[str], clock: Callable[[], float], *, bundle: str) -> None:
+        self._file, self._clock, self._bundle = file, clock, bundle
 
     def hear(self, event: LinkEvent) -> None:
         """Note what the link says of itself."""
@@ -40,7 +40,7 @@ class Standing:
         try:
             self._file.seek(0)
             self._file.truncate()
-            json.dump({"pid": os.getpid(), "why": why, "since_s": self._clock()}, self._file)
+            json.dump({"pid": os.getpid(), "why": why, "bundle": self._bundle, "since_s": self._clock()}, self._file)
             self._file.flush()
         except OSError as error:
             _LOG.warning("cannot write %s: %s", self._file.name, error)
@@ -50,8 +50,8 @@ class Standing:
         self._file.close()
 
 
-def hold(layout: CloudLayout, *, link: bool, clock: Callable[[], float] = time.time) -> Standing:
-    """Be the one `serve` of a folder, until the process ends.
+def hold(layout: CloudLayout, *, link: bool, bundle: str = "", clock: Callable[[], float] = time.time) -> Standing:
+    """Be the one `serve` of a folder, until the process ends; `bundle` says why boxes cannot be installed from here.
 
     Raises:
         CloudError: another one is, or the file cannot be written.
@@ -64,7 +64,7 @@ def hold(layout: CloudLayout, *, link: bool, clock: Callable[[], float] = time.t
         raise CloudError(f"cannot write {path}: {error}", remedy=remedy_for(path)) from error
     for _ in range(_TRIES):
         if _locked(file, fcntl.LOCK_EX):
-            found = Standing(file, clock)
+            found = Standing(file, clock, bundle=bundle)
             found.tell("no answer yet" if link else _ENROLS)
             return found
         time.sleep(_PAUSE_S)
@@ -72,6 +72,15 @@ def hold(layout: CloudLayout, *, link: bool, clock: Callable[[], float] = time.t
     file.close()
     remedy = "stop that one first (systemctl stop edgegpu-cloud), or name another --folder"
     raise CloudError(f"cannot serve {layout.folder}: another `edgegpu-cloud serve` does, pid {pid}", remedy=remedy)
+
+
+def no_bundle(layout: CloudLayout) -> str:
+    """Return why boxes cannot be installed from the `serve` that runs; empty where they can, or none runs."""
+    try:
+        with (layout.folder / _NAME).open(encoding="utf-8") as file:
+            return "" if _locked(file, fcntl.LOCK_SH) else str(_told(file).get("bundle", ""))
+    except OSError:
+        return ""
 
 
 def trouble(layout: CloudLayout, broker: BrokerConfig) -> str:

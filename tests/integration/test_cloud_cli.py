@@ -60,11 +60,6 @@ def test_an_everyday_run(cloud: Cloud) -> None:
         assert (shown["report"]["code"], shown["preview"]["answer"]) == ("NO_ROOM", "fits")
         assert "fits  " in cloud.ok("limits", "show", "asr-hall", "--preview").out
 
-        for never, why in (("kube-system/asr", "never changed"), ("ASR", "no name of an app")):
-            for more in ((), ("--preview",)):
-                done = cloud.run("limits", "set", "asr-hall", never, "--memory", "1", "--core", "1", *more)
-                assert (done.code, why in done.err) == (1, True), done.err
-
         live.box.verdict = lambda _: Settlement.applied()
         done = cloud.ok("limits", "forget", "asr-hall", "asr", "--json")
         assert done.json["items"] == ["app_limits/default/asr/asr"]
@@ -130,6 +125,10 @@ def test_who_fights_for_limits_is_asked_for_and_kept(cloud: Cloud) -> None:
         cloud.ok(*words, "5", "--on-drift", "report")
         (item,) = cloud.ok("limits", "show", "drifter", "--json").json
         assert (item["on_drift"], item["rev"], item["retry"]) == ("report", 3, 0)
+        for never, why in (("kube-system/asr", "never changed"), ("ASR", "no name of an app")):
+            for more in ((), ("--preview",)):
+                done = cloud.run("limits", "set", "drifter", never, "--memory", "1", "--core", "1", *more)
+                assert (done.code, why in done.err) == (1, True), done.err
 
 
 def test_a_command_to_a_box_that_is_away_times_out_with_3_and_is_cancelled(cloud: Cloud) -> None:
@@ -212,8 +211,17 @@ def test_a_revoked_box_is_ignored_and_comes_back_with_a_token_of_its_own(cloud: 
         assert (done.code, "is revoked" in done.err) == (1, True)
         instance = live.box.instance
     cloud.ok("kick", "stolen")
-    done = cloud.run("revoke", "stolen", "--json", "--reload", "false")
+    for words in (("revoke", "stolen", "--json"), ("revoke", "stolen")):
+        done = cloud.run(*words)
+        assert (done.code, "--yes" in done.out + done.err) == (1, True)
+    done = cloud.run("revoke", "stolen", "--yes", "--json", "--reload", "false")
     assert (done.code, "ended with 1" in done.json["error"]) == (1, True)
+    key = cloud.folder / "ca/boxes.key"
+    good = key.read_text()
+    key.write_text("broken")
+    done = cloud.run("revoke", "stolen", "--yes")
+    key.write_text(good)
+    assert ("stolen is revoked and ignored" in done.err, str(key) in done.err) == (True, True), done.err
     again = Box(cloud.ok("enrol", "--for", "stolen", "--json").json["token"], instance=instance)
     granted = enrol(cloud.url, cloud.ca, again)
     assert (granted.device, granted.enrolment) == (live.box.device, 2)

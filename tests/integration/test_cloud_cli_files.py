@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -12,7 +13,17 @@ from cloudcli import ok, run
 from mqttkit import free_port
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """`serve` in this process minds signals, and is not asked to give them back."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
 
 
 def test_init_refuses_what_is_there_and_says_what_is_next(tmp_path: Path) -> None:
@@ -98,6 +109,7 @@ def test_the_brokers_files_for_a_broker_elsewhere(tmp_path: Path) -> None:
         (("command", "a", "x", "--arg", "noequals"), 2, "KEY=VALUE"),
         (("confirm",), 2, "BOX"),
         (("nothing",), 2, "No such command"),
+        (("serve",), 1, "edgegpu-cloud init"),
     ],
 )
 def test_wrong_use_is_told_with_its_status(tmp_path: Path, words: tuple[str, ...], code: int, said: str) -> None:
@@ -113,6 +125,9 @@ def test_errors_as_json_and_boxes_that_are_not(tmp_path: Path) -> None:
     done = run("box", "nobody", "--json", folder=folder)
     assert (done.code, sorted(done.json)) == (1, ["error", "remedy"])
     assert run("enrol", "--expires", "soon", folder=folder).code == 2
+    for bundle in ("/nope", ""):
+        done = run("serve", "--bundle", bundle, folder=folder)
+        assert (done.code, "there is no bundle in" in done.err) == (1, True), done.err
     (folder / "controller.yaml").write_text("version: 2\n")
     done = run("boxes", folder=folder)
     assert (done.code, "cannot use" in done.err) == (1, True)
@@ -140,6 +155,7 @@ def test_serve_says_what_is_missing_and_ends_with_0_when_told_to(tmp_path: Path)
         assert ("not connected: " in lines[2], "is the broker running" in lines[2]) == (True, True)
         told = ok("boxes", folder=folder).err
         assert (f"not connected to the broker at 127.0.0.1:{ports[3]}" in told, "refused" in told) == (True, True), told
+        assert "the line fails until `serve --bundle" in ok("enrol", folder=folder).err
         second = subprocess.run(words, capture_output=True, text=True, check=False, timeout=20)
         assert second.returncode == 1
         assert f"another `edgegpu-cloud serve` does, pid {process.pid}" in second.stderr

@@ -19,12 +19,15 @@ from edgegpu_cloud.cli.common import (
     print_json,
     print_table,
     reporting,
+    say,
+    say_trouble,
 )
 from edgegpu_cloud.cli.durations import seconds
 from edgegpu_cloud.cli.plain import one_line
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.founding import read_key
 from edgegpu_cloud.keyfiles import file_sha256, pin, read_file
+from edgegpu_cloud.standing import no_bundle
 from edgegpu_cloud.store import AuditEntry, Request, RequestState, Token
 from edgegpu_cloud.urls import url_of
 
@@ -109,6 +112,9 @@ def enrol(
             print_json(line)
             return
         _tell(line, lasts_s)
+        say_trouble(cloud)
+        if why := no_bundle(cloud.layout):
+            say(f"edgegpu-cloud: {why}: the line fails until `serve --bundle FOLDER` has one")
 
 
 def _keep(cloud: Cloud, token: Token) -> None:

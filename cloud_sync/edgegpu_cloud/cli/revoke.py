@@ -20,7 +20,7 @@ from edgegpu_cloud.cli.common import (
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet_views import BoxView
 from edgegpu_cloud.issuing import write_crl
-from edgegpu_cloud.kick import await_list, make_visitor
+from edgegpu_cloud.kick import Visitor, await_list, make_visitor
 from edgegpu_cloud.kick import kick as cut
 from edgegpu_cloud.store import BoxState
 
@@ -36,10 +36,16 @@ the one and `kick` the other. The box comes back with `edgegpu-cloud enrol --for
 Examples:
   edgegpu-cloud revoke asr-hall --reload "systemctl reload edgegpu-broker"
   edgegpu-cloud revoke asr-hall            # then reload the broker, then: edgegpu-cloud kick asr-hall
+
+\b
+--json needs --yes, and prints {"device", "name", "crl": PATH, "cut": BOOL}
 """
 KICK_HELP = """\
 Cut the connection of a revoked box, and end its session at the broker. Do it after the broker has read the list of the
 revoked again: before that the box just connects again.
+
+\b
+--json prints {"device", "name", "cut": true}
 """
 
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
@@ -60,11 +66,10 @@ def revoke(
     """Revoke a box."""
     with reporting(as_json=json), opened(folder) as cloud:
         view = cloud.fleet.box(name)
-        if not (yes or json or typer.confirm(f"revoke {view.name} ({view.device})?")):
-            raise typer.Abort
+        if not yes:
+            _ask(view, as_json=json)
         cloud.fleet.revoke(view.device)
-        visitor = make_visitor(cloud.layout, view.device, now_s=time.time())
-        write_crl(cloud.layout, cloud.store, clock=time.time, also=[visitor.serial])
+        visitor = _listed(cloud, view)
         if not json:
             typer.echo(f"revoked {view.name}: it is ignored from now on")
         if reload:
@@ -78,6 +83,30 @@ def revoke(
             typer.echo("the broker has read the list, and the box's connection is cut")
         else:
             typer.echo(f"let the broker read {cloud.layout.crl} again, then: edgegpu-cloud kick {view.name}")
+
+
+def _ask(view: BoxView, *, as_json: bool) -> None:
+    refused = CloudError(f"cannot revoke {view.name}: nobody has said yes", remedy="say it with --yes")
+    if as_json:
+        raise refused
+    try:
+        said = typer.confirm(f"revoke {view.name} ({view.device})?")
+    except typer.Abort:  # there is nobody to be asked
+        raise refused from None
+    if not said:
+        raise typer.Abort
+
+
+def _listed(cloud: Cloud, view: BoxView) -> Visitor:
+    """Write the list of the revoked, with a certificate on it by which it is seen whether the broker has read it."""
+    try:
+        visitor = make_visitor(cloud.layout, view.device, now_s=time.time())
+        write_crl(cloud.layout, cloud.store, clock=time.time, also=[visitor.serial])
+    except CloudError as error:
+        text = f"{view.name} is revoked and ignored from now on, but {cloud.layout.crl} is not written: {error.text}"
+        remedy = f"{error.remedy}; then once more: edgegpu-cloud revoke {view.name}"
+        raise CloudError(text, remedy=remedy) from error
+    return visitor
 
 
 def _run(command: str) -> None:
@@ -103,6 +132,9 @@ def kick(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption 
             print_json({"device": view.device, "name": view.name, "cut": True})
         else:
             typer.echo(f"the connection of {view.name} is cut")
+            typer.echo(
+                f"  it is back at once where the broker has not read {cloud.layout.crl} since `revoke`: reload it"
+            )
 
 
 def _kick(cloud: Cloud, view: BoxView) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from edgegpu_cloud.cli.common import DEFAULT, FolderOption, reporting, say
+from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import CloudLayout, load
 from edgegpu_cloud.release import Release
 from edgegpu_cloud.standing import hold
@@ -53,10 +54,13 @@ def serve(
         layout = CloudLayout(folder.absolute())
         config = load(layout.config)
         _log(config.log_level)
-        standing = hold(layout, link=link)
+        release = Release(bundle.absolute() if bundle else layout.release, url_of(config))
+        missing = release.missing()
+        if missing and bundle is not None:
+            raise CloudError(f"cannot serve --bundle {bundle}: {missing}", remedy="name what `make bundle` has made")
+        standing = hold(layout, link=link, bundle=missing)
         from edgegpu_cloud.serving import Options, Service  # noqa: PLC0415  (slow to load)
 
-        release = Release(bundle.absolute() if bundle else layout.release, url_of(config))
         for problem in release.problems():
             say(f"edgegpu-cloud: {problem}")
         options = Options(bundle=release.folder, link=link, clock_is_right=clock_is_right)
