@@ -10,8 +10,14 @@ from cryptography import x509
 from fuzz import seeds
 from fuzz.mutate import mutated
 from fuzz.readers import Reader, readers
+from fuzz.shapes import misfits
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from edgegpu_cloud import ca
+from edgegpu_sync.errors import RefusedError
+from edgegpu_sync.messages import read
+from edgegpu_sync.topics import Kind
 
 ALL = readers()
 
@@ -39,3 +45,12 @@ def of_another_version() -> str:
 def test_a_certificate_request_of_an_unknown_version_is_refused() -> None:
     with pytest.raises(ca.RequestError):
         ca.read_request(of_another_version())
+
+
+@pytest.mark.parametrize("kind", [Kind.DESIRED, Kind.COMMAND, Kind.RECEIPT])
+@given(st.data())
+@settings(max_examples=150)
+def test_what_is_called_a_misfit_is_refused_by_its_reader(kind: Kind, data: st.DataObject) -> None:
+    body = data.draw(misfits(seeds.bodies(kind)[0], kind))
+    with pytest.raises(RefusedError, match=r"Malformed|UnknownVersion|Oversize"):
+        read(kind, body)
