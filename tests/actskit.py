@@ -25,7 +25,6 @@ from edgegpu_installer.layout import Layout
 from edgegpu_sync.base64url import to_text
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.ops import NoArgs, UpgradeArgs
-from edgegpu_sync.settle import Settlement
 from edgegpu_sync.spec import Asked, asked
 from edgegpu_sync.wire import Json
 
@@ -203,10 +202,6 @@ class FileNotes:
     """Notes of an item, in a file: a process that is killed leaves them."""
 
     path: Path
-    document: list[tuple[Asked, Settlement]] = field(default_factory=list)
-
-    def beside(self) -> list[tuple[Asked, Settlement]]:
-        return self.document
 
     def read(self) -> Json | None:
         return json.loads(self.path.read_text()) if self.path.exists() else None

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from actskit import Bench, FileNotes, item, wait_for
+from integration.settlingkit import die_while, id_of, settle
 
 from edgegpu_agent.acts.act import ActStop
-from edgegpu_agent.acts.standard import standard_settlers
 from edgegpu_installer.journal import Journal
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.spec import Asked
@@ -36,17 +36,6 @@ def bench(tmp_path: Path) -> Bench:
 @pytest.fixture
 def notes(tmp_path: Path) -> FileNotes:
     return FileNotes(tmp_path / "note")
-
-
-def settle(bench: Bench, one: Asked, notes: FileNotes) -> Settlement:
-    assert one.item is not None
-    return standard_settlers(bench.box())[type(one.item)].settle(one, notes)
-
-
-def id_of(notes: FileNotes) -> str:
-    note = notes.read()
-    assert note is not None
-    return str(note["transaction"])
 
 
 @pytest.mark.parametrize(
@@ -113,20 +102,6 @@ def test_an_installer_that_cannot_be_started_is_said(bench: Bench, notes: FileNo
     settlement = settle(bench, INSTALL, notes)
     assert (settlement.state, settlement.restored) == (Settled.FAILED, True)
     assert "No such file" in settlement.text
-
-
-def die_while(bench: Bench, one: Asked, notes: FileNotes, hold: str) -> None:
-    """Let another process settle, and kill it, not the installer, which is held."""
-    bench.tell(f"hold-{hold}")
-    pid = os.fork()
-    if pid == 0:
-        try:
-            settle(bench, one, notes)
-        finally:
-            os._exit(3)
-    bench.comes(f"at-{hold}")
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
 
 
 @pytest.mark.parametrize("hold", ["BEFORE", *STATES, "COMMITTED", "MARKS"])
@@ -261,61 +236,3 @@ def test_another_unit_is_set_where_nobody_holds_shares(bench: Bench, notes: File
 def test_without_the_plugins_word_the_unit_stays(bench: Bench, notes: FileNotes) -> None:
     settlement = settle(bench, item("unit_size", mib=512), notes)
     assert (settlement.state, settlement.code) == (Settled.REJECTED, Codes.PRECHECK)
-
-
-# --- the items of one document
-
-
-UNIT, CARDS, POLICY = item("unit_size", mib=1024), item("exclusions", cards=["0"]), item("policy", policy="spread")
-OPEN, APPLIED = Settlement(state=Settled.OPEN), Settlement.applied()
-NOT_INSTALLED = Settlement.rejected(Codes.NOT_INSTALLED, "GPU sharing is not installed on this box")
-OTHERWISE = Settlement.rejected(Codes.PRECHECK, "there is no card 7")
-SET_UP = "install --yes --policy spread --exclude 0 --unit-mib 1024"
-
-
-@pytest.fixture
-def bare(bench: Bench) -> Bench:
-    """A box without sharing."""
-    (bench.layout.units / "edgegpu-plugin.service").unlink()
-    return bench
-
-
-@pytest.mark.parametrize("stands", [OPEN, NOT_INSTALLED, APPLIED], ids=["imaged anew", "set before", "had it before"])
-def test_sharing_comes_as_the_whole_document_says(bare: Bench, notes: FileNotes, stands: Settlement) -> None:
-    unknown = Asked(name="gone", key=UNIT.key, item=None, unsupported="it is new")
-    document = (INSTALL, item("isolation", mode="none"), POLICY, CARDS, UNIT, unknown)
-    notes.document = [(one, stands) for one in document]
-    assert settle(bare, INSTALL, notes).state is Settled.APPLIED
-    assert bare.said("done") == [f"{SET_UP} --json --transaction-id {id_of(notes)}"]
-
-
-def test_what_was_refused_for_another_reason_is_not_carried_along(bare: Bench, notes: FileNotes) -> None:
-    notes.document = [(CARDS, OTHERWISE), (UNIT, OPEN)]
-    assert settle(bare, INSTALL, notes).state is Settled.APPLIED
-    assert bare.said("done")[0].startswith("install --yes --unit-mib 1024 --json")
-
-
-@pytest.mark.parametrize("hold", ["BEFORE", "COMMITTED"])
-def test_killed_in_between_it_is_set_up_once(bare: Bench, notes: FileNotes, hold: str) -> None:
-    notes.document = [(POLICY, OPEN), (CARDS, OPEN), (UNIT, OPEN)]
-    die_while(bare, INSTALL, notes, hold)
-    os.kill(bare.installer_pid(), signal.SIGKILL)
-    bare.untell(f"hold-{hold}")
-    if hold == "COMMITTED":
-        bare.write("/etc/systemd/system/edgegpu-plugin.service", "")
-    assert settle(bare, INSTALL, notes).state is Settled.APPLIED
-    assert [line.split(" --json")[0] for line in bare.said("done")] == (
-        [SET_UP] if hold == "BEFORE" else [SET_UP, "install --yes"]
-    )
-
-
-def test_where_sharing_is_there_each_item_has_its_own_checks(bench: Bench, notes: FileNotes) -> None:
-    notes.document = [(INSTALL, OPEN), (UNIT, OPEN)]
-    assert settle(bench, INSTALL, notes).state is Settled.APPLIED
-    assert bench.said("done")[0].startswith("install --yes --json")
-
-
-def test_sharing_that_goes_takes_nothing_along(bench: Bench, notes: FileNotes) -> None:
-    notes.document = [(UNINSTALL, OPEN), (UNIT, OPEN)]
-    assert settle(bench, UNINSTALL, notes).state is Settled.APPLIED
-    assert bench.said("done")[0].startswith("uninstall --keep-agent --yes --json")

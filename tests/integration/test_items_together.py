@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socketserver
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from actskit import EDGEGPU, Bench
+from actskit import EDGEGPU, Bench, FileNotes, item
+from integration.settlingkit import die_while, id_of, settle
 from workerkit import Box, Wire, fast_folder, wired
 
 from edgegpu_agent.acts.standard import standard_settlers
-from edgegpu_sync.spec import Exclusions, PolicyItem, Sharing, Spec, UnitSize
+from edgegpu_sync.settle import Settlement
+from edgegpu_sync.spec import Asked, Exclusions, PolicyItem, Sharing, Spec, UnitSize
+from edgegpu_sync.states import Codes
 from edgegpu_sync.up import Settled
 
 if TYPE_CHECKING:
@@ -101,7 +106,6 @@ def words(bench: Bench) -> list[str]:
 
 
 ALL = dict.fromkeys(("sharing", "policy", "exclusions", "unit_size"), Settled.APPLIED)
-SET_UP = "install --yes --policy spread --exclude 0 --unit-mib 1024"
 
 
 @pytest.mark.usefixtures("plugin")
@@ -127,3 +131,67 @@ def test_sharing_first_and_settings_later_are_settled_each_by_itself(wire: Wire,
     later = desire(wire, settings(2).model_copy(update={"sharing": sharing}))
     assert later == ALL | {"unit_size": Settled.REJECTED}  # a pod holds shares
     assert words(bench) == ["install --yes", "install --yes --policy spread", "install --yes --exclude 0"]
+
+
+# --- sharing's own part
+
+
+INSTALL, UNINSTALL = item("sharing", installed=True), item("sharing", installed=False)
+UNIT, CARDS, POLICY = item("unit_size", mib=1024), item("exclusions", cards=["0"]), item("policy", policy="spread")
+OPEN, APPLIED = Settlement(state=Settled.OPEN), Settlement.applied()
+NOT_INSTALLED = Settlement.rejected(Codes.NOT_INSTALLED, "GPU sharing is not installed on this box")
+OTHERWISE = Settlement.rejected(Codes.PRECHECK, "there is no card 7")
+SET_UP = "install --yes --policy spread --exclude 0 --unit-mib 1024"
+
+
+@dataclass
+class DocumentNotes(FileNotes):
+    """Notes that know the document."""
+
+    document: list[tuple[Asked, Settlement]] = field(default_factory=list)
+
+    def beside(self) -> list[tuple[Asked, Settlement]]:
+        return self.document
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> DocumentNotes:
+    return DocumentNotes(tmp_path / "note")
+
+
+@pytest.mark.parametrize("stands", [OPEN, NOT_INSTALLED, APPLIED], ids=["imaged anew", "set before", "had it before"])
+def test_sharing_comes_as_the_whole_document_says(bench: Bench, notes: DocumentNotes, stands: Settlement) -> None:
+    unknown = Asked(name="gone", key=UNIT.key, item=None, unsupported="it is new")
+    document = (INSTALL, item("isolation", mode="none"), POLICY, CARDS, UNIT, unknown)
+    notes.document = [(one, stands) for one in document]
+    assert settle(bench, INSTALL, notes).state is Settled.APPLIED
+    assert bench.said("done") == [f"{SET_UP} --json --transaction-id {id_of(notes)}"]
+
+
+def test_what_was_refused_for_another_reason_is_not_carried_along(bench: Bench, notes: DocumentNotes) -> None:
+    notes.document = [(CARDS, OTHERWISE), (UNIT, OPEN)]
+    assert settle(bench, INSTALL, notes).state is Settled.APPLIED
+    assert bench.said("done")[0].startswith("install --yes --unit-mib 1024 --json")
+
+
+@pytest.mark.parametrize("hold", ["BEFORE", "COMMITTED"])
+def test_killed_in_between_it_is_set_up_once(bench: Bench, notes: DocumentNotes, hold: str) -> None:
+    notes.document = [(POLICY, OPEN), (CARDS, OPEN), (UNIT, OPEN)]
+    die_while(bench, INSTALL, notes, hold)
+    os.kill(bench.installer_pid(), signal.SIGKILL)
+    bench.untell(f"hold-{hold}")
+    assert settle(bench, INSTALL, notes).state is Settled.APPLIED
+    assert words(bench) == ([SET_UP] if hold == "BEFORE" else [SET_UP, "install --yes"])
+
+
+def test_where_sharing_is_there_each_item_has_its_own_checks(bench: Bench, notes: DocumentNotes) -> None:
+    bench.write(PLUGIN, "")
+    notes.document = [(INSTALL, OPEN), (UNIT, OPEN)]
+    assert settle(bench, INSTALL, notes).state is Settled.APPLIED
+    assert bench.said("done")[0].startswith("install --yes --json")
+
+
+def test_sharing_that_goes_takes_nothing_along(bench: Bench, notes: DocumentNotes) -> None:
+    notes.document = [(UNINSTALL, OPEN), (UNIT, OPEN)]
+    assert settle(bench, UNINSTALL, notes).state is Settled.APPLIED
+    assert bench.said("done")[0].startswith("uninstall --keep-agent --yes --json")

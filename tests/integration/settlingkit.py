@@ -1,0 +1,40 @@
+"""What the tests of settlers share: one item is settled, also by an agent that is killed meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from edgegpu_agent.acts.standard import standard_settlers
+
+if TYPE_CHECKING:
+    from actskit import Bench, FileNotes
+
+    from edgegpu_sync.settle import Settlement
+    from edgegpu_sync.spec import Asked
+
+
+def settle(bench: Bench, one: Asked, notes: FileNotes) -> Settlement:
+    assert one.item is not None
+    return standard_settlers(bench.box())[type(one.item)].settle(one, notes)
+
+
+def id_of(notes: FileNotes) -> str:
+    note = notes.read()
+    assert note is not None
+    return str(note["transaction"])
+
+
+def die_while(bench: Bench, one: Asked, notes: FileNotes, hold: str) -> None:
+    """Let another process settle, and kill it, not the installer, which is held."""
+    bench.tell(f"hold-{hold}")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            settle(bench, one, notes)
+        finally:
+            os._exit(3)
+    bench.comes(f"at-{hold}")
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
