@@ -17,7 +17,7 @@ from mqttkit import free_port, need_mosquitto
 from typer.testing import CliRunner
 
 from edgegpu_agent.settings import write
-from edgegpu_cloud.cli.app import app
+from edgegpu_cloud.cli.tree import app
 from edgegpu_cloud.fleet import Fleet
 from edgegpu_cloud.store import Store
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer.testing import CliRunner
 
-from edgegpu_cloud.cli.app import app
+from edgegpu_cloud.cli.tree import app
 
 if TYPE_CHECKING:
     from pathlib import Path

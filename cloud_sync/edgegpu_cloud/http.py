@@ -128,8 +128,8 @@ def _decide(
         throttle.wrong(who, clock())
         _LOG.warning("refused %s: %s", address, error)
         return _denied(error)
-    except CloudError:
-        _LOG.exception("cannot decide about a box")
+    except CloudError as error:
+        _LOG.error("cannot decide about a box of %s: %s", address, error)
         return JSONResponse(
             Denied(code="ERROR", text="the cloud cannot decide now: its log says more").model_dump(), 503
         )

@@ -108,6 +108,8 @@ def test_the_brokers_files_for_a_broker_elsewhere(tmp_path: Path) -> None:
         (("command", "a", "x", "--timeout", "never"), 2, "no length of time"),
         (("command", "a", "x", "--arg", "noequals"), 2, "KEY=VALUE"),
         (("confirm",), 2, "BOX"),
+        (("keys", "rotate", "--next-root", "abc"), 2, "43 characters"),
+        (("keys", "sign", "--root", "/x", "--next-root", "abc"), 2, "43 characters"),
         (("nothing",), 2, "No such command"),
         (("serve",), 1, "edgegpu-cloud init"),
     ],

@@ -1,5 +1,6 @@
 """What the commands share: their options, the open controller, how they print, and how an error ends them."""
 
+import errno
 import getpass
 import json
 import os
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 EXIT_FAILED, EXIT_USAGE, EXIT_WAITING = 1, 2, 3
+_OUTPUT = frozenset({errno.ENOSPC, errno.EBADF, errno.EIO, errno.EDQUOT})
 _PIPE_WIDTH = 100
 _WIDEST = 100_000
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
@@ -99,6 +101,10 @@ def reporting(*, as_json: bool) -> Iterator[None]:
         _fail(str(error), "put it right and try again", as_json=as_json)
     except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
         raise
+    except OSError as error:
+        if error.filename is None and error.errno in _OUTPUT:
+            raise  # standard output is full, or not there: nothing can be said on it
+        _fail(f"cannot go on: {error}", "see what stands in its way there", as_json=as_json)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except Exception as error:  # noqa: BLE001  (the border of a command)

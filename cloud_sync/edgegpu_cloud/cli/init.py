@@ -9,14 +9,14 @@ from pydantic import ValidationError
 
 from edgegpu_cloud.brokerfolder import write_broker
 from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, print_json, reporting
+from edgegpu_cloud.cli.words import check_public
 from edgegpu_cloud.founding import found
 from edgegpu_cloud.keyfiles import file_sha256, read_file
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
 from edgegpu_cloud.store import Store
-from edgegpu_sync.base64url import from_text
 from edgegpu_sync.down import Link
 
-_PORT, _HTTPS_PORT, _CONTROLLER_PORT, _KEY_BYTES = 8_883, 8_443, 8_884, 32
+_PORT, _HTTPS_PORT, _CONTROLLER_PORT = 8_883, 8_443, 8_884
 
 HELP = """\
 Make a controller in an empty folder: keys, authorities, certificates, controller.yaml, the broker's files.
@@ -65,7 +65,8 @@ def init(
         layout = CloudLayout(folder.absolute())
         names = name or [socket.getfqdn()]
         config = _config(names, broker or names[0], controller_port=controller_port, https_port=https_port)
-        _check_root(root)
+        if root:
+            check_public(root, option="--root")
         found(
             layout,
             config,
@@ -104,15 +105,6 @@ def _address(text: str) -> tuple[str, int]:
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def _check_root(root: str) -> None:
-    try:
-        good = not root or len(from_text(root)) == _KEY_BYTES
-    except ValueError:
-        good = False
-    if not good:
-        raise typer.BadParameter("not the 43 characters that `keys make-root` prints", param_hint="--root")
 
 
 def _more(new: CloudLayout, config: CloudConfig, first: Link | None, *, place: CloudLayout) -> None:

@@ -21,6 +21,7 @@ from edgegpu_cloud.cli.common import (
     reporting,
     say,
 )
+from edgegpu_cloud.cli.words import check_public
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.keyfiles import key_pem, load_signing_key, read_file, write_file
 from edgegpu_cloud.keysets import SigningRequest, add, chain_of, prepare, read_set, ring_of, sign
@@ -122,6 +123,8 @@ def rotate(
     json: JsonOption = False,
 ) -> None:
     """Make a new signing key and have the root sign a set with it."""
+    if next_root:
+        check_public(next_root, option="--next-root")
     with reporting(as_json=json), opened(folder) as cloud:
         path = root or cloud.layout.root_key
         if not path.exists():
@@ -147,6 +150,8 @@ def sign_(
     next_root: NextRootOption = "",
 ) -> None:
     """Sign a request with the root key."""
+    if next_root:
+        check_public(next_root, option="--next-root")
     with reporting(as_json=False):
         asked = _read(SigningRequest, sys.stdin.read(), "standard input")
         signed = sign(asked, load_signing_key(root), next_root=next_root)

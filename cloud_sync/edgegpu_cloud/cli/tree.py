@@ -1,0 +1,53 @@
+"""The commands of `edgegpu-cloud` by name."""
+
+import typer
+
+from edgegpu_cloud.cli import backup, boxes, broker, commands, enrol, init, keys, limits, revoke, serve, sharing, tokens
+
+_HELP = """Run a controller for edgegpu boxes, and say what they shall be.
+
+\b
+  edgegpu-cloud init --name HOST        make a controller: keys, authorities, configuration
+  edgegpu-cloud serve --bundle FOLDER   run it
+  edgegpu-cloud enrol                   print the line to paste on a box
+  edgegpu-cloud boxes                   the fleet; `box NAME` for one
+  edgegpu-cloud limits set BOX NAMESPACE/APP --memory 4 --core 1 --preview
+  edgegpu-cloud sharing set BOX --policy spread --exclude 0
+  edgegpu-cloud install BOX --wait      GPU sharing on, `uninstall` off, `command` for the rest
+
+Exit status: 0 done, 1 failed or rejected (said), 2 the command line makes no sense, 3 not ended in the time given.
+"""
+
+app = typer.Typer(
+    name="edgegpu-cloud",
+    help=_HELP,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("init", help=init.HELP, short_help="Make a controller in an empty folder.")(init.init)
+app.command("serve", help=serve.HELP, short_help="Run the controller.")(serve.serve)
+app.command("enrol", help=enrol.ENROL_HELP, short_help="Print the line to paste on a box.")(enrol.enrol)
+app.command("tokens", help=tokens.HELP, short_help="List the tokens, or take one back.")(tokens.tokens)
+app.command("pending", help=enrol.PENDING_HELP, short_help="Boxes that wait for a yes.")(enrol.pending)
+app.command("approve", help=enrol.APPROVE_HELP, short_help="Take in a box that waits.")(enrol.approve)
+app.command("refuse", help=enrol.REFUSE_HELP, short_help="Refuse a box that waits.")(enrol.refuse)
+app.command("boxes", help=boxes.BOXES_HELP, short_help="List the boxes.")(boxes.boxes)
+app.command("box", help=boxes.BOX_HELP, short_help="Show one box.")(boxes.box)
+app.command("rename", help=boxes.RENAME_HELP, short_help="Give a box another name.")(boxes.rename)
+app.command("revoke", help=revoke.REVOKE_HELP, short_help="Revoke a box.")(revoke.revoke)
+app.command("kick", help=revoke.KICK_HELP, short_help="Cut the connection of a revoked box.")(revoke.kick)
+app.command("confirm", help=boxes.CONFIRM_HELP, short_help="Go on with a box that is RESTORED.")(boxes.confirm)
+app.command("alarms", help=boxes.ALARMS_HELP, short_help="What a person has to look at.")(boxes.alarms)
+app.add_typer(limits.app, name="limits")
+app.add_typer(sharing.app, name="sharing")
+app.command("install", help=commands.INSTALL_HELP, short_help="GPU sharing on a box.")(commands.install)
+app.command("uninstall", help=commands.UNINSTALL_HELP, short_help="GPU sharing off a box.")(commands.uninstall)
+app.command("command", help=commands.COMMAND_HELP, short_help="Ask a box to do something once.")(commands.command)
+app.command("commands", help=commands.COMMANDS_HELP, short_help="List the last commands.")(commands.commands)
+app.command("cancel", help=commands.CANCEL_HELP, short_help="Give a command no time left.")(commands.cancel)
+app.command("watch", help=commands.WATCH_HELP, short_help="Follow commands.")(commands.watch)
+app.add_typer(keys.app, name="keys")
+app.command("broker", help=broker.HELP, short_help="Write the broker's files anew.")(broker.broker)
+app.command("backup", help=backup.HELP, short_help="Everything that a controller is, in one file.")(backup.backup)
