@@ -20,9 +20,9 @@ LOGS = ROOT / "build/box"
 class Cloud:
     """One controller in a folder; `start` it when the LAN is there, which goes with the last box."""
 
-    def __init__(self, bed: Bed, folder: Path) -> None:
-        """Make keys, authorities, certificates."""
-        self.bed, self.folder = bed, folder
+    def __init__(self, bed: Bed, folder: Path, *, bundle: Path = BUNDLE) -> None:
+        """Make keys, authorities, certificates; `bundle` is what boxes are installed from."""
+        self.bed, self.folder, self.bundle = bed, folder, bundle
         self.disk_before = bed.disk()
         self._running: list[subprocess.Popen[bytes]] = []
         self.ask("init", "--name", LAN, "--https-port", str(HTTPS_PORT))
@@ -32,7 +32,7 @@ class Cloud:
         """Start the broker and the controller on the LAN as it is now."""
         self.stop()
         self._run("broker", need_mosquitto(), "-c", self.folder / "broker/mosquitto.conf")
-        self._run("cloud", PROGRAM, "serve", "--folder", self.folder, "--bundle", BUNDLE)
+        self._run("cloud", PROGRAM, "serve", "--folder", self.folder, "--bundle", self.bundle)
         health = f"https://{LAN}:{HTTPS_PORT}/healthz"
 
         def serves() -> bool:
