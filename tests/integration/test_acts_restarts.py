@@ -150,6 +150,19 @@ def test_the_unit_is_found_whatever_it_is_called(bench: Bench) -> None:
     assert '"k3s-lab.service"' in restart(bench).token(ID, NOTHING)
 
 
+@pytest.mark.parametrize(
+    ("state", "under_way"),
+    [("PREPARED", True), ("VERIFYING", True), ("ROLLING_BACK", True), ("COMMITTED", False), ("INCONSISTENT", False)],
+)
+def test_a_change_whose_author_died_is_under_way_until_it_is_finished(
+    bench: Bench, state: str, *, under_way: bool
+) -> None:
+    from edgegpu_agent.acts.transactions import at_work  # noqa: PLC0415
+
+    bench.write("/var/lib/edgegpu/tx/state", f"id=one\nop=change\nstate={state}\n")
+    assert at_work(bench.layout) is under_way
+
+
 def test_an_installer_that_is_at_work_is_seen(bench: Bench) -> None:
     from edgegpu_agent.acts.transactions import at_work  # noqa: PLC0415
 

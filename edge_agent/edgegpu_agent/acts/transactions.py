@@ -13,7 +13,7 @@ from edgegpu_installer.errors import InstallError
 from edgegpu_installer.journal import Journal
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.lock import LOCK
-from edgegpu_installer.states import State
+from edgegpu_installer.states import TERMINAL, State
 from edgegpu_sync.ops import Evidence, transaction_evidence
 
 _OPTION = "--transaction-id"
@@ -155,10 +155,17 @@ class Installer:
 
 
 def at_work(layout: Layout) -> bool:
-    """Say whether an installer, or what undoes its changes, holds the machine's lock.
+    """Say whether a change of the machine is under way: somebody holds its lock, or its author died in the middle.
 
-    The kernel's list is read: to try the lock would for a moment keep an installer out.
+    One without an author is finished within seconds, and that may restart units. The kernel's list of locks is read: to
+    try the lock would for a moment keep an installer out.
     """
+    try:
+        record = Journal(layout.tx).read()
+    except InstallError:
+        record = None
+    if record is not None and record.state not in TERMINAL | {State.INCONSISTENT}:
+        return True
     try:
         inode = str(layout.at(LOCK).stat().st_ino)
         lines = layout.at("/proc/locks").read_text().splitlines()
