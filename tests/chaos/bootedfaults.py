@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from chaos.booted import Booted
 
-EVERY_S = 12.0
+EVERY_S = 15.0
 INSTALLERS = 0.25
 """How many of the installer's runs are killed."""
 

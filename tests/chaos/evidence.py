@@ -92,7 +92,7 @@ def _stand_in(box: Machine) -> _Did:
             ]
             for unit in RESTARTS.values()
         },
-        changes=_by_item((words[1].rpartition("-")[0], words[1]) for words in changes),
+        changes=_by_item((id_.rpartition("-")[0], id_) for id_ in dict.fromkeys(words[1] for words in changes)),
         stands={words[2]: words[3] for words in box.lines("changes")},
         doctor=len(box.lines("doctor")),
     )

@@ -24,6 +24,7 @@ from chaos.faults import AIMED, Faults  # noqa: E402
 from chaos.load import Load  # noqa: E402
 from chaos.rogue import Rogue, wait_heard  # noqa: E402
 from chaos.verdict import Verdict, judge, ledger_of  # noqa: E402
+from lab.labrun import LabError  # noqa: E402
 
 _TURN_S = 0.02
 _TELL_S = 10.0
@@ -157,11 +158,17 @@ def _verdict(here: site.Site, load: Load) -> Verdict:
     told = evidence.told(here, load.asked)
     for box in here.boxes:
         box.agent.stop()
+    boxes = {box.name: evidence.done(here, box, load.asked) for box in here.boxes}
+    silent = {}
     for one in here.booted:
-        one.settled()
-    every: list[machine.Machine | Booted] = [*here.boxes, *here.booted]
-    boxes = {box.name: evidence.done(here, box, load.asked) for box in every}
-    return judge(load.asked, told, boxes, here.uploads.taken)
+        try:
+            one.settled()
+            boxes[one.name] = evidence.done(here, one, load.asked)
+        except (LabError, OSError) as error:
+            silent[one.name] = f"{one.name} cannot be asked what it did: {error}"
+    verdict = judge([one for one in load.asked if one.box not in silent], told, boxes, here.uploads.taken)
+    verdict.stuck += silent.values()
+    return verdict
 
 
 def _say(text: str) -> None:

@@ -43,20 +43,22 @@ def stands(what: str) -> str:
     return next((words[3] for words in reversed(lines("changes")) if words[2] == what), "")
 
 
-def wanted(args: list[str]) -> tuple[str, str]:
-    """Return what the command line changes, and to what."""
+def wanted(args: list[str]) -> dict[str, str]:
+    """Return what the command line is to change, and to what: an installation comes with its settings."""
     if args[0] == "uninstall":
-        return "sharing", "off"
-    if "--policy" in args:
-        return "policy", args[args.index("--policy") + 1]
-    if "--exclude" in args:
-        return "exclusions", ",".join(args[at + 1] for at, word in enumerate(args) if word == "--exclude")
-    return "sharing", "on"
+        asked = {"sharing": "off"}
+    else:
+        asked = {"sharing": "on"}
+        if "--policy" in args:
+            asked["policy"] = args[args.index("--policy") + 1]
+        if cards := [args[at + 1] for at, word in enumerate(args) if word == "--exclude"]:
+            asked["exclusions"] = ",".join(cards)
+    return {what: value for what, value in asked.items() if stands(what) != value}
 
 
 def apply(id_: str, what: str, value: str) -> None:
     """Change the machine; called again after a kill it adds no second line."""
-    if not any(words[1] == id_ for words in lines("changes")):
+    if not any(words[1:3] == [id_, what] for words in lines("changes")):
         add("changes", f"{id_} {what} {value}")
     if what == "sharing":
         unit = Path(os.environ["CHAOS_UNITS"]) / _PLUGIN
@@ -76,12 +78,12 @@ def transact(args: list[str]) -> dict[str, object]:
         with locked(root / "run/edgegpu-tx.lock"):
             if args[0] == "transaction":
                 return resume(journal)
-            return begin(journal, args[args.index("--transaction-id") + 1], *wanted(args))
+            return begin(journal, args[args.index("--transaction-id") + 1], wanted(args))
     except BusyError:
         return {"error": "another change is under way", "code": "BUSY"}
 
 
-def begin(journal: Journal, id_: str, what: str, value: str) -> dict[str, object]:
+def begin(journal: Journal, id_: str, asked: dict[str, str]) -> dict[str, object]:
     from edgegpu_installer.journal import Record, Tables, author, next_record, read_now  # noqa: PLC0415
     from edgegpu_installer.states import Op, State  # noqa: PLC0415
 
@@ -89,7 +91,7 @@ def begin(journal: Journal, id_: str, what: str, value: str) -> dict[str, object
         return {"error": "this transaction has been", "code": "KNOWN"}
     if journal.state_of(id_) is None and (record := journal.read()) is not None and not ended(record):
         return {"error": "the last change is not finished", "code": "BUSY"}
-    if stands(what) == value:
+    if not asked:
         return {"state": "COMMITTED", "changed": False}
     now = read_now()
     record = Record(
@@ -101,7 +103,7 @@ def begin(journal: Journal, id_: str, what: str, value: str) -> dict[str, object
         deadline_wall_s=int(now.wall_s) + 300,
         deadline_boot_s=int(now.boot_s) + 300,
         author=author(),
-        was=f"{what}={value}",
+        was=" ".join(f"{what}={value}" for what, value in asked.items()),
     )
     journal.begin(id_, Tables((), (), (), ()))
     journal.write(record)
@@ -123,7 +125,8 @@ def finish(journal: Journal, record: Record) -> dict[str, object]:
     if record.state is not State.VERIFYING:
         record = next_record(record, State.VERIFYING)
         journal.write(record)
-    apply(record.id, *record.was.split("=", 1))
+    for change in record.was.split():
+        apply(record.id, *change.split("=", 1))
     time.sleep(_STEP_S)
     journal.write(next_record(record, State.COMMITTED))
     return {"state": "COMMITTED", "changed": True}
