@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet_changes import (
     Author,
     add_box,
@@ -264,10 +264,15 @@ class Fleet:
             return tx.notes.alarms(unseen=unseen)
 
     def alarm_seen(self, number: int) -> None:
-        """Say that an alarm was seen."""
+        """Say that an alarm was seen.
+
+        Raises:
+            NotFoundError: there is none of this number.
+        """
         with self._store.write() as tx:
             audit(tx, self._who(), "alarm.seen", detail={"number": number})
-            tx.notes.alarm_seen(number, by=self._by)
+            if not tx.notes.alarm_seen(number, by=self._by):
+                raise NotFoundError(f"cannot find alarm {number}", remedy="`edgegpu-cloud alarms` lists them")
 
     def events(self, device: str | None = None, limit: int = 50) -> list[BoxEvent]:
         """Return what happened on a box, or on all, newest first."""

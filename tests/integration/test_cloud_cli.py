@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import os
 import tarfile
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import typer
 from cloudcli import ok
 from cloudprocess import Cloud, running
 from enrolkit import Box
 from livebox import LiveBox, enrol, post
 from mqttkit import wait_for
 
+from edgegpu_cloud.cli.common import opened
+from edgegpu_cloud.cli.following import finish
+from edgegpu_cloud.fleet import Fleet
 from edgegpu_sync.settle import Settlement
 
 if TYPE_CHECKING:
@@ -67,7 +73,7 @@ def test_an_everyday_run(cloud: Cloud) -> None:
         wait_for(lambda: cloud.box("asr-hall")["applied_rev"] == done.json["rev"], what="the box has settled the rest")
         assert cloud.run("limits", "forget", "asr-hall", "asr").code == 1
         done = cloud.ok("uninstall", "asr-hall", "--wait")
-        assert "RECEIVED" in done.err or "SUCCEEDED" in done.err
+        assert (done.out, done.err.partition(": ")[0]) == ("SUCCEEDED\n", "sharing.uninstall for asr-hall")
         assert cloud.ok("install", "asr-hall", "--wait", "--json").json["state"] == "SUCCEEDED"
         done = cloud.ok("command", "asr-hall", "k3s.restart", "--wait", "--json")
         assert (done.json["op"], done.json["state"]) == ("k3s.restart", "SUCCEEDED")
@@ -146,6 +152,26 @@ def test_a_command_to_a_box_that_is_away_times_out_with_3_and_is_cancelled(cloud
     assert "which cluster" in done.err
     done = cloud.run("limits", "set", "away", "asr", "--memory", "1", "--core", "1", "--preview")
     assert "has not told yet what cards" in done.err
+
+
+def test_who_ends_the_waiting_by_ctrl_c_is_told_that_the_command_goes_on(
+    cloud: Cloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hand = Box(cloud.ok("enrol", "--name", "far", "--json").json["token"])
+    enrol(cloud.url, cloud.ca, hand)
+
+    def ctrl_c(_: float) -> None:
+        raise KeyboardInterrupt
+
+    with opened(cloud.folder) as made:
+        fleet = Fleet(made.store, clock=time.time, by="anna", sleep=ctrl_c)
+        id_ = fleet.command("far", "doctor.run", {})
+        for as_json in (False, True):
+            with pytest.raises(typer.Exit) as end:
+                finish(replace(made, fleet=fleet), id_, 60, as_json=as_json)
+            said = capsys.readouterr()
+            assert (end.value.exit_code, f"it goes on: edgegpu-cloud watch {id_}" in said.err) == (130, True)
+            assert (json.loads(said.out)["id"] if as_json else said.out) == (id_ if as_json else "")
 
 
 def test_a_box_waits_for_a_yes(cloud: Cloud) -> None:

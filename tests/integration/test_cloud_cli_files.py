@@ -111,6 +111,16 @@ def test_the_brokers_files_for_a_broker_elsewhere(tmp_path: Path) -> None:
         (("keys", "rotate", "--next-root", "abc"), 2, "43 characters"),
         (("keys", "sign", "--root", "/x", "--next-root", "abc"), 2, "43 characters"),
         (("nothing",), 2, "No such command"),
+        (("enrol", "--for", "x", "--count", "3"), 2, "one box"),
+        (("install", "a", "--timeout", "5m"), 2, "no --wait"),
+        (("limits", "set", "a", "b", "--memory", "1", "--core", "1", "--timeout", "5m"), 2, "no --wait"),
+        (("limits", "set", "a", "b", "--memory", "1", "--core", "1", "--container", ""), 1, "init"),
+        (("command", "a", "k3s.restart", "--arg", "a=1"), 2, "takes no arguments, not a"),
+        (("command", "a", "logs.collect", "--arg", "url=https://x", "--arg", "u=1"), 2, "max_mib, not u"),
+        (("command", "a", "logs.collect", "--arg", "url=https://x", "--arg", "url=https://y"), 2, "url is given twice"),
+        (("command", "a", "logs.collect", "--arg", "url=http://x"), 2, "https:// only"),
+        (("command", "a", "agent.upgrade", "--arg", "version=1"), 2, "needs url, sha256, signature"),
+        (("command", "a", "sharing.uninstall"), 2, "say: edgegpu-cloud uninstall a"),
         (("serve",), 1, "edgegpu-cloud init"),
     ],
 )
@@ -127,6 +137,13 @@ def test_errors_as_json_and_boxes_that_are_not(tmp_path: Path) -> None:
     done = run("box", "nobody", "--json", folder=folder)
     assert (done.code, sorted(done.json)) == (1, ["error", "remedy"])
     assert run("enrol", "--expires", "soon", folder=folder).code == 2
+    for words, why in (
+        (("alarms", "--seen", "99"), "edgegpu-cloud alarms"),
+        (("tokens", "--take-back", ""), "edgegpu-cloud tokens"),
+        (("tokens", "--take-back", "zz"), "edgegpu-cloud tokens"),
+    ):
+        done = run(*words, folder=folder)
+        assert (done.code, why in done.err) == (1, True), words
     for bundle in ("/nope", ""):
         done = run("serve", "--bundle", bundle, folder=folder)
         assert (done.code, "there is no bundle in" in done.err) == (1, True), done.err

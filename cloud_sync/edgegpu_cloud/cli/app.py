@@ -46,7 +46,7 @@ def _check_words(words: list[str]) -> None:
         try:
             word.encode()
         except UnicodeEncodeError:
-            print(f"edgegpu-cloud: an argument is no UTF-8: {ascii(word)}", file=sys.stderr)  # noqa: T201
+            print(f"edgegpu-cloud: an argument is no UTF-8: {word!a}", file=sys.stderr)
             sys.exit(_USAGE)
 
 

@@ -29,7 +29,7 @@ from edgegpu_sync.errors import SyncError
 if TYPE_CHECKING:
     from rich.console import Console
 
-EXIT_FAILED, EXIT_USAGE, EXIT_WAITING = 1, 2, 3
+EXIT_FAILED, EXIT_USAGE, EXIT_WAITING, EXIT_INTERRUPTED = 1, 2, 3, 130
 _OUTPUT = frozenset({errno.ENOSPC, errno.EBADF, errno.EIO, errno.EDQUOT})
 _PIPE_WIDTH = 100
 _WIDEST = 100_000
@@ -106,7 +106,7 @@ def reporting(*, as_json: bool) -> Iterator[None]:
             raise  # standard output is full, or not there: nothing can be said on it
         _fail(f"cannot go on: {error}", "see what stands in its way there", as_json=as_json)
     except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+        raise typer.Exit(EXIT_INTERRUPTED) from None
     except Exception as error:  # noqa: BLE001  (the border of a command)
         if os.environ.get("EDGEGPU_DEBUG"):
             traceback.print_exc()

@@ -9,6 +9,18 @@ _FORM = re.compile(r"([0-9]{1,9})([a-z]{0,3})")
 _MOST_S = 366 * 86_400
 
 
+def waiting_s(text: str | None, *, wait: bool, default: str) -> int:
+    """Return how long `--wait` waits; 0 without it.
+
+    Raises:
+        typer.BadParameter: `--timeout` is no time, or there without `--wait`.
+    """
+    found = seconds(text or default, option="--timeout")
+    if text is not None and not wait:
+        raise typer.BadParameter("it is how long --wait waits, and there is no --wait", param_hint="--timeout")
+    return found if wait else 0
+
+
 def seconds(text: str, *, option: str) -> int:
     """Read a length of time.
 

@@ -92,6 +92,8 @@ def enrol(
     json: JsonOption = False,
 ) -> None:
     """Make a one-time token and print the line to paste on a box."""
+    if only_for and (count or 1) > 1:
+        raise typer.BadParameter("with --for it is one box", param_hint="--count")
     with reporting(as_json=json), opened(folder) as cloud:
         settings, now_s = cloud.config.tokens, time.time()
         lasts_s = seconds(expires, option="--expires") if expires else settings.lasts_s

@@ -17,14 +17,14 @@ from edgegpu_cloud.cli.common import (
     reporting,
     say_trouble,
 )
-from edgegpu_cloud.cli.durations import seconds
+from edgegpu_cloud.cli.durations import waiting_s
 from edgegpu_cloud.cli.settlements import exit_by, first_line, reports, settled, words
 from edgegpu_cloud.fleet_specs import Limits
 from edgegpu_cloud.fleet_views import Details
 from edgegpu_cloud.preview import Preview, Wanted, preview
 from edgegpu_cloud.store import BoxState
 from edgegpu_sync.spec import OnDrift, item_name
-from edgegpu_sync.up import Settled
+from edgegpu_sync.up import ItemReport, Settled
 
 app = typer.Typer(
     name="limits",
@@ -74,7 +74,9 @@ Example:
 """
 
 AppArgument = Annotated[str, typer.Argument(metavar="NAMESPACE/APP", help="The app; without NAMESPACE/ in default.")]
-ContainerOption = Annotated[str, typer.Option("--container", help="Which of its containers  [default: the app's name]")]
+ContainerOption = Annotated[
+    str | None, typer.Option("--container", help="Which of its containers  [default: the app's name]")
+]
 ForgetOption = Annotated[
     str | None, typer.Option("--container", help="Which of its containers  [default: all of them]")
 ]
@@ -89,7 +91,9 @@ DriftOption = Annotated[
 PreviewOption = Annotated[bool, typer.Option("--preview", help="Change nothing: say what would come of it.")]
 NowOption = Annotated[bool, typer.Option("--preview", help="Also say what would come of each if it were set now.")]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Until the box has settled it.")]
-TimeoutOption = Annotated[str, typer.Option("--timeout", metavar="TIME", help="How long --wait waits: 90s, 10m.")]
+TimeoutOption = Annotated[
+    str | None, typer.Option("--timeout", metavar="TIME", help="How long --wait waits: 90s, 10m.  [default: 10m]")
+]
 
 
 def set_(  # noqa: PLR0913  (one for each option)
@@ -99,17 +103,17 @@ def set_(  # noqa: PLR0913  (one for each option)
     memory: MemoryOption,
     core: CoreOption,
     folder: FolderOption = DEFAULT,
-    container: ContainerOption = "",
+    container: ContainerOption = None,
     force: ForceOption = False,
     interrupt: InterruptOption = False,
     on_drift: DriftOption = None,
     show_preview: PreviewOption = False,
     wait: WaitOption = False,
-    timeout: TimeoutOption = "10m",
+    timeout: TimeoutOption = None,
     json: JsonOption = False,
 ) -> None:
     """Set the limits of one container of an app."""
-    wait_s = seconds(timeout, option="--timeout")
+    wait_s = waiting_s(timeout, wait=wait, default="10m")
     namespace, app_, container = _names(app_name, container)
     with reporting(as_json=json), opened(folder) as cloud:
         details = cloud.fleet.details(name)
@@ -128,25 +132,32 @@ def set_(  # noqa: PLR0913  (one for each option)
             on_drift=on_drift,
         )
         rev = cloud.fleet.set_limits(details.box.device, limits)
-        say_trouble(cloud, details.box)
-        item = f"app_limits/{namespace}/{app_}/{container}"
-        if not json:
-            typer.echo(f"{item} on {details.box.name}: desired, revision {rev}")
-        found = settled(cloud, details.box.device, [item], rev=rev, wait_s=wait_s) if wait else {item: None}
-        if json:
-            print_json({"box": details.box.name, "item": item, "rev": rev, "report": found[item]})
-        if wait:
-            if not json:
-                typer.echo(words(found[item]))
-            good = {Settled.APPLIED, Settled.PENDING} if force else {Settled.APPLIED}
-            exit_by(found, looks=f"edgegpu-cloud limits show {details.box.name}", good=good)
+        _tell_set(cloud, details, limits, rev=rev, wait_s=wait_s, as_json=json)
 
 
-def _names(app_name: str, container: str) -> tuple[str, str, str]:
+def _tell_set(cloud: Cloud, details: Details, limits: Limits, *, rev: int, wait_s: int, as_json: bool) -> None:
+    """Say that it is desired, and what came of it where that is waited for."""
+    item, name = f"app_limits/{limits.namespace}/{limits.app}/{limits.container}", details.box.name
+    looks, found = f"edgegpu-cloud limits show {name}", dict[str, ItemReport | None]({item: None})
+    say_trouble(cloud, details.box)
+    if not as_json:
+        typer.echo(f"{item} on {name}: desired, revision {rev}")
+    if wait_s:
+        found = dict(settled(cloud, details.box.device, [item], rev=rev, wait_s=wait_s, looks=looks))
+    if as_json:
+        print_json({"box": name, "item": item, "rev": rev, "report": found[item]})
+    else:
+        typer.echo(words(found[item]) if wait_s else f"then: {looks}")
+    if wait_s:
+        good = {Settled.APPLIED, Settled.PENDING} if limits.force else {Settled.APPLIED}
+        exit_by(found, looks=looks, good=good)
+
+
+def _names(app_name: str, container: str | None) -> tuple[str, str, str]:
     namespace, slash, app_ = app_name.rpartition("/")
     if (slash and not namespace) or not app_ or "/" in namespace:
         raise typer.BadParameter(f"no NAMESPACE/APP: {app_name!r}")
-    return namespace or "default", app_, container or app_
+    return namespace or "default", app_, app_ if container is None else container
 
 
 def _same_cluster(cloud: Cloud, box: Details) -> list[Details]:
@@ -232,7 +243,7 @@ def forget(
     json: JsonOption = False,
 ) -> None:
     """Desire nothing of an app's limits any more."""
-    namespace, app_, _ = _names(app_name, "")
+    namespace, app_, _ = _names(app_name, None)
     with reporting(as_json=json), opened(folder) as cloud:
         before = cloud.fleet.details(name)
         rev = cloud.fleet.forget_limits(before.box.device, namespace, app_, container)

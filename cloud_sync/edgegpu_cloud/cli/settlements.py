@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import typer
 
-from edgegpu_cloud.cli.common import EXIT_FAILED, EXIT_WAITING, Cloud, say
+from edgegpu_cloud.cli.common import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WAITING, Cloud, say
 from edgegpu_cloud.cli.plain import plain
 from edgegpu_cloud.fleet_specs import desired_items
 from edgegpu_cloud.fleet_views import Details
@@ -29,8 +29,8 @@ def reports(details: Details, names: Iterable[str]) -> dict[str, ItemReport | No
     return found
 
 
-def settled(cloud: Cloud, device: str, names: Collection[str], *, rev: int, wait_s: float) -> Reports:
-    """Wait until a box has settled items that were edited in this revision, or time is over."""
+def settled(cloud: Cloud, device: str, names: Collection[str], *, rev: int, wait_s: float, looks: str) -> Reports:
+    """Wait until a box has settled items of this revision, or time is over; `looks` shows it."""
     end_s = time.monotonic() + wait_s
     while True:
         details = cloud.fleet.details(device)
@@ -39,7 +39,11 @@ def settled(cloud: Cloud, device: str, names: Collection[str], *, rev: int, wait
             return found
         if time.monotonic() >= end_s:
             return found
-        time.sleep(_NEW_S)
+        try:
+            time.sleep(_NEW_S)
+        except KeyboardInterrupt:
+            say(f"it goes on: `{looks}` looks again")
+            raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 def exit_by(found: Reports, *, looks: str, good: Collection[Settled] = _GOOD) -> None:

@@ -20,7 +20,7 @@ from edgegpu_cloud.cli.common import (
     reporting,
     say_trouble,
 )
-from edgegpu_cloud.cli.durations import seconds
+from edgegpu_cloud.cli.durations import waiting_s
 from edgegpu_cloud.cli.settlements import exit_by, first_line, reports, settled, words
 from edgegpu_cloud.fleet_now import Now, now_of
 from edgegpu_cloud.fleet_specs import Settings, desired_items, with_settings
@@ -80,7 +80,9 @@ UnitOption = Annotated[
 IsolationOption = Annotated[str | None, typer.Option("--isolation", metavar="MODE", help="none, limiter or mps.")]
 PreviewOption = Annotated[bool, typer.Option("--preview", help="Change nothing: say what would come of it.")]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Until the box has settled it.")]
-TimeoutOption = Annotated[str, typer.Option("--timeout", metavar="TIME", help="How long --wait waits: 90s, 10m.")]
+TimeoutOption = Annotated[
+    str | None, typer.Option("--timeout", metavar="TIME", help="How long --wait waits: 90s, 10m.  [default: 10m]")
+]
 
 _NAMES = ("sharing", "isolation", "policy", "exclusions", "unit_size")
 
@@ -95,11 +97,11 @@ def set_(  # noqa: PLR0913  (one for each option)
     isolation: IsolationOption = None,
     show_preview: PreviewOption = False,
     wait: WaitOption = False,
-    timeout: TimeoutOption = "10m",
+    timeout: TimeoutOption = None,
     json: JsonOption = False,
 ) -> None:
     """Set how a box shares its cards."""
-    wait_s = seconds(timeout, option="--timeout")
+    wait_s = waiting_s(timeout, wait=wait, default="10m")
     settings = Settings(
         isolation=isolation, policy=policy, exclude=None if exclude is None else tuple(exclude), unit_mib=unit_mib
     )
@@ -138,21 +140,23 @@ def _named(settings: Settings) -> list[str]:
 def _follow(cloud: Cloud, device: str, names: list[str], *, rev: int, wait_s: float | None, as_json: bool) -> None:
     """Say that it is desired, and what came of it where that is waited for."""
     view = cloud.fleet.box(device)
-    box = view.name
+    box, looks = view.name, f"edgegpu-cloud sharing show {view.name}"
     say_trouble(cloud, view)
     if not as_json:
         typer.echo(f"{', '.join(names)} on {box}: desired, revision {rev}")
     if wait_s is None:
         found = reports(cloud.fleet.details(device), names)
     else:
-        found = dict(settled(cloud, device, names, rev=rev, wait_s=wait_s))
+        found = dict(settled(cloud, device, names, rev=rev, wait_s=wait_s, looks=looks))
     if as_json:
         print_json({"box": box, "rev": rev, "items": found})
     elif wait_s is not None:
         for name, report in found.items():
             typer.echo(f"{name}: {words(report)}")
     if wait_s is not None:
-        exit_by(found, looks=f"edgegpu-cloud sharing show {box}")
+        exit_by(found, looks=looks)
+    elif not as_json:
+        typer.echo(f"then: {looks}")
 
 
 @dataclass(frozen=True, slots=True)

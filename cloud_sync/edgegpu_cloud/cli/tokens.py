@@ -25,20 +25,20 @@ HELP = """\
 List the tokens that a box may still come with. Their texts are stored nowhere: ID is the beginning of a hash.
 
 \b
---take-back ID makes one worthless at once.
+--take-back ID makes one worthless at once; what is left is listed.
 --json prints [{"id", "name", "uses", "used", "expires_at", "approval", "only_for", "by"}]
 """
 
-BackOption = Annotated[str, typer.Option("--take-back", metavar="ID", help="Make this one worthless.")]
+BackOption = Annotated[str | None, typer.Option("--take-back", metavar="ID", help="Make this one worthless.")]
 
 
-def tokens(*, folder: FolderOption = DEFAULT, take_back: BackOption = "", json: JsonOption = False) -> None:
+def tokens(*, folder: FolderOption = DEFAULT, take_back: BackOption = None, json: JsonOption = False) -> None:
     """List the tokens that are still good."""
     with reporting(as_json=json), opened(folder) as cloud:
         now_s = time.time()
         with cloud.store.write() as tx:
             good = [one for one in tx.enrolments.tokens() if _good(one, now_s)]
-            if take_back:
+            if take_back is not None:
                 token = _the_one(good, take_back)
                 tx.enrolments.put_token(replace(token, revoked=True))
                 detail = {"token": token.digest[:12]}
@@ -48,12 +48,23 @@ def tokens(*, folder: FolderOption = DEFAULT, take_back: BackOption = "", json: 
             print_json([_shown(one) for one in good])
         elif good:
             rows = [
-                (one.digest[:12], one.name or "-", f"{one.used} of {one.uses}", moment(one.expires_at_s), one.by)
+                (
+                    one.digest[:12],
+                    one.name or "-",
+                    f"{one.used} of {one.uses}",
+                    moment(one.expires_at_s),
+                    *_terms(one),
+                    one.by,
+                )
                 for one in good
             ]
-            print_table(("ID", "NAME", "USED", "UNTIL", "BY"), rows)
+            print_table(("ID", "NAME", "USED", "UNTIL", "APPROVAL", "ONLY FOR", "BY"), rows)
         else:
             typer.echo("no tokens")
+
+
+def _terms(token: Token) -> tuple[str, str]:
+    return "asked for" if token.approval else "-", only_for(token) or "-"
 
 
 def _good(token: Token, now_s: float) -> bool:
@@ -75,6 +86,7 @@ def _shown(token: Token) -> dict[str, object]:
 
 def _the_one(good: list[Token], id_: str) -> Token:
     found = [one for one in good if one.digest.startswith(id_)]
-    if len(found) != 1:
-        raise NotFoundError(f"cannot tell which token {id_!r} is: {len(found)} begin so", remedy="see the list")
+    if len(found) != 1 or not id_:
+        text = f"cannot tell which token {id_!r} is: {len(found)} begin so"
+        raise NotFoundError(text, remedy="`edgegpu-cloud tokens` lists them")
     return found[0]

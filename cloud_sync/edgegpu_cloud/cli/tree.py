@@ -2,7 +2,21 @@
 
 import typer
 
-from edgegpu_cloud.cli import backup, boxes, broker, commands, enrol, init, keys, limits, revoke, serve, sharing, tokens
+from edgegpu_cloud.cli import (
+    backup,
+    boxes,
+    broker,
+    commands,
+    enrol,
+    following,
+    init,
+    keys,
+    limits,
+    revoke,
+    serve,
+    sharing,
+    tokens,
+)
 
 _HELP = """Run a controller for edgegpu boxes, and say what they shall be.
 
@@ -47,7 +61,7 @@ app.command("uninstall", help=commands.UNINSTALL_HELP, short_help="GPU sharing o
 app.command("command", help=commands.COMMAND_HELP, short_help="Ask a box to do something once.")(commands.command)
 app.command("commands", help=commands.COMMANDS_HELP, short_help="List the last commands.")(commands.commands)
 app.command("cancel", help=commands.CANCEL_HELP, short_help="Give a command no time left.")(commands.cancel)
-app.command("watch", help=commands.WATCH_HELP, short_help="Follow commands.")(commands.watch)
+app.command("watch", help=following.WATCH_HELP, short_help="Follow commands.")(following.watch)
 app.add_typer(keys.app, name="keys")
 app.command("broker", help=broker.HELP, short_help="Write the broker's files anew.")(broker.broker)
 app.command("backup", help=backup.HELP, short_help="Everything that a controller is, in one file.")(backup.backup)

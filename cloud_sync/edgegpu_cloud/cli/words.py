@@ -1,7 +1,5 @@
 """Words of a command line that have a form: keys, names."""
 
-import re
-
 import typer
 
 from edgegpu_sync.base64url import from_text

@@ -104,9 +104,10 @@ class Notes:
             query = query.where(_ALARMS.c.seen_by == "")
         return [Alarm(**row) for row in self._connection.execute(query).mappings()]
 
-    def alarm_seen(self, number: int, *, by: str) -> None:
-        """Say that a person has seen an alarm."""
-        self._connection.execute(update(_ALARMS).where(_ALARMS.c.number == number).values(seen_by=by))
+    def alarm_seen(self, number: int, *, by: str) -> bool:
+        """Say that a person has seen an alarm; returns whether there is one of this number."""
+        done = self._connection.execute(update(_ALARMS).where(_ALARMS.c.number == number).values(seen_by=by))
+        return bool(done.rowcount)
 
     def audit(self, entry: AuditEntry) -> None:
         """Keep what a person changed."""
