@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 SOME = (
     ("after-act", "plugin.restart"),
-    ("after-RUNNING", "agent.upgrade"),
     ("after-SETTLED", LIMITS),
 )
 
