@@ -41,7 +41,7 @@ LIMITS = "item"
 IN_THE_BOX = frozenset({"sharing.install", "sharing.uninstall", "k3s.restart"})
 """Those that the booted box strikes, with all that they restart (tests/box/commandfaults.py)."""
 
-_TICK_S = 0.02
+_TICK_S = 0.1
 
 
 class Held(Agent):
