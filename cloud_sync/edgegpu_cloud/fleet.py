@@ -19,7 +19,7 @@ from edgegpu_cloud.fleet_changes import (
     set_spec,
     touch,
 )
-from edgegpu_cloud.fleet_names import cluster_of, find_box, find_command
+from edgegpu_cloud.fleet_names import check_name, cluster_of, find_box, find_command
 from edgegpu_cloud.fleet_specs import Limits, Settings, with_limits, with_settings, with_sharing, without_limits
 from edgegpu_cloud.fleet_views import BoxView, CommandView, Details, box_views, command_view
 from edgegpu_cloud.store import Alarm, AuditEntry, Box, BoxEvent, Enrolled, Json, Store
@@ -31,7 +31,6 @@ WAIT_S = 3_600
 """How long an installation may wait for its box where nothing else is asked for."""
 
 _POLL_S = 0.2
-_NAME_LENGTH = 253
 
 
 class Fleet:
@@ -116,12 +115,14 @@ class Fleet:
         """Give a box another name.
 
         Raises:
-            CloudError: another box has it, or it is empty or too long.
+            CloudError: another box has it, or no box can be called so.
         """
         with self._store.write() as tx:
             box = find_box(tx, device)
-            if not 0 < len(name) <= _NAME_LENGTH or any(one != box.device for one in tx.boxes.exactly(name)):
-                raise CloudError(f"cannot call {box.name} {name!r}", remedy="choose a name that no other box has")
+            check_name(name)
+            if any(one != box.device for one in tx.boxes.exactly(name)):
+                text = f"cannot call {box.name} {name!r}: another box is called so, or has this id"
+                raise CloudError(text, remedy="choose a name that no other box has")
             audit(tx, self._who(), "box.renamed", device=box.device, detail={"from": box.name, "to": name})
             touch(tx, _with(box, name=name))
 

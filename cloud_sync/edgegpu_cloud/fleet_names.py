@@ -1,8 +1,23 @@
 """How people name things: boxes by id, name or the beginning of either, commands by the beginning of their id."""
 
+import re
+
 from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.store import Box, StoredCommand, Transaction
 from edgegpu_sync.topics import Kind
+
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
+
+def check_name(name: str) -> None:
+    """Refuse what a box cannot be called.
+
+    Raises:
+        CloudError: a shell, a table or a person would stumble over it.
+    """
+    if not _NAME.fullmatch(name):
+        remedy = "a name has 1 to 63 letters, digits, `.`, `-` and `_`, a letter or digit at both ends"
+        raise CloudError(f"cannot call a box {name!r}", remedy=remedy)
 
 
 def find_box(tx: Transaction, name_or_id: str) -> Box:

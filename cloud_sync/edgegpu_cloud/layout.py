@@ -1,11 +1,13 @@
 """The controller's folder: which file is where, and its configuration file `controller.yaml`."""
 
+import re
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.ownership import remedy_for
@@ -14,7 +16,23 @@ DEFAULT_FOLDER = Path("/var/lib/edgegpu-cloud")
 
 Port = Annotated[int, Field(ge=1, le=65_535)]
 ListenPort = Annotated[int, Field(ge=0, le=65_535)]
-Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]{1,253}$")]
+
+
+def _host(text: str) -> str:
+    """Refuse what is neither a host name nor an address; with a port, or all numbers, it is none."""
+    if ":" in text or not text.strip("0123456789."):
+        try:
+            ip_address(text)
+        except ValueError as error:
+            raise ValueError(f"{text!r} is no host name or address (without port and https://)") from error
+    elif len(text) > _HOST_LENGTH or not _HOST.fullmatch(text):
+        raise ValueError(f"{text!r} is no host name or address (without port and https://)")
+    return text
+
+
+_HOST_LENGTH = 253
+_HOST = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*")
+Host = Annotated[str, AfterValidator(_host)]
 Days = Annotated[int, Field(ge=1, le=36_500)]
 
 
@@ -146,6 +164,16 @@ class CloudConfig(_Section):
     certificates: CertificateConfig = CertificateConfig()
     tokens: TokenConfig = TokenConfig()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        """Refuse two listeners on one port; HTTPS may have the broker's where that is another machine."""
+        broker, https = self.broker, self.https.port
+        if broker.port == broker.controller_port:
+            raise ValueError(f"broker.port and broker.controller_port are both {broker.port}: give each its own")
+        if broker.host in self.names and https in {broker.port, broker.controller_port}:
+            raise ValueError(f"https.port and a port of the broker are both {https}: give each its own")
+        return self
 
     @property
     def controller_name(self) -> str:

@@ -144,6 +144,11 @@ def test_a_command_to_a_box_that_is_away_times_out_with_3_and_is_cancelled(cloud
     assert done.code == 3
     assert "not online" in done.err
     assert "edgegpu-cloud watch" in done.err
+    assert "there is a box away" in cloud.ok("enrol", "--name", "away").err
+    for wrong in ("-x", "a b", "", "\x1b[2J"):
+        done = cloud.run("rename", "away", "--", wrong)
+        assert (done.code, "1 to 63 letters, digits" in done.err) == (1, True), wrong
+    assert "another box is called so" in cloud.run("rename", "away", "drifter").err
     id_ = cloud.ok("commands", "away", "--json").json[0]["id"]
     cloud.ok("cancel", id_)
     assert cloud.ok("commands", "away", "--json").json[0]["cancelled"]

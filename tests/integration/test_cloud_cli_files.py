@@ -38,6 +38,7 @@ def test_init_refuses_what_is_there_and_says_what_is_next(tmp_path: Path) -> Non
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     done = run("init", folder=folder)
     assert (done.code, "already" in done.err) == (1, True)
+    assert "no --name was given: do boxes reach https://" in ok("init", folder=tmp_path / "b").err
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
@@ -103,6 +104,13 @@ def test_the_brokers_files_for_a_broker_elsewhere(tmp_path: Path) -> None:
         (("init", "--broker", "host:port"), 2, "HOST:PORT"),
         (("init", "--root", "short"), 2, "43 characters"),
         (("init", "--name", "no host/"), 2, "no host name"),
+        (("init", "--name", "a", "--broker", "h:99999"), 2, "HOST:PORT: h:99999"),
+        (("init", "--name", "a", "--broker", "h:8884"), 2, "both 8884"),
+        (("init", "--name", "a", "--https-port", "8883"), 2, "both 8883"),
+        *(
+            (("init", "--name", wrong), 2, "Invalid value for --name")
+            for wrong in ("cloud.example.com:8443", "--", "1.2.3", "999.1.1.1", "http://x", "-a", "a..b", "")
+        ),
         (("limits", "set", "a", "/b", "--memory", "1", "--core", "1"), 2, "NAMESPACE/APP"),
         (("limits", "set", "a", "b", "--memory", "-1", "--core", "1"), 2, "memory"),
         (("command", "a", "x", "--timeout", "never"), 2, "no length of time"),
@@ -137,6 +145,9 @@ def test_errors_as_json_and_boxes_that_are_not(tmp_path: Path) -> None:
     done = run("box", "nobody", "--json", folder=folder)
     assert (done.code, sorted(done.json)) == (1, ["error", "remedy"])
     assert run("enrol", "--expires", "soon", folder=folder).code == 2
+    for wrong in ("-x", "a b", "a\nb", "\x1b[2J", "a" * 64, "a."):
+        done = run("enrol", f"--name={wrong}", folder=folder)
+        assert (done.code, "1 to 63 letters, digits" in done.err) == (1, True), wrong
     for words, why in (
         (("alarms", "--seen", "99"), "edgegpu-cloud alarms"),
         (("tokens", "--take-back", ""), "edgegpu-cloud tokens"),

@@ -25,6 +25,7 @@ from edgegpu_cloud.cli.common import (
 from edgegpu_cloud.cli.durations import seconds
 from edgegpu_cloud.cli.plain import one_line
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
+from edgegpu_cloud.fleet_names import check_name
 from edgegpu_cloud.founding import read_key
 from edgegpu_cloud.keyfiles import file_sha256, pin, read_file
 from edgegpu_cloud.standing import no_bundle
@@ -108,6 +109,8 @@ def enrol(
             name=name,
             labels={tokens.ONLY_FOR: cloud.fleet.box(only_for).device} if only_for else {},
         )
+        if name:
+            check_name(name)
         _keep(cloud, token)
         line = _line(cloud, token, text)
         if json:
@@ -115,6 +118,10 @@ def enrol(
             return
         _tell(line, lasts_s)
         say_trouble(cloud)
+        if not only_for and any(one.name == name for one in cloud.fleet.boxes()):
+            say(
+                f"edgegpu-cloud: there is a box {name}: another machine gets a longer name; that one anew: --for {name}"
+            )
         if why := no_bundle(cloud.layout):
             say(f"edgegpu-cloud: {why}: the line fails until `serve --bundle FOLDER` has one")
 

@@ -8,7 +8,7 @@ import typer
 from pydantic import ValidationError
 
 from edgegpu_cloud.brokerfolder import write_broker
-from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, print_json, reporting
+from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, print_json, reporting, say
 from edgegpu_cloud.cli.words import check_public
 from edgegpu_cloud.founding import found
 from edgegpu_cloud.keyfiles import file_sha256, read_file
@@ -17,6 +17,8 @@ from edgegpu_cloud.store import Store
 from edgegpu_sync.down import Link
 
 _PORT, _HTTPS_PORT, _CONTROLLER_PORT = 8_883, 8_443, 8_884
+_MOST_PORT = 65_535
+_OPTIONS = {("names",): "--name", ("broker", "host"): "--broker"}
 
 HELP = """\
 Make a controller in an empty folder: keys, authorities, certificates, controller.yaml, the broker's files.
@@ -64,7 +66,7 @@ def init(
     with reporting(as_json=json):
         layout = CloudLayout(folder.absolute())
         names = name or [socket.getfqdn()]
-        config = _config(names, broker or names[0], controller_port=controller_port, https_port=https_port)
+        config = _config(names, broker, controller_port=controller_port, https_port=https_port)
         if root:
             check_public(root, option="--root")
         found(
@@ -75,10 +77,12 @@ def init(
             more=lambda new, first: _more(new, config, first, place=layout),
         )
         _tell(layout, config, as_json=json)
+        if not name:
+            say(f"edgegpu-cloud: no --name was given: do boxes reach {config.https.url}? Else make it anew with --name")
 
 
 def _config(names: list[str], broker: str, *, controller_port: int, https_port: int) -> CloudConfig:
-    host, port = _address(broker)
+    host, port = _address(broker) if broker else (names[0], _PORT)
     try:
         return CloudConfig.model_validate(
             {
@@ -90,15 +94,16 @@ def _config(names: list[str], broker: str, *, controller_port: int, https_port: 
         )
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-        text = f"no host name or address: {first['input']!r}"
-        raise typer.BadParameter(text) from error
+        option = next((option for key, option in _OPTIONS.items() if first["loc"][: len(key)] == key), None)
+        text = first["msg"].removeprefix("Value error, ")
+        raise typer.BadParameter(text, param_hint=option) from error
 
 
 def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or (":" in host.strip("[]") and not host.endswith("]")):
         return text.strip("[]"), _PORT
-    if not port.isdecimal():
+    if not port.isdecimal() or not 0 < int(port) <= _MOST_PORT:
         raise typer.BadParameter(f"no HOST:PORT: {text}", param_hint="--broker")
     return host.strip("[]"), int(port)
 
