@@ -7,7 +7,7 @@ BIN := $(CURDIR)/.venv/bin
 PY := $(BIN)/python
 
 # A tier is run once it has tests. `make test TIERS=tests/unit` runs one alone.
-TIERS ?= $(addprefix tests/,unit property contract integration native packaging chaos)
+TIERS ?= $(addprefix tests/,unit property contract integration native packaging chaos fuzz)
 HAVE = $(foreach tier,$(TIERS),$(if $(shell find $(tier) -name 'test_*.py' -print -quit 2>/dev/null),$(tier)))
 PYTEST_ARGS ?=
 # Tests of one file run one after the other, files beside each other: one process for each core (JOBS=0: none of that).
@@ -50,8 +50,8 @@ box: cc venv simdriver ## install, break and uninstall booted boxes (root; FULL=
 chaos: cc venv simdriver ## commands over a broker while everything is killed, cut, doubled, forged (COMMANDS=1000, SEED=1)
 	@$(PY) tests/chaos/run.py --commands $(or $(COMMANDS),1000) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
-bugs: cc venv simdriver ## show that chaos finds an agent that acknowledges too soon, and one that forgets
-	@$(PY) -m pytest -m chaos $(PYTEST_ARGS) tests/chaos
+bugs: cc venv simdriver ## show that chaos and fuzz find agents with bugs: one that acknowledges too soon, forgets, trusts
+	@$(PY) -m pytest -m "chaos or fuzz" $(PYTEST_ARGS) tests/chaos tests/fuzz
 
 fuzz: cc venv simdriver ## lie to an agent over its broker, and fuzz what reads messages on both sides (MESSAGES=10000, SEED=1)
 	@$(PY) tests/fuzz/run.py --messages $(or $(MESSAGES),10000) $(if $(SEED),--seed $(SEED)) $(FUZZ_ARGS)

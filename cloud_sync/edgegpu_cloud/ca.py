@@ -189,7 +189,7 @@ def read_request(pem: str) -> Request:
     try:
         request = x509.load_pem_x509_csr(pem.encode())
         public, valid = request.public_key(), request.is_signature_valid
-    except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature, x509.InvalidVersion) as error:
         raise RequestError(f"cannot read the request: {_words(error)}") from error
     if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(public.curve, _CURVES):
         raise RequestError("cannot take the request: its key is none of EC P-256 and P-384")

@@ -114,10 +114,11 @@ def build(
     store = Store.open_file(layout.database)
     bin_ = machine.programs(place / "bin")
     own = machine.make
+    bundle = ("--bundle", BUNDLE) if booted else ()
     site = Site(
         place=place,
         broker=_kept("broker", place, _mosquitto(), "-c", layout.broker / "mosquitto.conf"),
-        controller=_kept("controller", place, _CLOUD, "serve", "--folder", layout.folder, "--bundle", BUNDLE),
+        controller=_kept("controller", place, _CLOUD, "serve", "--folder", layout.folder, *bundle),
         boxes=[
             own(f"box-{number}", place, bin_=bin_, launcher=launcher, own_disk=number == 1)
             for number in range(1, boxes + 1)
