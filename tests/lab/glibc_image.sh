@@ -54,7 +54,9 @@ ENTRY
         [ "$a" = busybox ] || set -- "$@" "bin/$a->busybox"
     done
     mkdir -p "$(dirname "$out")"
-    python3 "$HERE/mkimage.py" "$out" edgegpu-test:lab '["/entry"]' "$@"
+    # Others may be copying it at this moment: it is replaced, never written over.
+    python3 "$HERE/mkimage.py" "$out.new.$$" edgegpu-test:lab '["/entry"]' "$@"
+    mv -f "$out.new.$$" "$out"
 }
 
 main() {
