@@ -111,7 +111,7 @@ def _bound(host: str, port: int) -> socket.socket:
         listener.close()
         raise CloudError(
             f"cannot listen on {host} port {port}: {error}",
-            remedy="put https.host, https.port in controller.yaml right",
+            remedy=f"who has it: `ss -ltnp | grep {port}`; or put https.host, https.port in controller.yaml right",
         ) from error
     return listener
 

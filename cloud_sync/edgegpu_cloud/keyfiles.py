@@ -50,7 +50,8 @@ def load_signing_key(path: Path) -> Ed25519PrivateKey:
     try:
         key = serialization.load_pem_private_key(read_file(path).encode(), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise CloudError(f"cannot use {path}: {error}", remedy="restore it from a backup") from error
+        remedy = "name the file that `keys make-root` or `init` has made, or restore it from a backup"
+        raise CloudError(f"cannot use {path}: it holds no private key (PEM)", remedy=remedy) from error
     if not isinstance(key, Ed25519PrivateKey):
         raise CloudError(f"cannot use {path}: it holds no Ed25519 key", remedy="restore it from a backup")
     return key

@@ -1,10 +1,11 @@
 """The controller's folder: which file is where, and its configuration file `controller.yaml`."""
 
 import re
+from collections.abc import Hashable
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -181,6 +182,17 @@ class CloudConfig(_Section):
         return f"controller-{self.controller}"
 
 
+class _Once(yaml.SafeLoader):
+    """Refuses a key that is given twice, of which the last would be taken in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002
+        names = [key.value for key, _ in node.value]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise yaml.constructor.ConstructorError(None, None, f"{', '.join(twice)} is given twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
 def load(path: Path) -> CloudConfig:
     """Read `controller.yaml`.
 
@@ -188,9 +200,10 @@ def load(path: Path) -> CloudConfig:
         CloudError: missing, unreadable, no YAML, or a value that cannot be; the text names each key.
     """
     try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+        value = yaml.load(path.read_text(encoding="utf-8"), _Once)  # noqa: S506  (a safe loader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise CloudError(f"cannot read {path}: {error}", remedy=_remedy(path, error)) from error
+        words = " ".join(str(error).split())
+        raise CloudError(f"cannot read {path}: {words}", remedy=_remedy(path, error)) from error
     try:
         return CloudConfig.model_validate(value)
     except ValidationError as error:

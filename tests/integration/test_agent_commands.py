@@ -187,7 +187,7 @@ def test_an_agent_that_does_not_run_is_told(box: Box) -> None:
     assert "cannot reach edgegpu-agent" in done.out
     journal = box.run("journal")
     assert journal.code == 1
-    assert "it is not on the link" in journal.err
+    assert "it does not run, or is not in a cloud" in journal.err
 
 
 def test_a_configuration_that_makes_no_sense_is_told(box: Box) -> None:

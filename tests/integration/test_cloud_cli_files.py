@@ -155,6 +155,17 @@ def test_errors_as_json_and_boxes_that_are_not(tmp_path: Path) -> None:
     ):
         done = run(*words, folder=folder)
         assert (done.code, why in done.err) == (1, True), words
+    junk = tmp_path / "junk"
+    junk.write_text("junk")
+    done = run("keys", "add", "/nope", folder=folder)
+    assert (done.code, "`keys sign` has printed" in done.err) == (1, True), done.err
+    done = run("keys", "rotate", "--root", str(junk), folder=folder)
+    assert (done.code, "holds no private key" in done.err, "http" in done.err) == (1, True, False), done.err
+    (tmp_path / "broken").mkdir()
+    for name in ("controller.yaml", "controller.db"):
+        (tmp_path / "broken" / name).write_bytes((folder / "controller.yaml").read_bytes())
+    done = run("boxes", folder=tmp_path / "broken")
+    assert (done.code, f"cannot use {tmp_path / 'broken'}" in done.err, "a backup" in done.err) == (1, True, True)
     for bundle in ("/nope", ""):
         done = run("serve", "--bundle", bundle, folder=folder)
         assert (done.code, "there is no bundle in" in done.err) == (1, True), done.err

@@ -63,7 +63,11 @@ def _check(file: Path) -> None:
 def _write(layout: CloudLayout, file: Path) -> int:
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=".edgegpu-backup-") as work:
         database = Path(work, layout.database.name)
-        copy_file(layout.database, database)
+        try:
+            copy_file(layout.database, database)
+        except CloudError as error:
+            remedy = f"is there room for it in {file.parent} (df)?"
+            raise CloudError(f"cannot write {file}: {error.text}", remedy=remedy) from error
         database.chmod(0o600)
         new = Path(work, "new")
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:

@@ -23,7 +23,7 @@ from edgegpu_cloud.cli.common import (
 )
 from edgegpu_cloud.cli.words import check_public
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.keyfiles import key_pem, load_signing_key, read_file, write_file
+from edgegpu_cloud.keyfiles import key_pem, load_signing_key, write_file
 from edgegpu_cloud.keysets import SigningRequest, add, chain_of, prepare, read_set, ring_of, sign
 from edgegpu_sync.down import Link
 from edgegpu_sync.keys import KeySet, key_id, public_text
@@ -165,7 +165,11 @@ def add_(
 ) -> None:
     """Take a set that the root has signed."""
     with reporting(as_json=json), opened(folder) as cloud:
-        text = sys.stdin.read() if file == "-" else read_file(Path(file))
+        try:
+            text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            remedy = "name the file into which `keys sign` has printed, or - for standard input"
+            raise CloudError(f"cannot read {file}: {error}", remedy=remedy) from error
         _tell_added(cloud, _add(cloud, _read(Link, text, file)), as_json=json)
 
 

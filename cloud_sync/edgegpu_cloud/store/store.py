@@ -73,7 +73,7 @@ class Store:
             with writing(engine).begin() as connection:
                 migrate(connection)
         except SQLAlchemyError as error:
-            raise _explained(error) from error
+            raise _explained(error, engine.url.database) from error
         return cls(engine, watcher=watcher)
 
     @classmethod
@@ -89,7 +89,7 @@ class Store:
             with self._engine.connect() as connection:
                 yield Transaction(connection, writes=False)
         except SQLAlchemyError as error:
-            raise _explained(error) from error
+            raise _explained(error, self._engine.url.database) from error
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
@@ -101,13 +101,23 @@ class Store:
                 connection.commit()
             self._watcher(Moment.AFTER_COMMIT)
         except SQLAlchemyError as error:
-            raise _explained(error) from error
+            raise _explained(error, self._engine.url.database) from error
 
     def close(self) -> None:
         """Let go of the database."""
         self._engine.dispose()
 
 
-def _explained(error: SQLAlchemyError) -> StoreError:
+def _explained(error: SQLAlchemyError, path: str | None) -> StoreError:
     cause = str(getattr(error, "orig", None) or error).partition("\n")[0]
-    return StoreError(f"cannot use the store: {cause}", remedy="look at the disk and at who else has it open")
+    where = path or "the store"
+    remedies = {
+        "not a database": "restore it from a backup (docs/cloud.md says how)",
+        "malformed": "restore it from a backup (docs/cloud.md says how)",
+        "is full": f"make room on the disk of {where}",
+        "locked": f"another process has it open: fuser -v {where}",
+    }
+    remedy = next(
+        (one for words, one in remedies.items() if words in cause), "look at the disk, and at who has it open"
+    )
+    return StoreError(f"cannot use {where}: {cause}", remedy=remedy)

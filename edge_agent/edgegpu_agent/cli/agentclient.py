@@ -89,7 +89,7 @@ def fetch(socket: Path, target: str) -> dict[str, Any]:
     except PermissionError as error:
         raise CliError(f"{head}: permission denied", remedy="only root may ask: use sudo") from error
     except (FileNotFoundError, ConnectionError) as error:
-        raise CliError(f"{head}: it is not on the link", remedy=f"edgegpu agent status; {LOOK}") from error
+        raise CliError(f"{head}: it does not run, or is not in a cloud", remedy=LOOK) from error
     except (OSError, NoHttpError, ValueError) as error:
         raise CliError(f"{head}: {error}", remedy=LOOK) from error
     if status != _OK or not isinstance(value, dict):
