@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from edgegpu_cloud.broker import BrokerPaths, Listeners, render
+from edgegpu_cloud.broker import TEMPLATES, BrokerPaths, Listeners, render
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.keyfiles import read_file, write_file
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
@@ -63,9 +63,18 @@ def write_broker_elsewhere(layout: CloudLayout, config: CloudConfig, *, folder: 
         paths.cert: layout.cert("broker"),
         paths.key: layout.key("broker"),
     }
+    _check_ours(folder, {*TEMPLATES, _DATA, *(target.name for target in copies)})
     _write(paths, config, into=folder, user=user or account(owner(layout.folder)))
     for target, source in copies.items():
         write_file(folder / target.name, read_file(source), private=target == paths.key)
+
+
+def _check_ours(folder: Path, names: set[str]) -> None:
+    """Refuse a folder in which somebody else's files are: a broker's of that machine, for one."""
+    there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if there and not (there <= names and set(TEMPLATES) <= there):
+        text = f"cannot write to {folder}: it has other files, {', '.join(sorted(there)[:3])}"
+        raise CloudError(text, remedy="name a folder that is empty, or that this command has written")
 
 
 def _write(paths: BrokerPaths, config: CloudConfig, *, into: Path, user: str) -> None:

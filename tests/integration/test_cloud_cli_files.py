@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import signal
 import subprocess
@@ -11,6 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 from cloudcli import ok, run
 from mqttkit import free_port
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from edgegpu_cloud.cli import tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,6 +99,14 @@ def test_the_brokers_files_for_a_broker_elsewhere(tmp_path: Path) -> None:
     assert str(tmp_path) not in configuration
     assert (out / "broker.key").stat().st_mode & 0o777 == 0o600
     assert (out / "boxes.crl").read_bytes() == (folder / "ca/boxes.crl").read_bytes()
+    ok("broker", "--out", str(out), folder=folder)
+    assert f"user {getpass.getuser()}" in (out / "mosquitto.conf").read_text(), "the owner of the controller's folder"
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "mosquitto.conf").write_text("mine")
+    done = run("broker", "--out", str(other), folder=folder)
+    assert (done.code, "it has other files, mosquitto.conf" in done.err) == (1, True), done.err
+    assert [path.name for path in other.iterdir()] == ["mosquitto.conf"]
 
 
 @pytest.mark.parametrize(
@@ -119,6 +132,8 @@ def test_the_brokers_files_for_a_broker_elsewhere(tmp_path: Path) -> None:
         (("keys", "rotate", "--next-root", "abc"), 2, "43 characters"),
         (("keys", "sign", "--root", "/x", "--next-root", "abc"), 2, "43 characters"),
         (("nothing",), 2, "No such command"),
+        (("broker", "--out", "/x", "--place", "x"), 2, "absolute"),
+        (("broker", "--out", "/x", "--user", "a b"), 2, "no name of a user"),
         (("enrol", "--for", "x", "--count", "3"), 2, "one box"),
         (("install", "a", "--timeout", "5m"), 2, "no --wait"),
         (("limits", "set", "a", "b", "--memory", "1", "--core", "1", "--timeout", "5m"), 2, "no --wait"),
@@ -180,6 +195,22 @@ def test_each_command_has_a_help_text_that_fits(tmp_path: Path) -> None:
         assert f"  {name} " in listed
         text = ok(name, "--help", folder=tmp_path).out
         assert len(text) > 100
+
+
+def test_what_a_command_prints_as_json_is_in_its_help() -> None:
+    group = get_command(tree.app)
+    assert isinstance(group, TyperGroup)
+    found = dict(group.commands)
+    for name, one in group.commands.items():
+        if isinstance(one, TyperGroup):
+            found |= {f"{name} {inner}": command for inner, command in one.commands.items()}
+    missing = [
+        name
+        for name, one in found.items()
+        if any("--json" in each.opts for each in one.params) and "--json" not in str(one.help)
+    ]
+    assert (missing, len(found) > 30) == ([], True)
+    assert ok("--version").out.startswith("edgegpu-cloud ")
 
 
 def test_serve_says_what_is_missing_and_ends_with_0_when_told_to(tmp_path: Path) -> None:

@@ -24,6 +24,9 @@ start `serve`: boxes that were told more after the backup are found ahead, RESTO
 Examples:
   edgegpu-cloud backup /srv/backup/edgegpu-cloud.tar.gz
   mkdir -m 700 /var/lib/edgegpu-cloud && tar -xzf edgegpu-cloud.tar.gz -C /var/lib/edgegpu-cloud   # restore
+
+\b
+--json prints {"file": PATH, "bytes"}
 """
 
 

@@ -46,10 +46,21 @@ Go on with a box that is RESTORED: it knows more than this store, which came fro
 
 What is held here as desired becomes the truth again, under a new revision. Look at `edgegpu-cloud box` first: what was
 changed after the backup was taken is lost. --all confirms every box that is RESTORED.
+
+\b
+--json prints a list of what `box --json` calls "box", of each that was confirmed.
 """
-RENAME_HELP = "Give a box another name; its device id stays."
+RENAME_HELP = """\
+Give a box another name; its device id stays. A name has 1 to 63 letters, digits, `.`, `-` and `_`.
+
+\b
+--json prints what `box --json` calls "box".
+"""
 ALARMS_HELP = """\
 List what a person has to look at, such as a token that was used twice. --seen NUMBER takes one off the list.
+
+\b
+--json prints [{"number", "kind", "device", "text", "at_s", "times", "seen_by"}]
 """
 
 AllOption = Annotated[bool, typer.Option("--all", help="Every box that is RESTORED.")]

@@ -1,5 +1,6 @@
 """`edgegpu-cloud broker`: writes the broker's files anew, here or for a broker elsewhere."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -8,16 +9,21 @@ import typer
 from edgegpu_cloud.brokerfolder import write_broker, write_broker_elsewhere
 from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, opened, print_json, reporting
 
+_USER = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,31}\$?")
+
 HELP = """\
 Write the broker's configuration anew, after controller.yaml was changed. `init` has written it the first time.
 
 With --out all that a broker needs which cannot read this folder: configuration, certificates, its key, the list of the
-revoked. That list has to be brought there after each `revoke`.
+revoked. That list has to be brought there after each `revoke`. A folder with anything else in it is left alone.
 
 \b
 Examples:
   edgegpu-cloud broker
   edgegpu-cloud broker --out /tmp/edgegpu-broker --place /etc/mosquitto/edgegpu --user mosquitto
+
+\b
+--json prints {"folder": PATH, "start": TEXT}
 """
 
 OutOption = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Write everything there.")]
@@ -40,6 +46,10 @@ def broker(
     """Write the broker's configuration anew."""
     if place is not None and out is None:
         raise typer.BadParameter("--place needs --out")
+    if place is not None and not place.is_absolute():
+        raise typer.BadParameter("an absolute path, as the broker finds it", param_hint="--place")
+    if user and not _USER.fullmatch(user):
+        raise typer.BadParameter(f"no name of a user: {user!r}", param_hint="--user")
     with reporting(as_json=json), opened(folder) as cloud:
         target = cloud.layout.broker.absolute()
         if out is None:

@@ -41,12 +41,26 @@ Examples:
 """
 INSTALL_HELP = f"""\
 Let GPU sharing be installed on a box: a revision of what is desired, and the command to settle it.
-{_EXITS}"""
+{_EXITS}
+--json prints what `command --json` does.
+"""
 UNINSTALL_HELP = f"""\
 Let GPU sharing be taken off a box; the agent stays, so that it can be installed again from here.
-{_EXITS}"""
-COMMANDS_HELP = "List the last commands, newest first: to one box, or to all."
-CANCEL_HELP = "Give a command no time left: it ends EXPIRED on a box that has not begun it."
+{_EXITS}
+--json prints what `command --json` does.
+"""
+COMMANDS_HELP = """\
+List the last commands, newest first: to one box, or to all.
+
+\b
+--json prints a list of what `command --json` does.
+"""
+CANCEL_HELP = """\
+Give a command no time left: it ends EXPIRED on a box that has not begun it.
+
+\b
+--json prints what `command --json` does.
+"""
 ArgOption = Annotated[list[str] | None, typer.Option("--arg", metavar="KEY=VALUE", help="An argument; JSON or text.")]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Show its progress until it has ended.")]
 TimeoutOption = Annotated[

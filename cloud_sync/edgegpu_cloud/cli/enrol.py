@@ -54,8 +54,18 @@ List the boxes that wait for `approve`.
 \b
 --json prints [{"id", "host", "name", "instance", "address", "versions", "at_s", "by"}]
 """
-APPROVE_HELP = "Take in a box that waits: it asks again within a quarter of a minute."
-REFUSE_HELP = "Refuse a box that waits, for good. The use of its token is spent."
+APPROVE_HELP = """\
+Take in a box that waits: it asks again within a quarter of a minute.
+
+\b
+--json prints {"id", "state": "APPROVED"}
+"""
+REFUSE_HELP = """\
+Refuse a box that waits, for good. The use of its token is spent.
+
+\b
+--json prints {"id", "state": "REFUSED"}
+"""
 
 CountOption = Annotated[int | None, typer.Option("--count", min=1, max=_MOST_COUNT, help="How many boxes may use it.")]
 ExpiresOption = Annotated[

@@ -55,10 +55,18 @@ The ceremony:
   here:   edgegpu-cloud keys add signed.json
 """
 SIGN_HELP = "Sign a request (standard input) with the root key; needs no controller, no network. Prints the signed set."
-ADD_HELP = "Take a set that the root has signed: FILE is what `keys sign` printed, - is standard input."
-MAKE_ROOT_HELP = (
-    "Make a root key in FILE, on a machine that is kept offline; prints its public half, for `init --root`."
-)
+ADD_HELP = """\
+Take a set that the root has signed: FILE is what `keys sign` printed, - is standard input.
+
+\b
+--json prints {"version", "keys": [ID], "signing_key": ID}
+"""
+MAKE_ROOT_HELP = """\
+Make a root key in FILE, on a machine that is kept offline; prints its public half, for `init --root`.
+
+\b
+--json prints {"file": PATH, "public"}
+"""
 SHOW_HELP = """\
 Show the sets that there are, and which key this controller signs with.
 

@@ -1,5 +1,8 @@
 """The commands of `edgegpu-cloud` by name."""
 
+from importlib import metadata
+from typing import Annotated
+
 import typer
 
 from edgegpu_cloud.cli import (
@@ -40,6 +43,29 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _tell_version(wanted: bool) -> None:  # noqa: FBT001  (as typer calls it)
+    if not wanted:
+        return
+    try:
+        found = metadata.version("edgegpu")
+    except metadata.PackageNotFoundError:  # run from a source folder
+        found = "unknown"
+    typer.echo(f"edgegpu-cloud {found}")
+    raise typer.Exit
+
+
+VersionOption = Annotated[
+    bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_tell_version)
+]
+
+
+@app.callback()
+def _options(*, version: VersionOption = False) -> None:
+    del version
+
+
 app.command("init", help=init.HELP, short_help="Make a controller in an empty folder.")(init.init)
 app.command("serve", help=serve.HELP, short_help="Run the controller.")(serve.serve)
 app.command("enrol", help=enrol.ENROL_HELP, short_help="Print the line to paste on a box.")(enrol.enrol)
