@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 from cloudcli import ok, run
+
+from edgegpu_cloud.cli.common import opened
+from edgegpu_cloud.issuing import write_crl
+from edgegpu_cloud.standing import hold
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,8 +31,12 @@ def test_a_root_shell_leaves_nothing_that_the_controller_cannot_read(tmp_path: P
     ok("keys", "rotate", "--root", str(stick / "root.key"), folder=folder)
     ok("broker", folder=folder)
     ok("enrol", folder=folder)
-    for path in (folder, *folder.rglob("*")):
-        assert (path.stat().st_uid, path.stat().st_gid) == (NOBODY, NOBODY), path
+    with opened(folder) as cloud:
+        write_crl(cloud.layout, cloud.store, clock=time.time)
+        hold(cloud.layout, link=False).close()
+        owners = {path: (path.stat().st_uid, path.stat().st_gid) for path in (folder, *folder.rglob("*"))}
+    assert {"serve.state", ".crl.lock", "controller.db-wal"} <= {path.name for path in owners}, "the store was open"
+    assert [path for path, owner in owners.items() if owner != (NOBODY, NOBODY)] == []
     assert "user nobody" in (folder / "broker/mosquitto.conf").read_text()
     ok("keys", "make-root", str(stick / "next.key"))
     assert (stick / "next.key").stat().st_uid == 0, "beside the controller's folder it is whose the folder is"
