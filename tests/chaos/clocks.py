@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from chaos.kept import Kept
 
 _LIBRARY = "*/faketime/libfaketimeMT.so.1"
+_SLEEP = Path(__file__).with_name("sleep.c")
 _YEAR_DAYS = 365
 
 
@@ -34,12 +36,20 @@ def set_wrong(agent: Kept, place: Path, rng: random.Random) -> Path:
     days = rng.choice((-30, -7, -1, 1, 5, 20)) * _YEAR_DAYS + rng.randint(-90, 90)
     file.write_text(f"{days:+d}d")
     agent.clock = {
-        "LD_PRELOAD": str(next(Path("/usr/lib").glob(_LIBRARY))),
+        "LD_PRELOAD": f"{_sleeps(place)}:{next(Path('/usr/lib').glob(_LIBRARY))}",
         "FAKETIME_TIMESTAMP_FILE": str(file),
         "FAKETIME_NO_CACHE": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     }
     return file
+
+
+def _sleeps(place: Path) -> Path:
+    """Make the library that mends libfaketime's sleeps, where it is not made yet."""
+    made = place / "sleep.so"
+    if not made.exists():
+        subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", made, _SLEEP], check=True)
+    return made
 
 
 def leap_back(file: Path) -> None:
