@@ -249,6 +249,16 @@ def test_a_journal_that_was_put_back_is_refused_by_the_controller(folder: Path) 
     wire.box.crash()
 
 
+def test_a_box_that_has_never_heard_counts_from_its_own_beginning(folder: Path) -> None:
+    box = Box(folder)
+    box.world.clock_s += 40_000
+    box.start()
+    assert box.worker.status().controller_unseen_s == 0
+    box.wait(90)
+    assert box.worker.status().controller_unseen_s == 90
+    box.crash()
+
+
 def test_heard_is_remembered_within_a_boot(wire: Wire) -> None:
     wire.box.arrive(*wire.controller.receipt())
     wire.box.wait(301)

@@ -47,6 +47,7 @@ class Core:
         self._refused: Tally[str] = Tally()
         self._heard: Heard | None = None
         self._server_time = held.server_time
+        self._began_s = clock.boot_s()
         self._loose_since: float | None = None
 
     @property
@@ -149,6 +150,8 @@ class Core:
     def unseen_s(self) -> int:
         """For how long the controller was not heard, at least: another boot tells nothing of the time before it."""
         heard = self._heard or self.held.heard
+        if not heard.boot:  # never yet: counted from our own beginning
+            return max(0, int(self.now_s - self._began_s))
         since = heard.at_s if heard.boot == self.clock.boot else 0.0
         return max(0, int(self.now_s - since))
 

@@ -88,6 +88,8 @@ class Sender:
 
     def down(self, why: str) -> None:
         """Send nothing any more."""
+        if self.turn is not None or why != self.why_down:
+            _LOG.warning("not on the link: %s", why)
         self.turn, self.why_down = None, why
         self._metrics.clear()
 
