@@ -47,7 +47,7 @@ box: cc venv simdriver ## install, break and uninstall booted boxes (root; FULL=
 	@tools/setup root "make box"
 	@BOX_FULL='$(FULL)' $(PY) -m pytest -m box -s $(PYTEST_ARGS) tests/box
 
-chaos: cc venv simdriver ## commands over a broker while everything is killed, cut, doubled, forged (COMMANDS=1000, SEED=1)
+chaos: cc venv simdriver ## commands to boxes, as root one is booted, while everything is killed, cut, forged (COMMANDS=1000, SEED=1)
 	@$(PY) tests/chaos/run.py --commands $(or $(COMMANDS),1000) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
 bugs: cc venv simdriver ## show that chaos and fuzz find agents with bugs: one that acknowledges too soon, forgets, trusts
