@@ -6,6 +6,7 @@ import os
 import signal
 import socketserver
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -82,6 +83,20 @@ def test_somebody_elses_change_is_waited_for(bench: Bench, notes: FileNotes) -> 
     bench.tell("refuse", "BUSY\nBUSY\n")
     assert settle(bench, INSTALL, notes).state is Settled.APPLIED
     assert (len(bench.said("asked")), len(bench.said("done"))) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("active", "up_for_s", "times"),
+    [("activating", 3_600, 3), ("active", 5, 3), ("active", 3_600, 1), ("failed", 5, 1)],
+)
+def test_a_refusal_is_not_the_last_word_while_k3s_comes_up(
+    bench: Bench, notes: FileNotes, *, active: str, up_for_s: int, times: int
+) -> None:
+    since = str(int((time.monotonic() - up_for_s) * 1e6))
+    bench.unit("k3s.service", ActiveState=active, ActiveEnterTimestampMonotonic=since)
+    bench.tell("refuse", "REFUSED\nREFUSED\n")
+    state = settle(bench, INSTALL, notes).state
+    assert (state, len(bench.said("asked"))) == (Settled.APPLIED if times == 3 else Settled.REJECTED, times)
 
 
 @pytest.mark.parametrize(

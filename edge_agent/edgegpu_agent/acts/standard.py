@@ -69,7 +69,15 @@ class Box:
     def installer(self) -> Installer:
         """The installer of this box."""
         journal = Journal(self.layout.tx)
-        return Installer(journal=journal, pace=self.pace, program=self.program, proc=self.proc, env=self.env)
+        units = Units(layout=self.layout, pace=self.pace, env=self.env)
+        return Installer(
+            journal=journal,
+            pace=self.pace,
+            program=self.program,
+            proc=self.proc,
+            env=self.env,
+            settles=units.k3s_settles,
+        )
 
     def web(self, *, certificate: bool) -> Web:
         """HTTPS with the cloud's CA trusted beside the system's; with this box's certificate, or without."""

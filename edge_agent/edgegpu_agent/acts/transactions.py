@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -67,7 +67,8 @@ class Installer:
     """Begins transactions and finds out what came of them.
 
     `program` is the command line that begins one. `lasts_s`: what takes longer is killed, and undone by the dead-man;
-    `patience_s`: how long somebody else's change is waited for.
+    `patience_s`: how long somebody else's change is waited for, and a machine that comes up (`settles`): a refusal then
+    is not the last word, for a box is asked for things as soon as its agent runs, which is before k3s does.
     """
 
     journal: Journal
@@ -77,6 +78,7 @@ class Installer:
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     lasts_s: float = 900.0
     patience_s: float = 600.0
+    settles: Callable[[], bool] = lambda: False
 
     def evidence(self, id_: str) -> Evidence:
         """Say what is known of the transaction with this id, now. While its process lives it is under way."""
@@ -102,7 +104,9 @@ class Installer:
         deadline = self.pace.now_s() + self.patience_s
         while True:
             end = self._once(id_, command)
-            if not (isinstance(end, Refused) and end.code == "BUSY" and self.pace.now_s() < deadline):
+            if not isinstance(end, Refused) or self.pace.now_s() >= deadline:
+                return end
+            if end.code != "BUSY" and not self.settles():
                 return end
             self.pace.pause(_BUSY_S)
 

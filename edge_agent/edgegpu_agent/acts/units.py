@@ -1,6 +1,7 @@
 """systemd's units as acts see them: which run of a unit it is, and whether another is under way."""
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,9 @@ from edgegpu_installer.layout import UNIT_DROP_IN, Layout
 from edgegpu_sync.ops import UnitRun
 
 _CALL_S = 30.0
+_SETTLES_S = 60.0
+"""After so long an up k3s has told its node's resources anew."""
+
 _PROPERTIES = (
     "LoadState",
     "ActiveState",
@@ -105,6 +109,14 @@ class Units:
         named = [*self._by_journal(), *self._by_drop_in(), *_USUAL]
         found = ((name, self.look(f"{name}.service")) for name in dict.fromkeys(named))
         return next((f"{name}.service" for name, unit in found if unit is not None and unit.loaded), "")
+
+    def k3s_settles(self) -> bool:
+        """Whether k3s is being started, or was a moment ago: what is known of the node may be from before it."""
+        name = self.k3s()
+        unit = self.look(name) if name else None
+        if unit is None:
+            return False
+        return unit.on_its_way or (unit.active == "active" and time.monotonic() - unit.up_since_s < _SETTLES_S)
 
     def _by_journal(self) -> list[str]:
         try:
