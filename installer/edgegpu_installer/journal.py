@@ -186,18 +186,21 @@ class Journal:
             raise JournalError(f"cannot read the tables in {self.folder}: {error}", "edgegpu-recover show") from error
 
     def log(self, text: str) -> None:
-        """Add a line to the history; a history that cannot be written stops nothing."""
+        """Add a line to the history, on the disk when this returns; one that cannot be written stops nothing."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         try:
             with (self.folder / "log").open("a", encoding="utf-8") as file:
                 file.write(f"{stamp} {text}\n")
+                file.flush()
+                os.fsync(file.fileno())  # else a power cut leaves zeros where it was
         except OSError:
             return
 
     def history(self) -> tuple[str, ...]:
         """Return the lines of the history, oldest first."""
         try:
-            return tuple((self.folder / "log").read_text(encoding="utf-8", errors="replace").splitlines())
+            text = (self.folder / "log").read_text(encoding="utf-8", errors="replace")
+            return tuple(text.replace("\0", "").splitlines())  # the shell that undoes cannot fsync what it adds
         except OSError:
             return ()
 

@@ -74,7 +74,7 @@ class Tail:
         except OSError:
             return
         self._at += len(whole) + 1 if whole else 0
-        for line in whole.decode(errors="replace").splitlines():
+        for line in whole.decode(errors="replace").replace("\0", "").splitlines():  # a power cut leaves zeros
             if line and line not in self._seen:
                 self._seen.add(line)
                 self.lines.append(line)
