@@ -12,8 +12,8 @@ from edgegpu_sync.states import State
 from edgegpu_sync.wire import Json
 
 PAUSE, TRACE = "EDGEGPU_AGENT_PAUSE", "EDGEGPU_AGENT_TRACE"
-"""For tests of faults: the step at which the agent waits (`STEP`, or `STEP OP` for those of one op, `STEP item` for those
-of items); a file that gets the name of each step."""
+"""For tests of faults: the step at which the agent waits (`STEP`, or `STEP OP` for those of one op, `STEP item` for
+those of items); a file that gets the name of each step."""
 
 TOKEN, ACT, VERIFY, SETTLE, SEND = "token", "act", "verify", "settle", "send"
 BEGUN, NOTED, SETTLED, ENDED, RECEIPTED = "BEGUN", "NOTED", "SETTLED", "ENDED", "RECEIPTED"
