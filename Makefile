@@ -50,7 +50,7 @@ box: cc venv simdriver ## install, break and uninstall booted boxes (root; FULL=
 chaos: cc venv simdriver ## commands to boxes, as root one is booted, while everything is killed, cut, forged (COMMANDS=1000, SEED=1)
 	@$(PY) tests/chaos/run.py --commands $(or $(COMMANDS),1000) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
-bugs: cc venv simdriver ## show that chaos and fuzz find agents with bugs: one that acknowledges too soon, forgets, trusts
+bugs: cc venv simdriver ## the minutes-long tests: chaos and fuzz find agents with bugs, kills at each step, clocks, lost brokers
 	@$(PY) -m pytest -m "chaos or fuzz" $(PYTEST_ARGS) tests/chaos tests/fuzz
 
 fuzz: cc venv simdriver ## lie to an agent over its broker, and fuzz what reads messages on both sides (MESSAGES=10000, SEED=1)

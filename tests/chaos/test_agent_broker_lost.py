@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from edgegpu_sync.ids import CommandId
 
+pytestmark = pytest.mark.chaos
+
 HALL = "hall"
 LOSSES = 3
 RESTART, REFRESH = "plugin.restart", "inventory.refresh"

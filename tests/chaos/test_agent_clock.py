@@ -19,6 +19,8 @@ from edgegpu_sync.states import State
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.chaos
+
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
