@@ -19,7 +19,7 @@ from edgegpu_cloud.fleet_changes import (
     set_spec,
     touch,
 )
-from edgegpu_cloud.fleet_names import check_name, cluster_of, find_box, find_command
+from edgegpu_cloud.fleet_names import check_name, check_settles, cluster_of, find_box, find_command
 from edgegpu_cloud.fleet_specs import Limits, Settings, with_limits, with_settings, with_sharing, without_limits
 from edgegpu_cloud.fleet_views import BoxView, CommandView, Details, box_views, command_view
 from edgegpu_cloud.store import Alarm, AuditEntry, Box, BoxEvent, Enrolled, Json, Store
@@ -161,12 +161,13 @@ class Fleet:
         """Set the limits of one container of an app; returns the revision. The same limits again are tried again.
 
         Raises:
-            CloudError: the box has not told yet which cluster it is in, or as `set_spec`.
+            CloudError: the box has not told yet which cluster it is in, another settles for it, or as `set_spec`.
         """
         with self._store.write() as tx:
             box = find_box(tx, device)
             check_enrolled(box)
             cluster = cluster_of(tx, box)
+            check_settles(tx, box, cluster)
             return set_spec(tx, box, lambda spec: with_limits(spec, limits, cluster=cluster), self._who())
 
     def forget_limits(self, device: str, namespace: str, app: str, container: str | None = None) -> int:

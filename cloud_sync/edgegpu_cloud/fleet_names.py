@@ -3,7 +3,7 @@
 import re
 
 from edgegpu_cloud.errors import CloudError, NotFoundError
-from edgegpu_cloud.store import Box, StoredCommand, Transaction
+from edgegpu_cloud.store import Box, BoxState, StoredCommand, Transaction
 from edgegpu_sync.topics import Kind
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
@@ -63,3 +63,20 @@ def cluster_of(tx: Transaction, box: Box) -> str:
         remedy = "wait until it is connected and its k3s runs"
         raise CloudError(f"cannot set limits on {box.name}: it has not told which cluster it is in", remedy=remedy)
     return str(cluster)
+
+
+def check_settles(tx: Transaction, box: Box, cluster: str) -> None:
+    """See that it is not another box that settles the app limits of this cluster: one agent of a cluster does.
+
+    Raises:
+        CloudError: another one does, by what both have told last.
+    """
+    mine = tx.boxes.latest([box.device], [Kind.REPORTED]).get((box.device, Kind.REPORTED))
+    if mine is None or mine.body.get("holder"):
+        return
+    others = {one.device: one for one in tx.boxes.all() if one.state is BoxState.ENROLLED and one.online}
+    for (device, _), latest in tx.boxes.latest([*others], [Kind.REPORTED]).items():
+        if latest.body.get("holder") and latest.body.get("cluster") == cluster:
+            name = others[device].name
+            text = f"cannot set limits on {box.name}: {name} settles the app limits of their cluster"
+            raise CloudError(text, remedy=f"set them on {name}")

@@ -1,6 +1,7 @@
 """What people do to the fleet: named boxes, revised documents, commands; refused with a remedy where it cannot be."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,9 +51,9 @@ def set_policy(fleet: Fleet, name: str, *, expect_rev: int | None = None) -> int
     )
 
 
-def tell_cluster(store: Store, device: DeviceId) -> None:
+def tell_cluster(store: Store, device: DeviceId, *, holder: bool = False) -> None:
     stamp = Stamp(enrolment=1, epoch=Epoch(1, "0" * 16), n=1)
-    body = {"cluster": CLUSTER, "items": {}}
+    body = {"cluster": CLUSTER, "items": {}, "holder": holder}
     with store.write() as tx:
         tx.boxes.add_latest([Latest(device=device, kind=Kind.REPORTED, stamp=stamp, at_s=NOW_S, body=body)])
 
@@ -142,6 +143,17 @@ class TestDocuments:
 
     def test_limits_wait_until_the_cluster_is_known(self, fleet: Fleet) -> None:
         with pytest.raises(CloudError, match="not told which cluster"):
+            set_limits(fleet)
+
+    def test_limits_are_refused_on_a_box_for_whose_cluster_another_settles(self, fleet: Fleet, store: Store) -> None:
+        munich, other = device_id("0000000000000003"), fleet.boxes()[0].device
+        tell_cluster(store, munich)
+        tell_cluster(store, other, holder=True)
+        set_limits(fleet)  # the other one is away: what it has told may be old
+        with store.write() as tx:
+            (box,) = tx.boxes.get([other]).values()
+            tx.boxes.put([replace(box, online=True)])
+        with pytest.raises(CloudError, match=f"; set them on {box.name}"):
             set_limits(fleet)
 
     @pytest.mark.parametrize("units", [-1, 10_000_000])
