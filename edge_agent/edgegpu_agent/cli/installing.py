@@ -277,4 +277,6 @@ def _at_step(name: str) -> None:
     if os.environ.get(PAUSE) == name:
         typer.echo(f"waiting at {name}, process {os.getpid()}", err=True)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-        signal.sigwait({signal.SIGUSR1})  # until it is killed, the machine is, or it is told to go on
+        # Until it is killed, or told to go on. In turns, for a wait without end would keep SIGINT from us.
+        while signal.sigtimedwait({signal.SIGUSR1}, 0.2) is None:
+            pass
