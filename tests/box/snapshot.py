@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import stat
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ NOT = {f"/var/lib/{name}" for name in ("rancher", "kubelet", "cni", "systemd")}
 """What k3s, kubelet and systemd keep for themselves."""
 
 KUBELETS = ("/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources", "/var/run/cdi")
-KEPT_BY_KUBELET = {"kubelet_internal_checkpoint", "kubelet.sock", "DEPRECATION"}
+KEPT_BY_KUBELET = re.compile(r"kubelet_internal_checkpoint|kubelet\.sock|DEPRECATION|\.\d+")
+"""The numbers are of a checkpoint that was being written when kubelet was ended."""
 
 
 def entry(path: str) -> str:
@@ -43,7 +45,7 @@ def main() -> None:
         found |= walk(top)
     for top in KUBELETS:
         if Path(top).is_dir():
-            found |= {p: what for p, what in walk(top).items() if Path(p).name not in KEPT_BY_KUBELET}
+            found |= {p: what for p, what in walk(top).items() if not KEPT_BY_KUBELET.fullmatch(Path(p).name)}
     json.dump(found, sys.stdout)
 
 

@@ -91,8 +91,9 @@ def test_limits_are_applied_or_refused_with_numbers(cloud: Cloud) -> None:
     assert f"{UNITS // 2} units" in refused.stdout
     assert _only_pod(bed, "large")["metadata"]["uid"] == pod["metadata"]["uid"]
     kept = cloud.ask("uninstall", HALL, "--wait", check=False, timeout_s=120)
-    assert "REJECTED" in kept.stderr
-    assert "default/large" in kept.stderr
+    assert kept.returncode == 1
+    assert "REJECTED" in kept.stdout
+    assert "default/large" in kept.stdout
     bed.cluster.kubectl("delete", "deployments", "--all", "-n", "default", "--now", "--wait")
 
 
