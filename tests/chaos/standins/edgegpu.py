@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from edgegpu_installer.journal import Journal, Record
 
 _STEP_S = 0.02
+_STARTED_CS = 50
 _PLUGIN = "edgegpu-plugin.service"
 _PUT_BACK_EVERY = 9
 
@@ -25,10 +26,15 @@ def ledger() -> Path:
     return Path(os.environ["CHAOS_LEDGER"])
 
 
+def now_cs() -> int:
+    """Return the hundredths of a second since the boot: the time of day may be wrong by years here."""
+    return int(Path("/proc/uptime").read_text().split()[0].replace(".", ""))
+
+
 def add(name: str, words: str) -> None:
     """Add a line to a ledger; on the disk when this returns."""
     handle = os.open(ledger() / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    os.write(handle, f"{time.time_ns()} {words}\n".encode())
+    os.write(handle, f"{now_cs()} {words}\n".encode())
     os.fsync(handle)
     os.close(handle)
 
@@ -65,6 +71,8 @@ def apply(id_: str, what: str, value: str) -> None:
         unit.touch() if value == "on" else unit.unlink(missing_ok=True)
         if not any(words[2:] == [id_] for words in lines("k3s.service")):
             add("k3s.service", f"installer {id_}")
+        while now_cs() - int(lines("k3s.service")[-1][0]) < _STARTED_CS:  # the real one waits too until k3s is up
+            time.sleep(_STEP_S)
 
 
 def transact(args: list[str]) -> dict[str, object]:
