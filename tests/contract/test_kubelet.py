@@ -205,8 +205,9 @@ def test_a_pod_with_a_finished_init_container_fails_when_the_plugin_is_late_afte
     runs(bed, "late")
     toy.stop()
     bed.restart_kubelet(bed.nodes[0])
-    # Its container ends on TERM with 0, and kubelet makes the phase from that: only the event tells what happened.
-    bed.wait(lambda: phase(bed, "late") == "Succeeded", what="late is over", timeout_s=60)
+    # kubelet makes the phase from its container's end, on TERM with 0, or killed where a busy machine takes longer than
+    # its grace period: only the event tells what happened.
+    bed.wait(lambda: phase(bed, "late") in {"Succeeded", "Failed"}, what="late is over", timeout_s=60)
     why = f"Allocate failed due to no healthy devices present; cannot allocate unhealthy devices {TOY}, which is unexp"
     told = bed.events("late")
     assert any(line.startswith("UnexpectedAdmissionError: ") and why in line for line in told), told
