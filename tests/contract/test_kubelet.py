@@ -205,8 +205,8 @@ def test_a_pod_with_a_finished_init_container_fails_when_the_plugin_is_late_afte
     runs(bed, "late")
     toy.stop()
     bed.restart_kubelet(bed.nodes[0])
-    # kubelet makes the phase from its container's end, on TERM with 0, or killed where a busy machine takes longer than
-    # its grace period: only the event tells what happened.
+    # kubelet refuses it, ends its container on TERM with 0, and may make the phase from either: seen on the real one,
+    # Failed on a busy machine. Only the event tells what happened.
     bed.wait(lambda: phase(bed, "late") in {"Succeeded", "Failed"}, what="late is over", timeout_s=60)
     why = f"Allocate failed due to no healthy devices present; cannot allocate unhealthy devices {TOY}, which is unexp"
     told = bed.events("late")
