@@ -18,13 +18,13 @@ from typer.testing import CliRunner
 
 from edgegpu_agent.settings import write
 from edgegpu_cloud.cli.tree import app
-from edgegpu_cloud.fleet import Fleet
+from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgegpu_cloud.fleet_views import BoxView, CommandView
+    from edgegpu_cloud.fleet.views import BoxView, CommandView
 
 WAIT_S = 60.0
 SYSTEMCTL = """\

@@ -11,7 +11,7 @@ from amqtt.broker import Broker  # type: ignore[import-untyped]
 from mqttcerts import SERVER_NAMES, TestCa
 from mqttkit import free_port
 
-from edgegpu_sync.linkevents import Address
+from edgegpu_sync.link.events import Address
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,13 +11,13 @@ from typing import TypeVar
 
 from modelbox import CHAIN, SIGNING, ModelBox, Payload, World, box_key, instance_of
 
-from edgegpu_cloud.controller import Controller
-from edgegpu_cloud.fleet import Fleet
+from edgegpu_cloud.controller.controller import Controller
+from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.store import Enrolled, Moment, Store
 from edgegpu_cloud.store.store import Watcher
 from edgegpu_sync.ids import CommandId, DeviceId, device_id
 from edgegpu_sync.keys import public_text
-from edgegpu_sync.link import Arrived, Delivered, Down, Up
+from edgegpu_sync.link.link import Arrived, Delivered, Down, Up
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.states import State
 

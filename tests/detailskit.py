@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgegpu_cloud.fleet_views import BoxView, Details
+from edgegpu_cloud.fleet.views import BoxView, Details
 from edgegpu_cloud.store import BoxState, Latest
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.spec import Spec

@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 from edgegpu_cloud import tokens
 from edgegpu_cloud.asks import BrokerAddress, EnrolAsk, Granted, RenewAsk, Renewed, Waiting
 from edgegpu_cloud.enrolment import RENEW_DOMAIN, Enrolment, Terms
-from edgegpu_cloud.fleet import Fleet
+from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.founding import authority_of, found
 from edgegpu_cloud.issuing import write_crl
 from edgegpu_cloud.keyfiles import PrivateKey, new_key

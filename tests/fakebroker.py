@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from mqttcerts import SERVER_NAMES, TestCa
 
-from edgegpu_sync.linkevents import Address
+from edgegpu_sync.link.events import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import urllib3
 from enrolkit import Office, office
 
-from edgegpu_cloud.http import make_app
-from edgegpu_cloud.http_server import HttpsServer
+from edgegpu_cloud.http.app import make_app
+from edgegpu_cloud.http.server import HttpsServer
 from edgegpu_cloud.release import Release
 
 if TYPE_CHECKING:

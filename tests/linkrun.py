@@ -7,12 +7,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from edgegpu_sync.link import Arrived, Delivered, Down, Link, LinkEvent, Up
+from edgegpu_sync.link.link import Arrived, Delivered, Down, Link, LinkEvent, Up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from edgegpu_sync.link import Address
+    from edgegpu_sync.link.link import Address
 
 
 class Hasty(random.Random):

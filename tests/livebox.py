@@ -17,8 +17,8 @@ from edgegpu_cloud.asks import Granted
 from edgegpu_cloud.keyfiles import key_pem
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.keys import KeyRing
-from edgegpu_sync.link import Link
-from edgegpu_sync.linkevents import Address, Arrived, Down, LinkEvent, Up
+from edgegpu_sync.link.events import Address, Arrived, Down, LinkEvent, Up
+from edgegpu_sync.link.link import Link
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.stamps import Epoch
 from edgegpu_sync.telemetry import Alloc, Inventory

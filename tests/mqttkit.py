@@ -15,7 +15,7 @@ import pytest
 from mqttcerts import SERVER_NAMES, Shown, TestCa
 
 from edgegpu_cloud.broker import BrokerLimits, BrokerPaths, Listeners, render
-from edgegpu_sync.linkevents import Address
+from edgegpu_sync.link.events import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable

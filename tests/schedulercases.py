@@ -27,7 +27,7 @@ from schedulerkit import (
     tls,
 )
 
-from edgegpu_installer.schedulerfile import render
+from edgegpu_installer.scheduler.file import render
 
 _BUSY = {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 1}]}
 _RATIO = {

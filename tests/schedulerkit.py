@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from edgegpu_installer import certificates
-from edgegpu_installer.schedulerfile import Extender
+from edgegpu_installer.scheduler.file import Extender
 
 Json = dict[str, Any]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from workerkit import Wire
 
-from edgegpu_agent.daemon.workerports import Cluster
+from edgegpu_agent.daemon.worker.ports import Cluster
 from edgegpu_sync.telemetry import Card, CardSample, Part, Piece, PodAlloc, Sample
 
 UUID = "GPU-7d2f0c1e-3a44-4b6e-9d55-0a1b2c3d4e5f"

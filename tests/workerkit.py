@@ -16,13 +16,13 @@ from workerworld import CountedAct, LimitsSettler, RestartAct, SharingSettler, W
 
 from edgegpu_agent.acts.act import Acts, Settlers
 from edgegpu_agent.daemon.executor import caught
-from edgegpu_agent.daemon.worker import Parts, Worker
-from edgegpu_agent.daemon.workerports import Clock, Me, NoTelemetry, Raised, TelemetrySource
+from edgegpu_agent.daemon.worker.ports import Clock, Me, NoTelemetry, Raised, TelemetrySource
+from edgegpu_agent.daemon.worker.worker import Parts, Worker
 from edgegpu_agent.journal.journal import Hook, Journal
 from edgegpu_agent.journal.room import Room
 from edgegpu_sync.down import Link
 from edgegpu_sync.keys import public_text
-from edgegpu_sync.linkevents import Arrived, Delivered, Down, Up
+from edgegpu_sync.link.events import Arrived, Delivered, Down, Up
 from edgegpu_sync.outbox import Limits
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.spec import AppLimits, Sharing

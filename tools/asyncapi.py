@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 
 from edgegpu_sync.down import Command, Desired, Keys, Receipt
 from edgegpu_sync.keys import KeySet
-from edgegpu_sync.link import FOUR_WEEKS_S
-from edgegpu_sync.linkpaho import PACKET_MAX_BYTES
+from edgegpu_sync.link.link import FOUR_WEEKS_S
+from edgegpu_sync.link.pahoclient import PACKET_MAX_BYTES
 from edgegpu_sync.ops import OPS, LogsArgs, NoArgs, SharingArgs, UpgradeArgs
 from edgegpu_sync.spec import Spec
 from edgegpu_sync.telemetry import Alloc, Event, Health, Inventory, Metrics

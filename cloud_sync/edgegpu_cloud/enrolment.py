@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from edgegpu_cloud import ca, tokens
 from edgegpu_cloud.asks import BrokerAddress, EnrolAsk, Granted, RenewAsk, Renewed, Waiting
 from edgegpu_cloud.ca import Authority, RequestError
-from edgegpu_cloud.fleet_changes import Author, add_box, next_enrolment
+from edgegpu_cloud.fleet.changes import Author, add_box, next_enrolment
 from edgegpu_cloud.issuing import Issuer
 from edgegpu_cloud.store import (
     Box,

@@ -15,8 +15,8 @@ from edgegpu_cloud.founding import authority_of
 from edgegpu_cloud.keyfiles import key_pem, new_key, write_file
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
 from edgegpu_sync.ids import DeviceId
-from edgegpu_sync.link import Link
-from edgegpu_sync.linkevents import Address, Down, LinkEvent, Up
+from edgegpu_sync.link.events import Address, Down, LinkEvent, Up
+from edgegpu_sync.link.link import Link
 
 _PATIENCE_S, _PAUSE_S = 10.0, 0.3
 _NEVER_HEARD = "edgegpu/v1/{device}/down/keys"

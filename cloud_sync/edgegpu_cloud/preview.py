@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet_specs import check_app
-from edgegpu_cloud.fleet_views import Details
+from edgegpu_cloud.fleet.specs import check_app
+from edgegpu_cloud.fleet.views import Details
 from edgegpu_core.inventory import Slot
 from edgegpu_core.limits import Answer, CardNumbers, Case, How, Kind, NewPod, NodeRoom, OwnPod, Workload, judge
 from edgegpu_core.model import CORE_PER_CARD, ResourceModel

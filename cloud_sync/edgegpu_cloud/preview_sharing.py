@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet_views import Details
+from edgegpu_cloud.fleet.views import Details
 from edgegpu_sync.messages import READERS
 from edgegpu_sync.spec import AnyItem, Exclusions, Isolation, Mode, PolicyItem, UnitSize
 from edgegpu_sync.telemetry import Alloc, Card, Inventory, PodAlloc

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgegpu_cloud import controller_drops
 from edgegpu_cloud.asks import BrokerAddress
-from edgegpu_cloud.controller import Controller
+from edgegpu_cloud.controller import drops
+from edgegpu_cloud.controller.controller import Controller
 from edgegpu_cloud.enrolment import Enrolment, Terms
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.founding import authority_of, renew_worn
-from edgegpu_cloud.http import make_app
-from edgegpu_cloud.http_server import HttpsServer
+from edgegpu_cloud.http.app import make_app
+from edgegpu_cloud.http.server import HttpsServer
 from edgegpu_cloud.issuing import write_crl
 from edgegpu_cloud.keyfiles import load_signing_key, read_file
 from edgegpu_cloud.keysets import settle
@@ -25,8 +25,8 @@ from edgegpu_cloud.steady import SteadyClock, check_away
 from edgegpu_cloud.store import SERVER_TIME, Store
 from edgegpu_cloud.tasks import Task, TaskGroup
 from edgegpu_cloud.urls import url_of
-from edgegpu_sync.link import Link
-from edgegpu_sync.linkevents import Address, LinkEvent
+from edgegpu_sync.link.events import Address, LinkEvent
+from edgegpu_sync.link.link import Link
 from edgegpu_sync.signing import Signer
 
 _LOG = logging.getLogger(__name__)
@@ -145,7 +145,7 @@ class Service:
 
         link = Link(
             self._address,
-            subscribe=[UPLINKS, *([controller_drops.TOPIC] if self._config.broker.watch_drops else [])],
+            subscribe=[UPLINKS, *([drops.TOPIC] if self._config.broker.watch_drops else [])],
             will=lambda: None,
             put=put,
             rng=random.Random(),  # noqa: S311  (jitter)

@@ -11,7 +11,7 @@ from typing import IO
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import BrokerConfig, CloudLayout
 from edgegpu_cloud.ownership import give, remedy_for
-from edgegpu_sync.linkevents import Down, LinkEvent, Up
+from edgegpu_sync.link.events import Down, LinkEvent, Up
 
 _LOG = logging.getLogger(__name__)
 

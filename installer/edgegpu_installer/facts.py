@@ -11,13 +11,13 @@ from pathlib import Path
 
 import yaml
 
-from edgegpu_installer.host_cards import Cards, read_cards
-from edgegpu_installer.host_cluster import NodeSeen, read_node
-from edgegpu_installer.host_containerd import Containerd, read_containerd
-from edgegpu_installer.host_k3s import K3s, kubectl_of, read_k3s
-from edgegpu_installer.host_run import SYSTEM_PATH
-from edgegpu_installer.host_units import kube_units
-from edgegpu_installer.kubeadm_manifest import MANIFEST
+from edgegpu_installer.host.cards import Cards, read_cards
+from edgegpu_installer.host.cluster import NodeSeen, read_node
+from edgegpu_installer.host.containerd import Containerd, read_containerd
+from edgegpu_installer.host.k3s import K3s, kubectl_of, read_k3s
+from edgegpu_installer.host.run import SYSTEM_PATH
+from edgegpu_installer.host.units import kube_units
+from edgegpu_installer.kubeadm.manifest import MANIFEST
 from edgegpu_installer.layout import KUBELET, PLUGIN_UNIT, Layout
 
 _ROOMS = ("/", "/etc", "/var/lib", "/opt", "/usr/local")

@@ -13,7 +13,7 @@ from edgegpu_installer.cluster import Cluster, ClusterError
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import EXTENDER_CA, EXTENDER_CERT, EXTENDER_KEY, KUBECONFIG, Layout
 from edgegpu_installer.rbac import Account, Rights
-from edgegpu_installer.schedulerfile import SERVER_NAME
+from edgegpu_installer.scheduler.file import SERVER_NAME
 
 _SECRET = 0o600
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 
-from edgegpu_installer import agentyaml, kubeadm, schedulerfile
+from edgegpu_installer import agentyaml
 from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.kubeadm_manifest import SCHEDULER_FILE
+from edgegpu_installer.kubeadm import kubeadm
+from edgegpu_installer.kubeadm.manifest import SCHEDULER_FILE
 from edgegpu_installer.layout import (
     AGENT_UNIT,
     AGENT_YAML,
@@ -27,7 +28,8 @@ from edgegpu_installer.layout import (
 )
 from edgegpu_installer.pluginyaml import places, plugin_yaml, resource_model
 from edgegpu_installer.release import Release
-from edgegpu_installer.schedulerrefs import ReadFile
+from edgegpu_installer.scheduler import file as schedulerfile
+from edgegpu_installer.scheduler.refs import ReadFile
 from edgegpu_installer.site import Material, Options, Role, Site, SiteKind, role_of
 from edgegpu_installer.states import Op
 

@@ -8,7 +8,7 @@ import yaml
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import KUBECONFIG, KUBELET, PLUGIN_YAML, RUN
-from edgegpu_installer.schedulerfile import DEFAULT_LISTEN
+from edgegpu_installer.scheduler.file import DEFAULT_LISTEN
 from edgegpu_installer.site import Options, Role, Site
 
 _HEADER = """\

@@ -7,7 +7,7 @@ from enum import StrEnum
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer import k3sconfig
 from edgegpu_installer.facts import Facts, Kind
-from edgegpu_installer.host_k3s import K3s
+from edgegpu_installer.host.k3s import K3s
 from edgegpu_installer.k3sconfig import COMMAND_LINE, SCHEDULER_ARG
 from edgegpu_installer.otherplugins import other_plugins
 from edgegpu_installer.site import Options, Role

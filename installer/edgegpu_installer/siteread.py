@@ -2,8 +2,8 @@
 
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.facts import Facts, Kind
-from edgegpu_installer.kubeadm import ADMIN_KUBECONFIG
-from edgegpu_installer.kubeadm_manifest import MANIFEST, SCHEDULER_FILE
+from edgegpu_installer.kubeadm.kubeadm import ADMIN_KUBECONFIG
+from edgegpu_installer.kubeadm.manifest import MANIFEST, SCHEDULER_FILE
 from edgegpu_installer.site import Site, SiteKind
 
 _K3S_FLAGS = {"profiling": "false"}

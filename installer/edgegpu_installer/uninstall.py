@@ -5,25 +5,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from edgegpu_core.podview import PodView
-from edgegpu_installer import (
-    accounts,
-    baseline,
-    datastore,
-    farewell,
-    kubeadm,
-    kubeadm_look,
-    lease,
-    limits,
-    nodes,
-    shares,
-    transaction,
-)
+from edgegpu_installer import accounts, baseline, datastore, farewell, lease, limits, nodes, shares, transaction
 from edgegpu_installer.ask import Terminal
 from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.cluster import Cluster, ClusterError
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.farewell import Farewell
 from edgegpu_installer.foreseen import Foreseen, of_uninstall, used_by_others
+from edgegpu_installer.kubeadm import kubeadm
+from edgegpu_installer.kubeadm import look as kubeadm_look
 from edgegpu_installer.layout import (
     AGENT_UNIT,
     AGENT_YAML,

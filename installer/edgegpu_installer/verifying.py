@@ -4,12 +4,12 @@ import time
 from dataclasses import replace
 
 from edgegpu_core.model import ResourceModel
-from edgegpu_installer import kubeadm_look
 from edgegpu_installer.changes import Deadline
 from edgegpu_installer.cluster import Cluster
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.facts import Facts
-from edgegpu_installer.kubeadm_verify import STABLE_S
+from edgegpu_installer.kubeadm import look as kubeadm_look
+from edgegpu_installer.kubeadm.verify import STABLE_S
 from edgegpu_installer.layout import PLUGIN_UNIT, PLUGIN_YAML, Layout
 from edgegpu_installer.pluginyaml import resource_model
 from edgegpu_installer.site import Site, SiteKind

@@ -14,11 +14,11 @@ from edgegpu_installer.cluster import Cluster
 from edgegpu_installer.doctor.extender import entries
 from edgegpu_installer.doctor.web import Way, ask
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.host_k3s import K3s
-from edgegpu_installer.host_run import SYSTEM_PATH, run
+from edgegpu_installer.host.k3s import K3s
+from edgegpu_installer.host.run import SYSTEM_PATH, run
 from edgegpu_installer.kinds import LEASE, NODE, POD, Json
 from edgegpu_installer.layout import Layout
-from edgegpu_installer.schedulerfile import SERVER_NAME
+from edgegpu_installer.scheduler.file import SERVER_NAME
 from edgegpu_installer.systemd import Systemd
 from edgegpu_installer.tls import client_context
 from edgegpu_installer.verify import Before, Caller, Look, Node, Running, Scheduler, Wanted, wait_until_well

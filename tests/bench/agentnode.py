@@ -19,7 +19,7 @@ from mqttkit import free_port, wait_for
 
 from edgegpu_agent.cli.unixhttp import NoHttpError, get
 from edgegpu_agent.daemon.answers import StatusAnswer
-from edgegpu_agent.daemon.workertelemetry import ALL_S, BATCH
+from edgegpu_agent.daemon.worker.telemetry import ALL_S, BATCH
 from edgegpu_agent.settings import MetricsSection
 from edgegpu_sync.states import State
 from edgegpu_sync.topics import Kind

@@ -16,8 +16,8 @@ from box.commandjudge import INSTALL, RESTART, UNINSTALL, Seen, judged
 from lab.labrun import LabError, wait_until
 
 from edgegpu_agent.daemon import steps as agent_steps
-from edgegpu_cloud.fleet import Fleet
-from edgegpu_cloud.fleet_views import CommandView
+from edgegpu_cloud.fleet.fleet import Fleet
+from edgegpu_cloud.fleet.views import CommandView
 from edgegpu_cloud.store import Store
 from edgegpu_installer.states import State as Transaction
 from edgegpu_sync.ids import CommandId

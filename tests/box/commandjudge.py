@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgegpu_agent.daemon import steps as agent_steps
-from edgegpu_cloud.fleet_views import CommandView
+from edgegpu_cloud.fleet.views import CommandView
 from edgegpu_sync.states import State
 
 INSTALL, UNINSTALL, RESTART = "sharing.install", "sharing.uninstall", "k3s.restart"

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from edgegpu_agent.acts.standard import Box, acts, standard_settlers
 from edgegpu_agent.daemon.keeper import Keeper
-from edgegpu_agent.daemon.worker import Parts, Worker
-from edgegpu_agent.daemon.workerports import Clock, Me
+from edgegpu_agent.daemon.worker.ports import Clock, Me
+from edgegpu_agent.daemon.worker.worker import Parts, Worker
 from edgegpu_agent.identity.device import Identity, load_identity
 from edgegpu_agent.identity.instance import instance
 from edgegpu_agent.journal.held import Held
@@ -28,8 +28,8 @@ from edgegpu_installer import journal as installer_journal
 from edgegpu_installer.layout import Layout
 from edgegpu_plugin.inotify import folder_watch
 from edgegpu_plugin.sdnotify import notifier
-from edgegpu_sync.link import Link
-from edgegpu_sync.linkevents import Address
+from edgegpu_sync.link.events import Address
+from edgegpu_sync.link.link import Link
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import box_filter
 from edgegpu_sync.up import Versions

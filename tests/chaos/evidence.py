@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from chaos.machine import Machine
     from chaos.site import Site
 
-    from edgegpu_cloud.fleet import Fleet
+    from edgegpu_cloud.fleet.fleet import Fleet
 
 _CHUNK = 500
 

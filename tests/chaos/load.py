@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from chaos.booted import APPS, Booted
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet_specs import Limits
+from edgegpu_cloud.fleet.specs import Limits
 from edgegpu_sync.ids import CommandId, command_id
 from edgegpu_sync.spec import Exclusions, PolicyItem, Spec
 

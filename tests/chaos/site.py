@@ -19,7 +19,7 @@ from faultproxy import FaultProxy
 from mqttkit import free_port
 
 from edgegpu_cloud.brokerfolder import write_broker
-from edgegpu_cloud.fleet import Fleet
+from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.layout import CloudConfig, CloudLayout, load
 from edgegpu_cloud.store import Store
 

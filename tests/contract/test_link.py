@@ -11,7 +11,7 @@ from mqttkit import Mosquitto, wait_for
 
 from edgegpu_cloud.broker import BrokerLimits
 from edgegpu_sync.errors import TooLargeError
-from edgegpu_sync.link import Arrived, Delivered, Down, Spoken, Up
+from edgegpu_sync.link.link import Arrived, Delivered, Down, Spoken, Up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

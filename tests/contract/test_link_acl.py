@@ -15,15 +15,15 @@ from linkrun import LinkRun
 from mqttkit import Mosquitto
 
 from edgegpu_cloud.broker import BrokerLimits
-from edgegpu_sync.link import Arrived, Down, Spoken, Up
-from edgegpu_sync.linkkick import kick
-from edgegpu_sync.linkrules import V5, V311
+from edgegpu_sync.link.kick import kick
+from edgegpu_sync.link.link import Arrived, Down, Spoken, Up
+from edgegpu_sync.link.rules import V5, V311
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from edgegpu_sync.link import Address
+    from edgegpu_sync.link.link import Address
 
 VICTIM = "k3f9x2m7q1w8e5r4"
 THIEF = "a1b2c3d4e5f6g7h8"

@@ -12,8 +12,8 @@ from fakebroker import CONNACK, PUBLISH, SUBACK, FakeBroker, Packet, Peer, oblig
 from linkrun import LinkRun
 from mqttcerts import TestCa
 
-from edgegpu_sync.link import Address, Arrived, Delivered, Down, LinkEvent, Spoken, Up
-from edgegpu_sync.linkrules import DAY_S, V5, V311
+from edgegpu_sync.link.link import Address, Arrived, Delivered, Down, LinkEvent, Spoken, Up
+from edgegpu_sync.link.rules import DAY_S, V5, V311
 
 if TYPE_CHECKING:
     from collections.abc import Callable

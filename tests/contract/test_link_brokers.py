@@ -10,8 +10,8 @@ from faultproxy import FaultProxy
 from linkrun import LinkRun
 from mqttkit import Mosquitto
 
-from edgegpu_sync.link import Arrived, Down, Spoken, Up
-from edgegpu_sync.linkrules import V5, V311
+from edgegpu_sync.link.link import Arrived, Down, Spoken, Up
+from edgegpu_sync.link.rules import V5, V311
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

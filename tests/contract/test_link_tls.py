@@ -11,9 +11,9 @@ from fakebroker import FakeBroker, obliging
 from linkrun import LinkRun
 from mqttcerts import TestCa
 
-from edgegpu_sync.link import Down, Up
-from edgegpu_sync.linkdial import NO_CHECK_TIME, LinkError, dial, tls_context
-from edgegpu_sync.linkrules import Ending
+from edgegpu_sync.link.dial import NO_CHECK_TIME, LinkError, dial, tls_context
+from edgegpu_sync.link.link import Down, Up
+from edgegpu_sync.link.rules import Ending
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,12 +15,12 @@ from workercontroller import BOX_KEY, DEVICE, INSTANCE, LOGS, LOGS_ARGS, REFRESH
 from workerkit import ROOM, SMALL, fast_folder
 from workerworld import CountedAct, LimitsSettler, RestartAct, SharingSettler, World
 
-from edgegpu_agent.daemon.worker import Parts, Worker
-from edgegpu_agent.daemon.workerports import Clock, Me
+from edgegpu_agent.daemon.worker.ports import Clock, Me
+from edgegpu_agent.daemon.worker.worker import Parts, Worker
 from edgegpu_agent.journal.journal import Journal
 from edgegpu_sync.keys import public_text
-from edgegpu_sync.link import Link
-from edgegpu_sync.linkevents import Arrived, LinkEvent, Up
+from edgegpu_sync.link.events import Arrived, LinkEvent, Up
+from edgegpu_sync.link.link import Link
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.spec import AppLimits, Sharing, Spec
 from edgegpu_sync.states import State

@@ -9,7 +9,7 @@ from schedulercases import corpus
 from schedulerkit import Materials, Verdict, materials
 from schedulermutants import damaged, mutant
 
-from edgegpu_installer.schedulerfile import render, validate
+from edgegpu_installer.scheduler.file import render, validate
 
 FIGURES = Path(__file__).resolve().parents[2] / "build/bench/scheduler_files.json"
 MUTANTS, SEED = 1500, 20

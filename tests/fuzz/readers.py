@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from edgegpu_agent.journal import codec
 from edgegpu_cloud import ca
 from edgegpu_cloud.asks import EnrolAsk, RenewAsk
-from edgegpu_cloud.controller_case import Case, UnknownBirthError
+from edgegpu_cloud.controller.case import Case, UnknownBirthError
 from edgegpu_cloud.store.records import Box, StoredCommand
 from edgegpu_sync import topics
 from edgegpu_sync.base64url import to_text

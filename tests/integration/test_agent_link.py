@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from edgegpu_cloud.fleet_views import BoxView
+    from edgegpu_cloud.fleet.views import BoxView
 
 MOST_MIB = 66
 """60 MiB is the goal on a box; other builds of Python than its own come on top here."""

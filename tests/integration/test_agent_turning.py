@@ -15,11 +15,11 @@ from workerkit import SimLink
 from workerworld import World
 
 from edgegpu_agent.daemon.turning import TurningWorker
-from edgegpu_agent.daemon.worker import Parts
-from edgegpu_agent.daemon.workerports import Clock, Me
+from edgegpu_agent.daemon.worker.ports import Clock, Me
+from edgegpu_agent.daemon.worker.worker import Parts
 from edgegpu_agent.journal.journal import Journal
 from edgegpu_sync.keys import public_text
-from edgegpu_sync.linkevents import Arrived, Delivered, Up
+from edgegpu_sync.link.events import Arrived, Delivered, Up
 from edgegpu_sync.messages import read
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.signing import Signer

@@ -19,7 +19,7 @@ from mqttkit import wait_for
 
 from edgegpu_cloud.cli.common import opened
 from edgegpu_cloud.cli.following import finish
-from edgegpu_cloud.fleet import Fleet
+from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_sync.settle import Settlement
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from modelbox import ModelBox
 
 from edgegpu_sync.errors import Why
 from edgegpu_sync.ids import device_id
-from edgegpu_sync.link import Arrived
+from edgegpu_sync.link.link import Arrived
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.states import State
 from edgegpu_sync.topics import parse

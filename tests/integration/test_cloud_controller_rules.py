@@ -7,7 +7,7 @@ from controllerkit import Bed, Faults
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from modelbox import CHAIN, ROOT, SIGNING
 
-from edgegpu_cloud.controller_turn import MOST_UNDER_WAY
+from edgegpu_cloud.controller.turn import MOST_UNDER_WAY
 from edgegpu_sync.down import Receipt
 from edgegpu_sync.errors import Why
 from edgegpu_sync.keys import key_id, next_link, public_text

@@ -14,11 +14,11 @@ import urllib3
 from enrolkit import Box
 from httpskit import Served, serving
 
-from edgegpu_cloud import http_guard, http_server
 from edgegpu_cloud.enrolment import RENEW_DOMAIN
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.founding import make_server, read_key
-from edgegpu_cloud.http_server import HttpsServer
+from edgegpu_cloud.http import guard, server
+from edgegpu_cloud.http.server import HttpsServer
 from edgegpu_cloud.keyfiles import pin
 from edgegpu_sync.base64url import to_text
 
@@ -234,4 +234,4 @@ def test_a_connection_on_which_no_request_comes_is_closed(tmp_path: Path, said: 
 
 
 def test_limits_are_those_of_the_docs() -> None:
-    assert (http_guard.BODY_MAX_BYTES, http_guard.BODY_MAX_S, http_server.HEADERS_MAX_S) == (32_768, 20.0, 20.0)
+    assert (guard.BODY_MAX_BYTES, guard.BODY_MAX_S, server.HEADERS_MAX_S) == (32_768, 20.0, 20.0)

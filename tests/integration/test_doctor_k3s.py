@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 from doctorkit import BOOT_ID, BOOTED_S, DROP_IN, SCHEDULER, Box, healthy
 
-from edgegpu_installer import baseline, kubeadm
+from edgegpu_installer import baseline
 from edgegpu_installer.atomic import Entry
 from edgegpu_installer.changes import FileChange
 from edgegpu_installer.doctor import Level
 from edgegpu_installer.journal import Journal, Record, Tables, Target
-from edgegpu_installer.kubeadm_manifest import MANIFEST, SCHEDULER_FILE
+from edgegpu_installer.kubeadm import kubeadm
+from edgegpu_installer.kubeadm.manifest import MANIFEST, SCHEDULER_FILE
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.states import Op, State
 

@@ -18,7 +18,7 @@ from edgegpu_core.model import ResourceModel
 from edgegpu_installer import certificates, farewell, layout, lease, lock, nodes, recovery, systemd
 from edgegpu_installer.changes import FileChange
 from edgegpu_installer.farewell import Farewell
-from edgegpu_installer.kubeadm_manifest import MANIFEST, SCHEDULER_FILE
+from edgegpu_installer.kubeadm.manifest import MANIFEST, SCHEDULER_FILE
 from edgegpu_installer.plan import plan_install
 from edgegpu_installer.rbac import read_rights
 from edgegpu_installer.recovery import Recovery

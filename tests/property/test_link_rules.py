@@ -5,7 +5,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgegpu_sync.linkrules import DAY_S, EARLY_CLOSES, V5, V311, Backoff, Ending, Message, Pulse, Quarantine, Version
+from edgegpu_sync.link.rules import DAY_S, EARLY_CLOSES, V5, V311, Backoff, Ending, Message, Pulse, Quarantine, Version
 
 ENDINGS = st.sampled_from(list(Ending))
 ROLLS = st.floats(0, 1, exclude_max=True)

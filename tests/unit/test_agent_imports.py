@@ -35,7 +35,7 @@ def others(modules: dict[str, Path]) -> set[str]:
     return {name.partition(".")[0] for name, file in modules.items() if file.is_relative_to(site)}
 
 
-@pytest.mark.parametrize("module", ["edgegpu_agent.daemon.cloudside", "edgegpu_agent.daemon.worker"])
+@pytest.mark.parametrize("module", ["edgegpu_agent.daemon.cloudside", "edgegpu_agent.daemon.worker.worker"])
 def test_on_the_link_it_loads_these_packages_and_no_others(module: str) -> None:
     modules = loaded(module)
     tops = {name.partition(".")[0] for name in modules}

@@ -8,7 +8,7 @@ import pytest
 from box.commandfaults import waiting
 from box.commandjudge import INSTALL, RESTART, UNINSTALL, Seen, judged
 
-from edgegpu_cloud.fleet_views import CommandView
+from edgegpu_cloud.fleet.views import CommandView
 from edgegpu_sync.ids import CommandId, DeviceId, op_name
 from edgegpu_sync.states import State
 

@@ -8,7 +8,7 @@ import pytest
 from detailskit import box, card, pod, view
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet_views import Details
+from edgegpu_cloud.fleet.views import Details
 from edgegpu_cloud.preview import Preview, Wanted, preview
 from edgegpu_core.limits import Answer
 from edgegpu_sync.spec import Spec

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from controllerkit import Bed
 
-from edgegpu_cloud.controller_drops import TOPIC, Drops
-from edgegpu_sync.linkevents import Arrived
+from edgegpu_cloud.controller.drops import TOPIC, Drops
+from edgegpu_sync.link.events import Arrived
 
 
 def test_a_counter_that_rises_is_told_and_one_that_begins_anew_is_not() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
-from edgegpu_cloud.fleet import Fleet
-from edgegpu_cloud.fleet_changes import new_command_id
-from edgegpu_cloud.fleet_specs import Limits
+from edgegpu_cloud.fleet.changes import new_command_id
+from edgegpu_cloud.fleet.fleet import Fleet
+from edgegpu_cloud.fleet.specs import Limits
 from edgegpu_cloud.store import BoxState, Enrolled, Latest, Store
 from edgegpu_sync.ids import DeviceId, device_id
 from edgegpu_sync.spec import MAX_APP_LIMITS, Exclusions, PolicyItem, Sharing, Spec

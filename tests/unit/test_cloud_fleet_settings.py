@@ -3,7 +3,7 @@
 import pytest
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet_specs import Settings, desired_items, revised, with_settings
+from edgegpu_cloud.fleet.specs import Settings, desired_items, revised, with_settings
 from edgegpu_sync.spec import Exclusions, Isolation, Mode, PolicyItem, Sharing, Spec, UnitSize
 
 ALL = Settings(isolation="none", policy="best-fit", exclude=("0", "0:1", "GPU-7d2f"), unit_mib=512)

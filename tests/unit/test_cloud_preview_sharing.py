@@ -4,7 +4,7 @@ import pytest
 from telemetrykit import CLUSTER
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet_views import BoxView, Details
+from edgegpu_cloud.fleet.views import BoxView, Details
 from edgegpu_cloud.preview_sharing import Foreseen, Outlook, outlook
 from edgegpu_cloud.store import BoxState, Latest
 from edgegpu_sync.ids import device_id

@@ -4,7 +4,7 @@ import pytest
 from factskit import SHOWN, FakeBox
 
 from edgegpu_installer.facts import Kind
-from edgegpu_installer.host_k3s import K3s
+from edgegpu_installer.host.k3s import K3s
 
 
 @pytest.fixture

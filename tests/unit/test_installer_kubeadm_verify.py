@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from edgegpu_installer import kubeadm
 from edgegpu_installer.changes import Deadline
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.kubeadm_look import last_words, manifest_text
-from edgegpu_installer.kubeadm_manifest import MANIFEST, Manifest
-from edgegpu_installer.kubeadm_verify import Look, lacks, mirror_name, wait_until_served
+from edgegpu_installer.kubeadm import kubeadm
+from edgegpu_installer.kubeadm.look import last_words, manifest_text
+from edgegpu_installer.kubeadm.manifest import MANIFEST, Manifest
+from edgegpu_installer.kubeadm.verify import Look, lacks, mirror_name, wait_until_served
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.site import Site, SiteKind
 from edgegpu_installer.states import State

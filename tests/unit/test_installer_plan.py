@@ -16,7 +16,7 @@ from edgegpu_installer.plan import plan_install
 from edgegpu_installer.rbac import Rights
 from edgegpu_installer.recovery import Recovery
 from edgegpu_installer.release import Release
-from edgegpu_installer.schedulerfile import validate
+from edgegpu_installer.scheduler.file import validate
 from edgegpu_installer.site import Material, Options
 from edgegpu_installer.siteread import site_of
 

@@ -8,7 +8,7 @@ from schedulerkit import Materials, Verdict, base64_of, materials
 from schedulermutants import damaged
 
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.schedulerfile import merge, render, validate
+from edgegpu_installer.scheduler.file import merge, render, validate
 
 SOURCE = "/etc/rancher/k3s/scheduler.yaml"
 

@@ -9,8 +9,8 @@ from schedulerkit import materials
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.facts import file_reader
 from edgegpu_installer.layout import Layout
-from edgegpu_installer.schedulerfile import render, validate
-from edgegpu_installer.schedulerflags import settings
+from edgegpu_installer.scheduler.file import render, validate
+from edgegpu_installer.scheduler.flags import settings
 
 SILENCED = {
     "kube-api-content-type": "application/json",

@@ -6,8 +6,8 @@ import pytest
 
 from edgegpu_cloud.broker import TEMPLATES, BrokerLimits, BrokerPaths, Listeners, render
 from edgegpu_cloud.errors import CloudError
-from edgegpu_sync.linkpaho import PACKET_MAX_BYTES
-from edgegpu_sync.linkrules import beat_topic
+from edgegpu_sync.link.pahoclient import PACKET_MAX_BYTES
+from edgegpu_sync.link.rules import beat_topic
 from edgegpu_sync.topics import PREFIX
 
 HERE = Path("/etc/mosquitto/edgegpu")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgegpu_sync.linkrules import (
+from edgegpu_sync.link.rules import (
     DAY_S,
     V5,
     V311,

@@ -8,7 +8,7 @@ from telemetrykit import Source, pod, seen
 from workercontroller import REFRESH
 from workerkit import Wire, fast_folder, wired
 
-from edgegpu_agent.daemon.workerrefresh import PATIENCE_S
+from edgegpu_agent.daemon.worker.refresh import PATIENCE_S
 from edgegpu_sync.states import State
 from edgegpu_sync.telemetry import Alloc, Inventory
 from edgegpu_sync.up import Result

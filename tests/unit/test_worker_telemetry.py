@@ -7,7 +7,7 @@ import pytest
 from telemetrykit import CLUSTER, Source, pod, seen
 from workerkit import Wire, fast_folder, wired
 
-from edgegpu_agent.daemon.workerports import Cluster
+from edgegpu_agent.daemon.worker.ports import Cluster
 from edgegpu_sync.telemetry import Alloc, Health, Inventory, Metrics, Part, PodAlloc, merged
 from edgegpu_sync.up import Reported
 

@@ -22,7 +22,7 @@ from edgegpu_cloud.cli.common import (
     standing,
 )
 from edgegpu_cloud.cli.plain import one_line
-from edgegpu_cloud.fleet_views import BoxView
+from edgegpu_cloud.fleet.views import BoxView
 from edgegpu_sync.up import Settled
 
 _EVENTS = 10

@@ -7,7 +7,7 @@ import typer
 
 from edgegpu_cloud.cli.common import ago, moment, print_table, standing
 from edgegpu_cloud.cli.plain import one_line
-from edgegpu_cloud.fleet_views import Details
+from edgegpu_cloud.fleet.views import Details
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_sync.messages import READERS
 from edgegpu_sync.telemetry import Alloc, Card, Health, Inventory

@@ -18,8 +18,8 @@ from pydantic_core import to_jsonable_python
 
 from edgegpu_cloud.cli.plain import one_line, plain, plain_json
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet import Fleet
-from edgegpu_cloud.fleet_views import BoxView
+from edgegpu_cloud.fleet.fleet import Fleet
+from edgegpu_cloud.fleet.views import BoxView
 from edgegpu_cloud.layout import DEFAULT_FOLDER, CloudConfig, CloudLayout, load
 from edgegpu_cloud.ownership import remedy_for
 from edgegpu_cloud.standing import trouble

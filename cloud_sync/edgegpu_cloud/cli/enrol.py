@@ -25,7 +25,7 @@ from edgegpu_cloud.cli.common import (
 from edgegpu_cloud.cli.durations import seconds
 from edgegpu_cloud.cli.plain import one_line
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
-from edgegpu_cloud.fleet_names import check_name
+from edgegpu_cloud.fleet.names import check_name
 from edgegpu_cloud.founding import read_key
 from edgegpu_cloud.keyfiles import file_sha256, pin, read_file
 from edgegpu_cloud.standing import no_bundle

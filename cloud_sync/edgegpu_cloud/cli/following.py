@@ -24,7 +24,7 @@ from edgegpu_cloud.cli.common import (
 )
 from edgegpu_cloud.cli.durations import seconds
 from edgegpu_cloud.cli.plain import plain
-from edgegpu_cloud.fleet_views import CommandView
+from edgegpu_cloud.fleet.views import CommandView
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.states import State
 

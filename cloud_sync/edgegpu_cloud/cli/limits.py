@@ -19,8 +19,8 @@ from edgegpu_cloud.cli.common import (
 )
 from edgegpu_cloud.cli.durations import waiting_s
 from edgegpu_cloud.cli.settlements import exit_by, first_line, reports, settled, words
-from edgegpu_cloud.fleet_specs import Limits
-from edgegpu_cloud.fleet_views import Details
+from edgegpu_cloud.fleet.specs import Limits
+from edgegpu_cloud.fleet.views import Details
 from edgegpu_cloud.preview import Preview, Wanted, preview
 from edgegpu_cloud.store import BoxState
 from edgegpu_sync.spec import OnDrift, item_name

@@ -18,7 +18,7 @@ from edgegpu_cloud.cli.common import (
     reporting,
 )
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet_views import BoxView
+from edgegpu_cloud.fleet.views import BoxView
 from edgegpu_cloud.issuing import write_crl
 from edgegpu_cloud.kick import Visitor, await_list, make_visitor
 from edgegpu_cloud.kick import kick as cut

@@ -7,8 +7,8 @@ import typer
 
 from edgegpu_cloud.cli.common import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WAITING, Cloud, say
 from edgegpu_cloud.cli.plain import plain
-from edgegpu_cloud.fleet_specs import desired_items
-from edgegpu_cloud.fleet_views import Details
+from edgegpu_cloud.fleet.specs import desired_items
+from edgegpu_cloud.fleet.views import Details
 from edgegpu_sync.up import ItemReport, Settled
 
 _NEW_S = 0.3

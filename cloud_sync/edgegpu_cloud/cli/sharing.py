@@ -22,9 +22,9 @@ from edgegpu_cloud.cli.common import (
 )
 from edgegpu_cloud.cli.durations import waiting_s
 from edgegpu_cloud.cli.settlements import exit_by, first_line, reports, settled, words
-from edgegpu_cloud.fleet_now import Now, now_of
-from edgegpu_cloud.fleet_specs import Settings, desired_items, with_settings
-from edgegpu_cloud.fleet_views import Details
+from edgegpu_cloud.fleet.now import Now, now_of
+from edgegpu_cloud.fleet.specs import Settings, desired_items, with_settings
+from edgegpu_cloud.fleet.views import Details
 from edgegpu_cloud.preview_sharing import outlook
 from edgegpu_sync.spec import AnyItem, AppLimits, Exclusions, Isolation, PolicyItem, Sharing, UnitSize
 from edgegpu_sync.up import ItemReport

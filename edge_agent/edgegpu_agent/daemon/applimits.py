@@ -7,7 +7,7 @@ from pathlib import Path
 
 from edgegpu_agent.acts.act import ActStop
 from edgegpu_agent.daemon.looks import Board, Settled
-from edgegpu_agent.daemon.workerports import Cluster
+from edgegpu_agent.daemon.worker.ports import Cluster
 from edgegpu_agent.kube import AgentClient, Apps, KubeError, Leases
 from edgegpu_agent.limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
 from edgegpu_agent.limits.looking import Sight

@@ -15,16 +15,16 @@ from edgegpu_agent.daemon.localapi import SOCKET_NAME, LocalApi
 from edgegpu_agent.daemon.steps import AtStep
 from edgegpu_agent.daemon.turning import TurningWorker
 from edgegpu_agent.daemon.vitals import Vital, Vitals
-from edgegpu_agent.daemon.worker import Parts
-from edgegpu_agent.daemon.workerports import Clock, Me, TelemetrySource, Uplink
+from edgegpu_agent.daemon.worker.ports import Clock, Me, TelemetrySource, Uplink
+from edgegpu_agent.daemon.worker.worker import Parts
 from edgegpu_agent.identity.clock import ClockFloor
 from edgegpu_agent.identity.device import Identity
 from edgegpu_agent.journal.journal import Journal
 from edgegpu_installer import atomic
 from edgegpu_installer.errors import InstallError
 from edgegpu_plugin.tasks import Task, TaskGroup
-from edgegpu_sync.link import Link, Spoken
-from edgegpu_sync.linkevents import Address
+from edgegpu_sync.link.events import Address
+from edgegpu_sync.link.link import Link, Spoken
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import box_filter
 from edgegpu_sync.up import Versions

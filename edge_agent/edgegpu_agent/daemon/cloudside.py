@@ -12,7 +12,7 @@ from edgegpu_agent.daemon.abilities import abilities
 from edgegpu_agent.daemon.boxlink import BoxLink, Places
 from edgegpu_agent.daemon.steps import AtStep
 from edgegpu_agent.daemon.vitals import Vitals
-from edgegpu_agent.daemon.workerports import Cluster
+from edgegpu_agent.daemon.worker.ports import Cluster
 from edgegpu_agent.identity.clock import ClockFloor
 from edgegpu_agent.identity.cloud import CloudClient
 from edgegpu_agent.identity.device import CloudAddress, Identity

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from edgegpu_agent.acts.act import ActStop
-from edgegpu_agent.daemon.workerports import Raised
+from edgegpu_agent.daemon.worker.ports import Raised
 
 _LOG = logging.getLogger(__name__)
 

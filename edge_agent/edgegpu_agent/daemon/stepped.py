@@ -8,12 +8,12 @@ from functools import partial
 from edgegpu_agent.acts.act import Act, Acts, Notes, Outcome, Settler, Settlers
 from edgegpu_agent.daemon import steps
 from edgegpu_agent.daemon.steps import AtStep
-from edgegpu_agent.daemon.workerports import Uplink
+from edgegpu_agent.daemon.worker.ports import Uplink
 from edgegpu_agent.journal.held import Entry, Held
 from edgegpu_agent.journal.journal import Journal
 from edgegpu_sync import topics
 from edgegpu_sync.ids import CommandId, OpName
-from edgegpu_sync.linkevents import Arrived
+from edgegpu_sync.link.events import Arrived
 from edgegpu_sync.ops import Args, Evidence
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.spec import Asked

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection
 from dataclasses import astuple, replace
 
 from edgegpu_agent.daemon.looks import Board, Settled
-from edgegpu_agent.daemon.worker import Parts, Worker
-from edgegpu_agent.daemon.workercore import Core
-from edgegpu_agent.daemon.workeritems import ItemNotes
-from edgegpu_sync.linkevents import LinkEvent
+from edgegpu_agent.daemon.worker.core import Core
+from edgegpu_agent.daemon.worker.items import ItemNotes
+from edgegpu_agent.daemon.worker.worker import Parts, Worker
+from edgegpu_sync.link.events import LinkEvent
 from edgegpu_sync.spec import AppLimits, Asked
 from edgegpu_sync.up import Settled as State
 from edgegpu_sync.wire import Json

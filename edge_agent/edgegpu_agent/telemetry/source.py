@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgegpu_agent.cli.unixhttp import NoHttpError, get
-from edgegpu_agent.daemon.workerports import Cluster
+from edgegpu_agent.daemon.worker.ports import Cluster
 from edgegpu_agent.telemetry import smi
 from edgegpu_agent.telemetry.machine import Machine
 from edgegpu_agent.telemetry.pieces import InventoryPiece, allocations, driver_version, inventory, plugin_parts

@@ -16,7 +16,7 @@ from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, judge, sk
 from edgegpu_installer.doctor.web import Way, ask
 from edgegpu_installer.facts import Kind
 from edgegpu_installer.k3sconfig import SCHEDULER_ARG
-from edgegpu_installer.kubeadm_manifest import SCHEDULER_FILE
+from edgegpu_installer.kubeadm.manifest import SCHEDULER_FILE
 from edgegpu_installer.layout import K3S_FOLDER, SCHEDULER_YAML
 from edgegpu_installer.tls import client_context
 

@@ -2,15 +2,17 @@
 
 from collections.abc import Iterator
 
-from edgegpu_installer import k3sconfig, kubeadm, schedulerfile
+from edgegpu_installer import k3sconfig
 from edgegpu_installer.doctor.sight import DoorShut, Sight
 from edgegpu_installer.doctor.units import last_words, restarted, restarted_s, unit
 from edgegpu_installer.doctor.verdict import Level, Trouble, Verdict, broken, info, judge, skipped, warning
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.facts import Kind, file_reader
-from edgegpu_installer.host_k3s import K3s
+from edgegpu_installer.host.k3s import K3s
 from edgegpu_installer.k3sconfig import COMMAND_LINE, SCHEDULER_ARG
-from edgegpu_installer.kubeadm_manifest import MANIFEST, SCHEDULER_FILE
+from edgegpu_installer.kubeadm import kubeadm
+from edgegpu_installer.kubeadm.manifest import MANIFEST, SCHEDULER_FILE
+from edgegpu_installer.scheduler import file as schedulerfile
 
 _OLDEST, _WITH_SCHEDULER = 20, 25
 """Minor versions."""

@@ -13,7 +13,7 @@ from edgegpu_installer import baseline
 from edgegpu_installer.doctor.programs import Ran, run
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.facts import Facts, read_facts
-from edgegpu_installer.host_k3s import K3s
+from edgegpu_installer.host.k3s import K3s
 from edgegpu_installer.layout import CURRENT, PLUGIN_UNIT, PLUGIN_YAML, UNITS, Layout
 
 _T = TypeVar("_T")

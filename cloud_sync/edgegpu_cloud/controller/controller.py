@@ -1,0 +1,300 @@
+"""The controller: one thread that owns what comes up from boxes and what goes down to them."""
+
+import logging
+import queue
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol, assert_never
+
+from edgegpu_cloud.controller import drops
+from edgegpu_cloud.controller.cases import Mail
+from edgegpu_cloud.controller.keys import SigningKey
+from edgegpu_cloud.controller.letters import Signed
+from edgegpu_cloud.controller.turn import RECENT_S, Births, Turn
+from edgegpu_cloud.store import Store
+from edgegpu_sync.down import Link as KeySetLink
+from edgegpu_sync.errors import SyncError
+from edgegpu_sync.ids import DeviceId
+from edgegpu_sync.link.events import Arrived, Delivered, Down, LinkEvent, Up
+from edgegpu_sync.signing import Signer
+
+_LOG = logging.getLogger(__name__)
+
+LOOK_S = 0.25
+"""How often it is looked what people have asked for, and what is due."""
+
+MOST_AT_ONCE = 500
+"""Messages, or boxes, in one transaction."""
+
+JUMP_S = 2.0
+"""A clock that was set by so much makes what was learned of the births' times worthless."""
+
+KEPT_S = 90 * 86_400
+"""How long commands that have ended, their history, and events are kept. The audit is kept for ever."""
+
+_COUNTS_EVERY_S, _TIDY_EVERY_S = 60.0, 3_600.0
+
+
+class Sender(Protocol):
+    """What a controller needs of the link: `edgegpu_sync.link.link.Link`, or a network that a test makes."""
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> int | None:
+        """Send with QoS 1; None when it cannot be sent now."""
+        ...
+
+    def ack(self, arrived: Arrived) -> None:
+        """Acknowledge to the broker."""
+        ...
+
+
+class Controller:
+    """Owns the link's side of the store. `put` is for the link, from any thread; all else is for one thread.
+
+    What is sent and lost comes again: commands by their times, documents when their box is behind, receipts with the
+    result that was not receipted. So nothing that waits to be sent outlives a connection.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        sender: Sender,
+        *,
+        signer: Callable[[], Signer],
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take what it works with.
+
+        Args:
+            store: shared with the processes in which people change things.
+            sender: the link, whose `put` is this controller's.
+            signer: reads the controller's key, again when there is a new key set; boxes obey it when it is in that.
+            clock: seconds since 1970.
+            steady: seconds that nobody sets.
+        """
+        self._store, self._sender, self._keys = store, sender, SigningKey(signer)
+        self._clock, self._steady = clock, steady
+        self._inbox: queue.SimpleQueue[LinkEvent | None] = queue.SimpleQueue()
+        self._letters: deque[Signed] = deque()
+        self._births = Births()
+        self._mail, self._drops = Mail(store), drops.Drops()
+        self._seen_changes = self._seen_touched = 0
+        self._up = self._stopped = False
+        self._offset_s = clock() - steady()
+        self._look_at_s = self._counts_at_s = self._tidy_at_s = steady()
+        self._hurry = True
+
+    # from any thread
+
+    def put(self, event: LinkEvent) -> None:
+        """Take what came out of the link."""
+        self._inbox.put(event)
+
+    def stop(self) -> None:
+        """End `run`."""
+        self._inbox.put(None)
+
+    # the loop
+
+    def run(self) -> None:
+        """Work until `stop`.
+
+        Raises:
+            StoreError: the database refuses; what was not acknowledged comes again to the next one.
+        """
+        self.begin()
+        while not self._stopped:
+            self.step(self._wait_s())
+
+    def begin(self) -> None:
+        """Look at the store before the first step: what was known of births' times belonged to another process."""
+        with self._store.write() as tx:
+            tx.commands.park_all()
+            self._seen_changes = self._seen_touched = tx.notes.number("changes")
+            chain = tx.notes.chain()
+        self._keys.begin(chain)
+
+    def _wait_s(self) -> float:
+        return 0.0 if self._hurry else max(0.0, self._look_at_s - self._steady())
+
+    def step(self, wait_s: float = 0.0) -> None:
+        """Take what has come within `wait_s`, do what is due, send what can be sent."""
+        events = self._drain(wait_s)
+        arrived: list[Arrived] = []
+        for event in events:
+            match event:
+                case Arrived(topic=drops.TOPIC):
+                    self._dropped(event)
+                case Arrived():
+                    arrived.append(event)
+                case Up():
+                    self._taken(arrived)
+                    self._connected()
+                case Down():
+                    self._taken(arrived)
+                    self._disconnected(event)
+                case Delivered():
+                    self._mail.delivered(event)
+                case _:
+                    assert_never(event)
+        self._taken(arrived)
+        if self._hurry or self._steady() >= self._look_at_s:
+            self._look()
+        self._send()
+
+    def _drain(self, wait_s: float) -> list[LinkEvent]:
+        events: list[LinkEvent] = []
+        try:
+            event = self._inbox.get(timeout=wait_s) if wait_s > 0 else self._inbox.get_nowait()
+            while event is not None:
+                events.append(event)
+                if len(events) == MOST_AT_ONCE:
+                    return events
+                event = self._inbox.get_nowait()
+            self._stopped = True
+        except queue.Empty:
+            pass
+        return events
+
+    @contextmanager
+    def _turn(self) -> Iterator[Turn]:
+        """Change the store; what is to be sent, is when it is on the disk."""
+        with self._store.write() as tx:
+            turn = Turn(tx, self._clock(), self._births, self._keys.chain)
+            yield turn
+            turn.save()
+        self._births.note(turn.boxes.values())
+        self._letters.extend(Signed(letter, self._keys.signer) for letter in turn.letters)
+
+    # what the link says
+
+    def _taken(self, arrived: list[Arrived]) -> None:
+        """Store what has arrived, then acknowledge it; `arrived` is empty afterwards."""
+        opened = self._mail.open(arrived)
+        if opened:
+            with self._turn() as turn:
+                self._hurry |= turn.settle(self._mail.judge(turn, opened))
+        for one in arrived:
+            self._sender.ack(one)
+        arrived.clear()
+
+    def _dropped(self, event: Arrived) -> None:
+        self._sender.ack(event)
+        if count := self._drops.rose(event.payload):
+            with self._store.write() as tx:
+                tx.notes.alarm("broker.DROPPED", device="", text=drops.told(count), now_s=self._clock())
+
+    def _connected(self) -> None:
+        _LOG.info("connected: asking every box how it stands")
+        self._up = self._hurry = True
+        self._letters.clear()
+        with self._store.read() as tx:
+            devices = [box.device for box in tx.boxes.all()]
+            recent = tx.commands.ended_since(self._clock() - RECENT_S)
+        for part in _parts(devices):
+            with self._turn() as turn:
+                turn.begin(part, recent, spread=len(devices) > 1)
+
+    def _disconnected(self, event: Down) -> None:
+        _LOG.warning("not connected: %s; tried again (is the broker running, at broker.controller_port?)", event.why)
+        self._up = False
+        self._letters.clear()
+
+    def _send(self) -> None:
+        """Send what the link takes; the rest waits until it has delivered something."""
+        while self._letters:
+            letter = self._letters[0]
+            try:
+                payload = letter.seal()
+                if self._sender.publish(str(letter.topic), payload, retain=letter.topic.kind.retained) is None:
+                    return
+            except SyncError:
+                _LOG.exception("cannot send %s: it is left out", letter.topic)
+            self._letters.popleft()
+
+    # what people say, and time
+
+    def _look(self) -> None:
+        self._look_at_s = self._steady() + LOOK_S
+        self._hurry = False
+        self._mind_clock()
+        self._tell_counts()
+        self._tidy()
+        if not self._up:
+            return
+        self._changes()
+        now_s = self._clock()
+        with self._store.read() as tx:
+            due = tx.commands.due_boxes(now_s, limit=MOST_AT_ONCE)
+            behind = tx.boxes.to_look_at(now_s, limit=MOST_AT_ONCE)
+        if due or behind:
+            with self._turn() as turn:
+                more = turn.dispatch(due)
+                turn.look(behind)
+            self._hurry |= more or MOST_AT_ONCE in {len(due), len(behind)}
+
+    def _changes(self) -> None:
+        with self._store.read() as tx:
+            changes = tx.notes.number("changes")
+            if changes == self._seen_changes:
+                return
+            touched = tx.boxes.touched_since(self._seen_touched, limit=MOST_AT_ONCE)
+            chain = tx.notes.chain()
+            devices = [box.device for box in tx.boxes.all()] if chain != self._keys.chain else []
+        if chain != self._keys.chain:
+            self._other_keys(chain, devices)
+        with self._turn() as turn:
+            self._hurry |= turn.touched([device for _, device in touched])
+        if len(touched) == MOST_AT_ONCE:
+            self._seen_touched, self._hurry = touched[-1][0] - 1, True
+        else:
+            self._seen_changes = self._seen_touched = changes
+
+    def _other_keys(self, chain: tuple[KeySetLink, ...], devices: Sequence[DeviceId]) -> None:
+        """Tell every box of a new set, then sign with the key that is in effect with it."""
+        self._keys.chain = chain
+        for part in _parts(devices):
+            with self._turn() as turn:
+                turn.load(part)
+                turn.keys(turn.boxes)
+        self._keys.mind()
+
+    def _mind_clock(self) -> None:
+        offset_s = self._clock() - self._steady()
+        if abs(offset_s - self._offset_s) > JUMP_S:
+            _LOG.warning(
+                "the clock was set by %.0f s: asking every box how old its birth is", offset_s - self._offset_s
+            )
+            self._births.at_s.clear()
+            if self._up:
+                self._connected()
+        self._offset_s = offset_s
+
+    def _tell_counts(self) -> None:
+        if self._steady() >= self._counts_at_s + _COUNTS_EVERY_S:
+            self._counts_at_s = self._steady()
+            if told := self._mail.told():
+                _LOG.warning("refused in the last minute: %s", told)
+
+    def _tidy(self) -> None:
+        if self._steady() >= self._tidy_at_s:
+            self._tidy_at_s = self._steady() + _TIDY_EVERY_S
+            with self._store.write() as tx:
+                tx.tidy(self._clock() - KEPT_S)
+
+    @property
+    def refused(self) -> dict[tuple[str, str], int]:
+        """How many messages were refused, by device (empty: none that is known) and name of the refusal."""
+        return dict(self._mail.counts)
+
+    @property
+    def waiting(self) -> int:
+        """How many letters wait for the link to take them."""
+        return len(self._letters)
+
+
+def _parts(devices: Sequence[DeviceId]) -> Iterator[Sequence[DeviceId]]:
+    for at in range(0, len(devices), MOST_AT_ONCE):
+        yield devices[at : at + MOST_AT_ONCE]

@@ -1,0 +1,1 @@
+"""The fleet as people handle it: names, views, changes."""

@@ -1,0 +1,247 @@
+"""What people change, each in a transaction of the caller's: boxes, desired documents, commands; all of it audited."""
+
+import json
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from edgegpu_cloud.errors import CloudError, ConflictError
+from edgegpu_cloud.fleet.specs import checked, revised
+from edgegpu_cloud.store import AuditEntry, Box, BoxState, Enrolled, Heard, Json, Revision, StoredCommand, Transaction
+from edgegpu_sync.book import Book
+from edgegpu_sync.down import Command
+from edgegpu_sync.errors import SyncError, TooLargeError
+from edgegpu_sync.ids import CommandId, DeviceId, OpName, command_id, op_name
+from edgegpu_sync.ops import OPS, BadArgumentsError, read_args
+from edgegpu_sync.spec import Spec
+from edgegpu_sync.stamps import Epoch
+from edgegpu_sync.states import Codes, State
+from edgegpu_sync.topics import Kind
+from edgegpu_sync.tracking import Tracked
+from edgegpu_sync.wire import BODY_MAX_BYTES, digest, encode
+
+LONGEST_WAIT_S = 90 * 86_400
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_ROOM = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Who changes something, and when."""
+
+    by: str
+    now_s: float
+
+
+def new_command_id(now_s: float, random_bits: Callable[[int], int] = secrets.randbits) -> CommandId:
+    """Mint a ULID in lower case: milliseconds, then 80 random bits."""
+    value = int(now_s * 1000) << 80 | random_bits(80)
+    return command_id("".join(_ALPHABET[value >> shift & 31] for shift in range(125, -1, -5)))
+
+
+def audit(tx: Transaction, who: Author, what: str, *, device: str = "", detail: Json | None = None) -> None:
+    """Write down what a person changed."""
+    tx.notes.audit(AuditEntry(at_s=who.now_s, by=who.by, what=what, device=device, detail=detail or {}))
+
+
+def touch(tx: Transaction, box: Box) -> None:
+    """Write a box, and let the controller look at it."""
+    tx.boxes.put([replace(box, touched=tx.notes.changed())])
+
+
+def next_enrolment(tx: Transaction, device: DeviceId) -> int:
+    """Return the number of a box's next enrolment, to be used in the same transaction."""
+    box = tx.boxes.get([device]).get(device)
+    return 1 if box is None else box.book.enrolment + 1
+
+
+def add_box(tx: Transaction, enrolled: Enrolled, who: Author) -> Box:
+    """Take a box in, or take it in anew: then its open commands end UNKNOWN, REIMAGED.
+
+    Raises:
+        CloudError: the name is another's.
+        ValueError: an enrolment number that the box has had.
+    """
+    before = tx.boxes.get([enrolled.device]).get(enrolled.device)
+    name = enrolled.name or (before.name if before else enrolled.device)
+    _free_name(tx, name, enrolled.device)
+    if before is None:
+        box = Box(
+            device=enrolled.device,
+            name=name,
+            public=enrolled.public,
+            book=Book(enrolment=enrolled.enrolment, instance=enrolled.instance),
+            added_at_s=who.now_s,
+        )
+        tx.boxes.add(box)
+    else:
+        book = before.book.reimaged(enrolled.enrolment, enrolled.instance)
+        end_all(tx, before.device, State.UNKNOWN, now_s=who.now_s)
+        box = replace(before, name=name, public=enrolled.public, book=book, online=False)
+    box = replace(
+        box,
+        state=BoxState.ENROLLED,
+        labels=dict(enrolled.labels) or box.labels,
+        host=enrolled.host or box.host,
+        enrolled_at_s=who.now_s,
+        told_rev=0,
+        observed_rev=0,
+        applied_rev=0,
+        look_at_s=None,
+        looks=0,
+    )
+    audit(tx, who, "box.enrolled", device=box.device, detail={"enrolment": enrolled.enrolment, "name": name})
+    touch(tx, box)
+    return box
+
+
+def _free_name(tx: Transaction, name: str, device: DeviceId) -> None:
+    """Refuse a name that is another box's name or id."""
+    if any(other != device for other in tx.boxes.exactly(name)):
+        raise CloudError(f"cannot call a box {name}: another one has this name", remedy="choose another name")
+
+
+def end_all(tx: Transaction, device: DeviceId, state: State, *, now_s: float, code: str = "", text: str = "") -> None:
+    """End all open commands of a box by the controller's own word: it was enrolled anew, or revoked."""
+    open_ = tx.commands.open(device)
+    ended = []
+    for one in open_:
+        tracked = one.tracked.reimaged()
+        if code:
+            tracked = replace(tracked, state=state, code=code, text=text)
+        ended.append(replace(one, tracked=tracked, ended_at_s=now_s))
+    tx.commands.put(ended)
+    lines = [(one.id, one.tracked) for one in ended]
+    tx.commands.heard([Heard(command=id_, at_s=now_s, state=state, code=t.code, text=t.text) for id_, t in lines])
+
+
+def revoke(tx: Transaction, box: Box, who: Author) -> None:
+    """Ignore a box from now on: nothing it says counts, nothing is signed for it, its certificates are revoked."""
+    text = "the box was revoked: it may have been done"
+    end_all(tx, box.device, State.UNKNOWN, now_s=who.now_s, code=Codes.REVOKED, text=text)
+    tx.enrolments.revoke_certificates(box.device, now_s=who.now_s)
+    audit(tx, who, "box.revoked", device=box.device)
+    touch(tx, replace(box, state=BoxState.REVOKED, online=False, look_at_s=None))
+
+
+def confirm_restored(tx: Transaction, box: Box, who: Author) -> None:
+    """Go on with a box that was found ahead: what this store holds as desired gets a new revision.
+
+    Raises:
+        CloudError: it is not RESTORED.
+    """
+    if not box.book.restored:
+        raise CloudError(f"cannot confirm {box.name}: it is not RESTORED", remedy="nothing needs to be done")
+    confirmed = replace(box, book=box.book.confirmed())
+    held = tx.boxes.spec(box.device, box.spec_rev)
+    if held is not None:
+        confirmed = _given(tx, confirmed, held.spec, who)
+    tx.commands.wake([box.device])
+    audit(tx, who, "box.confirmed", device=box.device, detail={"rev": confirmed.book.rev})
+    touch(tx, confirmed)
+
+
+def _given(tx: Transaction, box: Box, spec: Json, who: Author) -> Box:
+    book = box.book.give_rev(digest(spec))
+    tx.boxes.add_spec(box.device, Revision(rev=book.rev, spec=spec, at_s=who.now_s, by=who.by))
+    return replace(box, book=book, spec_rev=book.rev)
+
+
+def held_spec(tx: Transaction, box: Box) -> Spec:
+    """Return the document that this store holds as desired; an empty one before the first."""
+    held = tx.boxes.spec(box.device, box.spec_rev)
+    return Spec.model_validate_json(json.dumps(held.spec)) if held is not None else Spec()
+
+
+def set_spec(
+    tx: Transaction, box: Box, edit: Callable[[Spec], Spec], who: Author, *, expect_rev: int | None = None
+) -> int:
+    """Give a box's desired document a new revision; returns its number, or the one it has where nothing changes.
+
+    Raises:
+        ConflictError: the revision is not `expect_rev` any more.
+        CloudError: the box is revoked, or the document cannot be.
+    """
+    check_enrolled(box)
+    if expect_rev is not None and expect_rev != box.book.rev:
+        text = f"cannot change {box.name}: it has revision {box.book.rev} by now, not {expect_rev}"
+        raise ConflictError(text, remedy="look at it again, then decide")
+    before = held_spec(tx, box)
+    rev = box.book.rev + 1
+    after = revised(before, edit(before), rev)
+    if after == before and box.spec_rev:
+        return box.spec_rev
+    value = checked(after, enrolment=box.book.enrolment, rev=rev)
+    audit(tx, who, "box.spec", device=box.device, detail={"rev": rev, "spec": value})
+    touch(tx, _given(tx, box, value, who))
+    return rev
+
+
+def check_enrolled(box: Box) -> None:
+    """Refuse to ask anything of a revoked box.
+
+    Raises:
+        CloudError: it is revoked.
+    """
+    if box.state is BoxState.REVOKED:
+        remedy = "enrol it anew: `edgegpu-cloud enrol`"
+        raise CloudError(f"cannot ask anything of {box.name}: it is revoked", remedy=remedy)
+
+
+def add_command(tx: Transaction, box: Box, who: Author, *, op: str, args: Json, wait_s: int) -> CommandId:
+    """Queue a command; it is signed when the box is there, and may wait `wait_s` seconds until it begins.
+
+    Raises:
+        CloudError: the box is revoked, no such op, wrong arguments, too large.
+    """
+    check_enrolled(box)
+    if not 1 <= wait_s <= LONGEST_WAIT_S:
+        raise CloudError(f"cannot let a command wait {wait_s} s", remedy=f"give 1 to {LONGEST_WAIT_S} s")
+    name = _op(tx, box, op, args)
+    _check_size(args)
+    one = Tracked(id=new_command_id(who.now_s), op=name, args=args, due_at_s=who.now_s + wait_s)
+    tx.commands.add(StoredCommand(device=box.device, tracked=one, by=who.by, at_s=who.now_s))
+    audit(tx, who, "command", device=box.device, detail={"id": one.id, "op": op, "args": args, "wait_s": wait_s})
+    touch(tx, tx.boxes.get([box.device])[box.device])
+    return one.id
+
+
+def _op(tx: Transaction, box: Box, op: str, args: Json) -> OpName:
+    try:
+        name = op_name(op)
+        if name in OPS:
+            read_args(OPS[name], args)
+            return name
+    except BadArgumentsError as error:
+        raise CloudError(f"cannot ask for {op}: {error}", remedy="see docs/mqtt-api.md for its arguments") from error
+    except SyncError as error:
+        raise CloudError(f"cannot ask for {op!r}: {error}", remedy=f"there are {', '.join(OPS)}") from error
+    status = tx.boxes.latest([box.device], [Kind.STATUS]).get((box.device, Kind.STATUS))
+    if status is None or op not in status.body.get("capabilities", ()):
+        remedy = f"there are {', '.join(OPS)}"
+        raise CloudError(f"cannot ask for {op}: neither this controller nor {box.name} knows it", remedy=remedy)
+    return name
+
+
+def _check_size(args: Json) -> None:
+    """Refuse what could never be sent: the other fields of a command take less than the room that is left here."""
+    body = Command(enrolment=0, epoch=Epoch(0, "0" * 16), seq=1, floor=0, valid_s=0, args=args)
+    try:
+        encode(body, limit_bytes=BODY_MAX_BYTES - _ROOM)
+    except TooLargeError as error:
+        raise CloudError(f"cannot ask for this: {error}", remedy="pass larger things by address and SHA-256") from error
+
+
+def cancel(tx: Transaction, command: StoredCommand, who: Author) -> None:
+    """Give a command no time left to begin: it ends EXPIRED on a box that has not begun it.
+
+    Raises:
+        ConflictError: it has ended.
+    """
+    if command.tracked.ended:
+        text = f"cannot cancel {command.id}: it has ended, {command.tracked.state}"
+        raise ConflictError(text, remedy="undo what it did by another command")
+    cancelled = replace(command, tracked=command.tracked.cancelled(who.now_s), cancelled=True, next_at_s=0.0)
+    tx.commands.put([cancelled])
+    audit(tx, who, "command.cancelled", device=command.device, detail={"id": command.id})
+    touch(tx, tx.boxes.get([command.device])[command.device])

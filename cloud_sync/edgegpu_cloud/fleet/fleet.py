@@ -1,0 +1,291 @@
+"""The fleet as people handle it: boxes by name, desired documents, commands. Used by the CLI and by an HTTP API."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from edgegpu_cloud.errors import CloudError, NotFoundError
+from edgegpu_cloud.fleet.changes import (
+    Author,
+    add_box,
+    add_command,
+    audit,
+    cancel,
+    check_enrolled,
+    confirm_restored,
+    held_spec,
+    next_enrolment,
+    revoke,
+    set_spec,
+    touch,
+)
+from edgegpu_cloud.fleet.names import check_name, check_settles, cluster_of, find_box, find_command
+from edgegpu_cloud.fleet.specs import Limits, Settings, with_limits, with_settings, with_sharing, without_limits
+from edgegpu_cloud.fleet.views import BoxView, CommandView, Details, box_views, command_view
+from edgegpu_cloud.store import Alarm, AuditEntry, Box, BoxEvent, Enrolled, Json, Store
+from edgegpu_sync.ids import CommandId, DeviceId
+from edgegpu_sync.spec import Spec
+from edgegpu_sync.topics import Kind
+
+WAIT_S = 3_600
+"""How long an installation may wait for its box where nothing else is asked for."""
+
+_POLL_S = 0.2
+
+
+class Fleet:
+    """One person's view of the fleet. A box is named by its id, its name, or the beginning of either.
+
+    Every method may raise StoreError; every change is audited under `by`.
+    """
+
+    def __init__(
+        self, store: Store, *, clock: Callable[[], float], by: str, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        """Take a store; `clock` gives seconds since 1970, `sleep` is how `follow` waits."""
+        self._store = store
+        self._clock = clock
+        self._by = by
+        self._sleep = sleep
+
+    def _who(self) -> Author:
+        return Author(self._by, self._clock())
+
+    # boxes
+
+    def boxes(self) -> list[BoxView]:
+        """Return every box, by name."""
+        with self._store.read() as tx:
+            return box_views(tx, tx.boxes.all())
+
+    def box(self, name_or_id: str) -> BoxView:
+        """Return one box.
+
+        Raises:
+            NotFoundError: none, or more than one that begins so.
+        """
+        with self._store.read() as tx:
+            return box_views(tx, [find_box(tx, name_or_id)])[0]
+
+    def details(self, name_or_id: str) -> Details:
+        """Return all that is known of one box.
+
+        Raises:
+            NotFoundError: as `box`.
+        """
+        with self._store.read() as tx:
+            box = find_box(tx, name_or_id)
+            latest = tx.boxes.latest([box.device], list(Kind))
+            return Details(
+                box=box_views(tx, [box])[0],
+                spec=held_spec(tx, box),
+                latest={kind: one for (_, kind), one in latest.items()},
+                orphans=tx.commands.orphans(box.device),
+            )
+
+    def next_enrolment(self, device: DeviceId) -> int:
+        """Return the number of a box's next enrolment; 1 for one that is new."""
+        with self._store.read() as tx:
+            return next_enrolment(tx, device)
+
+    def add_box(self, enrolled: Enrolled) -> None:
+        """Take in a box that was enrolled, the first time or anew; in a transaction: `fleet_changes.add_box`.
+
+        Raises:
+            CloudError: the name is another box's.
+        """
+        with self._store.write() as tx:
+            add_box(tx, enrolled, self._who())
+
+    def revoke(self, device: str) -> None:
+        """Ignore a box from now on, and sign nothing for it; its open commands end UNKNOWN, REVOKED."""
+        with self._store.write() as tx:
+            revoke(tx, find_box(tx, device), self._who())
+
+    def confirm_restored(self, device: str) -> None:
+        """Go on with a box that was found ahead of this store: it gets what is held here as desired, newly numbered.
+
+        Raises:
+            CloudError: it is not RESTORED.
+        """
+        with self._store.write() as tx:
+            confirm_restored(tx, find_box(tx, device), self._who())
+
+    def rename(self, device: str, name: str) -> None:
+        """Give a box another name.
+
+        Raises:
+            CloudError: another box has it, or no box can be called so.
+        """
+        with self._store.write() as tx:
+            box = find_box(tx, device)
+            check_name(name)
+            if any(one != box.device for one in tx.boxes.exactly(name)):
+                text = f"cannot call {box.name} {name!r}: another box is called so, or has this id"
+                raise CloudError(text, remedy="choose a name that no other box has")
+            audit(tx, self._who(), "box.renamed", device=box.device, detail={"from": box.name, "to": name})
+            touch(tx, _with(box, name=name))
+
+    def label(self, device: str, labels: dict[str, str]) -> None:
+        """Set labels of a box; one that is set to nothing is taken away."""
+        with self._store.write() as tx:
+            box = find_box(tx, device)
+            after = {key: value for key, value in {**box.labels, **labels}.items() if value}
+            audit(tx, self._who(), "box.labels", device=box.device, detail={"labels": after})
+            touch(tx, _with(box, labels=after))
+
+    # desired documents
+
+    def spec(self, device: str) -> Spec:
+        """Return the desired document that is held for a box."""
+        with self._store.read() as tx:
+            return held_spec(tx, find_box(tx, device))
+
+    def set_spec(self, device: str, edit: Callable[[Spec], Spec], *, expect_rev: int | None = None) -> int:
+        """Change a box's desired document; returns its revision.
+
+        Args:
+            device: name or id.
+            edit: makes the new document of the one that is held; revisions of items are set afterwards, and a higher
+                `retry` has an item tried again.
+            expect_rev: refuse where the revision is another one by now.
+
+        Raises:
+            ConflictError: it is another one.
+            CloudError: the box is revoked, the document cannot be, or has more than 64 KiB; nothing is kept then.
+        """
+        with self._store.write() as tx:
+            return set_spec(tx, find_box(tx, device), edit, self._who(), expect_rev=expect_rev)
+
+    def set_limits(self, device: str, limits: Limits) -> int:
+        """Set the limits of one container of an app; returns the revision. The same limits again are tried again.
+
+        Raises:
+            CloudError: the box has not told yet which cluster it is in, another settles for it, or as `set_spec`.
+        """
+        with self._store.write() as tx:
+            box = find_box(tx, device)
+            check_enrolled(box)
+            cluster = cluster_of(tx, box)
+            check_settles(tx, box, cluster)
+            return set_spec(tx, box, lambda spec: with_limits(spec, limits, cluster=cluster), self._who())
+
+    def forget_limits(self, device: str, namespace: str, app: str, container: str | None = None) -> int:
+        """Desire nothing of an app's limits any more, or of one container's; what stands on the box stays.
+
+        Raises:
+            NotFoundError: none are desired.
+            CloudError: as `set_spec`.
+        """
+        return self.set_spec(device, lambda spec: without_limits(spec, namespace, app, container))
+
+    def set_settings(self, device: str, settings: Settings) -> int:
+        """Say how a box shall share its cards; returns the revision. The same once more is tried again.
+
+        Raises:
+            CloudError: nothing is asked for, a card or a value that cannot be, or as `set_spec`.
+        """
+        return self.set_spec(device, lambda spec: with_settings(spec, settings))
+
+    # commands
+
+    def command(self, device: str, op: str, args: Json, *, wait_s: int = WAIT_S) -> CommandId:
+        """Ask a box to do something once; it may wait `wait_s` seconds until it begins.
+
+        Raises:
+            CloudError: no such op, wrong arguments, or the box is revoked.
+        """
+        with self._store.write() as tx:
+            return add_command(tx, find_box(tx, device), self._who(), op=op, args=args, wait_s=wait_s)
+
+    def install(self, device: str, *, wait_s: int = WAIT_S) -> CommandId:
+        """Let GPU sharing be installed: a revision that says so, and the command to settle it."""
+        return self._sharing(device, installed=True, wait_s=wait_s)
+
+    def uninstall(self, device: str, *, wait_s: int = WAIT_S) -> CommandId:
+        """Let GPU sharing be taken off: a revision that says so, and the command to settle it."""
+        return self._sharing(device, installed=False, wait_s=wait_s)
+
+    def _sharing(self, device: str, *, installed: bool, wait_s: int) -> CommandId:
+        op = "sharing.install" if installed else "sharing.uninstall"
+        with self._store.write() as tx:
+            box, who = find_box(tx, device), self._who()
+            rev = set_spec(tx, box, lambda spec: with_sharing(spec, installed=installed), who)
+            return add_command(tx, box, who, op=op, args={"min_rev": rev}, wait_s=wait_s)
+
+    def cancel(self, id_: str) -> None:
+        """Give a command no time left to begin: it ends EXPIRED where its box has not begun it.
+
+        Raises:
+            ConflictError: it has ended.
+        """
+        with self._store.write() as tx:
+            cancel(tx, find_command(tx, id_), self._who())
+
+    def commands(self, device: str | None = None, limit: int = 50) -> list[CommandView]:
+        """Return the last commands to a box, or to all, newest first."""
+        with self._store.read() as tx:
+            of = find_box(tx, device).device if device is not None else None
+            found = tx.commands.of(of, limit=limit)
+            boxes = tx.boxes.get({one.device for one in found})
+            return [command_view(one, box=boxes[one.device].name, now_s=self._clock()) for one in found]
+
+    def one_command(self, id_: str) -> CommandView:
+        """Return one command with its history.
+
+        Raises:
+            NotFoundError: none, or more than one that begins so.
+        """
+        with self._store.read() as tx:
+            command = find_command(tx, id_)
+            box = tx.boxes.get([command.device])[command.device].name
+            history = tx.commands.history(command.id)
+            return command_view(command, box=box, now_s=self._clock(), history=history)
+
+    def follow(self, id_: str, *, timeout_s: float) -> Iterator[CommandView]:
+        """Yield a command as it stands, then each time it stands otherwise, until it has ended or time is over.
+
+        Raises:
+            NotFoundError: as `one_command`.
+        """
+        end_s, last = self._clock() + timeout_s, None
+        while True:
+            view = self.one_command(id_)
+            if view != last:
+                yield view
+            if view.ended or self._clock() >= end_s:
+                return
+            last = view
+            self._sleep(_POLL_S)
+
+    # what people are told
+
+    def alarms(self, *, unseen: bool = True) -> list[Alarm]:
+        """Return what a person has to look at, newest first."""
+        with self._store.read() as tx:
+            return tx.notes.alarms(unseen=unseen)
+
+    def alarm_seen(self, number: int) -> None:
+        """Say that an alarm was seen.
+
+        Raises:
+            NotFoundError: there is none of this number.
+        """
+        with self._store.write() as tx:
+            audit(tx, self._who(), "alarm.seen", detail={"number": number})
+            if not tx.notes.alarm_seen(number, by=self._by):
+                raise NotFoundError(f"cannot find alarm {number}", remedy="`edgegpu-cloud alarms` lists them")
+
+    def events(self, device: str | None = None, limit: int = 50) -> list[BoxEvent]:
+        """Return what happened on a box, or on all, newest first."""
+        with self._store.read() as tx:
+            return tx.notes.events(find_box(tx, device).device if device is not None else None, limit=limit)
+
+    def audits(self, device: str | None = None, limit: int = 50) -> list[AuditEntry]:
+        """Return what people changed, newest first."""
+        with self._store.read() as tx:
+            return tx.notes.audits(find_box(tx, device).device if device is not None else None, limit=limit)
+
+
+def _with(box: Box, *, name: str | None = None, labels: dict[str, str] | None = None) -> Box:
+    return replace(box, name=box.name if name is None else name, labels=box.labels if labels is None else labels)

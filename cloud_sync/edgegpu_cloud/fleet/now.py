@@ -1,0 +1,40 @@
+"""How a box shares its cards by its own last report; pure."""
+
+from dataclasses import dataclass
+
+from edgegpu_cloud.fleet.views import Details
+from edgegpu_sync.messages import READERS
+from edgegpu_sync.telemetry import Inventory
+from edgegpu_sync.topics import Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Now:
+    """Under the names of the desired document's items; None where sharing is not installed, so that nothing is so.
+
+    `exclusions` are the cards' numbers. `as_of_s`: when it was heard, seconds since 1970.
+    """
+
+    sharing: bool
+    isolation: str | None
+    policy: str | None
+    exclusions: tuple[str, ...] | None
+    unit_size: int | None
+    as_of_s: float
+
+
+def now_of(details: Details) -> Now | None:
+    """Return how a box shares its cards; None before it has told."""
+    latest = details.latest.get(Kind.INVENTORY)
+    if latest is None:
+        return None
+    told: Inventory = READERS[Kind.INVENTORY].validate_python(latest.body, strict=False)
+    there = told.sharing
+    return Now(
+        sharing=there,
+        isolation=told.mode if there else None,
+        policy=told.policy if there else None,
+        exclusions=tuple(card.label for card in told.cards if card.excluded) if there else None,
+        unit_size=told.unit_mib if there else None,
+        as_of_s=latest.at_s,
+    )

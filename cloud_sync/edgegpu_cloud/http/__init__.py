@@ -1,0 +1,1 @@
+"""What boxes and their installers reach over HTTPS."""

@@ -1,0 +1,162 @@
+"""What boxes and their installers reach over HTTPS: enrolment, renewal, install.sh and the bundle."""
+
+import logging
+import math
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from fastapi import FastAPI, Request
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from pydantic import BaseModel, ValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
+
+from edgegpu_cloud.asks import Denied, EnrolAsk, Granted, RenewAsk, Renewed, Waiting
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.http.guard import Guard
+from edgegpu_cloud.release import INSTALLER, SUMS, Release
+from edgegpu_cloud.tokens import Refusal, RefusedError, Throttle
+
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=BaseModel)
+
+SIGNATURE = "Edgegpu-Signature"
+_STATUS = {Refusal.TOO_MANY: 429, Refusal.BAD_REQUEST: 400, Refusal.TOKEN_UNKNOWN: 401}
+_FORBIDDEN = 403
+
+
+class Desk(Protocol):
+    """Who decides: `enrolment.Enrolment`, and a stand-in where HTTP alone is tested."""
+
+    def enrol(self, ask: EnrolAsk, *, address: str) -> Granted | Waiting:
+        """Take a box in; raises RefusedError."""
+
+    def renew(self, ask: RenewAsk, *, signed: bytes, signature: str, address: str) -> Renewed:
+        """Give a box another certificate; raises RefusedError."""
+
+
+def make_app(desk: Desk, release: Release, *, ca_pem: str, clock: Callable[[], float]) -> ASGIApp:
+    """Put the application together: what a request comes to, without sockets and TLS.
+
+    Args:
+        desk: decides about boxes.
+        release: the bundle.
+        ca_pem: what `/ca.crt` answers; boxes know it by its SHA-256.
+        clock: seconds since 1970, for the throttle.
+    """
+    app = FastAPI(title="edgegpu-cloud", docs_url=None, redoc_url=None, openapi_url=None)
+    guesses, renewals = Throttle(), Throttle()
+
+    @app.post("/v1/enrol")
+    async def enrol(request: Request) -> Response:
+        body = await request.body()
+        return await run_in_threadpool(
+            _decide, guesses, clock, _address(request), lambda who: desk.enrol(_read(EnrolAsk, body), address=who)
+        )
+
+    @app.post("/v1/renew")
+    async def renew(request: Request) -> Response:
+        body, signature = await request.body(), request.headers.get(SIGNATURE, "")
+
+        def answer() -> Response:
+            """Boxes of a site share an address: one that is refused for ever must not keep the others waiting."""
+            try:
+                ask = _read(RenewAsk, body)
+            except RefusedError as error:
+                return _denied(error)
+
+            def decide(who: str) -> Renewed:
+                return desk.renew(ask, signed=body, signature=signature, address=who)
+
+            return _decide(renewals, clock, _address(request), decide, of=ask.device)
+
+        return await run_in_threadpool(answer)
+
+    _add_files(app, release, ca_pem)
+    app.add_exception_handler(HTTPException, _plain)
+    return Guard(app)
+
+
+def _add_files(app: FastAPI, release: Release, ca_pem: str) -> None:
+    @app.api_route("/healthz", methods=["GET", "HEAD"])
+    def healthz() -> PlainTextResponse:
+        return PlainTextResponse("ok\n")
+
+    @app.api_route("/ca.crt", methods=["GET", "HEAD"])
+    def authority() -> Response:
+        return Response(ca_pem, media_type="application/x-pem-file")
+
+    @app.api_route(f"/{INSTALLER}", methods=["GET", "HEAD"])
+    def installer() -> Response:
+        return _text(release.installer(), "there is no bundle here: `edgegpu-cloud serve --bundle FOLDER`")
+
+    @app.api_route(f"/{SUMS}", methods=["GET", "HEAD"])
+    def sums() -> Response:
+        return _text(release.sums(), "there is no bundle here")
+
+    @app.api_route("/{name}", methods=["GET", "HEAD"])
+    def bundle(name: str) -> Response:
+        path = release.file(name)
+        if path is None:
+            return PlainTextResponse("there is no such file\n", 404)
+        return FileResponse(path, media_type="application/octet-stream")
+
+
+def _text(content: bytes | None, missing: str) -> Response:
+    if content is None:
+        return PlainTextResponse(missing + "\n", 404)
+    return Response(content, media_type="text/plain; charset=utf-8")
+
+
+def _decide(
+    throttle: Throttle,
+    clock: Callable[[], float],
+    address: str,
+    decide: Callable[[str], Granted | Waiting | Renewed],
+    *,
+    of: str = "",
+) -> Response:
+    who = f"{address} {of}"
+    if wait_s := math.ceil(throttle.wait_s(who, clock())):
+        text = f"too many wrong tries from {address}"
+        return _denied(RefusedError(Refusal.TOO_MANY, text, f"wait {wait_s} s"), wait_s=wait_s)
+    try:
+        answer = decide(address)
+    except RefusedError as error:
+        throttle.wrong(who, clock())
+        _LOG.warning("refused %s: %s", address, error)
+        return _denied(error)
+    except CloudError as error:
+        _LOG.error("cannot decide about a box of %s: %s", address, error)
+        return JSONResponse(
+            Denied(code="ERROR", text="the cloud cannot decide now: its log says more").model_dump(), 503
+        )
+    return JSONResponse(answer.model_dump(mode="json"), 202 if isinstance(answer, Waiting) else 200)
+
+
+def _denied(error: RefusedError, *, wait_s: int = 0) -> Response:
+    content = Denied(code=error.code, text=error.text, remedy=error.remedy).model_dump()
+    headers = {"Retry-After": str(wait_s)} if wait_s else None
+    return JSONResponse(content, _STATUS.get(error.code, _FORBIDDEN), headers=headers)
+
+
+def _read(model: type[T], body: bytes) -> T:
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the body"
+        text = f"cannot read the request: {where}: {first['msg']}"
+        remedy = "is the agent of a version that this cloud knows?"
+        raise RefusedError(Refusal.BAD_REQUEST, text[:300], remedy) from error
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else "-"
+
+
+async def _plain(_request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    return PlainTextResponse(f"{error.detail if isinstance(error, HTTPException) else 'fault'}\n", status)

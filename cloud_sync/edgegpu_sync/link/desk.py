@@ -1,0 +1,263 @@
+"""What the link's thread shares with those who publish and acknowledge: what waits, what is under way, what is held."""
+
+import contextlib
+import select
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Self
+
+from edgegpu_sync.errors import TooLargeError
+from edgegpu_sync.link.events import Arrived, Delivered
+from edgegpu_sync.link.rules import Held, Message, Pulse, Quarantine
+from edgegpu_sync.wire import WIRE_MAX_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A publish that is to go out."""
+
+    token: int
+    topic: str
+    payload: bytes
+    retain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """An acknowledgement that is to go out."""
+
+    mid: int
+
+
+Todo = Send | Ack | Delivered
+
+
+@dataclass(frozen=True, slots=True)
+class _Under:
+    """A message under way, either way, and since when."""
+
+    message: Message
+    since: float
+    size_bytes: int
+
+
+class Desk:
+    """For any thread. Between `close` and the next `open` nothing is taken, and what was under way is forgotten."""
+
+    def __init__(self, clock: Callable[[], float], *, max_inflight: int) -> None:
+        """Begin closed."""
+        self._clock, self._max_inflight = clock, max_inflight
+        self._lock = threading.Lock()
+        self._turn, self._taking, self._window, self._token = 0, False, 0, 0
+        self._todo: deque[Todo] = deque()
+        self._out: dict[int, _Under] = {}
+        self._tokens: dict[int, int] = {}
+        self._in: dict[int, _Under] = {}
+        self._in_bytes = 0
+        self._careful, self._heard_us = 0, False
+        self._quarantine = Quarantine()
+
+    # --- by anybody
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool, turn: int | None) -> int | None:
+        """Take a publish, or None: see `Link.publish`."""
+        if not topic or "+" in topic or "#" in topic:
+            raise ValueError(f"cannot publish to {topic!r}: a topic has no wildcards")
+        if len(payload) > WIRE_MAX_BYTES:
+            raise TooLargeError(f"cannot publish {len(payload)} bytes to {topic}: the limit is {WIRE_MAX_BYTES}")
+        now, message = self._clock(), Message.of("out", topic, payload)
+        with self._lock:
+            window = 1 if self._careful else self._window
+            if not self._taking or turn not in {None, self._turn} or len(self._out) >= window:
+                return None
+            self._token += 1
+            if self._quarantine.holds(message, now):
+                self._todo.append(Delivered(self._token, refused="quarantined: the connection ended twice after it"))
+            else:
+                self._out[self._token] = _Under(message, now, len(payload))
+                self._todo.append(Send(self._token, topic, payload, retain))
+            return self._token
+
+    def ack(self, arrived: Arrived) -> bool:
+        """Take an acknowledgement; False when there is nothing to do."""
+        with self._lock:
+            under = self._in.pop(arrived.mid, None) if arrived.turn == self._turn else None
+            if under is None:
+                return False
+            self._in_bytes -= under.size_bytes
+            self._quarantine = self._quarantine.passed(under.message)
+            if arrived.mid > 0:
+                self._todo.append(Ack(arrived.mid))
+            return True
+
+    @property
+    def held(self) -> tuple[Held, ...]:
+        """What is in quarantine."""
+        with self._lock:
+            return self._quarantine.held
+
+    # --- by the link's thread
+
+    def begin(self) -> int:
+        """Return the number of a new connection; what comes of it can be acknowledged."""
+        with self._lock:
+            self._turn += 1
+            return self._turn
+
+    def open(self, window: int) -> None:
+        """Take publishes from now on, so many under way at once."""
+        with self._lock:
+            self._taking, self._window = True, min(window, self._max_inflight)
+
+    def shut(self) -> None:
+        """Take no more publishes; what was taken is still sent, and acknowledgements are taken."""
+        with self._lock:
+            self._taking = False
+
+    def end(self, *, suspect: bool, blamed: bool = False) -> None:
+        """Forget all that belongs to the connection; `suspect`: it may have ended because of what was under way.
+
+        A connection on which nothing was acknowledged yet proves nothing, unless the broker has said what it `blamed`:
+        else a network that cuts every few seconds would bring the birth into quarantine. After an end with messages
+        under way they go out one at a time, so that the next end tells which one it was.
+        """
+        with self._lock:
+            self._careful = len(self._out) + 1 if suspect and self._out else self._careful
+            if suspect and (blamed or self._heard_us):
+                oldest = [next(iter(way.values())) for way in (self._out, self._in) if way]
+                found = [(one.message, one.since) for one in oldest if one.message.topic]
+                self._quarantine = self._quarantine.ended(found, self._clock())
+            self._taking = self._heard_us = False
+            self._turn += 1
+            self._todo.clear()
+            self._out.clear()
+            self._tokens.clear()
+            self._in.clear()
+            self._in_bytes = 0
+
+    def beat(self, topic: str) -> None:
+        """Take a heartbeat: a publish that is nobody's, and never suspected."""
+        with self._lock:
+            self._token += 1
+            self._out[self._token] = _Under(Message("out", "", 0), self._clock(), 0)
+            self._todo.append(Send(self._token, topic, b"", retain=False))
+
+    def take(self) -> list[Todo]:
+        """Return what is to be done, oldest first."""
+        with self._lock:
+            todo = list(self._todo)
+            self._todo.clear()
+            return todo
+
+    def sent(self, token: int, mid: int) -> None:
+        """Note under which id a publish went out."""
+        with self._lock:
+            self._tokens[mid] = token
+
+    def acked(self, mid: int, refused: str) -> Delivered | None:
+        """Return what to tell of a PUBACK; None for a heartbeat's, and for one that nobody waits for."""
+        with self._lock:
+            token = self._tokens.pop(mid, None)
+            under = self._out.pop(token, None) if token is not None else None
+            if token is None or under is None:
+                return None
+            self._quarantine = self._quarantine.passed(under.message)
+            self._careful, self._heard_us = max(0, self._careful - 1), True
+            return Delivered(token, refused) if under.message.topic else None
+
+    def came(self, arrived: Arrived) -> None:
+        """Note a message that waits for `ack`; one in quarantine is acknowledged at once, and handed on like others."""
+        message = Message.of("in", arrived.topic, arrived.payload)
+        now = self._clock()
+        with self._lock:
+            if arrived.mid > 0 and self._quarantine.holds(message, now):
+                self._todo.append(Ack(arrived.mid))
+            else:
+                before = self._in.pop(arrived.mid, None)  # a broker that gives a number twice
+                self._in_bytes += len(arrived.payload) - (before.size_bytes if before else 0)
+                self._in[arrived.mid] = _Under(message, now, len(arrived.payload))
+
+    @property
+    def waits_since(self) -> float | None:
+        """Since when the oldest of our publishes has waited; None when none does."""
+        with self._lock:
+            return next((one.since for one in self._out.values()), None)
+
+    @property
+    def unacked_bytes(self) -> int:
+        """How much has come that is not acknowledged yet."""
+        with self._lock:
+            return self._in_bytes
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is to be sent and nothing of ours is under way."""
+        with self._lock:
+            return not self._todo and not self._out
+
+
+@dataclass(slots=True)
+class Standing:
+    """Where one connection stands; the link's thread's own."""
+
+    turn: int
+    pulse: Pulse
+    until: float
+    """When it must be up, or, once it is leaving, gone."""
+    opened: bool = False
+    session_present: bool = False
+    window: int = 0
+    up: bool = False
+    leaving: bool = False
+    early: list[Arrived] = field(default_factory=list)
+    """What came before SUBACK: told after Up."""
+
+    def next_s(self, now: float) -> float:
+        """Return in how many seconds to look again at the latest."""
+        return max(0.0, self.until - now) if self.leaving or not self.up else self.pulse.next_s(now)
+
+
+class Waker:
+    """Ends the link's wait from any thread; pokes before `with` begins and after it ends do nothing."""
+
+    def __init__(self) -> None:
+        """Begin with no socket, so that a link that is never run leaves none open."""
+        self._reader: socket.socket | None = None
+        self._writer: socket.socket | None = None
+
+    def __enter__(self) -> Self:
+        self._reader, self._writer = socket.socketpair()
+        for end in (self._reader, self._writer):
+            end.settimeout(0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for end in (self._reader, self._writer):
+            if end:
+                end.close()
+
+    def poke(self) -> None:
+        """End a wait, the present one or the next."""
+        if writer := self._writer:
+            with contextlib.suppress(OSError):  # full: it is poked enough; closed: nobody waits
+                writer.send(b"\0")
+
+    def fileno(self) -> int:
+        """Return what is readable after a poke."""
+        return self._reader.fileno() if self._reader else -1
+
+    def drain(self) -> None:
+        """Forget the pokes."""
+        if self._reader:
+            with contextlib.suppress(BlockingIOError):
+                self._reader.recv(4096)
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for a poke, and forget it."""
+        poll = select.poll()
+        poll.register(self.fileno(), select.POLLIN)
+        poll.poll(timeout_s * 1000)
+        self.drain()

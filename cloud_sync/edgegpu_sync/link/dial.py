@@ -1,0 +1,124 @@
+"""Makes the connection below MQTT: TCP, then TLS with our certificate, on a thread that can be left behind."""
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+
+from edgegpu_sync.link.events import Address
+from edgegpu_sync.link.rules import Ending
+
+NO_CHECK_TIME = 0x200000
+"""X509_V_FLAG_NO_CHECK_TIME of OpenSSL, for which Python has no name; everything but the dates is checked."""
+
+TCP_S, TLS_S = 5.0, 15.0
+"""A SYN is sent again after 1 and 3 s. A broker to which thousands come back takes a while for each handshake."""
+
+
+class LinkError(Exception):
+    """A connection that could not be made, or that has ended; `ending` is what the next wait depends on.
+
+    `blamed`: the broker has said that a message of ours is why.
+    """
+
+    def __init__(self, ending: Ending, why: str, *, blamed: bool = False) -> None:
+        super().__init__(why)
+        self.ending, self.blamed = ending, blamed
+
+
+def tls_context(address: Address) -> ssl.SSLContext:
+    """Return what verifies the broker by our CA alone, host name included, and shows our certificate.
+
+    Raises:
+        LinkError: when a file is missing or is not what it should be.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies chain and host name
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if not address.check_dates:
+        context.verify_flags |= NO_CHECK_TIME
+    try:
+        context.load_verify_locations(address.ca)
+        context.load_cert_chain(address.cert, address.key)
+    except (OSError, ValueError) as error:
+        where = f"{address.ca}, {address.cert}, {address.key}"
+        raise LinkError(Ending.REFUSED, f"cannot use the certificates: {error} ({where})") from error
+    return context
+
+
+def dial(address: Address) -> ssl.SSLSocket:
+    """Connect, and shake hands; blocks for up to 5 s for each address of the host, and 15 s for the handshake.
+
+    Raises:
+        LinkError: REFUSED for a certificate that is not good, to us or to the broker; BUSY for a handshake that takes
+            too long; ABSENT for all else.
+    """
+    context = tls_context(address)
+    where = f"{address.host}:{address.port}"
+    try:
+        plain = socket.create_connection((address.host, address.port), timeout=TCP_S)
+    except OSError as error:
+        raise LinkError(Ending.ABSENT, f"cannot connect to {where}: {error}") from error
+    try:
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain.settimeout(TLS_S)
+        return context.wrap_socket(plain, server_hostname=address.host)
+    except (OSError, ValueError) as error:
+        plain.close()
+        raise LinkError(_why_not(error), f"cannot do TLS with {where}: {error}") from error
+
+
+def _why_not(error: Exception) -> Ending:
+    match error:
+        case ssl.SSLEOFError() | ssl.SSLZeroReturnError():
+            return Ending.ABSENT  # a proxy with nobody behind it
+        case ssl.SSLError() | ValueError():
+            return Ending.REFUSED
+        case TimeoutError():
+            return Ending.BUSY
+        case _:
+            return Ending.ABSENT
+
+
+class Dialling:
+    """One `dial` on a thread of its own, since nothing ends a look-up of a name early: who stops leaves it behind."""
+
+    def __init__(self, address: Address, done: Callable[[], None]) -> None:
+        """Begin; `done` is called on that thread when there is a result."""
+        self._lock = threading.Lock()
+        self._left = False
+        self._result: ssl.SSLSocket | BaseException | None = None
+        self._address, self._done = address, done
+        threading.Thread(target=self._run, name="link-dial", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            result: ssl.SSLSocket | BaseException = dial(self._address)
+        except BaseException as error:  # noqa: BLE001 - raised again in `result`, on the thread that asked
+            result = error
+        with self._lock:
+            if self._left:
+                if isinstance(result, ssl.SSLSocket):
+                    result.close()
+                return
+            self._result = result
+        self._done()
+
+    def result(self) -> ssl.SSLSocket | None:
+        """Return the connection, once; None while it is not made.
+
+        Raises:
+            LinkError: it cannot be made.
+        """
+        with self._lock:
+            result, self._result = self._result, None
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    def leave(self) -> None:
+        """Want it no more: what still comes is closed."""
+        with self._lock:
+            self._left = True
+            if isinstance(self._result, ssl.SSLSocket):
+                self._result.close()
+            self._result = None

@@ -1,0 +1,300 @@
+"""The link between a box or a controller and its broker: holds one connection, makes it again, tells what comes of it.
+
+One thread, that of `run`, does all that the connection needs; `publish` and `ack` hand their work over to it. What
+comes out goes into `put`, in order: Up, then what arrives and is delivered, then Down.
+"""
+
+import contextlib
+import random
+import ssl
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NoReturn, assert_never
+
+from edgegpu_sync.link.desk import Ack, Desk, Send, Standing, Todo, Waker
+from edgegpu_sync.link.dial import Dialling, LinkError
+from edgegpu_sync.link.events import Address, Arrived, Delivered, Down, LinkEvent, Up
+from edgegpu_sync.link.pahoclient import Acked, Came, Closed, Fact, Hello, Opened, Subscribed, Wire
+from edgegpu_sync.link.rules import Backoff, Ending, Held, Pulse, Spoken, beat_topic, remembered
+
+__all__ = ["Address", "Arrived", "Delivered", "Down", "Held", "Link", "LinkEvent", "Spoken", "Up"]
+
+GREET_S = 20.0
+"""How long CONNACK and SUBACK may take: the handshakes of thousands may come first."""
+
+DIAL_S = 60.0
+"""How long a connection may take to be made, the look-up of the name included."""
+
+LINGER_S = 1.0
+"""How long `stop` waits for what is under way."""
+
+UNACKED_MAX_BYTES = 8 * 1_048_576
+"""With so much unacknowledged no more is read. A broker that keeps to `receive_max` never comes near."""
+
+FOUR_WEEKS_S = 28 * 86_400
+
+
+class _StopError(Exception):
+    """`stop` was called."""
+
+
+class Link:
+    """A link; `run` it on a thread of its own. All other methods are for any thread, and none of them blocks."""
+
+    def __init__(  # noqa: PLR0913 - what a link is to its owner
+        self,
+        address: Callable[[], Address],
+        *,
+        subscribe: Sequence[str],
+        will: Callable[[], tuple[str, bytes] | None],
+        put: Callable[[LinkEvent], None],
+        rng: random.Random,
+        clock: Callable[[], float],
+        keepalive_s: int = 30,
+        max_inflight: int = 16,
+        receive_max: int = 16,
+        session_s: int = FOUR_WEEKS_S,
+        wall: Callable[[], float] = time.time,
+        recall: Callable[[], Spoken | None] = lambda: None,
+        remember: Callable[[Spoken | None], None] = lambda _: None,
+    ) -> None:
+        """Begin down.
+
+        Args:
+            address: asked at each try, as `will` is, on the link's thread.
+            subscribe: filters, QoS 1.
+            will: topic and payload that the broker publishes, retained, when we go without goodbye.
+            put: takes what comes out; on the link's thread, must not block. What it raises ends `run`.
+            rng: for the jitter of the waits.
+            clock: seconds that only rise.
+            keepalive_s: after 0.8 of it without an acknowledgement comes a heartbeat; after 1.0 more it is given up.
+            max_inflight: publishes under way at once; fewer where the broker says so.
+            receive_max: messages that may come before one is acknowledged, as an MQTT 5 broker keeps to.
+            session_s: how long the broker keeps what comes for us while we are away; 0: not at all.
+            wall: seconds since 1970, for `recall` and `remember`.
+            recall: what `remember` was told last, in this run or an earlier one.
+            remember: told when it becomes known which version the broker takes.
+        """
+        self._address, self._will, self._put, self._filters = address, will, put, list(subscribe)
+        self._rng, self._clock, self._wall, self._remember = rng, clock, wall, remember
+        self._keepalive_s, self._receive_max, self._session_s = keepalive_s, receive_max, session_s
+        self._desk = Desk(clock, max_inflight=max_inflight)
+        self._version, self._known = remembered(recall()), recall()
+        self._stopping, self._hurry, self._again = threading.Event(), threading.Event(), threading.Event()
+        self._alive_at, self._anew = clock(), False
+        self._said: str | None = None
+        self._up_at = 0.0
+        self._waker = Waker()
+
+    # --- for any thread
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False, turn: int | None = None) -> int | None:
+        """Send with QoS 1; return what `Delivered` will name, or None when it cannot be sent now.
+
+        None: not up, or as many are under way as may be (try again after a `Delivered`), or `turn` is given and is not
+        that of the connection: so that nothing overtakes the birth. After `Down` what was not delivered is forgotten.
+        One in quarantine is not sent, and answered with a `Delivered` that says so.
+
+        Raises:
+            TooLargeError: over 64 KiB. The broker would close the connection.
+        """
+        token = self._desk.publish(topic, payload, retain=retain, turn=turn)
+        self._waker.poke()
+        return token
+
+    def ack(self, arrived: Arrived) -> None:
+        """Acknowledge a message; nothing happens when its connection is gone: it comes again."""
+        if self._desk.ack(arrived):
+            self._waker.poke()
+
+    def stop(self) -> None:
+        """End `run`: what was published is sent, waiting at most 1 s for its acknowledgement; then goodbye."""
+        self._stopping.set()
+        self._waker.poke()
+
+    def wake(self) -> None:
+        """Try now, where it waits for the next try: the network is there, a certificate was renewed."""
+        self._hurry.set()
+        self._waker.poke()
+
+    def reconnect(self) -> None:
+        """Close the connection and make it again, with what `address` and `will` say now."""
+        self._again.set()
+        self.wake()
+
+    @property
+    def alive_s(self) -> float:
+        """Seconds since the last proof that the loop lives: a packet from the broker, or a step of a try while down.
+
+        A connection without a proof is given up after 1.8 keep-alives: what is above 3 is a loop that hangs.
+        """
+        return self._clock() - self._alive_at
+
+    @property
+    def quarantined(self) -> tuple[Held, ...]:
+        """Messages that were followed by the connection's end, twice: left alone for a while."""
+        return self._desk.held
+
+    # --- the link's thread
+
+    def run(self) -> None:
+        """Hold the link until `stop`; to be called once.
+
+        Raises:
+            Exception: whatever `address`, `will`, `put`, `remember` raise; the link is down then.
+        """
+        backoff = Backoff()
+        try:
+            with contextlib.suppress(_StopError), self._waker:
+                while not self._stopping.is_set():
+                    ending, up_s = self._once()
+                    backoff = backoff.after(up_s=up_s)
+                    self._pause(backoff.wait_s(ending, self._rng.random()))
+        finally:
+            self._desk.end(suspect=False)
+        self._down("stopped")
+
+    def _once(self) -> tuple[Ending, float]:
+        """Make a connection and serve it to its end; return why it ended, and how many seconds it was up."""
+        self._version, self._up_at = self._version.to_try(self._wall()), 0.0
+        try:
+            self._connect()
+        except LinkError as error:
+            up_s = self._clock() - self._up_at if self._up_at else 0.0
+            if not up_s:
+                self._version = self._version.failed(error.ending, self._wall())
+            self._anew = error.ending is Ending.OVERSIZE
+            self._desk.end(suspect=up_s > 0 and error.ending is Ending.LOST, blamed=error.blamed)
+            self._down(str(error))
+            return error.ending, up_s
+
+    def _connect(self) -> NoReturn:
+        self._again.clear()
+        address = self._address()
+        hello = Hello(
+            client_id=address.client_id,
+            protocol=self._version.protocol,
+            keepalive_s=self._keepalive_s,
+            will=self._will(),
+            session_s=self._session_s,
+            receive_max=self._receive_max,
+            anew=self._anew,
+        )
+        with contextlib.closing(self._dial(address)) as sock, contextlib.closing(Wire(sock, hello)) as wire:
+            self._serve(wire, beat_topic(address.client_id))
+
+    def _dial(self, address: Address) -> ssl.SSLSocket:
+        dialling, end = Dialling(address, self._waker.poke), self._clock() + DIAL_S
+        try:
+            while (sock := dialling.result()) is None:
+                self._alive_at = self._clock()
+                if self._stopping.is_set():
+                    raise _StopError
+                if self._clock() > end:
+                    raise LinkError(Ending.ABSENT, f"no connection to {address.host} after {DIAL_S:g} s")
+                self._waker.wait(1.0)
+            return sock
+        finally:
+            dialling.leave()
+
+    def _serve(self, wire: Wire, beat: str) -> NoReturn:
+        now = self._clock()
+        one = Standing(self._desk.begin(), Pulse(self._keepalive_s, now, now), until=now + GREET_S)
+        while True:
+            for todo in self._desk.take():
+                self._do(todo, wire)
+            read = self._desk.unacked_bytes < UNACKED_MAX_BYTES
+            for fact in wire.step(wake=self._waker.fileno(), timeout_s=one.next_s(self._clock()), read=read):
+                self._note(fact, wire, one)
+            self._waker.drain()
+            self._look(wire, one, beat)
+
+    def _do(self, todo: Todo, wire: Wire) -> None:
+        match todo:
+            case Send():
+                self._desk.sent(todo.token, wire.publish(todo.topic, todo.payload, retain=todo.retain))
+            case Ack():
+                wire.ack(todo.mid)
+            case Delivered():
+                self._put(todo)
+            case _:
+                assert_never(todo)
+
+    def _note(self, fact: Fact, wire: Wire, one: Standing) -> None:
+        if not isinstance(fact, Closed):
+            self._alive_at = self._clock()
+            one.pulse = one.pulse.hears(self._alive_at, proof=isinstance(fact, Acked | Subscribed))
+        match fact:
+            case Opened():
+                one.opened, one.window, one.session_present = True, fact.window, fact.session_present
+                one.pulse = replace(one.pulse, keepalive_s=fact.keepalive_s)
+                self._accepted()
+                wire.subscribe(self._filters)
+            case Subscribed(refused=refused) if refused or not one.opened:
+                raise LinkError(Ending.REFUSED, f"the broker grants no subscription to {self._filters}: {refused}")
+            case Subscribed():
+                self._up(one)
+            case Came():
+                arrived = Arrived(fact.topic, fact.payload, fact.retained, fact.mid, one.turn)
+                self._desk.came(arrived)
+                (self._put if one.up else one.early.append)(arrived)
+            case Acked():
+                if delivered := self._desk.acked(fact.mid, fact.refused):
+                    self._put(delivered)
+            case Closed():
+                raise LinkError(fact.ending, fact.why, blamed=fact.blamed)
+            case _:
+                assert_never(fact)
+
+    def _look(self, wire: Wire, one: Standing, beat: str) -> None:
+        """Do what is due; raise where that is the end."""
+        now = self._clock()
+        one.pulse = one.pulse.waits(self._desk.waits_since)
+        if self._stopping.is_set():
+            self._desk.shut()
+            if not one.leaving:
+                one.leaving, one.until = True, now + LINGER_S
+            if not one.up or self._desk.idle or now >= one.until:
+                wire.goodbye()
+                raise _StopError
+        elif self._again.is_set():
+            wire.goodbye(with_will=True)
+            raise LinkError(Ending.ABSENT, "it is made anew")
+        elif not one.up and now >= one.until:
+            ending = Ending.BUSY if one.opened else Ending.SILENT
+            raise LinkError(ending, f"no answer to {'SUBSCRIBE' if one.opened else 'CONNECT'} in {GREET_S:g} s")
+        elif one.up and one.pulse.dead(now):
+            raise LinkError(Ending.LOST, f"the broker has not answered for {one.pulse.keepalive_s:g} s")
+        elif one.up and one.pulse.due(now):
+            self._desk.beat(beat)
+
+    def _accepted(self) -> None:
+        self._version = self._version.accepted()
+        if self._version.spoken != self._known:
+            self._known = self._version.spoken
+            self._remember(self._known)
+
+    def _up(self, one: Standing) -> None:
+        if one.up:
+            return  # a SUBACK that nobody asked for
+        one.up, self._said, self._up_at = True, None, self._clock()
+        self._hurry.clear()
+        self._desk.open(one.window)
+        self._put(Up(one.session_present, self._version.protocol, one.turn))
+        for arrived in one.early:
+            self._put(arrived)
+        one.early.clear()
+
+    def _down(self, why: str) -> None:
+        if why != self._said:
+            self._said = why
+            self._put(Down(why))
+
+    def _pause(self, wait_s: float) -> None:
+        end = self._clock() + wait_s
+        while (left := end - self._clock()) > 0 and not self._stopping.is_set() and not self._hurry.is_set():
+            self._alive_at = self._clock()
+            self._waker.wait(min(left, 5.0))
+        self._hurry.clear()

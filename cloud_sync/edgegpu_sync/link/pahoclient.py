@@ -1,0 +1,255 @@
+"""One MQTT connection: the module that imports paho, which here drives no thread, no reconnect and no queue of its own.
+
+A client of paho lives for one connection and is touched by one thread. Its callbacks note facts, which are handed out
+afterwards: so nothing that the facts lead to runs inside of paho, where an exception would be lost or end the loop.
+"""
+
+import logging
+import select
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion, LogLevel, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+from edgegpu_sync.link.rules import V5, Ending, Protocol
+from edgegpu_sync.wire import WIRE_MAX_BYTES
+
+PACKET_MAX_BYTES = WIRE_MAX_BYTES + 1_024
+"""A payload with topic and properties."""
+
+_UNSUPPORTED, _TAKEN_OVER, _WITH_WILL = 0x84, 0x8E, 0x04
+_BUSY = {0x88, 0x89, 0x97, 0x9F}
+"""Server unavailable, server busy, quota exceeded, connection rate exceeded."""
+_BLAMES = {0x81, 0x82, 0x83, 0x87, 0x90, 0x95, 0x99, 0x9A, 0x9B}
+"""Malformed, against the protocol or the implementation, no right, the topic, too large, the format, retain, QoS."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """What a connection begins with."""
+
+    client_id: str
+    protocol: Protocol
+    keepalive_s: int
+    will: tuple[str, bytes] | None
+    session_s: int
+    receive_max: int
+    anew: bool = False
+    """Drop the session that the broker may still hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """CONNACK: the broker takes us. `window`: how many of our publishes may be under way; 3.1.1 does not say."""
+
+    session_present: bool
+    window: int
+    keepalive_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """SUBACK; `refused` are the broker's words where it grants one not."""
+
+    refused: str
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """PUBLISH; `mid` is below 0 where it came with QoS 0, which is not acknowledged to the broker."""
+
+    topic: str
+    payload: bytes
+    retained: bool
+    mid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """PUBACK; `refused` are the broker's words (MQTT 5) where it has not taken it."""
+
+    mid: int
+    refused: str
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The connection has ended; `blamed`: the broker says that what we sent is why."""
+
+    ending: Ending
+    why: str
+    blamed: bool = False
+
+
+Fact = Opened | Subscribed | Came | Acked | Closed
+
+
+class _Client(Client):
+    """paho on a connection that stands: its own way leaves sockets open, and cannot be told to stop."""
+
+    made: ssl.SSLSocket
+
+    def _create_socket(self) -> ssl.SSLSocket:
+        return self.made
+
+
+class Wire:
+    """An MQTT connection over `sock`, which it owns. Not for more than one thread."""
+
+    def __init__(self, sock: ssl.SSLSocket, hello: Hello) -> None:
+        """Send CONNECT; what comes of it is told by `step`."""
+        self._hello, self._facts, self._said, self._taken = hello, list[Fact](), "", False
+        self._unnumbered = 0
+        five = hello.protocol == V5
+        clean = hello.anew or hello.session_s == 0
+        self._client = client = _Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=hello.client_id,
+            clean_session=None if five else clean,
+            protocol=MQTTProtocolVersion.MQTTv5 if five else MQTTProtocolVersion.MQTTv311,
+            reconnect_on_failure=False,  # else it goes from 3.1.1 to 3.1 by itself
+            manual_ack=True,
+        )
+        client.made = sock
+        client.max_inflight_messages = 0  # no limit: what is over one is queued, and ours is held before
+        client.on_connect, client.on_subscribe, client.on_message = self._connected, self._subscribed, self._came
+        client.on_publish, client.on_disconnect, client.on_log = self._acked, self._disconnected, self._logged
+        if hello.will:
+            client.will_set(hello.will[0], hello.will[1], qos=1, retain=True)
+        if five:
+            client.connect("made", 1, hello.keepalive_s, clean_start=clean, properties=_properties(hello))
+        else:
+            client.connect("made", 1, hello.keepalive_s)
+
+    def step(self, *, wake: int, timeout_s: float, read: bool = True) -> list[Fact]:
+        """Wait for something to do, at most `timeout_s` seconds or until `wake` is readable; do it, tell of it.
+
+        Without `read` nothing is taken from the broker: it has to wait until we have room.
+        """
+        sock = self._client.socket()
+        if isinstance(sock, ssl.SSLSocket):
+            poll = select.poll()
+            poll.register(wake, select.POLLIN)
+            poll.register(sock, (select.POLLIN if read else 0) | (select.POLLOUT if self._client.want_write() else 0))
+            more = read and sock.pending() > 0
+            ready = dict(poll.poll(0 if more or self._facts else min(timeout_s, 3600.0) * 1000))
+            self._guarded(lambda: self._turn(sock, ready.get(sock.fileno(), 0), more=more))
+        elif not self._facts:
+            self._facts.append(Closed(self._ending(), "the connection was closed"))
+        facts, self._facts = self._facts, []
+        return facts
+
+    def subscribe(self, filters: list[str]) -> None:
+        """Send SUBSCRIBE, QoS 1 for each."""
+        self._client.subscribe([(one, 1) for one in filters])
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool) -> int:
+        """Send PUBLISH with QoS 1; return its packet's id, which `Acked` will name."""
+        return self._client.publish(topic, payload, qos=1, retain=retain).mid
+
+    def ack(self, mid: int) -> None:
+        """Send PUBACK."""
+        self._client.ack(mid, 1)
+
+    def goodbye(self, *, with_will: bool = False) -> None:
+        """Send DISCONNECT where the connection stands; `with_will`: the broker shall tell that we went."""
+        self._client.on_disconnect = None
+        if not with_will:
+            self._client.disconnect()
+        elif self._hello.protocol == V5:
+            self._client.disconnect(ReasonCode(PacketTypes.DISCONNECT, identifier=_WITH_WILL))
+
+    def close(self) -> None:
+        """Close it; without a goodbye the broker publishes the will."""
+        self._client.on_disconnect = None
+        self._client.made.close()
+
+    def _turn(self, sock: ssl.SSLSocket, ready: int, *, more: bool) -> None:
+        if more or ready & ~select.POLLOUT:
+            self._client.loop_read()
+            while self._client.socket() is sock and sock.pending() and not self._too_large():
+                self._client.loop_read()
+            if self._too_large():
+                why = f"a message of more than {PACKET_MAX_BYTES} bytes came"
+                self._facts.append(Closed(Ending.OVERSIZE, why))
+                return
+        if ready & select.POLLOUT:
+            self._client.loop_write()
+        # No loop_misc: it sends a ping each keep-alive whatever else was sent. The heartbeat does more, for less.
+
+    def _guarded(self, turn: Callable[[], None]) -> None:
+        # The border to the library: what the broker sends may be anything, and paho's reader raises whatever.
+        try:
+            turn()
+        except Exception:
+            log.exception("cannot read what the broker sends")
+            self._facts.append(Closed(self._ending(), "cannot read what the broker sends"))
+
+    def _too_large(self) -> bool:
+        # paho would read up to 256 MiB into memory; only an MQTT 5 broker keeps to what CONNECT says.
+        return self._client._in_packet["remaining_length"] > PACKET_MAX_BYTES  # noqa: SLF001
+
+    def _ending(self) -> Ending:
+        if self._taken:
+            return Ending.LOST
+        return Ending.REFUSED if "[SSL" in self._said else Ending.CLOSED_EARLY
+
+    def _connected(
+        self, _c: Client, _u: object, flags: ConnectFlags, reason: ReasonCode, properties: Properties | None
+    ) -> None:
+        if reason.is_failure:
+            self._facts.append(Closed(_refusal(reason), f"the broker refuses: {reason}"))
+            return
+        self._taken = True
+        window = getattr(properties, "ReceiveMaximum", 65_535)
+        self._facts.append(Opened(flags.session_present, window, self._client.keepalive))
+
+    def _subscribed(self, _c: Client, _u: object, _mid: int, reasons: list[ReasonCode], _p: Properties | None) -> None:
+        self._facts.append(Subscribed(", ".join(str(one) for one in reasons if one.is_failure)))
+
+    def _came(self, _c: Client, _u: object, message: MQTTMessage) -> None:
+        try:
+            topic = message.topic
+        except UnicodeDecodeError:
+            topic = "?"  # refused as no topic of ours
+        self._unnumbered += message.qos == 0  # amqtt sends retained ones so; it counts until it is acknowledged, too
+        mid = message.mid if message.qos else -self._unnumbered
+        self._facts.append(Came(topic, bytes(message.payload), message.retain, mid))
+
+    def _acked(self, _c: Client, _u: object, mid: int, reason: ReasonCode, _p: Properties | None) -> None:
+        self._facts.append(Acked(mid, str(reason) if reason.is_failure else ""))
+
+    def _disconnected(
+        self, _c: Client, _u: object, flags: DisconnectFlags, reason: ReasonCode, _p: Properties | None
+    ) -> None:
+        if flags.is_disconnect_packet_from_server:
+            ending = Ending.REFUSED if reason.value == _TAKEN_OVER else self._ending()
+            why = f"the broker closes the connection: {reason}"
+            self._facts.append(Closed(ending, why, blamed=reason.value in _BLAMES))
+        else:
+            self._facts.append(Closed(self._ending(), f"the connection was closed{self._said and ': '}{self._said}"))
+
+    def _logged(self, _c: Client, _u: object, level: int, text: str) -> None:
+        if level == LogLevel.MQTT_LOG_ERR:
+            self._said = text
+
+
+def _properties(hello: Hello) -> Properties:
+    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+    properties.SessionExpiryInterval = hello.session_s
+    properties.ReceiveMaximum = hello.receive_max
+    properties.MaximumPacketSize = PACKET_MAX_BYTES
+    return properties
+
+
+def _refusal(reason: ReasonCode) -> Ending:
+    if reason.value == _UNSUPPORTED:
+        return Ending.UNSUPPORTED
+    return Ending.BUSY if reason.value in _BUSY else Ending.REFUSED

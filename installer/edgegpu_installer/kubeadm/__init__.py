@@ -1,0 +1,1 @@
+"""The kube-scheduler of a kubeadm cluster, which a static pod runs."""

@@ -1,0 +1,107 @@
+"""What the manifest of a kube-scheduler says: a static pod as kubeadm lays it out."""
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.kubeadm.edit import UnexpectedFormError
+
+MANIFEST = "/etc/kubernetes/manifests/kube-scheduler.yaml"
+FOLDER = "/etc/kubernetes/edgegpu"
+SCHEDULER_FILE = f"{FOLDER}/scheduler.yaml"
+KUBECONFIG = "/etc/kubernetes/scheduler.conf"
+REPAIR = (
+    f"put {MANIFEST} back into the form that kubeadm writes (`kubeadm init phase control-plane scheduler`), "
+    "and install again"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a scheduler's manifest says, as far as it matters here."""
+
+    pod: str
+    namespace: str
+    container: str
+    image: str
+    command: tuple[str, ...]
+    """Command and arguments, one after the other."""
+    volumes: tuple[str, ...]
+    flags: dict[str, str]
+    """The value of each flag; `true` for one without."""
+
+    @property
+    def config(self) -> str:
+        """The file that --config names, empty without."""
+        return self.flags.get("config", "")
+
+    @property
+    def ours(self) -> bool:
+        """Whether that file is ours."""
+        return self.config == SCHEDULER_FILE
+
+    @property
+    def kubeconfig(self) -> str:
+        """The kubeconfig of the scheduler: our file has to name it (clientConnection.kubeconfig)."""
+        return self.flags.get("kubeconfig", KUBECONFIG)
+
+    @property
+    def healthz(self) -> str:
+        """The URL that says whether the scheduler is well, seen from the node itself."""
+        host = self.flags.get("bind-address", "")
+        host = "127.0.0.1" if host in {"", "0.0.0.0", "::"} else host  # noqa: S104 - compared, not listened on
+        return f"https://{f'[{host}]' if ':' in host else host}:{self.flags.get('secure-port', '10259')}/healthz"
+
+
+def understand(pod: dict[str, Any]) -> tuple[int, Manifest]:
+    """Return which container runs the scheduler, and what its pod says."""
+    try:
+        return _understood(pod)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UnexpectedFormError(f"it is no Pod as kubelet takes one ({error!r})") from error
+
+
+def _understood(pod: dict[str, Any]) -> tuple[int, Manifest]:
+    if (pod.get("apiVersion"), pod.get("kind")) != ("v1", "Pod"):
+        raise UnexpectedFormError("it is no v1 Pod")
+    spec = pod["spec"]
+    commands = [[*(one.get("command") or []), *(one.get("args") or [])] for one in spec["containers"]]
+    runs = [index for index, words in enumerate(commands) if words and PurePosixPath(words[0]).name == "kube-scheduler"]
+    if len(runs) != 1:
+        raise UnexpectedFormError(f"{len(runs)} of its containers have a command that begins with kube-scheduler")
+    container, words = spec["containers"][runs[0]], tuple(str(word) for word in commands[runs[0]])
+    if spec.get("hostNetwork") is not True:
+        raise InstallError(
+            f"cannot lead the scheduler to the extender: {MANIFEST} has no hostNetwork, and 127.0.0.1 is another there",
+            remedy=REPAIR,
+        )
+    if any((scope.get("securityContext") or {}).get("runAsUser") for scope in (spec, container)):
+        raise InstallError(
+            f"cannot give the scheduler our configuration: {MANIFEST} runs it without root, and the file with the "
+            "extender's key is root's alone",
+            remedy="switch kubeadm's feature RootlessControlPlane off, or leave the GPUs of this cluster unshared",
+        )
+    volumes = tuple(str(volume["name"]) for volume in spec.get("volumes") or [])
+    metadata = pod["metadata"]
+    return runs[0], Manifest(
+        pod=str(metadata["name"]),
+        namespace=str(metadata.get("namespace") or "default"),
+        container=str(container["name"]),
+        image=str(container.get("image", "")),
+        command=words,
+        volumes=volumes,
+        flags=_flags(words[1:]),
+    )
+
+
+def _flags(words: tuple[str, ...]) -> dict[str, str]:
+    """Return the flags' values, as the flag library of Kubernetes reads them; the last one counts."""
+    found: dict[str, str] = {}
+    for index, word in enumerate(words):
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--"):
+            continue
+        following = words[index + 1] if index + 1 < len(words) else ""
+        found[name] = value if equals else "true" if not following or following.startswith("-") else following
+    return found

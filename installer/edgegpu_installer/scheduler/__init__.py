@@ -1,0 +1,1 @@
+"""The scheduler's configuration file: read strictly, merged, checked."""

@@ -1,0 +1,220 @@
+"""The scheduler's configuration: rendered with our extender, merged into one that is there, checked strictly; pure.
+
+A scheduler ends about a bad file, and k3s with it, again and again; and k3s has no scheduler that one could ask
+beforehand. So `validate` is stricter than the real one: what it finds nothing wrong with, a scheduler starts with.
+"""
+
+import base64
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.scheduler import flags as schedulerflags
+from edgegpu_installer.scheduler import refs
+from edgegpu_installer.scheduler import yaml as scheduleryaml
+from edgegpu_installer.scheduler.profiles import profiles
+from edgegpu_installer.scheduler.refs import ReadFile
+from edgegpu_installer.scheduler.rules import (
+    API_VERSION,
+    CLIENT,
+    EXTENDER,
+    KIND,
+    PERCENTAGE,
+    Check,
+    flag,
+    listed,
+    small,
+    table,
+    text,
+    whole,
+)
+from edgegpu_installer.scheduler.yaml import Problem
+
+SERVER_NAME = "edgegpu-extender"
+DEFAULT_LISTEN = "127.0.0.1:8787"
+HTTP_TIMEOUT = "30s"
+"""A binding may wait up to 20 s for earlier pods on its node."""
+
+_HEADER = """\
+# The scheduler's configuration, written by edgegpu: it asks edgegpu about pods that want a share of a card, and about no others.
+# It holds a key: 0600. `edgegpu uninstall` takes it away; do not edit it, the next install writes it anew.
+"""  # noqa: E501  (a comment in the file)
+_MOST_BACKOFF_S, _FIRST_BACKOFF_S = 10, 1
+
+_FIELDS: dict[str, Check] = {
+    "apiVersion": text,
+    "kind": text,
+    "clientConnection": CLIENT,
+    "parallelism": small(1),
+    "enableProfiling": flag,
+    "enableContentionProfiling": flag,
+    "percentageOfNodesToScore": PERCENTAGE,
+    "podInitialBackoffSeconds": whole(1, 1 << 31),
+    "podMaxBackoffSeconds": whole(1, 1 << 31),
+    "profiles": profiles,
+    "extenders": listed(EXTENDER),
+}
+_FILE = table(_FIELDS, "clientConnection")
+
+
+@dataclass(frozen=True, slots=True)
+class Extender:
+    """Where the scheduler reaches us, by which certificates (PEM), and for which resources."""
+
+    ca: str
+    cert: str
+    key: str = field(repr=False)
+    listen: str = DEFAULT_LISTEN
+    memory: str = "baidu.com/vcuda-memory"
+    core: str = "baidu.com/vcuda-core"
+
+    @property
+    def url(self) -> str:
+        """The address that the scheduler calls."""
+        return f"https://{self.listen}"
+
+
+def validate(content: str, *, read_file: ReadFile) -> list[Problem]:
+    """Return all that a scheduler would end about, or that edgegpu does not stand for; nothing for a good file.
+
+    `read_file` returns the content of a file that the configuration names, None when it cannot be read.
+    """
+    document, problems = scheduleryaml.load(content)
+    if problems:
+        return problems
+    if not isinstance(document, dict):
+        return [Problem("", "it is no table of fields")]
+    return list(_validate(document, read_file))
+
+
+def render(extender: Extender, *, kubeconfig: str, flags: Mapping[str, str] | None = None) -> str:
+    """Return our file for a scheduler that had none, by its own `kubeconfig`; `flags` are those it is started with.
+
+    Raises:
+        InstallError: a flag that the file has to repeat has no value that it could.
+    """
+    document = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        **schedulerflags.settings(flags or {}, kubeconfig=kubeconfig),
+        "extenders": [_extender(extender)],
+    }
+    return _HEADER + _dump(document)
+
+
+def merge(existing: str, extender: Extender, *, source: str, read_file: ReadFile) -> str:
+    """Return a configuration that is there already with our extender in it; profiles and other extenders are kept.
+
+    Raises:
+        InstallError: it cannot be: it is not valid, of an old version, another extender binds or has our resources.
+    """
+    document, problems = scheduleryaml.load(existing)
+    if not problems and isinstance(document, dict):
+        document = _without_nothing(document)
+        mine = {extender.memory, extender.core}
+        others = [other for other in document.get("extenders", []) if not _is_ours(other, extender, mine)]
+        document["extenders"] = others
+        problems = list(_validate(document, read_file)) or list(_conflicts(others, mine))
+    elif not problems:
+        problems = [Problem("", "it is no table of fields")]
+    if problems:
+        raise InstallError(
+            f"cannot merge edgegpu into the scheduler's configuration {source}: {problems[0]}",
+            remedy=f"change {source} so, or take its config= out of kube-scheduler-arg and restart k3s, then install",
+        )
+    document["extenders"] = [*others, _extender(extender)]
+    return _HEADER + f"# What was in {source} is in it.\n" + _dump(document)
+
+
+def _validate(document: dict[str, Any], read_file: ReadFile) -> Iterator[Problem]:
+    if (document.get("apiVersion"), document.get("kind")) != (API_VERSION, KIND):
+        given = f"{document.get('apiVersion')} {document.get('kind')}"
+        yield Problem("apiVersion", f"it is {given} and must be {API_VERSION} {KIND}")
+        return
+    if "leaderElection" in document:
+        yield Problem("leaderElection", "must be left out: k3s says by flags which of its schedulers leads")
+    known = {name: value for name, value in document.items() if name != "leaderElection"}
+    shapes = list(_FILE(known, ""))
+    yield from shapes
+    if not shapes:
+        yield from _meaning(document, read_file)
+
+
+def _meaning(document: dict[str, Any], read_file: ReadFile) -> Iterator[Problem]:
+    """Yield what no single field shows."""
+    first = document.get("podInitialBackoffSeconds", _FIRST_BACKOFF_S)
+    if document.get("podMaxBackoffSeconds", _MOST_BACKOFF_S) < first:
+        yield Problem("podMaxBackoffSeconds", "must not be less than podInitialBackoffSeconds")
+    yield from refs.kubeconfig(document["clientConnection"]["kubeconfig"], "clientConnection.kubeconfig", read_file)
+    binders = 0
+    seen: set[str] = set()
+    for index, extender in enumerate(document.get("extenders", [])):
+        here = f"extenders[{index}]"
+        binders += bool(extender.get("bindVerb"))
+        if binders > 1:
+            yield Problem(f"{here}.bindVerb", "only one extender can bind")
+        if extender.get("prioritizeVerb") and extender.get("weight", 0) < 1:
+            yield Problem(f"{here}.weight", "must be 1 or more for an extender that has a prioritizeVerb")
+        for resource in extender.get("managedResources", []):
+            if resource["name"] in seen:
+                yield Problem(f"{here}.managedResources", f"{resource['name']} is managed twice")
+            seen.add(resource["name"])
+        if "tlsConfig" in extender:
+            yield from refs.tls(extender["tlsConfig"], f"{here}.tlsConfig", read_file)
+
+
+def _conflicts(others: list[dict[str, Any]], mine: set[str]) -> Iterator[Problem]:
+    for index, other in enumerate(others):
+        name = f"extenders[{index}] ({other['urlPrefix']})"
+        if other.get("bindVerb"):
+            yield Problem(name, "binds pods itself, and a scheduler has one binder")
+        if shared := mine & {resource["name"] for resource in other.get("managedResources", [])}:
+            yield Problem(name, f"manages {' and '.join(sorted(shared))} already")
+
+
+def _is_ours(other: object, extender: Extender, mine: set[str]) -> bool:
+    """Whether an extender was written by an installation of ours: our address and our resources."""
+    if not isinstance(other, dict) or other.get("urlPrefix") != extender.url:
+        return False
+    managed = other.get("managedResources")
+    return isinstance(managed, list) and {r.get("name") for r in managed if isinstance(r, dict)} == mine
+
+
+def _without_nothing(value: Any) -> Any:  # noqa: ANN401  (YAML)
+    """Leave out what stands there without a value: the scheduler reads it as left out."""
+    if isinstance(value, dict):
+        return {name: _without_nothing(inner) for name, inner in value.items() if inner is not None}
+    return [_without_nothing(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _extender(extender: Extender) -> dict[str, Any]:
+    # Certificates inline, never by file: one that cannot be read ends the scheduler, a missing CA checks nothing.
+    return {
+        "urlPrefix": extender.url,
+        "filterVerb": "filter",
+        "prioritizeVerb": "prioritize",
+        "bindVerb": "bind",
+        "weight": 1,
+        "enableHTTPS": True,
+        "tlsConfig": {
+            "serverName": SERVER_NAME,
+            "caData": _base64(extender.ca),
+            "certData": _base64(extender.cert),
+            "keyData": _base64(extender.key),
+        },
+        "httpTimeout": HTTP_TIMEOUT,
+        "nodeCacheCapable": True,
+        "ignorable": False,
+        "managedResources": [{"name": name, "ignoredByScheduler": False} for name in (extender.memory, extender.core)],
+    }
+
+
+def _base64(pem: str) -> str:
+    return base64.b64encode(pem.encode()).decode()
+
+
+def _dump(document: dict[str, Any]) -> str:
+    return yaml.safe_dump(document, sort_keys=False, width=1 << 20)
