@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentkit import Agent, Cloud
 from bench.nodekit import Node, node
-from faultproxy import FaultProxy
-from mqttkit import free_port, wait_for
+from kits.agent import Agent, Cloud
+from kits.faultproxy import FaultProxy
+from kits.mqtt import free_port, wait_for
 
 from edgegpu_agent.cli.unixhttp import NoHttpError, get
 from edgegpu_agent.daemon.answers import StatusAnswer

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.figures import Figure, figure
-from certkit import Certs, make_certs
 from integration.extender_run import Caller
 from integration.extender_world import MODEL, Json, node, pod, uuid
 from integration.kube_stub import KubeStub
+from kits.cert import Certs, make_certs
 
 from edgegpu_core.placement import Share
 from edgegpu_plugin.extender import Extender, ExtenderConfig, TlsFiles

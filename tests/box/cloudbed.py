@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from box.bed import BUNDLE, LAN, ROOT, SIMULATED, Bed
+from kits.mqtt import need_mosquitto
 from lab.labrun import HERE, Completed, LabError, run, wait_until
-from mqttkit import need_mosquitto
 
 PROGRAM = Path(sys.executable).with_name("edgegpu-cloud")
 HTTPS_PORT = 9443

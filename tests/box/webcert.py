@@ -5,9 +5,9 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from certkit import Authority
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from kits.cert import Authority
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from chaos.machine import Machine
     from chaos.rogue import Rogue
     from chaos.site import Site
-    from faultproxy import FaultProxy, Way
+    from kits.faultproxy import FaultProxy, Way
 
 EVERY_S = 0.25
 BURST_S, LULL_S = 4.0, 15.0

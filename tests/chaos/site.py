@@ -15,8 +15,8 @@ from chaos import machine
 from chaos.kept import Kept
 from chaos.lan import BUNDLE, LAN
 from chaos.uploads import Uploads
-from faultproxy import FaultProxy
-from mqttkit import free_port
+from kits.faultproxy import FaultProxy
+from kits.mqtt import free_port
 
 from edgegpu_cloud.brokerfolder import write_broker
 from edgegpu_cloud.fleet.fleet import Fleet

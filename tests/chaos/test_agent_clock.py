@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from agentkit import WAIT_S, Agent, Cloud, until
+from kits.agent import WAIT_S, Agent, Cloud, until
 
 from edgegpu_sync.spec import Isolation, Mode, Spec
 from edgegpu_sync.states import State

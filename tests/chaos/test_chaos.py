@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from chaos.run import Outcome, Plan, run
-from mqttkit import need_mosquitto
+from kits.mqtt import need_mosquitto
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,7 +7,7 @@ from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
 import pytest
-from stepkit import IN_THE_BOX, LIMITS, Site, steps_of, struck
+from kits.step import IN_THE_BOX, LIMITS, Site, steps_of, struck
 
 from edgegpu_agent.daemon.steps import STEPS
 from edgegpu_sync.ops import OPS

@@ -3,9 +3,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from certkit import make_certs
 from contract.bed import Bed, EmbeddedBed
 from contract.toyplugin import ToyPlugin
+from kits.cert import make_certs
 
 from edgegpu_sim.cluster import ClusterSettings, EmbeddedCluster
 from edgegpu_sim.driver import make_card

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from limitsapi import Api
-from limitscases import manifest
+from kits.limitsapi import Api
+from kits.limitscases import manifest
 
 from edgegpu_agent.kube import AgentClient, Apps, Json, KubeConflict, KubeGone, Leases, Ref
 from edgegpu_agent.limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper

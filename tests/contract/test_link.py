@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from faultproxy import FaultProxy
-from linkrun import LinkRun
-from mqttkit import Mosquitto, wait_for
+from kits.faultproxy import FaultProxy
+from kits.linkrun import LinkRun
+from kits.mqtt import Mosquitto, wait_for
 
 from edgegpu_cloud.broker import BrokerLimits
 from edgegpu_sync.errors import TooLargeError

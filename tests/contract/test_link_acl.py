@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from linkrun import LinkRun
-from mqttkit import Mosquitto
+from kits.linkrun import LinkRun
+from kits.mqtt import Mosquitto
 
 from edgegpu_cloud.broker import BrokerLimits
 from edgegpu_sync.link.kick import kick

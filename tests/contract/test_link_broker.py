@@ -8,9 +8,9 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from fakebroker import CONNACK, PUBLISH, SUBACK, FakeBroker, Packet, Peer, obliging, packed, publish
-from linkrun import LinkRun
-from mqttcerts import TestCa
+from kits.fakebroker import CONNACK, PUBLISH, SUBACK, FakeBroker, Packet, Peer, obliging, packed, publish
+from kits.linkrun import LinkRun
+from kits.mqttcerts import TestCa
 
 from edgegpu_sync.link.link import Address, Arrived, Delivered, Down, LinkEvent, Spoken, Up
 from edgegpu_sync.link.rules import DAY_S, V5, V311

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from amqttkit import Amqtt
-from faultproxy import FaultProxy
-from linkrun import LinkRun
-from mqttkit import Mosquitto
+from kits.amqtt import Amqtt
+from kits.faultproxy import FaultProxy
+from kits.linkrun import LinkRun
+from kits.mqtt import Mosquitto
 
 from edgegpu_sync.link.link import Arrived, Down, Spoken, Up
 from edgegpu_sync.link.rules import V5, V311

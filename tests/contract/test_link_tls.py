@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from fakebroker import FakeBroker, obliging
-from linkrun import LinkRun
-from mqttcerts import TestCa
+from kits.fakebroker import FakeBroker, obliging
+from kits.linkrun import LinkRun
+from kits.mqttcerts import TestCa
 
 from edgegpu_sync.link.dial import NO_CHECK_TIME, LinkError, dial, tls_context
 from edgegpu_sync.link.link import Down, Up

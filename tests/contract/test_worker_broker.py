@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from mqttkit import Mosquitto
-from synckit import limits
-from workercontroller import BOX_KEY, DEVICE, INSTANCE, LOGS, LOGS_ARGS, REFRESH, RESTART, ROOT, Controller
-from workerkit import ROOM, SMALL, fast_folder
-from workerworld import CountedAct, LimitsSettler, RestartAct, SharingSettler, World
+from kits.mqtt import Mosquitto
+from kits.sync import limits
+from kits.worker import ROOM, SMALL, fast_folder
+from kits.workercontroller import BOX_KEY, DEVICE, INSTANCE, LOGS, LOGS_ARGS, REFRESH, RESTART, ROOT, Controller
+from kits.workerworld import CountedAct, LimitsSettler, RestartAct, SharingSettler, World
 
 from edgegpu_agent.daemon.worker.ports import Clock, Me
 from edgegpu_agent.daemon.worker.worker import Parts, Worker

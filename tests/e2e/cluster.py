@@ -4,8 +4,8 @@ import base64
 from pathlib import Path
 
 import yaml
-from certkit import make_certs
 from e2e.k3s import DROP_IN, SCHEDULER_FILE, K3s, scheduler_configuration
+from kits.cert import make_certs
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from certkit import Certs
 from e2e.machine import Machine
 from e2e.manifests import CORE, MEMORY, Manifest
 from e2e.plugin_node import PluginNode
+from kits.cert import Certs
 from lab.labkit import LabError, wait_until
 
 T = TypeVar("T")

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 import yaml
-from certkit import Certs, make_certs
 from e2e.cluster import grant
 from e2e.conftest import LOGS, insert_cards
 from e2e.consistency import wait_consistent
 from e2e.k3s import K3s, scheduler_configuration
 from e2e.manifests import container, pod, pod_spec
 from e2e.plugin_node import PluginNode, cards
+from kits.cert import Certs, make_certs
 from lab.kubeadmkit import scheduler_binary
 from lab.labkit import LabError, Node, Process, down, up_server, wait_until
 

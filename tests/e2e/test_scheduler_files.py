@@ -3,11 +3,11 @@ import random
 from pathlib import Path
 
 import pytest
+from kits.scheduler import Materials, Verdict, materials
+from kits.schedulercases import corpus
+from kits.schedulermutants import damaged, mutant
 from lab.kubeadmkit import scheduler_binary
 from lab.labrun import run
-from schedulercases import corpus
-from schedulerkit import Materials, Verdict, materials
-from schedulermutants import damaged, mutant
 
 from edgegpu_installer.scheduler.file import render, validate
 

@@ -9,7 +9,7 @@ import pytest
 from fuzz import guided
 from fuzz.flood import flood
 from fuzz.readers import faulty
-from mqttkit import need_mosquitto
+from kits.mqtt import need_mosquitto
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

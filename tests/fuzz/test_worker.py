@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from fuzz import seeds
 from fuzz.mutate import mutated
-from workercontroller import DEVICE
-from workerkit import Wire, fast_folder, wired
+from kits.worker import Wire, fast_folder, wired
+from kits.workercontroller import DEVICE
 
 from edgegpu_sync.topics import Kind, parse
 

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import yaml
-from factskit import FakeBox
-from schedulerkit import KUBECONFIG
+from kits.facts import FakeBox
+from kits.scheduler import KUBECONFIG
 
 from edgegpu_installer.install import Installation, Report
 from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from edgegpu_agent.acts.standard import standard_settlers
 
 if TYPE_CHECKING:
-    from actskit import Bench, FileNotes
+    from kits.acts import Bench, FileNotes
 
     from edgegpu_sync.settle import Settlement
     from edgegpu_sync.spec import Asked

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
-from actskit import ID, NOTHING, Bench, Uploads, uploads
 from box.webcert import make_web_cert
-from installkit import proxy
+from kits.acts import ID, NOTHING, Bench, Uploads, uploads
+from kits.install import proxy
 
 from edgegpu_agent.acts.act import Outcome
 from edgegpu_agent.acts.idempotent import doctor_data

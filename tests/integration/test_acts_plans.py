@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from factskit import FakeBox
 from integration.previewkit import machine_of, never, release, report_of, server_box
+from kits.facts import FakeBox
 
 from edgegpu_installer.changes import Plan
 from edgegpu_installer.errors import InstallError

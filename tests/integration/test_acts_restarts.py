@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from actskit import ID, NOTHING, Bench
+from kits.acts import ID, NOTHING, Bench
 
 from edgegpu_agent.acts.act import Act
 from edgegpu_agent.acts.standard import acts

@@ -10,8 +10,8 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from actskit import Bench, FileNotes, item, wait_for
 from integration.settlingkit import die_while, id_of, settle
+from kits.acts import Bench, FileNotes, item, wait_for
 
 from edgegpu_agent.acts.act import ActStop
 from edgegpu_installer.journal import Journal

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from actskit import ID, Bench, Vendor, wait_for
-from installkit import Host, serve
+from kits.acts import ID, Bench, Vendor, wait_for
+from kits.install import Host, serve
 
 from edgegpu_agent.acts.act import Act, Outcome
 from edgegpu_agent.acts.bundles import sha256_of

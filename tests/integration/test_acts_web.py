@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from installkit import Host, serve
+from kits.install import Host, serve
 
 from edgegpu_agent.acts.pace import Pace
 from edgegpu_agent.acts.web import Trust, Web, WebError

@@ -8,9 +8,9 @@ import time
 from typing import TYPE_CHECKING, Self
 
 import pytest
-from limitsapi import Api
-from limitsbed import Bed, Paper, field
-from limitsworld import CLUSTER
+from kits.limitsapi import Api
+from kits.limitsbed import Bed, Paper, field
+from kits.limitsworld import CLUSTER
 
 from edgegpu_agent.daemon.applimits import AppLimits, app_limits
 from edgegpu_agent.daemon.looks import Board, Settled

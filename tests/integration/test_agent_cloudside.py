@@ -7,9 +7,9 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from agentkit import WAIT_S, until
-from clikit import edgegpu
-from identitykit import DEVICE, Cloud, CloudServer
+from kits.agent import WAIT_S, until
+from kits.cli import edgegpu
+from kits.identity import DEVICE, Cloud, CloudServer
 
 from edgegpu_agent.daemon.cloudside import cloud_tasks
 from edgegpu_agent.daemon.vitals import Vitals

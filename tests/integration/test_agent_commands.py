@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from clikit import Done, edgegpu
+from kits.cli import Done, edgegpu
 
 from edgegpu_agent.daemon.answers import JournalAnswer, JournalLine, OpenCommand, StatusAnswer
 from edgegpu_agent.daemon.localapi import LocalApi

@@ -9,11 +9,11 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from agentkit import Agent, Cloud, until
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from kits.agent import Agent, Cloud, until
 
 from edgegpu_sync.spec import Isolation, Mode, Spec
 from edgegpu_sync.states import Codes, State

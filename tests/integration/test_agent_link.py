@@ -7,8 +7,8 @@ import secrets
 from typing import TYPE_CHECKING
 
 import pytest
-from agentkit import Agent, Cloud, until
-from clikit import document, edgegpu, plugin
+from kits.agent import Agent, Cloud, until
+from kits.cli import document, edgegpu, plugin
 
 from edgegpu_sync.spec import Isolation, Mode, Spec
 from edgegpu_sync.states import State

@@ -8,8 +8,8 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from agentkit import WAIT_S
-from identitykit import Cloud, CloudServer
+from kits.agent import WAIT_S
+from kits.identity import Cloud, CloudServer
 
 from edgegpu_agent.daemon.cloudside import cloud_tasks
 from edgegpu_agent.daemon.vitals import Vitals

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from agentkit import WAIT_S, Agent, until
+from kits.agent import WAIT_S, Agent, until
 
 from edgegpu_agent.daemon.settingswatch import SettingsWatch
 from edgegpu_agent.settings import write

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from synckit import CLUSTER
-from workercontroller import BOX_KEY, DEVICE, INSTANCE, ROOT, Controller
-from workerkit import SimLink
-from workerworld import World
+from kits.sync import CLUSTER
+from kits.worker import SimLink
+from kits.workercontroller import BOX_KEY, DEVICE, INSTANCE, ROOT, Controller
+from kits.workerworld import World
 
 from edgegpu_agent.daemon.turning import TurningWorker
 from edgegpu_agent.daemon.worker.ports import Clock, Me

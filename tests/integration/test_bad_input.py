@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
-from faultkit import CARD, CORE, MEMORY, UNITS, Box, Process
+from kits.fault import CARD, CORE, MEMORY, UNITS, Box, Process
 
 from edgegpu_plugin.endpoint import socket_name
 from edgegpu_plugin.inventory_store import InventoryStore

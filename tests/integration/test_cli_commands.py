@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from clikit import edgegpu, edgegpu_process
+from kits.cli import edgegpu, edgegpu_process
 
 from edgegpu_plugin.config import load
 

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from clikit import CARD_0, CARD_1, card, document, edgegpu, http, plugin, pod, raw_server
+from kits.cli import CARD_0, CARD_1, card, document, edgegpu, http, plugin, pod, raw_server
 
 if TYPE_CHECKING:
     from pathlib import Path

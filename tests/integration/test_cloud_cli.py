@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer
-from cloudcli import ok
-from cloudprocess import Cloud, running
-from enrolkit import Box
-from livebox import LiveBox, enrol, post
-from mqttkit import wait_for
+from kits.cloudcli import ok
+from kits.cloudprocess import Cloud, running
+from kits.enrol import Box
+from kits.livebox import LiveBox, enrol, post
+from kits.mqtt import wait_for
 
 from edgegpu_cloud.cli.common import opened
 from edgegpu_cloud.cli.following import finish

@@ -10,8 +10,8 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from cloudcli import ok, run
-from mqttkit import free_port
+from kits.cloudcli import ok, run
+from kits.mqtt import free_port
 from typer.core import TyperGroup
 from typer.main import get_command
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tarfile
 from typing import TYPE_CHECKING
 
-from cloudprocess import running
-from mqttkit import wait_for
+from kits.cloudprocess import running
+from kits.mqtt import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path

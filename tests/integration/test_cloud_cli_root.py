@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from cloudcli import ok, run
+from kits.cloudcli import ok, run
 
 from edgegpu_cloud.cli.common import opened
 from edgegpu_cloud.issuing import write_crl

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from cloudcli import ok
+from kits.cloudcli import ok
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from cloudcli import ok
-from enrolkit import Box
-from livebox import enrol
-from mqttkit import free_port, wait_for
+from kits.cloudcli import ok
+from kits.enrol import Box
+from kits.livebox import enrol
+from kits.mqtt import free_port, wait_for
 
 from edgegpu_cloud.layout import CloudLayout
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from controllerkit import Bed
+from kits.controller import Bed
 
 from edgegpu_sync.spec import PolicyItem
 from edgegpu_sync.states import State

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from controllerkit import Bed
-from modelbox import ROOT, SIGNING
+from kits.controller import Bed
+from kits.modelbox import ROOT, SIGNING
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.keyfiles import key_pem, write_file

@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
-from controllerkit import Bed, Faults, Killer
+from kits.controller import Bed, Faults, Killer
 
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.spec import Exclusions, Spec

@@ -7,9 +7,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from controllerkit import Bed
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from modelbox import ModelBox
+from kits.controller import Bed
+from kits.modelbox import ModelBox
 
 from edgegpu_sync.errors import Why
 from edgegpu_sync.ids import device_id

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from controllerkit import Bed, Killer
-from modelbox import ModelBox, box_key, instance_of
+from kits.controller import Bed, Killer
+from kits.modelbox import ModelBox, box_key, instance_of
 
 from edgegpu_cloud.store import Box
 from edgegpu_sync.book import Book

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from controllerkit import Bed, Faults
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from modelbox import CHAIN, ROOT, SIGNING
+from kits.controller import Bed, Faults
+from kits.modelbox import CHAIN, ROOT, SIGNING
 
 from edgegpu_cloud.controller.turn import MOST_UNDER_WAY
 from edgegpu_sync.down import Receipt

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from enrolkit import NOW_S
-from httpskit import Served, serving
+from kits.enrol import NOW_S
+from kits.https import Served, serving
 
 from edgegpu_agent.identity.cloud import CloudClient, Waiting
 from edgegpu_agent.identity.device import CloudAddress, Identity

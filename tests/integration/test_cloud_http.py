@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import urllib3
-from enrolkit import Box
-from httpskit import Served, serving
+from kits.enrol import Box
+from kits.https import Served, serving
 
 from edgegpu_cloud.enrolment import RENEW_DOMAIN
 from edgegpu_cloud.errors import CloudError

@@ -7,7 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from httpskit import ARCHIVE, SCRIPT, Served, make_bundle, serving
+from kits.https import ARCHIVE, SCRIPT, Served, make_bundle, serving
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.founding import read_key

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from stepkit import LIMITS, Site, struck
+from kits.step import LIMITS, Site, struck
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

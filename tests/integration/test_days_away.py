@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from versionkit import Pair
-from workercontroller import REFRESH, ROOT
+from kits.version import Pair
+from kits.workercontroller import REFRESH, ROOT
 
 from edgegpu_sync.keys import key_id, next_link, public_text
 

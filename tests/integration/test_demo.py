@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clikit import document, edgegpu, edgegpu_process, plugin
+from kits.cli import document, edgegpu, edgegpu_process, plugin
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("simdriver_build")]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from clikit import Done, edgegpu, edgegpu_process
-from doctorkit import Box, healthy
+from kits.cli import Done, edgegpu, edgegpu_process
+from kits.doctor import Box, healthy
 
 from edgegpu_installer.doctor import CHECKS
 

@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from clikit import CARD_0, CARD_1
-from doctorkit import Box, healthy
-from doctorserver import CONTAINERD
+from kits.cli import CARD_0, CARD_1
+from kits.doctor import Box, healthy
+from kits.doctorserver import CONTAINERD
 
 from edgegpu_installer.doctor import Level
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from clikit import pod
-from doctorkit import Box, healthy
-from doctorserver import NOW
+from kits.cli import pod
+from kits.doctor import Box, healthy
+from kits.doctorserver import NOW
 
 from edgegpu_installer import certificates
 from edgegpu_installer.doctor import Level

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from doctorkit import BOOT_ID, BOOTED_S, DROP_IN, SCHEDULER, Box, healthy
+from kits.doctor import BOOT_ID, BOOTED_S, DROP_IN, SCHEDULER, Box, healthy
 
 from edgegpu_installer import baseline
 from edgegpu_installer.atomic import Entry

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from clikit import CARD_0, CARD_1, card
-from doctorkit import FOLDER, SMI, Box, healthy
+from kits.cli import CARD_0, CARD_1, card
+from kits.doctor import FOLDER, SMI, Box, healthy
 
 from edgegpu_installer.doctor import CHECKS, Level, Space, examine
 from edgegpu_sim.driver import SimDriver, make_card

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
-from faultkit import CARD, MEMORY, STOP_S, WAIT_S, Box, mute_server
+from kits.fault import CARD, MEMORY, STOP_S, WAIT_S, Box, mute_server
 
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.tasks import Task, TaskGroup

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from faultproxy import FaultProxy
+from kits.faultproxy import FaultProxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

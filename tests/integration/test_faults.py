@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from contract.bed import EmbeddedBed, phase, pod
-from faultkit import CARD, CORE, MEMORY, NODE, UNITS, WAIT_S, Box, Manager
 from integration.extender_run import Caller
+from kits.fault import CARD, CORE, MEMORY, NODE, UNITS, WAIT_S, Box, Manager
 
 from edgegpu_agent.cli.client import fetch_status
 from edgegpu_plugin.node import READY_WAIT_S

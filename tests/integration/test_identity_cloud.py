@@ -7,11 +7,11 @@ import hashlib
 from typing import TYPE_CHECKING
 
 import pytest
-from certkit import NOW, Authority
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from identitybox import Box, a_box
-from identitykit import DEVICE, Cloud, CloudServer
-from installkit import proxy
+from kits.cert import NOW, Authority
+from kits.identity import DEVICE, Cloud, CloudServer
+from kits.identitybox import Box, a_box
+from kits.install import proxy
 
 from edgegpu_agent.identity.device import load_identity
 from edgegpu_agent.identity.errors import IdentityError

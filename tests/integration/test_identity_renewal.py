@@ -8,9 +8,9 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from certkit import NOW, YEAR
-from identitybox import Box, a_box
-from identitykit import Cloud, CloudServer
+from kits.cert import NOW, YEAR
+from kits.identity import Cloud, CloudServer
+from kits.identitybox import Box, a_box
 
 from edgegpu_agent.identity.boxkeys import public_of
 from edgegpu_agent.identity.errors import DeniedError, UnreachableError

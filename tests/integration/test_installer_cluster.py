@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from certkit import make_certs, server_context
 from integration.clusterkit import Api, api, write_admin
 from integration.kube_stub import KubeStub
+from kits.cert import make_certs, server_context
 
 from edgegpu_installer.cluster import Cluster, ClusterError
 from edgegpu_installer.kinds import CLUSTER_ROLE, LEASE, NAMESPACE, NODE, POD, SECRET

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from factskit import FakeBox
 from integration.previewkit import machine_of, never, release, report_of, server_box
+from kits.facts import FakeBox
 
 from edgegpu_installer.changes import Plan
 from edgegpu_installer.layout import LIB

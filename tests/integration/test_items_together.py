@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from actskit import EDGEGPU, Bench, FileNotes, item
 from integration.settlingkit import die_while, id_of, settle
-from workerkit import Box, Wire, fast_folder, wired
+from kits.acts import EDGEGPU, Bench, FileNotes, item
+from kits.worker import Box, Wire, fast_folder, wired
 
 from edgegpu_agent.acts.standard import standard_settlers
 from edgegpu_sync.settle import Settlement

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from workercontroller import REFRESH, RESTART, Controller
-from workerkit import ROOM, SMALL, Box, Wire
+from kits.worker import ROOM, SMALL, Box, Wire
+from kits.workercontroller import REFRESH, RESTART, Controller
 
 from edgegpu_agent.journal.errors import JournalError
 from edgegpu_agent.journal.journal import Journal

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from certkit import Certs, Pair, make_certs, server_context
 from integration.kube_stub import KubeStub
+from kits.cert import Certs, Pair, make_certs, server_context
 
 from edgegpu_plugin.kube import Handlers, KubeClient, KubeError, Reflector, Unavailable, load_kubeconfig
 from edgegpu_plugin.kube.way import Way

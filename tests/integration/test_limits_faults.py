@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from limitsapi import Api, Fault, path_of
-from limitsbed import RECREATE, Bed, Paper, field, thief
-from limitscases import manifest
+from kits.limitsapi import Api, Fault, path_of
+from kits.limitsbed import RECREATE, Bed, Paper, field, thief
+from kits.limitscases import manifest
 
 from edgegpu_agent.acts.act import ActStop
 from edgegpu_sync.settle import Settlement

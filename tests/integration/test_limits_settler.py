@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from limitsapi import Api, path_of
-from limitsbed import RECREATE, Bed, field, thief
-from limitscases import manifest
+from kits.limitsapi import Api, path_of
+from kits.limitsbed import RECREATE, Bed, field, thief
+from kits.limitscases import manifest
 
 from edgegpu_agent.limits.change import ASIDE
 from edgegpu_agent.limits.lease import NoLease

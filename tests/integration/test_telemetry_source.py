@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from clikit import CARD_0, document, plugin
+from kits.cli import CARD_0, document, plugin
 
 from edgegpu_agent.telemetry.machine import Machine
 from edgegpu_agent.telemetry.programs import Programs

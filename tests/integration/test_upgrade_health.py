@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
-from factskit import FakeBox
 from integration.previewkit import never, release
 from integration.transactionkit import ROOT, Bed
+from kits.facts import FakeBox
 
 from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.install import Installation

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from versionkit import Pair, Version, newer, older, same
-from workercontroller import CONTROLLER, DEVICE, REFRESH
+from kits.version import Pair, Version, newer, older, same
+from kits.workercontroller import CONTROLLER, DEVICE, REFRESH
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_sync.signing import Signer

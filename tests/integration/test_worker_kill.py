@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from workercontroller import INSTALL, RESTART, Controller
-from workerkit import Box, Wire, fast_folder, wired
-from workerworld import World
+from kits.worker import Box, Wire, fast_folder, wired
+from kits.workercontroller import INSTALL, RESTART, Controller
+from kits.workerworld import World
 
 from edgegpu_sync.spec import Sharing, Spec
 

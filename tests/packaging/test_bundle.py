@@ -13,7 +13,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from installkit import BASENAME, ROOT, VERSION, make_bundle, make_environment
+from kits.install import BASENAME, ROOT, VERSION, make_bundle, make_environment
 
 XZ, GZ = f"{BASENAME}.tar.xz", f"{BASENAME}.tar.gz"
 

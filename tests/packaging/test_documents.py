@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from schedulerkit import KUBECONFIG
+from kits.scheduler import KUBECONFIG
 from typer.main import get_command
 
 from edgegpu_agent.cli.app import app

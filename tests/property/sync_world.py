@@ -7,7 +7,7 @@ from collections import Counter as Tally
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from synckit import birth as a_birth
+from kits.sync import birth as a_birth
 
 from edgegpu_sync.book import Book, check_stamp
 from edgegpu_sync.commands import ActAgain, End, Probe, Record, Verify, after_crash, to_begin

@@ -4,7 +4,7 @@ from itertools import permutations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from limitscases import asks, change, node, own, recreate, rolling, stateful
+from kits.limitscases import asks, change, node, own, recreate, rolling, stateful
 
 from edgegpu_core.ledger import free_after
 from edgegpu_core.limits import Answer, Case, NodeRoom, judge

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synckit import ID
+from kits.sync import ID
 
 from edgegpu_sync.commands import ActAgain, AwaitRenewal, End, Probe, Record, Verify, after_crash
 from edgegpu_sync.ids import op_name

@@ -4,7 +4,7 @@ import json
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synckit import one_of_each
+from kits.sync import one_of_each
 
 from edgegpu_sync.errors import RefusedError
 from edgegpu_sync.messages import Message, read

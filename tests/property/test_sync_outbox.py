@@ -2,7 +2,7 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synckit import EPOCH
+from kits.sync import EPOCH
 
 from edgegpu_sync.down import Receipt
 from edgegpu_sync.ids import CommandId, command_id

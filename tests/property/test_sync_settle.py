@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from synckit import limits
+from kits.sync import limits
 
 from edgegpu_sync.order import Seen
 from edgegpu_sync.settle import MOST_TRIES, Board, Settlement

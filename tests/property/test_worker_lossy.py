@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from synckit import limits
-from workercontroller import LOGS, LOGS_ARGS, REFRESH, RESTART, Controller
-from workerkit import Box, Wire, fast_folder
-from workerworld import CutError
+from kits.sync import limits
+from kits.worker import Box, Wire, fast_folder
+from kits.workercontroller import LOGS, LOGS_ARGS, REFRESH, RESTART, Controller
+from kits.workerworld import CutError
 
 from edgegpu_sync.spec import Sharing, Spec
 from edgegpu_sync.states import State

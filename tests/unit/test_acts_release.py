@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from actskit import Vendor
+from kits.acts import Vendor
 
 from edgegpu_agent.acts.release import ReleaseError, check_order, check_signature, sign
 

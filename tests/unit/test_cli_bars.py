@@ -1,8 +1,8 @@
 """Bars of units: whose piece is how long."""
 
-from clikit import CARD_0, CARD_1, card, document, pod
 from hypothesis import given
 from hypothesis import strategies as st
+from kits.cli import CARD_0, CARD_1, card, document, pod
 
 from edgegpu_agent.cli.bars import LETTERS, MANY, Piece, holders, pieces, widths
 from edgegpu_agent.cli.document import Document, read_document

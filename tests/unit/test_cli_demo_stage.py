@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from clikit import CARD_0, CARD_1, LABELS, card, document
+from kits.cli import CARD_0, CARD_1, LABELS, card, document
 
 from edgegpu_agent.cli.document import Document, read_document
 from edgegpu_agent.demo import scenarios

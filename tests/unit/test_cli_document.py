@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from clikit import CARD_0, card, document, pod
+from kits.cli import CARD_0, card, document, pod
 
 from edgegpu_agent.cli import client
 from edgegpu_agent.cli.document import DocumentError, read_document

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from detailskit import STAMP, box, card, pod
+from kits.details import STAMP, box, card, pod
 
 from edgegpu_cloud.cli.boxshow import show_box
 from edgegpu_sync.topics import Kind

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from cloudcli import ok
+from kits.cloudcli import ok
 from pydantic import BaseModel
 
 from edgegpu_cloud.asks import EnrolAsk, Granted, RenewAsk

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from detailskit import box, card, pod, view
+from kits.details import box, card, pod, view
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.views import Details

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from controllerkit import Bed
+from kits.controller import Bed
 
 from edgegpu_cloud.controller.drops import TOPIC, Drops
 from edgegpu_sync.link.events import Arrived

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from cryptography import x509
-from enrolkit import NOW_S, Box, Office, desk_over, office, subject
+from kits.enrol import NOW_S, Box, Office, desk_over, office, subject
 
 from edgegpu_cloud.asks import Waiting
 from edgegpu_cloud.store import BoxState, Moment, RequestState, Store

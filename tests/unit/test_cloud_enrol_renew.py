@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from cryptography import x509
-from enrolkit import Box, Clock, Office, office, subject
+from kits.enrol import Box, Clock, Office, office, subject
 
 from edgegpu_cloud.asks import RenewAsk
 from edgegpu_cloud.tokens import Refusal, RefusedError

@@ -1,7 +1,7 @@
 """What would come of other settings: by the box's last report, in words that name the pods."""
 
 import pytest
-from telemetrykit import CLUSTER
+from kits.telemetry import CLUSTER
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.views import BoxView, Details

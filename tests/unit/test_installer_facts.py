@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from factskit import SHOWN, FakeBox
+from kits.facts import SHOWN, FakeBox
 
 from edgegpu_installer.facts import Kind
 from edgegpu_installer.host.k3s import K3s

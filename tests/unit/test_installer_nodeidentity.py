@@ -4,9 +4,9 @@ import base64
 
 import pytest
 import yaml
-from certkit import Authority
 from hypothesis import given
 from hypothesis import strategies as st
+from kits.cert import Authority
 
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.nodeidentity import (

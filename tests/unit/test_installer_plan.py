@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from factskit import FakeBox
-from schedulerkit import KUBECONFIG
+from kits.facts import FakeBox
+from kits.scheduler import KUBECONFIG
 
 from edgegpu_installer import certificates
 from edgegpu_installer.certificates import Certificates

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factskit import CONTAINERD, SHOWN, FakeBox
+from kits.facts import CONTAINERD, SHOWN, FakeBox
 
 from edgegpu_installer.facts import Facts, Room
 from edgegpu_installer.precheck import Finding, Level, precheck, refused

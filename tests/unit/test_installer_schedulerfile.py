@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from schedulercases import corpus
-from schedulerkit import Materials, Verdict, base64_of, materials
-from schedulermutants import damaged
+from kits.scheduler import Materials, Verdict, base64_of, materials
+from kits.schedulercases import corpus
+from kits.schedulermutants import damaged
 
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.scheduler.file import merge, render, validate

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from schedulerkit import materials
+from kits.scheduler import materials
 
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.facts import file_reader

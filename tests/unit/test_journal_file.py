@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from synckit import EPOCH, ID, RESTART, limits
+from kits.sync import EPOCH, ID, RESTART, limits
 
 from edgegpu_agent.journal.errors import JournalError, JournalFullError
 from edgegpu_agent.journal.held import Entry, Heard, Held

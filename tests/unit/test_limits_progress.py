@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from limitscases import manifest
-from limitsworld import MODEL
+from kits.limitscases import manifest
+from kits.limitsworld import MODEL
 
 from edgegpu_agent.kube import Found, Json, Ref
 from edgegpu_agent.limits.change import ASIDE, aside_patch, back_patch, joined, replicas_patch

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from limitscases import manifest
+from kits.limitscases import manifest
 
 from edgegpu_core.inventory import Slot
 from edgegpu_core.limits import (

@@ -1,7 +1,7 @@
 """The verdict table: each row an app, what there is, and what is said about the change."""
 
 import pytest
-from limitscases import asks, change, daemon, node, own, recreate, rolling, stateful
+from kits.limitscases import asks, change, daemon, node, own, recreate, rolling, stateful
 
 from edgegpu_core.limits import (
     Answer,

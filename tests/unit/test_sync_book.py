@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from synckit import EPOCH, ID, RESTART, birth, reported, result
+from kits.sync import EPOCH, ID, RESTART, birth, reported, result
 
 from edgegpu_sync.book import Book, check_stamp
 from edgegpu_sync.errors import RefusedError, Why

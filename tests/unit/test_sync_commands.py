@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from synckit import ID, RESTART
+from kits.sync import ID, RESTART
 
 from edgegpu_sync.commands import (
     MOST_ATTEMPTS,

@@ -3,8 +3,8 @@
 import json
 
 import pytest
+from kits.sync import birth, one_of_each, reported, result
 from pydantic import ValidationError
-from synckit import birth, one_of_each, reported, result
 
 from edgegpu_sync.down import Command
 from edgegpu_sync.errors import RefusedError, TooLargeError, Why

@@ -1,7 +1,7 @@
 """Which command is taken: each rule by itself, with the numbers that make the difference."""
 
 import pytest
-from synckit import EPOCH
+from kits.sync import EPOCH
 
 from edgegpu_sync.down import Command, Desired
 from edgegpu_sync.errors import RefusedError, Why

@@ -1,7 +1,7 @@
 """The outbox: every accepted command has its place, and room is made at the cost of what matters least."""
 
 import pytest
-from synckit import EPOCH
+from kits.sync import EPOCH
 
 from edgegpu_sync.down import Receipt
 from edgegpu_sync.ids import CommandId, command_id

@@ -1,7 +1,7 @@
 """Settlement: tried once, superseded, never sprung to life; and the commands whose result it is."""
 
 import pytest
-from synckit import limits
+from kits.sync import limits
 
 from edgegpu_sync.errors import RefusedError
 from edgegpu_sync.order import Seen

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from synckit import BOX, ID, OTHER, RESTART
+from kits.sync import BOX, ID, OTHER, RESTART
 
 from edgegpu_sync.errors import RefusedError, TooLargeError, Why
 from edgegpu_sync.ids import command_id, op_name

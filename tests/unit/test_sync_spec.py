@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from synckit import EPOCH, limits, spec
+from kits.sync import EPOCH, limits, spec
 
 from edgegpu_sync.order import Seen
 from edgegpu_sync.settle import Board

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from clikit import CARD_0, CARD_1, card, document, pod
+from kits.cli import CARD_0, CARD_1, card, document, pod
 
 from edgegpu_agent.telemetry.pieces import allocations, inventory, plugin_parts
 from edgegpu_agent.telemetry.smi import read

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from workercontroller import LOGS, LOGS_ARGS, REFRESH, RESTART
-from workerkit import Box, Wire, wired
+from kits.worker import Box, Wire, wired
+from kits.workercontroller import LOGS, LOGS_ARGS, REFRESH, RESTART
 
 from edgegpu_sync.ids import op_name
 from edgegpu_sync.spec import Spec

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from synckit import limits
-from workercontroller import INSTALL, LOGS, LOGS_ARGS, REFRESH, RESTART, UNINSTALL
-from workerkit import Box, Wire, fast_folder, wired
-from workerworld import CutError
+from kits.sync import limits
+from kits.worker import Box, Wire, fast_folder, wired
+from kits.workercontroller import INSTALL, LOGS, LOGS_ARGS, REFRESH, RESTART, UNINSTALL
+from kits.workerworld import CutError
 
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.spec import Sharing, Spec

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from workercontroller import REFRESH, RESTART
-from workerkit import ROOM, Box, Wire
-from workerodd import end, odd, odd_wire
+from kits.worker import ROOM, Box, Wire
+from kits.workercontroller import REFRESH, RESTART
+from kits.workerodd import end, odd, odd_wire
 
 from edgegpu_agent.acts.act import Acts, ActStop, Outcome
 from edgegpu_sync.ops import Evidence

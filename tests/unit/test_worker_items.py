@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
-from synckit import limits
-from workercontroller import INSTALL, RESTART
-from workerkit import Wire
-from workerodd import end, odd, odd_wire
-from workerworld import CutError
+from kits.sync import limits
+from kits.worker import Wire
+from kits.workercontroller import INSTALL, RESTART
+from kits.workerodd import end, odd, odd_wire
+from kits.workerworld import CutError
 
 from edgegpu_sync.settle import OPEN, Settlement
 from edgegpu_sync.spec import AppLimits, Sharing, Spec

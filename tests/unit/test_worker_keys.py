@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from workercontroller import ROOT
-from workerkit import Box, Wire, fast_folder, wired
+from kits.worker import Box, Wire, fast_folder, wired
+from kits.workercontroller import ROOT
 
 from edgegpu_sync.errors import Why
 from edgegpu_sync.keys import next_link, public_text

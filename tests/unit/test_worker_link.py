@@ -6,10 +6,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from synckit import limits
-from workercontroller import RESTART, Controller
-from workerkit import SMALL, Box, Wire, fast_folder, wired
-from workerworld import World
+from kits.sync import limits
+from kits.worker import SMALL, Box, Wire, fast_folder, wired
+from kits.workercontroller import RESTART, Controller
+from kits.workerworld import World
 
 from edgegpu_sync.errors import Why
 from edgegpu_sync.messages import read

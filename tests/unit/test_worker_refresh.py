@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from telemetrykit import Source, pod, seen
-from workercontroller import REFRESH
-from workerkit import Wire, fast_folder, wired
+from kits.telemetry import Source, pod, seen
+from kits.worker import Wire, fast_folder, wired
+from kits.workercontroller import REFRESH
 
 from edgegpu_agent.daemon.worker.refresh import PATIENCE_S
 from edgegpu_sync.states import State

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from telemetrykit import CLUSTER, Source, pod, seen
-from workerkit import Wire, fast_folder, wired
+from kits.telemetry import CLUSTER, Source, pod, seen
+from kits.worker import Wire, fast_folder, wired
 
 from edgegpu_agent.daemon.worker.ports import Cluster
 from edgegpu_sync.telemetry import Alloc, Health, Inventory, Metrics, Part, PodAlloc, merged

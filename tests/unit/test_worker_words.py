@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
-from workercontroller import RESTART
-from workerkit import Wire, fast_folder, wired
-from workerodd import OddAct, OddBox, end, odd
-from workerworld import World
+from kits.worker import Wire, fast_folder, wired
+from kits.workercontroller import RESTART
+from kits.workerodd import OddAct, OddBox, end, odd
+from kits.workerworld import World
 
 from edgegpu_agent.acts.act import Acts, ActStop, Outcome
 from edgegpu_sync.ids import CommandId

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from installkit import Host, Sandbox, make_bundle, make_environment, serve
+from kits.install import Host, Sandbox, make_bundle, make_environment, serve
 
 
 @pytest.fixture(scope="session")

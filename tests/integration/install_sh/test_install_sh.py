@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from installkit import BASENAME, VERSION, Host, Sandbox, make_environment, proxy, unpinned
+from kits.install import BASENAME, VERSION, Host, Sandbox, make_environment, proxy, unpinned
 
 TOKEN = "tell-nobody-7f3a"  # noqa: S105  (that of the tests)
 SHELLS = [one for one in (("dash",), ("busybox", "sh"), ("bash", "--posix")) if shutil.which(one[0])]

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from installkit import BASENAME, ROOT, VERSION, Host, Sandbox, proxy, unpinned
+from kits.install import BASENAME, ROOT, VERSION, Host, Sandbox, proxy, unpinned
 
 REFUSALS: dict[str, tuple[dict[str, str], str]] = {
     "not root": ({"id": "echo 1000"}, "this needs root; run it again as root"),

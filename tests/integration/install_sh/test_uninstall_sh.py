@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from installkit import ROOT, Sandbox, make_environment
+from kits.install import ROOT, Sandbox, make_environment
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from mqttcerts import SERVER_NAMES, TestCa
+from kits.mqttcerts import SERVER_NAMES, TestCa
 
 from edgegpu_sync.link.events import Address
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-from certkit import NOW, YEAR, Authority, server_context
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from kits.cert import NOW, YEAR, Authority, server_context
 
 from edgegpu_sync.base64url import from_text
 from edgegpu_sync.keys import next_link, public_text

@@ -8,8 +8,8 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 from amqtt.broker import Broker  # type: ignore[import-untyped]
-from mqttcerts import SERVER_NAMES, TestCa
-from mqttkit import free_port
+from kits.mqtt import free_port
+from kits.mqttcerts import SERVER_NAMES, TestCa
 
 from edgegpu_sync.link.events import Address
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 
 import yaml
-from schedulerkit import (
+from kits.scheduler import (
     Case,
     Edit,
     Json,

@@ -7,7 +7,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from certkit import NOW, Authority
+from kits.cert import NOW, Authority
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

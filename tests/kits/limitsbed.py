@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from limitsapi import Api, Json
-from limitscases import manifest
-from limitsworld import CLUSTER, MODEL, World
+from kits.limitsapi import Api, Json
+from kits.limitscases import manifest
+from kits.limitsworld import CLUSTER, MODEL, World
 
 from edgegpu_agent.kube import Apps
 from edgegpu_agent.limits.around import Around, Patience

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import yaml
-from actskit import EDGEGPU, JOURNALCTL, Vendor
-from agentkit import WAIT_S, Agent, Cloud, until
-from clikit import document, plugin
-from limitsapi import Api
-from limitsbed import FIELD, RECREATE
-from limitscases import manifest
-from limitsworld import CLUSTER, World
-from stepweb import Web
+from kits.acts import EDGEGPU, JOURNALCTL, Vendor
+from kits.agent import WAIT_S, Agent, Cloud, until
+from kits.cli import document, plugin
+from kits.limitsapi import Api
+from kits.limitsbed import FIELD, RECREATE
+from kits.limitscases import manifest
+from kits.limitsworld import CLUSTER, World
+from kits.stepweb import Web
 
 from edgegpu_agent.acts.bundles import sha256_of
 from edgegpu_agent.daemon.steps import PAUSE, RECEIPTED, SETTLED, TRACE

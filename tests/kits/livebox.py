@@ -10,8 +10,8 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 import urllib3
-from enrolkit import Box
-from modelbox import ModelBox, World
+from kits.enrol import Box
+from kits.modelbox import ModelBox, World
 
 from edgegpu_cloud.asks import Granted
 from edgegpu_cloud.keyfiles import key_pem

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from installkit import _Server as QuietServer
-from installkit import running
+from kits.install import _Server as QuietServer
+from kits.install import running
 
 from edgegpu_agent.acts.release import sign
 from edgegpu_agent.acts.standard import Box

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from modelbox import CHAIN, SIGNING, ModelBox, Payload, World, box_key, instance_of
+from kits.modelbox import CHAIN, SIGNING, ModelBox, Payload, World, box_key, instance_of
 
 from edgegpu_cloud.controller.controller import Controller
 from edgegpu_cloud.fleet.fleet import Fleet

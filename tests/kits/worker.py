@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workercontroller import BOX_KEY, DEVICE, INSTANCE, LOGS, REFRESH, RESTART, ROOT, Controller
-from workerworld import CountedAct, LimitsSettler, RestartAct, SharingSettler, World
+from kits.workercontroller import BOX_KEY, DEVICE, INSTANCE, LOGS, REFRESH, RESTART, ROOT, Controller
+from kits.workerworld import CountedAct, LimitsSettler, RestartAct, SharingSettler, World
 
 from edgegpu_agent.acts.act import Acts, Settlers
 from edgegpu_agent.daemon.executor import caught

@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from clikit import CARD_0, CARD_1, document, plugin
-from doctorserver import CONTAINERD, NOW, ApiServer, Health, scheduler_kubeconfig
+from kits.cli import CARD_0, CARD_1, document, plugin
+from kits.doctorserver import CONTAINERD, NOW, ApiServer, Health, scheduler_kubeconfig
 
 from edgegpu_agent.cli.doctordoors import BoxDoors
 from edgegpu_installer import certificates

@@ -3,7 +3,7 @@
 from collections import Counter as Tally
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from workerworld import World
+from kits.workerworld import World
 
 from edgegpu_sync.book import Book, check_stamp
 from edgegpu_sync.down import Command, Desired, Keys, Link, Receipt

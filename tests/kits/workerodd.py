@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from workercontroller import RESTART
-from workerkit import Box, Wire, fast_folder, wired
-from workerworld import RestartAct, SharingSettler, World
+from kits.worker import Box, Wire, fast_folder, wired
+from kits.workercontroller import RESTART
+from kits.workerworld import RestartAct, SharingSettler, World
 
 from edgegpu_agent.acts.act import Acts, Notes, Outcome, Settlers
 from edgegpu_sync.ids import CommandId

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from mqttcerts import SERVER_NAMES, Shown, TestCa
+from kits.mqttcerts import SERVER_NAMES, Shown, TestCa
 
 from edgegpu_cloud.broker import BrokerLimits, BrokerPaths, Listeners, render
 from edgegpu_sync.link.events import Address

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import pytest
-from mqttkit import free_port, need_mosquitto
+from kits.mqtt import free_port, need_mosquitto
 from typer.testing import CliRunner
 
 from edgegpu_agent.settings import write

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 
-from limitsapi import Api, Json, path_of
+from kits.limitsapi import Api, Json, path_of
 
 from edgegpu_core.inventory import Slot
 from edgegpu_core.ledger import free_after

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cloudcli import Done, ok, run
-from enrolkit import Box
-from livebox import LiveBox, enrol
-from mqttkit import free_port, need_mosquitto, wait_for
+from kits.cloudcli import Done, ok, run
+from kits.enrol import Box
+from kits.livebox import LiveBox, enrol
+from kits.mqtt import free_port, need_mosquitto, wait_for
 
 from edgegpu_cloud.layout import CloudLayout
 

@@ -23,7 +23,7 @@ from box.webcert import WebCert, make_web_cert
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 VERSION = "1.2.3"
 BASENAME = f"edgegpu-{VERSION}-linux-amd64"
 TOOLS = (

@@ -8,7 +8,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from identitykit import Cloud, CloudServer
+from kits.identity import Cloud, CloudServer
 
 from edgegpu_agent.identity.clock import ClockFloor
 from edgegpu_agent.identity.cloud import CloudClient

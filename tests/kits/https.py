@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import urllib3
-from enrolkit import Office, office
+from kits.enrol import Office, office
 
 from edgegpu_cloud.http.app import make_app
 from edgegpu_cloud.http.server import HttpsServer

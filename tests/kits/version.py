@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from controllerkit import Bed
-from modelbox import ModelBox, Payload
+from kits.controller import Bed
+from kits.modelbox import ModelBox, Payload
+from kits.worker import Box
+from kits.workercontroller import BOX_KEY, CONTROLLER, DEVICE, INSTANCE, ROOT
 from pydantic import BaseModel
-from workercontroller import BOX_KEY, CONTROLLER, DEVICE, INSTANCE, ROOT
-from workerkit import Box
 
 from edgegpu_agent.journal.room import Room
 from edgegpu_cloud.store import Enrolled, Revision, Store
@@ -81,7 +81,7 @@ def _each(value: Any, change: Callable[[Body], Body]) -> Any:  # noqa: ANN401  (
 
 
 class WorkerBox:
-    """What `controllerkit.Network` needs of a box, around a worker."""
+    """What `kits.controller.Network` needs of a box, around a worker."""
 
     def __init__(self, folder: Path, bed: Bed, *, says: Version, hears: Version) -> None:
         self.device, self._bed, self._says, self._hears = DEVICE, bed, says, hears

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
-from certkit import make_certs
 from integration.linkkit import Kubelet
+from kits.cert import make_certs
 
 from edgegpu_agent.cli.client import fetch_status
 from edgegpu_agent.cli.errors import CliError

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from workerkit import Wire
+from kits.worker import Wire
 
 from edgegpu_agent.daemon.worker.ports import Cluster
 from edgegpu_sync.telemetry import Card, CardSample, Part, Piece, PodAlloc, Sample
