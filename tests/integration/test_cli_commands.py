@@ -17,6 +17,19 @@ from edgegpu_plugin.config import load
 if TYPE_CHECKING:
     from pathlib import Path
 
+_INTERRUPTED = """
+import sys
+
+class Interrupts:
+    def find_spec(self, name, *more):
+        if name == "typer":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupts())
+from edgegpu_agent.cli.app import main
+main()
+"""
+
 COMMANDS = ["status", "pods", "config check", "version", "demo"]
 
 
@@ -106,6 +119,11 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_ctrl_c_while_it_still_loads_is_no_traceback() -> None:
+    done = subprocess.run([sys.executable, "-c", _INTERRUPTED], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_the_installed_command_ends_with_the_same_status() -> None:
     done = edgegpu_process("status", "--socket", "/nonexistent/plugin.sock", "--json")
     assert (done.code, done.err) == (1, "")
@@ -113,6 +131,6 @@ def test_the_installed_command_ends_with_the_same_status() -> None:
 
 
 def test_help_loads_neither_rich_nor_pydantic() -> None:
-    code = "import sys, edgegpu_agent.cli.app; print(sorted({'rich', 'pydantic', 'yaml', 'grpc'} & set(sys.modules)))"
+    code = "import sys, edgegpu_agent.cli.tree; print(sorted({'rich', 'pydantic', 'yaml', 'grpc'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

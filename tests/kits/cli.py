@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer.testing import CliRunner
 
-from edgegpu_agent.cli.app import app
+from edgegpu_agent.cli.tree import app
 from edgegpu_plugin.status import StatusServer
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import yaml
 from kits.scheduler import KUBECONFIG
 from typer.main import get_command
 
-from edgegpu_agent.cli.app import app
+from edgegpu_agent.cli.tree import app
 from edgegpu_agent.limits import rights
 from edgegpu_core import nodereport, podview
 from edgegpu_core.model import ResourceModel

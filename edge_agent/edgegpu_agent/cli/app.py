@@ -1,68 +1,22 @@
-"""The command line `edgegpu`: its commands by name, and what ends them all the same way."""
+"""The command line `edgegpu`: what ends all commands the same way; light, so that ctrl-C finds it."""
 
 import os
 import sys
 
-import typer
-
-from edgegpu_agent.cli import (
-    agent,
-    config,
-    demo,
-    doctor,
-    install,
-    journal,
-    pods,
-    status,
-    transaction,
-    uninstall,
-    version,
-)
-
-_HELP = """Share NVIDIA GPUs between the services of this box: look at cards, pods and configuration, or try it out.
-
-\b
-  edgegpu status             cards, who holds what, what is wrong
-  edgegpu pods -n NAMESPACE  which pod has which card
-  edgegpu config check       is /etc/edgegpu/plugin.yaml right?
-  edgegpu install            put it on this machine, change it, upgrade it; edgegpu uninstall takes it off
-  edgegpu doctor             what is wrong on this box, and the command that mends it
-  edgegpu agent status       the link to the cloud; edgegpu journal shows what was asked and what came of it
-  edgegpu demo               both scenarios, without a GPU and without k3s
-
-Exit status: 0 all is well, 1 something is wrong (said), 2 the command line makes no sense.
-"""
-
-app = typer.Typer(
-    name="edgegpu",
-    help=_HELP,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("status", help=status.HELP, short_help="Cards, who holds what, what is wrong.")(status.status)
-app.command("pods", help=pods.HELP, short_help="Which container has which card.")(pods.pods)
-app.add_typer(config.app, name="config")
-app.command("install", help=install.HELP, short_help="Put edgegpu on this machine, or change it there.")(
-    install.install
-)
-app.command("uninstall", help=uninstall.HELP, short_help="Take edgegpu off this machine.")(uninstall.uninstall)
-app.add_typer(transaction.app, name="transaction")
-app.command("doctor", help=doctor.HELP, short_help="What is wrong on this box, and what mends it.")(doctor.doctor)
-app.add_typer(agent.app, name="agent")
-app.command("journal", help=journal.HELP, short_help="What this box was asked, and what came of it.")(journal.journal)
-app.command("version", help=version.HELP, short_help="What is installed, and what runs.")(version.version)
-app.command("demo", help=demo.HELP, short_help="Try it out: services placed on cards.")(demo.demo)
+_FAILED, _INTERRUPTED = 1, 130
 
 
 def main() -> None:
     """Run one command and exit with its status."""
     try:
+        from edgegpu_agent.cli.tree import app  # noqa: PLC0415  (slow to load)
+
         app(prog_name="edgegpu")
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
     except BrokenPipeError:  # `edgegpu pods | head`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        sys.exit(_FAILED)
 
 
 if __name__ == "__main__":
