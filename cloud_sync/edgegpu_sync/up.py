@@ -24,6 +24,7 @@ from edgegpu_sync.wire import (
     Text,
     Token,
     Wire,
+    clipped,
     encode,
 )
 
@@ -211,6 +212,6 @@ def encode_result(result: Result) -> bytes:
     try:
         return encode(result, limit_bytes=RESULT_MAX_BYTES)
     except TooLargeError:
-        text = (result.text or "")[:900]
+        text = clipped(result.text or "", 900)
         note = {"dropped": "larger than a result may be: logs.collect brings it"}
         return encode(result.model_copy(update={"data": note, "text": text}), limit_bytes=RESULT_MAX_BYTES)

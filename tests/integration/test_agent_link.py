@@ -10,6 +10,7 @@ import pytest
 from kits.agent import Agent, Cloud, until
 from kits.cli import document, edgegpu, plugin
 
+from edgegpu_agent.acts.redact import HIDDEN
 from edgegpu_sync.spec import Isolation, Mode, Spec
 from edgegpu_sync.states import State
 from edgegpu_sync.up import Settled
@@ -61,6 +62,18 @@ def test_from_a_token_to_commands_and_desired_state(cloud: Cloud, agent: Agent) 
     until(lambda: (seen := cloud.box("one")) is not None and seen.applied_rev == rev, lambda: cloud.box("one"))
     isolation = cloud.online("one").items["isolation"]
     assert (isolation.state, isolation.code) == (Settled.REJECTED, "NOT_INSTALLED")
+
+
+def test_what_the_doctor_says_leaves_without_the_boxs_secrets(cloud: Cloud, agent: Agent) -> None:
+    (agent.root / "etc/edgegpu/kubeconfig").write_text("users:\n- user:\n    token: opaque-account-token\n")
+    checks = [{"name": "account", "level": "broken", "text": "opaque-account-token is refused"}]
+    said = json.dumps({"v": 1, "version": "1", "level": "broken", "checks": checks})
+    agent.program("edgegpu", f"echo '{said}'; exit 2")
+    on_link(cloud, agent, "doctor")
+    found = cloud.end("doctor", "doctor.run")
+    assert (found.state, found.text) == (State.SUCCEEDED, "broken")
+    assert found.data is not None
+    assert found.data["troubled"] == [checks[0] | {"text": f"{HIDDEN} is refused"}]
 
 
 def test_what_was_killed_goes_on_and_what_is_told_to_end_says_goodbye(cloud: Cloud, agent: Agent) -> None:

@@ -30,6 +30,8 @@ K3S = f"K10{'0123456789abcdef' * 4}::server:9f8e7d6c5b4a"
         ("  client-key-data: LS0tLS1CRUdJTiBFQyBQUklWQVRFIEtFWS0t", "LS0tLS1CRUdJTiBF"),
         ('{"keyData": "LS0tLS1CRUdJ", "x": 1}', "LS0tLS1CRUdJ"),
         ("postgres://edge:hunter22@db/x", "hunter22"),
+        ("http://:hunter22@proxy:3128", "hunter22"),
+        ("http://edge:hunt@er22@proxy:3128", "er22"),
         ("PUT https://bucket/x?X-Amz-Signature=deadbeef&y=1", "deadbeef"),
         ("password=hunter22", "hunter22"),
         (f"box k3s[7]: {'MHcCAQEEIBoD' * 5}abcd", "MHcCAQEEIBoD"),
@@ -62,3 +64,26 @@ def test_the_boxs_own_secrets_are_hidden_however_they_are_written(tmp_path: Path
     redactor = Redactor.of_box(layout)
     clean = redactor.line("it said one-time-4711, then opaque-account-token, account-for-limits.")
     assert clean == f"it said {HIDDEN}, then {HIDDEN}, {HIDDEN}."
+
+
+def test_the_proxys_password_is_hidden_however_it_is_written(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    layout.etc.mkdir(parents=True)
+    layout.agent_yaml.write_text("cloud:\n  url: https://c\n  proxy: http://edge:hunter%40twenty@proxy:3128\n")
+    redactor = Redactor.of_box(layout)
+    clean = redactor.line("407 for edge, hunter@twenty, or hunter%40twenty at http://edge:hunter@twenty@proxy:3128/")
+    assert clean == f"407 for edge, {HIDDEN}, or {HIDDEN} at http://edge:{HIDDEN}@proxy:3128/"
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("asked http://edge:hunter…", f"asked http://edge:{HIDDEN}…"),
+        (f"found {JWT[:40]}…, no more", f"found {HIDDEN}…, no more"),
+        ("it said one-time-4…\nand one-time-4711", f"it said {HIDDEN}…\nand {HIDDEN}"),
+        ("-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIB…", f"{HIDDEN} private key\n"),
+        ("it said one-time\nand no m…", "it said one-time\nand no m…"),
+    ],
+)
+def test_what_was_cut_in_the_middle_of_a_secret_holds_no_half_of_it(text: str, clean: str) -> None:
+    assert Redactor(("one-time-4711",)).text(text) == clean

@@ -12,6 +12,7 @@ from typing import IO
 
 from edgegpu_agent.acts.act import ActStop
 from edgegpu_agent.acts.pace import Pace
+from edgegpu_sync.wire import clipped
 
 _LOOK_S = 0.1
 _MOST_BYTES = 1_048_576
@@ -28,7 +29,7 @@ class Said:
     def last_line(self) -> str:
         """Its last words, for people."""
         lines = self.text.strip().splitlines()
-        return lines[-1].strip()[:300] if lines else f"exit status {self.status}"
+        return clipped(lines[-1].strip(), 300) if lines else f"exit status {self.status}"
 
 
 class Program:

@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
-from edgegpu_installer.layout import CLOUD_TOKEN, K3S_DATA, KUBECONFIG, LIMITS_KUBECONFIG, Layout
+from edgegpu_installer.layout import AGENT_YAML, CLOUD_TOKEN, K3S_DATA, KUBECONFIG, LIMITS_KUBECONFIG, Layout
 
 HIDDEN = "[hidden]"
 
@@ -28,8 +29,17 @@ _FORMS = tuple(
 )
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}")
 _OPTION = re.compile(r"(?i)(--[\w-]*(?:token|join|password|secret)[\w-]*[ =])(\S+)")
-_PASSWORD_IN_URL = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s/:@]+:)[^\s/@]+@")
+_PASSWORD_IN_URL = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s/:@]*:)([^\s/]+)@")
+"""Up to the last @: a password may hold one."""
 _QUERY = re.compile(r"(https?://[^\s?\"']+\?)[^\s\"']+")
+
+_CUT = "…"
+"""What `wire.clipped` puts where it has cut."""
+_CUT_OFF = (
+    re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+$"),
+    re.compile(r"()\beyJ[\w-]{8,}[.\w-]*$"),
+)
+"""The beginnings of secrets that are known by their ends."""
 
 _WORDS = (
     *("token", "secret", "passw", "keydata", "key-data", "apikey", "api_key", "api-key", "private_key", "private-key"),
@@ -39,6 +49,7 @@ _TAIL = re.compile(r"\.[a-z0-9]{16}\b")
 _LONG = 60
 
 _FILES = (
+    AGENT_YAML,
     CLOUD_TOKEN,
     KUBECONFIG,
     LIMITS_KUBECONFIG,
@@ -74,6 +85,21 @@ class Redactor:
             else:
                 yield self.line(line)
 
+    def text(self, text: str) -> str:
+        """Return words without secrets; they may have many lines, and may have been cut in the middle of one."""
+        *cut, whole = "".join(self.lines(text.splitlines(keepends=True))).split(_CUT)
+        return _CUT.join([*(self._without_rest(piece) for piece in cut), whole])
+
+    def _without_rest(self, piece: str) -> str:
+        """Take out what is left of a secret at the end of what was cut there."""
+        for value in self.known:
+            for length in range(len(value) - 1, _SHORTEST - 1, -1):
+                if piece.endswith(value[:length]):
+                    return piece[:-length] + HIDDEN
+        for form in _CUT_OFF:
+            piece = form.sub(rf"\1{HIDDEN}", piece)
+        return piece
+
     def line(self, text: str) -> str:
         """Return a line without secrets."""
         for value in self.known:
@@ -99,11 +125,13 @@ def _may_hold(text: str) -> bool:
 
 
 def _secrets(path: Path) -> set[str]:
-    """Return what is secret in a file: all of its only line, or the values of a kubeconfig's secret keys."""
+    """Return what is secret in a file: all of its only line, values of secret keys, passwords in addresses."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return set()
     lines = text.split()
     found = set(_VALUES.findall(text)) | (set(lines) if len(lines) == 1 else set())
+    passwords = {password for _, password in _PASSWORD_IN_URL.findall(text)}
+    found |= passwords | {unquote(password) for password in passwords}
     return {value for value in found if len(value) >= _SHORTEST}

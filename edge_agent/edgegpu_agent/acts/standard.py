@@ -79,6 +79,10 @@ class Box:
             settles=units.k3s_settles,
         )
 
+    def redactor(self) -> Redactor:
+        """Return what knows the secrets that lie on this box now."""
+        return Redactor.of_box(self.layout, (self.identity / "tls.key", self.identity / "sign.key"))
+
     def web(self, *, certificate: bool) -> Web:
         """HTTPS with the cloud's CA trusted beside the system's; with this box's certificate, or without."""
         cert, key = (self.identity / "tls.crt", self.identity / "tls.key") if certificate else (None, None)
@@ -104,14 +108,13 @@ def acts(box: Box) -> Acts:
 
 
 def _logs(box: Box, units: Units) -> CollectLogs:
-    secret_files = (box.identity / "tls.key", box.identity / "sign.key")
     return CollectLogs(
         folder=box.layout.state / COLLECTED,
         web=box.web(certificate=True),
         pace=box.pace,
         program=box.program,
         k3s=lambda: units.k3s().removesuffix(".service"),
-        redactor=lambda: Redactor.of_box(box.layout, secret_files),
+        redactor=box.redactor,
         env=box.env,
     )
 

@@ -2,10 +2,12 @@
 
 import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from edgegpu_agent.acts.act import Act, Outcome, Settler
 from edgegpu_agent.acts.standard import Box, acts, standard_settlers
+from edgegpu_agent.acts.upward import cleaned
 from edgegpu_agent.daemon.boxlink import Abilities
 from edgegpu_agent.identity.device import Identity
 from edgegpu_agent.identity.errors import IdentityError, UnreachableError
@@ -91,14 +93,14 @@ def abilities(
     settlers: dict[type[AnyItem], Settler] = dict(standard_settlers(box))
     if limits is not None:
         settlers[AppLimitsItem] = limits.settler
-    able = dict(acts(box))
-    able[_LOGS] = CappedLogs(able[_LOGS], max_mib)
+    able = acts(box)
     return Abilities(
-        acts=able,
+        acts={**able, _LOGS: CappedLogs(able[_LOGS], max_mib)},
         settlers=settlers,
         telemetry=telemetry,
         versions=telemetry.versions,
         stopping=stop,
+        clean=partial(cleaned, redactor=box.redactor),
         tasks=lambda worker: [] if limits is None else limits.tasks(worker.board),
         lacks=lambda: () if limits is None or limits.able else (APP_LIMITS,),
     )

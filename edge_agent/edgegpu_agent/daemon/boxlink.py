@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgegpu_agent.acts.act import Acts, Settlers
+from edgegpu_agent.acts.upward import BY_FORM, Clean
 from edgegpu_agent.daemon.footprint import Footprint
 from edgegpu_agent.daemon.localapi import SOCKET_NAME, LocalApi
 from edgegpu_agent.daemon.steps import AtStep
@@ -60,6 +61,8 @@ class Abilities:
     versions: Callable[[], Versions]
     stopping: threading.Event
     """Set when the box leaves the link: acts stop waiting."""
+    clean: Clean = BY_FORM
+    """Takes secrets out of what goes up."""
     tasks: Callable[[TurningWorker], list[Task]] = lambda _worker: []
     lacks: Callable[[], Collection[str]] = tuple
     """Which capabilities are not there now, of those that come with acts and settlers; asked each second."""
@@ -159,6 +162,7 @@ class BoxLink:
             acts=acts,
             settlers=settlers,
             telemetry=abilities.telemetry,
+            clean=abilities.clean,
             server_time=self._clock.learn,
         )
 

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from edgegpu_agent.acts.upward import Clean
 from edgegpu_agent.daemon.worker.core import Core
 from edgegpu_agent.daemon.worker.ports import Cluster
 from edgegpu_sync.commands import Record
@@ -34,14 +35,15 @@ def data_bytes(data: Json | None) -> bytes | None:
 class Say:
     """Bodies and topics of what goes up."""
 
-    def __init__(self, core: Core, capabilities: tuple[str, ...]) -> None:
+    def __init__(self, core: Core, capabilities: tuple[str, ...], *, clean: Clean) -> None:
         """Say it for this box.
 
         Args:
             core: the journal and the stamps.
             capabilities: what is published at the birth.
+            clean: takes secrets out of a body.
         """
-        self._core = core
+        self._core, self._clean = core, clean
         self.capabilities = capabilities
 
     def plain(self, kind: PlainKind) -> PlainTopic:
@@ -49,8 +51,8 @@ class Say:
         return PlainTopic(self._core.me.device, kind)
 
     def payload(self, topic: Topic, body: bytes) -> bytes:
-        """Sign."""
-        return self._core.me.signer.seal(topic, body)
+        """Sign; all that goes up comes by here, so here what must not leave the box is taken out."""
+        return self._core.me.signer.seal(topic, self._clean(body))
 
     def head(self, stamp: Stamp | None = None) -> dict[str, Any]:
         """Return the fields of an uplink, with a new stamp where none is given."""

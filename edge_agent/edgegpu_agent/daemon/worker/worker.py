@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, assert_never
 
 from edgegpu_agent.acts.act import Acts, ActStop, Settlers
+from edgegpu_agent.acts.upward import BY_FORM, Clean
 from edgegpu_agent.daemon.answers import JournalAnswer, StatusAnswer
 from edgegpu_agent.daemon.executor import Threads
 from edgegpu_agent.daemon.worker import status as workerstatus
@@ -62,6 +63,8 @@ class Parts:
     acts: Acts
     settlers: Settlers
     telemetry: TelemetrySource = field(default_factory=NoTelemetry)
+    clean: Clean = BY_FORM
+    """Takes secrets out of what goes up."""
     executor: Executor | None = None
     nonce: Callable[[], str] = lambda: secrets.token_hex(8)
     server_time: Callable[[int], None] = lambda _seconds: None
@@ -91,7 +94,7 @@ class Worker:
 
     def _build(self, parts: Parts, executor: Executor) -> None:
         core = self._core
-        self._say = Say(core, self.capabilities)
+        self._say = Say(core, self.capabilities, clean=parts.clean)
         self._sender = Sender(core, self._say, rng=parts.rng, cluster=parts.telemetry.cluster)
         self._telemetry = Telemetry(core, self._say, self._sender, source=parts.telemetry, rng=parts.rng)
         states = States(core, self._sender, ended=self._telemetry.refreshes.ended)
