@@ -21,8 +21,26 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+class Tasks:
+    """One agent over a root."""
+
+    def __init__(self, root: Path) -> None:
+        self.vitals = Vitals()
+        self._tasks = cloud_tasks(root / "etc/edgegpu/agent.yaml", Layout(root), edgegpu="edgegpu", vitals=self.vitals)
+        self._threads = [threading.Thread(target=task.run) for task in self._tasks]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            task.stop()
+        for thread in self._threads:
+            thread.join(WAIT_S)
+            assert not thread.is_alive(), thread.name
+
+
 class Side:
-    """A root, and the tasks over it in threads."""
+    """A root, and an agent over it in threads."""
 
     def __init__(self, root: Path, cloud: Cloud) -> None:
         self.root = root
@@ -32,22 +50,13 @@ class Side:
         (root / "etc/machine-id").write_text("3d1219c7c4c5404aaa1f6d2a48adfda4\n")
         (root / "etc/edgegpu/agent.yaml").write_text(write(cloud.url, cloud.servers.sha256))
         (root / "etc/edgegpu/cloud-token").write_text("good")
-        self.vitals = Vitals()
         self.start()
 
     def start(self) -> None:
-        layout = Layout(self.root)
-        self.tasks = cloud_tasks(self.root / "etc/edgegpu/agent.yaml", layout, edgegpu="edgegpu", vitals=self.vitals)
-        self.threads = [threading.Thread(target=task.run) for task in self.tasks]
-        for thread in self.threads:
-            thread.start()
+        self.agent = Tasks(self.root)
 
     def stop(self) -> None:
-        for task in self.tasks:
-            task.stop()
-        for thread in self.threads:
-            thread.join(WAIT_S)
-            assert not thread.is_alive(), thread.name
+        self.agent.stop()
 
     def status(self) -> str:
         return edgegpu("agent", "status", "--root", self.root).out
@@ -74,7 +83,7 @@ def side(short_tmp: Path) -> Iterator[Side]:
 def test_it_enrols_and_says_that_there_is_no_broker(side: Side) -> None:
     side.tells(f"identity     enrolled as {DEVICE}, enrolment 1")
     side.tells("link         not connected: ")
-    assert side.vitals.hanging() == ""
+    assert side.agent.vitals.hanging() == ""
 
 
 def test_an_identity_that_was_put_back_stays_off_and_is_told(side: Side) -> None:
@@ -93,3 +102,14 @@ def test_an_identity_that_was_put_back_stays_off_and_is_told(side: Side) -> None
     side.becomes(5)
     side.start()
     side.tells("link         not connected: ")
+
+
+def test_a_second_agent_that_is_refused_does_not_speak_for_the_first(side: Side) -> None:
+    side.tells("link         not connected: ")
+    told = side.root / "run/edgegpu/agent-identity.json"
+    second = Tasks(side.root)
+    until(lambda: "database is locked" in told.read_text(), told.read_text)
+    status = side.status()
+    second.stop()
+    assert f"identity     enrolled as {DEVICE}, enrolment 1" in status
+    assert "database is locked" not in status

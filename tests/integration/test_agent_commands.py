@@ -123,6 +123,16 @@ def test_a_box_that_is_well(box: Box) -> None:
     assert document["problems"] == []
 
 
+def test_an_agent_that_answers_speaks_for_the_identity_too(box: Box) -> None:
+    box.stands(warning="not on the link: cannot open the journal: database is locked")
+    stands = Standing(stand=Stand.ENROLLED, not_after_s=int(time.time()) + 90 * 86_400).document()
+    box.answer = StatusAnswer(**HEALTHY, identity=stands)
+    box.serve()
+    done = box.run("agent", "status")
+    assert (done.code, "locked" in done.out) == (0, False), done
+    assert json.loads(box.run("agent", "status", "--json").out)["identity"] == stands
+
+
 def test_a_box_with_troubles_names_each_and_exits_1(box: Box) -> None:
     box.stands(
         not_after_s=int(time.time()) + 86_400 * 3, failures=4, text="the certificate cannot be renewed: no answer"

@@ -142,6 +142,27 @@ def test_another_token_enrols_anew_and_a_refused_one_leaves_the_identity(box: Bo
     assert after.sign_key().private_bytes_raw() != b""
 
 
+def test_what_another_agent_has_said_of_this_box_is_written_over(box: Box) -> None:
+    told = box.root / "run/edgegpu/identity.json"
+    box.start()
+    box.until(lambda: told.exists() and "enrolled" in told.read_text())
+    own = told.read_bytes()
+    told.write_text('{"stand": "enrolled", "warning": "database is locked"}')
+    box.until(lambda: told.read_bytes() == own)
+
+
+def test_what_keeps_it_off_the_link_is_told_as_long_as_it_does(box: Box) -> None:
+    told = box.root / "run/edgegpu/identity.json"
+    box.keeper.trouble("not on the link: the disk is full")
+    box.start()
+    box.enrolled()
+    box.until(lambda: told.exists() and "the disk is full" in told.read_text())
+    assert box.keeper.standing.warning == "not on the link: the disk is full"
+    box.keeper.trouble("")
+    assert box.keeper.standing.warning == ""
+    box.until(lambda: "the disk is full" not in told.read_text())
+
+
 def test_no_token_says_what_to_do(box: Box) -> None:
     box.token.unlink()
     box.start()

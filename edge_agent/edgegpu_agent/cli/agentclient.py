@@ -20,6 +20,7 @@ _UNSEEN_S = 1_500
 """Two reported states without an answer."""
 _WARN_LEFT_S = 14 * 86_400
 _FULL = 0.9
+_STARTING = "starting"
 LOOK = "see `systemctl status edgegpu-agent` and `journalctl -u edgegpu-agent`"
 
 
@@ -67,9 +68,8 @@ def gather(root: Path, socket: Path | None, *, now_s: float | None = None) -> Se
         config, problems = load(path), []
     except ConfigError as error:
         config, problems = None, list(error.problems)
-    standing = read_standing(layout.run / IDENTITY)
-    identity = standing.raw if standing is not None else None
     agent, why = _ask(socket or layout.run / SOCKET_NAME)
+    identity = _identity(agent, layout.run / IDENTITY)
     problems += _of_identity(identity, now_s)
     if identity is not None and identity.get("stand") == "enrolled":
         problems += [why] if agent is None else _of_agent(agent)
@@ -102,6 +102,15 @@ def _ask(socket: Path) -> tuple[dict[str, Any] | None, str]:
         return fetch(socket, "/v1/status"), ""
     except CliError as error:
         return None, f"{error.text}; {error.remedy}"
+
+
+def _identity(agent: dict[str, Any] | None, path: Path) -> dict[str, Any] | None:
+    """Return how the identity stands, by the agent that answers; its file where none does, or says so yet."""
+    said = agent.pop("identity", None) if agent is not None else None
+    if isinstance(said, dict) and said.get("stand", _STARTING) != _STARTING:
+        return said
+    standing = read_standing(path)
+    return standing.raw if standing is not None else None
 
 
 def _of_identity(identity: dict[str, Any] | None, now_s: float) -> list[str]:

@@ -1,6 +1,6 @@
 """What the agent answers its local readers: how it stands, and its history. Read by `edgegpu agent` and `journal`."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -28,7 +28,7 @@ class OpenCommand(Answer):
 class StatusAnswer(Answer):
     """How the agent stands. Times are seconds; `told` says why the journal is a new one, empty when all is well.
 
-    `version` is of this document, `agent` that of edgegpu which answers.
+    `version` is of this document, `agent` that of edgegpu which answers, `identity` its `Standing`.
     """
 
     version: Literal[1] = 1
@@ -59,6 +59,7 @@ class StatusAnswer(Answer):
     journal_free_pages: int = 0
     journal_full: bool = False
     told: str = ""
+    identity: dict[str, Any] = {}
 
 
 class JournalLine(Answer):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from edgegpu_agent.acts.act import Acts, Settlers
 from edgegpu_agent.acts.upward import BY_FORM, Clean
+from edgegpu_agent.daemon.answers import StatusAnswer
 from edgegpu_agent.daemon.footprint import Footprint
 from edgegpu_agent.daemon.localapi import SOCKET_NAME, LocalApi
 from edgegpu_agent.daemon.steps import AtStep
@@ -20,6 +21,7 @@ from edgegpu_agent.daemon.worker.ports import Clock, Me, TelemetrySource, Uplink
 from edgegpu_agent.daemon.worker.worker import Parts
 from edgegpu_agent.identity.clock import ClockFloor
 from edgegpu_agent.identity.device import Identity
+from edgegpu_agent.identity.standing import Standing
 from edgegpu_agent.journal.journal import Journal
 from edgegpu_installer import atomic
 from edgegpu_installer.errors import InstallError
@@ -80,6 +82,7 @@ class BoxLink:
         places: Places,
         clock: ClockFloor,
         vitals: Vitals,
+        standing: Callable[[], Standing],
         at_step: AtStep | None = None,
     ) -> None:
         """Open the journal and put it together.
@@ -91,6 +94,7 @@ class BoxLink:
             places: where.
             clock: says whether dates in certificates count; told each time that a controller has signed.
             vitals: where its loops are watched.
+            standing: how the identity stands, for local readers.
             at_step: told each step of a command, where somebody looks on.
 
         Raises:
@@ -98,6 +102,7 @@ class BoxLink:
             IdentityError: the key cannot.
         """
         self._identity, self._clock, self._vitals, self._at_step = identity, clock, vitals, at_step
+        self._standing = standing
         self._group, self._stopping = TaskGroup(), abilities.stopping
         self._memory = LinkMemory(places.journals / "link.json")
         self._journal = self._open(_journal_of(places.journals, identity))
@@ -106,21 +111,28 @@ class BoxLink:
         except Exception:
             self._journal.close()  # the next try needs it
             raise
-        self.link = Link(
+        self.link = self._link_of(self.worker)
+        self.worker.attach(self._uplink())
+        self._api = LocalApi(places.run / SOCKET_NAME, status=self._status, history=self.worker.history)
+        self._footprint = Footprint()
+        self._more = abilities.tasks(self.worker)
+
+    def _link_of(self, worker: TurningWorker) -> Link:
+        return Link(
             self._address,
-            subscribe=[box_filter(identity.id)],
-            will=self.worker.will,
-            put=self.worker.put,
+            subscribe=[box_filter(self._identity.id)],
+            will=worker.will,
+            put=worker.put,
             rng=random.Random(),  # noqa: S311  (jitter)
             clock=time.monotonic,
             keepalive_s=KEEPALIVE_S,
             recall=self._memory.recall,
             remember=self._memory.remember,
         )
-        self.worker.attach(self._uplink())
-        self._api = LocalApi(places.run / SOCKET_NAME, status=self.worker.status, history=self.worker.history)
-        self._footprint = Footprint()
-        self._more = abilities.tasks(self.worker)
+
+    def _status(self) -> StatusAnswer:
+        """Say how all of it stands: in one answer, for the file of the identity may be another agent's words."""
+        return self.worker.status().model_copy(update={"identity": self._standing().document()})
 
     def _open(self, path: Path) -> Journal:
         if self._at_step is None:

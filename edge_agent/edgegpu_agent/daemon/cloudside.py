@@ -177,6 +177,7 @@ class CloudSide:
             places=Places(journals=self._layout.state / JOURNALS, run=self._layout.run, proc=self._layout.at("/proc")),
             clock=self._clock,
             vitals=self._vitals,
+            standing=lambda: self._identity.standing,
             at_step=self._at_step,
         )
 

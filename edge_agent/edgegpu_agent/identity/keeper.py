@@ -82,7 +82,7 @@ class IdentityKeeper:
         self.looked = False
         """Whether it is known who this box is, or that the cloud has to say so first."""
         self._instance = ""
-        self._standing = Standing(stand=Stand.STARTING)
+        self._standing = self._told = Standing(stand=Stand.STARTING)
         self._denied = ""
         self._failures = 0
         self._renewal: Renewal | None = None
@@ -99,8 +99,8 @@ class IdentityKeeper:
 
     @property
     def standing(self) -> Standing:
-        """How it stands."""
-        return self._standing
+        """How it stands now."""
+        return self._standing.beside(self._trouble)
 
     @property
     def instance(self) -> str:
@@ -195,7 +195,7 @@ class IdentityKeeper:
                 device=identity.device.device,
                 enrolment=identity.device.enrolment,
                 not_after_s=identity.certificate().not_after_s,
-                warning="; ".join(part for part in (self._token_trouble, self._trouble) if part),
+                warning=self._token_trouble,
                 failures=self._renew_failures,
             )
         )
@@ -290,11 +290,10 @@ class IdentityKeeper:
             _LOG.warning("cannot remove the token that was used, %s: %s", self._settings.token, error.strerror)
 
     def _say(self, standing: Standing) -> None:
-        """Say it in the log and to the command line, once."""
-        if standing == self._standing and self._settings.standing.exists():
-            return
-        if standing.line != self._standing.line:
-            good = standing.stand is Stand.ENROLLED and not standing.text
-            _LOG.log(logging.INFO if good else logging.WARNING, "identity: %s", standing.line)
+        """Say it in the log, once, and to the command line."""
         self._standing = standing
-        tell(self._settings.standing, standing)
+        before, self._told = self._told, self.standing
+        if self._told.line != before.line:
+            good = standing.stand is Stand.ENROLLED and not standing.text
+            _LOG.log(logging.INFO if good else logging.WARNING, "identity: %s", self._told.line)
+        tell(self._settings.standing, self._told)

@@ -1,6 +1,6 @@
 """How this box stands with its cloud, in a word and in sentences for people: pure, no I/O."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -31,6 +31,12 @@ class Standing:
     warning: str = ""
     failures: int = 0
     """How often the renewal has failed since it was due."""
+
+    def beside(self, trouble: str) -> "Standing":
+        """Return it with what else keeps an enrolled box off the link; one that is not enrolled says why already."""
+        if self.stand is not Stand.ENROLLED:
+            return self
+        return replace(self, warning="; ".join(part for part in (self.warning, trouble) if part))
 
     def document(self) -> dict[str, object]:
         """Return it as it is written for the command line."""
