@@ -1,6 +1,5 @@
 """What the commands share: their options, the open controller, how they print, and how an error ends them."""
 
-import errno
 import getpass
 import json
 import os
@@ -24,13 +23,13 @@ from edgegpu_cloud.layout import DEFAULT_FOLDER, CloudConfig, CloudLayout, load
 from edgegpu_cloud.ownership import remedy_for
 from edgegpu_cloud.standing import trouble
 from edgegpu_cloud.store import BoxState, Store
+from edgegpu_sync.commandline import OUTPUT_FAULTS
 from edgegpu_sync.errors import SyncError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 EXIT_FAILED, EXIT_USAGE, EXIT_WAITING, EXIT_INTERRUPTED = 1, 2, 3, 130
-_OUTPUT = frozenset({errno.ENOSPC, errno.EBADF, errno.EIO, errno.EDQUOT})
 _PIPE_WIDTH = 100
 _WIDEST = 100_000
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
@@ -102,7 +101,7 @@ def reporting(*, as_json: bool) -> Iterator[None]:
     except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
         raise
     except OSError as error:
-        if error.filename is None and error.errno in _OUTPUT:
+        if error.filename is None and error.errno in OUTPUT_FAULTS:
             raise  # standard output is full, or not there: nothing can be said on it
         _fail(f"cannot go on: {error}", "see what stands in its way there", as_json=as_json)
     except KeyboardInterrupt:

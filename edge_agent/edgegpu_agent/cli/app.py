@@ -1,22 +1,19 @@
-"""The command line `edgegpu`: what ends all commands the same way; light, so that ctrl-C finds it."""
+"""The command line `edgegpu`; light, so that ctrl-C finds it."""
 
-import os
-import sys
+from collections.abc import Callable
 
-_FAILED, _INTERRUPTED = 1, 130
+from edgegpu_sync.commandline import run
 
 
 def main() -> None:
     """Run one command and exit with its status."""
-    try:
-        from edgegpu_agent.cli.tree import app  # noqa: PLC0415  (slow to load)
+    run("edgegpu", _commands)
 
-        app(prog_name="edgegpu")
-    except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)
-    except BrokenPipeError:  # `edgegpu pods | head`: the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(_FAILED)
+
+def _commands() -> Callable[..., object]:
+    from edgegpu_agent.cli.tree import app  # noqa: PLC0415  (slow to load)
+
+    return app
 
 
 if __name__ == "__main__":

@@ -1,0 +1,63 @@
+"""How each command line of ours begins and ends: output that is full or closed, ctrl-C, an odd word; light."""
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+
+OUTPUT_FAULTS = frozenset({errno.ENOSPC, errno.EBADF, errno.EIO, errno.EDQUOT})
+"""What a write to standard output that is full, or not there, ends with."""
+
+_FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
+_STREAMS = 3
+
+
+def run(name: str, load: Callable[[], Callable[..., object]]) -> None:
+    """Run one command and exit with its status.
+
+    Args:
+        name: of the program.
+        load: imports the commands, which takes a second on a slow box: ctrl-C may come before it is through.
+    """
+    try:
+        _open_streams()
+        _check_words(name, sys.argv[1:])
+        try:
+            load()(prog_name=name)
+        finally:
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+    except BrokenPipeError:  # `edgegpu pods | head`: the reader has seen enough
+        _drop_output()
+        sys.exit(_FAILED)
+    except OSError as error:
+        _drop_output()
+        sys.exit(f"{name}: cannot write its answer: {error}\n  the command itself may have been done")
+
+
+def _open_streams() -> None:
+    """See that what was closed is /dev/null: else a file of ours would be taken for standard output."""
+    for number in range(_STREAMS):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w")
+
+
+def _check_words(name: str, words: list[str]) -> None:
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            sys.stderr.write(f"{name}: an argument is no UTF-8: {word!a}\n")
+            sys.exit(_USAGE)
+
+
+def _drop_output() -> None:
+    """Let nothing be written at the end of the process, which would fail once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
