@@ -176,3 +176,12 @@ def test_an_installer_that_is_at_work_is_seen(bench: Bench) -> None:
     finally:
         os.close(descriptor)
     assert not at_work(bench.layout)
+
+
+def test_an_installer_that_an_earlier_agent_began_and_that_holds_no_lock_yet_is_seen(bench: Bench) -> None:
+    from edgegpu_agent.acts.transactions import at_work  # noqa: PLC0415
+
+    bench.write("/proc/212/cmdline", "edgegpu\0install\0--json\0--policy\0spread\0")
+    assert not at_work(bench.layout), "it is a person's, who may be looking for hours"
+    bench.write("/proc/212/cmdline", "edgegpu\0install\0--json\0--transaction-id\0policy-85-e5893ccf\0")
+    assert at_work(bench.layout)

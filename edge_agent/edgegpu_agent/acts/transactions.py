@@ -159,16 +159,19 @@ class Installer:
 
 
 def at_work(layout: Layout) -> bool:
-    """Say whether a change of the machine is under way: somebody holds its lock, or its author died in the middle.
+    """Say whether a change of the machine is under way, or about to be.
 
-    One without an author is finished within seconds, and that may restart units. The kernel's list of locks is read: to
-    try the lock would for a moment keep an installer out.
+    Somebody holds its lock; or its author died in the middle, and it is finished within seconds, which may restart
+    units; or an installer that an earlier life of the agent has begun looks at the machine, and holds no lock yet. The
+    kernel's list of locks is read: to try the lock would for a moment keep an installer out.
     """
     try:
         record = Journal(layout.tx).read()
     except InstallError:
         record = None
     if record is not None and record.state not in TERMINAL | {State.INCONSISTENT}:
+        return True
+    if runs_with((_OPTION,), proc=layout.at("/proc")):
         return True
     try:
         inode = str(layout.at(LOCK).stat().st_ino)
