@@ -17,7 +17,7 @@ from edgegpu_sync.ids import command_id
 from edgegpu_sync.spec import item_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from chaos.load import Asked
@@ -48,13 +48,14 @@ def told(site: Site, asked: Iterable[Asked]) -> dict[str, Told]:
     return found
 
 
-def done(site: Site, box: Machine | Booted, asked: Iterable[Asked]) -> Done:
+def done(site: Site, box: Machine | Booted, asked: Iterable[Asked], told: Mapping[str, Told]) -> Done:
     """Return what a box did; its agent must not run, for its journal is opened."""
     details = site.fleet.details(box.device)
     view = details.box
     folder = box.kept if isinstance(box, Booted) else box.folder
     states, forgotten = journal(folder, (one.id for one in asked if one.id and one.box == box.name))
-    did = _booted(box) if isinstance(box, Booted) else _stand_in(box)
+    named = {str((one.data or {}).get("invocation", "")) for one in told.values()}
+    did = _booted(box, named) if isinstance(box, Booted) else _stand_in(box)
     return Done(
         starts=did.starts,
         changes=did.changes,
@@ -98,9 +99,9 @@ def _stand_in(box: Machine) -> _Did:
     )
 
 
-def _booted(box: Booted) -> _Did:
+def _booted(box: Booted, named: Collection[str]) -> _Did:
     at_work = ledgers.transactions(box.history.lines)
-    starts = ledgers.starts(box.entries, at_work, since_s=box.since_s)
+    starts = ledgers.starts(box.entries, at_work, since_s=box.since_s, named=named)
     committed = [one for one in at_work if "COMMITTED" in one.states]
     apps = {f"app_limits/default/{app}/main": ledgers.amounts_of(one) for app, one in box.limits().items()}
     return _Did(

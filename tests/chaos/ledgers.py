@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from chaos.verdict import Start
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 STARTING = "7d4958e842da4a758f6c1cdc7b36dcc5"
 AGAIN = "5eb03494b6584870a536b337290809b3"
@@ -51,7 +51,11 @@ def transactions(lines: Iterable[str]) -> list[Transaction]:
 
 
 def starts(
-    entries: Iterable[Mapping[str, Any]], at_work: Sequence[Transaction], *, since_s: float
+    entries: Iterable[Mapping[str, Any]],
+    at_work: Sequence[Transaction],
+    *,
+    since_s: float,
+    named: Collection[str] = (),
 ) -> dict[str, list[Start]]:
     """Return the starts of each unit with who began them; what was before `since_s` (since 1970) was nobody's.
 
@@ -59,6 +63,8 @@ def starts(
         entries: of the journal, those of PID 1, as `journalctl -o json` has them, oldest first.
         at_work: the installer's transactions. What starts while one is under way is its own, for nobody else restarts
             anything then.
+        named: the starts that commands say were theirs: asked where the stamps of an installer, which are whole
+            seconds, leave open whether it had begun, or had ended.
     """
     found: dict[str, list[Start]] = defaultdict(list)
     again: set[str] = set()
@@ -77,11 +83,17 @@ def starts(
         elif unit in again:
             by = "systemd"
         else:
-            by = next((f"installer {tx.id}" for tx in at_work if tx.from_s <= at_s <= tx.until_s), "systemctl")
+            open_ = str(one["INVOCATION_ID"]) in named
+            by = next((f"installer {tx.id}" for tx in at_work if _within(tx, at_s, surely=open_)), "systemctl")
         boots[unit] = boot
         again.discard(unit)
         found[unit].append(Start(str(one["INVOCATION_ID"]), by))
     return found
+
+
+def _within(tx: Transaction, at_s: float, *, surely: bool) -> bool:
+    border_s = 1.0 if surely else 0.0
+    return tx.from_s + border_s <= at_s <= tx.until_s - border_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,12 +158,12 @@ def _verdict(here: site.Site, load: Load) -> Verdict:
     told = evidence.told(here, load.asked)
     for box in here.boxes:
         box.agent.stop()
-    boxes = {box.name: evidence.done(here, box, load.asked) for box in here.boxes}
+    boxes = {box.name: evidence.done(here, box, load.asked, told) for box in here.boxes}
     silent = {}
     for one in here.booted:
         try:
             one.settled()
-            boxes[one.name] = evidence.done(here, one, load.asked)
+            boxes[one.name] = evidence.done(here, one, load.asked, told)
         except (LabError, OSError) as error:
             silent[one.name] = f"{one.name} cannot be asked what it did: {error}"
     verdict = judge([one for one in load.asked if one.box not in silent], told, boxes, here.uploads.taken)

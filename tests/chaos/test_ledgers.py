@@ -54,6 +54,17 @@ def test_what_starts_while_an_installer_is_at_work_is_its_own() -> None:
     assert by(*ones, at_work=(tx,)) == ["systemctl", *["installer policy-3-abc"] * 2, "systemctl"]
 
 
+def test_in_the_seconds_in_which_an_installer_begins_and_ends_a_start_is_whose_command_names_it() -> None:
+    tx = Transaction("policy-3-abc", ("PREPARED", "COMMITTED"), 10.0, 15.0)
+    ones = [entry(number, at_s=at_s) for number, at_s in enumerate((10.5, 12.0, 14.5))]
+
+    def begun_by(*named: str) -> list[str]:
+        return [one.by for one in ledgers.starts(ones, [tx], since_s=0.0, named=named)[K3S]]
+
+    assert begun_by() == ["installer policy-3-abc"] * 3
+    assert begun_by("0", "1", "2") == ["systemctl", "installer policy-3-abc", "systemctl"]
+
+
 def test_an_installer_that_came_to_its_end_has_restarted_once() -> None:
     tx = Transaction("sharing-2-a", ("PREPARED", "COMMITTED"), 0.0, 9.0)
     once = {K3S: [Start("1", "installer sharing-2-a")]}
