@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from edgegpu_installer.changes import Deadline
 
+pytestmark = pytest.mark.chaos
+
 
 def change() -> Plan:
     return Plan(
