@@ -1,13 +1,13 @@
 """A booted box: systemd's unit, the relocatable environment, a reboot and a power cut with GPU pods of every kind."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import pytest
 from e2e.boxnode import BoxNode, BoxPlugin, environment, settings
 from e2e.cluster import add_extender, grant
-from e2e.consistency import wait_consistent
+from e2e.consistency import Cards, Key, wait_consistent
 from e2e.k3s import K3s
 from e2e.manifests import container, deployment, pod_spec
 from lab.boxkit import Box, build, missing
@@ -17,6 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 LACKS = missing("box") + missing("image")
 pytestmark = pytest.mark.skipif(bool(LACKS) and not os.environ.get("CI"), reason="; ".join(LACKS))
 NAME = "gpubox"
+TRIES = 3
+"""On a busy machine the plugin may be too late for a kubelet that starts, for in a box of the lab it may not run in
+real-time, before others, as its unit has it elsewhere. The pods that kubelet refuses then are made anew."""
 
 
 @pytest.fixture(scope="module")
@@ -57,22 +60,42 @@ def test_after_a_reboot_and_a_power_cut_all_run_again_on_their_cards(box: K3s) -
     before = wait_consistent(box)
     machine = Box(NAME)
     for disturb in (machine.reboot, lambda: cut(machine)):
-        machine.exec("sync")
-        disturb()
-        machine.ready()
-        box.wait_allocatable(NAME, 58, 200, timeout_s=90)
-        for name in specs:
-            pod = box.wait_phase("default", name, "Running")
-
-            def runs(pod_name: str = pod["metadata"]["name"]) -> bool:
-                return len(box.sees("default", pod_name)) == 1
-
-            wait_until(runs, what=f"{name} runs again", timeout_s=90, every_s=0.5)
-        assert wait_consistent(box, timeout_s=60) == before
-        assert len(box.pods("default")) == len(specs)
+        for _ in range(TRIES):
+            now = after(disturb, box, machine, names=specs)
+            if now == before:
+                break
+            replaced = {uid for uid, _ in before.keys() - now.keys()}
+            assert replaced <= refused(box), f"kubelet refused {refused(box)}"
+            before = now
+        else:
+            pytest.fail(f"kubelet refused pods at {TRIES} starts in a row")
     box.apply(deployment("new", pod_spec(container(memory=5, core=1)), namespace="default"))
     box.wait_phase("default", "new", "Running")
     wait_consistent(box)
+
+
+def after(disturb: Callable[[], None], box: K3s, machine: Box, *, names: Collection[str]) -> dict[Key, Cards]:
+    """Disturb the box, and wait until all its services run again, each on one card; returns the cards."""
+    machine.exec("sync")
+    disturb()
+    machine.ready()
+    box.wait_allocatable(NAME, 58, 200, timeout_s=90)
+    for name in names:
+        pod = box.wait_phase("default", name, "Running")
+
+        def runs(pod_name: str = pod["metadata"]["name"]) -> bool:
+            return len(box.sees("default", pod_name)) == 1
+
+        wait_until(runs, what=f"{name} runs again", timeout_s=90, every_s=0.5)
+    now = wait_consistent(box, timeout_s=60)
+    assert len(box.pods("default")) == len(names)
+    return now
+
+
+def refused(box: K3s) -> set[str]:
+    """Return the UIDs of the pods that died at admission and were deleted by the plugin, by the events that tell it."""
+    told = box.get("events", namespace="default")["items"]
+    return {one["involvedObject"]["uid"] for one in told if one["reason"] == "GPUAdmissionFailed"}
 
 
 def cut(machine: Box) -> None:
