@@ -51,7 +51,7 @@ chaos: cc venv simdriver ## commands to boxes, as root one is booted, while ever
 	@$(PY) tests/chaos/run.py --commands $(or $(COMMANDS),1000) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
 bugs: cc venv simdriver ## the minutes-long tests: chaos and fuzz find agents with bugs, kills at each step, clocks, lost brokers
-	@$(PY) -m pytest -m "chaos or fuzz" $(PYTEST_ARGS) tests/chaos tests/fuzz
+	@$(PY) -m pytest -m "chaos or fuzz" -n $(JOBS) --dist loadfile $(PYTEST_ARGS) tests/chaos tests/fuzz
 
 fuzz: cc venv simdriver ## lie to an agent over its broker, and fuzz what reads messages on both sides (MESSAGES=10000, SEED=1)
 	@$(PY) tests/fuzz/run.py --messages $(or $(MESSAGES),10000) $(if $(SEED),--seed $(SEED)) $(FUZZ_ARGS)
