@@ -39,6 +39,7 @@ def left_of(folder: Path) -> list[str]:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.chaos  # make demo does it too: this takes its time and says what was told
 @pytest.mark.usefixtures("simdriver_build")
 def test_limits_are_refused_and_set_and_sharing_goes_and_comes() -> None:
     said: list[str] = []
