@@ -5,9 +5,7 @@ import os
 import sys
 from collections.abc import Callable
 
-OUTPUT_FAULTS = frozenset({errno.ENOSPC, errno.EBADF, errno.EIO, errno.EDQUOT})
-"""What a write to standard output that is full, or not there, ends with."""
-
+_OUTPUT_FAULTS = frozenset({errno.ENOSPC, errno.EBADF, errno.EIO, errno.EDQUOT})
 _FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
 _STREAMS = 3
 
@@ -34,6 +32,11 @@ def run(name: str, load: Callable[[], Callable[..., object]]) -> None:
     except OSError as error:
         _drop_output()
         sys.exit(f"{name}: cannot write its answer: {error}\n  the command itself may have been done")
+
+
+def is_output_fault(error: BaseException) -> bool:
+    """Say whether standard output is full, or not there: then nothing can be said on it, and `run` ends the command."""
+    return isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_FAULTS
 
 
 def _open_streams() -> None:

@@ -23,7 +23,7 @@ from edgegpu_cloud.layout import DEFAULT_FOLDER, CloudConfig, CloudLayout, load
 from edgegpu_cloud.ownership import remedy_for
 from edgegpu_cloud.standing import trouble
 from edgegpu_cloud.store import BoxState, Store
-from edgegpu_sync.commandline import OUTPUT_FAULTS
+from edgegpu_sync.commandline import is_output_fault
 from edgegpu_sync.errors import SyncError
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ def reporting(*, as_json: bool) -> Iterator[None]:
     except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
         raise
     except OSError as error:
-        if error.filename is None and error.errno in OUTPUT_FAULTS:
-            raise  # standard output is full, or not there: nothing can be said on it
+        if is_output_fault(error):
+            raise
         _fail(f"cannot go on: {error}", "see what stands in its way there", as_json=as_json)
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgegpu_agent.cli.errors import CliError
-from edgegpu_sync.commandline import OUTPUT_FAULTS
+from edgegpu_sync.commandline import is_output_fault
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,8 +86,8 @@ def reporting(*, as_json: bool) -> Iterator[None]:
     except (typer.Exit, typer.Abort, BrokenPipeError):
         raise
     except Exception as error:
-        if isinstance(error, OSError) and error.filename is None and error.errno in OUTPUT_FAULTS:
-            raise  # standard output is full, or not there: nothing can be said on it
+        if is_output_fault(error):
+            raise
         if os.environ.get("EDGEGPU_DEBUG"):
             traceback.print_exc()
         text = f"cannot go on: {type(error).__name__}: {error}"
