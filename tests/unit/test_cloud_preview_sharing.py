@@ -1,12 +1,15 @@
 """What would come of other settings: by the box's last report, in words that name the pods."""
 
+from dataclasses import replace
+
 import pytest
+from kits.details import view
 from kits.telemetry import CLUSTER
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.views import BoxView, Details
+from edgegpu_cloud.fleet.views import Details
 from edgegpu_cloud.preview_sharing import Foreseen, Outlook, outlook
-from edgegpu_cloud.store import BoxState, Latest
+from edgegpu_cloud.store import Latest
 from edgegpu_sync.ids import device_id
 from edgegpu_sync.spec import AnyItem, Exclusions, Isolation, Mode, PolicyItem, Spec, UnitSize
 from edgegpu_sync.stamps import Epoch, Stamp
@@ -29,27 +32,8 @@ def details(*, sharing: bool = True, held: bool = True, told: bool = True) -> De
     pod = {"namespace": "default", "name": "asr-0", "phase": "Running", "pieces": pieces}
     bodies = {Kind.INVENTORY: inventory, Kind.ALLOC: {**head, "pods": {"u1": pod} if held else {}}}
     latest = {kind: Latest(device=DEVICE, kind=kind, stamp=STAMP, at_s=1.0, body=body) for kind, body in bodies.items()}
-    view = BoxView(
-        device=DEVICE,
-        name="asr-hall",
-        labels={},
-        host="",
-        state=BoxState.ENROLLED,
-        enrolment=1,
-        online=True,
-        restored=False,
-        seen_at_s=1.0,
-        enrolled_at_s=1.0,
-        rev=0,
-        observed_rev=0,
-        applied_rev=0,
-        open_commands=0,
-        versions={},
-        capabilities=(),
-        cluster="",
-        items={},
-    )
-    return Details(box=view, spec=Spec(), latest=latest if told else {}, orphans=())
+    box = replace(view("asr-hall"), device=DEVICE, seen_at_s=1.0, enrolled_at_s=1.0, cluster="")
+    return Details(box=box, spec=Spec(), latest=latest if told else {}, orphans=())
 
 
 def of(item: AnyItem, box: Details) -> Outlook:
