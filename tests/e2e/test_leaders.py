@@ -32,7 +32,7 @@ KUBECONFIG = "/var/lib/rancher/k3s/server/cred/scheduler.kubeconfig"
 LEASE = ("--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s")
 FIRST, SECOND = "127.0.0.1:8787", "127.0.0.1:8788"
 
-_BOUND = re.compile(r"INFO extender connection edgegpu_plugin\.extender\.binding: bound pod (\S+) ")
+_BOUND = re.compile(r"INFO extender connection edgegpu_plugin\.extender\.binding: bound pod (\S+) to (.+)")
 
 
 class Scheduler:
@@ -221,11 +221,14 @@ def test_the_lead_changes_and_every_pod_has_the_card_that_an_extender_chose(both
     both.run(made)
     assert len(wait_consistent(both.cluster)) == len(made)
     told = (both.cluster.nodes[NODE].plugin_log(), both.extender.log.read_text())
-    first, second = (set(_BOUND.findall(log)) for log in told)
+    first, second = (_BOUND.findall(log) for log in told)
     assert first
     assert second
-    # One that the leader before had just sent is found bound as it should be, and is the next one's as well.
-    assert first | second == {f"{NAMESPACE}/{name}" for name in made}
+    assert (len(set(first)), len(set(second))) == (len(first), len(second))
+    # One that the leader before had just sent is found bound as it should be: it is the next one's too, on the same cards.
+    chosen = set(first) | set(second)
+    assert len(chosen) == len(made)
+    assert {name for name, _ in chosen} == {f"{NAMESPACE}/{name}" for name in made}
 
 
 def test_a_leader_whose_extender_is_dead_places_no_pod_with_shares(both: Servers) -> None:
