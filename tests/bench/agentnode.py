@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 from bench.nodekit import Node, node
 from kits.agent import Agent, Cloud
 from kits.faultproxy import FaultProxy
-from kits.mqtt import free_port, wait_for
+from kits.mqtt import wait_for
 
 from edgegpu_agent.cli.unixhttp import NoHttpError, get
 from edgegpu_agent.daemon.answers import StatusAnswer
 from edgegpu_agent.daemon.worker.telemetry import ALL_S, BATCH
+from edgegpu_agent.demo.processes import free_port
 from edgegpu_agent.settings import MetricsSection
 from edgegpu_sync.states import State
 from edgegpu_sync.topics import Kind

@@ -16,8 +16,8 @@ from chaos.kept import Kept
 from chaos.lan import BUNDLE, LAN
 from chaos.uploads import Uploads
 from kits.faultproxy import FaultProxy
-from kits.mqtt import free_port
 
+from edgegpu_agent.demo.processes import free_port
 from edgegpu_cloud.brokerfolder import write_broker
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.layout import CloudConfig, CloudLayout, load

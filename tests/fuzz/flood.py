@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 WAVE = 250
 """So many lies are under way at once; then it is waited until the box has counted them."""
 
+ANSWER_S = 60.0
+"""So long the agent may take for an answer on its socket, on a machine with much else to do."""
+
 _DOES = {
     "inventory.refresh": "",
     "doctor.run": "doctor",
@@ -78,7 +81,7 @@ class Flood:
     upward: int = 0
     retained: set[str] = field(default_factory=set)
     """Topics under which the broker keeps a lie."""
-    patience_s: float = 90.0
+    patience_s: float = 150.0
 
     @property
     def box(self) -> Machine:
@@ -88,13 +91,13 @@ class Flood:
 
     def status(self) -> StatusAnswer:
         """Return the agent's own word."""
-        _, body = get(self.box.folder / "run/edgegpu/agent.sock", "/v1/status", timeout_s=20)
+        _, body = get(self.box.folder / "run/edgegpu/agent.sock", "/v1/status", timeout_s=ANSWER_S)
         return StatusAnswer.model_validate_json(body)
 
     def stand(self) -> Stand:
         """Look at the box."""
         status = self.status()
-        _, body = get(self.box.folder / "run/edgegpu/agent.sock", "/v1/journal?limit=2000", timeout_s=20)
+        _, body = get(self.box.folder / "run/edgegpu/agent.sock", "/v1/journal?limit=2000", timeout_s=ANSWER_S)
         lines = JournalAnswer.model_validate_json(body).lines
         log = self.box.agent.log.read_text(errors="replace")
         memory = Path(f"/proc/{self.box.agent.pid}/status").read_text()
@@ -223,16 +226,26 @@ class Flood:
             if lie.retain:
                 (self.retained.add if lie.payload else self.retained.discard)(lie.topic)
         due = self.sent.refusable + sum(before.refused.values())
-        self.wait(
-            lambda: sum(self.status().refused.values()) >= due, f"{due} refusals are counted: {self.status().refused}"
-        )
+        self._wait_counted(due)
+
+    def _wait_counted(self, due: int) -> None:
+        """Wait until so many are refused: patience is for a number that stands still, not for a slow machine."""
+        while (counted := self._counted()) < due:
+
+            def rises(so_far: int = counted) -> bool:
+                return self._counted() > so_far
+
+            self.wait(rises, f"{due} refusals are counted: {self.status().refused}")
+
+    def _counted(self) -> int:
+        return sum(self.status().refused.values())
 
 
 def _mib(memory: str, name: str) -> float:
     return int(memory.partition(f"{name}:")[2].split()[0]) / 1024
 
 
-def flood(place: Path, *, messages: int, number: int, bug: str = "", patience_s: float = 90.0) -> Outcome:
+def flood(place: Path, *, messages: int, number: int, bug: str = "", patience_s: float = 150.0) -> Outcome:
     """Do it all in an empty folder; with a `bug` of BUGS, which has to be found."""
     began, rng, stranger = time.monotonic(), random.Random(number), Signer.of(Ed25519PrivateKey.generate())
     here = site.build(place, boxes=2, launcher=(str(machine.BIN / "edgegpu-agent"),), rng=rng)

@@ -14,7 +14,7 @@ from kits.mqtt import need_mosquitto
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.fuzz, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.fuzz, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
@@ -34,9 +34,9 @@ def test_a_small_flood_is_counted_to_the_last_message_and_has_no_effect(place: P
 
 
 def test_a_box_that_trusts_a_stranger_is_found(place: Path) -> None:
-    outcome = flood(place, messages=300, number=6, bug="trusts-a-stranger", patience_s=5)
+    outcome = flood(place, messages=300, number=6, bug="trusts-a-stranger", patience_s=15)
     assert any("nobody has asked for it" in words for words in outcome.effects), outcome.wrong
-    assert any("UnknownKey" in words for words in outcome.wrong)
+    assert any("UnknownKey" in words for words in outcome.wrong), outcome.wrong
 
 
 @pytest.mark.parametrize(("name", "words"), [("fails", "KeyError"), ("hangs", "timeout")])

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from kits.cloudcli import ok, run
-from kits.mqtt import free_port
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from edgegpu_agent.demo.processes import free_port
 from edgegpu_cloud.cli import tree
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ import pytest
 from kits.cloudcli import ok
 from kits.enrol import Box
 from kits.livebox import enrol
-from kits.mqtt import free_port, wait_for
+from kits.mqtt import wait_for
 
+from edgegpu_agent.demo.processes import free_port
 from edgegpu_cloud.layout import CloudLayout
 
 if TYPE_CHECKING:

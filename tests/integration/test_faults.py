@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -15,6 +14,7 @@ from integration.extender_run import Caller
 from kits.fault import CARD, CORE, MEMORY, NODE, UNITS, WAIT_S, Box, Manager
 
 from edgegpu_agent.cli.client import fetch_status
+from edgegpu_agent.demo.processes import free_port
 from edgegpu_plugin.node import READY_WAIT_S
 from edgegpu_sim.cluster import EmbeddedCluster
 from edgegpu_sim.node import NodeSpec, SimNode
@@ -204,11 +204,6 @@ def test_the_extender_alone_needs_no_card_and_no_kubelet(box: Box) -> None:
     finally:
         caller.close()
     process.stop()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def test_the_key_of_the_certificates_is_in_no_log(box: Box) -> None:

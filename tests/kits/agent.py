@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import pytest
-from kits.mqtt import free_port, need_mosquitto
+from kits.mqtt import need_mosquitto
 from typer.testing import CliRunner
 
+from edgegpu_agent.demo.processes import free_port
 from edgegpu_agent.settings import write
 from edgegpu_cloud.cli.tree import app
 from edgegpu_cloud.fleet.fleet import Fleet

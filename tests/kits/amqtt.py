@@ -8,9 +8,9 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 from amqtt.broker import Broker  # type: ignore[import-untyped]
-from kits.mqtt import free_port
 from kits.mqttcerts import SERVER_NAMES, TestCa
 
+from edgegpu_agent.demo.processes import free_port
 from edgegpu_sync.link.events import Address
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from kits.cloudcli import Done, ok, run
 from kits.enrol import Box
 from kits.livebox import LiveBox, enrol
-from kits.mqtt import free_port, need_mosquitto, wait_for
+from kits.mqtt import need_mosquitto, wait_for
 
+from edgegpu_agent.demo.processes import free_port
 from edgegpu_cloud.layout import CloudLayout
 
 if TYPE_CHECKING:

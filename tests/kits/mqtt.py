@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from kits.mqttcerts import SERVER_NAMES, Shown, TestCa
 
+from edgegpu_agent.demo.processes import free_port
 from edgegpu_cloud.broker import BrokerLimits, BrokerPaths, Listeners, render
 from edgegpu_sync.link.events import Address
 
@@ -39,13 +40,6 @@ def wait_for(probe: Callable[[], bool], *, what: str, timeout_s: float = 30.0) -
         if time.monotonic() > end:
             raise TimeoutError(f"not so after {timeout_s:g} s: {what}")
         time.sleep(0.01)
-
-
-def free_port() -> int:
-    """Return a TCP port that nobody listens on now."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @dataclass(slots=True)

@@ -1,6 +1,8 @@
 """The demo's own processes: started with a log each, called for an answer, ended all."""
 
+import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -16,6 +18,9 @@ _END_S = 10.0
 _LOOK_S = 0.05
 _LOG_LINES = 8
 _CALL_S = 90.0
+
+_PORTS = 10_000
+"""Below are the ports of well-known services; above the kernel's range of ports for connections begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +127,15 @@ class Processes:
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    """Return a TCP port of 127.0.0.1 that nobody uses now; the kernel gives it to no connection either."""
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(_PORTS, max(lowest, _PORTS + 1_000))  # noqa: S311 - no secret
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return port
 
 
 def answers(port: int) -> bool:
