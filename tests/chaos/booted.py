@@ -128,7 +128,7 @@ class Booted:
 
     def _up(self) -> None:
         self.machine.up()
-        self._root = Path(run([HERE / "box", "root", self.name], timeout_s=10).stdout.strip())
+        self._root = Path(run([HERE / "box", "root", self.name], timeout_s=60).stdout.strip())
         self.off = False
 
     def join(self, line: str) -> None:

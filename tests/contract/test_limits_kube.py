@@ -144,7 +144,7 @@ def test_the_task_keeps_it_until_it_is_stopped(bed: Bed) -> None:
         assert task.holds()
     finally:
         task.stop()
-        thread.join(10)
+        thread.join(30)
     assert not thread.is_alive()
 
 

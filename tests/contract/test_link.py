@@ -244,4 +244,4 @@ def test_a_broker_that_refuses_connections_is_reached_when_it_is_back(broker: Mo
         assert "cannot connect" in box.next(Down).why
         proxy.accept()
         box.link.wake()
-        box.next(Up, timeout_s=5.0)
+        box.next(Up)

@@ -81,9 +81,9 @@ class RealBox:
 
     def stop(self) -> None:
         self.worker.stop()
-        self.threads[0].join(10)
+        self.threads[0].join(30)
         self.link.stop()
-        self.threads[1].join(10)
+        self.threads[1].join(30)
         self.journal.close()
 
 
@@ -134,7 +134,7 @@ class RealController:
 
     def stop(self) -> None:
         self.link.stop()
-        self.thread.join(10)
+        self.thread.join(30)
 
 
 @pytest.fixture

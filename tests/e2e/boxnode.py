@@ -21,7 +21,7 @@ class BoxNode:
 
     def path(self, inside: str | Path) -> Path:
         """Return where this machine sees a file of the running box."""
-        root = run([HERE / "box", "root", self.name], timeout_s=10).stdout.strip()
+        root = run([HERE / "box", "root", self.name], timeout_s=60).stdout.strip()
         return Path(root + str(inside).replace("/var/run/", "/run/", 1))
 
     def write(self, inside: str, text: str, *, mode: int = 0o644) -> Path:

@@ -173,7 +173,7 @@ def test_a_node_that_acts_as_itself_places_refuses_and_releases(as_itself: K3s, 
     k3s.apply(pod("next", pod_spec(container(memory=25, core=1)), namespace=namespace))
     k3s.wait_event(namespace, "next", "needs 25 vcuda-memory on one card")
     k3s.kubectl("delete", "pod", "-n", namespace, "share", "--now")
-    waited_s, _ = measured(lambda: k3s.wait_phase(namespace, "next", "Running", timeout_s=15))
+    waited_s, _ = measured(lambda: k3s.wait_phase(namespace, "next", "Running", timeout_s=60))
     k3s.report("agent_node_next_large_pod_s", [waited_s], limit=15)
     wait_records_agree(k3s)
 
@@ -189,7 +189,7 @@ def test_what_runs_on_after_a_forced_deletion_keeps_its_units(as_itself: K3s, na
     k3s.apply(pod("next", pod_spec(container(memory=27, core=1)), namespace=namespace))
     k3s.wait_event(namespace, "next", "Insufficient baidu.com/vcuda-memory")
     k3s.kubectl("delete", "pod", "-n", namespace, "stubborn", "--force", "--grace-period=0")
-    held = wait_until(lambda: held_by_the_dead(k3s), what="its units are held", timeout_s=5, every_s=0.1)
+    held = wait_until(lambda: held_by_the_dead(k3s), what="its units are held", timeout_s=30, every_s=0.1)
     assert processes(words)
     waited_s, _ = measured(lambda: k3s.wait_phase(namespace, "next", "Running", timeout_s=30))
     k3s.report("agent_node_after_forced_deletion_s", [waited_s], limit=30)
@@ -232,7 +232,7 @@ def wait_annotated(k3s: K3s, namespace: str, app: str) -> str:
         text = metadata.get("annotations", {}).get("edgegpu.io/cards", '{"c": {"main": [""]}}')
         return str(json.loads(text)["c"]["main"][0])
 
-    return wait_until(probe, what=f"{app} is annotated", timeout_s=15)
+    return wait_until(probe, what=f"{app} is annotated", timeout_s=60)
 
 
 def held_by_the_dead(k3s: K3s) -> list[int]:

@@ -92,7 +92,7 @@ def test_a_process_in_a_node_gets_its_signals(agent: Node) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "on\n"
     process.terminate()
-    assert process.wait(5) == 7
+    assert process.wait(30) == 7
     process.stdout.close()
 
 

@@ -33,7 +33,7 @@ class Mouth:
         self._client.on_message = self._came
         self._client.connect("127.0.0.1", port)
         self._client.loop_start()
-        if not self._up.wait(10):
+        if not self._up.wait(60):
             raise TimeoutError("the broker does not take a client that may do all")
 
     def _down(self, *_: object) -> None:

@@ -80,7 +80,7 @@ class KubeStub:
             self.store.changed.notify_all()
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(5)
+        self._thread.join(30)
 
     @property
     def access(self) -> Access:

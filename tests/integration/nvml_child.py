@@ -52,7 +52,7 @@ def main() -> None:
         _say(_answer(nvml, line.strip()))
     nvml.stop()
     if task.is_alive():
-        task.join(10)
+        task.join(30)
 
 
 if __name__ == "__main__":

@@ -233,6 +233,6 @@ def test_serve_says_what_is_missing_and_ends_with_0_when_told_to(tmp_path: Path)
         assert f"another `edgegpu-cloud serve` does, pid {process.pid}" in second.stderr
     finally:
         process.terminate()
-        rest = process.communicate(timeout=10)[1].decode()
+        rest = process.communicate(timeout=30)[1].decode()
     assert process.returncode == 0, rest
     assert "Traceback" not in rest

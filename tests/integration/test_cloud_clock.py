@@ -70,7 +70,7 @@ class Machine:
     def end(self) -> None:
         if self.process is not None:
             self.process.terminate()
-            self.process.wait(10)
+            self.process.wait(30)
 
     def told(self) -> float:
         """Return the time that a box is told that enrols now."""

@@ -32,7 +32,7 @@ def serve(short_tmp: Path) -> Iterator[Callable[[Sequence[PodDevices] | Exceptio
             path = short_tmp / "kubelet.sock"
             server.add_insecure_port(f"unix://{path}")
             server.start()
-            stack.callback(lambda: server.stop(None).wait(10))
+            stack.callback(lambda: server.stop(None).wait(30))
             return path
 
         yield make

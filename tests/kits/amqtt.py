@@ -36,13 +36,13 @@ class Amqtt:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(10), "amqtt does not start"
+        assert self._ready.wait(30), "amqtt does not start"
         return self
 
     def __exit__(self, *_: object) -> None:
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(30)
 
     async def _serve(self) -> None:
         logging.getLogger("amqtt").setLevel(logging.CRITICAL)

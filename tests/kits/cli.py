@@ -77,7 +77,7 @@ def plugin(folder: Path, answer: dict[str, Any]) -> Iterator[Path]:
         yield folder / "plugin.sock"
     finally:
         server.stop()
-        thread.join(10)
+        thread.join(30)
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def raw_server(path: Path, answer: bytes | None) -> Iterator[Path]:
         yield path
         ended.set()
         server.shutdown()
-        thread.join(10)
+        thread.join(30)
 
 
 def http(body: str, status: str = "200 OK") -> bytes:

@@ -65,7 +65,7 @@ class Cloud:
         """Tell the controller to end, and see that it does."""
         process = self.processes.pop()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0, self.log()[-2_000:]
+        assert process.wait(30) == 0, self.log()[-2_000:]
         (self.work / "serve.log").unlink()
 
 
@@ -84,4 +84,4 @@ def running(work: Path) -> Iterator[Cloud]:
     finally:
         for process in reversed(processes):
             process.terminate()
-            process.wait(10)
+            process.wait(30)

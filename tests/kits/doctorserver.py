@@ -67,7 +67,7 @@ class ApiServer:
         """Close the port; may be called twice."""
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(10)
+        self._thread.join(30)
 
 
 class Health:

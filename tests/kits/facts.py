@@ -103,8 +103,8 @@ class FakeBox:
     def facts(self, **more: Any) -> Facts:  # noqa: ANN401  (read_facts's own)
         """Read the box."""
         path = f"{self.bin}:{os.environ['PATH']}"
-        given = {"clock": lambda: NOW_S, "hostname": lambda: "Edge-1", **more}
-        return read_facts(self.layout, path=path, timeout_s=2.0, **given)
+        given = {"clock": lambda: NOW_S, "hostname": lambda: "Edge-1", "timeout_s": 30.0, **more}
+        return read_facts(self.layout, path=path, **given)
 
     @staticmethod
     def _executable(path: Path, out: str, code: int, script: str) -> None:

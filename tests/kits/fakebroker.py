@@ -153,7 +153,7 @@ class FakeBroker:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(10)
+        self._thread.join(30)
         assert self.failed is None, self.failed
 
     def _serve(self) -> None:

@@ -73,13 +73,13 @@ def serving(folder: Path, *, patience_s: float = 20.0) -> Iterator[Served]:
     )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    pool = urllib3.PoolManager(ca_certs=str(here.layout.ca_cert("servers")), timeout=10)
+    pool = urllib3.PoolManager(ca_certs=str(here.layout.ca_cert("servers")), timeout=30)
     url = f"https://127.0.0.1:{server.port}"
     try:
         yield Served(here, url, server.port, pool, server, release.folder)
     finally:
         pool.clear()
         server.stop()
-        thread.join(10)
+        thread.join(30)
         here.store.close()
         assert not thread.is_alive()

@@ -47,7 +47,7 @@ class LinkRun:
 
     def __exit__(self, *_: object) -> None:
         self.link.stop()
-        self._thread.join(10)
+        self._thread.join(30)
         assert not self._thread.is_alive(), "the link does not stop"
 
     def _run(self) -> None:

@@ -32,7 +32,7 @@ TICK_S = 0.05
 
 def post(url: str, ca: Path, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, Any]]:
     """Send a request as a box does; returns status and answer."""
-    with urllib3.PoolManager(ca_certs=str(ca), retries=False, timeout=10) as pool:
+    with urllib3.PoolManager(ca_certs=str(ca), retries=False, timeout=30) as pool:
         answer = pool.request("POST", url + path, body=body, headers=headers)
         return answer.status, json.loads(answer.data)
 
@@ -86,7 +86,7 @@ class LiveBox:
         self.link.stop()
         self._events.put(None)
         for thread in self._threads:
-            thread.join(10)
+            thread.join(30)
             assert not thread.is_alive()
 
     def _address(self) -> Address:

@@ -137,7 +137,7 @@ class Mosquitto:
     def _end(self, number: signal.Signals) -> None:
         if self._process is not None:
             self._process.send_signal(number)
-            self._process.wait(10)
+            self._process.wait(30)
             self._process = None
 
     def box(self, name: str, *, port: int | None = None) -> Address:

@@ -99,7 +99,7 @@ class Process:
                     return child
             return 0
 
-        if (pid := wait_until(inside, what="a process in the node", timeout_s=5.0, every_s=0.01)) < 0:
+        if (pid := wait_until(inside, what="a process in the node", timeout_s=30.0, every_s=0.01)) < 0:
             raise LabError(f"the process has ended, exit status {self._outer.returncode}")
         return pid
 

@@ -46,7 +46,7 @@ def test_the_task_hands_back_again_and_again_until_it_is_stopped(tmp_path: Path)
     thread = threading.Thread(target=task.run)
     thread.start()
     task.stop()
-    thread.join(10)
+    thread.join(30)
     assert not thread.is_alive()
 
 

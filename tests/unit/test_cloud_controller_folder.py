@@ -51,7 +51,7 @@ def waiting() -> tuple[Task, threading.Event]:
 
 
 def _wait(told: threading.Event) -> None:
-    assert told.wait(10)
+    assert told.wait(30)
 
 
 def test_the_first_failure_ends_all_tasks() -> None:

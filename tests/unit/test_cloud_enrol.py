@@ -245,7 +245,7 @@ def test_of_many_at_once_with_one_token_one_is_taken_in(here: Office) -> None:
 
     def attempt(_: int) -> str:
         box = Box(token)
-        together.wait(10)
+        together.wait(30)
         try:
             return box.enrolled(here.desk).device
         except RefusedError as error:
@@ -261,7 +261,7 @@ def test_one_box_that_asks_from_all_sides_is_one_box(here: Office) -> None:
     box, together = Box(here.token()), threading.Barrier(6)
 
     def attempt(_: int) -> str:
-        together.wait(10)
+        together.wait(30)
         return box.enrolled(here.desk).certificate
 
     with ThreadPoolExecutor(6) as pool:

@@ -80,7 +80,7 @@ def test_a_real_terminal_is_read_and_written() -> None:
     while b"[y/N]" not in shown:
         shown += os.read(ours, 100)
     os.write(ours, b"y\n")
-    asking.join(10)
+    asking.join(30)
     os.close(ours)
     os.close(theirs)
     assert found == [True]

@@ -129,7 +129,7 @@ def test_what_fails_is_said_and_nothing_else_fails(box: FakeBox) -> None:
 def test_a_program_that_hangs_is_left(box: FakeBox) -> None:
     box.program("nvidia-smi", "", script="sleep 60")
     box.write("/dev/nvidiactl", "")
-    facts = box.facts(hostname=lambda: "x")
+    facts = box.facts(hostname=lambda: "x", timeout_s=1.0)
     assert "did not end" in facts.cards.why
     assert not facts.cards.driver
 

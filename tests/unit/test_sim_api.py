@@ -44,7 +44,7 @@ class Client:
         if body is not None:
             request.data = json.dumps(body).encode()
             request.add_header("Content-Type", kind)
-        return urllib.request.urlopen(request, timeout=5)  # noqa: S310
+        return urllib.request.urlopen(request, timeout=30)  # noqa: S310
 
     def call(self, method: str, path: str, body: Json | None = None, kind: str = "application/json") -> Json:
         try:
@@ -222,9 +222,9 @@ def test_a_server_that_stops_drops_its_watches_and_comes_back_on_its_port(client
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    assert began.wait(5)
+    assert began.wait(30)
     server.stop()
-    assert ended.wait(5)
+    assert ended.wait(30)
     watcher.join()
     with pytest.raises(urllib.error.URLError):
         client.call("GET", PODS)
