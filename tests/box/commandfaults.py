@@ -32,8 +32,12 @@ _STATES = {state.value for state in Transaction}
 _UNIT = "edgegpu-agent.service"
 _DROP_IN = f"/run/systemd/system/{_UNIT}.d/steps.conf"
 _SAID, _TRACE, _ITS_TRACE = "/run/steps.said", "/run/steps.agent", "/run/steps.installer"
-_STARTING = ("MESSAGE_ID=7d4958e842da4a758f6c1cdc7b36dcc5", "UNIT=k3s.service")
-"""What systemd writes each time that it begins to start k3s."""
+_STARTING, _RESTARTING = "7d4958e842da4a758f6c1cdc7b36dcc5", "5eb03494b6584870a536b337290809b3"
+"""What systemd writes each time that it begins to start a unit, and before that where the unit has ended by itself
+(SD_MESSAGE_UNIT_STARTING, SD_MESSAGE_UNIT_RESTART_SCHEDULED in sd-messages.h)."""
+
+_FELL = "level=fatal|panic:|Main process exited"
+"""Where k3s's own journal says why."""
 
 _READY = f"""
 since=$(date -d "$(systemctl show -p ActiveEnterTimestamp --value k3s)" +%s) || exit
@@ -58,13 +62,17 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """What became of one fault at one step: how the command ended, how often k3s was started, and what is wrong."""
+    """What became of one fault at one step: how the command ended, how often k3s was started, and what is wrong.
+
+    `fell`: the last words of a k3s that ended by itself and was started by systemd, which `starts` does not count.
+    """
 
     op: str
     step: str
     fault: str
     end: str = ""
     starts: int = 0
+    fell: list[str] = field(default_factory=list)
     seconds: float = 0.0
     wrong: list[str] = field(default_factory=list)
 
@@ -137,7 +145,7 @@ class Faults:
 
     def _ready(self, op: str) -> None:
         """Bring sharing to where the command finds something to do."""
-        wait_until(lambda: self._fleet.box(self.name).online, what="the box is online", timeout_s=90)
+        wait_until(lambda: self._fleet.box(self.name).online, what="the box is online")
         if self.installed != (op != INSTALL):
             self._end(self._ask(UNINSTALL if op == INSTALL else INSTALL))
 
@@ -161,12 +169,13 @@ class Faults:
     def _strike(self, op: str, step: Step, fault: str) -> Cell:
         self._ready(op)
         self._hold(step)
-        before = self._starts()
+        before, fell_before = self._starts()
         id_ = self._ask(op)
         pid = wait_until(
             lambda: waiting(self._read(_SAID), step.name), what=f"{op} at {step}", timeout_s=_HELD_S, every_s=0.05
         )
-        first, run = self._starts() - before, self.bed.restarts()
+        (first, fell), run = self._starts(), self.bed.restarts()
+        first, fell = first - before, fell - fell_before
         struck = time.monotonic()
         if fault == CUT:
             self.bed.machine.cut()
@@ -175,8 +184,10 @@ class Faults:
             self._kill(step, pid)
         view = self._end(id_)
         seconds = round(time.monotonic() - struck, 1)
-        wait_until(self._k3s_ready, what=f"k3s is Ready after {op} at {step}", timeout_s=120, every_s=1)
-        second = self._starts() - (1 if fault == CUT else before + first)
+        wait_until(self._k3s_ready, what=f"k3s is Ready after {op} at {step}", every_s=1)
+        second, more = self._starts()
+        second -= 1 if fault == CUT else before + first
+        fell = fell + more if fault == CUT else more - fell_before
         seen = Seen(
             op=op,
             step=step.name,
@@ -188,7 +199,14 @@ class Faults:
         )
         wrong = [*judged(seen), *self._ledgers(view)]
         return Cell(
-            op=op, step=str(step), fault=fault, end=str(view.state), starts=first + second, seconds=seconds, wrong=wrong
+            op=op,
+            step=str(step),
+            fault=fault,
+            end=str(view.state),
+            starts=first + second,
+            fell=self._last_words() if fell else [],
+            seconds=seconds,
+            wrong=wrong,
         )
 
     def _kill(self, step: Step, pid: str) -> None:
@@ -204,10 +222,17 @@ class Faults:
         """Say whether the node is Ready by a heartbeat of this run of k3s; the next one may be 10 s away."""
         return self.bed.machine.exec("sh", "-c", _READY, check=False).returncode == 0
 
-    def _starts(self) -> int:
-        """Return how often k3s was started since the boot, as systemd has written it down."""
-        told = self.bed.machine.exec("journalctl", "-q", "-b", "-o", "json", *_STARTING, check=False)
-        return len(told.stdout.splitlines())
+    def _starts(self) -> tuple[int, int]:
+        """Return how often systemd has started k3s since the boot: when asked to, and when k3s had ended."""
+        ids = (f"MESSAGE_ID={_STARTING}", f"MESSAGE_ID={_RESTARTING}")
+        told = self.bed.machine.exec("journalctl", "-q", "-b", "-o", "json", *ids, "UNIT=k3s.service", check=False)
+        found = [json.loads(line)["MESSAGE_ID"] for line in told.stdout.splitlines()]
+        fell = found.count(_RESTARTING)
+        return found.count(_STARTING) - fell, fell
+
+    def _last_words(self) -> list[str]:
+        told = self.bed.machine.exec("journalctl", "-q", "-u", "k3s", "-o", "cat", "-n", "6", "-g", _FELL, check=False)
+        return ["k3s had ended by itself", *told.stdout.splitlines()]
 
     def _ledgers(self, view: CommandView) -> list[str]:
         """Say what is wrong with how the controller and the box remember it, and with the item."""
@@ -215,13 +240,13 @@ class Faults:
         ends = [line.state for line in view.history if line.state.terminal]
         if ends != [view.state]:
             wrong.append(f"the controller was told the ends {ends}")
-        told = wait_until(self._journal, what="the agent tells its journal", timeout_s=60, every_s=0.5)
+        told = wait_until(self._journal, what="the agent tells its journal", every_s=0.5)
         ends = [State(line["state"]) for line in told if line["about"] == view.id and State(line["state"]).terminal]
         if ends != [view.state]:
             wrong.append(f"the box's journal has the ends {ends}")
         if view.op != RESTART:
             wanted = Settled.APPLIED if view.state is State.SUCCEEDED else Settled.FAILED
-            wait_until(lambda: self._item.state is wanted, what=f"the item is {wanted}, not {self._item}", timeout_s=30)
+            wait_until(lambda: self._item.state is wanted, what=f"the item is {wanted}, not {self._item}")
             if wanted is Settled.FAILED and not self._item.restored:
                 wrong.append(f"the item does not say that all is as before: {self._item}")
         return wrong
@@ -249,5 +274,5 @@ def write(cells: Sequence[Cell], target: Path) -> str:
     for cell in cells:
         wrong = " ".join("; ".join(cell.wrong).split())
         what = f"{cell.op:<17} {cell.step:<20} {cell.fault:<5} {cell.end:<12}"
-        rows.append(f"{what} {cell.starts} starts {cell.seconds:6.1f} s {wrong}".rstrip())
+        rows.append(" ".join([f"{what} {cell.starts} starts {cell.seconds:6.1f} s", wrong, *cell.fell]).rstrip())
     return "\n".join(rows)
