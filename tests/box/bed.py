@@ -90,7 +90,7 @@ class Bed:
         self.machine.off()
         self.machine.save(image)
 
-    def offered(self, *, timeout_s: float = 90) -> None:
+    def offered(self, *, timeout_s: float = 120.0) -> None:
         """Wait until the node offers what its cards have."""
         self.cluster.wait_allocatable(NAME, UNITS, CORE, timeout_s=timeout_s)
 
@@ -125,7 +125,7 @@ class Bed:
             def sees(pod_name: str = pod["metadata"]["name"]) -> bool:
                 return len(self.cluster.sees("default", pod_name)) == 1
 
-            wait_until(sees, what=f"{name} sees its card", timeout_s=90, every_s=0.5)
+            wait_until(sees, what=f"{name} sees its card", every_s=0.5)
             found[name] = pod["status"]["containerStatuses"][0]["containerID"]
         return found
 
@@ -137,7 +137,7 @@ class Bed:
                 phases = {pod["status"].get("phase") for pod in self.cluster.pods("default", app)}
                 return "Pending" in phases and "Running" not in phases
 
-            wait_until(waits, what=f"{name} waits", timeout_s=90, every_s=0.5)
+            wait_until(waits, what=f"{name} waits", every_s=0.5)
 
     def disk(self) -> dict[str, str]:
         """Describe every file of the box."""

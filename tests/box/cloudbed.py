@@ -38,7 +38,7 @@ class Cloud:
         def serves() -> bool:
             return run([HERE / "box", "lab", "curl", "-fsSk", health], check=False, timeout_s=20).returncode == 0
 
-        wait_until(serves, what="the controller serves", timeout_s=30)
+        wait_until(serves, what="the controller serves")
 
     def _run(self, name: str, *command: str | Path) -> None:
         with (LOGS / f"{name}.log").open("ab") as log:
@@ -85,14 +85,14 @@ class Cloud:
         """Return one box as the fleet has it; empty where there is none."""
         return next((one for one in self.read("boxes") if one["name"] == name), {})
 
-    def online(self, name: str, *, timeout_s: float = 90) -> dict[str, Any]:
+    def online(self, name: str) -> dict[str, Any]:
         """Wait until a box is on the link and has said what it can do."""
 
         def there() -> dict[str, Any]:
             one = self.box(name)
             return one if one.get("online") and one.get("capabilities") else {}
 
-        return wait_until(there, what=f"{name} is online", timeout_s=timeout_s, every_s=0.5)
+        return wait_until(there, what=f"{name} is online", every_s=0.5)
 
     def done(self, *words: str, timeout_s: float = 420) -> Completed:
         """Let a command be carried out to its end.

@@ -100,7 +100,7 @@ def strike(bed: Bed, op: Op, step: str, *, fault: str, log: Path) -> Cell:
     """
     containers = begin(bed, op)
     running = bed.machine.popen("env", f"{PAUSE}={step}", *command(bed, op, step=step), log=log)
-    pid = wait_until(lambda: waiting(log, step), what=f"{op.name} stands at {step} ({log})", timeout_s=120)
+    pid = wait_until(lambda: waiting(log, step), what=f"{op.name} stands at {step} ({log})")
     began = time.monotonic()
     if fault == "kill":
         bed.machine.exec("kill", "-KILL", pid)

@@ -78,7 +78,7 @@ def test_k3s_is_restarted_once_and_says_so(cloud: Cloud) -> None:
 
 def test_limits_are_applied_or_refused_with_numbers(cloud: Cloud) -> None:
     bed = cloud.bed
-    wait_until(lambda: "app_limits" in cloud.box(HALL)["capabilities"], what="app limits", timeout_s=60)
+    wait_until(lambda: "app_limits" in cloud.box(HALL)["capabilities"], what="app limits")
     bed.run_apps()
     cloud.done("limits", "set", HALL, "default/large", *ONLY, "--memory", "9", "--core", "2", timeout_s=180)
     pod = _only_pod(bed, "large")
@@ -99,7 +99,7 @@ def test_limits_are_applied_or_refused_with_numbers(cloud: Cloud) -> None:
 
 def _only_pod(bed: Bed, app: str) -> dict[str, Any]:
     """Return an app's pod when those before it have gone."""
-    wait_until(lambda: len(bed.cluster.pods("default", app)) == 1, what=f"one pod of {app}", timeout_s=60)
+    wait_until(lambda: len(bed.cluster.pods("default", app)) == 1, what=f"one pod of {app}")
     return bed.cluster.wait_phase("default", app, "Running")
 
 
@@ -115,7 +115,7 @@ def test_sharing_goes_and_comes_over_the_link(cloud: Cloud) -> None:
     cloud.done("install", HALL)
     bed.machine.ready()
     bed.offered()
-    wait_until(lambda: "app_limits" in cloud.online(HALL)["capabilities"], what="app limits again", timeout_s=60)
+    wait_until(lambda: "app_limits" in cloud.online(HALL)["capabilities"], what="app limits again")
     after = bed.disk()
     changed = {path for path in disk.keys() | after.keys() if disk.get(path) != after.get(path)}
     anew = ("/var/lib/edgegpu", "/etc/edgegpu/extender", "/etc/edgegpu/kubeconfig", LIMITS, SCHEDULER_FILE)
@@ -125,10 +125,10 @@ def test_sharing_goes_and_comes_over_the_link(cloud: Cloud) -> None:
 def test_an_orderly_boot_is_seen(cloud: Cloud) -> None:
     bed = cloud.bed
     bed.machine.off()
-    wait_until(lambda: not cloud.box(HALL)["online"], what="its end is heard", timeout_s=30, every_s=0.5)
+    wait_until(lambda: not cloud.box(HALL)["online"], what="its end is heard", every_s=0.5)
     bed.machine.up()
     cloud.online(HALL)
-    bed.cluster.wait_allocatable(NAME, UNITS, CORE, timeout_s=120)
+    bed.cluster.wait_allocatable(NAME, UNITS, CORE)
 
 
 def test_an_uninstall_leaves_nothing_of_the_cloud(cloud: Cloud) -> None:

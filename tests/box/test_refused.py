@@ -69,7 +69,7 @@ def test_one_at_a_time_and_an_interrupted_one_is_undone(k3s_box: Bed, tmp_path: 
     bed, log = k3s_box, tmp_path / "log"
     with as_before(bed):
         running = bed.machine.popen("env", f"{PAUSE}=after-swap-10", "sh", "-c", bed.one_line("--yes"), log=log)
-        pid = wait_until(lambda: waiting(log, "after-swap-10"), what="it waits", timeout_s=90)
+        pid = wait_until(lambda: waiting(log, "after-swap-10"), what="it waits")
         assert "another install.sh is at work" in said(bed.line("--yes", check=False))
         told = said(bed.machine.exec("/opt/edgegpu/0.1.0/bin/edgegpu", "install", "--yes", check=False))
         assert pid in told, told
@@ -92,7 +92,7 @@ def test_a_k3s_that_refuses_the_file_later_runs_without_it(gpu_box: Bed) -> None
     containers = bed.apps_run()
     with stand_in(bed, ENDS):
         bed.machine.exec("systemctl", "restart", "--no-block", "k3s")
-        wait_until(lambda: bed.journal().get("op") == "guard", what="the guard took our file out", timeout_s=120)
+        wait_until(lambda: bed.journal().get("op") == "guard", what="the guard took our file out")
         bed.machine.ready()
         assert bed.journal()["state"] == "ROLLED_BACK"
         assert "taken out" in bed.journal()["why"]

@@ -33,7 +33,7 @@ def cloud(bed: Bed) -> Iterator[Cloud]:
         try:
             made.paste(made.line(HALL))
             bed.offered()
-            wait_until(lambda: "app_limits" in made.box(HALL).get("capabilities", ()), what="app limits", timeout_s=90)
+            wait_until(lambda: "app_limits" in made.box(HALL).get("capabilities", ()), what="app limits")
             bed.cluster.kubectl("create", "namespace", NAMESPACE)
             yield made
         finally:
@@ -96,9 +96,9 @@ def test_40_and_50_and_1_the_last_to_10_is_refused_then_forced_then_undone(cloud
 def another_card(bed: Bed) -> None:
     """Put one card of 24259 MiB in the place of the two."""
     bed.cluster.kubectl("delete", "deployments", "--all", "-n", NAMESPACE, "--now", "--wait")
-    wait_until(lambda: not bed.cluster.pods(NAMESPACE), what="no pods are left", timeout_s=60, every_s=0.3)
+    wait_until(lambda: not bed.cluster.pods(NAMESPACE), what="no pods are left", every_s=0.3)
     bed.insert_cards({"NVIDIA-T4-C": 24259})
-    bed.cluster.wait_allocatable(NAME, 94, 100, timeout_s=90)
+    bed.cluster.wait_allocatable(NAME, 94, 100)
 
 
 def run_apps(bed: Bed, sizes: Mapping[str, int]) -> dict[str, str]:

@@ -153,7 +153,7 @@ def answers(bed: Bed) -> dict[str, Any]:
         agent: dict[str, Any] = (json.loads(shown) if shown else {}).get("agent") or {}
         return agent if agent.get("connected") else {}
 
-    return wait_until(said, what="the agent is on the link", timeout_s=60, every_s=0.5)
+    return wait_until(said, what="the agent is on the link", every_s=0.5)
 
 
 def told(cloud: Cloud, version: str) -> None:
@@ -163,4 +163,4 @@ def told(cloud: Cloud, version: str) -> None:
         box = cloud.box(HALL)
         return bool(box["online"]) and box["versions"]["agent"] == version
 
-    wait_until(heard, what=f"the birth of {version}", timeout_s=60, every_s=0.5)
+    wait_until(heard, what=f"the birth of {version}", every_s=0.5)

@@ -90,7 +90,7 @@ class BoxPlugin(PluginNode):
     def start(self) -> None:
         """Start and enable the unit, and wait until the plugin answers."""
         self.box.exec("systemctl", "enable", "--now", "edgegpu-plugin")
-        wait_until(self.status, what=f"the plugin in {self.name} answers", timeout_s=30)
+        wait_until(self.status, what=f"the plugin in {self.name} answers")
 
     def stop(self) -> None:
         """Stop the unit."""

@@ -27,7 +27,7 @@ def gpu_pods(k3s: K3s, node: str) -> list[PodView]:
     return [v for v in views if v is not None and v.node == node and not v.is_terminal]
 
 
-def wait_consistent(k3s: K3s, *, timeout_s: float = 30) -> dict[Key, Cards]:
+def wait_consistent(k3s: K3s) -> dict[Key, Cards]:
     """Wait until all records of all nodes agree; returns the cards of each container.
 
     Raises:
@@ -40,7 +40,7 @@ def wait_consistent(k3s: K3s, *, timeout_s: float = 30) -> dict[Key, Cards]:
             found |= compare(k3s, node)
         return found or {("", ""): frozenset()}
 
-    return wait_until(probe, what="ledger = checkpoint = annotations = PodResources", timeout_s=timeout_s, every_s=0.5)
+    return wait_until(probe, what="ledger = checkpoint = annotations = PodResources", every_s=0.5)
 
 
 def compare(k3s: K3s, node: PluginNode) -> dict[Key, Cards]:

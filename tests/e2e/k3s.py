@@ -94,7 +94,7 @@ class K3s:
             raise LabError(f"{app} has {len(found)} pods")
         return found[0]
 
-    def wait_phase(self, namespace: str, app: str, phase: str, *, timeout_s: float = 90) -> dict[str, Any]:
+    def wait_phase(self, namespace: str, app: str, phase: str, *, timeout_s: float = 120.0) -> dict[str, Any]:
         """Wait for an app's one pod to be in a phase (Running: and ready), and return it."""
 
         def probe() -> dict[str, Any]:
@@ -107,7 +107,7 @@ class K3s:
 
         return wait_until(probe, what=f"{namespace}/{app} is {phase}", timeout_s=timeout_s, every_s=0.3)
 
-    def wait_event(self, namespace: str, app: str, words: str, *, timeout_s: float = 60) -> str:
+    def wait_event(self, namespace: str, app: str, words: str) -> str:
         """Wait until the events of an app's pod say something; returns them all."""
 
         def probe() -> str:
@@ -116,7 +116,7 @@ class K3s:
                 raise LabError(f"they say: {said[-600:]}")
             return said
 
-        return wait_until(probe, what=f"events of {app} say {words!r}", timeout_s=timeout_s, every_s=0.3)
+        return wait_until(probe, what=f"events of {app} say {words!r}", every_s=0.3)
 
     def events(self, namespace: str, pod: Mapping[str, Any]) -> str:
         """Return the messages of a pod's events, a line each."""
@@ -133,7 +133,7 @@ class K3s:
         amounts = self.get("node", node)["status"].get("allocatable", {})
         return int(amounts.get(MEMORY, 0)), int(amounts.get(CORE, 0))
 
-    def wait_allocatable(self, node: str, memory: int, core: int, *, timeout_s: float = 60) -> None:
+    def wait_allocatable(self, node: str, memory: int, core: int, *, timeout_s: float = 120.0) -> None:
         """Wait for a node to offer exactly so much, by its own word and by its report."""
 
         def probe() -> bool:
@@ -160,7 +160,7 @@ class K3s:
             held = [row for node in self.nodes.values() if node.running for row in node.status().get("pods", [])]
             return not self.pods(namespace) and not [r for r in held if r["namespace"] in {namespace, ""}]
 
-        wait_until(gone, what=f"{namespace} is empty", timeout_s=60, every_s=0.3)
+        wait_until(gone, what=f"{namespace} is empty", every_s=0.3)
 
 
 def measured(action: Callable[[], T]) -> tuple[float, T]:

@@ -82,7 +82,7 @@ class PluginNode:
         """Start the plugin process and wait until it answers."""
         command = ("nice", "-n", "-10", sys.executable, "-m", "edgegpu_plugin", "--config", CONFIG)  # as its unit does
         self._process = self.lab.popen(*command, log=self.log_file)
-        wait_until(self.status, what=f"the plugin on {self.name} answers ({self.log_file})", timeout_s=30)
+        wait_until(self.status, what=f"the plugin on {self.name} answers ({self.log_file})")
 
     def stop(self) -> None:
         """End the plugin in an orderly way."""

@@ -150,7 +150,7 @@ def test_the_servers_scheduler_sees_the_cards_of_a_node_with_a_join_token(
     k3s.apply(pod("too-large", pod_spec(container(memory=26, core=1)), namespace=namespace))
     k3s.wait_event(namespace, "too-large", "Insufficient baidu.com/vcuda-memory")
     k3s.kubectl("delete", "pod", "-n", namespace, "share", "--now")
-    k3s.wait_phase(namespace, "too-large", "Running", timeout_s=120)
+    k3s.wait_phase(namespace, "too-large", "Running")
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ def test_a_node_that_acts_as_itself_places_refuses_and_releases(as_itself: K3s, 
     k3s.apply(pod("next", pod_spec(container(memory=25, core=1)), namespace=namespace))
     k3s.wait_event(namespace, "next", "needs 25 vcuda-memory on one card")
     k3s.kubectl("delete", "pod", "-n", namespace, "share", "--now")
-    waited_s, _ = measured(lambda: k3s.wait_phase(namespace, "next", "Running", timeout_s=60))
+    waited_s, _ = measured(lambda: k3s.wait_phase(namespace, "next", "Running"))
     k3s.report("agent_node_next_large_pod_s", [waited_s], limit=15)
     wait_records_agree(k3s)
 
@@ -181,7 +181,7 @@ def test_a_node_that_acts_as_itself_places_refuses_and_releases(as_itself: K3s, 
 def test_what_runs_on_after_a_forced_deletion_keeps_its_units(as_itself: K3s, namespace: str) -> None:
     k3s = as_itself
     words = f"trap '' TERM; while :; do sleep 0.2; : {namespace}; done"
-    stubborn = pod_spec(container(memory=27, core=1, command=("sh", "-c", words)), terminationGracePeriodSeconds=6)
+    stubborn = pod_spec(container(memory=27, core=1, command=("sh", "-c", words)), terminationGracePeriodSeconds=10)
     k3s.apply(pod("stubborn", stubborn, namespace=namespace))
     k3s.wait_phase(namespace, "stubborn", "Running")
     assert processes(words)
@@ -189,9 +189,9 @@ def test_what_runs_on_after_a_forced_deletion_keeps_its_units(as_itself: K3s, na
     k3s.apply(pod("next", pod_spec(container(memory=27, core=1)), namespace=namespace))
     k3s.wait_event(namespace, "next", "Insufficient baidu.com/vcuda-memory")
     k3s.kubectl("delete", "pod", "-n", namespace, "stubborn", "--force", "--grace-period=0")
-    held = wait_until(lambda: held_by_the_dead(k3s), what="its units are held", timeout_s=30, every_s=0.1)
+    held = wait_until(lambda: held_by_the_dead(k3s), what="its units are held", every_s=0.1)
     assert processes(words)
-    waited_s, _ = measured(lambda: k3s.wait_phase(namespace, "next", "Running", timeout_s=30))
+    waited_s, _ = measured(lambda: k3s.wait_phase(namespace, "next", "Running"))
     k3s.report("agent_node_after_forced_deletion_s", [waited_s], limit=30)
     assert "folders" in k3s.nodes[AGENT].status()["kubelet"]["pods_by"]
     assert held == [27]
@@ -210,7 +210,7 @@ def test_a_node_that_acts_as_itself_corrects_and_evicts(as_itself: K3s, namespac
     k3s.wait_event(namespace, "wide", "GPURefused")
     first = k3s.the_pod(namespace, "wide")["metadata"]["uid"]
     k3s.kubectl("delete", "pod", "a", "-n", namespace, "--now")
-    made = k3s.wait_phase(namespace, "wide", "Running", timeout_s=60)
+    made = k3s.wait_phase(namespace, "wide", "Running")
     assert made["metadata"]["uid"] != first
     wait_records_agree(k3s)
 
@@ -232,7 +232,7 @@ def wait_annotated(k3s: K3s, namespace: str, app: str) -> str:
         text = metadata.get("annotations", {}).get("edgegpu.io/cards", '{"c": {"main": [""]}}')
         return str(json.loads(text)["c"]["main"][0])
 
-    return wait_until(probe, what=f"{app} is annotated", timeout_s=60)
+    return wait_until(probe, what=f"{app} is annotated")
 
 
 def held_by_the_dead(k3s: K3s) -> list[int]:
@@ -251,7 +251,7 @@ def processes(words: str) -> list[str]:
 
 def wait_records_agree(k3s: K3s) -> None:
     """Wait until ledger, checkpoint, annotations and PodResources of the node with cards say the same."""
-    wait_until(lambda: compare(k3s, k3s.nodes[AGENT]), what="the records agree", timeout_s=30, every_s=0.5)
+    wait_until(lambda: compare(k3s, k3s.nodes[AGENT]), what="the records agree", every_s=0.5)
 
 
 def place(k3s: K3s, namespace: str, name: str, *, memory: int = 4) -> None:

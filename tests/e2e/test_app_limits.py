@@ -119,7 +119,6 @@ def test_the_fields_card_1_to_10_is_refused_with_the_numbers_then_forced(k3s: K3
     wait_until(
         lambda: limits.look("one", 10, force=True, settled="Pending")["landed"] == "Applied",
         what="the pod gets its card, and the item lands",
-        timeout_s=60,
     )
 
 
@@ -164,7 +163,7 @@ def test_a_stateful_set_that_stands_still_goes_on_with_the_limits_before(k3s: K3
     """As after a crash while the old limits are put back: Kubernetes itself would wait for the stuck pod for ever."""
     made = stateful("sized", memory=5, replicas=2)
     k3s.apply(made)
-    wait_until(lambda: limits.running("sized") == ["5", "5"], what="both run", timeout_s=60, every_s=0.3)
+    wait_until(lambda: limits.running("sized") == ["5", "5"], what="both run", every_s=0.3)
     names = {"baidu.com/vcuda-core": "1", "baidu.com/vcuda-memory": "5"}
     nothing = dict.fromkeys(names)
     asked = {"limits": names | {MEMORY: "90"}, "requests": nothing}
@@ -172,7 +171,7 @@ def test_a_stateful_set_that_stands_still_goes_on_with_the_limits_before(k3s: K3
     uid = k3s.get("statefulset", "sized", namespace=NAMESPACE)["metadata"]["uid"]
     note = {"uid": uid, "before": {"limits": names, "requests": nothing}, "asked": asked, "forced": False}
     limits.note(note | {"step": "restoring", "why": "no card has 90", "fights": 0})
-    wait_until(lambda: limits.running("sized") == ["5"], what="one waits", timeout_s=60, every_s=0.3)
+    wait_until(lambda: limits.running("sized") == ["5"], what="one waits", every_s=0.3)
     came = limits.set("sized", 90)
     assert (came["state"], came["restored"]) == ("Failed", True), came
     assert limits.running("sized") == ["5", "5"]

@@ -180,9 +180,9 @@ def test_kubelet_passes_over_dot_files_and_over_no_others(plane: Plane) -> None:
     (folder / ".kube-scheduler.yaml.edgegpu-old").write_text(static("kept"))
     (folder / "copy.bak").write_text(static("copy"))
     try:
-        wait_until(lambda: _named(plane, "copy"), what="the copy runs", timeout_s=60, every_s=0.3)
+        wait_until(lambda: _named(plane, "copy"), what="the copy runs", every_s=0.3)
         plane.server.restart()  # a kubelet that starts lists the folder by another way than by events
-        wait_until(lambda: _named(plane, "copy"), what="the copy runs still", timeout_s=60, every_s=0.3)
+        wait_until(lambda: _named(plane, "copy"), what="the copy runs still", every_s=0.3)
         assert not _named(plane, "staged")
         assert not _named(plane, "kept")
     finally:

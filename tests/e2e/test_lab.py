@@ -60,7 +60,7 @@ def await_running(server: Node, pod: str) -> None:
     def running() -> bool:
         return server.kubectl("get", "pod", pod, "-o", "jsonpath={.status.phase}").stdout == "Running"
 
-    wait_until(running, what=f"{pod} runs", timeout_s=60)
+    wait_until(running, what=f"{pod} runs")
 
 
 def container(server: Node, pod: str) -> str:
@@ -109,7 +109,7 @@ def test_kill_9_of_k3s_leaves_the_containers_alone(server: Node, agent: Node, po
         def entered(name: str = pod) -> bool:
             return server.kubectl("exec", name, "--", "true", check=False).returncode == 0
 
-        wait_until(entered, what=f"{pod} can be entered", timeout_s=30)
+        wait_until(entered, what=f"{pod} can be entered")
 
 
 def test_a_scheduler_drop_in_is_read_at_the_start(server: Node) -> None:

@@ -82,7 +82,7 @@ class Scheduler:
         def probe() -> bool:
             return self.log.exists() and words in self.log.read_text()
 
-        wait_until(probe, what=f"{self._name} {what} ({self.log})", timeout_s=45)
+        wait_until(probe, what=f"{self._name} {what} ({self.log})")
 
 
 class SecondExtender:
@@ -108,7 +108,7 @@ class SecondExtender:
         self._node.write(path, yaml.safe_dump(self._config))
         command = (sys.executable, "-m", "edgegpu_plugin", "--config", path)
         self._process = self._node.popen(*command, log=self.log)
-        wait_until(self._ready, what="the second extender is ready", timeout_s=30)
+        wait_until(self._ready, what="the second extender is ready")
 
     def stop(self) -> None:
         """End it."""
@@ -157,7 +157,7 @@ class Servers:
     def run(self, names: list[str]) -> None:
         """Wait until pods run, each on the card that an extender has chosen."""
         for name in names:
-            placed = self.cluster.wait_phase(NAMESPACE, name, "Running", timeout_s=120)
+            placed = self.cluster.wait_phase(NAMESPACE, name, "Running")
             assert json.loads(placed["metadata"]["annotations"][CARDS_ANNOTATION])["node"] == NODE
 
     def stop(self) -> None:
@@ -259,7 +259,7 @@ def test_a_leader_without_our_file_binds_blind_and_the_installation_is_not_compl
     def bound() -> bool:
         return "nodeName" in cluster.the_pod(NAMESPACE, blind)["spec"]
 
-    wait_until(bound, what="the scheduler without an extender binds", timeout_s=60)
+    wait_until(bound, what="the scheduler without an extender binds")
     cluster.wait_event(NAMESPACE, blind, "needs 12 vcuda-memory on one card")  # refused at its start, by the plugin
     assert cluster.the_pod(NAMESPACE, blind)["status"]["phase"] == "Pending"
     cluster.kubectl("annotate", "node", NODE, "edgegpu.io/extender=1.0", "--overwrite")

@@ -41,7 +41,7 @@ def box() -> Iterator[K3s]:
         plugin.start()
         machine.exec("systemctl", "restart", "--no-block", "k3s")
         machine.ready()
-        cluster.wait_allocatable(NAME, 58, 200, timeout_s=90)
+        cluster.wait_allocatable(NAME, 58, 200)
         yield cluster
     finally:
         machine.down()
@@ -79,15 +79,15 @@ def after(disturb: Callable[[], None], box: K3s, machine: Box, *, names: Collect
     machine.exec("sync")
     disturb()
     machine.ready()
-    box.wait_allocatable(NAME, 58, 200, timeout_s=90)
+    box.wait_allocatable(NAME, 58, 200)
     for name in names:
         pod = box.wait_phase("default", name, "Running")
 
         def runs(pod_name: str = pod["metadata"]["name"]) -> bool:
             return len(box.sees("default", pod_name)) == 1
 
-        wait_until(runs, what=f"{name} runs again", timeout_s=90, every_s=0.5)
-    now = wait_consistent(box, timeout_s=60)
+        wait_until(runs, what=f"{name} runs again", every_s=0.5)
+    now = wait_consistent(box)
     assert len(box.pods("default")) == len(names)
     return now
 

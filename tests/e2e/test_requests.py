@@ -62,7 +62,6 @@ def test_a_whole_card_keeps_others_away_though_kubelet_sees_memory(k3s: K3s, nam
     running = wait_until(
         lambda: [name for name in ("a", "b") if k3s.the_pod(namespace, name)["status"].get("phase") == "Running"],
         what="one of the two runs",
-        timeout_s=60,
     )
     waiting = "b" if running == ["a"] else "a"
     k3s.wait_event(namespace, waiting, "needs 20 vcuda-memory on one card")

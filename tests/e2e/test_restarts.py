@@ -81,7 +81,6 @@ def test_twenty_kills_of_k3s(k3s: K3s, namespace: str) -> None:
     wait_until(
         lambda: k3s.the_pod(namespace, "loop")["status"].get("containerStatuses", [{}])[0].get("restartCount", 0) > 0,
         what="the crash loop has begun",
-        timeout_s=60,
     )
     steady = specs.keys() - EXPOSED
     wait_consistent(k3s)
@@ -93,7 +92,7 @@ def test_twenty_kills_of_k3s(k3s: K3s, namespace: str) -> None:
         k3s.wait_allocatable(SERVER, 58, 200)
         registered.append(k3s.nodes[SERVER].status()["kubelet"]["registered_ms"])
         took, _ = measured(lambda: wait_whole(k3s, namespace, specs.keys()))
-        wait_consistent(k3s, timeout_s=60)
+        wait_consistent(k3s)
         assert running(k3s, namespace, steady) == alive, f"kill {turn + 1}"
         now = names(k3s, namespace)
         assert len(now) == len(specs), f"kill {turn + 1}: a dead pod was left behind"

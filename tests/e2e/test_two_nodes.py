@@ -54,7 +54,7 @@ def test_a_plugin_killed_in_between_loses_nothing(k3s: K3s, namespace: str) -> N
         node.kill()
         node.start()
     k3s.kubectl("rollout", "status", "deployment/during", "-n", namespace, "--timeout=180s")
-    after = wait_consistent(k3s, timeout_s=60)
+    after = wait_consistent(k3s)
     assert before.items() <= after.items()
 
 
@@ -65,7 +65,7 @@ def test_the_servers_plugin_stopped_and_started_lets_nothing_be_placed_wrong(k3s
     k3s.wait_event(namespace, "waits", "connection refused")
     assert k3s.the_pod(namespace, "waits")["status"]["phase"] == "Pending"
     server.start()
-    k3s.wait_phase(namespace, "waits", "Running", timeout_s=120)
+    k3s.wait_phase(namespace, "waits", "Running")
     k3s.wait_allocatable(SERVER, 58, 200)
     wait_consistent(k3s)
 

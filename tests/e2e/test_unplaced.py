@@ -36,7 +36,7 @@ def wait_refused(k3s: K3s, namespace: str, app: str) -> str:
             raise LabError(said)
         return said
 
-    return wait_until(probe, what=f"{app} is refused", timeout_s=60, every_s=0.3)
+    return wait_until(probe, what=f"{app} is refused", every_s=0.3)
 
 
 def test_a_pod_with_a_node_name_gets_one_card(k3s: K3s, namespace: str) -> None:
@@ -61,11 +61,10 @@ def test_where_no_card_fits_it_is_refused_and_runs_once_there_is_room(k3s: K3s, 
     wait_until(
         lambda: k3s.events(namespace, k3s.the_pod(namespace, "wide")).count("GPURefused") > 0,
         what="the event says it too",
-        timeout_s=30,
     )
     assert [p["metadata"]["uid"] for p in k3s.pods(namespace, "wide")] == [first], "a storm of new pods"
     k3s.kubectl("delete", "pod", "a", "-n", namespace, "--now")
-    made = k3s.wait_phase(namespace, "wide", "Running", timeout_s=120)
+    made = k3s.wait_phase(namespace, "wide", "Running")
     assert len(k3s.sees(namespace, made["metadata"]["name"])) == 1
     wait_consistent(k3s)
 
@@ -83,7 +82,7 @@ def test_a_static_pod_that_fits_nowhere_stays_refused_with_the_remedy(k3s: K3s, 
         k3s.wait_event(namespace, "stat", "move its file out of the static pod folder and back")
     finally:
         file.unlink()
-    wait_until(lambda: not k3s.pods(namespace, "stat"), what="the static pod is gone", timeout_s=60)
+    wait_until(lambda: not k3s.pods(namespace, "stat"), what="the static pod is gone")
 
 
 def test_a_static_pod_that_fits_runs_on_one_card(k3s: K3s, namespace: str) -> None:
@@ -95,4 +94,4 @@ def test_a_static_pod_that_fits_runs_on_one_card(k3s: K3s, namespace: str) -> No
         wait_consistent(k3s)
     finally:
         file.unlink()
-    wait_until(lambda: not k3s.pods(namespace, "stat"), what="the static pod is gone", timeout_s=60)
+    wait_until(lambda: not k3s.pods(namespace, "stat"), what="the static pod is gone")

@@ -108,7 +108,7 @@ def lay_release(server: Node) -> None:
 def lay_manifest(server: Node, text: str = TEXT) -> None:
     """Put the scheduler's manifest where kubelet reads it, and wait until the scheduler is ready."""
     server.write(MANIFEST, text, mode=0o600)
-    wait_until(lambda: _ready(server), what=f"the scheduler of {server.name} is ready", timeout_s=90, every_s=0.3)
+    wait_until(lambda: _ready(server), what=f"the scheduler of {server.name} is ready", every_s=0.3)
 
 
 def _ready(server: Node) -> bool:

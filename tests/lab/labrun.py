@@ -31,7 +31,7 @@ def missing(part: str = "direct") -> list[str]:
     return lines or ([f"tests/lab/need {part} failed with {done.returncode}"] if done.returncode else [])
 
 
-def wait_until(probe: Callable[[], T], *, what: str, timeout_s: float = 30.0, every_s: float = 0.1) -> T:
+def wait_until(probe: Callable[[], T], *, what: str, timeout_s: float = 120.0, every_s: float = 0.1) -> T:
     """Return the first answer of probe that is true.
 
     A LabError in probe counts as no answer yet.
@@ -99,7 +99,7 @@ class Process:
                     return child
             return 0
 
-        if (pid := wait_until(inside, what="a process in the node", timeout_s=30.0, every_s=0.01)) < 0:
+        if (pid := wait_until(inside, what="a process in the node", every_s=0.01)) < 0:
             raise LabError(f"the process has ended, exit status {self._outer.returncode}")
         return pid
 
