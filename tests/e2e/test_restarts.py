@@ -59,9 +59,9 @@ def wait_whole(k3s: K3s, namespace: str, apps: Iterable[str]) -> None:
     """Wait until every app has its one pod, and all but the crash loop run."""
     for app in apps:
         if app == "loop":
-            wait_until(lambda: k3s.the_pod(namespace, "loop"), what="one pod of loop", timeout_s=GOOD_AGAIN_S)
+            wait_until(lambda: k3s.the_pod(namespace, "loop"), what="one pod of loop")
         else:
-            k3s.wait_phase(namespace, app, "Running", timeout_s=GOOD_AGAIN_S)
+            k3s.wait_phase(namespace, app, "Running")
 
 
 def test_twenty_kills_of_k3s(k3s: K3s, namespace: str) -> None:

@@ -14,8 +14,6 @@ from edgegpu_sync.keys import public_text
 from edgegpu_sync.topics import Kind
 
 MANY = 1_000
-LEAST_BIRTHS_PER_S = 40
-"""Far below what two idle cores do (more than 1 000), so that only a loss of the batches is noticed."""
 
 
 def test_a_thousand_births(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
@@ -39,6 +37,5 @@ def test_a_thousand_births(tmp_path: Path, record_property: Callable[[str, objec
     births_per_s = MANY / (time.perf_counter() - begun_s)
 
     record_property("births_per_s", round(births_per_s))
-    assert births_per_s > LEAST_BIRTHS_PER_S
-    assert commits.moments < 40
+    assert commits.moments < 40  # a loss of the batches is a thousand
     assert all(view.online for view in bed.fleet.boxes())
