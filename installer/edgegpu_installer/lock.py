@@ -15,6 +15,10 @@ from edgegpu_installer.errors import BusyError, InstallError, InterruptedByError
 LOCK = "/run/edgegpu-tx.lock"
 """Where a boot forgets it, and an uninstall removes it."""
 
+BEGUN = "/run/edgegpu-begun.lock"
+"""Held by each installer that an agent has begun, from its first moment to its end: shared, by the descriptor that it
+was given. Whoever looks at the machine, and has not taken LOCK yet, is known by it."""
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

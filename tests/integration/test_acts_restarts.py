@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
-from kits.acts import ID, NOTHING, Bench
+from kits.acts import ID, NOTHING, Bench, wait_for
 
-from edgegpu_agent.acts.act import Act
+from edgegpu_agent.acts.act import Act, ActStop
 from edgegpu_agent.acts.standard import acts
 from edgegpu_sync.ids import op_name
 from edgegpu_sync.ops import Evidence
@@ -167,7 +167,6 @@ def test_an_installer_that_is_at_work_is_seen(bench: Bench) -> None:
     from edgegpu_agent.acts.transactions import at_work  # noqa: PLC0415
 
     lock = bench.write("/run/edgegpu-tx.lock", "1\n")
-    (bench.root / "proc/locks").symlink_to("/proc/locks")
     assert not at_work(bench.layout)
     descriptor = os.open(lock, os.O_RDWR)
     try:
@@ -178,10 +177,16 @@ def test_an_installer_that_is_at_work_is_seen(bench: Bench) -> None:
     assert not at_work(bench.layout)
 
 
-def test_an_installer_that_an_earlier_agent_began_and_that_holds_no_lock_yet_is_seen(bench: Bench) -> None:
+def test_an_installer_that_an_earlier_agent_began_is_seen_from_its_first_moment_to_its_end(bench: Bench) -> None:
     from edgegpu_agent.acts.transactions import at_work  # noqa: PLC0415
 
-    bench.write("/proc/212/cmdline", "edgegpu\0install\0--json\0--policy\0spread\0")
-    assert not at_work(bench.layout), "it is a person's, who may be looking for hours"
-    bench.write("/proc/212/cmdline", "edgegpu\0install\0--json\0--transaction-id\0policy-85-e5893ccf\0")
+    bench.tell("hold-BEFORE")
+    bench.stop.set()
+    with pytest.raises(ActStop):
+        bench.box().installer.carry_out("policy-85-e5893ccf", ("install", "--policy", "spread"))
+    bench.comes("at-BEFORE")
     assert at_work(bench.layout)
+    assert not at_work(Bench(bench.root.parent / "another").layout), "it changes another machine's files"
+    bench.untell("hold-BEFORE")
+    wait_for(lambda: not at_work(bench.layout))
+    assert bench.said("done") == ["install --policy spread --json --transaction-id policy-85-e5893ccf"]

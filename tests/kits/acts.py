@@ -127,6 +127,8 @@ class Bench:
         for name, text in (("edgegpu", EDGEGPU), ("systemctl", SYSTEMCTL), ("journalctl", JOURNALCTL)):
             self.program(self.fake / "bin" / name, text)
         self.write("/proc/sys/kernel/random/boot_id", "boot-1\n")
+        self.layout.at("/proc/locks").symlink_to("/proc/locks")
+        self.layout.at("/run").mkdir()
         self.write("/opt/edgegpu/1.0.0/VERSION", "1.0.0\n")
         self.layout.current.symlink_to("1.0.0")
         self.write("/etc/systemd/system/edgegpu-plugin.service", "")

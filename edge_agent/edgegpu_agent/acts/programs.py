@@ -35,8 +35,10 @@ class Said:
 class Program:
     """One run. It has a session of its own and writes into a file, not into a pipe of ours: it can outlive us."""
 
-    def __init__(self, command: Sequence[str], *, env: Mapping[str, str], errors: bool = False) -> None:
-        """Start it; `errors`: what it says on stderr belongs to its words.
+    def __init__(
+        self, command: Sequence[str], *, env: Mapping[str, str], errors: bool = False, holds: Sequence[int] = ()
+    ) -> None:
+        """Start it; `errors`: what it says on stderr belongs to its words. `holds`: descriptors that it keeps open.
 
         Raises:
             OSError: it cannot be started.
@@ -50,6 +52,7 @@ class Program:
                 stderr=subprocess.STDOUT if errors else None,
                 env=dict(env),
                 start_new_session=True,
+                pass_fds=holds,
             )
         except OSError:
             self._out.close()

@@ -23,6 +23,7 @@ from edgegpu_agent.acts.upgrade import Upgrade
 from edgegpu_agent.acts.web import Trust, Web
 from edgegpu_installer.journal import Journal
 from edgegpu_installer.layout import Layout
+from edgegpu_installer.lock import BEGUN
 from edgegpu_sync.ids import op_name
 
 UPGRADES, COLLECTED = "upgrades", "collected"
@@ -73,6 +74,7 @@ class Box:
         return Installer(
             journal=journal,
             pace=self.pace,
+            begun=self.layout.at(BEGUN),
             program=self.program,
             proc=self.proc,
             env=self.env,

@@ -1,8 +1,10 @@
 """The installer as the agent sees it: a process that may outlive the agent, and a journal that says how it ended."""
 
+import contextlib
+import fcntl
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -12,7 +14,7 @@ from edgegpu_agent.acts.programs import Program, Said, runs_with
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.journal import Journal
 from edgegpu_installer.layout import Layout
-from edgegpu_installer.lock import LOCK
+from edgegpu_installer.lock import BEGUN, LOCK
 from edgegpu_installer.states import TERMINAL, State
 from edgegpu_sync.ops import Evidence, transaction_evidence
 
@@ -66,13 +68,15 @@ End = Committed | PutBack | Broken | Refused | Silent
 class Installer:
     """Begins transactions and finds out what came of them.
 
-    `program` is the command line that begins one. `lasts_s`: what takes longer is killed, and undone by the dead-man;
+    `program` is the command line that begins one; it holds `begun` as long as it runs, whatever becomes of the agent.
+    `lasts_s`: what takes longer is killed, and undone by the dead-man;
     `patience_s`: how long somebody else's change is waited for, and a machine that comes up (`settles`): a refusal then
     is not the last word, for a box is asked for things as soon as its agent runs, which is before k3s does.
     """
 
     journal: Journal
     pace: Pace
+    begun: Path
     program: Sequence[str] = ("/opt/edgegpu/current/bin/edgegpu",)
     proc: Path = Path("/proc")
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -112,9 +116,10 @@ class Installer:
 
     def _once(self, id_: str, command: Sequence[str]) -> End:
         try:
-            process = Program(command, env=self.env)
+            with _shared(self.begun) as held:
+                process = Program(command, env=self.env, holds=[held])
         except OSError as error:
-            return Silent(f"cannot run {command[0]}: {error.strerror}")
+            return Silent(f"cannot run {command[0]}: {error}")
         said = process.wait(self.pace, within_s=self.lasts_s, outlives=True)
         end = _read(said)
         if isinstance(end, Silent) or (isinstance(end, Refused) and end.code == "KNOWN"):
@@ -162,8 +167,11 @@ def at_work(layout: Layout) -> bool:
     """Say whether a change of the machine is under way, or about to be.
 
     Somebody holds its lock; or its author died in the middle, and it is finished within seconds, which may restart
-    units; or an installer that an earlier life of the agent has begun looks at the machine, and holds no lock yet. The
+    units; or an installer that an earlier life of the agent has begun looks at the machine, and holds BEGUN alone. The
     kernel's list of locks is read: to try the lock would for a moment keep an installer out.
+
+    Raises:
+        OSError: the kernel's list cannot be read.
     """
     try:
         record = Journal(layout.tx).read()
@@ -171,15 +179,23 @@ def at_work(layout: Layout) -> bool:
         record = None
     if record is not None and record.state not in TERMINAL | {State.INCONSISTENT}:
         return True
-    if runs_with((_OPTION,), proc=layout.at("/proc")):
-        return True
+    inodes = set()
+    for path in (LOCK, BEGUN):
+        with contextlib.suppress(FileNotFoundError):  # a boot forgets them
+            inodes.add(str(layout.at(path).stat().st_ino))
+    rows = [line.replace("-> ", "").split() for line in layout.at("/proc/locks").read_text().splitlines()]
+    return any(row[1:2] == ["FLOCK"] and row[_INODE].rpartition(":")[2] in inodes for row in rows if len(row) > _INODE)
+
+
+@contextlib.contextmanager
+def _shared(path: Path) -> Iterator[int]:
+    """Lock a file with others, and yield the descriptor: the lock ends with the last process that has it open."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        inode = str(layout.at(LOCK).stat().st_ino)
-        lines = layout.at("/proc/locks").read_text().splitlines()
-    except OSError:
-        return False  # a boot forgets the lock
-    rows = [line.replace("-> ", "").split() for line in lines]
-    return any(row[1:2] == ["FLOCK"] and inode == row[_INODE].rpartition(":")[2] for row in rows if len(row) > _INODE)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _read(said: Said) -> End:
