@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -42,9 +43,24 @@ def test_code_of_files_alone() -> None:
 
 
 def test_the_task_hands_back_again_and_again_until_it_is_stopped(tmp_path: Path) -> None:
-    task = Footprint(first_s=0, again_s=0.001, maps=tmp_path / "none")
+    task = Footprint(soon_s=0, again_s=0.001, maps=tmp_path / "none")
     thread = threading.Thread(target=task.run)
     thread.start()
+    task.stop()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_what_made_it_grow_has_it_hand_back_soon(tmp_path: Path) -> None:
+    maps = tmp_path / "maps"
+    os.mkfifo(maps)
+    task = Footprint(soon_s=0, again_s=600, maps=maps)
+    thread = threading.Thread(target=task.run)
+    thread.start()
+    for _ in range(3):
+        maps.write_text("")  # waits for who reads the list
+        task.soon()
+    maps.write_text("")
     task.stop()
     thread.join(30)
     assert not thread.is_alive()

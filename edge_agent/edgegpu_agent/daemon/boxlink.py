@@ -26,7 +26,7 @@ from edgegpu_agent.journal.journal import Journal
 from edgegpu_installer import atomic
 from edgegpu_installer.errors import InstallError
 from edgegpu_plugin.tasks import Task, TaskGroup
-from edgegpu_sync.link.events import Address
+from edgegpu_sync.link.events import Address, LinkEvent, Up
 from edgegpu_sync.link.link import Link, Spoken
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import box_filter
@@ -111,18 +111,23 @@ class BoxLink:
         except Exception:
             self._journal.close()  # the next try needs it
             raise
+        self._footprint = Footprint()
         self.link = self._link_of(self.worker)
         self.worker.attach(self._uplink())
         self._api = LocalApi(places.run / SOCKET_NAME, status=self._status, history=self.worker.history)
-        self._footprint = Footprint()
         self._more = abilities.tasks(self.worker)
+
+    def _heard(self, event: LinkEvent) -> None:
+        if isinstance(event, Up):
+            self._footprint.soon()
+        self.worker.put(event)
 
     def _link_of(self, worker: TurningWorker) -> Link:
         return Link(
             self._address,
             subscribe=[box_filter(self._identity.id)],
             will=worker.will,
-            put=worker.put,
+            put=self._heard,
             rng=random.Random(),  # noqa: S311  (jitter)
             clock=time.monotonic,
             keepalive_s=KEEPALIVE_S,

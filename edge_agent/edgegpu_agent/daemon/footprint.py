@@ -12,30 +12,39 @@ _DONT_NEED = 4
 """MADV_DONTNEED of madvise(2). On code, which is never written, it costs a page fault where the code is run again."""
 
 
-FIRST_S, AGAIN_S = 30.0, 600.0
-"""By the first the box is on the link; an act that was rare makes it grow again until the next one."""
+SOON_S, AGAIN_S = 30.0, 600.0
+"""By the first the box is on the link, and its birth is said; an act that was rare makes it grow until the next one."""
 
 
 class Footprint:
     """The task that hands back; `run` until `stop`."""
 
-    def __init__(self, *, first_s: float = FIRST_S, again_s: float = AGAIN_S, maps: Path = _MAPS) -> None:
+    def __init__(self, *, soon_s: float = SOON_S, again_s: float = AGAIN_S, maps: Path = _MAPS) -> None:
         """Prepare it; `maps` is the kernel's list of this process's mappings."""
-        self._first_s, self._again_s, self._maps = first_s, again_s, maps
-        self._stopping = threading.Event()
+        self._soon_s, self._again_s, self._maps = soon_s, again_s, maps
+        self._stopping, self._grown = threading.Event(), threading.Event()
 
     def run(self) -> None:
         """Settle once, then hand back now and then."""
-        if self._stopping.wait(self._first_s):
+        if self._stopping.wait(self._soon_s):
             return
         memory.settle()
-        shed(self._maps)
-        while not self._stopping.wait(self._again_s):
+        while True:
             shed(self._maps)
+            if self._grown.wait(self._again_s):
+                self._grown.clear()
+                self._stopping.wait(self._soon_s)
+            if self._stopping.is_set():
+                return
+
+    def soon(self) -> None:
+        """Hand back in half a minute: much was run that is not run again soon. For any thread."""
+        self._grown.set()
 
     def stop(self) -> None:
         """Let `run` end."""
         self._stopping.set()
+        self._grown.set()
 
 
 def shed(maps: Path = _MAPS) -> None:
