@@ -1,5 +1,6 @@
 """A process's tasks: named threads; the first that ends ends all, and what supervises the process starts it again."""
 
+import contextlib
 import logging
 import queue
 import threading
@@ -13,6 +14,9 @@ _LOG = logging.getLogger(__name__)
 
 STOP_GRACE_S = 4.0
 """What all tasks together get for their end; what hangs in a socket is left behind then."""
+
+_MIND_S = 1.0
+"""Python runs a signal's handler between two steps of the main thread: what comes just before a wait is seen late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ class TaskGroup:
         threads = [threading.Thread(target=self._one, args=(task,), name=task.name, daemon=True) for task in tasks]
         for thread in threads:
             thread.start()
-        error = self._wake.get()
+        error = self._first()
         deadline = time.monotonic() + self._grace_s
         stops = [threading.Thread(target=_stop, args=(task,), name=task.name, daemon=True) for task in tasks]
         for thread in stops:
@@ -60,6 +64,11 @@ class TaskGroup:
             thread.join(max(0.0, deadline - time.monotonic()))
         if error is not None:
             raise error
+
+    def _first(self) -> BaseException | None:
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._wake.get(timeout=_MIND_S)
 
     def _one(self, task: Task) -> None:
         try:

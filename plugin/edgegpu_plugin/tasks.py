@@ -1,5 +1,6 @@
 """A process's tasks: named threads; the first that ends ends all, and systemd starts the process again."""
 
+import contextlib
 import logging
 import queue
 import threading
@@ -15,6 +16,9 @@ STOP_GRACE_S = 4.0
 """What all tasks together get for their end; what hangs in a driver or a socket is left behind then."""
 
 _LOOK_S = 0.05
+
+_MIND_S = 1.0
+"""Python runs a signal's handler between two steps of the main thread: what comes just before a wait is seen late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ class TaskGroup:
         Raises:
             Exception: what the first task failed with; PluginError when it returned though nobody had told it to.
         """
-        self._wake.get()
+        self._first()
         deadline = time.monotonic() + self._grace_s
         stops = [threading.Thread(target=_stop, args=(task,), name=task.name, daemon=True) for task in self._tasks]
         for thread in stops:
@@ -80,6 +84,11 @@ class TaskGroup:
                 _LOG.warning("%s does not end within %g s: left behind", thread.name, self._grace_s)
         if self._error is not None:
             raise self._error
+
+    def _first(self) -> None:
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._wake.get(timeout=_MIND_S)
 
     def _run(self, task: Task) -> None:
         try:

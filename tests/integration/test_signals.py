@@ -1,0 +1,38 @@
+"""A signal to a process of tasks is minded, also one that comes in the moment before its main thread begins to wait.
+
+Python notes a signal and runs its handler between two steps of the main thread. One that comes after the last step
+before a wait does not end the wait. Nobody can hit that moment; a signal that another thread takes does the same.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import signal, threading, time
+from {module} import Task, TaskGroup
+
+group, ended = TaskGroup(), threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: group.end())
+
+def struck():
+    time.sleep(0.3)
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    ended.wait()
+
+tasks = [Task("struck", struck, ended.set)]
+"""
+WAYS = {
+    "edgegpu_plugin.tasks": "group.start(tasks)\ngroup.wait()\n",
+    "edgegpu_cloud.tasks": "group.run(tasks)\n",
+}
+
+
+@pytest.mark.parametrize("module", WAYS)
+def test_a_signal_that_does_not_end_the_wait_is_minded_soon(module: str) -> None:
+    words = [sys.executable, "-c", SCRIPT.format(module=module) + WAYS[module]]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
