@@ -19,6 +19,7 @@ BEGUN = "/run/edgegpu-begun.lock"
 """Held by each installer that an agent has begun, from its first moment to its end: shared, by the descriptor that it
 was given. Whoever looks at the machine, and has not taken LOCK yet, is known by it."""
 
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -39,10 +40,25 @@ def locked(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
+@contextmanager
+def shared(path: Path) -> Iterator[int]:
+    """Hold a lock with others; yields its descriptor: the lock ends with the last process that keeps it open.
+
+    Raises:
+        OSError: the file cannot be made.
+    """
+    descriptor = os.open(path, _FLAGS, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def _open(path: Path) -> int:
     while True:
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            descriptor = os.open(path, _FLAGS, 0o600)
         except OSError as error:
             raise InstallError(f"cannot lock {path}: {error.strerror}", "run it as root") from error
         try:

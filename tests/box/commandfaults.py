@@ -77,6 +77,21 @@ class Cell:
     wrong: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """How often systemd has started k3s: because it was asked to, and because k3s had ended by itself."""
+
+    asked: int
+    own: int = 0
+
+    def __sub__(self, before: Starts) -> Starts:
+        return Starts(self.asked - before.asked, self.own - before.own)
+
+
+BOOT = Starts(asked=1)
+"""What a boot does itself."""
+
+
 class Faults:
     """Strikes commands of one box that is enrolled as `name`."""
 
@@ -169,13 +184,12 @@ class Faults:
     def _strike(self, op: str, step: Step, fault: str) -> Cell:
         self._ready(op)
         self._hold(step)
-        before, fell_before = self._starts()
+        before = self._starts()
         id_ = self._ask(op)
         pid = wait_until(
             lambda: waiting(self._read(_SAID), step.name), what=f"{op} at {step}", timeout_s=_HELD_S, every_s=0.05
         )
-        (first, fell), run = self._starts(), self.bed.restarts()
-        first, fell = first - before, fell - fell_before
+        held, run = self._starts(), self.bed.restarts()
         struck = time.monotonic()
         if fault == CUT:
             self.bed.machine.cut()
@@ -185,15 +199,13 @@ class Faults:
         view = self._end(id_)
         seconds = round(time.monotonic() - struck, 1)
         wait_until(self._k3s_ready, what=f"k3s is Ready after {op} at {step}", every_s=1)
-        second, more = self._starts()
-        second -= 1 if fault == CUT else before + first
-        fell = fell + more if fault == CUT else more - fell_before
+        first, second = held - before, self._starts() - (BOOT if fault == CUT else held)
         seen = Seen(
             op=op,
             step=step.name,
             cut=fault == CUT,
             view=view,
-            starts=(first, second),
+            starts=(first.asked, second.asked),
             installed=self.installed,
             runs=(run, self.bed.restarts()),
         )
@@ -203,8 +215,8 @@ class Faults:
             step=str(step),
             fault=fault,
             end=str(view.state),
-            starts=first + second,
-            fell=self._last_words() if fell else [],
+            starts=first.asked + second.asked,
+            fell=self._last_words() if first.own + second.own else [],
             seconds=seconds,
             wrong=wrong,
         )
@@ -222,13 +234,13 @@ class Faults:
         """Say whether the node is Ready by a heartbeat of this run of k3s; the next one may be 10 s away."""
         return self.bed.machine.exec("sh", "-c", _READY, check=False).returncode == 0
 
-    def _starts(self) -> tuple[int, int]:
-        """Return how often systemd has started k3s since the boot: when asked to, and when k3s had ended."""
+    def _starts(self) -> Starts:
+        """Return the starts since the boot, as systemd has written them down."""
         ids = (f"MESSAGE_ID={_STARTING}", f"MESSAGE_ID={_RESTARTING}")
         told = self.bed.machine.exec("journalctl", "-q", "-b", "-o", "json", *ids, "UNIT=k3s.service", check=False)
         found = [json.loads(line)["MESSAGE_ID"] for line in told.stdout.splitlines()]
-        fell = found.count(_RESTARTING)
-        return found.count(_STARTING) - fell, fell
+        own = found.count(_RESTARTING)
+        return Starts(asked=found.count(_STARTING) - own, own=own)
 
     def _last_words(self) -> list[str]:
         told = self.bed.machine.exec("journalctl", "-q", "-u", "k3s", "-o", "cat", "-n", "6", "-g", _FELL, check=False)

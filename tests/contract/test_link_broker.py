@@ -217,6 +217,11 @@ def test_what_put_raises_ends_the_run_and_is_seen(tmp_path: Path) -> None:
             assert run.link.publish(TOPIC, b"") is None
 
 
+def drain(sock: socket.socket) -> None:
+    while sock.recv(65_536):
+        pass
+
+
 def test_it_stops_at_once_while_it_connects_and_while_it_waits(tmp_path: Path) -> None:
     ca = TestCa("x")
     shown = ca.issue(tmp_path, "x")
@@ -229,10 +234,13 @@ def test_it_stops_at_once_while_it_connects_and_while_it_waits(tmp_path: Path) -
             cert=shown.cert,
             key=shown.key,
         )
-        with LinkRun(address):  # its end waits less long than a connection may take
+        with LinkRun(address):
             taken, _ = silent.accept()
+        taken.settimeout(0)
+        with pytest.raises(BlockingIOError):  # still open: it has not waited until the handshake was given up
+            drain(taken)
         taken.close()
-    with LinkRun(address) as run:
+    with LinkRun(address, clock=lambda: 0.0) as run:  # by this clock no wait is ever over
         run.next(Down)  # nobody listens there any more
 
 

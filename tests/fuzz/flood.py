@@ -230,14 +230,15 @@ class Flood:
 
     def _wait_counted(self, due: int) -> None:
         """Wait until so many are refused: patience is for a number that stands still, not for a slow machine."""
-        while (counted := self._counted()) < due:
+        while (counted := self.counted()) < due:
 
             def rises(so_far: int = counted) -> bool:
-                return self._counted() > so_far
+                return self.counted() > so_far
 
             self.wait(rises, f"{due} refusals are counted: {self.status().refused}")
 
-    def _counted(self) -> int:
+    def counted(self) -> int:
+        """Return how many the box has refused."""
         return sum(self.status().refused.values())
 
 

@@ -20,20 +20,17 @@ def again(flood: Flood) -> list[str]:
     before = len(flood.asked)
     certain = [topic for topic in flood.retained if not topic.endswith(_OVERWRITTEN)]
 
-    def counted() -> int:
-        return sum(flood.status().refused.values())
-
     try:
         flood.ask("doctor.run")  # what it writes down takes the counters with it
         flood.wait(flood.ended, "a command after the flood has ended")
-        due = counted() + len(certain)
+        due = flood.counted() + len(certain)
         flood.anew()
-        flood.wait(lambda: counted() >= due, f"{len(certain)} retained lies are refused once more")
+        flood.wait(lambda: flood.counted() >= due, f"{len(certain)} retained lies are refused once more")
         flood.ask("doctor.run")
         flood.wait(flood.ended, "a command after the start has ended")
     except TimeoutError as error:
         return [str(error)]
-    over = counted() - due
+    over = flood.counted() - due
     found = [f"{over} messages too many were refused after the start"] if over > len(_OVERWRITTEN) else []
     flood.asked, late = flood.asked[:before], flood.asked[before:]  # what the flood is reckoned by came before
     return [*found, *undone(late)]

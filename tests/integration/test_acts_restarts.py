@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from kits.acts import ID, NOTHING, Bench, wait_for
 
 from edgegpu_agent.acts.act import Act, ActStop
 from edgegpu_agent.acts.standard import acts
+from edgegpu_agent.acts.transactions import at_work
 from edgegpu_sync.ids import op_name
 from edgegpu_sync.ops import Evidence
 from edgegpu_sync.states import Codes, State
@@ -157,15 +159,11 @@ def test_the_unit_is_found_whatever_it_is_called(bench: Bench) -> None:
 def test_a_change_whose_author_died_is_under_way_until_it_is_finished(
     bench: Bench, state: str, *, under_way: bool
 ) -> None:
-    from edgegpu_agent.acts.transactions import at_work  # noqa: PLC0415
-
     bench.write("/var/lib/edgegpu/tx/state", f"id=one\nop=change\nstate={state}\n")
     assert at_work(bench.layout) is under_way
 
 
 def test_an_installer_that_is_at_work_is_seen(bench: Bench) -> None:
-    from edgegpu_agent.acts.transactions import at_work  # noqa: PLC0415
-
     lock = bench.write("/run/edgegpu-tx.lock", "1\n")
     assert not at_work(bench.layout)
     descriptor = os.open(lock, os.O_RDWR)
@@ -178,8 +176,6 @@ def test_an_installer_that_is_at_work_is_seen(bench: Bench) -> None:
 
 
 def test_an_installer_that_an_earlier_agent_began_is_seen_from_its_first_moment_to_its_end(bench: Bench) -> None:
-    from edgegpu_agent.acts.transactions import at_work  # noqa: PLC0415
-
     bench.tell("hold-BEFORE")
     bench.stop.set()
     with pytest.raises(ActStop):
@@ -190,3 +186,12 @@ def test_an_installer_that_an_earlier_agent_began_is_seen_from_its_first_moment_
     bench.untell("hold-BEFORE")
     wait_for(lambda: not at_work(bench.layout))
     assert bench.said("done") == ["install --policy spread --json --transaction-id policy-85-e5893ccf"]
+
+
+def test_an_installer_that_no_agent_began_counts_from_its_lock_on(bench: Bench) -> None:
+    bench.tell("hold-BEFORE")
+    command = [str(bench.fake / "bin/edgegpu"), "install", "--transaction-id", "a-persons"]
+    with subprocess.Popen(command, env=bench.env, stdout=subprocess.DEVNULL) as process:
+        bench.comes("at-BEFORE")
+        assert not at_work(bench.layout), "a person may be looking for hours"
+        process.kill()

@@ -193,7 +193,7 @@ def test_a_new_certificate_is_shown_without_a_restart_and_the_pin_stays(served: 
     def shown() -> bytes:
         context = ssl.create_default_context(cafile=str(served.here.layout.ca_cert("servers")))
         with (
-            socket.create_connection(("127.0.0.1", served.port), timeout=30) as plain,
+            socket.create_connection(("127.0.0.1", served.port), timeout=10) as plain,
             context.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
         ):
             return secure.getpeercert(binary_form=True) or b""
@@ -226,7 +226,7 @@ def test_a_connection_on_which_no_request_comes_is_closed(tmp_path: Path, said: 
     with serving(tmp_path, patience_s=0.2) as served:
         context = ssl.create_default_context(cafile=str(served.here.layout.ca_cert("servers")))
         with (
-            socket.create_connection(("127.0.0.1", served.port), timeout=30) as plain,
+            socket.create_connection(("127.0.0.1", served.port), timeout=10) as plain,
             context.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
         ):
             secure.sendall(said)

@@ -1,10 +1,9 @@
 """The installer as the agent sees it: a process that may outlive the agent, and a journal that says how it ended."""
 
 import contextlib
-import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -14,7 +13,7 @@ from edgegpu_agent.acts.programs import Program, Said, runs_with
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.journal import Journal
 from edgegpu_installer.layout import Layout
-from edgegpu_installer.lock import BEGUN, LOCK
+from edgegpu_installer.lock import BEGUN, LOCK, shared
 from edgegpu_installer.states import TERMINAL, State
 from edgegpu_sync.ops import Evidence, transaction_evidence
 
@@ -116,10 +115,10 @@ class Installer:
 
     def _once(self, id_: str, command: Sequence[str]) -> End:
         try:
-            with _shared(self.begun) as held:
+            with shared(self.begun) as held:
                 process = Program(command, env=self.env, holds=[held])
         except OSError as error:
-            return Silent(f"cannot run {command[0]}: {error}")
+            return Silent(f"cannot run {command[0]}: {error.strerror} ({error.filename})")
         said = process.wait(self.pace, within_s=self.lasts_s, outlives=True)
         end = _read(said)
         if isinstance(end, Silent) or (isinstance(end, Refused) and end.code == "KNOWN"):
@@ -185,17 +184,6 @@ def at_work(layout: Layout) -> bool:
             inodes.add(str(layout.at(path).stat().st_ino))
     rows = [line.replace("-> ", "").split() for line in layout.at("/proc/locks").read_text().splitlines()]
     return any(row[1:2] == ["FLOCK"] and row[_INODE].rpartition(":")[2] in inodes for row in rows if len(row) > _INODE)
-
-
-@contextlib.contextmanager
-def _shared(path: Path) -> Iterator[int]:
-    """Lock a file with others, and yield the descriptor: the lock ends with the last process that has it open."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _read(said: Said) -> End:
