@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -25,11 +26,18 @@ class Sent:
     lies: int = 0
     ways: Counter[str] = field(default_factory=Counter)
     _whys: Counter[frozenset[str]] = field(default_factory=Counter)
+    _seen: set[bytes] = field(default_factory=set)
 
     def add(self, lie: Lie) -> None:
         self.lies += 1
         self.ways[lie.way] += 1
         self._whys[frozenset(lie.whys)] += 1
+        self._seen.add(hashlib.sha256(lie.topic.encode() + b"\n" + lie.payload).digest())
+
+    @property
+    def different(self) -> int:
+        """How many were not what had been published before."""
+        return len(self._seen)
 
     @property
     def refusable(self) -> int:

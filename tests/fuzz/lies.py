@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from fuzz.material import Heard, Material
@@ -131,7 +131,6 @@ def redirected(draw: Draw, have: Material) -> Lie:
 @st.composite
 def replayed(draw: Draw, have: Material) -> Lie:
     """Send once more what was really sent: it is known, of an older birth, or older than what is observed."""
-    draw(st.integers(0, 2**32))  # another replay each time: hypothesis leaves out what it has seen
     was = draw(st.sampled_from(have.down))
     whys = one(Why.OLD_REV) if was.kind is Kind.DESIRED else one()
     return Lie("replayed", was.topic, was.payload, retain=False, whys=whys)
@@ -288,12 +287,5 @@ WAYS: tuple[Way, ...] = (
 )
 
 
-def lies(have: Material) -> st.SearchStrategy[tuple[Lie, ...]]:
-    """Return a lie of each way: so there are as many of each."""
-    return st.tuples(*(way(have) for way in WAYS))
-
-
-def lies_upward(have: Material) -> st.SearchStrategy[tuple[Lie, ...]]:
-    """Return lies to the controller; what it counts is not looked at here, only that they have no effect."""
-    mirrored = replace(have, down=[one for one in have.up if one.device == have.me])
-    return st.tuples(*(way(mirrored) for way in (bent, swapped, noise, huge, replayed)), claimed(have))
+UPWARD: tuple[Way, ...] = (bent, swapped, noise, huge, replayed, claimed)
+"""To the controller; what it counts is not looked at here, only that they have no effect."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from edgegpu_sync.topics import Kind, parse
@@ -70,6 +70,10 @@ class Material:
     def of(self, kind: Kind) -> list[Heard]:
         """Return what came down to this box of a kind."""
         return [one for one in self.down if one.kind is kind]
+
+    def mirrored(self) -> Material:
+        """Return what to lie to the controller with: what this box has said in the place of what came down to it."""
+        return replace(self, down=[one for one in self.up if one.device == self.me])
 
     @property
     def signed(self) -> list[Heard]:

@@ -27,6 +27,7 @@ def flooded(outcome: Outcome) -> dict[str, Any]:
     """Return the part of the report that is about the flood."""
     return {
         "messages": outcome.sent.lies,
+        "different": outcome.sent.different,
         "refused": dict(sorted(outcome.refused.items())),
         "passed_over": outcome.sent.lies - outcome.sent.refusable,
         "effects": len(outcome.effects),
