@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from edgegpu_sync.errors import RefusedError, Why
 from edgegpu_sync.ids import OpName, op_name
 from edgegpu_sync.order import Seen
-from edgegpu_sync.spec import Asked, Sharing, TryKey
+from edgegpu_sync.spec import Asked, OfSharing, Sharing, TryKey
 from edgegpu_sync.states import Codes, State
 from edgegpu_sync.up import Condition, ItemReport, Numbers, Settled
 from edgegpu_sync.wire import clipped
@@ -45,6 +45,8 @@ class Settlement:
 
 
 OPEN = Settlement(state=Settled.OPEN)
+NO_SHARING = Settlement.rejected(Codes.NOT_INSTALLED, "GPU sharing is not installed on this box")
+"""That of what cannot stand without sharing. By its code, it is looked at again when sharing comes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +116,7 @@ class Board:
 
         A newer revision may have come meanwhile: then the settlement is that of the old key, and the item is open.
         When sharing has come, what was refused because there was none is open again: the same document asks for it.
+        When it has gone, its settings stand no more, and are as those that come without it.
 
         Raises:
             ValueError: for Open, which settles nothing.
@@ -124,13 +127,10 @@ class Board:
         if before is None or before.key != key or before.settlement.state is not Settled.OPEN:
             return self
         board = self._with(name, replace(before, settlement=settlement))
-        if settlement.state is Settled.APPLIED and self._installs(name):
-            board = replace(board, tries={one: each for one, each in board.tries.items() if not _no_sharing(each)})
+        item = next((one.item for one in self.asked if one.name == name), None)
+        if settlement.state is Settled.APPLIED and isinstance(item, Sharing):
+            board = _sharing_came(board) if item.installed else _sharing_went(board)
         return _counted(board)
-
-    def _installs(self, name: str) -> bool:
-        items = (one.item for one in self.asked if one.name == name)
-        return any(isinstance(item, Sharing) and item.installed for item in items)
 
     def landed(self, name: str, key: TryKey, settlement: Settlement) -> "Board":
         """Return the board after a Pending item has come to something: its pod got a card, or was given up."""
@@ -164,6 +164,19 @@ class Board:
             restored=settlement.restored if settlement.state is Settled.FAILED else None,
             conditions=(tried.conditions or None) if tried is not None else None,
         )
+
+
+def _sharing_came(board: Board) -> Board:
+    return replace(board, tries={name: each for name, each in board.tries.items() if not _no_sharing(each)})
+
+
+def _sharing_went(board: Board) -> Board:
+    gone = {
+        one.name: replace(board.tries[one.name], settlement=NO_SHARING)
+        for one in board.asked
+        if isinstance(one.item, OfSharing) and board.settlement(one).state is Settled.APPLIED
+    }
+    return replace(board, tries={**board.tries, **gone})
 
 
 def _no_sharing(tried: Try) -> bool:

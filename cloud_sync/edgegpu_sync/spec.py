@@ -84,6 +84,8 @@ class AppLimits(Item):
 
 
 AnyItem = Sharing | Isolation | PolicyItem | Exclusions | UnitSize | AppLimits
+OfSharing = Isolation | PolicyItem | Exclusions | UnitSize
+"""What is set of GPU sharing on a box, and goes with it when it is taken off."""
 
 
 class Spec(Wire):

@@ -94,9 +94,19 @@ def _stand_in(box: Machine) -> _Did:
             for unit in RESTARTS.values()
         },
         changes=_by_item((id_.rpartition("-")[0], id_) for id_ in dict.fromkeys(words[1] for words in changes)),
-        stands={words[2]: words[3] for words in box.lines("changes")},
+        stands=_standing(box.lines("changes")),
         doctor=len(box.lines("doctor")),
     )
+
+
+def _standing(lines: Iterable[Sequence[str]]) -> dict[str, str]:
+    """Return how things stand after all changes: settings go with sharing."""
+    stands: dict[str, str] = {}
+    for _, _, what, value in lines:
+        if (what, value) == ("sharing", "off"):
+            stands.clear()
+        stands[what] = value
+    return stands
 
 
 def _booted(box: Booted, named: Collection[str]) -> _Did:

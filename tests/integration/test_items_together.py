@@ -28,7 +28,15 @@ if TYPE_CHECKING:
     from edgegpu_agent.acts.act import Settlers
 
 PLUGIN = "/etc/systemd/system/edgegpu-plugin.service"
-COMES = EDGEGPU.replace('    at "$end"\n', f'    [ "$verb" = uninstall ] || : > "$FAKE_ROOT{PLUGIN}"\n    at "$end"\n')
+TURNS = f"""\
+    unit=$FAKE_ROOT{PLUGIN}
+    case "$verb $end" in
+    "uninstall COMMITTED") rm "$unit" ;;
+    "install COMMITTED") : > "$unit" ;;
+    esac
+    at "$end"
+"""
+COMES_AND_GOES = EDGEGPU.replace('    at "$end"\n', TURNS)
 
 
 @dataclass
@@ -46,7 +54,7 @@ class RealBox(Box):
 def bench(tmp_path: Path) -> Bench:
     """A box without sharing."""
     made = Bench(tmp_path / "box")
-    made.program(made.fake / "bin/edgegpu", COMES)
+    made.program(made.fake / "bin/edgegpu", COMES_AND_GOES)
     made.layout.at(PLUGIN).unlink()
     return made
 
@@ -131,6 +139,31 @@ def test_sharing_first_and_settings_later_are_settled_each_by_itself(wire: Wire,
     later = desire(wire, settings(2).model_copy(update={"sharing": sharing}))
     assert later == ALL | {"unit_size": Settled.REJECTED}  # a pod holds shares
     assert words(bench) == ["install --yes", "install --yes --policy spread", "install --yes --exclude 0"]
+
+
+@pytest.mark.usefixtures("plugin")
+def test_sharing_that_goes_takes_its_settings_along_and_brings_them_back(wire: Wire, bench: Bench) -> None:
+    wanted = settings(1)
+    assert desire(wire, wanted.model_copy(update={"sharing": Sharing(rev=1, installed=True)})) == ALL
+    gone = desire(wire, wanted.model_copy(update={"sharing": Sharing(rev=2, installed=False)}))
+    assert gone == dict.fromkeys(ALL, Settled.REJECTED) | {"sharing": Settled.APPLIED}
+    assert wire.controller.reported is not None
+    assert wire.controller.reported.items["exclusions"].code == Codes.NOT_INSTALLED
+    assert wire.controller.reported.applied_rev == 2
+    told = [(line.about, line.state) for line in wire.box.journal.history(4)]
+    assert told[-1] == ("sharing", "Applied")  # the newest stands first
+    assert {about for about, state in told if state == "Rejected"} == {"policy", "exclusions", "unit_size"}
+    before = len(words(bench))
+    assert desire(wire, wanted.model_copy(update={"sharing": Sharing(rev=3, installed=True)})) == ALL
+    assert words(bench)[before] == SET_UP
+
+
+@pytest.mark.usefixtures("plugin")
+def test_settings_stand_while_sharing_that_should_go_is_put_back(wire: Wire, bench: Bench) -> None:
+    assert desire(wire, settings(1).model_copy(update={"sharing": Sharing(rev=1, installed=True)})) == ALL
+    bench.tell("end", "ROLLED_BACK")
+    stays = desire(wire, settings(1).model_copy(update={"sharing": Sharing(rev=2, installed=False)}))
+    assert stays == ALL | {"sharing": Settled.FAILED}
 
 
 # --- sharing's own part

@@ -200,3 +200,19 @@ def test_it_stays_refused_where_sharing_has_not_come(*, installed: bool, settlem
     board = worked(with_sharing(refused_without_sharing(), installed=installed), settlement)
     assert (board.next(), board.applied_rev) == (None, 2)
     assert states(board)[1:] == [Settled.REJECTED] * 4
+
+
+def test_sharing_that_goes_leaves_limits_and_refusals_as_they_are() -> None:
+    wanted = Spec(unit_size=UNIT, exclusions=CARDS, app_limits=(limits("a"),))
+    board = worked(worked(worked(observed(Board(), 1, wanted), REJECTED), APPLIED), APPLIED)
+    assert [one.name for one in board.asked] == ["exclusions", "unit_size", "app_limits/default/a/main"]
+    board = observed(board, 2, wanted.model_copy(update={"sharing": Sharing(rev=2, installed=False)}))
+    board = worked(board, APPLIED)
+    assert (board.next(), board.applied_rev) == (None, 2)
+    codes = {name: (one.state, one.code) for name, one in board.report().items()}
+    assert codes == {
+        "sharing": (Settled.APPLIED, None),
+        "exclusions": (Settled.REJECTED, Codes.NO_ROOM),
+        "unit_size": (Settled.REJECTED, Codes.NOT_INSTALLED),
+        "app_limits/default/a/main": (Settled.APPLIED, None),
+    }

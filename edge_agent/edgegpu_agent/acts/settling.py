@@ -10,7 +10,7 @@ from edgegpu_agent.acts.pace import Pace
 from edgegpu_agent.acts.plugin import Plugin, PluginSilentError, ask
 from edgegpu_agent.acts.transactions import Broken, Committed, End, Installer, PutBack, Refused, Silent
 from edgegpu_installer.layout import PLUGIN_UNIT, Layout
-from edgegpu_sync.settle import Settlement
+from edgegpu_sync.settle import NO_SHARING, Settlement
 from edgegpu_sync.spec import AnyItem, AppLimits, Asked, Exclusions, Isolation, Mode, PolicyItem, Sharing, UnitSize
 from edgegpu_sync.states import Codes
 from edgegpu_sync.up import Settled
@@ -150,7 +150,7 @@ class SettingSettler(Generic[T]):
         item = cast("T", one.item)
         if notes.read() is None:
             if not (self.layout.units / PLUGIN_UNIT).exists():
-                return Settlement.rejected(Codes.NOT_INSTALLED, "GPU sharing is not installed on this box")
+                return NO_SHARING
             if (settled := self.check(item)) is not None:
                 return settled
         return self.change.settle(one, notes, ("install", "--yes", *self.words(item)))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from edgegpu_agent.acts.act import Act, Outcome, Settler
+from edgegpu_agent.acts.act import Act, Notes, Outcome, Settler
 from edgegpu_agent.acts.standard import Box, acts, standard_settlers
 from edgegpu_agent.acts.upward import cleaned
 from edgegpu_agent.daemon.boxlink import Abilities
@@ -13,11 +13,14 @@ from edgegpu_agent.identity.device import Identity
 from edgegpu_agent.identity.errors import IdentityError, UnreachableError
 from edgegpu_agent.identity.keeper import IdentityKeeper
 from edgegpu_agent.telemetry.source import Telemetry
-from edgegpu_installer.layout import Layout
+from edgegpu_installer.layout import PLUGIN_UNIT, Layout
 from edgegpu_sync.ids import CommandId, op_name
 from edgegpu_sync.ops import Args, Evidence, LogsArgs
-from edgegpu_sync.spec import AnyItem
+from edgegpu_sync.settle import NO_SHARING, Settlement
+from edgegpu_sync.spec import AnyItem, Asked
 from edgegpu_sync.spec import AppLimits as AppLimitsItem
+from edgegpu_sync.states import Codes
+from edgegpu_sync.up import Settled
 
 if TYPE_CHECKING:
     from edgegpu_agent.daemon.applimits import AppLimits
@@ -52,6 +55,21 @@ class CappedLogs:
     def verify(self, id_: CommandId, args: Args, token: str) -> Outcome | None:
         """See `Act`."""
         return self.act_.verify(id_, args, token)
+
+
+@dataclass(frozen=True, slots=True)
+class NoAccount:
+    """App limits on a box that has no account for them: without sharing it comes with that, else by an installation."""
+
+    layout: Layout
+
+    def settle(self, one: Asked, notes: Notes) -> Settlement:
+        """See `Settler`."""
+        del one, notes
+        if not (self.layout.units / PLUGIN_UNIT).exists():
+            return NO_SHARING
+        text = "this box has no account for app limits: run `edgegpu install` on it once, then set them again"
+        return Settlement(state=Settled.UNSUPPORTED, code=Codes.UNSUPPORTED, text=text)
 
 
 def abilities(
@@ -91,8 +109,7 @@ def abilities(
         proc=layout.at("/proc"),
     )
     settlers: dict[type[AnyItem], Settler] = dict(standard_settlers(box))
-    if limits is not None:
-        settlers[AppLimitsItem] = limits.settler
+    settlers[AppLimitsItem] = NoAccount(layout) if limits is None else limits.settler
     able = acts(box)
     return Abilities(
         acts={**able, _LOGS: CappedLogs(able[_LOGS], max_mib)},
@@ -102,5 +119,5 @@ def abilities(
         stopping=stop,
         clean=partial(cleaned, redactor=box.redactor),
         tasks=lambda worker: [] if limits is None else limits.tasks(worker.board),
-        lacks=lambda: () if limits is None or limits.able else (APP_LIMITS,),
+        lacks=lambda: () if limits is not None and limits.able else (APP_LIMITS,),
     )

@@ -45,8 +45,13 @@ def lines(name: str) -> list[list[str]]:
 
 
 def stands(what: str) -> str:
-    """Return how something stands: what was written last of it."""
-    return next((words[3] for words in reversed(lines("changes")) if words[2] == what), "")
+    """Return how something stands: what was written last of it, since sharing went; settings go with it."""
+    for words in reversed(lines("changes")):
+        if words[2] == what:
+            return words[3]
+        if words[2:] == ["sharing", "off"]:
+            return ""
+    return ""
 
 
 def wanted(args: list[str]) -> dict[str, str]:

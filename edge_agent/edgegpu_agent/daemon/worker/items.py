@@ -139,10 +139,14 @@ class Items:
         self._trying = None
 
     def _write(self, one: Asked, board: Board, settlement: Settlement) -> None:
-        text = " ".join(part for part in (settlement.code, settlement.text) if part)
-        told = Entry(kind="item", about=one.name, state=settlement.state, text=text)
-        held = replace(self._core.held, board=board, settling=None)
-        self._core.save(held, notes={one.name: None}, told=(told,))
+        before = self._core.held
+        with_it = {
+            name: tried.settlement
+            for name, tried in board.tries.items()
+            if name != one.name and name in before.board.tries and tried != before.board.tries[name]
+        }
+        told = [_told(name, each) for name, each in ({one.name: settlement} | with_it).items()]
+        self._core.save(replace(before, board=board, settling=None), notes={one.name: None}, told=told)
         self._sender.report()
 
     def landed(self, name: str, key: TryKey, settlement: Settlement) -> None:
@@ -160,3 +164,8 @@ class Items:
         if tried is not None and tried.conditions != conditions:
             self._core.save(replace(held, board=held.board.noticed(name, conditions)), spare=True)
             self._sender.report()
+
+
+def _told(name: str, settlement: Settlement) -> Entry:
+    text = " ".join(part for part in (settlement.code, settlement.text) if part)
+    return Entry(kind="item", about=name, state=settlement.state, text=text)
