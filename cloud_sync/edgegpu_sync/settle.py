@@ -39,6 +39,11 @@ class Settlement:
         return cls(state=Settled.REJECTED, code=code, text=text, numbers=numbers)
 
     @classmethod
+    def unsupported(cls, text: str) -> "Settlement":
+        """Return that of an item that this agent, or this box, cannot do."""
+        return cls(state=Settled.UNSUPPORTED, code=Codes.UNSUPPORTED, text=text)
+
+    @classmethod
     def failed(cls, code: str, text: str, *, restored: bool) -> "Settlement":
         """Return that of an item that was begun and did not come to stand as asked."""
         return cls(state=Settled.FAILED, code=code, text=text, restored=restored)
@@ -84,7 +89,7 @@ class Board:
         tries = {one.name: self.tries[one.name] for one in asked if one.name in self.tries}
         for one in asked:
             if one.item is None:
-                settlement = Settlement(state=Settled.UNSUPPORTED, code=Codes.UNSUPPORTED, text=one.unsupported)
+                settlement = Settlement.unsupported(one.unsupported)
                 tries[one.name] = Try(key=one.key, settlement=settlement)
         return _counted(replace(self, seen=seen, asked=asked, tries=tries))
 

@@ -18,7 +18,7 @@ from edgegpu_installer.host.k3s import K3s, kubectl_of, read_k3s
 from edgegpu_installer.host.run import SYSTEM_PATH
 from edgegpu_installer.host.units import kube_units
 from edgegpu_installer.kubeadm.manifest import MANIFEST
-from edgegpu_installer.layout import KUBELET, PLUGIN_UNIT, Layout
+from edgegpu_installer.layout import KUBELET, Layout
 
 _ROOMS = ("/", "/etc", "/var/lib", "/opt", "/usr/local")
 _MIB = 1 << 20
@@ -189,7 +189,7 @@ def _sockets(layout: Layout, kubelet: str) -> tuple[str, ...]:
 def _installed(layout: Layout) -> Installed | None:
     version = layout.current.readlink().name if layout.current.is_symlink() else ""
     text = _text(layout.plugin_yaml)
-    unit = (layout.units / PLUGIN_UNIT).exists()
+    unit = layout.has_sharing
     return Installed(version, text, unit) if version or text is not None or unit else None
 
 

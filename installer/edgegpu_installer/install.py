@@ -125,7 +125,7 @@ class Installation:
         """
         role = role_of(self.site, self.options)
         if self.options.agent_only:
-            if self._has_sharing():
+            if self.machine.layout.has_sharing:
                 raise InstallError(
                     "cannot install the agent alone: GPU sharing is installed on this machine",
                     "leave --agent-only out, or take sharing off first: edgegpu uninstall --keep-agent",
@@ -171,10 +171,7 @@ class Installation:
             return Op.INSTALL
         if link != self.release.version:
             return Op.UPGRADE
-        return Op.CHANGE if self._has_sharing() or self.options.agent_only else Op.INSTALL
-
-    def _has_sharing(self) -> bool:
-        return (self.machine.layout.units / PLUGIN_UNIT).exists()
+        return Op.CHANGE if self.machine.layout.has_sharing or self.options.agent_only else Op.INSTALL
 
     def _plan(self, made: Material | None) -> Plan:
         layout = self.machine.layout
@@ -213,7 +210,7 @@ class Installation:
     def _change(self, role: Role, made: Material | None) -> Report:
         """Carry the plan out; without material it is that of the agent alone."""
         plan, previous = self._plan(made), self._link()
-        had_sharing = self._has_sharing()
+        had_sharing = self.machine.layout.has_sharing
         before = self.machine.system.unit(self.site.unit).invocation
         offers = role is not Role.EXTENDER_ONLY and self.site.has_cards
         verify = self._see_agent if made is None else self.verifier(offers)

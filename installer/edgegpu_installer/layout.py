@@ -128,6 +128,11 @@ class Layout:
         return self.at(UNITS)
 
     @property
+    def has_sharing(self) -> bool:
+        """Whether GPU sharing is installed: the plugin's unit is there."""
+        return (self.units / PLUGIN_UNIT).exists()
+
+    @property
     def wants(self) -> Path:
         """The folder of links that enable units."""
         return self.at(WANTS)

@@ -143,7 +143,7 @@ class Uninstallation:
 
     def _plan(self) -> Plan:
         layout = self.machine.layout
-        if self.keep_agent and not (layout.units / PLUGIN_UNIT).exists():
+        if self.keep_agent and not layout.has_sharing:
             return Plan(op=Op.WITHDRAW, files=())
         there = layout.plugin_yaml
         used = places(there.read_text() if there.exists() else None)

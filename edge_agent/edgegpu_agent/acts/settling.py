@@ -9,7 +9,7 @@ from edgegpu_agent.acts.act import Beside, Notes, Settlers
 from edgegpu_agent.acts.pace import Pace
 from edgegpu_agent.acts.plugin import Plugin, PluginSilentError, ask
 from edgegpu_agent.acts.transactions import Broken, Committed, End, Installer, PutBack, Refused, Silent
-from edgegpu_installer.layout import PLUGIN_UNIT, Layout
+from edgegpu_installer.layout import Layout
 from edgegpu_sync.settle import NO_SHARING, Settlement
 from edgegpu_sync.spec import AnyItem, AppLimits, Asked, Exclusions, Isolation, Mode, PolicyItem, Sharing, UnitSize
 from edgegpu_sync.states import Codes
@@ -116,7 +116,7 @@ class SharingSettler:
 
     def _set_up(self, notes: Notes) -> Sequence[str]:
         """Return the options; none where sharing is there: then each item is settled by itself, with its checks."""
-        if (self.layout.units / PLUGIN_UNIT).exists() or not isinstance(notes, Beside):
+        if self.layout.has_sharing or not isinstance(notes, Beside):
             return ()
         items = (asked.item for asked, settled in notes.beside() if _wanted(settled))
         return [word for item in items if item is not None for word in self.options(item)]
@@ -149,7 +149,7 @@ class SettingSettler(Generic[T]):
         """See `Settler`."""
         item = cast("T", one.item)
         if notes.read() is None:
-            if not (self.layout.units / PLUGIN_UNIT).exists():
+            if not self.layout.has_sharing:
                 return NO_SHARING
             if (settled := self.check(item)) is not None:
                 return settled
@@ -208,7 +208,7 @@ def _isolation(item: Isolation) -> Settlement:
     if item.mode is Mode.NONE:
         return Settlement.applied("it was so already")
     text = f"this version places services on cards and does not hold them to their limits by {item.mode.value} yet"
-    return Settlement(state=Settled.UNSUPPORTED, code=Codes.UNSUPPORTED, text=text)
+    return Settlement.unsupported(text)
 
 
 def _excluded(item: Exclusions) -> Sequence[str]:

@@ -11,7 +11,7 @@ from edgegpu_agent.acts.bundles import BundleError, Bundles, sha256_of
 from edgegpu_agent.acts.release import ReleaseError, check_order, check_signature
 from edgegpu_agent.acts.transactions import Broken, Committed, End, Installer, PutBack, Refused, Silent
 from edgegpu_agent.acts.web import Web, WebError
-from edgegpu_installer.layout import PLUGIN_UNIT, Layout
+from edgegpu_installer.layout import Layout
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.ops import Args, Evidence, LinkMove, UpgradeArgs
 from edgegpu_sync.states import Codes, State
@@ -52,7 +52,7 @@ class Upgrade:
         except (BundleError, WebError, OSError) as error:
             return Outcome(state=State.FAILED, code=Codes.ERROR, text=f"nothing was changed: {error}")
         program = (str(self.layout.version(release.version) / "bin/edgegpu"),)
-        words = ("install", "--yes") if self._has_sharing() else ("install", "--yes", "--agent-only")
+        words = ("install", "--yes") if self.layout.has_sharing else ("install", "--yes", "--agent-only")
         outcome = _outcome(self.installer.carry_out(id_, words, program=program))
         if outcome.state is not State.VERIFYING:
             self.bundles.remove(release.version)
@@ -114,9 +114,6 @@ class Upgrade:
             return self.layout.current.readlink().name
         except OSError:
             return None
-
-    def _has_sharing(self) -> bool:
-        return (self.layout.units / PLUGIN_UNIT).exists()
 
 
 def _see_sum(archive: Path, sha256: str) -> None:

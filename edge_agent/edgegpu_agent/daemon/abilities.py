@@ -13,14 +13,12 @@ from edgegpu_agent.identity.device import Identity
 from edgegpu_agent.identity.errors import IdentityError, UnreachableError
 from edgegpu_agent.identity.keeper import IdentityKeeper
 from edgegpu_agent.telemetry.source import Telemetry
-from edgegpu_installer.layout import PLUGIN_UNIT, Layout
+from edgegpu_installer.layout import Layout
 from edgegpu_sync.ids import CommandId, op_name
 from edgegpu_sync.ops import Args, Evidence, LogsArgs
 from edgegpu_sync.settle import NO_SHARING, Settlement
 from edgegpu_sync.spec import AnyItem, Asked
 from edgegpu_sync.spec import AppLimits as AppLimitsItem
-from edgegpu_sync.states import Codes
-from edgegpu_sync.up import Settled
 
 if TYPE_CHECKING:
     from edgegpu_agent.daemon.applimits import AppLimits
@@ -66,10 +64,10 @@ class NoAccount:
     def settle(self, one: Asked, notes: Notes) -> Settlement:
         """See `Settler`."""
         del one, notes
-        if not (self.layout.units / PLUGIN_UNIT).exists():
+        if not self.layout.has_sharing:
             return NO_SHARING
         text = "this box has no account for app limits: run `edgegpu install` on it once, then set them again"
-        return Settlement(state=Settled.UNSUPPORTED, code=Codes.UNSUPPORTED, text=text)
+        return Settlement.unsupported(text)
 
 
 def abilities(

@@ -13,7 +13,7 @@ from edgegpu_agent.limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
 from edgegpu_agent.limits.looking import Sight
 from edgegpu_agent.limits.settler import AppLimitsSettler
 from edgegpu_core.model import ResourceModel
-from edgegpu_installer.layout import PLUGIN_UNIT, Layout
+from edgegpu_installer.layout import Layout
 from edgegpu_plugin import config
 from edgegpu_plugin.errors import ConfigError
 from edgegpu_plugin.kube import KubeconfigError
@@ -111,7 +111,7 @@ class AppLimits:
             return ResourceModel()
 
     def _installed(self) -> bool:
-        return (self._layout.units / PLUGIN_UNIT).exists()
+        return self._layout.has_sharing
 
 
 def _tell(asked: Asked, sight: Sight, board: Board) -> None:

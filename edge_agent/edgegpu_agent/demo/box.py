@@ -93,7 +93,7 @@ class Box:
         self._processes.start(_AGENT, command, self._environment())
 
     def _unit(self, name: str) -> str:
-        there = name == AGENT_UNIT or (name == PLUGIN_UNIT and (self._layout.units / PLUGIN_UNIT).exists())
+        there = name == AGENT_UNIT or (name == PLUGIN_UNIT and self._layout.has_sharing)
         load, active = ("loaded", "active") if there else ("not-found", "inactive")
         return f"Id={name}\nLoadState={load}\nActiveState={active}\n"
 

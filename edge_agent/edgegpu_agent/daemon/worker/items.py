@@ -117,8 +117,7 @@ class Items:
         if tried.settlement.state is not Settled.OPEN:
             self._write(one, board, tried.settlement)
         elif settler is None:
-            text = "this box cannot do it"
-            settlement = Settlement(state=Settled.UNSUPPORTED, code=Codes.UNSUPPORTED, text=text)
+            settlement = Settlement.unsupported("this box cannot do it")
             self._write(one, board.settle(one.name, one.key, settlement), settlement)
         else:
             told = Entry(kind="item", about=one.name, state="BEGUN", text=f"revision {one.key.rev}, try {tried.tries}")
