@@ -166,7 +166,7 @@ class Enrolment:
         device = request.device
         box = tx.boxes.get([device]).get(device) if device else None
         if box is None or box.state is BoxState.REVOKED or box.book.enrolment != (request.answer or {})["enrolment"]:
-            text = "what this request was answered is no longer valid: the box was revoked, or enrolled anew since"
+            text = "what this request was answered is no longer valid: the box was revoked, forgotten, or enrolled anew"
             raise RefusedError(Refusal.REFUSED, text, "enrol it with a new token", alarm=True)
         return self._answer(tx, request, now_s)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer
-from kits.cloudcli import ok
+from kits.cloudcli import ok, run
 from kits.cloudprocess import Cloud, running
 from kits.enrol import Box
 from kits.livebox import LiveBox, enrol, post
@@ -256,8 +256,31 @@ def test_a_revoked_box_is_ignored_and_comes_back_with_a_token_of_its_own(cloud: 
     again = Box(cloud.ok("enrol", "--for", "stolen", "--json").json["token"], instance=instance)
     granted = enrol(cloud.url, cloud.ca, again)
     assert (granted.device, granted.enrolment) == (live.box.device, 2)
-    with LiveBox(cloud.work / "back", again, granted):
+    with LiveBox(cloud.work / "back", again, granted) as live:
         wait_for(lambda: cloud.box("stolen")["online"], what="it is back")
+        forget_online(cloud, live)
+    anew = enrol(
+        cloud.url, cloud.ca, Box(cloud.ok("enrol", "--name", "stolen", "--json").json["token"], instance=instance)
+    )
+    assert (anew.device != granted.device, anew.enrolment) == (True, 1)
+    assert (cloud.box("stolen")["rev"], cloud.box("stolen")["items"]) == (0, {})
+
+
+def forget_online(cloud: Cloud, live: LiveBox) -> None:
+    device = live.box.device
+    done = cloud.run("boxes", "forget", "stolen")
+    assert (done.code, "--yes" in done.err, "stolen" in done.out) == (1, True, True)
+    assert "'stole' was typed" in run("boxes", "forget", "stolen", folder=cloud.folder, stdin="stole\n").err
+    assert cloud.run("boxes", "--json", "forget", "stolen").code == 2, "an option of the list would be passed over"
+    assert cloud.box("stolen")["online"]
+    ups, downs = live.ups, len(live.downs)
+    reload = f"kill -HUP {cloud.processes[0].pid}"
+    ok("boxes", "forget", "stolen", "--reload", reload, folder=cloud.folder, stdin="stolen\n")
+    assert not any("stolen" in row for row in cloud.ok("boxes").out.splitlines())
+    cloud.ok("kick", device)
+    wait_for(lambda: len(live.downs) >= downs + 2, what="it is put out, and not let in", timeout_s=30)
+    assert live.ups == ups, live.downs
+    assert cloud.run("kick", "0123456789abcdef").code == 1, "no box ever had this id"
 
 
 def test_keys_are_rotated_and_boxes_follow(cloud: Cloud) -> None:

@@ -270,6 +270,31 @@ class TestMembers:
         with pytest.raises(ConflictError, match="has ended"):
             fleet.cancel(id_)
 
+    def test_of_a_forgotten_box_alarms_and_audit_are_left_and_it_cannot_be_named(
+        self, fleet: Fleet, store: Store
+    ) -> None:
+        tell_cluster(store, DeviceId("0000000000000003"))
+        set_policy(fleet, "spread")
+        id_ = fleet.command("munich", "doctor.run", {})
+        kept = fleet.command("berlin-1", "doctor.run", {})
+        with store.write() as tx:
+            tx.notes.alarm("CLONED", device="0000000000000003", text="a copy", now_s=NOW_S)
+        fleet.forget("munich")
+        assert [view.name for view in fleet.boxes()] == ["berlin-1", "berlin-2"]
+        for name in ("munich", "0000000000000003"):
+            with pytest.raises(NotFoundError):
+                fleet.box(name)
+        with pytest.raises(NotFoundError):
+            fleet.one_command(id_)
+        assert [one.id for one in fleet.commands()] == [kept]
+        assert fleet.alarms() == []
+        assert [(one.kind, one.seen_by) for one in fleet.alarms(unseen=False)] == [("CLONED", "anna")]
+        (entry,) = [one for one in fleet.audits() if one.what == "box.forgotten"]
+        assert (entry.device, entry.by, entry.detail["name"]) == ("0000000000000003", "anna", "munich")
+        assert not fleet.is_forgotten("0000000000000003"), "it never had a certificate"
+        fleet.add_box(enrolled(4, "munich"))
+        assert fleet.box("munich").rev == 0, "the name is free again"
+
     def test_a_box_that_is_enrolled_anew_keeps_name_document_and_history(self, fleet: Fleet) -> None:
         set_policy(fleet, "spread")
         fleet.revoke("munich")

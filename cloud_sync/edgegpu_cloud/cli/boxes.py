@@ -34,6 +34,7 @@ List the boxes: whether they are there, and how they stand against what is desir
 STATE is online, offline, RESTORED (see `confirm`) or REVOKED. REV is the revision that is desired; "12 (11)" means
 that the box has settled 11. NOT SETTLED counts items that are not Applied.
 --json prints a list of what `box --json` calls "box".
+`boxes forget BOX` takes a box off the list.
 """
 BOX_HELP = """\
 Show one box: who it is, each item that is desired and what became of it, its cards, its last events.
@@ -68,8 +69,11 @@ OptionalBox = Annotated[str, typer.Argument(metavar="[BOX]", help="Its name or d
 SeenOption = Annotated[int | None, typer.Option("--seen", metavar="NUMBER", help="Say that it was looked at.")]
 
 
-def boxes(*, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
+def boxes(context: typer.Context, *, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
     """List the boxes."""
+    if context.invoked_subcommand is not None:
+        _refuse_options(context)
+        return
     with reporting(as_json=json), opened(folder) as cloud:
         say_trouble(cloud)
         views = cloud.fleet.boxes()
@@ -82,6 +86,14 @@ def boxes(*, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
         now_s = time.time()
         heads = ("NAME", "DEVICE", "STATE", "SEEN", "REV", "NOT SETTLED", "OPEN", "AGENT")
         print_table(heads, [_row(view, now_s) for view in views])
+
+
+def _refuse_options(context: typer.Context) -> None:
+    """Refuse options of the list before a command: they would be passed over."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter(f"put {parameter.opts[0]} behind `{context.invoked_subcommand}`")
 
 
 def _row(view: BoxView, now_s: float) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""`edgegpu-cloud revoke` and `kick`: a box that is trusted no more, and its connection."""
+"""`edgegpu-cloud revoke`, `kick` and `boxes forget`: a box that is trusted no more, or is gone; its connection."""
 
 import shlex
 import subprocess
@@ -16,13 +16,15 @@ from edgegpu_cloud.cli.common import (
     opened,
     print_json,
     reporting,
+    standing,
 )
-from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.views import BoxView
 from edgegpu_cloud.issuing import write_crl
 from edgegpu_cloud.kick import Visitor, await_list, make_visitor
 from edgegpu_cloud.kick import kick as cut
 from edgegpu_cloud.store import BoxState
+from edgegpu_sync.ids import DeviceId
 
 _RELOAD_S = 60
 
@@ -42,10 +44,28 @@ Examples:
 """
 KICK_HELP = """\
 Cut the connection of a revoked box, and end its session at the broker. Do it after the broker has read the list of the
-revoked again: before that the box just connects again.
+revoked again: before that the box just connects again. A forgotten box is named by its whole device id.
 
 \b
 --json prints {"device", "name", "cut": true}
+"""
+
+FORGET_HELP = """\
+Forget a box: all that is known of it is dropped, and its certificates go on the list of the revoked.
+
+For a box that is gone, was uninstalled, or was set aside by an alarm. Dropped are its desired settings and limits, its
+commands with their ends, and what it has reported; alarms and the audit stay. It cannot be undone. Nothing changes on
+the box. The machine comes back with a new token, as another box with another device id: `edgegpu-cloud enrol`.
+
+\b
+Examples:
+  edgegpu-cloud boxes forget asr-hall
+  edgegpu-cloud boxes forget asr-hall --yes --reload "systemctl reload edgegpu-broker"
+
+\b
+It asks for the box's name, to be typed; --yes does not ask. As with `revoke` the broker has to read the list again,
+which cuts no connection: --reload does both, for a box that is online.
+--json needs --yes, and prints {"device", "name", "crl": PATH, "cut": BOOL}
 """
 
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
@@ -69,13 +89,13 @@ def revoke(
         if not yes:
             _ask(view, as_json=json)
         cloud.fleet.revoke(view.device)
-        visitor = _listed(cloud, view)
+        visitor = _listed_revoked(cloud, view)
         if not json:
             typer.echo(f"revoked {view.name}: it is ignored from now on")
         if reload:
             _run(reload)
             await_list(cloud.layout, cloud.config, visitor)
-            _kick(cloud, view)
+            _kick(cloud, view.device)
         if json:
             crl = str(cloud.layout.crl)
             print_json({"device": view.device, "name": view.name, "crl": crl, "cut": bool(reload)})
@@ -97,15 +117,78 @@ def _ask(view: BoxView, *, as_json: bool) -> None:
         raise typer.Abort
 
 
-def _listed(cloud: Cloud, view: BoxView) -> Visitor:
-    """Write the list of the revoked, with a certificate on it by which it is seen whether the broker has read it."""
+def _listed_revoked(cloud: Cloud, view: BoxView) -> Visitor:
     try:
-        visitor = make_visitor(cloud.layout, view.device, now_s=time.time())
-        write_crl(cloud.layout, cloud.store, clock=time.time, also=[visitor.serial])
+        return _listed(cloud, view.device)
     except CloudError as error:
         text = f"{view.name} is revoked and ignored from now on, but {cloud.layout.crl} is not written: {error.text}"
         remedy = f"{error.remedy}; then once more: edgegpu-cloud revoke {view.name}"
         raise CloudError(text, remedy=remedy) from error
+
+
+def forget(
+    name: BoxArgument,
+    *,
+    folder: FolderOption = DEFAULT,
+    reload: ReloadOption = "",
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Forget a box."""
+    with reporting(as_json=json), opened(folder) as cloud:
+        view = cloud.fleet.box(name)
+        if not yes:
+            _ask_for_name(view, as_json=json)
+        cloud.fleet.forget(view.device)
+        visitor = _listed_forgotten(cloud, view)
+        if not json:
+            typer.echo(f"forgot {view.name} ({view.device})")
+        if reload:
+            _run(reload)
+            await_list(cloud.layout, cloud.config, visitor)
+            _kick(cloud, view.device)
+        if json:
+            crl = str(cloud.layout.crl)
+            print_json({"device": view.device, "name": view.name, "crl": crl, "cut": bool(reload)})
+        elif reload:
+            typer.echo("the broker has read the list, and the box's connection is cut")
+        elif view.online:
+            typer.echo(f"it is still connected: let the broker read {cloud.layout.crl} again, then:")
+            typer.echo(f"  edgegpu-cloud kick {view.device}")
+
+
+def _ask_for_name(view: BoxView, *, as_json: bool) -> None:
+    """Have the name typed of a box that is to be forgotten, beside what is lost with it."""
+    refused = CloudError(f"cannot forget {view.name}: nobody has said yes", remedy="say it with --yes")
+    if as_json:
+        raise refused
+    items, commands = len(view.items), view.open_commands
+    typer.echo(
+        f"{view.name} ({view.device}) is {standing(view)}; {items} item{'' if items == 1 else 's'} of its settings "
+        f"and limits, {commands} open command{'' if commands == 1 else 's'} and its history are dropped for good"
+    )
+    try:
+        typed = typer.prompt(f"type {view.name} to forget it", default="", show_default=False)
+    except typer.Abort:  # there is nobody to be asked
+        raise refused from None
+    if typed.strip() != view.name:
+        raise CloudError(
+            f"cannot forget {view.name}: {typed.strip()!r} was typed", remedy="type its name, or say it with --yes"
+        )
+
+
+def _listed_forgotten(cloud: Cloud, view: BoxView) -> Visitor:
+    try:
+        return _listed(cloud, view.device)
+    except CloudError as error:
+        text = f"{view.name} is forgotten, but {cloud.layout.crl} is not written: {error.text}"
+        raise CloudError(text, remedy=f"{error.remedy}; `edgegpu-cloud serve` writes it when it starts") from error
+
+
+def _listed(cloud: Cloud, device: DeviceId) -> Visitor:
+    """Write the list of the revoked, with a certificate on it by which it is seen whether the broker has read it."""
+    visitor = make_visitor(cloud.layout, device, now_s=time.time())
+    write_crl(cloud.layout, cloud.store, clock=time.time, also=[visitor.serial])
     return visitor
 
 
@@ -124,18 +207,29 @@ def _run(command: str) -> None:
 def kick(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
     """Cut the connection of a revoked box."""
     with reporting(as_json=json), opened(folder) as cloud:
-        view = cloud.fleet.box(name)
-        if view.state is not BoxState.REVOKED:
-            raise CloudError(f"cannot cut {view.name} off: it is not revoked", remedy="`edgegpu-cloud revoke` first")
-        _kick(cloud, view)
+        device, called = _revoked(cloud, name)
+        _kick(cloud, device)
         if json:
-            print_json({"device": view.device, "name": view.name, "cut": True})
+            print_json({"device": device, "name": called, "cut": True})
         else:
-            typer.echo(f"the connection of {view.name} is cut")
+            typer.echo(f"the connection of {called} is cut")
             typer.echo(
                 f"  it is back at once where the broker has not read {cloud.layout.crl} since `revoke`: reload it"
             )
 
 
-def _kick(cloud: Cloud, view: BoxView) -> None:
-    cut(cloud.layout, cloud.config, view.device, now_s=time.time())
+def _revoked(cloud: Cloud, name: str) -> tuple[DeviceId, str]:
+    """Return the device id and the name of a box that is revoked; a forgotten one is named by its whole device id."""
+    try:
+        view = cloud.fleet.box(name)
+    except NotFoundError:
+        if not cloud.fleet.is_forgotten(name):
+            raise
+        return DeviceId(name), name
+    if view.state is not BoxState.REVOKED:
+        raise CloudError(f"cannot cut {view.name} off: it is not revoked", remedy="`edgegpu-cloud revoke` first")
+    return view.device, view.name
+
+
+def _kick(cloud: Cloud, device: DeviceId) -> None:
+    cut(cloud.layout, cloud.config, device, now_s=time.time())

@@ -44,6 +44,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+_boxes = typer.Typer(rich_markup_mode=None)
+_boxes.callback(invoke_without_command=True)(boxes.boxes)
+_boxes.command("forget", help=revoke.FORGET_HELP, short_help="Drop all that is known of a box.")(revoke.forget)
+
 
 def _tell_version(wanted: bool) -> None:  # noqa: FBT001  (as typer calls it)
     if not wanted:
@@ -73,7 +77,7 @@ app.command("tokens", help=tokens.HELP, short_help="List the tokens, or take one
 app.command("pending", help=enrol.PENDING_HELP, short_help="Boxes that wait for a yes.")(enrol.pending)
 app.command("approve", help=enrol.APPROVE_HELP, short_help="Take in a box that waits.")(enrol.approve)
 app.command("refuse", help=enrol.REFUSE_HELP, short_help="Refuse a box that waits.")(enrol.refuse)
-app.command("boxes", help=boxes.BOXES_HELP, short_help="List the boxes.")(boxes.boxes)
+app.add_typer(_boxes, name="boxes", help=boxes.BOXES_HELP, short_help="List the boxes, or forget one.")
 app.command("box", help=boxes.BOX_HELP, short_help="Show one box.")(boxes.box)
 app.command("rename", help=boxes.RENAME_HELP, short_help="Give a box another name.")(boxes.rename)
 app.command("revoke", help=revoke.REVOKE_HELP, short_help="Revoke a box.")(revoke.revoke)

@@ -124,6 +124,17 @@ def revoke(tx: Transaction, box: Box, who: Author) -> None:
     touch(tx, replace(box, state=BoxState.REVOKED, online=False, look_at_s=None))
 
 
+def forget(tx: Transaction, box: Box, who: Author) -> None:
+    """Drop a box: its certificates are revoked, and all else that is known of it is gone but alarms and audit.
+
+    Its device id is never given again: the machine comes back as another box.
+    """
+    tx.enrolments.revoke_certificates(box.device, now_s=who.now_s)
+    tx.forget_box(box.device, by=who.by)
+    detail: Json = {"name": box.name, "host": box.host, "enrolment": box.book.enrolment, "state": box.state.value}
+    audit(tx, who, "box.forgotten", device=box.device, detail=detail)
+
+
 def confirm_restored(tx: Transaction, box: Box, who: Author) -> None:
     """Go on with a box that was found ahead: what this store holds as desired gets a new revision.
 

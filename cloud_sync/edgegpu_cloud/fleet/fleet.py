@@ -13,6 +13,7 @@ from edgegpu_cloud.fleet.changes import (
     cancel,
     check_enrolled,
     confirm_restored,
+    forget,
     held_spec,
     next_enrolment,
     revoke,
@@ -101,6 +102,21 @@ class Fleet:
         """Ignore a box from now on, and sign nothing for it; its open commands end UNKNOWN, REVOKED."""
         with self._store.write() as tx:
             revoke(tx, find_box(tx, device), self._who())
+
+    def forget(self, device: str) -> None:
+        """Drop a box with all that is known of it; its machine comes back by enrolment, as another box.
+
+        Raises:
+            NotFoundError: as `box`.
+        """
+        with self._store.write() as tx:
+            forget(tx, find_box(tx, device), self._who())
+
+    def is_forgotten(self, device: str) -> bool:
+        """Whether this is the device id of a box that was taken in once and is known no more."""
+        id_ = DeviceId(device)
+        with self._store.read() as tx:
+            return not tx.boxes.get([id_]) and bool(tx.enrolments.certificates(id_))
 
     def confirm_restored(self, device: str) -> None:
         """Go on with a box that was found ahead of this store: it gets what is held here as desired, newly numbered.

@@ -82,6 +82,11 @@ class Boxes:
             statement = update(_BOXES).where(_BOXES.c.device == bindparam("at_device"))
             self._connection.execute(statement, rows)
 
+    def forget(self, device: DeviceId) -> None:
+        """Drop a box with its documents, last messages and births; what refers to it elsewhere has to be gone."""
+        for rows in (_SPECS, _LATEST, _BIRTHS, _BOXES):
+            self._connection.execute(delete(rows).where(rows.c.device == device))
+
     def touched_since(self, counter: int, *, limit: int) -> list[tuple[int, DeviceId]]:
         """Return boxes that a person's change has touched since the counter stood there, oldest change first."""
         query = select(_BOXES.c.touched, _BOXES.c.device).where(_BOXES.c.touched > counter)

@@ -135,6 +135,13 @@ class Commands:
         self._connection.execute(delete(_HISTORY).where(_HISTORY.c.command.in_(old)))
         self._connection.execute(delete(_COMMANDS).where(_COMMANDS.c.ended_at_s < before_s))
 
+    def forget_box(self, device: DeviceId) -> None:
+        """Drop all commands to a box, what was heard of them, and its orphans."""
+        ids = select(_COMMANDS.c.id).where(_COMMANDS.c.device == device)
+        self._connection.execute(delete(_HISTORY).where(_HISTORY.c.command.in_(ids)))
+        self._connection.execute(delete(_COMMANDS).where(_COMMANDS.c.device == device))
+        self._connection.execute(delete(_ORPHANS).where(_ORPHANS.c.device == device))
+
     # what was heard
 
     def heard(self, lines: Sequence[Heard]) -> None:

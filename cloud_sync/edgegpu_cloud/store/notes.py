@@ -88,6 +88,12 @@ class Notes:
         """Drop events that came before then."""
         self._connection.execute(delete(_EVENTS).where(_EVENTS.c.at_s < before_s))
 
+    def forget_box(self, device: DeviceId, *, by: str) -> None:
+        """Drop the events of a box; its alarms count as seen by whoever forgets it."""
+        self._connection.execute(delete(_EVENTS).where(_EVENTS.c.device == device))
+        unseen = (_ALARMS.c.device == device) & (_ALARMS.c.seen_by == "")
+        self._connection.execute(update(_ALARMS).where(unseen).values(seen_by=by))
+
     def alarm(self, kind: str, *, device: str, text: str, now_s: float) -> None:
         """Raise an alarm; one that nobody has seen yet is counted, not repeated."""
         c = _ALARMS.c

@@ -15,6 +15,7 @@ from edgegpu_cloud.store.engine import open_engine, writing
 from edgegpu_cloud.store.enrolments import Enrolments
 from edgegpu_cloud.store.migrations import migrate
 from edgegpu_cloud.store.notes import Notes
+from edgegpu_sync.ids import DeviceId
 
 
 class Moment(Enum):
@@ -43,6 +44,12 @@ class Transaction:
         self.commands = Commands(connection)
         self.enrolments = Enrolments(connection, hold=writes)
         self.notes = Notes(connection)
+
+    def forget_box(self, device: DeviceId, *, by: str) -> None:
+        """Drop all that is known of a box but its certificates, its alarms and the audit."""
+        self.commands.forget_box(device)
+        self.notes.forget_box(device, by=by)
+        self.boxes.forget(device)
 
     def tidy(self, before_s: float) -> None:
         """Drop what ended or happened before then, and documents that are far behind the current ones."""
