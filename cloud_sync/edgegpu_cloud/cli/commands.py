@@ -17,8 +17,8 @@ from edgegpu_cloud.cli.common import (
     print_table,
     reporting,
 )
-from edgegpu_cloud.cli.durations import seconds, waiting_s
 from edgegpu_cloud.cli.following import CommandArgument, finish, line_of
+from edgegpu_sync.durations import seconds, waiting_s
 
 _WAIT = "30m"
 

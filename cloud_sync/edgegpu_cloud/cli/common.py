@@ -1,7 +1,6 @@
 """What the commands share: their options, the open controller, how they print, and how an error ends them."""
 
 import getpass
-import json
 import os
 import sys
 import time
@@ -25,6 +24,7 @@ from edgegpu_cloud.standing import trouble
 from edgegpu_cloud.store import BoxState, Store
 from edgegpu_sync.commandline import is_output_fault
 from edgegpu_sync.errors import SyncError
+from edgegpu_sync.outputformat import dumped, dumped_one_of_many
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -137,13 +137,13 @@ def say_trouble(cloud: Cloud, of: BoxView | None = None) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print a JSON document; dataclasses, models and enumerations as what they hold."""
-    typer.echo(plain_json(json.dumps(to_jsonable_python(value), indent=2, ensure_ascii=False)))
+    """Print a document, as JSON or what `-o` says; dataclasses, models and enumerations as what they hold."""
+    typer.echo(plain_json(dumped(to_jsonable_python(value))))
 
 
 def print_json_line(value: object) -> None:
-    """Print a JSON document in one line, at once: one of many."""
-    typer.echo(plain_json(json.dumps(to_jsonable_python(value), ensure_ascii=False)))
+    """Print a document, JSON in one line, at once: one of many."""
+    typer.echo(plain_json(dumped_one_of_many(to_jsonable_python(value))))
     sys.stdout.flush()
 
 

@@ -22,7 +22,6 @@ from edgegpu_cloud.cli.common import (
     say,
     say_trouble,
 )
-from edgegpu_cloud.cli.durations import seconds
 from edgegpu_cloud.cli.plain import one_line
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.fleet.names import check_name
@@ -31,6 +30,7 @@ from edgegpu_cloud.keyfiles import file_sha256, pin, read_file
 from edgegpu_cloud.standing import no_bundle
 from edgegpu_cloud.store import AuditEntry, Request, RequestState, Token
 from edgegpu_cloud.urls import url_of
+from edgegpu_sync.durations import seconds
 
 _MOST_COUNT = 100_000
 

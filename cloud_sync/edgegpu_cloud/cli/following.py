@@ -22,9 +22,9 @@ from edgegpu_cloud.cli.common import (
     say,
     say_trouble,
 )
-from edgegpu_cloud.cli.durations import seconds
 from edgegpu_cloud.cli.plain import plain
 from edgegpu_cloud.fleet.views import CommandView
+from edgegpu_sync.durations import seconds
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.states import State
 

@@ -27,6 +27,7 @@ from edgegpu_cloud.keyfiles import key_pem, load_signing_key, write_file
 from edgegpu_cloud.keysets import SigningRequest, add, chain_of, prepare, read_set, ring_of, sign
 from edgegpu_sync.down import Link
 from edgegpu_sync.keys import KeySet, key_id, public_text
+from edgegpu_sync.outputformat import with_output
 
 app = typer.Typer(
     name="keys",
@@ -88,6 +89,7 @@ DropOption = Annotated[bool, typer.Option("--drop-old", help="Boxes refuse what 
 
 
 @app.command("show", help=SHOW_HELP, short_help="Show the sets that there are.")
+@with_output
 def show(*, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
     """Show the sets that there are."""
     with reporting(as_json=json), opened(folder) as cloud:
@@ -122,6 +124,7 @@ def show(*, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
 
 
 @app.command("rotate", help=ROTATE_HELP, short_help="Make a new signing key.")
+@with_output
 def rotate(
     *,
     folder: FolderOption = DEFAULT,
@@ -144,6 +147,7 @@ def rotate(
 
 
 @app.command("request", help=REQUEST_HELP, short_help="Print what the root has to sign.")
+@with_output
 def request(*, folder: FolderOption = DEFAULT, new: RotateOption = False, drop_old: DropOption = False) -> None:
     """Print what has to be signed where the root key is."""
     with reporting(as_json=False), opened(folder) as cloud:
@@ -152,6 +156,7 @@ def request(*, folder: FolderOption = DEFAULT, new: RotateOption = False, drop_o
 
 
 @app.command("sign", help=SIGN_HELP, short_help="Sign a request with the root key.")
+@with_output
 def sign_(
     *,
     root: Annotated[Path, typer.Option("--root", metavar="FILE", help="The root key.")],
@@ -168,6 +173,7 @@ def sign_(
 
 
 @app.command("add", help=ADD_HELP, short_help="Take a set that the root has signed.")
+@with_output
 def add_(
     file: Annotated[str, typer.Argument(metavar="FILE")], *, folder: FolderOption = DEFAULT, json: JsonOption = False
 ) -> None:
@@ -182,6 +188,7 @@ def add_(
 
 
 @app.command("make-root", help=MAKE_ROOT_HELP, short_help="Make a root key on a machine that is kept offline.")
+@with_output
 def make_root(file: Annotated[Path, typer.Argument(metavar="FILE")], *, json: JsonOption = False) -> None:
     """Make a root key in FILE."""
     with reporting(as_json=json):

@@ -17,12 +17,13 @@ from edgegpu_cloud.cli.common import (
     reporting,
     say_trouble,
 )
-from edgegpu_cloud.cli.durations import waiting_s
 from edgegpu_cloud.cli.settlements import exit_by, first_line, reports, settled, words
 from edgegpu_cloud.fleet.specs import Limits
 from edgegpu_cloud.fleet.views import Details
 from edgegpu_cloud.preview import Preview, Wanted, preview
 from edgegpu_cloud.store import BoxState
+from edgegpu_sync.durations import waiting_s
+from edgegpu_sync.outputformat import with_output
 from edgegpu_sync.spec import OnDrift, item_name
 from edgegpu_sync.up import ItemReport, Settled
 
@@ -257,6 +258,6 @@ def forget(
             typer.echo(f"{item} on {before.box.name}: desired no more, revision {rev}; what stands there stays")
 
 
-app.command("set", help=SET_HELP, short_help="Set the limits of one container.")(set_)
-app.command("show", help=SHOW_HELP, short_help="Show what is desired, and what became of it.")(show)
-app.command("forget", help=FORGET_HELP, short_help="Desire nothing of an app any more.")(forget)
+app.command("set", help=SET_HELP, short_help="Set the limits of one container.")(with_output(set_))
+app.command("show", help=SHOW_HELP, short_help="Show what is desired, and what became of it.")(with_output(show))
+app.command("forget", help=FORGET_HELP, short_help="Desire nothing of an app any more.")(with_output(forget))

@@ -20,12 +20,13 @@ from edgegpu_cloud.cli.common import (
     reporting,
     say_trouble,
 )
-from edgegpu_cloud.cli.durations import waiting_s
 from edgegpu_cloud.cli.settlements import exit_by, first_line, reports, settled, words
 from edgegpu_cloud.fleet.now import Now, now_of
 from edgegpu_cloud.fleet.specs import Settings, desired_items, with_settings
 from edgegpu_cloud.fleet.views import Details
 from edgegpu_cloud.preview_sharing import outlook
+from edgegpu_sync.durations import waiting_s
+from edgegpu_sync.outputformat import with_output
 from edgegpu_sync.spec import AnyItem, AppLimits, Exclusions, Isolation, PolicyItem, Sharing, UnitSize
 from edgegpu_sync.up import ItemReport
 
@@ -253,5 +254,5 @@ def _plain(name: str, value: object) -> str:
             return str(value)
 
 
-app.command("set", help=SET_HELP, short_help="Set policy, excluded cards, unit, isolation.")(set_)
-app.command("show", help=SHOW_HELP, short_help="Show what is desired, and what became of it.")(show)
+app.command("set", help=SET_HELP, short_help="Set policy, excluded cards, unit, isolation.")(with_output(set_))
+app.command("show", help=SHOW_HELP, short_help="Show what is desired, and what became of it.")(with_output(show))

@@ -20,6 +20,7 @@ from edgegpu_cloud.cli import (
     sharing,
     tokens,
 )
+from edgegpu_sync.outputformat import with_output
 
 _HELP = """Run a controller for edgegpu boxes, and say what they shall be.
 
@@ -45,8 +46,10 @@ app = typer.Typer(
 )
 
 _boxes = typer.Typer(rich_markup_mode=None)
-_boxes.callback(invoke_without_command=True)(boxes.boxes)
-_boxes.command("forget", help=revoke.FORGET_HELP, short_help="Drop all that is known of a box.")(revoke.forget)
+_boxes.callback(invoke_without_command=True)(with_output(boxes.boxes))
+_boxes.command("forget", help=revoke.FORGET_HELP, short_help="Drop all that is known of a box.")(
+    with_output(revoke.forget)
+)
 
 
 def _tell_version(wanted: bool) -> None:  # noqa: FBT001  (as typer calls it)
@@ -70,28 +73,40 @@ def _options(*, version: VersionOption = False) -> None:
     del version
 
 
-app.command("init", help=init.HELP, short_help="Make a controller in an empty folder.")(init.init)
-app.command("serve", help=serve.HELP, short_help="Run the controller.")(serve.serve)
-app.command("enrol", help=enrol.ENROL_HELP, short_help="Print the line to paste on a box.")(enrol.enrol)
-app.command("tokens", help=tokens.HELP, short_help="List the tokens, or take one back.")(tokens.tokens)
-app.command("pending", help=enrol.PENDING_HELP, short_help="Boxes that wait for a yes.")(enrol.pending)
-app.command("approve", help=enrol.APPROVE_HELP, short_help="Take in a box that waits.")(enrol.approve)
-app.command("refuse", help=enrol.REFUSE_HELP, short_help="Refuse a box that waits.")(enrol.refuse)
+app.command("init", help=init.HELP, short_help="Make a controller in an empty folder.")(with_output(init.init))
+app.command("serve", help=serve.HELP, short_help="Run the controller.")(with_output(serve.serve))
+app.command("enrol", help=enrol.ENROL_HELP, short_help="Print the line to paste on a box.")(with_output(enrol.enrol))
+app.command("tokens", help=tokens.HELP, short_help="List the tokens, or take one back.")(with_output(tokens.tokens))
+app.command("pending", help=enrol.PENDING_HELP, short_help="Boxes that wait for a yes.")(with_output(enrol.pending))
+app.command("approve", help=enrol.APPROVE_HELP, short_help="Take in a box that waits.")(with_output(enrol.approve))
+app.command("refuse", help=enrol.REFUSE_HELP, short_help="Refuse a box that waits.")(with_output(enrol.refuse))
 app.add_typer(_boxes, name="boxes", help=boxes.BOXES_HELP, short_help="List the boxes, or forget one.")
-app.command("box", help=boxes.BOX_HELP, short_help="Show one box.")(boxes.box)
-app.command("rename", help=boxes.RENAME_HELP, short_help="Give a box another name.")(boxes.rename)
-app.command("revoke", help=revoke.REVOKE_HELP, short_help="Revoke a box.")(revoke.revoke)
-app.command("kick", help=revoke.KICK_HELP, short_help="Cut the connection of a revoked box.")(revoke.kick)
-app.command("confirm", help=boxes.CONFIRM_HELP, short_help="Go on with a box that is RESTORED.")(boxes.confirm)
-app.command("alarms", help=boxes.ALARMS_HELP, short_help="What a person has to look at.")(boxes.alarms)
+app.command("box", help=boxes.BOX_HELP, short_help="Show one box.")(with_output(boxes.box))
+app.command("rename", help=boxes.RENAME_HELP, short_help="Give a box another name.")(with_output(boxes.rename))
+app.command("revoke", help=revoke.REVOKE_HELP, short_help="Revoke a box.")(with_output(revoke.revoke))
+app.command("kick", help=revoke.KICK_HELP, short_help="Cut the connection of a revoked box.")(with_output(revoke.kick))
+app.command("confirm", help=boxes.CONFIRM_HELP, short_help="Go on with a box that is RESTORED.")(
+    with_output(boxes.confirm)
+)
+app.command("alarms", help=boxes.ALARMS_HELP, short_help="What a person has to look at.")(with_output(boxes.alarms))
 app.add_typer(limits.app, name="limits")
 app.add_typer(sharing.app, name="sharing")
-app.command("install", help=commands.INSTALL_HELP, short_help="GPU sharing on a box.")(commands.install)
-app.command("uninstall", help=commands.UNINSTALL_HELP, short_help="GPU sharing off a box.")(commands.uninstall)
-app.command("command", help=commands.COMMAND_HELP, short_help="Ask a box to do something once.")(commands.command)
-app.command("commands", help=commands.COMMANDS_HELP, short_help="List the last commands.")(commands.commands)
-app.command("cancel", help=commands.CANCEL_HELP, short_help="Give a command no time left.")(commands.cancel)
-app.command("watch", help=following.WATCH_HELP, short_help="Follow commands.")(following.watch)
+app.command("install", help=commands.INSTALL_HELP, short_help="GPU sharing on a box.")(with_output(commands.install))
+app.command("uninstall", help=commands.UNINSTALL_HELP, short_help="GPU sharing off a box.")(
+    with_output(commands.uninstall)
+)
+app.command("command", help=commands.COMMAND_HELP, short_help="Ask a box to do something once.")(
+    with_output(commands.command)
+)
+app.command("commands", help=commands.COMMANDS_HELP, short_help="List the last commands.")(
+    with_output(commands.commands)
+)
+app.command("cancel", help=commands.CANCEL_HELP, short_help="Give a command no time left.")(
+    with_output(commands.cancel)
+)
+app.command("watch", help=following.WATCH_HELP, short_help="Follow commands.")(with_output(following.watch))
 app.add_typer(keys.app, name="keys")
-app.command("broker", help=broker.HELP, short_help="Write the broker's files anew.")(broker.broker)
-app.command("backup", help=backup.HELP, short_help="Everything that a controller is, in one file.")(backup.backup)
+app.command("broker", help=broker.HELP, short_help="Write the broker's files anew.")(with_output(broker.broker))
+app.command("backup", help=backup.HELP, short_help="Everything that a controller is, in one file.")(
+    with_output(backup.backup)
+)
