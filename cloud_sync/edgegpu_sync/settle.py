@@ -1,12 +1,24 @@
 """A desired revision settled item by item: each tried once, a newer revision supersedes, refusals stay refusals."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from edgegpu_sync.errors import RefusedError, Why
 from edgegpu_sync.ids import OpName, op_name
 from edgegpu_sync.order import Seen
-from edgegpu_sync.spec import Asked, OfSharing, Sharing, TryKey
+from edgegpu_sync.spec import (
+    AnyItem,
+    AppLimits,
+    Asked,
+    Exclusions,
+    Isolation,
+    OfSharing,
+    PolicyItem,
+    Sharing,
+    TryKey,
+    UnitSize,
+)
 from edgegpu_sync.states import Codes, State
 from edgegpu_sync.up import Condition, ItemReport, Numbers, Settled
 from edgegpu_sync.wire import clipped
@@ -52,6 +64,23 @@ class Settlement:
 OPEN = Settlement(state=Settled.OPEN)
 NO_SHARING = Settlement.rejected(Codes.NOT_INSTALLED, "GPU sharing is not installed on this box")
 """That of what cannot stand without sharing. By its code, it is looked at again when sharing comes."""
+TAKEN_OFF = Settlement.rejected(
+    Codes.NOT_INSTALLED, "GPU sharing was taken off on the box itself; `edgegpu-cloud install` brings it back"
+)
+PUT_ON = Settlement.rejected(
+    Codes.INSTALLED, "GPU sharing was installed on the box itself; `edgegpu-cloud uninstall` takes it off"
+)
+"""Those of `sharing` where somebody else has made it otherwise than the document asks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingFound:
+    """How GPU sharing stands on a box now, whoever made it so; None and empty: not known."""
+
+    installed: bool
+    policy: str = ""
+    excluded: Collection[str] | None = None
+    unit_mib: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,12 +145,16 @@ class Board:
             return self.settle(one.name, one.key, Settlement.failed(Codes.ATTEMPTS, text, restored=False))
         return self._with(one.name, Try(key=one.key, tries=tries))
 
-    def settle(self, name: str, key: TryKey, settlement: Settlement) -> "Board":
+    def settle(self, name: str, key: TryKey, settlement: Settlement, found: SharingFound | None = None) -> "Board":
         """Return the board with an item settled; nothing when it is not asked for any more.
 
         A newer revision may have come meanwhile: then the settlement is that of the old key, and the item is open.
-        When sharing has come, what was refused because there was none is open again: the same document asks for it.
-        When it has gone, its settings stand no more, and are as those that come without it.
+
+        Args:
+            name: of the item.
+            key: under which it was begun.
+            settlement: what came of it.
+            found: how sharing stands now: what was done under an old key has changed the box too. See `follow`.
 
         Raises:
             ValueError: for Open, which settles nothing.
@@ -130,12 +163,28 @@ class Board:
             raise ValueError(f"cannot settle {name} as Open")
         before = self.tries.get(name)
         if before is None or before.key != key or before.settlement.state is not Settled.OPEN:
+            return self.follow(found)
+        return _counted(self._with(name, replace(before, settlement=settlement)).follow(found))
+
+    def follow(self, found: SharingFound | None) -> "Board":
+        """Return the board as what stands says; itself where that says nothing else, or is not known (None).
+
+        Applied is what stands, not what was done once: sharing may have gone by an older revision's uninstall, by an
+        installer that was undone, or by a person on the box. Without it its settings are NOT_INSTALLED, as those that
+        come then. When it is there what was refused for that is open again: the same document asks for it.
+        """
+        if found is None:
             return self
-        board = self._with(name, replace(before, settlement=settlement))
-        item = next((one.item for one in self.asked if one.name == name), None)
-        if settlement.state is Settled.APPLIED and isinstance(item, Sharing):
-            board = _sharing_came(board) if item.installed else _sharing_went(board)
-        return _counted(board)
+        tries = dict(self.tries)
+        for one in self.asked:
+            tried = tries.get(one.name)
+            if tried is None or tried.key != one.key or one.item is None:
+                continue
+            if _may_stand_now(tried.settlement, found):
+                del tries[one.name]
+            elif tried.settlement.state is Settled.APPLIED:
+                tries[one.name] = _as_found(one.item, tried, found)
+        return self if tries == self.tries else replace(self, tries=tries)
 
     def landed(self, name: str, key: TryKey, settlement: Settlement) -> "Board":
         """Return the board after a Pending item has come to something: its pod got a card, or was given up."""
@@ -171,21 +220,38 @@ class Board:
         )
 
 
-def _sharing_came(board: Board) -> Board:
-    return replace(board, tries={name: each for name, each in board.tries.items() if not _no_sharing(each)})
+def _may_stand_now(settlement: Settlement, found: SharingFound) -> bool:
+    in_the_way = Codes.NOT_INSTALLED if found.installed else Codes.INSTALLED
+    return settlement.state is Settled.REJECTED and settlement.code == in_the_way
 
 
-def _sharing_went(board: Board) -> Board:
-    gone = {
-        one.name: replace(board.tries[one.name], settlement=NO_SHARING)
-        for one in board.asked
-        if isinstance(one.item, OfSharing) and board.settlement(one).state is Settled.APPLIED
-    }
-    return replace(board, tries={**board.tries, **gone})
+def _as_found(item: AnyItem, tried: Try, found: SharingFound) -> Try:
+    if isinstance(item, Sharing):
+        contrary = TAKEN_OFF if item.installed else PUT_ON
+        return tried if item.installed is found.installed else replace(tried, settlement=contrary)
+    if isinstance(item, AppLimits):
+        return tried
+    if not found.installed:
+        return replace(tried, settlement=NO_SHARING, conditions=())
+    text = _otherwise(item, found)
+    return replace(tried, conditions=(Condition(type="Drifted", text=f"on the box it is {text}"),) if text else ())
 
 
-def _no_sharing(tried: Try) -> bool:
-    return tried.settlement.state is Settled.REJECTED and tried.settlement.code == Codes.NOT_INSTALLED
+def _otherwise(item: OfSharing, found: SharingFound) -> str:
+    """Return how a setting is on the box in words where it is not as asked; empty where it is, or is not known."""
+    match item:
+        case PolicyItem(policy=policy):
+            return found.policy if found.policy != policy else ""
+        case Exclusions(cards=cards):
+            if found.excluded is None or set(found.excluded) == set(cards):
+                return ""
+            return ", ".join(sorted(found.excluded)) or "none"
+        case UnitSize(mib=mib):
+            return f"{found.unit_mib} MiB" if found.unit_mib not in {None, mib} else ""
+        case Isolation():
+            return ""
+        case _:
+            assert_never(item)
 
 
 def _counted(board: Board) -> Board:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socketserver
+import subprocess
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -15,18 +16,22 @@ from integration.settlingkit import die_while, id_of, settle
 from kits.acts import EDGEGPU, Bench, FileNotes, item
 from kits.worker import Box, Wire, fast_folder, wired
 
+from edgegpu_agent.acts.sharing import SharingOfBox
 from edgegpu_agent.acts.standard import standard_settlers
+from edgegpu_installer.lock import LOCK, locked
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.spec import Asked, Exclusions, PolicyItem, Sharing, Spec, UnitSize
 from edgegpu_sync.states import Codes
-from edgegpu_sync.up import Settled
+from edgegpu_sync.up import Condition, Settled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from edgegpu_agent.acts.act import Settlers
+    from edgegpu_agent.daemon.worker.ports import SharingSight
 
+YAML = "/etc/edgegpu/plugin.yaml"
 PLUGIN = "/etc/systemd/system/edgegpu-plugin.service"
 TURNS = f"""\
     unit=$FAKE_ROOT{PLUGIN}
@@ -48,6 +53,10 @@ class RealBox(Box):
     def settlers(self) -> Settlers:
         assert self.bench is not None
         return standard_settlers(self.bench.box())
+
+    def sharing(self) -> SharingSight:
+        assert self.bench is not None
+        return SharingOfBox(self.bench.layout)
 
 
 @pytest.fixture
@@ -109,6 +118,17 @@ def desire(wire: Wire, spec: Spec) -> dict[str, Settled]:
     return states(wire)
 
 
+def by_hand(bench: Bench, *words: str) -> None:
+    """Run the command line as a person does."""
+    program = bench.fake / "bin/edgegpu"
+    subprocess.run(
+        [program, *words, "--transaction-id", f"by-hand-{len(bench.said('done'))}"],
+        env=bench.env,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+
+
 def words(bench: Bench) -> list[str]:
     return [line.split(" --json")[0] for line in bench.said("done")]
 
@@ -164,6 +184,99 @@ def test_settings_stand_while_sharing_that_should_go_is_put_back(wire: Wire, ben
     bench.tell("end", "ROLLED_BACK")
     stays = desire(wire, settings(1).model_copy(update={"sharing": Sharing(rev=2, installed=False)}))
     assert stays == ALL | {"sharing": Settled.FAILED}
+
+
+def arrives(wire: Wire, spec: Spec) -> None:
+    """A revision comes, and its first item is begun; what it does is done when the executor runs."""
+    wire.controller.desire(spec)
+    for topic, payload in wire.controller.desired_message():
+        wire.box.arrive(topic, payload)
+
+
+GONE = dict.fromkeys(("policy", "exclusions", "unit_size"), Settled.REJECTED)
+
+
+@pytest.mark.usefixtures("plugin")
+def test_settings_do_not_stand_where_an_uninstall_was_superseded_and_the_install_put_back(
+    wire: Wire, bench: Bench
+) -> None:
+    assert desire(wire, settings(1).model_copy(update={"sharing": Sharing(rev=1, installed=True)})) == ALL
+    arrives(wire, settings(1).model_copy(update={"sharing": Sharing(rev=2, installed=False)}))
+    arrives(wire, settings(1).model_copy(update={"sharing": Sharing(rev=3, installed=True)}))
+    assert wire.box.executor.run(), "the uninstall had begun"
+    assert not bench.layout.has_sharing
+    bench.tell("end", "ROLLED_BACK")
+    wire.exchange()
+    assert states(wire) == GONE | {"sharing": Settled.FAILED}
+
+
+@pytest.mark.usefixtures("plugin")
+def test_settings_do_not_stand_where_nobody_asks_for_sharing_any_more(wire: Wire, bench: Bench) -> None:
+    assert desire(wire, settings(1).model_copy(update={"sharing": Sharing(rev=1, installed=True)})) == ALL
+    arrives(wire, settings(1).model_copy(update={"sharing": Sharing(rev=2, installed=False)}))
+    assert wire.box.executor.jobs
+    assert desire(wire, settings(1)) == GONE
+    assert not bench.layout.has_sharing
+
+
+@pytest.mark.usefixtures("plugin")
+@pytest.mark.parametrize("installed", [True, None])
+def test_sharing_that_is_taken_off_and_put_on_by_hand(wire: Wire, bench: Bench, *, installed: bool | None) -> None:
+    sharing = None if installed is None else Sharing(rev=1, installed=installed)
+    assert desire(wire, settings(1).model_copy(update={"sharing": Sharing(rev=1, installed=True)})) == ALL
+    desire(wire, settings(1).model_copy(update={"sharing": sharing}))
+    asked = states(wire)
+    by_hand(bench, "uninstall", "--keep-agent", "--yes")
+    wire.pass_time(2)
+    assert states(wire) == dict.fromkeys(asked, Settled.REJECTED)
+    assert wire.controller.reported is not None
+    assert {one.code for one in wire.controller.reported.items.values()} == {Codes.NOT_INSTALLED}
+    by_hand(bench, "install", "--yes")
+    wire.pass_time(2)
+    assert states(wire) == asked
+
+
+@pytest.mark.usefixtures("plugin")
+def test_sharing_that_is_to_be_away_and_was_put_on_by_hand(wire: Wire, bench: Bench) -> None:
+    assert desire(wire, Spec(sharing=Sharing(rev=1, installed=False))) == {"sharing": Settled.APPLIED}
+    by_hand(bench, "install", "--yes")
+    wire.pass_time(2)
+    assert wire.controller.reported is not None
+    assert wire.controller.reported.items["sharing"].code == Codes.INSTALLED
+    by_hand(bench, "uninstall", "--keep-agent", "--yes")
+    wire.pass_time(2)
+    assert states(wire) == {"sharing": Settled.APPLIED}
+
+
+@pytest.mark.usefixtures("plugin")
+@pytest.mark.parametrize("verb", ["install", "uninstall"])
+def test_nothing_is_told_of_a_change_that_is_under_way(wire: Wire, bench: Bench, verb: str) -> None:
+    assert desire(wire, settings(1).model_copy(update={"sharing": Sharing(rev=1, installed=True)})) == ALL
+    if verb == "install":
+        by_hand(bench, "uninstall", "--keep-agent", "--yes")
+        wire.pass_time(2)
+    before = states(wire)
+    with locked(bench.layout.at(LOCK)):
+        by_hand(bench, verb, "--yes")
+        wire.pass_time(2)
+        assert states(wire) == before
+    wire.pass_time(2)
+    assert states(wire) == (ALL if verb == "install" else dict.fromkeys(ALL, Settled.REJECTED))
+
+
+def test_a_setting_that_was_changed_by_hand_is_told(wire: Wire, bench: Bench) -> None:
+    bench.write(PLUGIN, "")
+    wanted = Spec(policy=PolicyItem(rev=1, policy="spread"), exclusions=Exclusions(rev=1, cards=("0",)))
+    assert set(desire(wire, wanted).values()) == {Settled.APPLIED}
+    bench.write(YAML, "version: 1\nplacement: {policy: best-fit, exclude: ['0']}\n")
+    wire.pass_time(2)
+    assert wire.controller.reported is not None
+    policy, exclusions = (wire.controller.reported.items[name] for name in ("policy", "exclusions"))
+    assert policy.conditions == (Condition(type="Drifted", text="on the box it is best-fit"),)
+    assert (policy.state, exclusions.conditions) == (Settled.APPLIED, None)
+    bench.write(YAML, "version: 1\nplacement: {policy: spread, exclude: ['0']}\n")
+    wire.pass_time(2)
+    assert wire.controller.reported.items["policy"].conditions is None
 
 
 # --- sharing's own part

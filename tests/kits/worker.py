@@ -16,7 +16,15 @@ from kits.workerworld import CountedAct, LimitsSettler, RestartAct, SharingSettl
 
 from edgegpu_agent.acts.act import Acts, Settlers
 from edgegpu_agent.daemon.executor import caught
-from edgegpu_agent.daemon.worker.ports import Clock, Me, NoTelemetry, Raised, TelemetrySource
+from edgegpu_agent.daemon.worker.ports import (
+    Clock,
+    Me,
+    NoTelemetry,
+    Raised,
+    SharingSight,
+    SharingUnseen,
+    TelemetrySource,
+)
 from edgegpu_agent.daemon.worker.worker import Parts, Worker
 from edgegpu_agent.journal.journal import Hook, Journal
 from edgegpu_agent.journal.room import Room
@@ -126,6 +134,7 @@ class Box:
                 rng=random.Random(self.seed),
                 acts=self.acts(),
                 settlers=self.settlers(),
+                sharing=self.sharing(),
                 telemetry=self.telemetry,
                 executor=self.executor,
                 nonce=self._nonce,
@@ -146,6 +155,9 @@ class Box:
 
     def settlers(self) -> Settlers:
         return {Sharing: SharingSettler(self.world), AppLimits: LimitsSettler(self.world)}
+
+    def sharing(self) -> SharingSight:
+        return SharingUnseen()
 
     def _nonce(self) -> str:
         self.epochs += 1

@@ -5,8 +5,19 @@ from kits.sync import limits
 
 from edgegpu_sync.errors import RefusedError
 from edgegpu_sync.order import Seen
-from edgegpu_sync.settle import INSTALL, MOST_TRIES, UNINSTALL, Board, Ended, Settlement, Waits, sharing_command
-from edgegpu_sync.spec import AppLimits, Exclusions, Sharing, Spec, UnitSize, asked
+from edgegpu_sync.settle import (
+    INSTALL,
+    MOST_TRIES,
+    NO_SHARING,
+    UNINSTALL,
+    Board,
+    Ended,
+    Settlement,
+    SharingFound,
+    Waits,
+    sharing_command,
+)
+from edgegpu_sync.spec import AppLimits, Exclusions, PolicyItem, Sharing, Spec, UnitSize, asked
 from edgegpu_sync.states import Codes, State
 from edgegpu_sync.up import Condition, Settled
 
@@ -18,10 +29,10 @@ def observed(board: Board, rev: int, spec: Spec) -> Board:
     return board.observe(Seen(rev, f"{rev:016x}"), asked(spec.to_json(), rev))
 
 
-def worked(board: Board, settlement: Settlement) -> Board:
+def worked(board: Board, settlement: Settlement, found: SharingFound | None = None) -> Board:
     one = board.next()
     assert one is not None
-    return board.begin(one).settle(one.name, one.key, settlement)
+    return board.begin(one).settle(one.name, one.key, settlement, found)
 
 
 def spec(*apps: AppLimits, installed: bool | None = None, rev: int = 1) -> Spec:
@@ -158,7 +169,7 @@ def test_a_sharing_command_that_a_newer_revision_contradicts_is_superseded() -> 
     assert sharing_command(UNINSTALL, 7, board) == Ended(State.SUCCEEDED)
 
 
-NOT_INSTALLED = Settlement.rejected(Codes.NOT_INSTALLED, "GPU sharing is not installed on this box")
+PRESENT, ABSENT = SharingFound(installed=True), SharingFound(installed=False)
 UNIT = UnitSize(rev=1, mib=1024)
 CARDS = Exclusions(rev=1, cards=("0",))
 
@@ -167,7 +178,7 @@ def refused_without_sharing() -> Board:
     """Settings and an app's limits that came before sharing; one app was refused for another reason."""
     wanted = Spec(unit_size=UNIT, exclusions=CARDS, app_limits=(limits("a"), limits("b")))
     board = observed(Board(), 1, wanted)
-    for settlement in (NOT_INSTALLED, NOT_INSTALLED, NOT_INSTALLED, REJECTED):
+    for settlement in (NO_SHARING, NO_SHARING, NO_SHARING, REJECTED):
         board = worked(board, settlement)
     assert board.next() is None
     return board
@@ -180,7 +191,7 @@ def with_sharing(board: Board, *, installed: bool) -> Board:
 
 
 def test_what_wanted_sharing_is_looked_at_again_when_it_has_come() -> None:
-    board = worked(with_sharing(refused_without_sharing(), installed=True), APPLIED)
+    board = worked(with_sharing(refused_without_sharing(), installed=True), APPLIED, PRESENT)
     assert board.applied_rev == 1
     assert states(board) == [Settled.APPLIED, *[Settled.OPEN] * 3, Settled.REJECTED]
     for _ in range(3):
@@ -197,7 +208,7 @@ def test_what_wanted_sharing_is_looked_at_again_when_it_has_come() -> None:
     ],
 )
 def test_it_stays_refused_where_sharing_has_not_come(*, installed: bool, settlement: Settlement) -> None:
-    board = worked(with_sharing(refused_without_sharing(), installed=installed), settlement)
+    board = worked(with_sharing(refused_without_sharing(), installed=installed), settlement, ABSENT)
     assert (board.next(), board.applied_rev) == (None, 2)
     assert states(board)[1:] == [Settled.REJECTED] * 4
 
@@ -207,7 +218,7 @@ def test_sharing_that_goes_leaves_limits_and_refusals_as_they_are() -> None:
     board = worked(worked(worked(observed(Board(), 1, wanted), REJECTED), APPLIED), APPLIED)
     assert [one.name for one in board.asked] == ["exclusions", "unit_size", "app_limits/default/a/main"]
     board = observed(board, 2, wanted.model_copy(update={"sharing": Sharing(rev=2, installed=False)}))
-    board = worked(board, APPLIED)
+    board = worked(board, APPLIED, ABSENT)
     assert (board.next(), board.applied_rev) == (None, 2)
     codes = {name: (one.state, one.code) for name, one in board.report().items()}
     assert codes == {
@@ -216,3 +227,59 @@ def test_sharing_that_goes_leaves_limits_and_refusals_as_they_are() -> None:
         "unit_size": (Settled.REJECTED, Codes.NOT_INSTALLED),
         "app_limits/default/a/main": (Settled.APPLIED, None),
     }
+
+
+def test_what_was_done_under_an_old_key_has_changed_the_box_too() -> None:
+    wanted = Spec(unit_size=UNIT, sharing=Sharing(rev=1, installed=True))
+    board = observed(worked(worked(observed(Board(), 1, wanted), APPLIED, PRESENT), APPLIED, PRESENT), 2, spec(rev=2))
+    board = observed(board, 3, wanted.model_copy(update={"sharing": Sharing(rev=3, installed=False)}))
+    board = worked(worked(board, APPLIED, PRESENT), APPLIED, PRESENT)
+    going = board.asked[0]
+    board = observed(board, 4, wanted.model_copy(update={"sharing": Sharing(rev=4, installed=False)})).begin(going)
+    board = observed(board, 5, wanted.model_copy(update={"sharing": Sharing(rev=5, installed=True)}))
+    board = board.settle(going.name, going.key, APPLIED, ABSENT)
+    assert states(board) == [Settled.OPEN, Settled.REJECTED]
+    failed = Settlement.failed(Codes.ERROR, "k3s is not well", restored=True)
+    assert states(worked(board, failed, ABSENT)) == [Settled.FAILED, Settled.REJECTED]
+
+
+def test_a_box_of_which_nothing_is_known_or_that_stands_as_asked_changes_nothing() -> None:
+    wanted = Spec(sharing=Sharing(rev=1, installed=True), policy=PolicyItem(rev=1, policy="spread"), unit_size=UNIT)
+    board = observed(Board(), 1, wanted)
+    for _ in range(3):
+        board = worked(board, APPLIED)
+    as_asked = SharingFound(installed=True, policy="spread", excluded=["7"], unit_mib=1024)
+    assert board.follow(None) is board.follow(PRESENT) is board.follow(as_asked) is board
+
+
+@pytest.mark.parametrize(
+    ("found", "texts"),
+    [
+        (SharingFound(installed=True, excluded=(), unit_mib=1024), ("on the box it is none", None)),
+        (
+            SharingFound(installed=True, excluded=("1", "0"), unit_mib=256),
+            ("on the box it is 0, 1", "on the box it is 256 MiB"),
+        ),
+    ],
+)
+def test_settings_that_are_otherwise_on_the_box_have_drifted(
+    found: SharingFound, texts: tuple[str | None, ...]
+) -> None:
+    board = worked(worked(observed(Board(), 1, Spec(unit_size=UNIT, exclusions=CARDS)), APPLIED), APPLIED)
+    told = [one.conditions[0].text if one.conditions else None for one in board.follow(found).report().values()]
+    assert tuple(told) == texts
+    assert board.follow(found).follow(PRESENT) == board
+
+
+def test_sharing_itself_follows_what_stands_and_what_failed_stays_as_it_is() -> None:
+    board = worked(observed(Board(), 1, spec(installed=True)), APPLIED, PRESENT)
+    (gone,) = board.follow(ABSENT).report().values()
+    assert (gone.state, gone.code) == (Settled.REJECTED, Codes.NOT_INSTALLED)
+    assert states(board.follow(ABSENT).follow(PRESENT)) == [Settled.OPEN]
+    away = worked(observed(Board(), 1, spec(installed=False)), APPLIED, ABSENT)
+    (there,) = away.follow(PRESENT).report().values()
+    assert (there.state, there.code) == (Settled.REJECTED, Codes.INSTALLED)
+    assert states(away.follow(PRESENT).follow(ABSENT)) == [Settled.OPEN]
+    failed = Settlement.failed(Codes.ERROR, "k3s is not well", restored=True)
+    board = worked(observed(Board(), 1, spec(installed=True)), failed, ABSENT)
+    assert board.follow(PRESENT) is board

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from edgegpu_agent.acts.act import Act, Notes, Outcome, Settler
+from edgegpu_agent.acts.sharing import SharingOfBox
 from edgegpu_agent.acts.standard import Box, acts, standard_settlers
 from edgegpu_agent.acts.upward import cleaned
 from edgegpu_agent.daemon.boxlink import Abilities
@@ -112,6 +113,7 @@ def abilities(
     return Abilities(
         acts={**able, _LOGS: CappedLogs(able[_LOGS], max_mib)},
         settlers=settlers,
+        sharing=SharingOfBox(layout),
         telemetry=telemetry,
         versions=telemetry.versions,
         stopping=stop,

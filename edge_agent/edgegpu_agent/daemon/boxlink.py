@@ -17,7 +17,7 @@ from edgegpu_agent.daemon.localapi import SOCKET_NAME, LocalApi
 from edgegpu_agent.daemon.steps import AtStep
 from edgegpu_agent.daemon.turning import TurningWorker
 from edgegpu_agent.daemon.vitals import Vital, Vitals
-from edgegpu_agent.daemon.worker.ports import Clock, Me, TelemetrySource, Uplink
+from edgegpu_agent.daemon.worker.ports import Clock, Me, SharingSight, TelemetrySource, Uplink
 from edgegpu_agent.daemon.worker.worker import Parts
 from edgegpu_agent.identity.clock import ClockFloor
 from edgegpu_agent.identity.device import Identity
@@ -59,6 +59,7 @@ class Abilities:
 
     acts: Acts
     settlers: Settlers
+    sharing: SharingSight
     telemetry: TelemetrySource
     versions: Callable[[], Versions]
     stopping: threading.Event
@@ -178,6 +179,7 @@ class BoxLink:
             rng=random.Random(),  # noqa: S311  (jitter)
             acts=acts,
             settlers=settlers,
+            sharing=abilities.sharing,
             telemetry=abilities.telemetry,
             clean=abilities.clean,
             server_time=self._clock.learn,

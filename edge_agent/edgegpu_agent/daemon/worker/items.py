@@ -7,10 +7,10 @@ from functools import partial
 
 from edgegpu_agent.acts.act import Abandons, Settlers
 from edgegpu_agent.daemon.worker.core import Core
-from edgegpu_agent.daemon.worker.ports import Executor, Raised
+from edgegpu_agent.daemon.worker.ports import Executor, Raised, SharingSight
 from edgegpu_agent.daemon.worker.send import Sender
 from edgegpu_agent.journal.held import Entry
-from edgegpu_sync.settle import Board, Settlement
+from edgegpu_sync.settle import Board, Settlement, SharingFound
 from edgegpu_sync.spec import Asked, TryKey
 from edgegpu_sync.states import Codes
 from edgegpu_sync.up import Condition, Settled
@@ -48,7 +48,14 @@ class Items:
     """Tries what is open, in its order."""
 
     def __init__(
-        self, core: Core, sender: Sender, *, settlers: Settlers, executor: Executor, alone_busy: Callable[[], bool]
+        self,
+        core: Core,
+        sender: Sender,
+        *,
+        settlers: Settlers,
+        sharing: SharingSight,
+        executor: Executor,
+        alone_busy: Callable[[], bool],
     ) -> None:
         """Prepare it.
 
@@ -56,10 +63,12 @@ class Items:
             core: the journal.
             sender: reports each settlement.
             settlers: by the class of an item; others are settled as Unsupported.
+            sharing: how GPU sharing stands: what is reported follows it.
             executor: runs them.
             alone_busy: whether a command is under way beside which nothing may be settled.
         """
         self._core, self._sender, self._settlers, self._executor = core, sender, settlers, executor
+        self._sharing = sharing
         self._alone_busy = alone_busy
         self._trying: Asked | None = None
 
@@ -74,11 +83,30 @@ class Items:
         Raises:
             JournalFullError: nothing was begun that is not written.
         """
+        self._follow()
         while self._trying is None and not self._alone_busy():
             one = self._left() or self._core.held.board.next()
             if one is None or self.busy:
                 return
             self._begin(one)
+
+    def _follow(self) -> None:
+        """Write what stands otherwise than it was settled; not while an item, or somebody else, changes the machine."""
+        before = self._core.held
+        if (
+            self._trying is not None
+            or before.settling is not None
+            or before.board.follow(self._sharing.look()) is before.board
+        ):
+            return
+        board = before.board.follow(self._found())
+        if board is not before.board:
+            self._core.save(replace(before, board=board), told=_told_of(before.board, board), spare=True)
+            self._sender.report()
+
+    def _found(self) -> SharingFound | None:
+        """Return how sharing stands; None while it changes. An installer takes its lock long before it changes it."""
+        return None if self._sharing.changing() else self._sharing.look()
 
     def _left(self) -> Asked | None:
         """Return the item that an earlier life of the agent has begun; one that nobody asks for now is dropped."""
@@ -134,17 +162,13 @@ class Items:
             result = Settlement.failed(Codes.ERROR, clipped(text), restored=False)
         if result.state is Settled.OPEN:
             result = Settlement.failed(Codes.ERROR, "it was left open", restored=False)
-        self._write(one, self._core.held.board.settle(one.name, one.key, result), result)
+        board = self._core.held.board.settle(one.name, one.key, result, self._found())
+        self._write(one, board, result)
         self._trying = None
 
     def _write(self, one: Asked, board: Board, settlement: Settlement) -> None:
         before = self._core.held
-        with_it = {
-            name: tried.settlement
-            for name, tried in board.tries.items()
-            if name != one.name and name in before.board.tries and tried != before.board.tries[name]
-        }
-        told = [_told(name, each) for name, each in ({one.name: settlement} | with_it).items()]
+        told = [_told(one.name, settlement), *_told_of(before.board, board, but=one.name)]
         self._core.save(replace(before, board=board, settling=None), notes={one.name: None}, told=told)
         self._sender.report()
 
@@ -163,6 +187,12 @@ class Items:
         if tried is not None and tried.conditions != conditions:
             self._core.save(replace(held, board=held.board.noticed(name, conditions)), spare=True)
             self._sender.report()
+
+
+def _told_of(before: Board, after: Board, *, but: str = "") -> list[Entry]:
+    """Return lines for the history of what stands otherwise now; what is open again has its line when it is begun."""
+    changed = ((name, tried.settlement) for name, tried in after.tries.items() if name != but and name in before.tries)
+    return [_told(name, now) for name, now in changed if now != before.tries[name].settlement]
 
 
 def _told(name: str, settlement: Settlement) -> Entry:

@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.link.events import Arrived
+from edgegpu_sync.settle import SharingFound
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.telemetry import Part, PodAlloc, Sample
 from edgegpu_sync.up import Versions
@@ -106,6 +107,29 @@ class NoTelemetry:
     def samples(self) -> Sequence[Sample]:
         """Nothing is measured."""
         return ()
+
+
+class SharingSight(Protocol):
+    """How GPU sharing stands on the box; each call answers at once."""
+
+    def look(self) -> SharingFound | None:
+        """Return how it stands; None where that is not known."""
+        ...
+
+    def changing(self) -> bool:
+        """Say whether a change of the machine is under way: what is seen then may be undone yet."""
+        ...
+
+
+class SharingUnseen:
+    """A box on which nothing is known of it."""
+
+    def look(self) -> None:
+        """Nothing is known."""
+
+    def changing(self) -> bool:
+        """Nothing is."""
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,16 @@ from edgegpu_agent.daemon.worker.commands import SHARING, Commands
 from edgegpu_agent.daemon.worker.core import Core
 from edgegpu_agent.daemon.worker.inbox import Inbox
 from edgegpu_agent.daemon.worker.items import Items
-from edgegpu_agent.daemon.worker.ports import Clock, Executor, Me, NoTelemetry, TelemetrySource, Uplink
+from edgegpu_agent.daemon.worker.ports import (
+    Clock,
+    Executor,
+    Me,
+    NoTelemetry,
+    SharingSight,
+    SharingUnseen,
+    TelemetrySource,
+    Uplink,
+)
 from edgegpu_agent.daemon.worker.say import Say
 from edgegpu_agent.daemon.worker.send import Sender
 from edgegpu_agent.daemon.worker.states import States
@@ -62,6 +71,7 @@ class Parts:
     rng: random.Random
     acts: Acts
     settlers: Settlers
+    sharing: SharingSight = field(default_factory=SharingUnseen)
     telemetry: TelemetrySource = field(default_factory=NoTelemetry)
     clean: Clean = BY_FORM
     """Takes secrets out of what goes up."""
@@ -103,6 +113,7 @@ class Worker:
             core,
             self._sender,
             settlers=parts.settlers,
+            sharing=parts.sharing,
             executor=executor,
             alone_busy=lambda: self._commands.alone_busy,
         )
