@@ -53,9 +53,13 @@ class BrokerAddress(_Model):
 
 
 class Granted(_Model):
-    """200: the box is taken in. `broker_ca` is the authority of broker and HTTPS, `root` what the box pins."""
+    """200: the box is taken in. `broker_ca` is the authority of broker and HTTPS, `root` what the box pins.
+
+    `name` is what people call the box at that time.
+    """
 
     device: DeviceId
+    name: str
     enrolment: int
     certificate: str
     broker: BrokerAddress

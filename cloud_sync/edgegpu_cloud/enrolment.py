@@ -171,8 +171,11 @@ class Enrolment:
         return self._answer(tx, request, now_s)
 
     def _answer(self, tx: Transaction, request: Request, now_s: float) -> Granted:
+        answer = request.answer or {}
+        device = answer["device"]
         return Granted(
-            **(request.answer or {}),
+            **answer,
+            name=tx.boxes.get([device])[device].name,
             broker=self._terms.broker,
             broker_ca=self._terms.broker_ca,
             root=self._terms.root,

@@ -57,14 +57,15 @@ def spend(token: Token, now_s: float) -> Token:
     """Return a token after one more use.
 
     Raises:
-        RefusedError: TOKEN_USED or TOKEN_EXHAUSTED, both an alarm since somebody else has it; TOKEN_EXPIRED.
+        RefusedError: TOKEN_USED, TOKEN_EXHAUSTED or TOKEN_EXPIRED, each an alarm: somebody else may have it, and
+            whoever pasted it waits for a box that does not come.
     """
     if token.used >= token.uses:
         raise RefusedError(Refusal.TOKEN_USED if token.uses == 1 else Refusal.TOKEN_EXHAUSTED, alarm=True)
     if token.revoked:
         raise RefusedError(Refusal.TOKEN_EXPIRED, "this token was taken back", alarm=True)
     if now_s >= token.expires_at_s:
-        raise RefusedError(Refusal.TOKEN_EXPIRED)
+        raise RefusedError(Refusal.TOKEN_EXPIRED, alarm=True)
     return replace(token, used=token.used + 1)
 
 

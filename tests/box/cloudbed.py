@@ -72,14 +72,14 @@ class Cloud:
         said: dict[str, Any] = json.loads(done.stdout)
         return done.returncode, said
 
-    def line(self, name: str) -> str:
+    def line(self, name: str, *options: str) -> str:
         """Return the line that is pasted on a box, with options of this lab."""
-        line: str = self.read("enrol", "--name", name)["line"]
+        line: str = self.read("enrol", "--name", name, *options)["line"]
         return f"{line} --driver-root {SIMULATED} --yes"
 
-    def paste(self, line: str) -> Completed:
+    def paste(self, line: str, *, check: bool = True) -> Completed:
         """Paste it there."""
-        return self.bed.machine.exec("bash", "-c", f"set -o pipefail; {line}", timeout_s=240)
+        return self.bed.machine.exec("bash", "-c", f"set -o pipefail; {line}", check=check, timeout_s=240)
 
     def box(self, name: str) -> dict[str, Any]:
         """Return one box as the fleet has it; empty where there is none."""

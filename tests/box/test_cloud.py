@@ -44,6 +44,8 @@ def test_the_pasted_line_enrols_the_box(cloud: Cloud) -> None:
     assert "is installed" in said.stdout
     assert token
     assert token not in said.stdout + said.stderr
+    assert f"enrolled as {HALL} at https://" in said.stdout
+    assert f"edgegpu-cloud box {HALL}" in said.stdout.splitlines()[-1]
     view = cloud.online(HALL)
     bed.cluster.report("line_to_online_s", [time.monotonic() - began], limit=120)
     assert {"sharing.install", "sharing.uninstall", "k3s.restart"} <= set(view["capabilities"])
@@ -51,6 +53,7 @@ def test_the_pasted_line_enrols_the_box(cloud: Cloud) -> None:
     gone = bed.machine.exec("test", "-e", "/etc/edgegpu/cloud-token", check=False)
     assert gone.returncode != 0, "the token is still there"
     _the_line_again_changes_nothing(cloud, line)
+    _an_old_line_fails_and_the_box_stays_in(cloud)
 
 
 def _the_line_again_changes_nothing(cloud: Cloud, line: str) -> None:
@@ -62,6 +65,21 @@ def _the_line_again_changes_nothing(cloud: Cloud, line: str) -> None:
     assert cloud.box(HALL)["online"]
     assert cloud.box(HALL)["enrolment"] == enrolment
     assert not cloud.read("alarms")
+
+
+def _an_old_line_fails_and_the_box_stays_in(cloud: Cloud) -> None:
+    line = cloud.line(HALL, "--expires", "1s")
+    wait_until(lambda: not cloud.read("tokens"), what="the token is too old", every_s=0.5)
+    failed = cloud.paste(line, check=False)
+    assert failed.returncode == 1
+    assert "cannot enrol at https://" in failed.stderr
+    assert "this token is too old" in failed.stderr
+    assert "sudo edgegpu agent enrol --url https://" in failed.stderr
+    (alarm,) = cloud.read("alarms")
+    assert alarm["kind"] == "enrol.TOKEN_EXPIRED"
+    cloud.ask("alarms", "--seen", str(alarm["number"]))
+    assert cloud.box(HALL)["online"]
+    cloud.bed.machine.exec("rm", "/etc/edgegpu/cloud-token")
 
 
 def test_k3s_is_restarted_once_and_says_so(cloud: Cloud) -> None:

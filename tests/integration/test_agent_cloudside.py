@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 import json
-import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from kits.agent import WAIT_S, until
+from kits.agent import until
+from kits.agentside import Tasks
 from kits.cli import edgegpu
 from kits.identity import DEVICE, Cloud, CloudServer
 
-from edgegpu_agent.daemon.cloudside import cloud_tasks
-from edgegpu_agent.daemon.vitals import Vitals
 from edgegpu_agent.settings import write
-from edgegpu_installer.layout import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-
-class Tasks:
-    """One agent over a root."""
-
-    def __init__(self, root: Path) -> None:
-        self.vitals = Vitals()
-        self._tasks = cloud_tasks(root / "etc/edgegpu/agent.yaml", Layout(root), edgegpu="edgegpu", vitals=self.vitals)
-        self._threads = [threading.Thread(target=task.run) for task in self._tasks]
-        for thread in self._threads:
-            thread.start()
-
-    def stop(self) -> None:
-        for task in self._tasks:
-            task.stop()
-        for thread in self._threads:
-            thread.join(WAIT_S)
-            assert not thread.is_alive(), thread.name
 
 
 class Side:

@@ -13,6 +13,7 @@ from kits.cli import Done, edgegpu
 
 from edgegpu_agent.daemon.answers import JournalAnswer, JournalLine, OpenCommand, StatusAnswer
 from edgegpu_agent.daemon.localapi import LocalApi
+from edgegpu_agent.identity.enrolment import token_hash
 from edgegpu_agent.identity.standing import Stand, Standing
 from edgegpu_agent.identity.telling import tell
 from edgegpu_agent.settings import load, write
@@ -230,7 +231,7 @@ def systemctl(root: Path, *, loaded: str = "loaded", on_restart: str = "") -> di
 
 
 def said(stand: Stand, **more: Any) -> str:  # noqa: ANN401  (fields of Standing)
-    return json.dumps(Standing(stand=stand, **more).document())
+    return json.dumps(Standing(stand=stand, token_sha256=token_hash("secret-token"), **more).document())
 
 
 def enrol(root: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch, *more: str) -> Done:
@@ -241,13 +242,13 @@ def enrol(root: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch, *mor
 
 
 def test_enrol_writes_restarts_and_says_who_the_box_is(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = said(Stand.ENROLLED, device=DEVICE, enrolment=1)
+    answer = said(Stand.ENROLLED, device=DEVICE, name="hall-1", enrolment=1)
     (short_tmp / "run/edgegpu").mkdir(parents=True)
     (short_tmp / "etc").mkdir()
     env = systemctl(short_tmp, on_restart=f"echo '{answer}' > {short_tmp}/run/edgegpu/agent-identity.json")
     done = enrol(short_tmp, env, monkeypatch, "--ca-sha256", "ab" * 32)
     assert done.code == 0, done
-    assert done.out == f"this box is {DEVICE}, enrolment 1\n"
+    assert done.out == "enrolled as hall-1\n"
     token = short_tmp / "etc/edgegpu/cloud-token"
     assert token.read_text() == "secret-token\n"
     assert token.stat().st_mode & 0o777 == 0o600
@@ -260,7 +261,7 @@ def test_enrol_keeps_what_else_stands_in_agent_yaml(short_tmp: Path, monkeypatch
     path = short_tmp / "etc/edgegpu/agent.yaml"
     path.parent.mkdir(parents=True)
     path.write_text("version: 1\ncloud: {url: 'https://other', proxy: 'http://p:1'}\nlimits: {namespaces: [asr]}\n")
-    answer = said(Stand.ENROLLED, device=DEVICE, enrolment=1)
+    answer = said(Stand.ENROLLED, device=DEVICE, name="hall-1", enrolment=1)
     (short_tmp / "run/edgegpu").mkdir(parents=True)
     env = systemctl(short_tmp, on_restart=f"echo '{answer}' > {short_tmp}/run/edgegpu/agent-identity.json")
     assert enrol(short_tmp, env, monkeypatch).code == 0

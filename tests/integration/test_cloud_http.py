@@ -58,6 +58,7 @@ def test_a_box_enrols_and_renews(served: Served) -> None:
         "device",
         "enrolment",
         "keys",
+        "name",
         "root",
         "server_time",
     ]

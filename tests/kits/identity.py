@@ -17,6 +17,7 @@ from edgegpu_sync.base64url import from_text
 from edgegpu_sync.keys import next_link, public_text
 
 DEVICE = "k3f9x2m7q1w8e5r4"
+NAME = "hall-1"
 
 
 @dataclass
@@ -60,6 +61,7 @@ class Cloud:
         keys = next_link(self.root, keys=[public_text(self.controller)])
         self.answers[request] = {
             "device": DEVICE,
+            "name": NAME,
             "enrolment": self.enrolments,
             "certificate": self.boxes.sign(csr.public_key(), DEVICE, start=self.start, life=self.life),
             "broker": self.broker,

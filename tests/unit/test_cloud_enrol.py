@@ -97,7 +97,8 @@ def test_a_token_that_nobody_knows_and_one_that_is_old(here: Office) -> None:
     here.clock.now_s += 3_601
     assert refused(box, here).code == Refusal.TOKEN_EXPIRED
     assert here.fleet.boxes() == []
-    assert here.alarms() == []
+    assert here.alarms() == ["enrol.TOKEN_EXPIRED"], "whoever pasted it waits for a box that does not come"
+    assert "box-1 at 10.1.2.3" in here.fleet.alarms()[0].text
 
 
 def test_a_request_that_cannot_be_read_spends_no_token(here: Office) -> None:

@@ -1,4 +1,4 @@
-"""What `edgegpu agent enrol` does: writes where the box belongs and its token, and waits for the agent's word."""
+"""What `edgegpu agent enrol` does, and how any token fares: the agent's word about it is waited for."""
 
 import json
 import os
@@ -37,6 +37,11 @@ class Told:
     raw: dict[str, Any]
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the agent does nothing more about it by itself, or is through."""
+        return self.raw.get("stand") in _ENDS
+
+    @property
     def well(self) -> bool:
         """Whether the box is in, or only waits for a person."""
         return self.raw.get("stand") in {"enrolled", "waiting for approval"} and not self.raw.get("warning")
@@ -54,7 +59,7 @@ class Told:
         raw = self.raw
         stand, text = str(raw.get("stand")), str(raw.get("warning") or raw.get("text") or "")
         if stand == "enrolled" and not text:
-            return f"this box is {raw.get('device')}, enrolment {raw.get('enrolment')}"
+            return f"enrolled as {raw.get('name') or raw.get('device')}"
         code = f" ({raw['code']})" if raw.get("code") else ""
         return f"{stand}{code}{f': {text}' if text else ''}"
 
@@ -122,21 +127,36 @@ class Enrolling:
             raise CliError(error.message, remedy=error.remedy or _LOG) from error
         except OSError as error:
             raise CliError(f"cannot enrol: {error}", remedy="run it as root") from error
-        return self._word(standing)
+        return wait_for_word(standing, token, wait_s=self.wait_s, clock=self.clock)
 
-    def _word(self, standing: Path) -> Told:
-        """Wait for the end; what the agent said last counts where none comes."""
-        ends, told = self.clock() + self.wait_s, Told({})
-        while True:
-            told = read_standing(standing) or told
-            if told.raw.get("stand") in _ENDS:
-                return told
-            if self.clock() >= ends:
-                break
-            time.sleep(_LOOK_S)
-        if told.raw:
+
+def wait_for_word(standing: Path, token: str, *, wait_s: float, clock: Callable[[], float] = time.monotonic) -> Told:
+    """Wait until the agent has said how this token fared; what it said last counts where the end does not come.
+
+    Args:
+        standing: where the agent says it.
+        token: the one that it was given; words about another one are older.
+        wait_s: for so long.
+        clock: of seconds.
+
+    Raises:
+        CliError: no word.
+    """
+    from edgegpu_agent.identity.enrolment import token_hash  # noqa: PLC0415  (slow to load)
+
+    ends, told, digest = clock() + wait_s, Told({}), token_hash(token)
+    while True:
+        now = read_standing(standing) or told
+        if now.raw.get("token_sha256") == digest or now.raw.get("stand") == "broken":
+            told = now
+        if told.has_ended:
             return told
-        raise CliError(f"cannot tell how it went: no word from the agent in {self.wait_s:g} s", remedy=_LOG)
+        if clock() >= ends:
+            break
+        time.sleep(_LOOK_S)
+    if told.raw:
+        return told
+    raise CliError(f"cannot tell how the enrolment went: no word from the agent in {wait_s:g} s", remedy=_LOG)
 
 
 def read_standing(path: Path) -> Told | None:

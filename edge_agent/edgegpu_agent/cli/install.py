@@ -11,6 +11,7 @@ from edgegpu_agent.cli.errors import CliError
 
 if TYPE_CHECKING:
     from edgegpu_agent.cli.installing import Installing
+    from edgegpu_agent.cli.membership import Membership
     from edgegpu_installer.install import Report
     from edgegpu_installer.site import Role
 
@@ -42,9 +43,11 @@ Examples:
   "objects": [{"name", "change": TEXT}] of the cluster, "unseen": why its state is unknown;
   with --show-join "join": TEXT, a secret, empty where there is none
   or, refused, {"error", "remedy", "code": TEXT} with "code": "REFUSED", "BUSY" (try again in a while) or "KNOWN"
+  "enrolment": null, or of a box that belongs to a cloud {"url", "stand", "name", "device", "text", "remedy": TEXT}
 Progress goes to stderr then.
 
-Exits 0 when the machine is as asked, 1 when it was refused or rolled back.
+With a token it ends when the box is enrolled, or waits for a person's approval in the cloud.
+Exits 0 when the machine is as asked, 1 when it was refused or rolled back, or the cloud did not take the token.
 """
 
 NodeOption = Annotated[
@@ -111,6 +114,10 @@ AgentOnlyOption = Annotated[
 TransactionOption = Annotated[
     str, typer.Option("--transaction-id", metavar="ID", help="What the change is called in the journal.", hidden=True)
 ]
+EnrolWaitOption = Annotated[
+    float,
+    typer.Option("--enrol-wait", metavar="SECONDS", min=0, help="How long to wait for the cloud's word on the token."),
+]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be changed, and change nothing.")]
 DeadlineOption = Annotated[
     float, typer.Option("--deadline", metavar="SECONDS", min=20, help="All is put back when it is not done by then.")
@@ -135,6 +142,7 @@ def install(  # noqa: PLR0913  (one for each option)
     cloud: CloudOption = "",
     ca_sha256: CaOption = "",
     cloud_proxy: ProxyOption = "",
+    enrol_wait: EnrolWaitOption = 60.0,
     limits_namespace: LimitsOption = None,
     agent_only: AgentOnlyOption = False,
     dry_run: DryRunOption = False,
@@ -157,7 +165,6 @@ def install(  # noqa: PLR0913  (one for each option)
             reserve_mib=reserve_mib,
             driver_root=driver_root,
             nodes=tuple(node or ()),
-            isolation=isolation,
             token=_token(token, token_file),
             join=join,
             agent_only=agent_only,
@@ -166,15 +173,26 @@ def install(  # noqa: PLR0913  (one for each option)
         with typed_errors():
             installing = this_machine(as_json=json, deadline_s=deadline, transaction_id=transaction_id)
             report = installing.install(options, ask=not yes and not node, dry_run=dry_run)
-        _end(report, installing, as_json=json, show_join=show_join)
+        _end(report, installing, options.token, wait_s=enrol_wait, as_json=json, show_join=show_join)
 
 
-def _end(report: "Report", installing: "Installing", *, as_json: bool, show_join: bool) -> None:
+def _end(
+    report: "Report", installing: "Installing", token: str, *, wait_s: float, as_json: bool, show_join: bool
+) -> None:
+    from edgegpu_agent.cli.membership import membership  # noqa: PLC0415  (slow to load)
+
+    stands = None
+    if report.well and report.outcome is not None:
+        stands = membership(installing.layout, token, wait_s=wait_s, say=installing.say)
+    failed = stands is not None and stands.failed
     if as_json:
-        print_json(_document(report, installing, show_join=show_join))
+        enrolment = stands.document() if stands is not None else None
+        print_json({**_document(report, installing, show_join=show_join), "enrolment": enrolment})
     else:
-        _say(report, installing, show_join=show_join)
-    if not report.well:
+        _say(report, installing, stands, show_join=show_join)
+        if stands is not None and failed:
+            raise stands.failure
+    if failed or not report.well:
         raise typer.Exit(EXIT_WRONG)
 
 
@@ -259,7 +277,7 @@ def _document(report: "Report", installing: "Installing", *, show_join: bool) ->
     }
 
 
-def _say(report: "Report", installing: "Installing", *, show_join: bool) -> None:
+def _say(report: "Report", installing: "Installing", stands: "Membership | None", *, show_join: bool) -> None:
     if report.outcome is None:
         installing.say_plan(report.plan, report.foreseen)
         return
@@ -278,4 +296,9 @@ def _say(report: "Report", installing: "Installing", *, show_join: bool) -> None
         typer.echo(f"still lacking: {line}")
     if report.join and (report.lacking or show_join):
         typer.echo(f"on an agent node add: --join {report.join}")
-    typer.echo("next: edgegpu status; edgegpu demo --real; edgegpu doctor")
+    if stands is None:
+        typer.echo("next: edgegpu status; edgegpu demo --real; edgegpu doctor")
+    elif not stands.failed:
+        typer.echo(stands.line)
+        there = f"; on {stands.cloud.url}: edgegpu-cloud box {stands.name}" if stands.name else ""
+        typer.echo(f"next: edgegpu status; edgegpu agent status; edgegpu doctor{there}")

@@ -18,7 +18,7 @@ from edgegpu_agent.identity.device import Broker
 from edgegpu_agent.identity.errors import DeniedError, IdentityError, UnreachableError
 from edgegpu_sync.down import Link
 from edgegpu_sync.keys import PublicKey
-from edgegpu_sync.wire import Count
+from edgegpu_sync.wire import Count, Line
 
 _NO_CHECK_TIME = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME of OpenSSL, which Python has no name for."""
@@ -39,6 +39,7 @@ class Enrolled(_Answer):
     """The box was taken in."""
 
     device: Annotated[str, Field(pattern=r"^[a-z0-9]{16}$")]
+    name: Line = ""
     enrolment: Annotated[Count, Field(ge=1)]
     certificate: str
     broker: Broker

@@ -47,6 +47,8 @@ class Device(_Kept):
 
     version: Literal[1] = 1
     device: Annotated[str, Field(pattern=r"^[a-z0-9]{16}$")]
+    name: Line = ""
+    """What people in the cloud called it when it was enrolled; empty from a cloud that does not say it."""
     enrolment: Annotated[Count, Field(ge=1)]
     instance: Sha256
     broker: Broker

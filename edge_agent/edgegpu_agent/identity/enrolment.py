@@ -120,6 +120,7 @@ class Enrolment:
         self._check(answer)
         made = Device(
             device=answer.device,
+            name=answer.name,
             enrolment=answer.enrolment,
             instance=self.facts.instance,
             broker=answer.broker,

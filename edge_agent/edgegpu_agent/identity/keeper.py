@@ -4,7 +4,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgegpu_agent.identity import enrolment, renewal
@@ -83,7 +83,7 @@ class IdentityKeeper:
         """Whether it is known who this box is, or that the cloud has to say so first."""
         self._instance = ""
         self._standing = self._told = Standing(stand=Stand.STARTING)
-        self._denied = ""
+        self._denied = self._tried = ""
         self._failures = 0
         self._renewal: Renewal | None = None
         self._renew_failures = 0
@@ -193,6 +193,8 @@ class IdentityKeeper:
                 text=f"the certificate cannot be renewed: {trouble.text}" if trouble else "",
                 remedy=trouble.remedy if trouble else "",
                 device=identity.device.device,
+                name=identity.device.name,
+                token_sha256=self._tried if self._token_trouble else identity.device.token_sha256,
                 enrolment=identity.device.enrolment,
                 not_after_s=identity.certificate().not_after_s,
                 warning=self._token_trouble,
@@ -203,6 +205,7 @@ class IdentityKeeper:
 
     def _enrol(self, token: str, before: Identity | None) -> float:
         settings = self._settings
+        self._tried = token_hash(token)
         asking = Enrolment(
             folder=settings.folder,
             cloud=settings.cloud,
@@ -236,7 +239,7 @@ class IdentityKeeper:
     def _beside(self, before: Identity | None, standing: Standing) -> None:
         """Say how the enrolment stands; while an earlier one holds, it is that which counts, and this a warning."""
         if before is None or before.device.instance != self._instance:
-            self._say(standing)
+            self._say(replace(standing, token_sha256=self._tried))
             return
         self._token_trouble = f"enrolling anew with the token in {self._settings.token}: {standing.line}"
         self._enrolled(before)

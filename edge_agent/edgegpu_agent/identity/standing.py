@@ -26,6 +26,10 @@ class Standing:
     remedy: str = ""
     code: str = ""
     device: str = ""
+    name: str = ""
+    """What people in the cloud called the box when it was enrolled."""
+    token_sha256: str = ""
+    """Of the token that this is about: who handed one in knows by it that this is the answer."""
     enrolment: int = 0
     not_after_s: int = 0
     warning: str = ""
@@ -46,6 +50,8 @@ class Standing:
             "remedy": self.remedy,
             "code": self.code,
             "device": self.device,
+            "name": self.name,
+            "token_sha256": self.token_sha256,
             "enrolment": self.enrolment,
             "not_after_s": self.not_after_s,
             "warning": self.warning,

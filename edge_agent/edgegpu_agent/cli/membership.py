@@ -1,0 +1,97 @@
+"""How this box stands with its cloud at the end of an installation: what is said of it, and whether it failed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from edgegpu_agent.cli.enrolling import IDENTITY, Told, wait_for_word
+from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.identity.device import load_identity
+from edgegpu_agent.identity.errors import IdentityError
+from edgegpu_agent.settings import CloudSection, load
+from edgegpu_installer.layout import Layout
+from edgegpu_plugin.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """A box and its cloud; `told` is what the agent says of the enrolment, None where the box has never enrolled."""
+
+    cloud: CloudSection
+    told: Told | None
+    had_token: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether this installation was to enrol the box, and it is neither in nor waiting for a person."""
+        return self.had_token and (self.told is None or not self.told.well)
+
+    @property
+    def name(self) -> str:
+        """What the cloud calls this box; empty while it does not."""
+        raw = self.told.raw if self.told is not None else {}
+        return str(raw.get("name") or raw.get("device") or "") if self.told is not None and self.told.well else ""
+
+    @property
+    def line(self) -> str:
+        """One line about a box that is in, waits, or was never asked to enrol."""
+        if self.told is None:
+            return f"not enrolled at {self.cloud.url} yet: {self.enrol}"
+        remedy = f"; {self.told.remedy}" if self.told.remedy else ""
+        return f"{self.told.sentence} at {self.cloud.url}{remedy}"
+
+    @property
+    def enrol(self) -> str:
+        """The command that enrols this box once there is a token."""
+        pin = f" --ca-sha256 {self.cloud.ca_sha256}" if self.cloud.ca_sha256 else ""
+        return f"sudo edgegpu agent enrol --url {self.cloud.url}{pin} (asks for the token)"
+
+    @property
+    def failure(self) -> CliError:
+        """Why the box is not in, and the commands that bring it in."""
+        told = self.told
+        why = told.sentence if told is not None else "the agent says nothing about it"
+        remedy = told.remedy if told is not None else "see `journalctl -u edgegpu-agent`"
+        first = f"{remedy}\n  " if remedy else ""
+        return CliError(
+            f"cannot enrol at {self.cloud.url}: {why}",
+            remedy=f"{first}then here: {self.enrol}\n  edgegpu itself is installed, and works without the cloud",
+        )
+
+    def document(self) -> dict[str, Any]:
+        """Return what `--json` prints as `enrolment`."""
+        told = self.told.document() if self.told is not None else {"stand": "not enrolled"}
+        return {"url": self.cloud.url, **told, "remedy": self.failure.remedy if self.failed else told.get("remedy", "")}
+
+
+def membership(layout: Layout, token: str, *, wait_s: float, say: Callable[[str], None]) -> Membership | None:
+    """Return how this box stands with its cloud; where a token was handed in, when the agent has said how that fared.
+
+    Args:
+        layout: of this machine.
+        token: that was handed in; empty where there was none.
+        wait_s: how long the agent's word is waited for.
+        say: prints a line of progress.
+    """
+    try:
+        cloud = load(layout.agent_yaml).cloud
+    except ConfigError:
+        return None  # it belongs nowhere, or `edgegpu agent status` has more to say than there is room for here
+    if not token:
+        return Membership(cloud=cloud, told=_kept(layout))
+    say(f"enrolling at {cloud.url}")
+    try:
+        told = wait_for_word(layout.run / IDENTITY, token, wait_s=wait_s)
+    except CliError:
+        told = None
+    return Membership(cloud=cloud, told=told, had_token=True)
+
+
+def _kept(layout: Layout) -> Told | None:
+    try:
+        identity = load_identity(layout.state / "identity")
+    except IdentityError:
+        return None
+    if identity is None:
+        return None
+    return Told({"stand": "enrolled", "device": identity.device.device, "name": identity.device.name})
