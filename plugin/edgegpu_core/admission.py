@@ -7,7 +7,7 @@ from edgegpu_core import reasons
 from edgegpu_core.deviceid import Kind, count_by_card
 from edgegpu_core.ledger import Grant, free_after
 from edgegpu_core.model import CORE_PER_CARD
-from edgegpu_core.nodeview import NodeView, asked, has_room, planned
+from edgegpu_core.nodeview import NodeView, Want, asked, has_room, planned
 from edgegpu_core.placement import Placement, Share, held_of, place
 from edgegpu_core.podview import PodView
 from edgegpu_core.request import Ask, ContainerRequest, Unplaceable, classify
@@ -63,6 +63,24 @@ def would_fit(pod: PodView, view: NodeView) -> bool:
         return False
     free = view.free(without=pod.kubelet_uid)
     return isinstance(place(plan, free, pod.policy or view.policy), Placement)
+
+
+def turned_away(want: Want, view: NodeView) -> str:
+    """Return why the pod of a container that kubelet asks devices for shall fail at once; empty when it goes on.
+
+    It fails when nobody placed it, no card has room for it, and it has no controller. It could not start, and while it
+    waited the scheduler would count its devices, which nobody else could have. kubelet itself fails a pod for which the
+    node's sum is too small. A pod with a controller goes on and is refused at its start: a ReplicaSet answers each
+    failed pod with a new one. So does a static pod: its file would bring it back.
+    """
+    pod, grants = want.pod, view.ledger.grants(want.pod.kubelet_uid)
+    if pod.controlled or pod.is_static or grants or view.promises.get(pod.kubelet_uid) or not view.slots:
+        return ""
+    plan = planned(pod.containers, view.model)
+    if isinstance(plan, Unplaceable):
+        return plan.reason
+    placed = place(plan, view.free(without=pod.kubelet_uid), pod.policy or view.policy)
+    return "" if isinstance(placed, Placement) else placed.reason
 
 
 def is_torn(grant: Grant) -> bool:

@@ -99,6 +99,10 @@ class Flight:
             return _target(kind, size, cards, want, view)
         return replace(_target(kind, size, _guess(want, view), want, view), guessed=True)
 
+    def asking(self, kind: Kind, ids: tuple[str, ...], view: NodeView, *, now_s: float) -> Want | None:
+        """Return the container that an Allocate is for, as far as can be told; nothing is recorded."""
+        return self._identify(kind, len(ids), ids, view, now_s=now_s)
+
     def allocated(self, kind: Kind, ids: tuple[str, ...], view: NodeView, *, now_s: float) -> Want | None:
         """Record an Allocate; returns the container that it was for, as far as can be told."""
         want = self._identify(kind, len(ids), ids, view, now_s=now_s)

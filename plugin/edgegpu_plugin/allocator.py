@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from edgegpu_core.admission import Verdict, is_torn, judge
+from edgegpu_core.admission import Verdict, is_torn, judge, turned_away
 from edgegpu_core.deviceid import Kind, card_of
 from edgegpu_core.flight import Target, pick
 from edgegpu_core.nodeview import NodeView
@@ -17,6 +17,11 @@ _LOG = logging.getLogger(__name__)
 
 WATCH_GRACE_S = 0.5
 """How long a call waits for our watch to know the pod; kubelet may see a binding before we do."""
+
+_TURNED_AWAY = (
+    "The pod came past edgegpu's scheduler and has no controller: delete it, and create it again without nodeName, or "
+    "when there is room"
+)
 
 
 class Injector(Protocol):
@@ -63,10 +68,19 @@ class Allocator:
         return ids
 
     def allocate(self, kind: Kind, ids: Sequence[str]) -> Allocation:
-        """Answer Allocate; never an error for ids of ours: an error here is final for the pod."""
+        """Answer Allocate.
+
+        Raises:
+            RefusedError: the pod shall fail (`turned_away` says which do); an error here is final for it.
+        """
         with self._state.lock:
             given = tuple(ids)
             view = self._state.snapshot().view
+            asking = self._state.flight.asking(kind, given, view, now_s=self._clock())
+            reason = "" if asking is None else turned_away(asking, view)
+            if asking is not None and reason:
+                _LOG.warning("%s fails: %s", asking.pod.full_name, reason)
+                raise RefusedError(f"edgegpu: {reason}. {_TURNED_AWAY}")
             want = self._state.flight.allocated(kind, given, view, now_s=self._clock())
             self._state.touch()
         cards = sorted({card_of(text) for text in given})

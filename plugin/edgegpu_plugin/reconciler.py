@@ -35,6 +35,11 @@ RETRY_S = 1.0
 MISSING_S = 300.0
 """How long a pod whose card is not offered waits for it before it is evicted: a card may be found late or come back."""
 
+_HELD = "until it goes, nobody else can have its devices; without nodeName in its template it would wait and hold none"
+_HELD_BARE = "until it is deleted, nobody else can have its devices"
+_REMEDY_BARE = "there is room now, but it has no controller that would make it again: delete it and create it again"
+_REMEDY_STATIC = "there is room now: move its file out of the static pod folder and back to place it anew"
+
 _UNEXPECTED, _OUT_OF = "UnexpectedAdmissionError", "OutOf"
 
 
@@ -169,6 +174,7 @@ class Reconciler:
     def _look_after_refused(self, snapshot: Snapshot) -> None:
         """Say why a pod may not start; evict it once it would fit elsewhere, since its devices are frozen.
 
+        Only a pod with a controller is evicted: nobody would make a bare one again, and a static one keeps its devices.
         Only containers that have all their devices are judged: one between its two calls lies wrong for a moment.
         """
         view = snapshot.view
@@ -177,18 +183,18 @@ class Reconciler:
         missing = [one.pod.uid for one in self.refused if one.card_missing]
         self._missing_since = {uid: self._missing_since.get(uid, now_s) for uid in missing}
         for one in self.refused:
-            may_come = one.card_missing and now_s - self._missing_since[one.pod.uid] < MISSING_S
-            if may_come or not would_fit(one.pod, view):
-                self._pods.tell(one.pod, "GPURefused", one.reason)
-            elif one.pod.is_static:
-                remedy = "there is room now: move its file out of the static pod folder and back to place it anew"
-                self._pods.tell(one.pod, "GPURefused", f"{one.reason}; {remedy}")
+            pod, may_come = one.pod, one.card_missing and now_s - self._missing_since[one.pod.uid] < MISSING_S
+            if may_come or not would_fit(pod, view):
+                held = "" if one.card_missing else f"; {_HELD if pod.controlled else _HELD_BARE}"
+                self._pods.tell(pod, "GPURefused", one.reason + held)
+            elif pod.is_static:
+                self._pods.tell(pod, "GPURefused", f"{one.reason}; {_REMEDY_STATIC}")
+            elif not pod.controlled:
+                self._pods.tell(pod, "GPURefused", f"{one.reason}; {_REMEDY_BARE}")
             else:
-                _LOG.info("%s is evicted: its devices lie wrong and there is room for it now", one.pod.full_name)
-                self._pods.tell(
-                    one.pod, "GPUEvicted", "its devices lie on no single free card; there is room for it now"
-                )
-                self._pods.evict(one.pod)
+                _LOG.info("%s is evicted: its devices lie wrong and there is room for it now", pod.full_name)
+                self._pods.tell(pod, "GPUEvicted", "its devices lie on no single free card; there is room for it now")
+                self._pods.evict(pod)
 
     def _tidy(self, snapshot: Snapshot) -> None:
         """Delete pods that died at admission and have a controller, which has made new ones; say so.

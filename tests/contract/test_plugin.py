@@ -118,13 +118,42 @@ def test_containers_keep_their_card_over_kubelets_and_the_plugins_restarts(bed: 
         assert {name: (card(bed, name), container_id(bed, name)) for name in before} == before
 
 
-def test_a_pod_that_nobody_placed_and_that_fits_no_card_is_refused_and_never_fails(bed: Bed) -> None:
+def test_a_pod_with_a_controller_that_nobody_placed_and_that_fits_no_card_is_refused_and_never_fails(bed: Bed) -> None:
+    two_of_20(bed)
+    bed.apply(deployment("forced", pod("", share(15), nodeName=bed.nodes[0])["spec"]))
+    name = bed.wait(lambda: next((p["metadata"]["name"] for p in bed.pods("app=forced")), ""), what="its pod")
+    told(bed, name, "15 vcuda-memory")
+    assert [(p["metadata"]["name"], p["status"]["phase"]) for p in bed.pods("app=forced")] == [(name, "Pending")]
+
+
+def test_a_bare_pod_that_nobody_placed_and_that_fits_no_card_fails_and_holds_nothing(bed: Bed) -> None:
+    two_of_20(bed)
+    bed.apply(pod("forced", share(15), nodeName=bed.nodes[0]))
+    bed.wait(lambda: phase(bed, "forced") == "Failed", what="it fails as where the node's sum is too small")
+    said = str((bed.get("Pod", "forced") or {})["status"]["message"])
+    assert "needs 15 vcuda-memory on one card; card 0 has 9 free, card 1 has 9 free" in said
+    assert "delete it, and create it again" in said
+    bed.apply(pod("next", share(9)))
+    bed.apply(pod("last", share(9)))
+    runs(bed, "next", "last")
+    assert bed.get("Pod", "forced") is not None
+
+
+def two_of_20(bed: Bed) -> None:
     for name in ("left", "right"):
         bed.apply(pod(name, share(20)))
     runs(bed, "left", "right")
-    bed.apply(pod("forced", share(15), nodeName=bed.nodes[0]))
-    told(bed, "forced", "15 vcuda-memory")
-    assert phase(bed, "forced") == "Pending"
+
+
+def deployment(name: str, spec: Json) -> Json:
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
+    }
 
 
 def container_id(bed: Bed, name: str) -> str:

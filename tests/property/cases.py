@@ -36,7 +36,14 @@ def one(memory_units: int, core: int = 1) -> PodPlan:
     return plan_of(box("main", memory_units, core))
 
 
-def pod_of(uid: str, *containers: ContainerRequest, cards: Cards | None = None, created: str = "") -> PodView:
+def pod_of(
+    uid: str,
+    *containers: ContainerRequest,
+    cards: Cards | None = None,
+    created: str = "",
+    controlled: bool = False,
+    phase: str = "Pending",
+) -> PodView:
     """Return a pod bound to the node, promised `cards` by its annotation."""
     return PodView(
         uid=uid,
@@ -47,6 +54,8 @@ def pod_of(uid: str, *containers: ContainerRequest, cards: Cards | None = None, 
         cards=cards,
         created=created,
         kubelet_uid=uid,
+        controlled=controlled,
+        phase=phase,
     )
 
 

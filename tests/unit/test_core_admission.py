@@ -1,10 +1,15 @@
 """Who may start: what was promised, what wrongs nobody, and the words of a refusal."""
 
+from dataclasses import replace
+
 from property.cases import MODEL, Book, box, pod_of, slots_of, view_of
 
-from edgegpu_core.admission import Verdict, is_torn, judge, would_fit
+from edgegpu_core.admission import Verdict, is_torn, judge, turned_away, would_fit
 from edgegpu_core.deviceid import Kind
+from edgegpu_core.inventory import Slot
+from edgegpu_core.ledger import Grant
 from edgegpu_core.model import ResourceModel
+from edgegpu_core.nodeview import Want
 from edgegpu_core.podview import PodView
 
 SLOTS = slots_of(29, 29)
@@ -149,3 +154,29 @@ def test_a_refused_pod_would_fit_when_its_own_devices_are_given_back() -> None:
     assert not verdict(pod, book, promised).admitted
     assert would_fit(pod, view_of(SLOTS, pod, promised, ledger=book.ledger))
     assert not would_fit(pod, view_of(SLOTS[:1], pod, promised, ledger=book.ledger))
+
+
+def fate(pod: PodView, *others: PodView, slots: tuple[Slot, ...] = SLOTS, book: Book | None = None) -> str:
+    view = view_of(slots, pod, *others, ledger=(book or Book(slots)).ledger)
+    return turned_away(Want(pod, pod.containers[0], Grant(), started=False), view)
+
+
+def test_a_bare_pod_for_which_no_card_has_room_fails() -> None:
+    others = [pod_of(str(n), box("main", 15, 1), cards={"main": (f"GPU-{n}",)}) for n in range(2)]
+    pod = pod_of("u", box("main", 20, 10))
+    said = "needs 20 vcuda-memory and 10 vcuda-core on one card; card 0 has 14 free, card 1 has 14 free"
+    assert fate(pod, *others) == said
+    assert fate(pod, others[0]) == ""
+    assert "add baidu.com/vcuda-core" in fate(pod_of("u", box("main", 20, 0)))
+
+
+def test_whoever_would_be_made_again_or_is_in_its_right_does_not_fail() -> None:
+    others = [pod_of(str(n), box("main", 15, 1), cards={"main": (f"GPU-{n}",)}) for n in range(2)]
+    pod = pod_of("u", box("main", 20, 10))
+    assert fate(replace(pod, controlled=True), *others) == ""
+    assert fate(replace(pod, is_static=True), *others) == ""
+    assert fate(replace(pod, cards={"main": ("GPU-0",)}), *others) == ""
+    assert fate(pod, *others, slots=()) == ""
+    book = Book(SLOTS)
+    book.give("u", "main", Kind.CORE, {"GPU-0": 10})
+    assert fate(pod, *others, book=book) == ""

@@ -7,7 +7,7 @@ from property.cases import MODEL, box, pod_of
 
 from edgegpu_core.deviceid import core_ids, memory_ids
 from edgegpu_core.inventory import Card
-from edgegpu_core.podview import PodView
+from edgegpu_core.podview import Cards, PodView
 from edgegpu_core.policy import Policy
 from edgegpu_plugin.collector import Collector
 from edgegpu_plugin.nodestate import NodeState
@@ -57,7 +57,7 @@ class Silent:
 class Bench:
     """A reconciler over a node on which the pod `u` has 4 units and 10 hundredths of `GPU-1`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, controlled: bool = True, phase: str = "Pending") -> None:
         self.now_s = 1000.0
         self.pods = Pods()
         self.state = NodeState(model=MODEL, policy=Policy.FIRST_FIT, checkpoint=folder / "checkpoint")
@@ -70,7 +70,8 @@ class Bench:
             for name, some in ids.items()
         ]
         (folder / "checkpoint").write_text(json.dumps({"Data": {"PodDeviceEntries": entries}}))
-        self.state.put_pod(pod_of("u", box("main", 4, 10), cards={"main": ("GPU-1",)}))
+        cards: Cards = {"main": ("GPU-1",)}
+        self.state.put_pod(pod_of("u", box("main", 4, 10), cards=cards, controlled=controlled, phase=phase))
         self.reconciler = Reconciler(
             state=self.state,
             collector=Collector(self.state, Silent()),
@@ -123,3 +124,25 @@ def test_a_card_that_comes_back_ends_the_wait(tmp_path: Path) -> None:
     bench.offer(0)
     bench.reconciler.step()
     assert not bench.pods.evicted
+
+
+def test_a_bare_pod_is_never_evicted_since_nobody_would_make_it_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, controlled=False)
+    bench.offer(0)
+    bench.reconciler.step()
+    bench.now_s += MISSING_S
+    bench.reconciler.step()
+    assert not bench.pods.evicted
+    assert "delete it and create it again" in bench.pods.told[-1]
+
+
+def test_a_refused_pod_says_that_its_devices_are_nobody_elses(tmp_path: Path) -> None:
+    for controlled, words in ((False, "until it is deleted"), (True, "without nodeName in its template")):
+        folder = tmp_path / str(controlled)
+        folder.mkdir()
+        bench = Bench(folder, controlled=controlled)
+        bench.state.put_pod(pod_of("u", box("main", 30, 10), controlled=controlled))
+        bench.offer(0, 1)
+        bench.reconciler.step()
+        assert words in bench.pods.told[0]
+        assert not bench.pods.evicted
