@@ -49,6 +49,8 @@ class PodView:
     """The UID in kubelet's records: the pod's own, or for a mirror pod that of its static pod."""
     restarts: bool = True
     """Whether its containers are to run for ever, so that it cannot succeed."""
+    unscheduled: str = ""
+    """Why the scheduler has not placed it, in the scheduler's words."""
     is_static: bool = False
     """Whether the pod comes from a file on its node, so that evicting it is no remedy."""
 
@@ -107,8 +109,17 @@ def pod_view(pod: Mapping[str, Any], model: ResourceModel) -> PodView | None:
         controlled=any(owner.get("controller") for owner in metadata.get("ownerReferences") or ()),
         kubelet_uid=str(static or uid),
         restarts=(spec.get("restartPolicy") or "Always") == "Always",
+        unscheduled="" if node else _unscheduled(status),
         is_static=bool(static) or source != "api",
     )
+
+
+def _unscheduled(status: Mapping[str, Any]) -> str:
+    """Return the message of the condition PodScheduled; its reason where it has no message (SchedulingGated)."""
+    for one in status.get("conditions") or ():
+        if one.get("type") == "PodScheduled" and one.get("status") == "False":
+            return str(one.get("message") or one.get("reason") or "")
+    return ""
 
 
 def write_cards(uid: str, node: str, cards: Cards) -> str:

@@ -102,6 +102,7 @@ class App:
                 "problem": "; ".join(extender.problems()),
             }
             head["api"] = {"synced": extender.synced(), "problem": extender.api_problem}
+            head |= extender.document()
         return head | (self._node.document() if self._node is not None else {"cards": [], "pods": []})
 
     def _beat(self) -> None:

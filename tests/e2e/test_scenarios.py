@@ -55,11 +55,21 @@ def test_three_services_share_one_card_and_a_fourth_unit_too_many_waits(k3s: K3s
     assert new != old
     assert old not in {pod["metadata"]["name"] for pod in k3s.pods(namespace, "one")}
     assert "UnexpectedAdmissionError" not in said
+    _pending_with_numbers(k3s, namespace, new)
 
     k3s.apply(service("one", 1, namespace=namespace))
     the_card(k3s, namespace, "one")
     wait_consistent(k3s)
     k3s.clear(namespace)
+
+
+def _pending_with_numbers(k3s: K3s, namespace: str, name: str) -> None:
+    """The scheduler says no more than Insufficient: the numbers are in `edgegpu pods` and `status`."""
+    (told,) = (row for row in k3s.nodes[SERVER].edgegpu("pods", "-n", namespace)["pods"] if row["pod"] == name)
+    assert told["state"] == "pending"
+    assert told["reason"] == "needs 10 vcuda-memory on one card; card 0 has 4 free"
+    (row,) = (row for row in k3s.nodes[SERVER].edgegpu("status")["pending"] if row["pod"] == name)
+    assert row["reason"] == told["reason"]
 
 
 @pytest.mark.parametrize(

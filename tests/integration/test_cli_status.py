@@ -35,6 +35,11 @@ card 1  Tesla P4  {CARD_1}  out of order
 waiting for a card
   baetyl-edge/soon  main  3 units  core 1  Pending
 
+Pending
+  baetyl-edge/large  main  40 units  core 30
+    needs 40 vcuda-memory and 30 vcuda-core on one card; card 0 has 5 free
+  and 3 more pods
+
 wrong
   card 1 is out of order ({CARD_1})
   baetyl-edge/lone container main is refused: needs 30 vcuda-memory on one card; card 0 has 5 free
@@ -47,6 +52,17 @@ BUSY = document(
         pod("lone", 30, state="refused", reason="needs 30 vcuda-memory on one card; card 0 has 5 free"),
         pod("soon", 3, state="waiting", phase="Pending"),
     ],
+    pending=[
+        pod(
+            "large",
+            40,
+            core=30,
+            state="pending",
+            phase="Pending",
+            reason="needs 40 vcuda-memory and 30 vcuda-core on one card; card 0 has 5 free",
+        )
+    ],
+    pending_more=3,
 )
 
 
@@ -106,6 +122,8 @@ def test_pods_is_a_table_that_a_pipe_gets_whole(short_tmp: Path) -> None:
     assert rows[0] == ["NAMESPACE", "POD", "CONTAINER", "CARD", "UUID", "UNITS", "CORE", "STATE", "REASON"]
     assert rows[1] == ["baetyl-edge", "face", "main", "0", CARD_0, "4", "1", "allocated"]
     assert rows[3] == ["baetyl-edge", "lone", "main", "-", "-", "30", "1", "refused", BUSY["pods"][2]["reason"]]
+    assert rows[5] == ["baetyl-edge", "large", "main", "-", "-", "40", "30", "pending", BUSY["pending"][0]["reason"]]
+    assert done.err == "and 3 more Pending pods\n"
     assert done.code == 0
 
 

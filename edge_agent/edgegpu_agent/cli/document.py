@@ -35,7 +35,7 @@ class CardRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRow:
-    """One GPU container of a pod; `state` is allocated, waiting, refused or held."""
+    """One GPU container of a pod; `state` is allocated, waiting, refused, held or pending."""
 
     namespace: str
     pod: str
@@ -94,6 +94,10 @@ class Document:
     extender: ExtenderRow | None
     cards: tuple[CardRow, ...]
     pods: tuple[PodRow, ...]
+    pending: tuple[PodRow, ...]
+    """Of pods that no node has taken yet; only the extender knows them."""
+    pending_more: int
+    """Further such pods, of which nothing else is said."""
     nodes: tuple[NodeRow, ...]
     raw: Mapping[str, Any]
 
@@ -173,6 +177,8 @@ def read_document(value: object) -> Document:
         extender=_extender(top.part("extender")) if top.has("extender") else None,
         cards=tuple(_card(part) for part in top.parts("cards")),
         pods=tuple(_pod(part) for part in top.parts("pods")),
+        pending=tuple(_pod(part) for part in top.parts("pending")),
+        pending_more=top.count("pending_more", 0),
         nodes=tuple(_node(part) for part in top.parts("nodes")),
         raw=value if isinstance(value, dict) else {},
     )

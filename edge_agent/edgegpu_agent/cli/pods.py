@@ -26,10 +26,11 @@ JSON_VERSION = 1
 NamespaceOption = Annotated[str, typer.Option("-n", "--namespace", metavar="NAMESPACE", help="Only this namespace.")]
 
 HELP = """\
-List the containers of this node that ask for GPU shares, with the card that each has.
+List the containers of this node that ask for GPU shares, with the card that each has, and those that no node has yet.
 
 \b
 States:
+  pending    its pod has no node yet; REASON has the numbers of each card. Seen on the cluster's servers alone
   allocated  it has its card
   waiting    its card is chosen or about to be, kubelet has not given it yet
   refused    it fits on no card; REASON has the numbers
@@ -57,7 +58,7 @@ def pods(
     """List the containers of this node that ask for GPU shares, with the card that each has."""
     with reporting(as_json=json):
         document = fetch_status(find_socket(socket, config))
-        rows = [row for row in document.pods if namespace in {"", row.namespace}]
+        rows = [row for row in (*document.pods, *document.pending) if namespace in {"", row.namespace}]
         if json:
             print_json({"v": JSON_VERSION, "node": document.node, "pods": [_as_json(row) for row in rows]})
             return
@@ -66,6 +67,8 @@ def pods(
             typer.echo(f"no pod on {document.node}{where} asks for a share of a card")
             return
         _print(rows)
+        if document.pending_more:
+            typer.echo(f"and {document.pending_more} more Pending pods", err=True)
 
 
 def _as_json(row: PodRow) -> dict[str, Any]:
@@ -113,7 +116,7 @@ def _table(rows: Sequence[PodRow]) -> "Table":
     for row in rows:
         indexes = "\n".join(card.index for card in row.cards) or "-"
         uuids = "\n".join(card.uuid for card in row.cards) or "-"
-        style = {"refused": "red", "waiting": "yellow", "held": "yellow"}.get(row.state, "")
+        style = {"refused": "red", "waiting": "yellow", "held": "yellow", "pending": "yellow"}.get(row.state, "")
         cells = (row.namespace or "-", row.pod or row.uid, row.container, indexes, uuids)
         table.add_row(*cells, str(row.units), str(row.core), Text(row.state, style=style), Text(row.reason))
     return table

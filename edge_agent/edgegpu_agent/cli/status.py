@@ -37,6 +37,8 @@ Examples:
    "pods": [{"namespace", "pod", "uid", "container": TEXT, "memory_units", "core": NUMBER,
              "cards": [{"index", "uuid": TEXT}], "phase": TEXT,
              "state": "allocated", "waiting", "refused" or "held", "reason": TEXT}],
+   "pending": [as in "pods", of pods that no node has taken, with "state": "pending" and the numbers in "reason"],
+   "pending_more": NUMBER of further such pods, both where this node's extender runs,
    "nodes": [{"name": TEXT, "cards", "units", "units_free": NUMBER}], where this node's extender sees several,
    "problems": [TEXT]}
 """

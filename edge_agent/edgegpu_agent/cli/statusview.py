@@ -42,6 +42,9 @@ def show(document: Document, problems: Sequence[str], console: Console) -> None:
         say()
         say("no card is offered")
     _section(say, "waiting for a card", [_without_card(row) for row in document.pods if _is_waiting(row)])
+    _section(say, "Pending", [line for row in document.pending for line in _pending(row)])
+    if document.pending_more:
+        say(f"and {document.pending_more} more pods", 2)
     _section(say, "nodes", [_node(node) for node in document.nodes])
     _section(say, "wrong", [Text(line, style="red") for line in problems])
 
@@ -132,6 +135,11 @@ def _is_waiting(row: PodRow) -> bool:
 def _without_card(row: PodRow) -> Text:
     asks = f"{row.units} units  core {row.core}"
     return Text(f"{row.full_name}  {row.container}  {asks}  {row.phase}  {row.reason}".rstrip())
+
+
+def _pending(row: PodRow) -> Iterator[Text]:
+    yield Text(f"{row.full_name}  {row.container}  {row.units} units  core {row.core}")
+    yield Text(f"  {row.reason}", style="yellow")
 
 
 def _node(node: NodeRow) -> Text:

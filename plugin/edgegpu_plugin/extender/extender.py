@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -19,6 +19,7 @@ from edgegpu_plugin.extender.cluster import ASSUMED_S, ClusterState
 from edgegpu_plugin.extender.errors import ExtenderError
 from edgegpu_plugin.extender.handler import BadRequest
 from edgegpu_plugin.extender.messages import BindingArgs, ExtenderArgs, HostPriority
+from edgegpu_plugin.extender.pending import nodes_part, pending_part
 from edgegpu_plugin.extender.room import KnownNode, known_node
 from edgegpu_plugin.extender.server import ExtenderServer, TlsFiles
 from edgegpu_plugin.extender.service import Service
@@ -65,7 +66,7 @@ class Extender:
             ExtenderError: the listen address cannot be.
         """
         model = config.model
-        self._plain = config.tls is None
+        self._plain, self._model = config.tls is None, model
         self._stopping = threading.Event()
         self._started = False
         self.state = ClusterState(model, assumed_s=config.assumed_s, clock=clock)
@@ -169,6 +170,13 @@ class Extender:
             elif quiet_s is not None and quiet_s > _QUIET_S:
                 found.append(f"no word of {name} from the API server for {quiet_s:.0f} s")
         return tuple(found)
+
+    def document(self) -> dict[str, Any]:
+        """Return this part's entries of the status document: pods that wait for a node, and the nodes where several."""
+        if not self.synced():
+            return {}
+        nodes = nodes_part(self.state)
+        return {**pending_part(self.state, self._model), **({"nodes": nodes} if nodes else {})}
 
     @property
     def api_problem(self) -> str:

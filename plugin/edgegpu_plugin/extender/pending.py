@@ -1,0 +1,101 @@
+"""Pods that no node has taken yet, and why: in numbers of each card, whatever the scheduler's event says.
+
+kube-scheduler asks an extender only about nodes where the sums suffice. Where they do not its event says no more than
+"Insufficient baidu.com/vcuda-memory"; the numbers are known here all the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.podview import PodView
+from edgegpu_plugin.extender.cluster import ClusterState
+from edgegpu_plugin.extender.filtering import GROUPED_FROM, judge
+from edgegpu_plugin.extender.room import Room
+
+MOST_PODS = 200
+"""So many pods are judged for one answer; of the rest it is said how many they are."""
+
+_MOST_NAMES = 3
+_NO_NODE = "no node of this cluster offers cards"
+_UNSEEN = "the scheduler has not said anything about it yet"
+
+
+def pending_part(state: ClusterState, model: ResourceModel) -> dict[str, Any]:
+    """Return the status document's entries about pods that wait for a node, the oldest first."""
+    waiting = sorted(
+        (pod for pod in state.pods() if not pod.node and not pod.is_terminal and not pod.deleting),
+        key=lambda pod: (pod.created, pod.full_name),
+    )
+    if not waiting:
+        return {"pending": [], "pending_more": 0}
+    rooms = state.rooms(node.name for node in state.nodes() if node.report is not None)
+    rows = [row for pod in waiting[:MOST_PODS] for row in _rows(pod, why(pod, rooms, model))]
+    return {"pending": rows, "pending_more": max(0, len(waiting) - MOST_PODS)}
+
+
+def nodes_part(state: ClusterState) -> list[dict[str, Any]]:
+    """Return the nodes that offer cards with what is free of each; nothing where there is one, which is this one."""
+    known = [node.name for node in state.nodes() if node.report is not None]
+    if len(known) <= 1:
+        return []
+    return [
+        {
+            "name": name,
+            "cards": len(room.free.slots),
+            "units": sum(slot.units for slot in room.free.slots if slot.healthy),
+            "units_free": sum(room.free.memory),
+        }
+        for name, room in state.rooms(known).items()
+    ]
+
+
+def why(pod: PodView, rooms: Mapping[str, Room], model: ResourceModel) -> str:
+    """Say why a pod has no node: the numbers of the cards where it has no room, else the scheduler's own words."""
+    if not rooms:
+        return _NO_NODE
+    verdict = judge(pod, rooms, rooms=rooms, model=model)
+    if verdict.fitting:
+        return f"has room on {_some(verdict.fitting)}; {_said(pod)}"
+    refused = verdict.failed | verdict.hopeless
+    reasons = set(refused.values())
+    if len(rooms) >= GROUPED_FROM:
+        return f"{'; '.join(sorted(reasons))}{_most_free(pod, rooms, model)}"
+    if len(reasons) == 1:
+        return reasons.pop()
+    return "; ".join(f"{name}: {reason}" for name, reason in refused.items())
+
+
+def _most_free(pod: PodView, rooms: Mapping[str, Room], model: ResourceModel) -> str:
+    """Return the numbers of the node with the most memory free on one card: where there are many, those of one."""
+    name = max(rooms, key=lambda name: max(rooms[name].free.memory, default=0))
+    verdict = judge(pod, [name], rooms=rooms, model=model)
+    _, numbers, words = (verdict.failed | verdict.hopeless)[name].partition("; ")
+    return f"; most is free on {name}: {words}" if numbers else ""
+
+
+def _said(pod: PodView) -> str:
+    return f"the scheduler said last: {pod.unscheduled}" if pod.unscheduled else _UNSEEN
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MOST_NAMES])
+    return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more nodes"
+
+
+def _rows(pod: PodView, reason: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "namespace": pod.namespace,
+            "pod": pod.name,
+            "uid": pod.uid,
+            "container": container.name,
+            "memory_units": container.request.memory_units,
+            "core": container.request.core,
+            "cards": [],
+            "phase": pod.phase,
+            "state": "pending",
+            "reason": reason,
+        }
+        for container in pod.containers
+    ]
