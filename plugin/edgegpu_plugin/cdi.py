@@ -93,8 +93,8 @@ def _mounts(files: DriverFiles, machine: str) -> Iterator[dict[str, Any]]:
         yield _mount(path, files.inside(path), _READ_ONLY)
     for socket in files.sockets:
         yield _mount(socket, files.inside(socket), _SOCKET)
-    if files.mps is not None:
-        yield _mount(files.mps, files.inside(files.mps), _READ_WRITE)
+    for path in files.shared:
+        yield _mount(path, files.inside(path), _READ_WRITE)
 
 
 def _mount(host: Path, container: str, options: list[str]) -> dict[str, Any]:

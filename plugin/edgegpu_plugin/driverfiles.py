@@ -1,12 +1,16 @@
 """What of the NVIDIA driver a container needs, found on this machine: libraries, tools, firmware, sockets, nodes."""
 
+import contextlib
 import re
+import stat
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgegpu_plugin.driverroot import LIBRARY_FOLDERS
 from edgegpu_plugin.elf import soname
 from edgegpu_plugin.errors import PluginError
+from edgegpu_plugin.ownership import open_to_others
 
 _LIBRARIES = (
     # compute
@@ -43,7 +47,8 @@ _PLAIN_NAMES = {"cuda": "libcuda.so"}
 _TOOLS = ("nvidia-smi", "nvidia-debugdump", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server")
 _TOOL_FOLDERS = ("usr/bin", "bin", "usr/local/bin", "opt/bin")
 _SOCKETS = ("run/nvidia-persistenced/socket", "run/nvidia-fabricmanager/socket")
-_MPS = "tmp/nvidia-mps"
+_SIMULATED = "var/lib/nvidia-sim"
+"""What the simulated driver shares with containers; no real one has it."""
 _OPTIX_DATA = "usr/share/nvidia/nvoptix.bin"
 _CONTROL_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 _VERSION = re.compile(r"\.so\.(\d+\.\d+(?:\.\d+)*)$")
@@ -69,10 +74,12 @@ class DriverFiles:
     read_only: tuple[Path, ...] = ()
     """Files and folders that have the same path in a container: firmware, ray tracing's data."""
     sockets: tuple[Path, ...] = ()
-    mps: Path | None = None
-    """The folder in which MPS and its clients meet."""
+    shared: tuple[Path, ...] = ()
+    """Folders that containers write to as well: the simulated driver's. MPS has none here, `/tmp` is everybody's."""
     control_nodes: tuple[str, ...] = ()
     """Device nodes that every container needs, by their names in /dev."""
+    left_out: tuple[str, ...] = ()
+    """Why files that are there do not come into containers, a text for each: others than root could replace them."""
 
     def inside(self, path: Path) -> str:
         """Return where a path of this machine is for those who see the driver's root as `/`."""
@@ -82,6 +89,8 @@ class DriverFiles:
 def find(root: Path, *, version: str = "") -> DriverFiles:
     """Look for the driver's files below its root.
 
+    What somebody else than root could replace is left out: it would come into every container with a card.
+
     Args:
         root: `/`, or the folder that the driver is installed under.
         version: what NVML says; taken from the names of the files where it is not known.
@@ -89,34 +98,75 @@ def find(root: Path, *, version: str = "") -> DriverFiles:
     Raises:
         PluginError: the driver's main libraries are not there.
     """
+    place = _Place(root)
     version = version or _version(root)
-    found = {stem: library for stem in _LIBRARIES if (library := _library(root, stem, version)) is not None}
+    found = {stem: library for stem in _LIBRARIES if (library := _library(place, stem, version)) is not None}
     for stem in _NEEDED:
         if stem not in found:
             wanted = f"lib{stem}.so.{version or '1'}"
+            why = "".join(f"; {text}" for text in place.left_out)
             raise PluginError(
-                f"cannot find the driver's {wanted} under {root} (looked in {', '.join(LIBRARY_FOLDERS)}): "
+                f"cannot find the driver's {wanted} under {root} (looked in {', '.join(LIBRARY_FOLDERS)}{why}): "
                 "install the whole driver, or set driver.root to where it is"
             )
-    firmware = [root / f"{folder}/firmware/nvidia/{version}" for folder in ("lib", "usr/lib")] if version else []
+    firmware = [f"{folder}/firmware/nvidia/{version}" for folder in ("lib", "usr/lib")] if version else []
+    tools = [place.first((f"{folder}/{name}" for folder in _TOOL_FOLDERS), stat.S_ISREG) for name in _TOOLS]
+    read_only = [place.first(firmware, stat.S_ISDIR), place.first([_OPTIX_DATA], stat.S_ISREG)]
     return DriverFiles(
         root=root,
         version=version,
         libraries=tuple(found.values()),
-        tools=tuple(path for name in _TOOLS if (path := _first(root, _TOOL_FOLDERS, name)) is not None),
-        read_only=tuple(path for path in (_existing(firmware), _existing([root / _OPTIX_DATA])) if path is not None),
-        sockets=tuple(root / name for name in _SOCKETS if (root / name).exists()),
-        mps=_existing([root / _MPS]),
-        control_nodes=tuple(name for name in _CONTROL_NODES if (root / "dev" / name).exists()),
+        tools=tuple(path for path in tools if path is not None),
+        read_only=tuple(path for path in read_only if path is not None),
+        sockets=tuple(path for name in _SOCKETS if (path := place.first([name], stat.S_ISSOCK)) is not None),
+        shared=tuple(path for path in [place.first([_SIMULATED], stat.S_ISDIR)] if path is not None),
+        control_nodes=tuple(name for name in _CONTROL_NODES if _is_there(root / "dev" / name)),
+        left_out=tuple(dict.fromkeys(place.left_out)),
     )
+
+
+class _Place:
+    """Finds files below a driver's root that nobody but root can replace, and keeps why others were passed over."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.left_out: list[str] = []
+
+    def first(self, names: Iterable[str], kind: Callable[[int], bool]) -> Path | None:
+        """Return the first of these that is there, is of the kind, and is root's alone."""
+        return next((path for name in names if self._is_good(path := self.root / name, kind)), None)
+
+    def _is_good(self, path: Path, kind: Callable[[int], bool]) -> bool:
+        if not _is_there(path):
+            return False
+        try:
+            why = open_to_others(path, below=self.root)
+            mode = path.stat().st_mode
+        except OSError as error:
+            why, mode = f"cannot look at it: {error.strerror or error}", 0
+        if not why and not kind(mode):
+            why = "it is of another kind"
+        if why:
+            self.left_out.append(f"{path} is left out: {why}")
+        return not why
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a path leads to something; one that cannot be followed leads to nothing."""
+    try:
+        path.stat()
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _version(root: Path) -> str:
     """Read the version from a library's name: that which its SONAME's link points to, else the highest."""
     for stem in _NEEDED:
         for folder in LIBRARY_FOLDERS:
-            link = root / folder / f"lib{stem}.so.1"
-            target = _VERSION.search(str(link.readlink())) if link.is_symlink() else None
+            link, target = root / folder / f"lib{stem}.so.1", None
+            with contextlib.suppress(OSError):  # no link
+                target = _VERSION.search(str(link.readlink()))
             if target is not None:
                 return target[1]
             versions = [
@@ -127,20 +177,11 @@ def _version(root: Path) -> str:
     return ""
 
 
-def _library(root: Path, stem: str, version: str) -> Library | None:
-    name = f"lib{stem}.so.{version}"
-    path = _first(root, LIBRARY_FOLDERS, name) if version else None
-    if path is None and stem in _NEEDED:
-        path = _first(root, LIBRARY_FOLDERS, f"lib{stem}.so.1")
+def _library(place: _Place, stem: str, version: str) -> Library | None:
+    names = [f"lib{stem}.so.{version}"] if version else []
+    names += [f"lib{stem}.so.1"] if stem in _NEEDED else []
+    path = place.first((f"{folder}/{name}" for name in names for folder in LIBRARY_FOLDERS), stat.S_ISREG)
     if path is None:
         return None
-    names = dict.fromkeys([path.name, soname(path) or path.name, _PLAIN_NAMES.get(stem, path.name)])
-    return Library(path, tuple(names))
-
-
-def _first(root: Path, folders: tuple[str, ...], name: str) -> Path | None:
-    return _existing([root / folder / name for folder in folders])
-
-
-def _existing(paths: list[Path]) -> Path | None:
-    return next((path for path in paths if path.exists()), None)
+    inside = dict.fromkeys([path.name, soname(path) or path.name, _PLAIN_NAMES.get(stem, path.name)])
+    return Library(path, tuple(inside))

@@ -43,6 +43,7 @@ class CdiWay:
 
     def __init__(self, settings: Driver) -> None:
         self._settings = settings
+        self._left_out: tuple[str, ...] = ()
 
     def allocation(self, cards: Sequence[str]) -> Allocation:
         """Return the CDI names."""
@@ -56,6 +57,9 @@ class CdiWay:
             ensure_nodes(names)
             link_nodes(Path("/dev") / name for name in names)
         files = driverfiles.find(root, version=driver_version)
+        for text in files.left_out if files.left_out != self._left_out else ():
+            _LOG.warning("%s", text)
+        self._left_out = files.left_out
         if write_spec(self._settings.cdi_folder, build_spec(cards, files)):
             _LOG.info("CDI spec written for %d cards, driver %s", len(cards), files.version or "of unknown version")
 
@@ -78,7 +82,7 @@ class RuntimeWay:
         """Leave it to the runtime, which needs no spec."""
         try:
             self._spec.make(cards, driver_version)
-        except PluginError as error:
+        except (PluginError, OSError) as error:
             _LOG.debug("no CDI spec is kept: %s", error)
 
 
@@ -116,8 +120,8 @@ class Injector:
         if cards:
             try:
                 self._way.make(tuple(cards), self._nvml.driver_version)
-            except PluginError as error:
-                _LOG.error("%s", error)
+            except (PluginError, OSError) as error:  # one file must not end the process; a container's start tells it
+                _LOG.error("cannot make what containers need of the driver: %s", error)
 
     def prepare(self, cards: Sequence[str]) -> None:
         """Make all that a container with these cards refers to, before it starts.

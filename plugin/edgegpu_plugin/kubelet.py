@@ -104,7 +104,12 @@ class KubeletLink:
         made: frozenset[str] = frozenset()
         try:
             while not self._stopping.is_set():
-                wait_s = self._round(made, started_wall)
+                try:
+                    wait_s = self._round(made, started_wall)
+                except OSError as error:  # one file must not end the process; nothing of kubelet's is given up
+                    self._announced = False
+                    self._waiting.say(f"waiting for kubelet's folder {self._folder} to be usable: {error}")
+                    wait_s = self._poll_s
                 made = self._watch.wait(wait_s)
                 if CHECKPOINT in made:
                     self._on_books()

@@ -2,6 +2,7 @@
 
 import ctypes
 import logging
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from edgegpu_core.inventory import Card
 from edgegpu_plugin.cardhealth import CardHealth
 from edgegpu_plugin.driverroot import LIBRARY_FOLDERS, mig_caps
 from edgegpu_plugin.errors import NvmlError, NvmlTrouble
+from edgegpu_plugin.ownership import open_to_others
 
 _log = logging.getLogger(__name__)
 
@@ -87,6 +89,8 @@ class NvmlLibrary:
             if error.value in _GONE:
                 self._close()
             raise _told(error, self.step) from error
+        except OSError as error:
+            raise NvmlError(NvmlTrouble.FAILED, f"cannot look at the cards ({self.step}): {error}") from error
 
     def drain_events(self) -> bool:
         """Take in what the driver reported since; say whether that calls for a look."""
@@ -265,8 +269,10 @@ def load_library(root: Path) -> None:
         return
     for folder in LIBRARY_FOLDERS:
         path = root / folder / LIBRARY
-        if path.exists():
+        if os.path.lexists(path):
             try:
+                if why := open_to_others(path, below=root):
+                    raise OSError(f"others than root could replace it: {why}")
                 ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
             except OSError as error:
                 raise NvmlError(

@@ -25,8 +25,12 @@ class PodResources:
         Raises:
             PodResourcesError: the service did not answer in time, or with an error.
         """
-        if not self._socket.exists():
+        try:
+            self._socket.stat()
+        except FileNotFoundError:
             return None
+        except OSError as error:
+            raise PodResourcesError(f"cannot look at {self._socket}: {error.strerror or error}") from error
         with contextlib.closing(channel(str(self._socket))) as link:
             try:
                 return tuple(PodResourcesCaller(link).list(self._timeout_s))

@@ -124,7 +124,7 @@ class Reconciler:
             self._correct(self._state.snapshot())
             self._look_after_refused(self._state.snapshot())
             self._tidy(snapshot)
-        except KubeError as error:
+        except (KubeError, OSError) as error:
             if str(error) != self.last_error:
                 _LOG.warning("cannot keep the cluster's records in step: %s; trying again", error)
             self.last_error = str(error)

@@ -1,6 +1,5 @@
 """Lays out the files of a simulated driver root: libraries, tools, device files, the shared folder."""
 
-import contextlib
 import filecmp
 import os
 import re
@@ -12,7 +11,7 @@ from pathlib import Path
 from edgegpu_sim.cards import SimCard, mig_minors_text
 
 LIBRARIES = Path("usr/lib/x86_64-linux-gnu")
-SHARED = Path("tmp/nvidia-mps/edgegpu-sim")
+SHARED = Path("var/lib/nvidia-sim")
 SIMCTL = Path("usr/libexec/edgegpu-sim/simctl")
 
 _NULL_DEVICE = (1, 3)
@@ -60,8 +59,6 @@ def lay_shared(root: Path) -> Path:
     """The folder that the container spec binds; any user's processes write the state file in it."""
     folder = root / SHARED
     folder.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(PermissionError):  # a real MPS folder may belong to somebody else
-        folder.parent.chmod(0o777)
     folder.chmod(0o755)
     return folder
 

@@ -9,7 +9,7 @@
 
 #define SIM_API __attribute__((visibility("default")))
 
-#define SIM_FOLDER "/tmp/nvidia-mps/edgegpu-sim"
+#define SIM_FOLDER "/var/lib/nvidia-sim"
 #define SIM_CARDS_MAX 32
 #define SIM_MIG_MAX 7
 #define SIM_UUID_LEN 80

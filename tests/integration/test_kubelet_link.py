@@ -160,6 +160,18 @@ def test_a_missing_folder_is_waited_for(folder: Path, caplog: pytest.LogCaptureF
     assert caplog.text.count("waiting for") == 1
 
 
+def test_a_folder_that_cannot_be_looked_at_is_waited_for(folder: Path, kubelets: Callable[[], Kubelet]) -> None:
+    folder.symlink_to("x" * 300)
+    box = Box(folder)
+    box.start()
+    until(lambda: "File name too long" in box.link.waiting_for)
+    folder.unlink()
+    kubelet = kubelets()
+    kubelet.wait(Kubelet.has_both)
+    box.stop()
+    assert box.error is None
+
+
 def placed(path: Path) -> Path:
     """The path, with its folder made."""
     path.parent.mkdir(exist_ok=True)

@@ -50,6 +50,12 @@ def test_no_socket(short_tmp: Path) -> None:
     assert PodResources(short_tmp / "kubelet.sock").list() is None
 
 
+def test_a_socket_that_cannot_be_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "kubelet.sock").symlink_to("x" * 300)
+    with pytest.raises(PodResourcesError, match=r"cannot look at .*: File name too long"):
+        PodResources(tmp_path / "kubelet.sock").list()
+
+
 def test_a_kubelet_that_fails(serve: Callable[[Exception], Path]) -> None:
     with pytest.raises(PodResourcesError, match=r"cannot list pods' devices at .*not today.*; is kubelet"):
         PodResources(serve(RuntimeError("not today"))).list()

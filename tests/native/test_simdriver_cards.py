@@ -11,8 +11,8 @@ from native.simkit import Child
 from edgegpu_sim.cards import cards_text
 from edgegpu_sim.driver import SimCard, SimDriver, SimDriverError, SimVersions, main, make_card
 
-CARDS = Path("tmp/nvidia-mps/edgegpu-sim/cards")
-STATE = Path("tmp/nvidia-mps/edgegpu-sim/state")
+CARDS = Path("var/lib/nvidia-sim/cards")
+STATE = Path("var/lib/nvidia-sim/state")
 
 
 def _files(root: Path) -> dict[str, int]:

@@ -15,9 +15,8 @@ MIB = 1 << 20
 def _container(box: SimDriver, root: Path, *devices: str) -> Path:
     """A root that links to the box's libraries and shared folder and has only these device files."""
     (root / "dev/nvidia-caps").mkdir(parents=True)
-    (root / "tmp").mkdir()
     (root / "usr").symlink_to(box.root / "usr")
-    (root / "tmp/nvidia-mps").symlink_to(box.root / "tmp/nvidia-mps")
+    (root / "var").symlink_to(box.root / "var")
     for name in ("nvidiactl", "nvidia-uvm", *devices):
         (root / "dev" / name).touch()
     return root / "usr/lib/x86_64-linux-gnu"
@@ -58,7 +57,7 @@ def test_the_root_is_found_from_each_usual_folder(
     (root / folder).mkdir(parents=True)
     for path in box.libraries.iterdir():
         (root / folder / path.name).symlink_to(path)
-    for name in ("dev", "tmp"):
+    for name in ("dev", "var"):
         (root / name).symlink_to(box.root / name)
     inside = child(root / folder)
     inside.call("nvmlInit")

@@ -82,12 +82,16 @@ def test_the_plugin_is_started_again_at_once() -> None:
     assert values(PLUGIN, "RestartSec") == ["1s"]
 
 
+def test_the_plugin_sees_nothing_of_tmp() -> None:
+    assert values(PLUGIN, "PrivateTmp") == ["yes"]
+
+
 def test_the_plugin_leaves_what_containers_mount() -> None:
     assert values(PLUGIN, "RuntimeDirectory") == ["edgegpu"]
     assert values(PLUGIN, "RuntimeDirectoryPreserve") == ["yes"]
 
 
-@pytest.mark.parametrize("key", ["PrivateDevices", "DeviceAllow", "DevicePolicy", "ProtectClock", "PrivateTmp"])
+@pytest.mark.parametrize("key", ["PrivateDevices", "DeviceAllow", "DevicePolicy", "ProtectClock"])
 def test_nothing_cuts_the_plugin_off_the_cards(key: str) -> None:
     assert not values(PLUGIN, key)
 

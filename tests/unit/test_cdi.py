@@ -31,7 +31,7 @@ def files(root: Path) -> DriverFiles:
         tools=(root / "usr/bin/nvidia-smi",),
         read_only=(root / "lib/firmware/nvidia/570.1",),
         sockets=(root / "run/nvidia-persistenced/socket",),
-        mps=root / "tmp/nvidia-mps",
+        shared=(root / "var/lib/nvidia-sim",),
         control_nodes=("nvidiactl", "nvidia-uvm"),
     )
 
@@ -67,7 +67,7 @@ def test_the_whole_spec_of_a_machine() -> None:
                 mount("/usr/bin/nvidia-smi", READ_ONLY),
                 mount("/lib/firmware/nvidia/570.1", READ_ONLY),
                 mount("/run/nvidia-persistenced/socket", SOCKET),
-                mount("/tmp/nvidia-mps", SHARED),  # noqa: S108
+                mount("/var/lib/nvidia-sim", SHARED),
             ],
         },
         "devices": [

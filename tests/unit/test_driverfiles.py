@@ -1,17 +1,26 @@
 """What of a driver is found below its root, and the device nodes that are made after a boot."""
 
+import contextlib
+import json
 import os
-from collections.abc import Sequence
+import socket
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from edgegpu_core.inventory import Card
+from edgegpu_plugin.cdi import build_spec
+from edgegpu_plugin.config import Driver, Injection
 from edgegpu_plugin.devicenodes import ensure_nodes, link_nodes
 from edgegpu_plugin.driverfiles import find
 from edgegpu_plugin.driverroot import mig_caps
 from edgegpu_plugin.elf import soname
 from edgegpu_plugin.errors import PluginError
+from edgegpu_plugin.injector import Injector
+from edgegpu_plugin.nvml import Nvml
 
+CARD = Card(uuid="GPU-1", index=0, name="T4", memory_mib=15360, pci="00000000:01:00.0", minor=0)
 DEBIAN, RED_HAT = "usr/lib/x86_64-linux-gnu", "usr/lib64"
 
 
@@ -20,6 +29,12 @@ def lay(root: Path, *names: str) -> None:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")
+
+
+def listen(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.chdir(path.parent):  # its path may be too long
+        listener.bind(path.name)
 
 
 def names(root: Path, version: str = "") -> list[str]:
@@ -68,15 +83,102 @@ def test_all_the_rest_is_found_where_it_is(tmp_path: Path) -> None:
     lay(tmp_path, f"{DEBIAN}/libcuda.so.570.1", f"{DEBIAN}/libnvidia-ml.so.570.1", "usr/bin/nvidia-smi")
     empty = find(tmp_path)
     assert [path.name for path in empty.tools] == ["nvidia-smi"]
-    assert (empty.read_only, empty.sockets, empty.mps, empty.control_nodes) == ((), (), None, ())
-    lay(tmp_path, "lib/firmware/nvidia/570.1/gsp_ga10x.bin", "run/nvidia-persistenced/socket", "dev/nvidiactl")
-    lay(tmp_path, "tmp/nvidia-mps/control", "dev/nvidia-uvm", "usr/bin/nvidia-cuda-mps-server", "dev/nvidia0")
+    assert (empty.read_only, empty.sockets, empty.shared, empty.control_nodes) == ((), (), (), ())
+    lay(tmp_path, "lib/firmware/nvidia/570.1/gsp_ga10x.bin", "dev/nvidiactl", "var/lib/nvidia-sim/state")
+    lay(tmp_path, "dev/nvidia-uvm", "usr/bin/nvidia-cuda-mps-server", "dev/nvidia0")
+    listen(tmp_path / "run/nvidia-persistenced/socket")
     found = find(tmp_path)
     assert found.read_only == (tmp_path / "lib/firmware/nvidia/570.1",)
     assert found.sockets == (tmp_path / "run/nvidia-persistenced/socket",)
-    assert found.mps == tmp_path / "tmp/nvidia-mps"
+    assert found.shared == (tmp_path / "var/lib/nvidia-sim",)
+    assert found.left_out == ()
     assert found.control_nodes == ("nvidiactl", "nvidia-uvm")
     assert found.inside(found.sockets[0]) == "/run/nvidia-persistenced/socket"
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+    (path / "control").touch()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        folder,
+        os.mkfifo,
+        lambda path: path.symlink_to("/etc"),
+        lambda path: path.symlink_to("missing"),
+        lambda path: path.symlink_to("x" * 300),
+        lambda path: path.symlink_to(path),
+    ],
+    ids=["folder", "fifo", "link to /etc", "dangling link", "link that is too long", "link to itself"],
+)
+def test_nothing_in_tmp_comes_into_a_container(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """The place of MPS's pipes is everybody's: whoever is first there chooses what it is."""
+    lay(tmp_path, f"{DEBIAN}/libcuda.so.570.1", f"{DEBIAN}/libnvidia-ml.so.570.1")
+    (tmp_path / "tmp").mkdir()
+    make(tmp_path / "tmp/nvidia-mps")
+    assert "nvidia-mps" not in json.dumps(build_spec([CARD], find(tmp_path)))
+
+
+NEEDED = (f"{DEBIAN}/libcuda.so.570.1", f"{DEBIAN}/libnvidia-ml.so.570.1")
+
+
+@pytest.mark.parametrize("mode", [0o757, 0o1777, 0o775])
+def test_what_others_could_replace_is_left_out(tmp_path: Path, mode: int) -> None:
+    lay(tmp_path, *NEEDED, "usr/local/bin/nvidia-smi", "home/somebody/tool", "opt/bin/nvidia-smi")
+    (tmp_path / "usr/local/bin").chmod(mode)
+    (tmp_path / "home/somebody").chmod(mode)
+    (tmp_path / "opt/bin/nvidia-debugdump").symlink_to("../../home/somebody/tool")
+    listen(tmp_path / "run/nvidia-persistenced/socket")
+    (tmp_path / "run/nvidia-persistenced").chmod(mode)
+    found = find(tmp_path)
+    assert (found.tools, found.sockets) == ((tmp_path / "opt/bin/nvidia-smi",), ())
+    assert [text.partition(" is left out: ")[0] for text in found.left_out] == [
+        str(tmp_path / name)
+        for name in ("usr/local/bin/nvidia-smi", "opt/bin/nvidia-debugdump", "run/nvidia-persistenced/socket")
+    ]
+    assert f"{tmp_path}/home/somebody can be written by others than root (mode {mode:o})" in found.left_out[1]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a file to somebody else")
+@pytest.mark.parametrize("name", ["usr/bin", "usr/bin/nvidia-smi", "run/nvidia-persistenced"])
+def test_what_belongs_to_somebody_else_is_left_out(tmp_path: Path, name: str) -> None:
+    lay(tmp_path, *NEEDED, "usr/bin/nvidia-smi")
+    listen(tmp_path / "run/nvidia-persistenced/socket")
+    os.chown(tmp_path / name, 65534, -1)
+    found = find(tmp_path)
+    assert len(found.tools) + len(found.sockets) == 1
+    assert found.left_out[0].endswith(f"{tmp_path / name} belongs to uid 65534")
+
+
+def test_a_driver_that_others_could_replace_is_refused(tmp_path: Path) -> None:
+    lay(tmp_path, *NEEDED)
+    (tmp_path / DEBIAN).chmod(0o777)
+    with pytest.raises(PluginError, match=rf"cannot find .*; {tmp_path}/{NEEDED[0]} is left out: {tmp_path}/{DEBIAN} "):
+        find(tmp_path)
+
+
+def test_what_is_of_another_kind_is_left_out(tmp_path: Path) -> None:
+    lay(tmp_path, *NEEDED, "run/nvidia-persistenced/socket", "usr/share/nvidia/nvoptix.bin/file", "var/lib/nvidia-sim")
+    (tmp_path / "usr/bin").mkdir()
+    os.mkfifo(tmp_path / "usr/bin/nvidia-smi")
+    found = find(tmp_path)
+    assert (found.tools, found.read_only, found.sockets, found.shared) == ((), (), (), ())
+    assert len(found.left_out) == 4
+
+
+def test_one_file_that_cannot_be_looked_at_ends_nothing(tmp_path: Path) -> None:
+    lay(tmp_path, *NEEDED)
+    (tmp_path / "usr/bin").mkdir()
+    for name in ("usr/bin/nvidia-smi", f"{DEBIAN}/libnvcuvid.so.570.1", "run", "lib", "dev", f"{DEBIAN}/libcuda.so.1"):
+        (tmp_path / name).symlink_to("x" * 300)
+    settings = Driver(root=tmp_path, cdi_folder=tmp_path / "cdi", injection=Injection.CDI)
+    injector = Injector(settings, Nvml(settings))
+    injector.use([CARD])
+    assert "libcuda.so.570.1" in (tmp_path / "cdi/edgegpu.json").read_text()
+    (tmp_path / NEEDED[0]).unlink()
+    injector.use([CARD])  # the driver's main library is not there: said, and asked again when a container starts
 
 
 def test_the_soname_is_read_from_the_library_itself() -> None:

@@ -9,10 +9,10 @@ from edgegpu_core.deviceid import core_ids, memory_ids
 from edgegpu_core.inventory import Card
 from edgegpu_core.podview import Cards, PodView
 from edgegpu_core.policy import Policy
-from edgegpu_plugin.collector import Collector
+from edgegpu_plugin.collector import Collector, KubeletWitness
 from edgegpu_plugin.nodestate import NodeState
 from edgegpu_plugin.publisher import Publisher
-from edgegpu_plugin.reconciler import MISSING_S, Reconciler
+from edgegpu_plugin.reconciler import MISSING_S, RETRY_S, Reconciler
 
 
 class Pods:
@@ -57,7 +57,14 @@ class Silent:
 class Bench:
     """A reconciler over a node on which the pod `u` has 4 units and 10 hundredths of `GPU-1`."""
 
-    def __init__(self, folder: Path, *, controlled: bool = True, phase: str = "Pending") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        controlled: bool = True,
+        phase: str = "Pending",
+        witness: KubeletWitness | None = None,
+    ) -> None:
         self.now_s = 1000.0
         self.pods = Pods()
         self.state = NodeState(model=MODEL, policy=Policy.FIRST_FIT, checkpoint=folder / "checkpoint")
@@ -74,7 +81,7 @@ class Bench:
         self.state.put_pod(pod_of("u", box("main", 4, 10), cards=cards, controlled=controlled, phase=phase))
         self.reconciler = Reconciler(
             state=self.state,
-            collector=Collector(self.state, Silent()),
+            collector=Collector(self.state, witness or Silent()),
             publisher=Publisher(write=lambda _, __: None, read=lambda: {"metadata": {}}, boot="b"),
             pods=self.pods,
             synced=lambda: True,
@@ -90,6 +97,21 @@ class Bench:
                 for n in numbers
             )
         )
+
+
+class Broken(Silent):
+    """A kubelet whose files cannot be read."""
+
+    def pods(self) -> list[PodView] | None:
+        """Fail as a file does."""
+        raise OSError(5, "Input/output error")
+
+
+def test_a_file_that_cannot_be_read_is_told_and_tried_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, witness=Broken())
+    bench.state.drop_pod("u")  # so that kubelet is asked about it
+    assert bench.reconciler.step() == RETRY_S
+    assert "Input/output error" in bench.reconciler.last_error
 
 
 def test_nobody_is_judged_before_the_cards_are_known(tmp_path: Path) -> None:

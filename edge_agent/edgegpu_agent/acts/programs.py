@@ -140,7 +140,9 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def runs_with(words: Sequence[str], *, proc: Path) -> bool:
-    """Say whether any process was started with these words one after the other among its arguments.
+    """Say whether any process of this user was started with these words one after the other among its arguments.
+
+    Anybody may give a process any arguments. The real uid counts: a setuid program belongs to root and is another's.
 
     Args:
         words: whole arguments.
@@ -149,6 +151,11 @@ def runs_with(words: Sequence[str], *, proc: Path) -> bool:
     wanted = b"\0" + b"\0".join(word.encode() for word in words) + b"\0"
     for path in proc.glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):  # it has just ended
-            if wanted in path.read_bytes():
+            if wanted in path.read_bytes() and _real_uid(path.with_name("status")) == os.getuid():
                 return True
     return False
+
+
+def _real_uid(status: Path) -> int | None:
+    lines = status.read_text(encoding="utf-8", errors="replace").splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith("Uid:")), None)

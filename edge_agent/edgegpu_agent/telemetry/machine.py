@@ -63,7 +63,10 @@ class Machine:
         program = shutil.which("k3s", path=(self.programs.environment or os.environ).get("PATH"))
         if program is None:
             return ""
-        info = Path(program).stat()
+        try:
+            info = Path(program).stat()
+        except OSError:  # k3s is being replaced at this moment
+            return ""
         mark = (info.st_ino, info.st_mtime_ns)
         if self._k3s is None or self._k3s[0] != mark:
             told = self.programs.ask((program, "--version"), timeout_s=_K3S_S) or ""
