@@ -271,13 +271,16 @@ def load_library(root: Path) -> None:
         path = root / folder / LIBRARY
         if os.path.lexists(path):
             try:
-                if why := open_to_others(path, below=root):
-                    raise OSError(f"others than root could replace it: {why}")
-                ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+                why = open_to_others(path, below=root)
+                if not why:
+                    ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
             except OSError as error:
                 raise NvmlError(
                     NvmlTrouble.NO_DRIVER, f"cannot load {path}: {error}; install the driver anew"
                 ) from error
+            if why:
+                text = f"{path} is not loaded: {why}; give driver.root and all below it to root alone"
+                raise NvmlError(NvmlTrouble.NO_DRIVER, text)
             return
     raise NvmlError(
         NvmlTrouble.NO_DRIVER,

@@ -1,4 +1,4 @@
-"""Says whether anybody but root could put something else at a path: what this process mounts or loads must be root's."""
+"""Says whether anybody but root could put something else at a path that this process mounts or loads."""
 
 import os
 import stat

@@ -205,6 +205,13 @@ def test_troubles_are_told_apart(
     assert text in told["text"]
 
 
+def test_a_library_that_others_could_replace_is_not_loaded(looker: MakeLooker, driver: SimDriver) -> None:
+    driver.libraries.chmod(0o777)
+    told = looker(run=False).ask("look")
+    assert told["kind"] == "NO_DRIVER"
+    assert f"is not loaded: {driver.libraries} can be written by others than root" in told["text"]
+
+
 def test_a_driver_without_cards(looker: MakeLooker, tmp_path: Path, simdriver_build: Path) -> None:
     none: list[SimCard] = []
     SimDriver.create(tmp_path, none, build=simdriver_build)
