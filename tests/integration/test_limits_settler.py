@@ -10,6 +10,7 @@ from kits.limitscases import manifest
 
 from edgegpu_agent.limits.change import ASIDE
 from edgegpu_agent.limits.lease import NoLease
+from edgegpu_core.podview import CARDS_ANNOTATION, write_cards
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.up import Settled
 
@@ -35,6 +36,24 @@ def test_what_does_not_fit_is_rejected_with_the_numbers_and_the_app_runs_on(api:
     assert not api.writes
     assert bed.notes.value is None
     assert bed.world.pods("asr") == [before]
+
+
+@pytest.mark.parametrize(("node", "state"), [("box-1", Settled.REJECTED), ("box-2", Settled.APPLIED)])
+def test_a_pod_that_no_report_has_yet_counts_on_its_own_node_alone(api: Api, node: str, state: Settled) -> None:
+    bed = field(api)
+    limits = {"baidu.com/vcuda-memory": "2", "baidu.com/vcuda-core": "1"}
+    cards = write_cards("late", node, {"main": ("GPU-0",)})
+    late = {
+        "metadata": {"name": "late", "namespace": "other", "uid": "late", "annotations": {CARDS_ANNOTATION: cards}},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "resources": {"limits": limits}}]},
+        "status": {"phase": "Pending"},
+    }
+    api.store.put("/api/v1/namespaces/other/pods/late", late)
+    came = bed.settle(4)
+    assert came.state is state
+    if state is Settled.REJECTED:
+        assert came.numbers is not None
+        assert came.numbers.cards[0].free_units == 2  # 94 less 40, 50 and 2; its own unit counted as free
 
 
 def test_forced_it_is_pending_and_lands_when_there_is_room(api: Api) -> None:
@@ -200,4 +219,5 @@ def test_without_gpu_sharing_nothing_is_set(api: Api) -> None:
     bed = field(api)
     assert bed.make(installed=lambda: False).settle(bed.ask(3), bed.notes).code == "NOT_INSTALLED"
     api.store.objects["/api/v1/nodes/box-1"]["metadata"]["annotations"] = {}
-    assert bed.settle(3).code == "NOT_INSTALLED"
+    none = bed.settle(3)
+    assert (none.code, none.text) == ("PRECHECK", "no node of the cluster offers GPU shares: `edgegpu doctor` says why")

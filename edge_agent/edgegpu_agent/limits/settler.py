@@ -20,7 +20,7 @@ from edgegpu_agent.limits.scene import Scene, numbers_of
 from edgegpu_core.limits import Answer, Kind, Verdict, by_hand, container_of, read_workload
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.request import Request
-from edgegpu_sync.settle import Settlement
+from edgegpu_sync.settle import NO_SHARING, Settlement
 from edgegpu_sync.spec import AppLimits, Asked
 from edgegpu_sync.states import Codes
 from edgegpu_sync.up import Settled
@@ -121,8 +121,10 @@ class AppLimitsSettler:
         uid = self._around.calmly(self._apps.cluster_uid)
         if uid != limits.cluster:
             raise refused(Codes.PRECHECK, f"this box is in cluster {uid}, the limits are for {limits.cluster}")
-        if not self._installed() or not self._around.calmly(self._scene.shared):
-            raise refused(Codes.NOT_INSTALLED, "GPU sharing is not installed here: install it first (sharing.install)")
+        if not self._installed():
+            raise RefusedError(NO_SHARING)
+        if not self._around.calmly(self._scene.shared):
+            raise refused(Codes.PRECHECK, "no node of the cluster offers GPU shares: `edgegpu doctor` says why")
 
     def _find(self, limits: AppLimits) -> Found:
         name = f"{limits.namespace}/{limits.app}"
