@@ -47,17 +47,17 @@ REAL_SHARE = 1 / 3
 _REAL_OPEN = 8
 _REAL_WEIGHTS = {
     "plugin.restart": 18,
-    "k3s.restart": 3,
+    "k3s.restart": 2,
     "inventory.refresh": 90,
     "doctor.run": 20,
-    "logs.collect": 30,
+    "logs.collect": 24,
     "identity.rotate": 6,
     "sharing": 1,
     _LIMITS: 150,
     _DESIRED: 10,
 }
-"""Of a booted box, which takes up to a minute for what is quick with stand-ins: so that of a thousand commands its third
-takes no longer than theirs. What it alone can show is asked for most."""
+"""Of a booted box, which takes up to a minute for what is quick with stand-ins: so that of a thousand commands
+its third takes not much longer than theirs. What it alone can show is asked for most."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from chaos.booted import Booted, booted  # noqa: E402
 from chaos.faults import AIMED, Faults  # noqa: E402
 from chaos.load import Load  # noqa: E402
 from chaos.rogue import Rogue, wait_heard  # noqa: E402
-from chaos.verdict import Verdict, judge, ledger_of  # noqa: E402
+from chaos.verdict import STAND_INS_CANNOT_SHOW, Verdict, judge, ledger_of  # noqa: E402
 from lab.labrun import LabError  # noqa: E402
 
 _TURN_S = 0.02
@@ -67,6 +67,8 @@ class Outcome:
     died: dict[str, int]
     seconds: float
     ledgers: Counter[str] = field(default_factory=Counter)
+    asked: Counter[str] = field(default_factory=Counter)
+    """How much was asked of which kind of box."""
 
     def report(self) -> dict[str, object]:
         verdict = self.verdict
@@ -83,6 +85,8 @@ class Outcome:
             "ends": dict(sorted(verdict.ends.items())),
             "ledgers": dict(sorted(self.ledgers.items())),
             "booted": self.plan.booted,
+            "asked": {kind: self.asked[kind] for kind in ("booted", "stand-in")},
+            "stand_ins_cannot_show": list(STAND_INS_CANNOT_SHOW),
             "failed": dict(sorted(verdict.failed.items())),
             "seconds": round(self.seconds, 1),
             "seed": self.plan.seed,
@@ -121,8 +125,13 @@ def _run(plan: Plan, place: Path, made: list[Booted]) -> Outcome:
         skipped=faults.skipped | ({} if plan.booted else {"booted boxes": plan.why_not}),
         died={one.name: one.died for one in here.kept if one.died},
         seconds=time.monotonic() - began,
-        ledgers=Counter(ledger_of(one.op, booted=one.box.startswith("booted")) for one in load.asked),
+        ledgers=Counter(ledger_of(one.op, booted=_is_booted(one.box)) for one in load.asked),
+        asked=Counter("booted" if _is_booted(one.box) else "stand-in" for one in load.asked),
     )
+
+
+def _is_booted(box: str) -> bool:
+    return box.startswith("booted")
 
 
 def _storm(plan: Plan, here: site.Site, load: Load, faults: Faults) -> None:
@@ -180,12 +189,15 @@ def _tell(outcome: Outcome, target: Path) -> None:
     report = outcome.report()
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(report, indent=1) + "\n")
-    for name in ("faults", "ends", "failed", "ledgers"):
+    for name in ("faults", "ends", "failed", "ledgers", "asked"):
         _say(f"{name}:")
         for kind, count in dict(report[name]).items():  # type: ignore[call-overload]
             sys.stdout.write(f"    {kind:44} {count:6}\n")
     for kind, why in outcome.skipped.items():
         _say(f"left out: {kind}: {why}")
+    _say("what stand-ins cannot show, and booted boxes do:" if outcome.plan.booted else "what this run has not shown:")
+    for words in STAND_INS_CANNOT_SHOW:
+        sys.stdout.write(f"    {words}\n")
     for words in list(report["words"])[:40]:  # type: ignore[call-overload]
         sys.stdout.write(f"    {words}\n")
     names = ("commands", "lost", "twice", "stuck", "unknown", "two_ends", "seconds", "seed")

@@ -27,6 +27,8 @@ def test_a_small_run_ends_with_both_ledgers_agreeing(chaos: Callable[[Plan], Out
     outcome = chaos(Plan(commands=50, boxes=2, seed=11))
     assert outcome.verdict.clean, outcome.report()["words"]
     assert outcome.report()["commands"] == 50
+    assert outcome.report()["asked"] == {"booted": 0, "stand-in": 50}
+    assert outcome.report()["stand_ins_cannot_show"]
     assert sum(outcome.faults.values()) > 5
     assert outcome.died == {}, "something ended by itself"
 

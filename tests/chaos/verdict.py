@@ -99,6 +99,17 @@ _REAL = {
 }
 
 
+STAND_INS_CANNOT_SHOW = (
+    "that systemd restarts a unit once: a start is a line that their systemctl writes",
+    "that k3s comes up and the node is Ready: there is no cluster, so app limits are asked of booted boxes alone",
+    "that a change of the machine is whole or undone: their installer has the journal and the lock, and changes lines",
+    "that what the box runs follows: no plugin, no kubelet, no pod with a share that could stand in the way",
+    "that a power cut loses nothing: theirs are kills, and a file system keeps what was written",
+    "what doctor and logs.collect find: the doctor has nothing to examine, and there is no journal to collect",
+)
+"""Goes into the report: a run without booted boxes says nothing of these."""
+
+
 def ledger_of(op: str, *, booted: bool) -> str:
     """Return by which ledger of a box it is known what one of these did; `none`: it changes nothing."""
     if op in {"logs.collect", "inventory.refresh", "identity.rotate"}:

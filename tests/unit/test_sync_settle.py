@@ -283,3 +283,10 @@ def test_sharing_itself_follows_what_stands_and_what_failed_stays_as_it_is() -> 
     failed = Settlement.failed(Codes.ERROR, "k3s is not well", restored=True)
     board = worked(observed(Board(), 1, spec(installed=True)), failed, ABSENT)
     assert board.follow(PRESENT) is board
+
+
+@pytest.mark.parametrize("settled", [APPLIED, REJECTED, Settlement(state=Settled.PENDING)])
+def test_an_item_is_settled_once(settled: Settlement) -> None:
+    board = worked(observed(Board(), 7, spec(limits("a"))), settled)
+    one = board.asked[0]
+    assert board.settle(one.name, one.key, REJECTED if settled is APPLIED else APPLIED) is board
