@@ -14,6 +14,7 @@ from edgegpu_cloud import ca, tokens
 from edgegpu_cloud.asks import BrokerAddress, EnrolAsk, Granted, RenewAsk, Renewed, Waiting
 from edgegpu_cloud.ca import Authority, RequestError
 from edgegpu_cloud.fleet.changes import Author, add_box, next_enrolment
+from edgegpu_cloud.fleet.views import is_present
 from edgegpu_cloud.issuing import Issuer
 from edgegpu_cloud.store import (
     Box,
@@ -31,9 +32,6 @@ from edgegpu_sync.ids import DeviceId
 
 RENEW_DOMAIN = b"edgegpu renew 1\n"
 """What stands before the body of `/v1/renew` under the box's signature."""
-
-PRESENT_S = 900.0
-"""A box that is online and was heard within these seconds is there: another machine shows its instance."""
 
 _ALPHABET = string.ascii_lowercase + string.digits
 
@@ -246,7 +244,7 @@ def _home(tx: Transaction, token: Token, instance: str, now_s: float) -> Box | N
     if box.state is BoxState.REVOKED:
         text = f"this machine is the box {box.name}, which is revoked"
         raise RefusedError(Refusal.REFUSED, text, remedy, alarm=True)
-    if box.online and now_s - box.seen_at_s < PRESENT_S:
+    if is_present(box, now_s=now_s):  # another machine shows its instance
         text = f"this machine has the machine id of the box {box.name}, which is online"
         remedy = f"{remedy}; a copy of its disk needs a machine id of its own first (`systemd-machine-id-setup`)"
         raise RefusedError(Refusal.REFUSED, text, remedy, alarm=True)

@@ -1,10 +1,10 @@
 """What would come of new limits of an app, by what its cluster's boxes have reported last; pure."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.apps import is_pod_of
 from edgegpu_cloud.fleet.specs import check_app
 from edgegpu_cloud.fleet.views import Details
 from edgegpu_core.inventory import Slot
@@ -17,8 +17,6 @@ from edgegpu_sync.messages import READERS
 from edgegpu_sync.telemetry import Alloc, Inventory, Piece, PodAlloc
 from edgegpu_sync.topics import Kind as Message
 
-_RANDOM = "[bcdfghjklmnpqrstvwxz2456789]"
-"""What Kubernetes appends to names: no vowels (`alphanums` in apimachinery's util/rand)."""
 _LAST_WORD = "the box has the last word: selectors, taints, quotas and how the app replaces its pods are known there"
 
 
@@ -82,7 +80,7 @@ def preview(box: Details, others: Iterable[Details], wanted: Wanted) -> Preview:
         raise CloudError(
             text, remedy="wait until it is connected, or ask it: edgegpu-cloud command BOX inventory.refresh"
         )
-    own = {uid: pod for one in reports for uid, pod in one.pods.items() if _is_of(pod, wanted)}
+    own = {uid: pod for one in reports for uid, pod in one.pods.items() if is_pod_of(pod, wanted.namespace, wanted.app)}
     nodes = {uid: one.inventory.node for one in reports for uid in one.pods}
     replicas = max(1, len(own))
     request = Request(wanted.memory_units, wanted.core)
@@ -152,12 +150,6 @@ def _policy(name: str) -> Policy:
         return parse_policy(name)
     except ValueError:
         return Policy.FIRST_FIT
-
-
-def _is_of(pod: PodAlloc, wanted: Wanted) -> bool:
-    """Whether a pod is called as one of this app's: a Deployment's, a StatefulSet's or a DaemonSet's."""
-    ending = f"-(({_RANDOM}{{1,10}}-)?{_RANDOM}{{5}}|[0-9]+)"
-    return pod.namespace == wanted.namespace and re.fullmatch(re.escape(wanted.app) + ending, pod.name) is not None
 
 
 def _amounts(own: Mapping[str, PodAlloc]) -> dict[str, Request]:

@@ -153,6 +153,8 @@ def test_an_uninstall_leaves_nothing_of_the_cloud(cloud: Cloud) -> None:
     bed = cloud.bed
     _with_sharing(cloud)
     bed.edgegpu("uninstall", "--yes", "--force")
+    wait_until(lambda: cloud.box(HALL)["left"] == "uninstall", what="it has said that it goes")
+    assert re.search(rf"^{HALL} +uninstalled ", cloud.ask("boxes").stdout, re.MULTILINE)
     bed.machine.ready()
     left = differences(cloud.disk_before, bed.disk())
     assert not {path: what for path, what in left.items() if not re.search(WAITS, path)}

@@ -126,3 +126,13 @@ def test_a_box_that_is_imaged_anew_is_itself_again_and_becomes_what_it_shall_be(
     assert "isolation" in cloud.fleet.box(device).items
     assert cloud.end(device, "identity.rotate").state is State.SUCCEEDED
     assert not cloud.fleet.box(device).restored
+
+
+def test_a_box_that_edgegpu_is_taken_off_says_so_as_it_goes(cloud: Cloud, agent: Agent) -> None:
+    for name, op, left in (("leaves", "uninstall", "uninstall"), ("comes-back", "upgrade", "stop")):
+        with Agent(agent.root / name, machine=secrets.token_hex(16)) as one:
+            on_link(cloud, one, name)
+            (one.root / "var/lib/edgegpu/tx/state").write_text(f"id=t\nop={op}\nstate=COMMITTED\n")
+            assert one.end() == 0
+            until(lambda: not cloud.fleet.box(name).online, lambda: cloud.box(name))  # noqa: B023  (called at once)
+            assert cloud.fleet.box(name).left == left

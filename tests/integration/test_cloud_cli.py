@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import tarfile
 import time
 from dataclasses import replace
@@ -38,8 +41,10 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 def test_an_everyday_run(cloud: Cloud) -> None:
     with cloud.live("asr-hall") as live:
-        rows = cloud.ok("boxes").out.splitlines()
-        assert any("asr-hall" in row and "online" in row for row in rows)
+        wait_for(lambda: cloud.box("asr-hall")["capacity"] is not None, what="it has told of its cards")
+        heads, row = cloud.ok("boxes").out.splitlines()
+        assert heads.split() == ["NAME", "STATE", "SEEN", "CARDS", "FREE", "HEALTH", "PROBLEMS", "WAITING", "CLUSTER"]
+        assert (row.split()[:2], "2      116 of 120" in row) == (["asr-hall", "online"], True), row
 
         shown = cloud.ok("box", "asr-hall").out
         assert (" of 60" in shown, "healthy" in shown, "health: " in shown, " ," in shown) == (True, True, True, False)
@@ -82,6 +87,35 @@ def test_an_everyday_run(cloud: Cloud) -> None:
         assert listed[0]["by"].startswith("operator ")
         assert cloud.ok("watch", listed[0]["id"][:20], "--json").json["ended"]
     wait_for(lambda: not cloud.box("asr-hall")["online"], what="the will says that it is gone")
+
+
+def test_boxes_are_labelled_and_selected_and_the_list_goes_on(cloud: Cloud) -> None:
+    for name in ("north", "south"):
+        words = ("enrol", "--name", name, "--label", "site=pole")
+        enrol(cloud.url, cloud.ca, Box(cloud.ok(*words, "--json").json["token"], host=name))
+
+    def named(selector: str) -> list[str]:
+        return [one["name"] for one in cloud.ok("boxes", "-l", selector, "--json").json]
+
+    assert named("site=pole") == ["north", "south"]
+    assert cloud.ok("label", "north", "cold=very", "site=n").out == "north: cold=very,site=n\n"
+    assert (named("site=pole"), named("cold"), named("site in (n,pole),!cold")) == (["south"], ["north"], ["south"])
+    cloud.ok("label", "-l", "cold", "site=pole", "cold-")
+    assert (named("site=pole"), named("cold")) == (["north", "south"], [])
+    for wrong, why in ((["-l", "=a"], "no term"), (["-l", "none=x"], "none has these labels")):
+        done = cloud.run("label", *wrong, "a=b")
+        assert (done.code, why in done.err) == (1, True), done.err
+    assert cloud.run("label", "north").code == 2
+
+    command = [sys.executable, "-m", "edgegpu_cloud.cli.app", "boxes", "-l", "site=pole", "-o", "wide", "-w"]
+    env = {**os.environ, "EDGEGPU_CLOUD": str(cloud.folder)}
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True, bufsize=1) as watching:
+        assert watching.stdout is not None
+        assert [watching.stdout.readline().split()[0] for _ in range(3)] == ["NAME", "north", "south"]
+        cloud.ok("label", "south", "rack=9")
+        changed = watching.stdout.readline()
+        watching.send_signal(signal.SIGINT)
+        assert (changed.split()[0], "rack=9,site=pole" in changed, watching.wait(30)) == ("south", True, 130)
 
 
 def test_how_a_box_shares_its_cards(cloud: Cloud) -> None:

@@ -253,3 +253,17 @@ def test_another_key_is_signed_with_when_the_boxes_are_told_of_it(bed: Bed) -> N
     assert Why.UNKNOWN_KEY not in bed.box().refused, "nothing was signed with a key that the box did not obey there"
     keys = [payload.split()[1].decode() for _, payload in bed.network.seen_down if payload.startswith(b"s1 ")]
     assert list(dict.fromkeys(keys)) == [key_id(public_text(SIGNING)), key_id(public_text(new))]
+
+
+def test_a_will_and_what_the_broker_kept_are_no_word_of_the_box(bed: Bed) -> None:
+    device = bed.devices[0]
+    bed.settle(60)
+    heard_s = bed.fleet.box("box-1").seen_at_s
+    bed.world.now_s += 300  # it lost its power; the broker finds out
+    bed.network.cut_off(device)
+    bed.settle(2)
+    view = bed.fleet.box("box-1")
+    assert (view.online, view.left, view.seen_at_s) == (False, "lost", heard_s)
+    bed.network.connect(bed.box())
+    bed.settle(2)
+    assert bed.fleet.box("box-1").seen_at_s > heard_s

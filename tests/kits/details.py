@@ -23,6 +23,7 @@ def view(name: str) -> BoxView:
         state=BoxState.ENROLLED,
         enrolment=1,
         online=True,
+        left="",
         restored=False,
         seen_at_s=0,
         enrolled_at_s=0,
@@ -30,9 +31,14 @@ def view(name: str) -> BoxView:
         observed_rev=0,
         applied_rev=0,
         open_commands=0,
+        waiting=0,
+        problems=0,
+        health="",
+        capacity=None,
         versions={},
         capabilities=(),
         cluster="c",
+        holder=False,
         items={},
     )
 

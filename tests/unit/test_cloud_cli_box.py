@@ -37,4 +37,4 @@ def test_cards_and_health_stand_there(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_box_that_has_told_nothing_is_shown_so(capsys: pytest.CaptureFixture[str]) -> None:
     show_box(replace(box(), latest={}))
     out = capsys.readouterr().out
-    assert ("no birth was heard yet" in out, "cards: not heard" in out, "health: not heard" in out) == (True,) * 3
+    assert ("has not connected yet" in out, "cards: not heard" in out, "health: not heard" in out) == (True,) * 3

@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
-from edgegpu_cloud.cli.boxshow import show_box
+from edgegpu_cloud.cli import completing
+from edgegpu_cloud.cli.arguments import BoxArgument, SelectorOption, SinceOption, WatchOption
+from edgegpu_cloud.cli.boxshow import labels_of, show_box
 from edgegpu_cloud.cli.common import (
     DEFAULT,
-    BoxArgument,
     Cloud,
     FolderOption,
     JsonOption,
@@ -19,27 +20,43 @@ from edgegpu_cloud.cli.common import (
     print_table,
     reporting,
     say_trouble,
+    since_of,
     standing,
 )
+from edgegpu_cloud.cli.many import chosen
 from edgegpu_cloud.cli.plain import one_line
+from edgegpu_cloud.cli.watching import Rows, follow
+from edgegpu_cloud.fleet.capacity import Capacity
+from edgegpu_cloud.fleet.selectors import read_labels
 from edgegpu_cloud.fleet.views import BoxView
-from edgegpu_sync.up import Settled
+from edgegpu_sync.outputformat import is_wide
 
-_EVENTS = 10
+_EVENTS, _MOST = 10, 10_000
 
 BOXES_HELP = """\
-List the boxes: whether they are there, and how they stand against what is desired.
+List the boxes: whether they are there, what is free on them, and whether anything is the matter.
 
 \b
-STATE is online, offline, RESTORED (see `confirm`) or REVOKED. REV is the revision that is desired; "12 (11)" means
-that the box has settled 11. NOT SETTLED counts items that are not Applied.
+STATE     online, offline, uninstalled (edgegpu was taken off it: `boxes forget`), RESTORED (see `confirm`) or REVOKED
+SEEN      when it was heard last; one that was not heard for a quarter of an hour is offline
+FREE      units of memory that no pod holds, of those that are shared
+PROBLEMS  what the box refused or failed at: `box NAME` says what, why, and what to do
+WAITING   changes and commands that it has not done yet
+\b
+-o wide has more columns, labels among them. -w goes on, with a line for each change, until ctrl-C.
 --json prints a list of what `box --json` calls "box".
 `boxes forget BOX` takes a box off the list.
-"""
-BOX_HELP = """\
-Show one box: who it is, each item that is desired and what became of it, its cards, its last events.
 
 \b
+Examples:
+  edgegpu-cloud boxes -l site=hall
+  edgegpu-cloud boxes -o wide -w
+"""
+BOX_HELP = """\
+Show one box: who it is, what was asked of it and what became of that, its problems, its cards, its last events.
+
+\b
+--since shows events that are younger, all of them: 2h, 7d. Without it the last ten.
 --json prints {"box": {...}, "spec": {...}, "latest": {KIND: {...}}, "events": [...], "orphans": [...]}
 """
 CONFIRM_HELP = """\
@@ -57,6 +74,21 @@ Give a box another name; its device id stays. A name has 1 to 63 letters, digits
 \b
 --json prints what `box --json` calls "box".
 """
+LABEL_HELP = """\
+Set labels of a box, by which -l selects boxes: `site=hall`; `site-` takes one away. With -l SELECTOR in the place of
+BOX: of all boxes with these labels.
+
+\b
+Examples:
+  edgegpu-cloud label asr-hall site=hall rack=3
+  edgegpu-cloud label -l site=hall rack-
+  edgegpu-cloud boxes -l site=hall
+
+\b
+A selector is `site=hall`, `site!=hall`, `site in (hall,yard)`, `site notin (hall)`, `site` or `!site`; with commas
+between several have to hold. `enrol --label site=hall` gives boxes their labels at once.
+--json prints what `box --json` calls "box"; with -l a list of it.
+"""
 ALARMS_HELP = """\
 List what a person has to look at, such as a token that was used twice. --seen NUMBER takes one off the list.
 
@@ -65,27 +97,68 @@ List what a person has to look at, such as a token that was used twice. --seen N
 """
 
 AllOption = Annotated[bool, typer.Option("--all", help="Every box that is RESTORED.")]
-OptionalBox = Annotated[str, typer.Argument(metavar="[BOX]", help="Its name or device id; the beginning will do.")]
+OptionalBox = Annotated[
+    str,
+    typer.Argument(
+        metavar="[BOX]", help="Its name or device id; the beginning will do.", autocompletion=completing.boxes
+    ),
+]
+WordsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[BOX] LABEL...", help="site=hall; site- takes it away.", autocompletion=completing.box_or_app
+    ),
+]
 SeenOption = Annotated[int | None, typer.Option("--seen", metavar="NUMBER", help="Say that it was looked at.")]
 
 
-def boxes(context: typer.Context, *, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
+def boxes(
+    context: typer.Context,
+    *,
+    folder: FolderOption = DEFAULT,
+    selector: SelectorOption = "",
+    watch: WatchOption = False,
+    json: JsonOption = False,
+) -> None:
     """List the boxes."""
     if context.invoked_subcommand is not None:
         _refuse_options(context)
         return
     with reporting(as_json=json), opened(folder) as cloud:
         say_trouble(cloud)
-        views = cloud.fleet.boxes()
+        if watch:
+            follow(lambda: cloud.fleet.boxes(selector), _rows(wide=is_wide()), as_json=json)
+        views = cloud.fleet.boxes(selector)
         if json:
             print_json(views)
             return
         if not views:
-            typer.echo("no boxes yet: `edgegpu-cloud enrol` prints the line that takes one in")
+            none = f"no box has the labels {selector}" if selector else "no boxes yet"
+            typer.echo(f"{none}: `edgegpu-cloud {'boxes -o wide' if selector else 'enrol'}` {_NEXT[bool(selector)]}")
             return
-        now_s = time.time()
-        heads = ("NAME", "DEVICE", "STATE", "SEEN", "REV", "NOT SETTLED", "OPEN", "AGENT")
-        print_table(heads, [_row(view, now_s) for view in views])
+        rows = _rows(wide=is_wide())
+        print_table(rows.heads, [rows.row(view) for view in views])
+
+
+_NEXT = {False: "prints the line that takes one in", True: "shows what labels there are"}
+
+
+def _rows(*, wide: bool) -> Rows[BoxView]:
+    heads = ("NAME", "STATE", "SEEN", "CARDS", "FREE", "HEALTH", "PROBLEMS", "WAITING", "CLUSTER")
+    more = ("LABELS", "DEVICE", "HOST", "AGENT", "K3S", "DRIVER")
+
+    def row(view: BoxView) -> tuple[str, ...]:
+        return (*_row(view), *(_more(view) if wide else ()))
+
+    def mark(view: BoxView) -> object:
+        cells = row(view)
+        return (*cells[:_SEEN], *cells[_SEEN + 1 :])
+
+    return Rows(heads=(*heads, *(more if wide else ())), row=row, key=lambda view: view.device, mark=mark)
+
+
+_SEEN = 2
+"""The column that changes each second."""
 
 
 def _refuse_options(context: typer.Context) -> None:
@@ -96,27 +169,69 @@ def _refuse_options(context: typer.Context) -> None:
             raise typer.BadParameter(f"put {parameter.opts[0]} behind `{context.invoked_subcommand}`")
 
 
-def _row(view: BoxView, now_s: float) -> tuple[str, ...]:
-    rev = str(view.rev) if view.applied_rev == view.rev else f"{view.rev} ({view.applied_rev})"
-    unsettled = sum(item.state is not Settled.APPLIED for item in view.items.values())
+def _row(view: BoxView) -> tuple[str, ...]:
     return (
         view.name,
-        view.device,
         standing(view),
-        ago(view.seen_at_s, now_s),
-        rev,
-        str(unsettled or "-"),
-        str(view.open_commands or "-"),
-        view.versions.get("agent", "-"),
+        ago(view.seen_at_s, time.time()),
+        *_capacity(view.capacity),
+        (view.health if view.online else "unknown") if view.health else "-",
+        str(view.problems or "-"),
+        str(view.waiting or "-"),
+        view.cluster[:_SHORT] or "-",
     )
 
 
-def box(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
+_SHORT = 8
+"""Of a cluster's id: enough to tell them apart."""
+
+
+def _capacity(capacity: Capacity | None) -> tuple[str, str]:
+    """Return how many cards there are, and how much is free of them."""
+    if capacity is None:
+        return "-", "-"
+    if not capacity.sharing:
+        return str(capacity.cards), "not shared"
+    all_ = capacity.shared_cards == capacity.cards
+    cards = str(capacity.cards) if all_ else f"{capacity.shared_cards} of {capacity.cards}"
+    return cards, f"{capacity.free_units} of {capacity.units}"
+
+
+def _more(view: BoxView) -> tuple[str, ...]:
+    versions = (view.versions.get(name) or "-" for name in ("agent", "k3s", "driver"))
+    return (labels_of(view), view.device, view.host or "-", *versions)
+
+
+def label(
+    words: WordsArgument, *, folder: FolderOption = DEFAULT, selector: SelectorOption = "", json: JsonOption = False
+) -> None:
+    """Set labels of boxes."""
+    name, labels = ("", words) if selector else (words[0], words[1:])
+    if not labels:
+        raise typer.BadParameter("name a BOX (or -l SELECTOR), and one label at least: site=hall", param_hint="LABEL")
+    with reporting(as_json=json), opened(folder) as cloud:
+        wanted = read_labels(labels)
+        views = chosen(cloud, name, selector)
+        for view in views:
+            cloud.fleet.label(view.device, wanted)
+        after = [cloud.fleet.box(view.device) for view in views]
+        if json:
+            print_json(after if selector else after[0])
+            return
+        for view in after:
+            typer.echo(f"{view.name}: {labels_of(view)}")
+
+
+def box(
+    name: BoxArgument, *, folder: FolderOption = DEFAULT, since: SinceOption = "", json: JsonOption = False
+) -> None:
     """Show one box."""
+    since_s = since_of(since)
     with reporting(as_json=json), opened(folder) as cloud:
         say_trouble(cloud)
         details = cloud.fleet.details(name)
-        events = cloud.fleet.events(details.box.device, _EVENTS)
+        found = cloud.fleet.events(details.box.device, _MOST if since else _EVENTS)
+        events = [event for event in found if event.at_s >= since_s]
         if json:
             print_json(
                 {
@@ -169,12 +284,15 @@ def rename(
             typer.echo(f"{device} is called {new} now")
 
 
-def alarms(*, folder: FolderOption = DEFAULT, seen: SeenOption = None, json: JsonOption = False) -> None:
+def alarms(
+    *, folder: FolderOption = DEFAULT, seen: SeenOption = None, since: SinceOption = "", json: JsonOption = False
+) -> None:
     """List what a person has to look at."""
+    since_s = since_of(since)
     with reporting(as_json=json), opened(folder) as cloud:
         if seen is not None:
             cloud.fleet.alarm_seen(seen)
-        found = cloud.fleet.alarms()
+        found = [alarm for alarm in cloud.fleet.alarms() if alarm.at_s >= since_s]
         if json:
             print_json(found)
             return

@@ -1,16 +1,18 @@
 """`edgegpu-cloud box` in words: who it is, its items, its cards, its health."""
 
 import time
-from collections.abc import Mapping
 
 import typer
 
 from edgegpu_cloud.cli.common import ago, moment, print_table, standing
 from edgegpu_cloud.cli.plain import one_line
-from edgegpu_cloud.fleet.views import Details
-from edgegpu_core.model import CORE_PER_CARD
+from edgegpu_cloud.cli.settlements import reports, state_word, withdrawal
+from edgegpu_cloud.fleet.capacity import held_units
+from edgegpu_cloud.fleet.specs import desired_items
+from edgegpu_cloud.fleet.views import UNINSTALLED, BoxView, Details, is_problem
+from edgegpu_cloud.store import BoxState
 from edgegpu_sync.messages import READERS
-from edgegpu_sync.telemetry import Alloc, Card, Health, Inventory
+from edgegpu_sync.telemetry import Card, Health, Inventory
 from edgegpu_sync.topics import Kind
 from edgegpu_sync.up import ItemReport
 
@@ -19,24 +21,68 @@ def show_box(details: Details) -> None:
     """Print a box for people."""
     view, now_s = details.box, time.time()
     typer.echo(f"{view.name}  {view.device}  {standing(view)}, heard {ago(view.seen_at_s, now_s)}")
-    typer.echo(f"  enrolment {view.enrolment} of {moment(view.enrolled_at_s)}, host {one_line(view.host) or '-'}")
+    typer.echo(f"  host {one_line(view.host) or '-'}, enrolled {moment(view.enrolled_at_s)}{_times(view.enrolment)}")
+    if view.labels:
+        typer.echo(f"  labels {labels_of(view)}")
     versions = ", ".join(one_line(f"{name} {version}") for name, version in view.versions.items() if version)
-    typer.echo(f"  {versions or 'no birth was heard yet'}")
-    typer.echo(f"  revision {view.rev}, observed {view.observed_rev}, settled {view.applied_rev}")
+    typer.echo(f"  {versions or 'it has not connected yet'}")
+    typer.echo(f"  cluster {view.cluster or 'not heard yet'}{_settles(view)}")
+    typer.echo(f"  {_requested(view)}")
+    if view.left == UNINSTALLED and view.state is BoxState.ENROLLED:
+        typer.echo(f"  edgegpu was taken off it: edgegpu-cloud boxes forget {view.name}")
     if view.restored:
         typer.echo(f"  it knows more than this store, which came from a backup: edgegpu-cloud confirm {view.name}")
     _show_health(details, now_s)
-    if view.items:
-        print_table(
-            ("ITEM", "STATE", "REV", "WHY"),
-            [(name, item.state.value, str(item.rev), _why(item)) for name, item in sorted(view.items.items())],
-        )
+    _show_items(details)
     _show_cards(details)
 
 
-def _why(item: ItemReport) -> str:
-    words = [word for word in (item.code, item.text) if word]
-    return ": ".join([*words]) or "-"
+def labels_of(view: BoxView) -> str:
+    """Return a box's labels in a line."""
+    return ",".join(f"{key}={value}" for key, value in sorted(view.labels.items())) or "-"
+
+
+def _times(enrolment: int) -> str:
+    return f", set up {enrolment} times" if enrolment > 1 else ""
+
+
+def _settles(view: BoxView) -> str:
+    return ", whose app limits it applies" if view.holder else ""
+
+
+def _requested(view: BoxView) -> str:
+    """Return how the box stands against what was asked of it."""
+    if not view.rev:
+        return "nothing was requested of it yet"
+    if view.observed_rev < view.rev:
+        return f"revision {view.rev} is requested, and waits for the box"
+    if view.applied_rev < view.rev:
+        return f"revision {view.rev} is requested, and the box is at it"
+    return (
+        f"revision {view.rev} is requested, and done but for the problems below"
+        if view.problems
+        else (f"revision {view.rev} is requested, and applied")
+    )
+
+
+def _show_items(details: Details) -> None:
+    told = reports(details, desired_items(details.spec))
+    if told:
+        rows = [(name, state_word(report), _why(report)) for name, report in told.items()]
+        print_table(("REQUESTED", "STATE", "WHY"), rows)
+    problems = [name for name, report in told.items() if report is not None and is_problem(report)]
+    if problems:
+        typer.echo("Problems")
+    for name in problems:
+        typer.echo(f"  {name}: {_why(told[name])}")
+        typer.echo(f"    Fix: ask for something else, or take it back: {withdrawal(details.box.name, name)}")
+
+
+def _why(report: ItemReport | None) -> str:
+    if report is None:
+        return "-"
+    words = [word for word in (report.code, report.text) if word]
+    return ": ".join(words) or "-"
 
 
 def _show_health(details: Details, now_s: float) -> None:
@@ -60,24 +106,12 @@ def _show_cards(details: Details) -> None:
     if not told.cards:
         typer.echo("  no cards")
         return
-    held = _held(details, {card.uuid: card.units for card in told.cards})
+    held = held_units({card.uuid: card.units for card in told.cards}, details.latest.get(Kind.ALLOC))
     rows = [
         (card.label, card.name, f"{card.memory_mib} MiB", f"{held.get(card.uuid, 0)} of {card.units}", _state(card))
         for card in told.cards
     ]
     print_table(("CARD", "NAME", "MEMORY", "UNITS HELD", "STATE"), rows)
-
-
-def _held(details: Details, units: Mapping[str, int]) -> dict[str, int]:
-    """Return how many units of each card are held; who has a whole card holds all of them."""
-    latest = details.latest.get(Kind.ALLOC)
-    held: dict[str, int] = {}
-    if latest is not None:
-        told: Alloc = READERS[Kind.ALLOC].validate_python(latest.body, strict=False)
-        for piece in (piece for pod in told.pods.values() for piece in pod.pieces):
-            mine = units.get(piece.card, 0) if piece.core >= CORE_PER_CARD else piece.memory_units
-            held[piece.card] = held.get(piece.card, 0) + mine
-    return held
 
 
 def _state(card: Card) -> str:

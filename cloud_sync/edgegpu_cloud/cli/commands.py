@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from edgegpu_cloud.cli import opargs
+from edgegpu_cloud.cli.arguments import BoxArgument
 from edgegpu_cloud.cli.common import (
     DEFAULT,
-    BoxArgument,
     FolderOption,
     JsonOption,
     ago,

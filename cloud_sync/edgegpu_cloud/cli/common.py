@@ -17,12 +17,13 @@ from pydantic_core import to_jsonable_python
 from edgegpu_cloud.cli.plain import one_line, plain, plain_json
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.fleet import Fleet
-from edgegpu_cloud.fleet.views import BoxView
+from edgegpu_cloud.fleet.views import UNINSTALLED, BoxView
 from edgegpu_cloud.layout import DEFAULT_FOLDER, CloudConfig, CloudLayout, load
 from edgegpu_cloud.ownership import remedy_for
 from edgegpu_cloud.standing import trouble
 from edgegpu_cloud.store import BoxState, Store
 from edgegpu_sync.commandline import is_output_fault
+from edgegpu_sync.durations import seconds
 from edgegpu_sync.errors import SyncError
 from edgegpu_sync.outputformat import dumped, dumped_one_of_many
 
@@ -45,7 +46,6 @@ FolderOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
-BoxArgument = Annotated[str, typer.Argument(metavar="BOX", help="Its name or device id; the beginning of it will do.")]
 DEFAULT = DEFAULT_FOLDER
 
 
@@ -184,7 +184,25 @@ def standing(view: BoxView) -> str:
         return "REVOKED"
     if view.restored:
         return "RESTORED"
+    if view.left == UNINSTALLED:
+        return "uninstalled"
     return "online" if view.online else "offline"
+
+
+def since_of(text: str) -> float:
+    """Return the moment from which on something is shown, seconds since 1970; 0 where `--since` is not given.
+
+    Raises:
+        typer.BadParameter: no length of time.
+    """
+    return time.time() - seconds(text, option="--since") if text else 0.0
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: 1 unit, 2 units, 2 boxes."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun}{'es' if noun.endswith('x') else 's'}"
 
 
 def ago(then_s: float, now_s: float) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from edgegpu_cloud import tokens
+from edgegpu_cloud.cli import completing
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     Cloud,
@@ -25,6 +26,7 @@ from edgegpu_cloud.cli.common import (
 from edgegpu_cloud.cli.plain import one_line
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.fleet.names import check_name
+from edgegpu_cloud.fleet.selectors import read_labels
 from edgegpu_cloud.founding import read_key
 from edgegpu_cloud.keyfiles import file_sha256, pin, read_file
 from edgegpu_cloud.standing import no_bundle
@@ -41,7 +43,7 @@ Without options: one box, within the hour. A second use is refused, and raises a
 
 \b
 Examples:
-  edgegpu-cloud enrol --name asr-hall
+  edgegpu-cloud enrol --name asr-hall --label site=hall
   edgegpu-cloud enrol --count 200 --expires 7d --approve --name plant-3
   edgegpu-cloud enrol --for asr-hall      # that very box, set up anew, on whatever machine
 
@@ -73,7 +75,19 @@ ExpiresOption = Annotated[
 ]
 ApproveOption = Annotated[bool | None, typer.Option("--approve/--no-approve", help="A person says yes to each box.")]
 NameOption = Annotated[str, typer.Option("--name", help="What the box shall be called; for several, how they begin.")]
-ForOption = Annotated[str, typer.Option("--for", metavar="BOX", help="For this box alone, which is set up anew.")]
+ForOption = Annotated[
+    str,
+    typer.Option(
+        "--for",
+        metavar="BOX",
+        help="For this box alone, which is set up anew.",
+        autocompletion=completing.boxes,
+    ),
+]
+LabelOption = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="KEY=VALUE", help="A label of the box, by which -l selects it; several times."),
+]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="As `pending` shows it; the beginning will do.")]
 
 
@@ -100,12 +114,14 @@ def enrol(
     expires: ExpiresOption = None,
     approve: ApproveOption = None,
     only_for: ForOption = "",
+    label: LabelOption = None,
     json: JsonOption = False,
 ) -> None:
     """Make a one-time token and print the line to paste on a box."""
     if only_for and (count or 1) > 1:
         raise typer.BadParameter("with --for it is one box", param_hint="--count")
     with reporting(as_json=json), opened(folder) as cloud:
+        labels = {key: value for key, value in read_labels(label or []).items() if value}
         settings, now_s = cloud.config.tokens, time.time()
         lasts_s = seconds(expires, option="--expires") if expires else settings.lasts_s
         text = tokens.mint()
@@ -117,7 +133,7 @@ def enrol(
             uses=1 if only_for else count or settings.uses,
             approval=settings.approval if approve is None else approve,
             name=name,
-            labels={tokens.ONLY_FOR: cloud.fleet.box(only_for).device} if only_for else {},
+            labels=labels | ({tokens.ONLY_FOR: cloud.fleet.box(only_for).device} if only_for else {}),
         )
         if name:
             check_name(name)

@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
+from edgegpu_cloud.cli.arguments import BoxArgument
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     EXIT_FAILED,
-    BoxArgument,
     Cloud,
     FolderOption,
     JsonOption,

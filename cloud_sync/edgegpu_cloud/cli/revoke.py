@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from edgegpu_cloud.cli.arguments import BoxArgument
 from edgegpu_cloud.cli.common import (
     DEFAULT,
-    BoxArgument,
     Cloud,
     FolderOption,
     JsonOption,

@@ -1,18 +1,19 @@
-"""What became of items of a desired document: waited for, in words, and as an exit status."""
+"""What became of what was requested of a box: waited for, in words, and as an exit status."""
 
 import time
 from collections.abc import Collection, Iterable, Mapping
 
 import typer
 
-from edgegpu_cloud.cli.common import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WAITING, Cloud, say
+from edgegpu_cloud.cli.common import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WAITING, Cloud, counted, say
 from edgegpu_cloud.cli.plain import plain
 from edgegpu_cloud.fleet.specs import desired_items
-from edgegpu_cloud.fleet.views import Details
+from edgegpu_cloud.fleet.views import Details, is_dormant
 from edgegpu_sync.up import ItemReport, Settled
 
 _NEW_S = 0.3
 _GOOD = frozenset({Settled.APPLIED})
+_WAITS = "waiting for the box"
 
 Reports = Mapping[str, ItemReport | None]
 """By the name of an item; None while the box has told of an older one, or of none."""
@@ -48,22 +49,48 @@ def settled(cloud: Cloud, device: str, names: Collection[str], *, rev: int, wait
 
 def exit_by(found: Reports, *, looks: str, good: Collection[Settled] = _GOOD) -> None:
     """End a command that has waited: 0 for `good` settlements, 1 for others, 3 where one is open; `looks` shows it."""
-    if any(one is None or one.state is Settled.OPEN for one in found.values()):
-        say(f"the box has not settled it yet; it goes on: `{looks}` looks again")
-        raise typer.Exit(EXIT_WAITING)
-    if any(one.state not in good for one in found.values() if one is not None):
-        raise typer.Exit(EXIT_FAILED)
+    status = status_of(found.values(), good=good)
+    if status == EXIT_WAITING:
+        say(f"the box has not ended it yet; it goes on: `{looks}` looks again")
+    if status:
+        raise typer.Exit(status)
+
+
+def status_of(found: Iterable[ItemReport | None], *, good: Collection[Settled] = _GOOD) -> int:
+    """Return the exit status: 0 for `good` settlements, 1 for others, 3 where one is open."""
+    told = list(found)
+    if any(one is None or one.state is Settled.OPEN for one in told):
+        return EXIT_WAITING
+    return EXIT_FAILED if any(one.state not in good for one in told if one is not None) else 0
+
+
+def state_word(report: ItemReport | None) -> str:
+    """Return how an item stands, in a word or some."""
+    if report is None or report.state is Settled.OPEN:
+        return _WAITS
+    if is_dormant(report):
+        return "waits for GPU sharing"
+    return "applied by another box" if report.state is Settled.ELSEWHERE else report.state.value
+
+
+def withdrawal(box: str, item: str) -> str:
+    """Return the command that takes a request back."""
+    kind, _, rest = item.partition("/")
+    if kind != "app_limits":
+        return f"edgegpu-cloud sharing forget {box} {item}"
+    namespace, app, container = rest.split("/")
+    return f"edgegpu-cloud limits forget {box} {namespace}/{app} --container {container}"
 
 
 def words(report: ItemReport | None) -> str:
     """Return a settlement as lines for people."""
-    if report is None:
-        return "not settled yet"
+    if report is None or report.state is Settled.OPEN:
+        return _WAITS
     lines = [": ".join(word for word in (report.state.value, report.code, report.text) if word)]
     if report.numbers is not None:
         lines += [
-            f"    {card.node} card {card.card}: {card.free_units} units and {card.free_core} core free, "
-            f"{card.held_by_app_units} units held by the app"
+            f"    {card.node} card {card.card}: {counted(card.free_units, 'unit')} and core {card.free_core} free, "
+            f"{counted(card.held_by_app_units, 'unit')} held by the app"
             for card in report.numbers.cards
         ]
     return plain("\n".join(lines))

@@ -6,10 +6,10 @@ from typing import Annotated, Any, assert_never
 
 import typer
 
+from edgegpu_cloud.cli.arguments import BoxArgument
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     EXIT_FAILED,
-    BoxArgument,
     Cloud,
     FolderOption,
     JsonOption,

@@ -82,6 +82,9 @@ app.command("approve", help=enrol.APPROVE_HELP, short_help="Take in a box that w
 app.command("refuse", help=enrol.REFUSE_HELP, short_help="Refuse a box that waits.")(with_output(enrol.refuse))
 app.add_typer(_boxes, name="boxes", help=boxes.BOXES_HELP, short_help="List the boxes, or forget one.")
 app.command("box", help=boxes.BOX_HELP, short_help="Show one box.")(with_output(boxes.box))
+app.command("label", help=boxes.LABEL_HELP, short_help="Set labels of boxes, by which -l selects them.")(
+    with_output(boxes.label)
+)
 app.command("rename", help=boxes.RENAME_HELP, short_help="Give a box another name.")(with_output(boxes.rename))
 app.command("revoke", help=revoke.REVOKE_HELP, short_help="Revoke a box.")(with_output(revoke.revoke))
 app.command("kick", help=revoke.KICK_HELP, short_help="Cut the connection of a revoked box.")(with_output(revoke.kick))

@@ -81,7 +81,7 @@ class Case:
             case Birth():
                 self._birth(message, live=live)
             case Will() | Bye():
-                self._gone(message)
+                self._gone(message, live=live)
             case Reported():
                 self._reported(message)
             case Result() | NotTaken():
@@ -115,9 +115,12 @@ class Case:
         raise RefusedError(Why.OLD_EPOCH, f"{message.epoch.count}, the box has {epoch.count} since")
 
     def _keep(self, kind: Kind, message: Uplink, body: Json) -> None:
+        self._hold(kind, message, body)
+        self._seen()
+
+    def _hold(self, kind: Kind, message: Uplink, body: Json) -> None:
         self.latest[kind] = Latest(device=self.box.device, kind=kind, stamp=message.stamp, at_s=self.now_s, body=body)
         self.changed.add(kind)
-        self._seen()
 
     def _seen(self) -> None:
         if not self.box.online or self.now_s - self.box.seen_at_s >= SEEN_EVERY_S or self.now_s < self.box.seen_at_s:
@@ -145,8 +148,9 @@ class Case:
         if birth.epoch != self.box.book.epoch or birth.enrolment != self.box.book.enrolment:
             self.births.append(birth.epoch)
         self._learn(after)
-        self._keep(Kind.STATUS, birth, birth.model_dump(mode="json"))
-        self.box = replace(self.box, observed_rev=birth.observed_rev, online=True, seen_at_s=self.now_s)
+        self._hold(Kind.STATUS, birth, birth.model_dump(mode="json"))
+        seen_at_s = self.now_s if live else self.box.seen_at_s  # a retained one is the broker's word
+        self.box = replace(self.box, observed_rev=birth.observed_rev, online=True, seen_at_s=seen_at_s)
         self.born = self.answer = True
         if not live:
             self.ask.add(Want.REPORTED)
@@ -163,7 +167,7 @@ class Case:
             text = "the box's journal was put back or copied: enrol the box anew"
             self.alarms.append(AlarmNote("OLD_EPOCH", text))
 
-    def _gone(self, message: Will | Bye) -> None:
+    def _gone(self, message: Will | Bye, *, live: bool) -> None:
         """Note that a box has gone.
 
         The will of the present birth counts whenever it comes: it was left with the broker at the connection, and the
@@ -174,10 +178,12 @@ class Case:
         if isinstance(message, Bye) or again or held is None or message.epoch != self.box.book.epoch:
             self._check(message, Kind.STATUS)
         end = message.model_dump(mode="json", include={"state", "why"})
-        self._keep(Kind.STATUS, message, {**(held.body if held else {}), **end})
+        self._hold(Kind.STATUS, message, {**(held.body if held else {}), **end})
         if held is not None and held.stamp.after(message.stamp):
             self.latest[Kind.STATUS] = replace(self.latest[Kind.STATUS], stamp=held.stamp)
-        self.box = replace(self.box, online=False, look_at_s=None)
+        said = isinstance(message, Bye) and live  # a will is the broker's word, of a box that was heard before
+        seen_at_s = self.now_s if said else self.box.seen_at_s
+        self.box = replace(self.box, online=False, seen_at_s=seen_at_s, look_at_s=None)
 
     # numbers
 

@@ -21,6 +21,7 @@ from edgegpu_cloud.fleet.changes import (
     touch,
 )
 from edgegpu_cloud.fleet.names import check_name, check_settles, cluster_of, find_box, find_command
+from edgegpu_cloud.fleet.selectors import read_selector
 from edgegpu_cloud.fleet.specs import Limits, Settings, with_limits, with_settings, with_sharing, without_limits
 from edgegpu_cloud.fleet.views import BoxView, CommandView, Details, box_views, command_view
 from edgegpu_cloud.store import Alarm, AuditEntry, Box, BoxEvent, Enrolled, Json, Store
@@ -54,10 +55,21 @@ class Fleet:
 
     # boxes
 
-    def boxes(self) -> list[BoxView]:
-        """Return every box, by name."""
+    def boxes(self, selector: str = "") -> list[BoxView]:
+        """Return every box, by name, or those that a selector over their labels means.
+
+        Raises:
+            CloudError: no selector.
+        """
+        chosen = read_selector(selector) if selector else None
         with self._store.read() as tx:
-            return box_views(tx, tx.boxes.all())
+            found = [box for box in tx.boxes.all() if chosen is None or chosen.matches(box.labels)]
+            return box_views(tx, found, now_s=self._clock())
+
+    def names(self) -> list[str]:
+        """Return what all boxes are called, in order."""
+        with self._store.read() as tx:
+            return [box.name for box in tx.boxes.all()]
 
     def box(self, name_or_id: str) -> BoxView:
         """Return one box.
@@ -66,7 +78,7 @@ class Fleet:
             NotFoundError: none, or more than one that begins so.
         """
         with self._store.read() as tx:
-            return box_views(tx, [find_box(tx, name_or_id)])[0]
+            return box_views(tx, [find_box(tx, name_or_id)], now_s=self._clock())[0]
 
     def details(self, name_or_id: str) -> Details:
         """Return all that is known of one box.
@@ -78,7 +90,7 @@ class Fleet:
             box = find_box(tx, name_or_id)
             latest = tx.boxes.latest([box.device], list(Kind))
             return Details(
-                box=box_views(tx, [box])[0],
+                box=box_views(tx, [box], now_s=self._clock())[0],
                 spec=held_spec(tx, box),
                 latest={kind: one for (_, kind), one in latest.items()},
                 orphans=tx.commands.orphans(box.device),

@@ -6,25 +6,38 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from edgegpu_cloud.fleet.capacity import Capacity, capacity_of
 from edgegpu_cloud.store import Box, BoxState, Heard, Latest, Orphan, StoredCommand, Transaction
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
 from edgegpu_sync.spec import Spec
-from edgegpu_sync.states import State
+from edgegpu_sync.states import Codes, State
 from edgegpu_sync.topics import Kind
-from edgegpu_sync.up import ItemReport
+from edgegpu_sync.up import ItemReport, Settled
 
 Json = dict[str, Any]
 
 _ITEMS = TypeAdapter(dict[str, ItemReport])
-_KINDS = (Kind.STATUS, Kind.REPORTED)
+_KINDS = (Kind.STATUS, Kind.REPORTED, Kind.INVENTORY, Kind.ALLOC, Kind.HEALTH)
+_WAITING = frozenset({Settled.OPEN, Settled.PENDING})
+_PROBLEMS = frozenset({Settled.REJECTED, Settled.FAILED, Settled.UNSUPPORTED})
+
+PRESENT_S = 900.0
+"""A box reports every ten minutes: one that nothing was heard of for this long is not there, whatever its link says."""
+
+UNINSTALLED = "uninstall"
+"""What a box says in its goodbye when edgegpu is taken off it: `BoxView.left`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxView:
     """A box: who it is, whether it is there, how it stands against what is desired.
 
-    Times are seconds since 1970. `restored`: it was found ahead of this store, which came from a backup; nothing is
-    asked of it until a person confirms. Versions, capabilities, cluster and items are empty before its first word.
+    Times are seconds since 1970. `online`: its link stands, and it was heard within `PRESENT_S`. `left`: why its link
+    ended, in the words of its goodbye (stop, upgrade, uninstall, identity), or `lost` where it said none. `health` is
+    what it said last: ok, warn or bad. `waiting` counts changes and commands that it has not done yet, `problems` the
+    changes that it refused or failed at. `holder`: it settles the app limits of its cluster. `restored`: it was found
+    ahead of this store, which came from a backup; nothing is asked of it until a person confirms. Versions,
+    capabilities, cluster and items are empty before its first word.
     """
 
     device: DeviceId
@@ -34,6 +47,7 @@ class BoxView:
     state: BoxState
     enrolment: int
     online: bool
+    left: str
     restored: bool
     seen_at_s: float
     enrolled_at_s: float
@@ -41,9 +55,14 @@ class BoxView:
     observed_rev: int
     applied_rev: int
     open_commands: int
+    waiting: int
+    problems: int
+    health: str
+    capacity: Capacity | None
     versions: Mapping[str, str]
     capabilities: Sequence[str]
     cluster: str
+    holder: bool
     items: Mapping[str, ItemReport]
 
 
@@ -83,26 +102,51 @@ class Details:
     orphans: Sequence[Orphan]
 
 
-def box_views(tx: Transaction, boxes: Sequence[Box]) -> list[BoxView]:
-    """Make views of boxes."""
+def box_views(tx: Transaction, boxes: Sequence[Box], *, now_s: float) -> list[BoxView]:
+    """Make views of boxes as they stand now."""
     latest = tx.boxes.latest([box.device for box in boxes], _KINDS)
     open_ = tx.commands.open_count()
     return [
         _box_view(
             box,
-            birth=_body(latest.get((box.device, Kind.STATUS))),
-            reported=_body(latest.get((box.device, Kind.REPORTED))),
+            {kind: one for kind in _KINDS if (one := latest.get((box.device, kind))) is not None},
             open_commands=open_.get(box.device, 0),
+            now_s=now_s,
         )
         for box in boxes
     ]
+
+
+def is_present(box: Box, *, now_s: float) -> bool:
+    """Whether a box is there: its link stands, and it was heard of late."""
+    return box.online and now_s - box.seen_at_s < PRESENT_S
 
 
 def _body(latest: Latest | None) -> Json:
     return latest.body if latest is not None else {}
 
 
-def _box_view(box: Box, *, birth: Json, reported: Json, open_commands: int) -> BoxView:
+def _left(birth: Json) -> str:
+    """Return why a box has gone, by its last birth, goodbye or will."""
+    return {"bye": str(birth.get("why", "")), "will": "lost"}.get(str(birth.get("state", "")), "")
+
+
+def is_dormant(item: ItemReport) -> bool:
+    """Whether an item waits for GPU sharing to be installed: the box looks at it again then, and nobody else need."""
+    return item.state is Settled.REJECTED and item.code == Codes.NOT_INSTALLED
+
+
+def is_problem(item: ItemReport) -> bool:
+    """Whether a person has to look at an item: it was refused, or did not come to stand."""
+    return item.state in _PROBLEMS and not is_dormant(item)
+
+
+def _box_view(box: Box, latest: Mapping[Kind, Latest], *, open_commands: int, now_s: float) -> BoxView:
+    birth, reported = _body(latest.get(Kind.STATUS)), _body(latest.get(Kind.REPORTED))
+    items: Mapping[str, ItemReport] = _ITEMS.validate_python(reported.get("items", {}), strict=False)
+    changes = sum(item.state in _WAITING for item in items.values())
+    unread = int(box.observed_rev < box.book.rev)  # what is in it the box has not told yet
+    online = is_present(box, now_s=now_s)
     return BoxView(
         device=box.device,
         name=box.name,
@@ -110,7 +154,8 @@ def _box_view(box: Box, *, birth: Json, reported: Json, open_commands: int) -> B
         host=box.host,
         state=box.state,
         enrolment=box.book.enrolment,
-        online=box.online,
+        online=online,
+        left="" if online else _left(birth),
         restored=box.book.restored,
         seen_at_s=box.seen_at_s,
         enrolled_at_s=box.enrolled_at_s,
@@ -118,10 +163,15 @@ def _box_view(box: Box, *, birth: Json, reported: Json, open_commands: int) -> B
         observed_rev=box.observed_rev,
         applied_rev=box.applied_rev,
         open_commands=open_commands,
+        waiting=max(changes, unread) + open_commands,
+        problems=sum(map(is_problem, items.values())),
+        health=str(_body(latest.get(Kind.HEALTH)).get("state", "")),
+        capacity=capacity_of(latest),
         versions=birth.get("versions", {}),
         capabilities=birth.get("capabilities", ()),
         cluster=reported.get("cluster", ""),
-        items=_ITEMS.validate_python(reported.get("items", {}), strict=False),
+        holder=bool(reported.get("holder", False)),
+        items=items,
     )
 
 

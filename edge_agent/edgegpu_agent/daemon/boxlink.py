@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from edgegpu_agent.acts.act import Acts, Settlers
 from edgegpu_agent.acts.upward import BY_FORM, Clean
@@ -24,7 +25,9 @@ from edgegpu_agent.identity.device import Identity
 from edgegpu_agent.identity.standing import Standing
 from edgegpu_agent.journal.journal import Journal
 from edgegpu_installer import atomic
+from edgegpu_installer import journal as installer_journal
 from edgegpu_installer.errors import InstallError
+from edgegpu_installer.states import Op, State
 from edgegpu_plugin.tasks import Task, TaskGroup
 from edgegpu_sync.link.events import Address, LinkEvent, Up
 from edgegpu_sync.link.link import Link, Spoken
@@ -46,11 +49,12 @@ _LAST_WORDS_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Where a box keeps its journals, and where it answers; `proc` is the kernel's."""
+    """Where a box keeps its journals, and where it answers; `proc` is the kernel's, `tx` the installer's journal."""
 
     journals: Path
     run: Path
     proc: Path
+    tx: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +73,20 @@ class Abilities:
     tasks: Callable[[TurningWorker], list[Task]] = lambda _worker: []
     lacks: Callable[[], Collection[str]] = tuple
     """Which capabilities are not there now, of those that come with acts and settlers; asked each second."""
+
+
+_STAYS = frozenset({State.ROLLING_BACK, State.ROLLED_BACK, State.INCONSISTENT})
+"""An uninstall in one of these states leaves edgegpu where it is."""
+
+
+def leaving(journal: installer_journal.Journal) -> Literal["stop", "uninstall"]:
+    """Return why the agent goes, for its goodbye: edgegpu is being taken off this machine, or it is stopped."""
+    try:
+        record = journal.read()
+    except InstallError:
+        return "stop"
+    goes = record is not None and record.op is Op.UNINSTALL and record.state not in _STAYS
+    return "uninstall" if goes else "stop"
 
 
 class BoxLink:
@@ -103,7 +121,7 @@ class BoxLink:
             IdentityError: the key cannot.
         """
         self._identity, self._clock, self._vitals, self._at_step = identity, clock, vitals, at_step
-        self._standing = standing
+        self._standing, self._installer = standing, installer_journal.Journal(places.tx)
         self._group, self._stopping = TaskGroup(), abilities.stopping
         self._memory = LinkMemory(places.journals / "link.json")
         self._journal = self._open(_journal_of(places.journals, identity))
@@ -214,7 +232,7 @@ class BoxLink:
     def tasks(self) -> list[Task]:
         """Return all tasks by name."""
         return [
-            Task("worker", self.worker.run, self.worker.stop),
+            Task("worker", self.worker.run, lambda: self.worker.stop(leaving(self._installer))),
             Task("link", self._run_link, self._stop_link),
             Task("answers", self._api.run, self._api.stop),
             Task("footprint", self._footprint.run, self._footprint.stop),

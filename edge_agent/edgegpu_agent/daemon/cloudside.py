@@ -174,7 +174,12 @@ class CloudSide:
                 max_mib=self._config.uploads.max_mib,
                 proxy=self._config.cloud.proxy,
             ),
-            places=Places(journals=self._layout.state / JOURNALS, run=self._layout.run, proc=self._layout.at("/proc")),
+            places=Places(
+                journals=self._layout.state / JOURNALS,
+                run=self._layout.run,
+                proc=self._layout.at("/proc"),
+                tx=self._layout.tx,
+            ),
             clock=self._clock,
             vitals=self._vitals,
             standing=lambda: self._identity.standing,

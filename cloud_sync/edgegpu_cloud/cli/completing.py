@@ -1,0 +1,68 @@
+"""What the shell completes: names of boxes and of their apps, commands' ids; silent where the store cannot be read."""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+
+from edgegpu_cloud.cli.common import DEFAULT, Cloud, opened
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.apps import apps_of
+from edgegpu_sync.ops import OPS
+
+_MOST = 200
+
+
+def boxes(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the names of boxes that begin so."""
+    with _open(context) as cloud:
+        return _begin(incomplete, cloud.fleet.names()) if cloud else []
+
+
+def apps(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the apps of the box that is named before: NAMESPACE/APP."""
+    return _apps(context, incomplete, str(context.params.get("name") or ""))
+
+
+def box_or_app(context: typer.Context, incomplete: str) -> list[str]:
+    """Return boxes for the first word and apps for the second; where boxes are selected by labels there is no first."""
+    words = list(context.params.get("words") or ())
+    if context.params.get("selector"):
+        return _apps(context, incomplete, "")
+    return _apps(context, incomplete, words[0]) if words else boxes(context, incomplete)
+
+
+def command_ids(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the ids of the last commands."""
+    with _open(context) as cloud:
+        return _begin(incomplete, (one.id for one in cloud.fleet.commands(limit=_MOST))) if cloud else []
+
+
+def ops(incomplete: str) -> list[str]:
+    """Return what `command` can ask for."""
+    return _begin(incomplete, (op for op in OPS if not op.startswith("sharing.")))
+
+
+def _apps(context: typer.Context, incomplete: str, box: str) -> list[str]:
+    with _open(context) as cloud:
+        if cloud is None:
+            return []
+        names = [box] if box else cloud.fleet.names()
+        found = {app.name for name in names[:_MOST] for app in apps_of([cloud.fleet.details(name)])}
+        return _begin(incomplete, sorted(found))
+
+
+@contextmanager
+def _open(context: typer.Context) -> Iterator[Cloud | None]:
+    folder = context.params.get("folder") or os.environ.get("EDGEGPU_CLOUD") or DEFAULT
+    try:
+        with opened(Path(str(folder))) as cloud:
+            yield cloud
+    except (CloudError, OSError):
+        yield None
+
+
+def _begin(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)][:_MOST]

@@ -1,0 +1,53 @@
+"""Which boxes a command is for: one by its name, or those that a selector over their labels means."""
+
+from collections.abc import Sequence
+
+import typer
+
+from edgegpu_cloud.cli.common import Cloud
+from edgegpu_cloud.errors import NotFoundError
+from edgegpu_cloud.fleet.views import BoxView
+
+SELECTED = """\
+-l SELECTOR in the place of BOX: all boxes with these labels (`edgegpu-cloud label`), one after the other. Then there is
+a line for each, --json prints a list, and the exit status is the worst."""
+
+
+def chosen(cloud: Cloud, name: str, selector: str) -> list[BoxView]:
+    """Return the boxes that are meant.
+
+    Raises:
+        typer.BadParameter: neither a name nor a selector, or both.
+        CloudError: none is called so, or none has these labels.
+    """
+    if bool(name) == bool(selector):
+        raise typer.BadParameter("name one BOX, or select boxes by -l", param_hint="BOX")
+    if name:
+        return [cloud.fleet.box(name)]
+    return selected(cloud, selector)
+
+
+def selected(cloud: Cloud, selector: str) -> list[BoxView]:
+    """Return the boxes with these labels, those without a state to be asked anything left out by the caller.
+
+    Raises:
+        NotFoundError: there is none.
+        CloudError: no selector.
+    """
+    found = cloud.fleet.boxes(selector)
+    if not found:
+        remedy = "`edgegpu-cloud boxes -o wide` shows labels, `edgegpu-cloud label` sets them"
+        raise NotFoundError(f"cannot find a box by {selector!r}: none has these labels", remedy=remedy)
+    return found
+
+
+def worst(statuses: Sequence[int]) -> int:
+    """Return the exit status for several boxes: failed before not ended before done."""
+    order = (1, 3, 0)
+    return min(statuses, key=order.index, default=0)
+
+
+def end_by(statuses: Sequence[int]) -> None:
+    """End a command that was for several boxes."""
+    if status := worst(statuses):
+        raise typer.Exit(status)

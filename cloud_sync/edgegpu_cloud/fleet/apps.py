@@ -1,0 +1,77 @@
+"""Apps as they are known without asking a box: by the pods that hold shares, and by what was asked for; pure."""
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from edgegpu_cloud.fleet.views import Details
+from edgegpu_sync.messages import READERS
+from edgegpu_sync.telemetry import Alloc, PodAlloc
+from edgegpu_sync.topics import Kind
+
+_RANDOM = "[bcdfghjklmnpqrstvwxz2456789]"
+"""What Kubernetes appends to names: no vowels (`alphanums` in apimachinery's util/rand)."""
+
+_ENDING = re.compile(rf"-(({_RANDOM}{{1,10}}-)?{_RANDOM}{{5}}|[0-9]+)")
+_NEAR = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """An app, and those of its containers that hold shares or have limits that were asked for."""
+
+    namespace: str
+    app: str
+    containers: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        """NAMESPACE/APP."""
+        return f"{self.namespace}/{self.app}"
+
+
+def is_pod_of(pod: PodAlloc, namespace: str, app: str) -> bool:
+    """Whether a pod is called as one of this app's: a Deployment's, a StatefulSet's or a DaemonSet's."""
+    begins = pod.namespace == namespace and pod.name.startswith(app)
+    return begins and _ENDING.fullmatch(pod.name, len(app)) is not None
+
+
+def app_name(pod: str) -> str:
+    """Return what the app of a pod is most likely called."""
+    found = re.fullmatch(rf"(.+?){_ENDING.pattern}", pod)
+    return found[1] if found else pod
+
+
+def pods_of(details: Details) -> list[PodAlloc]:
+    """Return the pods that hold shares on a box, by what it told last."""
+    latest = details.latest.get(Kind.ALLOC)
+    if latest is None:
+        return []
+    told: Alloc = READERS[Kind.ALLOC].validate_python(latest.body, strict=False)
+    return list(told.pods.values())
+
+
+def apps_of(boxes: Iterable[Details]) -> list[App]:
+    """Return the apps of a cluster, by the reports of its boxes and what was asked for there; by name."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for details in boxes:
+        for pod in pods_of(details):
+            mine = found.setdefault((pod.namespace, app_name(pod.name)), set())
+            mine |= {piece.container for piece in pod.pieces}
+        for item in details.spec.app_limits:
+            found.setdefault((item.namespace, item.app), set()).add(item.container)
+    return [App(namespace, app, frozenset(names)) for (namespace, app), names in sorted(found.items())]
+
+
+def holders_of(boxes: Iterable[Details], namespace: str, app: str) -> frozenset[str]:
+    """Return the containers of an app that hold shares now."""
+    pods = [pod for details in boxes for pod in pods_of(details) if is_pod_of(pod, namespace, app)]
+    return frozenset(piece.container for pod in pods for piece in pod.pieces)
+
+
+def near(known: Iterable[App], namespace: str, app: str) -> list[str]:
+    """Return apps whose names are almost this one, the nearest first: NAMESPACE/APP."""
+    names = [one.name for one in known]
+    elsewhere = [one.name for one in known if one.app == app]
+    return [*elsewhere, *difflib.get_close_matches(f"{namespace}/{app}", names, n=3, cutoff=_NEAR)]
