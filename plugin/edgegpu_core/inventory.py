@@ -26,6 +26,8 @@ class Card:
     caps: tuple[int, ...] = ()
     """Minor numbers of the MIG capability devices that a container needs for it."""
     healthy: bool = True
+    answers: bool = True
+    """Whether NVML gets an answer from it; a card that fell off the bus gives none."""
 
     @property
     def label(self) -> str:

@@ -1,6 +1,8 @@
 """The words in which a field engineer reads why a pod does not fit."""
 
-from edgegpu_core.inventory import Free
+from collections.abc import Sequence
+
+from edgegpu_core.inventory import Card, Free
 from edgegpu_core.model import CORE_PER_CARD, ResourceModel, short_name
 from edgegpu_core.request import Ask
 
@@ -50,3 +52,23 @@ def no_card(ask: Ask, free: Free, model: ResourceModel, *, who: str = "") -> str
 def grouped(ask: Ask, model: ResourceModel, *, who: str = "") -> str:
     """Say it without numbers per card, so that the scheduler's event counts many nodes under one reason."""
     return f"{who}needs {need(ask, model)}; no card has that free"
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time in words: `5 minutes`, `20 seconds`."""
+    minutes, rest = divmod(seconds, 60)
+    count, unit = (minutes, "minute") if minutes and not rest else (seconds, "second")
+    return f"{count:g} {unit}" if count == 1 else f"{count:g} {unit}s"
+
+
+def card_gone(cards: Sequence[Card], *, wait_s: float, controlled: bool, is_static: bool) -> str:
+    """Say that a pod's cards are gone, and what happens next: `its card 1 (Tesla T4, GPU-…) is gone from …`."""
+    names = ", ".join(f"{card.label} ({card.name}, {card.uuid})" for card in cards)
+    what = f"card {names} is" if len(cards) == 1 else f"cards {names} are"
+    if is_static:
+        follows = "move its file out of the static pod folder and back to place it on another card"
+    elif controlled:
+        follows = f"the pod is evicted when that lasts for {duration(wait_s)}, and its controller makes a new one"
+    else:
+        follows = "it has no controller that would make it again: delete it and create it again"
+    return f"its {what} gone from this machine; {follows}"

@@ -56,6 +56,7 @@ class CardHealth:
         """Return all known cards with their health; an error is forgiven when no other followed for `recover_s`."""
         self._xid_at = {uuid: at for uuid, at in self._xid_at.items() if now_s - at < self._recover_s}
         return tuple(
-            replace(card, healthy=card.uuid in self._answered and card.uuid not in self._xid_at)
+            replace(card, healthy=answers and card.uuid not in self._xid_at, answers=answers)
             for card in self.known()
+            for answers in (card.uuid in self._answered,)
         )

@@ -24,8 +24,15 @@ class InventoryStore:
 
     def load(self) -> tuple[Card, ...]:
         """Return the saved cards; none where nothing was saved, or nothing that can be read (the log says why)."""
+        return self._load("cards")
+
+    def load_gone(self) -> tuple[Card, ...]:
+        """Return the cards that this machine had before, as they were seen last."""
+        return self._load("gone")
+
+    def _load(self, key: str) -> tuple[Card, ...]:
         try:
-            return _cards(json.loads(self._path.read_bytes()))
+            return _cards(json.loads(self._path.read_bytes()), key)
         except FileNotFoundError:
             return ()
         except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -37,26 +44,34 @@ class InventoryStore:
             )
             return ()
 
-    def save(self, cards: Sequence[Card]) -> bool:
-        """Save the cards when they differ from what is saved; say whether that was so.
+    def save(self, cards: Sequence[Card], gone: Sequence[Card] = ()) -> bool:
+        """Save the cards, and those that are gone, when they differ from what is saved; say whether that was so.
 
         Health is not saved: whether a card works is seen anew.
 
         Raises:
             PluginError: the file cannot be written.
         """
-        entries = [{key: part for key, part in asdict(card).items() if key != "healthy"} for card in cards]
-        text = json.dumps({"version": _VERSION, "cards": entries}, indent=1)
+        value = {
+            "version": _VERSION,
+            "cards": [_entry(card) for card in cards],
+            "gone": [_entry(card) for card in gone],
+        }
+        text = json.dumps(value, indent=1)
         try:
             return write_if_changed(self._path, text + "\n")
         except PluginError as error:
             raise PluginError(f"cannot save the inventory: {error}") from error
 
 
-def _cards(value: dict[str, Any]) -> tuple[Card, ...]:
+def _entry(card: Card) -> dict[str, Any]:
+    return {key: part for key, part in asdict(card).items() if key not in {"healthy", "answers"}}
+
+
+def _cards(value: dict[str, Any], key: str) -> tuple[Card, ...]:
     if value["version"] != _VERSION:
         raise ValueError(f"it has version {value['version']}, not {_VERSION}")
-    return tuple(_card(entry) for entry in value["cards"])
+    return tuple(_card(entry) for entry in (value["cards"] if key == "cards" else value.get(key, ())))
 
 
 def _card(entry: dict[str, Any]) -> Card:

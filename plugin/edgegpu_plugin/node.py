@@ -27,13 +27,16 @@ from edgegpu_plugin.nodestate import NodeState
 from edgegpu_plugin.nvml import Nvml
 from edgegpu_plugin.podresources import PodResources
 from edgegpu_plugin.publisher import Publisher
-from edgegpu_plugin.reconciler import Reconciler
-from edgegpu_plugin.status import cards_part, pods_part
+from edgegpu_plugin.reconciler import Reconciler, Times
+from edgegpu_plugin.status import cards_part, other_cards_part, pods_part
 from edgegpu_plugin.tasks import Task
 
 _LOG = logging.getLogger(__name__)
 
 READY_WAIT_S = 10.0
+
+_MOST_GONE = 32
+"""Of so many cards that are gone the names are remembered."""
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -77,11 +80,7 @@ class NodePart:
             ),
             params={"fieldSelector": f"spec.nodeName={name}"},
         )
-        self.publisher = Publisher(
-            write=lambda annotations, labels: objects.annotate_node(name, annotations, labels=labels),
-            read=lambda: objects.get_node(name),
-            boot=_BOOT_ID.read_text().strip(),
-        )
+        self.publisher = _publisher(objects, name)
         self.reconciler = Reconciler(
             state=self.state,
             collector=Collector(self.state, witness),
@@ -89,12 +88,18 @@ class NodePart:
             pods=NodePods(objects, EventRecorder(objects, host=name)),
             synced=self.pods.synced.is_set,
             beat=beat,
+            times=Times(missing_s=config.driver.absent_s),
         )
         self._stopping = threading.Event()
+        self._past: dict[str, Card] = {}
+        """The cards that this machine has or had, as seen last, the earliest first."""
 
     def load_saved(self) -> None:
         """Offer the cards that this node had when it was seen last, before NVML is asked."""
-        saved = usable(self._store.load(), self._config.exclude)
+        everything = self._store.load()
+        self._past = {card.uuid: card for card in (*self._store.load_gone(), *everything)}
+        self.state.set_machine(self._past.values())  # which of them are gone is known when NVML has answered
+        saved = usable(everything, self._config.exclude)
         if not saved:
             return
         try:
@@ -133,7 +138,8 @@ class NodePart:
             },
             "api": {"synced": self.pods.synced.is_set(), "problem": self.pods.problem or self.reconciler.last_error},
             "cards": cards_part(snapshot, names),
-            "pods": pods_part(snapshot, self.reconciler.refused),
+            "other_cards": other_cards_part(snapshot),
+            "pods": pods_part(snapshot, self.reconciler.refused, self.reconciler.lost),
             "report_generation": self.publisher.generation,
         }
 
@@ -159,11 +165,24 @@ class NodePart:
         if cards and not offered:
             _LOG.warning("placement.exclude leaves none of the %d cards", len(cards))
         self.injector.use(cards)
+        gone = self._forget_none(cards)
+        self.state.set_machine(cards, gone)
         self._offer(offered)
         try:
-            self._store.save(cards)
+            self._store.save(cards, gone)
         except PluginError as error:
             _LOG.warning("%s", error)
+
+    def _forget_none(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
+        """Remember these cards; returns those that were there before and are not among them."""
+        here = {card.uuid: card for card in cards}
+        gone = tuple(card for uuid, card in self._past.items() if uuid not in here)[-_MOST_GONE:]
+        for card in gone:
+            if card.answers:
+                _LOG.warning("card %s %s (%s) is gone from this machine", card.label, card.name, card.uuid)
+        gone = tuple(replace(card, healthy=False, answers=False) for card in gone)
+        self._past = {card.uuid: card for card in gone} | here
+        return gone
 
     def _cards_lost(self) -> None:
         """Take the cards out of allocatable: NVML has had no word of them for so long that they may not be there.
@@ -188,3 +207,11 @@ class NodePart:
         if self._board.set(cards):
             told = (f"card {card.label} {card.name} {card.memory_mib} MiB" for card in cards if card.healthy)
             _LOG.info("offering %s", ", ".join(told) or "no card")
+
+
+def _publisher(objects: KubeObjects, node: str) -> Publisher:
+    return Publisher(
+        write=lambda annotations, labels: objects.annotate_node(node, annotations, labels=labels),
+        read=lambda: objects.get_node(node),
+        boot=_BOOT_ID.read_text().strip(),
+    )

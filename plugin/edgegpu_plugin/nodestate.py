@@ -4,7 +4,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from edgegpu_core.checkpoint import CheckpointError, Entry, parse_checkpoint
@@ -33,6 +33,15 @@ class Snapshot:
     """Whether kubelet's checkpoint could be read; while it cannot, nothing is released."""
     unwritten: frozenset[str] = frozenset()
     """kubelet's UIDs of the pods that were given something which its checkpoint does not hold yet."""
+    cards: Mapping[str, Card] = field(default_factory=dict)
+    """Every card of this machine by UUID, excluded ones and those that are gone too: the latter as seen last."""
+    gone: frozenset[str] = frozenset()
+    """The cards that are gone: the driver does not list them any more, or gets no answer from them."""
+
+    def gone_cards(self, uid: str) -> tuple[Card, ...]:
+        """Return the cards that are gone of which a pod, by kubelet's UID, has devices."""
+        held = {card for grant in self.view.ledger.grants(uid).values() for card in grant.cards()}
+        return tuple(self.cards[card] for card in sorted(held & self.gone))
 
 
 class NodeState:
@@ -57,6 +66,8 @@ class NodeState:
         """Why kubelet's checkpoint cannot be read, in words; empty when it can."""
         self._cards: tuple[Card, ...] = ()
         self._slots: tuple[Slot, ...] = ()
+        self._machine: dict[str, Card] = {}
+        self._gone_cards: frozenset[str] = frozenset()
         self._pods: dict[str, PodView] = {}
         self._gone: deque[str] = deque(maxlen=_GONE)
         self._learned: set[str] = set()
@@ -70,6 +81,15 @@ class NodeState:
         """Take the cards that are offered."""
         with self.lock:
             self._cards, self._slots = cards, slots(cards, self.model)
+            self.touch()
+
+    def set_machine(self, cards: Iterable[Card], gone: Iterable[Card] = ()) -> None:
+        """Take the cards that the driver lists, excluded ones too, and those that it listed once and does no more."""
+        with self.lock:
+            there, lost = tuple(cards), tuple(gone)
+            self._machine = {card.uuid: card for card in (*lost, *there)}
+            silent = (card.uuid for card in there if not card.answers)
+            self._gone_cards = frozenset((*silent, *(card.uuid for card in lost)))
             self.touch()
 
     def cards(self) -> tuple[Card, ...]:
@@ -174,7 +194,14 @@ class NodeState:
             promises = settle(view, gone={uid for uid in strange if self._has_ended(uid)})
             self._overrides = {uid: cards for uid, cards in promises.items() if cards != annotated.get(uid)}
             settled = replace(view, promises=promises)
-            return Snapshot(settled, dict(self._pods), not self.checkpoint_problem, self.flight.unwritten())
+            return Snapshot(
+                settled,
+                dict(self._pods),
+                not self.checkpoint_problem,
+                self.flight.unwritten(),
+                self._machine,
+                self._gone_cards,
+            )
 
     def _has_ended(self, uid: str) -> bool:
         """Whether one that is not live has surely ended, and is no pod that the watch is late with."""

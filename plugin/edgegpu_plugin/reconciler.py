@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from edgegpu_core import reasons
 from edgegpu_core.admission import judge, would_fit
 from edgegpu_core.nodeview import NodeView, is_complete
 from edgegpu_core.podview import CARDS_ANNOTATION, PodView, write_cards
@@ -31,9 +32,6 @@ without this worker at their side."""
 
 RETRY_S = 1.0
 """How long a failed write to the API waits."""
-
-MISSING_S = 300.0
-"""How long a pod whose card is not offered waits for it before it is evicted: a card may be found late or come back."""
 
 _HELD = "until it goes, nobody else can have its devices; without nodeName in its template it would wait and hold none"
 _HELD_BARE = "until it is deleted, nobody else can have its devices"
@@ -61,11 +59,20 @@ class PodWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A pod that may not start where it is, and why."""
+    """A pod that may not start where it is, or whose card is gone, and why."""
 
     pod: PodView
     reason: str
     card_missing: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """`missing_s`: how long a pod whose card is gone or not offered waits for it before it is evicted."""
+
+    missing_s: float
+    pause: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
 
 
 class Reconciler:
@@ -80,8 +87,7 @@ class Reconciler:
         pods: PodWriter,
         synced: Callable[[], bool],
         beat: Callable[[], None],
-        pause: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
+        times: Times,
     ) -> None:
         self._state = state
         self._collector = collector
@@ -89,12 +95,16 @@ class Reconciler:
         self._pods = pods
         self._synced = synced
         self._beat = beat
-        self._pause = pause
-        self._clock = clock
+        self._missing_s = times.missing_s
+        self._pause = times.pause
+        self._clock = times.clock
         self._missing_since: dict[str, float] = {}
+        self._lost_since: dict[str, float] = {}
         self._held_since: float | None = None
         self._given_up: dict[str, str] = {}
         self.refused: tuple[Refused, ...] = ()
+        self.lost: tuple[Refused, ...] = ()
+        """Pods, also such as run, whose card is gone."""
         self.last_error = ""
 
     def run(self, stopping: Callable[[], bool]) -> None:
@@ -122,6 +132,7 @@ class Reconciler:
                     waits.append(self._publisher.wait_s)
             self._adopt(snapshot)
             self._correct(self._state.snapshot())
+            waits.append(self._look_after_lost(self._state.snapshot()))
             self._look_after_refused(self._state.snapshot())
             self._tidy(snapshot)
         except (KubeError, OSError) as error:
@@ -171,6 +182,28 @@ class Reconciler:
                     self._given_up[uid] = text
         self._given_up = {uid: text for uid, text in self._given_up.items() if uid in view.pods}
 
+    def _look_after_lost(self, snapshot: Snapshot) -> float:
+        """Say whose card is gone; evict a pod with a controller when the card stays away.
+
+        kubelet leaves such a pod running, and the scheduler counts what it asks for against the cards that are left:
+        whether there is room elsewhere is not asked. Returns how many seconds the next look may wait.
+        """
+        wait_s = IDLE_S
+        self.lost = _lost(snapshot, self._missing_s)
+        now_s = self._clock()
+        self._lost_since = {one.pod.uid: self._lost_since.get(one.pod.uid, now_s) for one in self.lost}
+        for one in self.lost:
+            self._pods.tell(one.pod, "GPUCardGone", one.reason)
+            left_s = self._lost_since[one.pod.uid] + self._missing_s - now_s
+            if one.pod.controlled and not one.pod.is_static and left_s <= 0:
+                _LOG.info("%s is evicted: its card is gone", one.pod.full_name)
+                gone_for = reasons.duration(self._missing_s)
+                self._pods.tell(one.pod, "GPUEvicted", f"its card has been gone for {gone_for}")
+                self._pods.evict(one.pod)
+            elif left_s > 0:
+                wait_s = min(wait_s, left_s)
+        return wait_s
+
     def _look_after_refused(self, snapshot: Snapshot) -> None:
         """Say why a pod may not start; evict it once it would fit elsewhere, since its devices are frozen.
 
@@ -178,12 +211,14 @@ class Reconciler:
         Only containers that have all their devices are judged: one between its two calls lies wrong for a moment.
         """
         view = snapshot.view
-        self.refused = _refused(view) if view.slots else ()  # before the cards are known nothing can be judged
+        lost = {one.pod.uid for one in self.lost}
+        refused = _refused(view) if view.slots else ()  # before the cards are known nothing can be judged
+        self.refused = tuple(one for one in refused if one.pod.uid not in lost)
         now_s = self._clock()
         missing = [one.pod.uid for one in self.refused if one.card_missing]
         self._missing_since = {uid: self._missing_since.get(uid, now_s) for uid in missing}
         for one in self.refused:
-            pod, may_come = one.pod, one.card_missing and now_s - self._missing_since[one.pod.uid] < MISSING_S
+            pod, may_come = one.pod, one.card_missing and now_s - self._missing_since[one.pod.uid] < self._missing_s
             if may_come or not would_fit(pod, view):
                 held = "" if one.card_missing else f"; {_HELD if pod.controlled else _HELD_BARE}"
                 self._pods.tell(pod, "GPURefused", one.reason + held)
@@ -212,6 +247,16 @@ class Reconciler:
                 _LOG.info("%s died at admission (%s): deleted, its controller makes a new one", pod.full_name, why)
                 self._pods.tell(pod, "GPUAdmissionFailed", f"died at admission ({why}); deleted by edgegpu")
                 self._pods.delete(pod)
+
+
+def _lost(snapshot: Snapshot, wait_s: float) -> tuple[Refused, ...]:
+    found: list[Refused] = []
+    for uid, pod in snapshot.view.pods.items():
+        cards = () if pod.deleting else snapshot.gone_cards(uid)
+        if cards:
+            reason = reasons.card_gone(cards, wait_s=wait_s, controlled=pod.controlled, is_static=pod.is_static)
+            found.append(Refused(pod, reason, card_missing=True))
+    return tuple(found)
 
 
 def _refused(view: NodeView) -> tuple[Refused, ...]:

@@ -36,15 +36,33 @@ def cards_part(snapshot: Snapshot, names: dict[str, str]) -> list[dict[str, Any]
     ]
 
 
-def pods_part(snapshot: Snapshot, refused: tuple[Refused, ...]) -> list[dict[str, Any]]:
-    """Return one row for each GPU container of this node, and one for each holder that the API does not know."""
-    reasons = {one.pod.uid: one.reason for one in refused}
+def other_cards_part(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """Return the cards that are not offered (gone, or excluded) and of which somebody holds something."""
+    view, offered = snapshot.view, {slot.uuid for slot in snapshot.view.slots}
+    held = {share.card for shares in view.holdings().values() for share in shares} - offered
+    return [
+        {"index": card.label, "uuid": uuid, "name": card.name, "gone": uuid in snapshot.gone}
+        for uuid, card in snapshot.cards.items()
+        if uuid in held
+    ]
+
+
+def pods_part(snapshot: Snapshot, refused: tuple[Refused, ...], lost: tuple[Refused, ...] = ()) -> list[dict[str, Any]]:
+    """Return one row for each GPU container of this node, and one for each holder that the API does not know.
+
+    Args:
+        snapshot: the node.
+        refused: pods that may not start.
+        lost: pods whose card is gone.
+    """
+    reasons = {one.pod.uid: ("refused", one.reason) for one in refused}
+    reasons |= {one.pod.uid: ("lost", one.reason) for one in lost}
     rows = [
         row
         for pod in sorted(snapshot.view.pods.values(), key=lambda pod: pod.full_name)
-        for row in _pod_rows(pod, snapshot, reasons.get(pod.uid, ""))
+        for row in _pod_rows(pod, snapshot, *reasons.get(pod.uid, ("", "")))
     ]
-    labels = {slot.uuid: slot.label for slot in snapshot.view.slots}
+    labels = _labels(snapshot)
     for uid in snapshot.view.ledger.pods():
         if uid not in snapshot.view.pods:
             ended = snapshot.pods.get(uid)
@@ -66,9 +84,15 @@ def pods_part(snapshot: Snapshot, refused: tuple[Refused, ...]) -> list[dict[str
     return rows
 
 
-def _pod_rows(pod: PodView, snapshot: Snapshot, refusal: str) -> list[dict[str, Any]]:
+def _labels(snapshot: Snapshot) -> dict[str, str]:
+    """Return the cards' numbers by UUID; those of cards that are gone are the last that they had."""
+    offered = {slot.uuid: slot.label for slot in snapshot.view.slots}
+    return {uuid: card.label for uuid, card in snapshot.cards.items()} | offered
+
+
+def _pod_rows(pod: PodView, snapshot: Snapshot, trouble: str, reason: str) -> list[dict[str, Any]]:
     view = snapshot.view
-    labels = {slot.uuid: slot.label for slot in view.slots}
+    labels = _labels(snapshot)
     rows = []
     for container in pod.containers:
         grant = view.ledger.grant(pod.kubelet_uid, container.name)
@@ -84,8 +108,8 @@ def _pod_rows(pod: PodView, snapshot: Snapshot, refusal: str) -> list[dict[str, 
                 "core": container.request.core,
                 "cards": [{"index": labels.get(card, "?"), "uuid": card} for card in grant.cards() or promised],
                 "phase": pod.phase,
-                "state": "refused" if refusal else "allocated" if complete else "waiting",
-                "reason": refusal,
+                "state": trouble or ("allocated" if complete else "waiting"),
+                "reason": reason,
             }
         )
     return rows

@@ -72,6 +72,22 @@ def test_status_shows_cards_holders_and_what_is_wrong(short_tmp: Path) -> None:
     assert (done.out, done.err, done.code) == (STATUS, "", 1)
 
 
+def test_status_shows_who_runs_on_a_card_that_is_gone_or_excluded(short_tmp: Path) -> None:
+    others = [
+        {"index": "2", "uuid": "GPU-2", "name": "Tesla P4", "gone": True},
+        {"index": "3", "uuid": "GPU-3", "name": "Tesla P4", "gone": False},
+    ]
+    rows = [pod("face", 20, state="lost", reason="its card 2 is gone; delete it"), pod("plate", 4)]
+    for row, other in zip(rows, others, strict=True):
+        row["cards"] = [other]
+    with plugin(short_tmp, document(pods=rows, other_cards=others)) as socket:
+        done = edgegpu("status", "--socket", socket)
+    assert "\ncard 2  Tesla P4  GPU-2  gone\n  A    20 units  core 1    baetyl-edge/face  main  its card is" in done.out
+    assert "\ncard 3  Tesla P4  GPU-3  not offered\n  B     4 units  core 1    baetyl-edge/plate  main" in done.out
+    assert "face container main: its card 2 is gone; delete it; until it goes, its 20 units count" in done.out
+    assert done.code == 1
+
+
 def test_status_of_a_node_where_all_is_well_exits_0(short_tmp: Path) -> None:
     with plugin(short_tmp, document()) as socket:
         done = edgegpu("status", "--socket", socket)

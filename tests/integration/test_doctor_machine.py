@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from kits.cli import CARD_0, CARD_1, card
+from kits.cli import CARD_0, CARD_1, card, pod
 from kits.doctor import FOLDER, SMI, Box, healthy
 
 from edgegpu_installer.doctor import CHECKS, Level, Space, examine
@@ -85,6 +85,14 @@ def test_a_card_out_of_order_and_no_card_at_all(box: Box) -> None:
     box.expect("cards", Level.WARNING, "card 0 is out of order", "reboot")
     box.status["cards"] = []
     box.expect("cards", Level.BROKEN, "no card is offered", "journalctl -u edgegpu-plugin")
+
+
+def test_a_pod_that_runs_on_a_card_that_is_gone(box: Box) -> None:
+    box.status["pods"] = [pod("face", 20, CARD_1, state="lost", reason="its card 1 (T4, GPU-1) is gone")]
+    said = "pod baetyl-edge/face: its card 1 (T4, GPU-1) is gone"
+    box.expect("cards", Level.BROKEN, said, "kubectl delete pod -n baetyl-edge face")
+    box.smi("")
+    box.expect("cards", Level.BROKEN, said, "sudo reboot")
 
 
 def test_cards_of_a_machine_whose_plugin_is_down(box: Box) -> None:

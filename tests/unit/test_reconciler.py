@@ -1,6 +1,7 @@
 """Who is evicted, and above all who is not."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from property.cases import MODEL, box, pod_of
@@ -12,7 +13,9 @@ from edgegpu_core.policy import Policy
 from edgegpu_plugin.collector import Collector, KubeletWitness
 from edgegpu_plugin.nodestate import NodeState
 from edgegpu_plugin.publisher import Publisher
-from edgegpu_plugin.reconciler import MISSING_S, RETRY_S, Reconciler
+from edgegpu_plugin.reconciler import RETRY_S, Reconciler, Times
+
+MISSING_S = 300.0
 
 
 class Pods:
@@ -86,17 +89,17 @@ class Bench:
             pods=self.pods,
             synced=lambda: True,
             beat=lambda: None,
-            clock=lambda: self.now_s,
+            times=Times(missing_s=MISSING_S, clock=lambda: self.now_s),
         )
 
-    def offer(self, *numbers: int) -> None:
-        """Let the node have these cards."""
-        self.state.set_cards(
-            tuple(
-                Card(uuid=f"GPU-{n}", index=n, name="T", memory_mib=7611, pci=f"0000:0{n}:00.0", minor=n)
-                for n in numbers
-            )
-        )
+    def offer(self, *numbers: int, gone: int | None = None) -> None:
+        """Let the node have these cards, and not have one that it had."""
+        self.state.set_machine(map(card, numbers), () if gone is None else (card(gone),))
+        self.state.set_cards(tuple(map(card, numbers)))
+
+
+def card(number: int) -> Card:
+    return Card(uuid=f"GPU-{number}", index=number, name="T", memory_mib=7611, pci=f"0000:0{number}:00.0", minor=number)
 
 
 class Broken(Silent):
@@ -168,3 +171,50 @@ def test_a_refused_pod_says_that_its_devices_are_nobody_elses(tmp_path: Path) ->
         bench.reconciler.step()
         assert words in bench.pods.told[0]
         assert not bench.pods.evicted
+
+
+def test_a_pod_that_runs_on_a_card_that_is_gone_is_told_of_and_evicted_after_a_while(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, phase="Running")
+    bench.offer(0, gone=1)
+    bench.reconciler.step()
+    bench.now_s += MISSING_S - 1
+    bench.reconciler.step()
+    assert not bench.pods.evicted
+    assert bench.pods.told[0].startswith("u GPUCardGone: its card 1 (T, GPU-1) is gone from this machine; the pod is")
+    assert "evicted when that lasts for 5 minutes" in bench.pods.told[0]
+    assert [one.pod.uid for one in bench.reconciler.lost] == ["u"]
+    bench.now_s += 1
+    bench.reconciler.step()
+    assert bench.pods.evicted == ["u"]
+
+
+def test_a_bare_pod_on_a_card_that_is_gone_stays_with_the_remedy(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, controlled=False, phase="Running")
+    bench.offer(0, gone=1)
+    bench.reconciler.step()
+    bench.now_s += MISSING_S
+    bench.reconciler.step()
+    assert not bench.pods.evicted
+    assert "delete it and create it again" in bench.pods.told[0]
+
+
+def test_a_pod_that_runs_on_a_card_that_is_excluded_is_left_alone(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, phase="Running")
+    bench.offer(0)
+    bench.state.set_machine((card(0), card(1)))
+    bench.reconciler.step()
+    bench.now_s += MISSING_S
+    bench.reconciler.step()
+    assert not bench.pods.evicted
+    assert not bench.pods.told
+
+
+def test_a_card_that_answers_again_ends_the_wait_of_a_pod_that_runs(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, phase="Running")
+    for steps in range(3):
+        silent = replace(card(1), healthy=False, answers=False)
+        bench.state.set_machine((card(0), silent if steps != 1 else card(1)))
+        bench.state.set_cards((card(0), silent if steps != 1 else card(1)))
+        bench.reconciler.step()
+        bench.now_s += MISSING_S - 1
+    assert not bench.pods.evicted

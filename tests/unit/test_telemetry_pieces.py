@@ -101,6 +101,9 @@ def test_health_names_what_is_wrong() -> None:
     assert told["extender"][0] == "warn"
     assert told["api"] == ("warn", "not in step yet")
     assert told["pods"] == ("warn", "refused: baetyl-edge/big")
+    sick["pods"].append(pod("small", 4, state="lost"))
+    told = {one.name: (one.state, one.text) for one in plugin_parts(sick)}
+    assert told["pods"] == ("bad", "card gone: baetyl-edge/small; refused: baetyl-edge/big")
 
 
 def test_a_server_without_cards_has_no_kubelet_part() -> None:

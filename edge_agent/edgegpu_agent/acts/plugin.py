@@ -77,7 +77,7 @@ def ask(socket: Path) -> Plugin:
         raise PluginSilentError(f"cannot ask the plugin at {socket}: {error.strerror or error}") from error
     except (unixhttp.NoHttpError, ValidationError) as error:
         raise PluginSilentError(f"cannot understand the plugin at {socket}: {error}") from error
-    holders = dict.fromkeys(f"{pod.namespace}/{pod.pod}" for pod in read.pods if pod.state in {"allocated", "held"})
+    holders = dict.fromkeys(f"{pod.namespace}/{pod.pod}" for pod in read.pods if pod.state != "waiting")
     return Plugin(
         version=read.version,
         unit_mib=read.unit_mib,

@@ -26,6 +26,16 @@ class CardRow:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherCard:
+    """A card that is not offered and of which a pod holds something: gone from the machine, or excluded."""
+
+    index: str
+    uuid: str
+    name: str
+    gone: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CardRef:
     """A card that a container has."""
 
@@ -35,7 +45,7 @@ class CardRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRow:
-    """One GPU container of a pod; `state` is allocated, waiting, refused, held or pending."""
+    """One GPU container of a pod; `state` is allocated, waiting, refused, lost, held or pending."""
 
     namespace: str
     pod: str
@@ -93,6 +103,7 @@ class Document:
     api_problem: str
     extender: ExtenderRow | None
     cards: tuple[CardRow, ...]
+    other_cards: tuple[OtherCard, ...]
     pods: tuple[PodRow, ...]
     pending: tuple[PodRow, ...]
     """Of pods that no node has taken yet; only the extender knows them."""
@@ -176,6 +187,7 @@ def read_document(value: object) -> Document:
         api_problem=api.text("problem", ""),
         extender=_extender(top.part("extender")) if top.has("extender") else None,
         cards=tuple(_card(part) for part in top.parts("cards")),
+        other_cards=tuple(_other_card(part) for part in top.parts("other_cards")),
         pods=tuple(_pod(part) for part in top.parts("pods")),
         pending=tuple(_pod(part) for part in top.parts("pending")),
         pending_more=top.count("pending_more", 0),
@@ -200,6 +212,10 @@ def _card(part: _Part) -> CardRow:
         core_free=part.count("core_free"),
         healthy=part.flag("healthy", default=True),
     )
+
+
+def _other_card(part: _Part) -> OtherCard:
+    return OtherCard(part.text("index"), part.text("uuid"), part.text("name", ""), part.flag("gone", default=False))
 
 
 def _pod(part: _Part) -> PodRow:

@@ -34,6 +34,7 @@ States:
   allocated  it has its card
   waiting    its card is chosen or about to be, kubelet has not given it yet
   refused    it fits on no card; REASON has the numbers
+  lost       its card is gone from this machine; REASON says what happens next
   held       its pod is gone, kubelet has not let go of its units yet
 
 \b
@@ -116,7 +117,7 @@ def _table(rows: Sequence[PodRow]) -> "Table":
     for row in rows:
         indexes = "\n".join(card.index for card in row.cards) or "-"
         uuids = "\n".join(card.uuid for card in row.cards) or "-"
-        style = {"refused": "red", "waiting": "yellow", "held": "yellow", "pending": "yellow"}.get(row.state, "")
+        style = "red" if row.state in {"refused", "lost"} else "" if row.state == "allocated" else "yellow"
         cells = (row.namespace or "-", row.pod or row.uid, row.container, indexes, uuids)
         table.add_row(*cells, str(row.units), str(row.core), Text(row.state, style=style), Text(row.reason))
     return table

@@ -36,7 +36,8 @@ Examples:
    "cards": [{"index", "uuid", "name": TEXT, "units", "units_free", "core_free": NUMBER, "healthy": BOOL}],
    "pods": [{"namespace", "pod", "uid", "container": TEXT, "memory_units", "core": NUMBER,
              "cards": [{"index", "uuid": TEXT}], "phase": TEXT,
-             "state": "allocated", "waiting", "refused" or "held", "reason": TEXT}],
+             "state": "allocated", "waiting", "refused", "lost" (its card is gone) or "held", "reason": TEXT}],
+   "other_cards": [{"index", "uuid", "name": TEXT, "gone": BOOL}], cards that are not offered and in use,
    "pending": [as in "pods", of pods that no node has taken, with "state": "pending" and the numbers in "reason"],
    "pending_more": NUMBER of further such pods, both where this node's extender runs,
    "nodes": [{"name": TEXT, "cards", "units", "units_free": NUMBER}], where this node's extender sees several,
@@ -77,4 +78,14 @@ def problems(document: Document) -> list[str]:
         for row in document.pods
         if row.state == "refused"
     ]
+    found += [
+        f"{row.full_name} container {row.container}: {row.reason or 'its card is gone'}; until it goes, its "
+        f"{_units(row.units)} count against the cards that are left"
+        for row in document.pods
+        if row.state == "lost"
+    ]
     return found
+
+
+def _units(count: int) -> str:
+    return "1 unit" if count == 1 else f"{count} units"

@@ -7,7 +7,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from edgegpu_agent.cli.bars import BROKEN, FREE, UNKNOWN, Holder, Piece, holders, pieces, widths
-from edgegpu_agent.cli.document import CardRow, Document, NodeRow, PodRow
+from edgegpu_agent.cli.document import CardRow, Document, NodeRow, OtherCard, PodRow
 from edgegpu_core.model import CORE_PER_CARD
 
 _Say = Callable[..., None]
@@ -16,6 +16,7 @@ _COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright
 _LEAST_BAR = 10
 _WAITING = "waiting"
 _HELD = "held"
+_TROUBLES = {"refused": "refused", "lost": "its card is gone"}
 
 
 def show(document: Document, problems: Sequence[str], console: Console) -> None:
@@ -38,6 +39,9 @@ def show(document: Document, problems: Sequence[str], console: Console) -> None:
             say(line, 2)
         for piece in held:
             say(_holder(piece), 2)
+    for other in document.other_cards:
+        rows = [row for row in document.pods if any(ref.uuid == other.uuid for ref in row.cards)]
+        _section(say, _other_head(other), [_row(row, known[row.uid]) for row in rows])
     if document.has_cards and not document.cards:
         say()
         say("no card is offered")
@@ -49,10 +53,10 @@ def show(document: Document, problems: Sequence[str], console: Console) -> None:
     _section(say, "wrong", [Text(line, style="red") for line in problems])
 
 
-def _section(say: _Say, title: str, lines: Sequence[Text]) -> None:
+def _section(say: _Say, title: str | Text, lines: Sequence[Text]) -> None:
     if lines:
         say()
-        say(Text(title, style="bold"))
+        say(title if isinstance(title, Text) else Text(title, style="bold"))
         for line in lines:
             say(line, 2)
 
@@ -116,7 +120,17 @@ def _holder(piece: Piece) -> Text:
         return line.append("  waiting for kubelet", style="yellow")
     if piece.state == _HELD:
         return line.append("  gone, kubelet has not let go", style="yellow")
-    return line.append(f"  {piece.state}", style="red") if piece.state == "refused" else line
+    return line.append(f"  {_TROUBLES[piece.state]}", style="red") if piece.state in _TROUBLES else line
+
+
+def _other_head(card: OtherCard) -> Text:
+    line = Text(f"card {card.index}", style="bold").append(f"  {card.name}  {card.uuid}", style="not bold")
+    return line.append("  gone", style="not bold red") if card.gone else line.append("  not offered", style="not bold")
+
+
+def _row(row: PodRow, holder: Holder) -> Text:
+    """Return the line of a container whose card has no bar."""
+    return _holder(Piece(holder, row.units, row.core, (row.container,), row.state))
 
 
 def _letter(piece: Piece) -> str:

@@ -164,8 +164,10 @@ def _node_parts(document: Document) -> list[Part]:
         _judged("kubelet", waiting),
         _judged("cards", f"out of order: {', '.join(sick)}" if sick else "", bad=True),
     ]
-    if refused:
-        parts.append(Part(name="pods", state="warn", text=clipped(f"refused: {', '.join(refused)}")))
+    lost = [f"{row.get('namespace')}/{row.get('pod')}" for row in pods if row.get("state") == "lost"]
+    texts = [f"{word}: {', '.join(names)}" for word, names in (("card gone", lost), ("refused", refused)) if names]
+    if texts:
+        parts.append(Part(name="pods", state="bad" if lost else "warn", text=clipped("; ".join(texts))))
     return parts
 
 

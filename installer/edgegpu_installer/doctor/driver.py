@@ -37,6 +37,9 @@ def look_cards(sight: Sight) -> Verdict:
     if not settings.has_plugin:
         return skipped(_NO_CARDS)
     smi = _smi(sight, "index", "uuid", "pci.bus_id", "mig.mode.current")
+    lost = list(_lost_troubles(sight))
+    if not smi.well and lost:
+        return judge(lost, well="")
     if not smi.well:
         return skipped(f"not looked at: nvidia-smi gives no list: {smi.words} (see the check `driver`)")
     seen = [_seen(line) for line in smi.out.splitlines() if line.count(",") >= _COMMAS]
@@ -44,7 +47,7 @@ def look_cards(sight: Sight) -> Verdict:
         offered = [_offered(card) for card in sight.status.get("cards") or ()]
     except Unseen as unseen:  # what can be said without the plugin is said
         return _without_plugin(seen, unseen)
-    troubles = [*_bus_troubles(sight, seen), *_exclusions(settings.exclude, seen, offered)]
+    troubles = [*lost, *_bus_troubles(sight, seen), *_exclusions(settings.exclude, seen, offered)]
     troubles += _offer_troubles(seen, offered, settings.exclude)
     excluded = [card for card in seen if _is_excluded(card, settings.exclude)]
     text = f"{len(seen)} seen, {len(excluded)} excluded, {len(offered)} offered"
@@ -149,6 +152,22 @@ def _without_plugin(seen: list[_Seen], unseen: Unseen) -> Verdict:
     if not seen:
         return judge([broken("the driver shows no card", _LOOK)], well="")
     return skipped(f"{len(seen)} seen; what is offered is not known: {unseen.shut.text} (see the check `plugin`)")
+
+
+def _lost_troubles(sight: Sight) -> Iterator[Trouble]:
+    """Find the pods whose card is gone, as the plugin tells of them."""
+    try:
+        rows = sight.status.get("pods") or ()
+    except Unseen:
+        return
+    for row in rows:
+        if row.get("state") == "lost":
+            pod, namespace = row.get("pod"), row.get("namespace")
+            yield broken(
+                f"pod {namespace}/{pod}: {row.get('reason')}",
+                f"{_LOOK}; a card that fell off the bus: sudo reboot; else sudo k3s kubectl delete pod -n {namespace} "
+                f"{pod}",
+            )
 
 
 def _bus_troubles(sight: Sight, seen: list[_Seen]) -> Iterator[Trouble]:
