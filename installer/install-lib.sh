@@ -59,6 +59,39 @@ fetch() { # URL, file
     done
 }
 
+seconds() { date +%s; }
+
+mib() { # bytes, in MiB with one digit
+    echo "$(($1 / 1048576)).$(($1 % 1048576 * 10 / 1048576)) MiB"
+}
+
+size_of() { # file
+    mib "$(($(wc -c < "$1")))"
+}
+
+# shellcheck disable=SC2317,SC2329 # runs in the background
+show_progress() { # file, bytes of the whole: on a terminal, once a second, for as long as WORK and this script are there
+    while sleep 1 && kill -0 $$ 2> /dev/null && [ -d "$WORK" ]; do
+        [ -f "$1" ] || continue
+        printf '\redgegpu: %s of %s, %s s ' "$(size_of "$1")" "$(mib "$2")" "$(($(seconds) - began))" >&2
+    done
+}
+
+fetch_shown() { # URL, file, bytes of the whole: says how much it is and how long it took
+    began=$(seconds)
+    say "fetching $1 ($(mib "$3"))"
+    if [ ! -t 2 ]; then
+        fetch "$1" "$2"
+    else
+        show_progress "$2" "$3" &
+        shown=$!
+        (fetch "$1" "$2") || { kill $shown && exit 1; }
+        kill $shown
+        printf '\r%60s\r' '' >&2
+    fi
+    say "fetched $(size_of "$2") in $(($(seconds) - began)) s"
+}
+
 give_up_for_good() { # URL, words: end where another try would end the same
     case $2 in
     *[Cc]ertificate*) die "cannot trust $1: $2; a CA of its own: --ca-sha256; the clock here: $(date)" ;;
@@ -93,15 +126,16 @@ check_sum() { # file, its name for people, sha256
 fetch_bundle() { # BUNDLE
     choose_fetcher
     if has xz; then
-        name=edgegpu-$VERSION-linux-amd64.tar.xz wanted=$SHA256_XZ
+        name=edgegpu-$VERSION-linux-amd64.tar.xz wanted=$SHA256_XZ bytes=$BYTES_XZ
     else
         has gzip || die 'cannot find xz or gzip: apt-get install xz-utils, and run this again'
-        name=edgegpu-$VERSION-linux-amd64.tar.gz wanted=$SHA256_GZ
+        name=edgegpu-$VERSION-linux-amd64.tar.gz wanted=$SHA256_GZ bytes=$BYTES_GZ
     fi
     BUNDLE=$WORK/$name
     # For these alone: `edgegpu install` speaks with the API server, which is behind no proxy.
-    (use_proxy && trust_ca && say "fetching $URL/$name" && fetch "$URL/$name" "$BUNDLE") || exit
+    (use_proxy && trust_ca && fetch_shown "$URL/$name" "$BUNDLE" "$bytes") || exit
     check_sum "$BUNDLE" "$URL/$name" "$wanted"
+    say 'its sha256 is right'
 }
 
 # --- a bundle that was brought here ---

@@ -15,6 +15,8 @@ VERSION='@EDGEGPU_VERSION@'
 BUILD='@EDGEGPU_BUILD@'
 SHA256_XZ='@EDGEGPU_SHA256_XZ@'
 SHA256_GZ='@EDGEGPU_SHA256_GZ@'
+BYTES_XZ='@EDGEGPU_BYTES_XZ@'
+BYTES_GZ='@EDGEGPU_BYTES_GZ@'
 NEED_KIB='@EDGEGPU_NEED_KIB@'
 
 ROOT=${EDGEGPU_ROOT-} # tests have a root of their own
@@ -64,12 +66,13 @@ What to install (all further options are those of \`edgegpu install\`, which lis
   --isolation MODE    none; limiter and mps are refused: they come with a later version
   --role ROLE         server, agent or extender-only; found out without it
   --policy POLICY     first-fit, best-fit or spread
+  --enrol-wait N      seconds to wait until the cloud has taken the token (60)
   --json              what \`edgegpu install\` says as JSON, on standard output
 
 If HOST has a CA of its own, the first line needs it as well (-s would hide that it fails):
   curl -fsSL -k --pinnedpubkey 'sha256//PIN' https://HOST/install.sh | sh -s -- --ca-sha256 HEX ...
 
-Exit status: 0 done, 2 the command line makes no sense, else not done: one line says why and what to do.
+Exit status: 0 done, 2 a usage error, else not done: one line says why and what to do.
 Taking it off again: /opt/edgegpu/current/uninstall.sh
 END
 }
@@ -87,7 +90,6 @@ pinned() { [ "${BUILD#@}" = "$BUILD" ]; }
 # --- what this box is ---
 
 check_box() {
-    [ "$(id -u)" = 0 ] || die 'cannot install: this needs root; run it again as root (sudo sh)'
     [ "$(uname -s)" = Linux ] || die "cannot install: this is $(uname -s); edgegpu runs on Linux"
     case $(uname -m) in
     x86_64 | amd64) ;;
@@ -195,18 +197,33 @@ already_here() { # the very bundle that this script is for, and it starts
 
 # --- the whole ---
 
+check_value() { # option, value: what `edgegpu install` would refuse is told before anything is fetched
+    case $1 in
+    --role) known='server agent extender-only' ;;
+    --policy) known='first-fit best-fit spread' ;;
+    --isolation) known='none limiter mps' ;;
+    --unit-mib | --reserve-mib | --deadline | --enrol-wait)
+        case $2 in '' | *[!0-9.]*) wrong_use "$1 is no number: $2" ;; esac
+        return 0
+        ;;
+    *) return 0 ;;
+    esac
+    case " $known " in *" $2 "*) ;; *) wrong_use "$1 is one of $known, and not '$2'" ;; esac
+}
+
 check_words() { # what was told to this script
     [ -z "$TOKEN" ] || [ -z "$TOKEN_FILE" ] || wrong_use '--token and --token-file exclude each other'
-    [ -z "$TOKEN_FILE" ] || [ -s "$TOKEN_FILE" ] || die "cannot read a token from $TOKEN_FILE: it is not there, or empty"
     for sum in "$SHA256" "$CA_SHA256"; do
         [ -z "$sum" ] || is_sha256 "$sum" || wrong_use "no sha256 (64 digits of 0-9a-f): $sum"
     done
+    [ -n "$BUNDLE" ] || pinned || die 'this install.sh is a template and has no checksum in it: take the one that tools/bundle makes, or use --offline'
+    [ "$(id -u)" = 0 ] || die 'cannot install: this needs root; run it again as root (sudo sh)'
+    [ -z "$TOKEN_FILE" ] || [ -s "$TOKEN_FILE" ] || die "cannot read a token from $TOKEN_FILE: it is not there, or empty"
     if [ -n "$BUNDLE" ]; then
         offline_version
         offline_sum
         return 0
     fi
-    pinned || die 'this install.sh is a template and has no checksum in it: take the one that tools/bundle makes, or use --offline'
     case ${URL#@} in
     https://?*) URL=${URL%/} ;;
     "$URL") die "cannot fetch from $URL: the address has to begin with https://" ;;
@@ -223,7 +240,12 @@ install() { # the options of `edgegpu install`
         need=$NEED_KIB
         pinned || need=$(($(wc -c < "$BUNDLE") * 8 / 1024))
         check_space "$need"
-        if [ -n "$BUNDLE" ]; then check_sum "$BUNDLE" "$BUNDLE" "$wanted"; else fetch_bundle; fi
+        if [ -n "$BUNDLE" ]; then
+            check_sum "$BUNDLE" "$BUNDLE" "$wanted"
+            say "checked $(size_of "$BUNDLE"): its sha256 is right"
+        else
+            fetch_bundle
+        fi
         say "unpacking edgegpu $VERSION into $OPT/$VERSION"
         unpack "$BUNDLE"
         put_in_place
@@ -248,7 +270,7 @@ install() { # the options of `edgegpu install`
 main() {
     URL=${EDGEGPU_URL:-$BASE_URL} PROXY=${EDGEGPU_PROXY-} CA_SHA256='' BUNDLE='' SHA256='' TOKEN=${EDGEGPU_TOKEN-} TOKEN_FILE=''
     CA='' BLIND='' WORK='' CLOUD=''
-    JOIN=${EDGEGPU_JOIN-} more=''
+    JOIN=${EDGEGPU_JOIN-} node=''
     unset EDGEGPU_TOKEN EDGEGPU_JOIN EDGEGPU_PROXY
     # Our own options are taken out; what is for `edgegpu install` goes round to the end, in its order.
     left=$#
@@ -257,7 +279,9 @@ main() {
         shift
         left=$((left - 1))
         case $word in
-        --url | --proxy | --ca-sha256 | --offline | --sha256 | --token | --token-file | --join | --cloud)
+        --url | --proxy | --ca-sha256 | --offline | --sha256 | --token | --token-file | --join | --cloud | --role | --policy | \
+            --exclude | --unit-mib | --reserve-mib | --driver-root | --isolation | --cloud-proxy | --enrol-wait | \
+            --limits-namespace | --deadline | --transaction-id)
             [ $left -gt 0 ] || wrong_use "$word needs a value"
             value=$1
             shift
@@ -279,14 +303,35 @@ main() {
             set -- "$@" --token-file "$value"
             ;;
         -h | --help) usage && exit 0 ;;
-        --node) more=0 && set -- "$@" "$word" ;;
-        -*) more='' && set -- "$@" "$word" ;;
-        *) # --node NAME NAME: each name gets an option of its own
-            [ "$more" != 1 ] || set -- "$@" --node
-            more=${more:+1}
+        --node)
+            [ $left -gt 0 ] || wrong_use "$word needs a value"
+            node=0
+            set -- "$@" "$word"
+            continue
+            ;;
+        --node=*) set -- "$@" "$word" ;;
+        --role | --policy | --exclude | --unit-mib | --reserve-mib | --driver-root | --isolation | --cloud-proxy | \
+            --enrol-wait | --limits-namespace | --deadline | --transaction-id)
+            check_value "$word" "$value"
+            set -- "$@" "$word" "$value"
+            ;;
+        --role=* | --policy=* | --exclude=* | --unit-mib=* | --reserve-mib=* | --driver-root=* | --isolation=* | \
+            --cloud-proxy=* | --enrol-wait=* | --limits-namespace=* | --deadline=* | --transaction-id=*)
+            check_value "${word%%=*}" "$value"
             set -- "$@" "$word"
             ;;
+        --yes | -y | --show-join | --agent-only | --dry-run | --json) set -- "$@" "$word" ;;
+        -*) wrong_use "there is no option ${word%%=*}" ;;
+        *) # --node NAME NAME: each name gets an option of its own
+            [ -n "$node" ] || wrong_use "cannot tell what '$word' is for"
+            [ "$node" != 1 ] || set -- "$@" --node
+            node=1
+            set -- "$@" "$word"
+            continue
+            ;;
         esac
+        [ "$node" != 0 ] || wrong_use '--node needs a value'
+        node=''
     done
     case $PROXY in '' | *://*) ;; *) PROXY=http://$PROXY ;; esac
     check_words

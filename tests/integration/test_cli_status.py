@@ -215,7 +215,7 @@ def test_without_permission_it_says_sudo(short_tmp: Path) -> None:
         finally:
             os.seteuid(me)
     assert done.code == 1
-    assert "permission denied\n  only root may ask: use sudo" in done.err
+    assert "only root may ask it\n  run it again as root, with sudo" in done.err
 
 
 @pytest.mark.parametrize(

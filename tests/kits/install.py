@@ -83,7 +83,9 @@ def make_bundle(out: Path, environment: Path, **env: str) -> subprocess.Complete
 
 def unpinned(script: str) -> str:
     """Return install.sh as it is before tools/bundle has pinned anything, its functions in it all the same."""
-    return re.sub(r"^(VERSION|BUILD|SHA256_..|NEED_KIB)='.*'$", r"\1='@EDGEGPU_\1@'", script, flags=re.MULTILINE)
+    return re.sub(
+        r"^(VERSION|BUILD|SHA256_..|BYTES_..|NEED_KIB)='.*'$", r"\1='@EDGEGPU_\1@'", script, flags=re.MULTILINE
+    )
 
 
 @dataclass
@@ -131,6 +133,14 @@ class Sandbox:
         return subprocess.run(
             command, input=script, capture_output=True, text=True, check=False, env=full, cwd=self.base, timeout=60
         )
+
+    def start(self, script: str, *words: str | Path, stderr: int) -> subprocess.Popen[bytes]:
+        """Give the script to a shell in a file, and do not wait; what it complains of goes to a descriptor."""
+        file = self.base / "install.sh"
+        file.write_text(script)
+        command = [shutil.which(self.shell[0]) or "sh", *self.shell[1:], file, *words]
+        full = {"PATH": str(self.path), "EDGEGPU_ROOT": str(self.root), "RECORD": str(self.record)}
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr, env=full, cwd=self.base)
 
     def words(self) -> list[str]:
         """Return what edgegpu was called with, `install` first."""

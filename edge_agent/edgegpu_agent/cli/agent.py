@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, print_json, reporting
+from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, need_root, print_json, reporting
 
 STATUS_HELP = """\
 Show how this box stands with its cloud: enrolment, certificate, link, what is desired and what stands, what waits.
@@ -65,6 +65,8 @@ WaitOption = Annotated[float, typer.Option("--wait", metavar="SECONDS", min=0, h
 def status(*, socket: AgentSocketOption = None, root: RootOption = Path("/"), json: JsonOption = False) -> None:
     """Show how this box stands with its cloud."""
     with reporting(as_json=json):
+        if socket is None:
+            need_root("cannot show how this box stands with its cloud", root=root)
         from edgegpu_agent.cli.agentclient import gather  # noqa: PLC0415  (with yaml)
         from edgegpu_agent.cli.agentview import lines  # noqa: PLC0415
 
@@ -90,6 +92,7 @@ def enrol(
 ) -> None:
     """Put this box into a cloud, or into another one."""
     with reporting(as_json=json):
+        need_root("cannot enrol", root=root)
         from edgegpu_agent.cli.enrolling import Enrolling, read_token  # noqa: PLC0415  (slow to load)
 
         told = Enrolling(root=root, wait_s=wait).run(url, ca_sha256, read_token(token_file))

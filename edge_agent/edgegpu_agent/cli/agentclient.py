@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgegpu_agent.cli.common import with_sudo
 from edgegpu_agent.cli.enrolling import AGENT_YAML, IDENTITY, read_standing
 from edgegpu_agent.cli.errors import CliError
 from edgegpu_agent.cli.unixhttp import NoHttpError, get
@@ -87,7 +88,7 @@ def fetch(socket: Path, target: str) -> dict[str, Any]:
         status, body = get(socket, target, timeout_s=_TIMEOUT_S)
         value = json.loads(body)
     except PermissionError as error:
-        raise CliError(f"{head}: permission denied", remedy="only root may ask: use sudo") from error
+        raise CliError(f"{head}: only root may ask it", remedy=with_sudo()) from error
     except (FileNotFoundError, ConnectionError) as error:
         raise CliError(f"{head}: it does not run, or is not in a cloud", remedy=LOOK) from error
     except (OSError, NoHttpError, ValueError) as error:

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from edgegpu_agent.cli.common import with_sudo
 from edgegpu_agent.cli.document import Document, DocumentError, read_document
 from edgegpu_agent.cli.errors import CliError
 from edgegpu_agent.cli.unixhttp import NoHttpError, get
@@ -77,7 +78,7 @@ def _unreachable(path: Path, error: Exception, timeout_s: float) -> CliError:
         case ConnectionError():
             return NotRunningError(f"{head}: it is not running (nothing listens on the socket)", remedy=LOOK)
         case PermissionError():
-            return CliError(f"{head}: permission denied", remedy="only root may ask: use sudo")
+            return CliError(f"{head}: only root may ask it", remedy=with_sudo())
         case TimeoutError():
             return CliError(f"{head}: no answer within {timeout_s:g} s", remedy=LOOK)
         case OSError():

@@ -1,7 +1,9 @@
 """What the commands share: their options, where they print, and how an error ends them."""
 
+import errno
 import json
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Iterator
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 EXIT_WRONG = 1
 _PIPE_WIDTH = 100
 _WIDEST = 100_000
+_SECRET = ("--token", "--join", "--cloud-proxy")
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 SocketOption = Annotated[
@@ -70,18 +73,49 @@ def print_json(value: object) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+def need_root(what: str, *, root: Path = Path("/")) -> None:
+    """Say before anything is begun that a command needs root.
+
+    Args:
+        what: it could not do, as in "cannot show the journal".
+        root: below which it works; root's files are those of the machine itself.
+
+    Raises:
+        CliError: this process is not root's.
+    """
+    if root == Path("/") and os.geteuid() != 0:
+        raise CliError(f"{what}: this needs root", remedy=with_sudo())
+
+
+def with_sudo() -> str:
+    """Return the command that was given, with sudo before it; none of its words where one may be a secret."""
+    words = sys.argv[1:]
+    if Path(sys.argv[0]).name != "edgegpu" or any(word.startswith(_SECRET) for word in words):
+        return "run it again as root, with sudo"
+    return f"sudo edgegpu {shlex.join(words)}"
+
+
+def _of_the_box(error: OSError) -> CliError:
+    """Return what the box, and not edgegpu, is at fault for, with what to do about it."""
+    where = f": {error.filename}" if error.filename else ""
+    remedies = {
+        errno.EACCES: with_sudo(),
+        errno.EPERM: with_sudo(),
+        errno.ENOSPC: "make room on that file system: df -h",
+        errno.EDQUOT: "make room within the quota: df -h",
+        errno.EROFS: "sudo mount -o remount,rw the file system; dmesg says whether the disk failed",
+    }
+    text = f"cannot go on: {error.strerror or error}{where}"
+    return CliError(text, remedy=remedies.get(error.errno or 0, "EDGEGPU_DEBUG=1 before the command shows where"))
+
+
 @contextmanager
 def reporting(*, as_json: bool) -> Iterator[None]:
     """Run a command's body: an error is said in a sentence (or as JSON on stdout) and ends it with status 1."""
     try:
         yield
     except CliError as error:
-        if as_json:
-            print_json(error.document())
-        else:
-            typer.echo(f"edgegpu: {error.text}", err=True)
-            if error.remedy:
-                typer.echo(f"  {error.remedy}", err=True)
+        _say_error(error, as_json=as_json)
         raise typer.Exit(EXIT_WRONG) from error
     except (typer.Exit, typer.Abort, BrokenPipeError):
         raise
@@ -90,10 +124,19 @@ def reporting(*, as_json: bool) -> Iterator[None]:
             raise
         if os.environ.get("EDGEGPU_DEBUG"):
             traceback.print_exc()
-        text = f"cannot go on: {type(error).__name__}: {error}"
-        remedy = "this is a fault of edgegpu: run it again with EDGEGPU_DEBUG=1 and report what it prints"
-        if as_json:
-            print_json(CliError(text, remedy=remedy).document())
+        if isinstance(error, OSError):
+            said = _of_the_box(error)
         else:
-            typer.echo(f"edgegpu: {text}\n  {remedy}", err=True)
+            remedy = "this is a fault of edgegpu: run it again with EDGEGPU_DEBUG=1 and report what it prints"
+            said = CliError(f"cannot go on: {type(error).__name__}: {error}", remedy=remedy)
+        _say_error(said, as_json=as_json)
         raise typer.Exit(EXIT_WRONG) from error
+
+
+def _say_error(error: CliError, *, as_json: bool) -> None:
+    if as_json:
+        print_json(error.document())
+        return
+    typer.echo(f"edgegpu: {error.text}", err=True)
+    if error.remedy:
+        typer.echo(f"  {error.remedy}", err=True)

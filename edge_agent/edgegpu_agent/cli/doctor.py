@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgegpu_agent.cli.common import JsonOption, make_console, print_json, reporting
+from edgegpu_agent.cli.common import JsonOption, make_console, need_root, print_json, reporting
 from edgegpu_agent.cli.errors import CliError
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ def doctor(
     with reporting(as_json=json):
         from edgegpu_installer.doctor import CHECKS  # noqa: PLC0415  (slow to load)
 
+        if not list_:
+            need_root("cannot look at this box", root=root)
         if os.environ.get("EDGEGPU_DEBUG"):
             logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
         if list_:

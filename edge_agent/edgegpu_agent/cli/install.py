@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, print_json, reporting
+from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, need_root, print_json, reporting
 from edgegpu_agent.cli.errors import CliError
 
 if TYPE_CHECKING:
@@ -198,6 +198,7 @@ def _end(
 
 def _begin(isolation: str) -> None:
     _refuse_isolation(isolation)
+    need_root("cannot install")
     for name in (
         _TOKEN_VARIABLE,
         _JOIN_VARIABLE,

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from edgegpu_agent.cli.agent import AgentSocketOption, RootOption
-from edgegpu_agent.cli.common import JsonOption, print_json, reporting
+from edgegpu_agent.cli.common import JsonOption, need_root, print_json, reporting
 
 HELP = """\
 Show what this box was asked, when, by whom, and what came of it: commands, desired state and its items, keys.
@@ -36,6 +36,8 @@ def journal(
 ) -> None:
     """Show what this box was asked, when, by whom, and what came of it."""
     with reporting(as_json=json):
+        if socket is None:
+            need_root("cannot show the journal", root=root)
         from edgegpu_agent.cli.agentclient import SOCKET_NAME, fetch  # noqa: PLC0415  (with yaml)
         from edgegpu_agent.cli.agentview import journal_lines  # noqa: PLC0415
         from edgegpu_installer.layout import Layout  # noqa: PLC0415

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, print_json, reporting
+from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, need_root, print_json, reporting
 from edgegpu_agent.cli.errors import CliError
 
 JSON_VERSION = 1
@@ -34,6 +34,7 @@ HistoryOption = Annotated[bool, typer.Option("--history", help="Print every line
 def show(*, history: HistoryOption = False, json: JsonOption = False) -> None:
     """Show the last change of this machine."""
     with reporting(as_json=json):
+        need_root("cannot show the last change of this machine")
         from edgegpu_agent.cli.installing import typed_errors  # noqa: PLC0415  (slow to load)
         from edgegpu_installer.journal import Journal  # noqa: PLC0415
         from edgegpu_installer.layout import Layout  # noqa: PLC0415
@@ -65,6 +66,7 @@ def show(*, history: HistoryOption = False, json: JsonOption = False) -> None:
 def resume(*, json: JsonOption = False) -> None:
     """Finish a change whose installer died."""
     with reporting(as_json=json):
+        need_root("cannot finish the last change of this machine")
         from edgegpu_agent.cli.installing import Installing, sayer, typed_errors  # noqa: PLC0415  (slow to load)
         from edgegpu_installer.states import TERMINAL  # noqa: PLC0415
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, print_json, reporting
+from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, need_root, print_json, reporting
 from edgegpu_agent.cli.errors import CliError
 from edgegpu_agent.cli.install import DeadlineOption, DryRunOption, TransactionOption
 
@@ -60,6 +60,7 @@ def uninstall(
 ) -> None:
     """Take edgegpu off this machine."""
     with reporting(as_json=json):
+        need_root("cannot uninstall")
         from edgegpu_agent.cli.installing import this_machine, typed_errors  # noqa: PLC0415  (slow to load)
         from edgegpu_installer.uninstall import InUseError  # noqa: PLC0415
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 import shutil
 from pathlib import Path
 
@@ -26,6 +29,37 @@ def test_fetches_checks_unpacks_and_runs_install(script: str, host: Host, tmp_pa
     assert {path.name for path in (box.root / "opt/edgegpu").iterdir()} == {VERSION, "current"}
     assert (box.root / "opt/edgegpu" / VERSION / "bin/edgegpu").stat().st_mode & 0o777 == 0o755
     assert [path for path, _ in host.faults.asked] == ["/ca.crt", f"/{BASENAME}.tar.xz"]
+
+
+def test_the_download_has_its_size_and_its_time(script: str, host: Host, files: Path, box: Sandbox) -> None:
+    done = box.run(script, *host.trusted)
+    size = (files / f"{BASENAME}.tar.xz").stat().st_size
+    mib = f"{size // 2**20}.{size % 2**20 * 10 // 2**20} MiB"
+    lines = done.stderr.splitlines()
+    assert lines[0] == f"edgegpu: fetching {host.url}/{BASENAME}.tar.xz ({mib})"
+    assert re.fullmatch(rf"edgegpu: fetched {re.escape(mib)} in \d+ s", lines[1])
+    assert lines[2] == "edgegpu: its sha256 is right"
+
+
+def test_on_a_terminal_it_says_how_far_it_is(script: str, host: Host, box: Sandbox) -> None:
+    """curl stands still until a line of progress was seen."""
+    ours, theirs = os.openpty()
+    seen = box.base / "seen"
+    curl = shutil.which("curl")
+    box.program("curl", f'{curl} "$@"; case $* in *.xz*) until [ -e {seen} ]; do /bin/sleep 0.05; done ;; esac')
+    box.program("sleep", "exec /bin/sleep 0.1")
+    process = box.start(script, *host.trusted, stderr=theirs)
+    os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError):  # the terminal's end, when all who write to it have gone
+        while part := os.read(ours, 4096):
+            said += part
+            if re.search(rb"edgegpu: [\d.]+ MiB of [\d.]+ MiB, \d+ s ", said):
+                seen.touch()
+    assert process.wait(60) == 0
+    assert seen.exists(), said
+    assert b"edgegpu: fetched " in said
+    os.close(ours)
 
 
 def test_a_second_run_fetches_nothing(script: str, host: Host, box: Sandbox) -> None:

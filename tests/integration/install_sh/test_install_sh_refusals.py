@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
+from kits.cli import edgegpu
 from kits.install import BASENAME, ROOT, VERSION, Host, Sandbox, proxy, unpinned
 
 REFUSALS: dict[str, tuple[dict[str, str], str]] = {
@@ -60,10 +62,44 @@ def test_a_box_that_lacks_a_program(script: str, box: Sandbox, missing: str, wor
         (("--url",), "--url needs a value"),
         (("--ca-sha256", "12"), "no sha256 (64 digits of 0-9a-f): 12"),
         (("--token", "a", "--token-file", "b"), "--token and --token-file exclude each other"),
+        (("--polcy", "spread"), "there is no option --polcy"),
+        (("--polcy=spread",), "there is no option --polcy"),
+        (("--policy", "sprad"), "--policy is one of first-fit best-fit spread, and not 'sprad'"),
+        (("--policy=sprad",), "--policy is one of first-fit best-fit spread"),
+        (("--role", "sever"), "--role is one of server agent extender-only"),
+        (("--isolation", "hard"), "--isolation is one of none limiter mps"),
+        (("--unit-mib", "1GiB"), "--unit-mib is no number: 1GiB"),
+        (("--policy",), "--policy needs a value"),
+        (("--node",), "--node needs a value"),
+        (("--node", "--yes"), "--node needs a value"),
+        (("box-1",), "cannot tell what 'box-1' is for"),
+        (("--yes", "box-1"), "cannot tell what 'box-1' is for"),
     ],
 )
 def test_a_command_line_without_sense(script: str, box: Sandbox, words: tuple[str, ...], said: str) -> None:
-    refused(box, box.run(script, *words), said, status=2)
+    """Whatever `edgegpu install` would refuse as well is refused before anything is fetched."""
+    refused(box, box.run(script, "--url", "https://127.0.0.1:1", *words), said, status=2)
+    assert not box.calls("curl")
+
+
+def test_every_option_of_edgegpu_install_is_known_to_install_sh(script: str, box: Sandbox) -> None:
+    box.program("id", "echo 1000")
+    help_ = edgegpu("install", "--help", env={"COLUMNS": "200"}).out.partition("Options:")[2]
+    options = re.findall(r"^ +(?:(-[a-z]), )?(--[a-z0-9-]+)(?: ([A-Z]+))?", help_, re.MULTILINE)
+    assert len(options) > 20
+    values = {"--role": "agent", "--policy": "spread", "--isolation": "none", "--ca-sha256": "0" * 64}
+    for short, name, metavar in [*options, ("", "--transaction-id", "ID")]:
+        for word in filter(None, (short, name)):
+            if name != "--help":
+                value = [values.get(name, "30")] if metavar else []
+                done = box.run(script, "--url", "https://127.0.0.1:1", word, *value)
+                assert (done.returncode, "this needs root" in done.stderr) == (1, True), (word, done.stderr)
+
+
+def test_without_root_nothing_else_is_asked_first(script: str, box: Sandbox) -> None:
+    box.program("id", "echo 1000")
+    for words in (("--token-file", "/root/token"), ("--offline", "/root/x"), ()):
+        refused(box, box.run(script, *words), "this needs root; run it again as root (sudo sh)")
 
 
 @pytest.mark.parametrize(
