@@ -17,7 +17,10 @@ POLICY_ANNOTATION = "edgegpu.io/policy"
 """Set by a pod's author: a placement policy for this pod."""
 
 _MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+_HASH_ANNOTATION = "kubernetes.io/config.hash"
 _SOURCE_ANNOTATION = "kubernetes.io/config.source"
+_NOBODY = "-"
+"""What an object mirrors that is marked as a mirror and is none of its node's."""
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 Cards = dict[str, tuple[str, ...]]
@@ -46,7 +49,9 @@ class PodView:
     priority: int = 0
     controlled: bool = False
     kubelet_uid: str = ""
-    """The UID in kubelet's records: the pod's own, or for a mirror pod that of its static pod."""
+    """The UID in kubelet's records: the pod's own; of a mirror that was recognized as one, that of its static pod."""
+    mirrors: str = ""
+    """The UID of the static pod that this object says to show. Any author can write that: it has to be recognized."""
     restarts: bool = True
     """Whether its containers are to run for ever, so that it cannot succeed."""
     unscheduled: str = ""
@@ -81,8 +86,42 @@ def gpu_containers(spec: Mapping[str, Any], model: ResourceModel) -> tuple[Conta
     return tuple(found)
 
 
-def pod_view(pod: Mapping[str, Any], model: ResourceModel) -> PodView | None:
-    """Read a pod object of the API; None when it asks for no share."""
+def mirrored_uid(pod: Mapping[str, Any]) -> str:
+    """Return the UID of the static pod that an object of the API shows; "" when it is not marked as its node's own.
+
+    kubelet makes a mirror with the static pod's UID in both annotations, owned by the Node (1.17 and newer; the API
+    server asks that of a kubelet, and of nobody else): so this alone proves nothing.
+    """
+    metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+    annotations = metadata.get("annotations") or {}
+    shown = str(annotations.get(_MIRROR_ANNOTATION) or "")
+    owned = any(
+        (owner.get("apiVersion"), owner.get("kind"), owner.get("name")) == ("v1", "Node", spec.get("nodeName"))
+        for owner in metadata.get("ownerReferences") or ()
+    )
+    return shown if owned and annotations.get(_HASH_ANNOTATION) == shown else ""
+
+
+def is_mirror(pod: Mapping[str, Any]) -> bool:
+    """Whether kubelet takes an object of the API for a mirror: it never runs it, and deletes it if it made none."""
+    return _MIRROR_ANNOTATION in ((pod.get("metadata") or {}).get("annotations") or {})
+
+
+def as_kubelet_lists(pod: Mapping[str, Any], *, uid: str = "") -> dict[str, Any]:
+    """Return an object of the API as kubelet has it in its own list: an ordinary pod, or with a UID that static pod."""
+    metadata = dict(pod.get("metadata") or {})
+    annotations = {**(metadata.get("annotations") or {}), _SOURCE_ANNOTATION: "file" if uid else "api"}
+    return {**pod, "metadata": {**metadata, "uid": uid or metadata.get("uid", ""), "annotations": annotations}}
+
+
+def pod_view(pod: Mapping[str, Any], model: ResourceModel, *, by_kubelet: bool = False) -> PodView | None:
+    """Read a pod object; None when it asks for no share.
+
+    Args:
+        pod: as the API has it, or kubelet in its own list.
+        model: the resources' names.
+        by_kubelet: it is kubelet's word, which tells static pods; in the API their annotations are an author's.
+    """
     metadata, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
     containers = gpu_containers(spec, model)
     if not containers:
@@ -90,8 +129,6 @@ def pod_view(pod: Mapping[str, Any], model: ResourceModel) -> PodView | None:
     annotations = metadata.get("annotations") or {}
     uid, node = str(metadata.get("uid", "")), str(spec.get("nodeName") or "")
     policy, bad = _policy(annotations.get(POLICY_ANNOTATION))
-    static = annotations.get(_MIRROR_ANNOTATION)
-    source = annotations.get(_SOURCE_ANNOTATION, "api")
     return PodView(
         uid=uid,
         namespace=str(metadata.get("namespace", "")),
@@ -107,10 +144,11 @@ def pod_view(pod: Mapping[str, Any], model: ResourceModel) -> PodView | None:
         bad_policy=bad,
         priority=int(spec.get("priority") or 0),
         controlled=any(owner.get("controller") for owner in metadata.get("ownerReferences") or ()),
-        kubelet_uid=str(static or uid),
+        kubelet_uid=uid,
+        mirrors="" if by_kubelet or not is_mirror(pod) else mirrored_uid(pod) or _NOBODY,
         restarts=(spec.get("restartPolicy") or "Always") == "Always",
         unscheduled="" if node else _unscheduled(status),
-        is_static=bool(static) or source != "api",
+        is_static=by_kubelet and annotations.get(_SOURCE_ANNOTATION, "api") != "api",
     )
 
 

@@ -42,7 +42,7 @@ class Collector:
         """
         known = self._state.snapshot().pods
         unknown = frozenset(uid for uid in self._state.booked() if uid not in known)
-        if not unknown <= self._asked_for:
+        if not unknown <= self._asked_for or self._state.has_unshown():
             pods = self._witness.pods()
             if pods is not None:
                 self._state.learn_pods(pods)

@@ -2,10 +2,11 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from pathlib import Path
 
+from edgegpu_core.podview import as_kubelet_lists, is_mirror, mirrored_uid
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.kube import Forbidden, Json, KubeObjects
 
@@ -13,8 +14,6 @@ _LOG = logging.getLogger(__name__)
 
 REFUSED_S = 60.0
 """How long a refusal counts: an API server that has just started refuses everybody for a moment."""
-
-_MIRROR = "kubernetes.io/config.mirror"
 
 
 class KubeletPods:
@@ -54,13 +53,14 @@ class KubeletPods:
                 self._use("kubelet's own list")
                 return running | {str(pod["metadata"]["uid"]) for pod in listed}
         # In this order: what the API does not have any more cannot get a folder after we looked.
-        stored = frozenset(uid for pod in self._objects.list_pods(self._node) for uid in _uids(pod))
-        known = stored | self._folders()
+        pods = list(self._objects.list_pods(self._node))
+        stored = {str(pod["metadata"]["uid"]) for pod in (*pods, *_as_kubelet_has(pods))}
+        known = self._folders() | stored
         self._use(f"the folders in {self._folder}")
         return known
 
     def pods(self) -> list[Json]:
-        """Return the pods that kubelet knows; where it may not be asked, those that the API has for this node.
+        """Return the pods that kubelet knows; where it may not be asked, those that the API has, as kubelet lists them.
 
         Raises:
             KubeError: there is no answer.
@@ -70,7 +70,7 @@ class KubeletPods:
                 return self._objects.kubelet_pods(self._node)
             except Forbidden as error:
                 self._note(error)
-        return list(self._objects.list_pods(self._node))
+        return _as_kubelet_has(self._objects.list_pods(self._node))
 
     def _may_ask(self) -> bool:
         return self._refused_at is None or self._clock() - self._refused_at >= REFUSED_S
@@ -95,10 +95,21 @@ class KubeletPods:
             ) from error
 
 
-def _uids(pod: Json) -> Iterator[str]:
-    """Yield a pod's UID, and of a static pod's mirror the one that kubelet knows the pod by."""
-    metadata = pod["metadata"]
-    yield str(metadata["uid"])
-    mirrored = (metadata.get("annotations") or {}).get(_MIRROR)
-    if mirrored:
-        yield str(mirrored)
+def _as_kubelet_has(pods: Iterable[Json]) -> list[Json]:
+    """Return what the API has of a node as its kubelet would list it, static pods by their mirrors.
+
+    A mirror is believed where nothing contradicts it: it is owned by the node, the UID is no other pod's, and of
+    several that show the same static pod the oldest counts (kubelet deletes the others within seconds).
+    """
+    found: dict[str, Json] = {}
+    mirrors: list[Json] = []
+    for pod in pods:
+        if is_mirror(pod):
+            mirrors.append(pod)
+        else:
+            found[str(pod["metadata"]["uid"])] = as_kubelet_lists(pod)
+    for mirror in sorted(mirrors, key=lambda pod: str(pod["metadata"].get("creationTimestamp") or "")):
+        uid = mirrored_uid(mirror)
+        if uid and uid not in found:
+            found[uid] = as_kubelet_lists(mirror, uid=uid)
+    return list(found.values())

@@ -92,5 +92,5 @@ class NodeWitness:
         except KubeError as error:
             _LOG.warning("cannot read kubelet's pod list: %s", error)
             return None
-        views = (pod_view(pod, self._model) for pod in listed)
+        views = (pod_view(pod, self._model, by_kubelet=True) for pod in listed)
         return [view for view in views if view is not None]

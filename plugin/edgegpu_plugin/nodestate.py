@@ -68,6 +68,12 @@ class NodeState:
         self._slots: tuple[Slot, ...] = ()
         self._machine: dict[str, Card] = {}
         self._gone_cards: frozenset[str] = frozenset()
+        self._told: dict[str, PodView] = {}
+        """What the watch told of, and kubelet of pods before it, by the UID in the API: mirrors are not sorted out."""
+        self._statics: dict[str, PodView] = {}
+        """The static pods in kubelet's own list, by its UID."""
+        self._shown: frozenset[str] = frozenset()
+        """The static pods that have their mirror."""
         self._pods: dict[str, PodView] = {}
         self._gone: deque[str] = deque(maxlen=_GONE)
         self._learned: set[str] = set()
@@ -99,18 +105,17 @@ class NodeState:
     def replace_pods(self, pods: Iterable[PodView]) -> None:
         """Take all pods of this node at once."""
         with self.lock:
-            before = self._pods
-            self._pods = {pod.kubelet_uid: pod for pod in pods}
-            lost = before.keys() - self._pods.keys() - self._learned  # what kubelet told may be newer than this list
-            self._gone.extend(before[key].uid for key in lost if not before[key].is_static)
+            before = self._told
+            self._told = {pod.uid: pod for pod in pods}
+            self._gone.extend(before.keys() - self._told.keys() - self._learned)  # what kubelet told may be newer
             self._learned.clear()
             self._pods_changed()
 
     def put_pod(self, pod: PodView) -> None:
         """Take a new or changed pod of this node."""
         with self.lock:
-            if self._pods.get(pod.kubelet_uid) != pod:
-                self._pods[pod.kubelet_uid] = pod
+            if self._told.get(pod.uid) != pod:
+                self._told[pod.uid] = pod
                 self._pods_changed()
 
     def learn_pods(self, pods: Iterable[PodView]) -> None:
@@ -121,8 +126,12 @@ class NodeState:
         """
         with self.lock:
             listed = {pod.kubelet_uid: pod for pod in pods}
+            statics = {uid: pod for uid, pod in listed.items() if pod.is_static}
+            if statics != self._statics:
+                self._statics = statics
+                self._pods_changed()
             for uid, pod in listed.items():
-                if uid not in self._pods and pod.uid not in self._gone:
+                if not pod.is_static and uid not in self._told and uid not in self._gone:
                     self._learned.add(uid)
                     self.put_pod(pod)
             unlisted = frozenset(self._booked.pods()) - listed.keys() - self._pods.keys()
@@ -136,14 +145,13 @@ class NodeState:
         The watch tells of pods that ask for nothing of ours too: these change nothing.
         """
         with self.lock:
-            dropped = [(key, pod) for key, pod in self._pods.items() if pod.uid == uid]
-            for key, pod in dropped:
-                del self._pods[key]
-                self._overrides.pop(key, None)
-                if not pod.is_static:  # the same file may come back, as the same pod for kubelet
-                    self._gone.append(uid)
-            if dropped:
+            if self._told.pop(uid, None) is not None:
+                self._gone.append(uid)
                 self._pods_changed()
+
+    def has_unshown(self) -> bool:
+        """Whether kubelet had a static pod that has no mirror: it comes soon, or the pod has gone meanwhile."""
+        return self._statics.keys() > self._shown
 
     def set_released(self, uids: Iterable[str]) -> None:
         """Take the pods that stand in kubelet's checkpoint still but hold nothing any more."""
@@ -231,7 +239,27 @@ class NodeState:
             self._read_checkpoint()
             return self._entries
 
+    def _sorted_out(self) -> dict[str, PodView]:
+        """Return the pods by kubelet's UID: a mirror in the place of the static pod that it shows, and of no other.
+
+        Whoever may create a pod may mark it as the mirror of anything. It counts when kubelet has a static pod of that
+        UID and that name; then it is the only object of this name. What has the UID for its own is never replaced. A
+        static pod goes with its mirror: when kubelet still has it, it makes another and is asked again.
+        """
+        found = {uid: pod for uid, pod in self._told.items() if not pod.mirrors}
+        mirrors = {}
+        for pod in self._told.values():
+            static = self._statics.get(pod.mirrors)
+            if static is not None and static.full_name == pod.full_name and pod.mirrors not in found:
+                mirrors[pod.mirrors] = replace(pod, kubelet_uid=pod.mirrors, is_static=True)
+        lost = self._shown - mirrors.keys()
+        self._statics = {uid: pod for uid, pod in self._statics.items() if uid not in lost}
+        self._shown = frozenset(mirrors)
+        return self._statics | mirrors | found
+
     def _pods_changed(self) -> None:
+        self._pods = self._sorted_out()
+        self._overrides = {uid: cards for uid, cards in self._overrides.items() if uid in self._pods}
         self.pods_changed.notify_all()
         self.touch()
 

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from e2e.k3s import K3s
@@ -24,7 +25,8 @@ Cards = frozenset[str]
 def gpu_pods(k3s: K3s, node: str) -> list[PodView]:
     """Return the live pods of a node that ask for shares, as the API has them."""
     views = (pod_view(pod, MODEL) for pod in k3s.pods())
-    return [v for v in views if v is not None and v.node == node and not v.is_terminal]
+    live = [v for v in views if v is not None and v.node == node and not v.is_terminal]
+    return [replace(v, kubelet_uid=v.mirrors) if v.mirrors else v for v in live]
 
 
 def wait_consistent(k3s: K3s) -> dict[Key, Cards]:

@@ -13,6 +13,8 @@ from lab.labkit import LabError, wait_until
 
 STATIC = "/var/lib/rancher/k3s/agent/pod-manifests/stat.json"
 
+MARKS = ("kubernetes.io/config.mirror", "kubernetes.io/config.hash")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def two_cards(k3s: K3s) -> None:
@@ -66,6 +68,20 @@ def test_where_no_card_fits_it_is_refused_and_runs_once_there_is_room(k3s: K3s, 
     k3s.kubectl("delete", "pod", "a", "-n", namespace, "--now")
     made = k3s.wait_phase(namespace, "wide", "Running")
     assert len(k3s.sees(namespace, made["metadata"]["name"])) == 1
+    wait_consistent(k3s)
+
+
+def test_a_pod_marked_as_the_mirror_of_another_takes_nothing_of_it(k3s: K3s, namespace: str) -> None:
+    k3s.apply(pod("victim", pod_spec(container(memory=20, core=1)), namespace=namespace))
+    uid = k3s.wait_phase(namespace, "victim", "Running")["metadata"]["uid"]
+    node = k3s.get("node", SERVER)["metadata"]
+    forged = pod("forged", named(1), namespace=namespace, annotations=dict.fromkeys(MARKS, uid))
+    owner = {"apiVersion": "v1", "kind": "Node", "name": SERVER, "uid": node["uid"], "controller": True}
+    forged["metadata"]["ownerReferences"] = [owner]
+    k3s.apply(forged)
+    wait_until(lambda: not k3s.pods(namespace, "forged"), what="kubelet has deleted a mirror that is not its own")
+    rows = [row for row in k3s.nodes[SERVER].status()["pods"] if row["namespace"] == namespace]
+    assert [(row["pod"], row["memory_units"], row["state"]) for row in rows] == [("victim", 20, "allocated")]
     wait_consistent(k3s)
 
 

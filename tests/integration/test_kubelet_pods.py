@@ -17,9 +17,12 @@ from edgegpu_plugin.podresources import PodResources
 NODE = "n"
 
 
-def pod(name: str, *, mirrors: str = "") -> Json:
-    annotations = {"kubernetes.io/config.mirror": mirrors} if mirrors else {}
-    metadata = {"namespace": "default", "name": name, "uid": f"uid-{name}", "annotations": annotations}
+def pod(name: str, *, mirrors: str = "", owner: str = NODE, created: str = "2026-01-01T00:00:00Z") -> Json:
+    metadata: Json = {"namespace": "default", "name": name, "uid": f"uid-{name}", "creationTimestamp": created}
+    if mirrors:
+        marks = ("kubernetes.io/config.mirror", "kubernetes.io/config.hash")
+        metadata["annotations"] = dict.fromkeys(marks, mirrors) | {"kubernetes.io/config.source": "file"}
+        metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node", "name": owner, "uid": "n"}]
     limits = {MODEL.memory_resource: "1", MODEL.core_resource: "1"}
     containers = [{"name": "main", "resources": {"limits": limits}}]
     return {"metadata": metadata, "spec": {"nodeName": NODE, "containers": containers}, "status": {"phase": "Running"}}
@@ -72,6 +75,30 @@ def test_a_static_pod_is_known_by_the_name_that_kubelet_has_for_it(bed: Bed) -> 
     bed.refuse()
     bed.stub.add_pod(pod("mirror", mirrors="hash"))
     assert bed.kubelet.uids() == {"uid-mirror", "hash"}
+    assert [(view.uid, view.is_static) for view in bed.witness.pods() or ()] == [("hash", True)]
+
+
+def test_where_kubelet_may_not_be_asked_a_mirror_is_believed_when_nothing_contradicts_it(bed: Bed) -> None:
+    bed.refuse()
+    bed.stub.add_pod(pod("victim"))
+    bed.stub.add_pod(pod("forged", mirrors="uid-victim"))
+    bed.stub.add_pod(pod("a-second", mirrors="hash", created="2026-01-02T00:00:00Z"))
+    bed.stub.add_pod(pod("file", mirrors="hash"))
+    bed.stub.add_pod(pod("elsewhere", mirrors="other", owner="another-node"))
+    views = bed.witness.pods() or ()
+    assert {(view.uid, view.name, view.is_static) for view in views} == {
+        ("uid-victim", "victim", False),
+        ("hash", "file", True),
+    }
+    assert "other" not in bed.kubelet.uids()
+
+
+def test_an_author_makes_no_pod_static(bed: Bed) -> None:
+    bed.refuse()
+    forged = pod("forged")
+    forged["metadata"]["annotations"] = {"kubernetes.io/config.source": "file"}
+    bed.stub.add_pod(forged)
+    assert [view.is_static for view in bed.witness.pods() or ()] == [False]
 
 
 def test_a_refusal_counts_for_a_minute(bed: Bed) -> None:

@@ -7,7 +7,16 @@ import pytest
 from property.cases import MODEL, NODE, box
 
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.podview import CARDS_ANNOTATION, POLICY_ANNOTATION, gpu_containers, pod_view, read_cards, write_cards
+from edgegpu_core.podview import (
+    CARDS_ANNOTATION,
+    POLICY_ANNOTATION,
+    gpu_containers,
+    is_mirror,
+    mirrored_uid,
+    pod_view,
+    read_cards,
+    write_cards,
+)
 from edgegpu_core.policy import Policy
 from edgegpu_core.request import Role
 
@@ -106,22 +115,53 @@ def test_an_unknown_policy_is_kept_for_the_reason() -> None:
     assert (view.policy, view.bad_policy) == (None, "random")
 
 
-def test_a_mirror_pod_goes_by_the_uid_of_its_static_pod() -> None:
-    raw = pod(container("main", "4", "10"), annotations={"kubernetes.io/config.mirror": "hash"})
+MIRROR = {"kubernetes.io/config.mirror": "hash", "kubernetes.io/config.hash": "hash"}
+OWNER = {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": "n", "controller": True}
+
+
+def mirror(**metadata: object) -> dict[str, Any]:
+    raw = pod(container("main", "4", "10"), annotations=MIRROR | {"kubernetes.io/config.source": "file"})
+    raw["metadata"] |= {"ownerReferences": [OWNER]} | metadata
+    return raw
+
+
+def test_a_mirror_says_which_static_pod_it_shows_and_is_not_believed_by_itself() -> None:
+    view = pod_view(mirror(), MODEL)
+    assert view is not None
+    assert (view.uid, view.kubelet_uid, view.mirrors, view.is_static) == ("u", "u", "hash", False)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"ownerReferences": []},
+        {"ownerReferences": None},
+        {"ownerReferences": [OWNER | {"name": "another-node"}]},
+        {"ownerReferences": [OWNER | {"kind": "ReplicaSet", "apiVersion": "apps/v1"}]},
+        {"annotations": {"kubernetes.io/config.mirror": "hash"}},
+        {"annotations": MIRROR | {"kubernetes.io/config.hash": "other"}},
+        {"annotations": {"kubernetes.io/config.mirror": ""}},
+    ],
+)
+def test_a_mirror_that_is_none_of_its_nodes_shows_nobody(forged: dict[str, Any]) -> None:
+    raw = mirror(**forged)
     view = pod_view(raw, MODEL)
     assert view is not None
-    assert (view.uid, view.kubelet_uid, view.is_static) == ("u", "hash", True)
+    assert is_mirror(raw)
+    assert (mirrored_uid(raw), view.kubelet_uid, view.is_static) == ("", "u", False)
+    assert view.mirrors not in {"", "hash"}
 
 
-def test_an_author_cannot_pass_a_pod_off_as_another_by_the_hash_annotation() -> None:
-    view = pod_view(pod(container("main", "4", "10"), annotations={"kubernetes.io/config.hash": "other"}), MODEL)
-    assert view is not None
-    assert view.kubelet_uid == "u"
+def test_an_author_cannot_pass_a_pod_off_as_another_or_as_static() -> None:
+    for name in ("kubernetes.io/config.hash", "kubernetes.io/config.source"):
+        view = pod_view(pod(container("main", "4", "10"), annotations={name: "file"}), MODEL)
+        assert view is not None
+        assert (view.kubelet_uid, view.mirrors, view.is_static) == ("u", "", False)
 
 
-def test_a_static_pod_in_kubelets_own_list_is_static_too() -> None:
+def test_of_static_pods_kubelets_own_list_tells() -> None:
     raw = pod(container("main", "4", "10"), annotations={"kubernetes.io/config.source": "file"})
-    view = pod_view(raw, MODEL)
+    view = pod_view(raw, MODEL, by_kubelet=True)
     assert view is not None
     assert (view.kubelet_uid, view.is_static) == ("u", True)
 

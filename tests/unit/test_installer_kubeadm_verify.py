@@ -30,7 +30,12 @@ def mirror(manifest: Manifest = NEW, *, ready: bool = True, restarts: int = 0, *
     status = {"name": "kube-scheduler", "ready": ready, "restartCount": restarts, "containerID": f"c{restarts}"}
     state = {"running": {}} if ready else {"waiting": {"reason": "CrashLoopBackOff"}}
     return {
-        "metadata": {"uid": "u", "annotations": {"kubernetes.io/config.mirror": "h"}} | more,
+        "metadata": {
+            "uid": "u",
+            "annotations": {"kubernetes.io/config.mirror": "h"},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "box-1", "uid": "n", "controller": True}],
+        }
+        | more,
         "spec": {
             "containers": [{"name": "kube-scheduler", "command": list(manifest.command)}],
             "volumes": [{"name": name} for name in manifest.volumes],
@@ -93,6 +98,7 @@ def test_the_old_pod_is_not_taken_for_the_new_one() -> None:
         (Look(), "no pod of it yet"),
         (Look(mirror(OTHER)), "as the manifest was before"),
         (Look(mirror(annotations={})), "as the manifest was before"),
+        (Look(mirror(ownerReferences=[])), "as the manifest was before"),
         (Look(mirror(deletionTimestamp="now")), "as the manifest was before"),
         (Look(mirror(ready=False)), "not ready (CrashLoopBackOff, restarted 0 times)"),
         (Look(mirror() | {"status": {}}), "not ready (it starts)"),

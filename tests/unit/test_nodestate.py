@@ -8,6 +8,7 @@ from property.cases import MODEL, box, pod_of
 
 from edgegpu_core.deviceid import Kind, core_ids, memory_ids
 from edgegpu_core.inventory import Card
+from edgegpu_core.podview import PodView
 from edgegpu_core.policy import Policy
 from edgegpu_plugin.nodestate import NodeState
 
@@ -32,11 +33,65 @@ def test_kubelets_list_tells_of_pods_that_the_watch_has_not_told_of(tmp_path: Pa
 def test_an_older_list_of_kubelet_changes_nothing_that_the_watch_told(tmp_path: Path) -> None:
     state = state_in(tmp_path)
     pod = pod_of("u", box("main", 4, 10))
-    mirror = replace(pod_of("mirror", box("main", 4, 10)), kubelet_uid="static", is_static=True)
-    state.replace_pods([replace(pod, phase="Running"), mirror])
-    state.learn_pods([pod, replace(mirror, uid="static")])
+    state.replace_pods([replace(pod, phase="Running"), mirror("file", of="static", phase="Running")])
+    state.learn_pods([pod, static("file", "static")])
     assert state.snapshot().pods["u"].phase == "Running"
-    assert state.snapshot().pods["static"].uid == "mirror"
+    shown = state.snapshot().pods["static"]
+    assert (shown.uid, shown.kubelet_uid, shown.is_static, shown.phase) == ("mirror-file", "static", True, "Running")
+
+
+def static(name: str, uid: str) -> PodView:
+    """A static pod in kubelet's own list."""
+    return replace(pod_of(uid, box("main", 4, 10)), name=name, is_static=True)
+
+
+def mirror(name: str, *, of: str, phase: str = "Pending") -> PodView:
+    """An object of the API that says to show a static pod; anybody may make one, under a name that is free."""
+    return replace(pod_of(f"mirror-{name}", box("main", 20, 50)), name=name, mirrors=of, phase=phase)
+
+
+def test_a_pods_entry_is_not_replaced_by_one_that_says_to_mirror_it(tmp_path: Path) -> None:
+    """A mirror marked with another's UID took its place: its amounts, its phase, its end."""
+    state = state_in(tmp_path)
+    victim = pod_of("victim", box("main", 4, 10))
+    forged = mirror("forged", of="victim", phase="Succeeded")
+    for pods in ([victim, forged], [forged, victim]):
+        state.replace_pods(pods)
+        state.learn_pods([victim])
+        assert state.snapshot().pods == {"victim": victim}
+    state.replace_pods([victim])
+    state.put_pod(forged)
+    assert state.snapshot().pods == {"victim": victim}
+    state.drop_pod("mirror-forged")
+    assert state.snapshot().pods == {"victim": victim}
+
+
+def test_a_mirror_counts_only_with_the_static_pod_of_its_name(tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    state.put_pod(mirror("forged", of="static"))
+    assert not state.snapshot().pods
+    state.learn_pods([static("file", "static")])
+    assert state.snapshot().pods == {"static": static("file", "static")}
+    state.put_pod(mirror("file", of="static", phase="Running"))
+    assert state.snapshot().pods["static"].phase == "Running"
+    state.drop_pod("mirror-forged")
+    assert state.snapshot().pods["static"].phase == "Running"
+
+
+def test_a_static_pod_goes_with_its_mirror_and_comes_back_by_kubelets_list(tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    state.learn_pods([static("file", "static")])
+    assert state.has_unshown()  # so that kubelet is asked again until the mirror is there, or the pod gone
+    state.put_pod(mirror("file", of="static"))
+    assert not state.has_unshown()
+    state.replace_pods([mirror("file", of="static")])
+    assert state.snapshot().pods.keys() == {"static"}
+    state.drop_pod("mirror-file")
+    assert not state.snapshot().pods
+    state.learn_pods([static("file", "static")])
+    assert state.snapshot().pods.keys() == {"static"}
+    state.learn_pods([])
+    assert not state.snapshot().pods
 
 
 def test_a_deleted_pod_does_not_come_back_from_kubelets_list(tmp_path: Path) -> None:

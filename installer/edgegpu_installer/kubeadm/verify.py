@@ -110,7 +110,8 @@ def _is_of(manifest: Manifest, pod: Mapping[str, Any]) -> bool:
     named = [one for one in spec["containers"] if one["name"] == manifest.container]
     words = (*(named[0].get("command") or []), *(named[0].get("args") or [])) if named else ()
     volumes = tuple(volume["name"] for volume in spec.get("volumes") or [])
-    mirror = _MIRROR in (pod["metadata"].get("annotations") or {})
+    owners = {owner.get("kind") for owner in pod["metadata"].get("ownerReferences") or ()}
+    mirror = _MIRROR in (pod["metadata"].get("annotations") or {}) and "Node" in owners  # kubelet's, not an author's
     return (
         mirror
         and "deletionTimestamp" not in pod["metadata"]
