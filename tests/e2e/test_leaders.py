@@ -227,6 +227,13 @@ def test_the_lead_changes_and_every_pod_has_the_card_that_an_extender_chose(both
     assert second
     assert (len(set(first)), len(set(second))) == (len(first), len(second))
     # What the leader before had just sent, the next one finds bound as it should be: in both logs, on the same cards.
+    # A server that comes to lead reads the pods once before its first binding; afterwards bind asks for no list.
+    assert [
+        log.count("listing the pods before the next binding: the scheduler's lead has changed") for log in told
+    ] == [
+        2,
+        1,
+    ]
     chosen = set(first) | set(second)
     assert len(chosen) == len(made)
     assert {name for name, _ in chosen} == {f"{NAMESPACE}/{name}" for name in made}

@@ -3,7 +3,8 @@
 import http.client
 import json
 import ssl
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -108,6 +109,7 @@ def running(
     model: ResourceModel = MODEL,
     policy: Policy = Policy.FIRST_FIT,
     synced: bool = True,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Running]:
     """Run an extender and its API server."""
     with KubeStub() as stub:
@@ -115,7 +117,7 @@ def running(
         config = ExtenderConfig(
             listen="127.0.0.1:0", tls=tls, model=model, policy=policy, hold_back=hold_back or HoldBack()
         )
-        extender = Extender(config, client)
+        extender = Extender(config, client, clock=clock)
         extender.start()
         try:
             if synced:

@@ -30,7 +30,9 @@ class Fault:
 class Store:
     """The objects by collection and key, and all that ever happened to them."""
 
-    objects: dict[str, dict[str, Json]] = field(default_factory=lambda: {"pods": {}, "nodes": {}, "events": {}})
+    objects: dict[str, dict[str, Json]] = field(
+        default_factory=lambda: {"pods": {}, "nodes": {}, "events": {}, "leases": {}}
+    )
     log: list[tuple[int, str, str, Json]] = field(default_factory=list)
     version: int = 100
     oldest: int = 0
@@ -67,6 +69,7 @@ class KubeStub:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._epoch = 0
+        self._stalled = False
         self._server = _Server(self, tls)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
@@ -104,6 +107,17 @@ class KubeStub:
         with self.store.changed:
             return self.store.changed.wait_for(lambda: self.count(pattern) >= count, timeout_s)
 
+    def lead(self, holder: str, transitions: int = 0) -> None:
+        """Say who leads the schedulers."""
+        spec = {"holderIdentity": holder, "leaseTransitions": transitions, "acquireTime": "2026-01-01T00:00:00.000000Z"}
+        lease = {"metadata": {"uid": "uid-lease"}, "spec": spec}
+        self.store.write("leases", "kube-system/kube-scheduler", lease)
+
+    def stall_watches(self) -> None:
+        """Let all watches say nothing from now on, though they stay open; new ones too."""
+        with self.store.changed:
+            self._stalled = True
+
     def forget_history(self) -> None:
         """Make every watch from before end with 410 Gone."""
         with self.store.changed:
@@ -125,7 +139,8 @@ class KubeStub:
             return found
 
     def answer(self, method: str, path: str, query: dict[str, str], body: Json) -> tuple[int, Json]:
-        match method, path.removeprefix("/api/v1").strip("/").split("/"):
+        path = path.removeprefix("/api/v1").removeprefix("/apis/coordination.k8s.io/v1")
+        match method, path.strip("/").split("/"):
             case "GET", [("pods" | "nodes") as collection]:
                 return self._list(collection, query)
             case "GET", ["nodes", _, "proxy", _]:
@@ -206,7 +221,7 @@ class KubeStub:
                     send({"type": "ERROR", "object": _status(410, "too old resource version")})
                     return
                 news = [entry for entry in self.store.log if entry[0] > seen and entry[1] == collection]
-                if not news:
+                if not news or self._stalled:
                     self.store.changed.wait(5)
                     continue
             for version, _, kind, item in news:

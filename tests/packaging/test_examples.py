@@ -82,6 +82,7 @@ def test_no_right_is_wider_than_its_use() -> None:
         ("annotate_pod", "pods", "patch"),
         ("evict_pod", "pods/eviction", "create"),
         ("delete_pod", "pods", "delete"),
+        ("get_lease", "leases", "get"),
         ("annotate_node", "nodes", "patch"),
         ("kubelet_pods", "nodes/proxy", "get"),
         ("create_event", "events", "create"),

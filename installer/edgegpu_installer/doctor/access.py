@@ -26,6 +26,8 @@ class Right:
     vital: bool = True
     own: bool = False
     """Whether it is asked for the pods of this node alone."""
+    group: str = ""
+    name: str = ""
 
     @property
     def words(self) -> str:
@@ -53,6 +55,7 @@ EXTENDER_RIGHTS = (
     Right("list", "nodes", "no node's cards are known"),
     Right("watch", "nodes", "no node's cards are known"),
     Right("create", "pods/binding", "no GPU pod can be bound"),
+    Right("get", "leases", "no GPU pod can be bound", group="coordination.k8s.io", name="kube-scheduler"),
 )
 
 KUBELET_RIGHTS = (
@@ -123,8 +126,10 @@ def _file_troubles(sight: Sight) -> Iterator[Trouble]:
 def _missing(sight: Sight, rights: list[Right]) -> Iterator[Trouble]:
     for right in rights:
         resource, _, sub = right.resource.partition("/")
-        asked: dict[str, Any] = {"verb": right.verb, "resource": resource, "group": ""}
+        asked: dict[str, Any] = {"verb": right.verb, "resource": resource, "group": right.group}
         asked |= {"subresource": sub} if sub else {}
+        if right.name:
+            asked |= {"namespace": "kube-system", "name": right.name}
         if right.own:
             # A node may list its own pods alone; older servers pass over what they do not know.
             own = {"key": "spec.nodeName", "operator": "In", "values": [sight.settings.node]}

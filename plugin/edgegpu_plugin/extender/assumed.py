@@ -17,14 +17,20 @@ class Assumption:
 
 
 class AssumedCache:
-    """Assumptions by pod UID. Not thread-safe: its owner holds a lock."""
+    """Assumptions by pod UID. Not thread-safe: its owner holds a lock.
 
-    __slots__ = ("_by_node", "_by_uid", "_limit_s")
+    A binding that was sent is *decided* from some moment on: it has taken effect or never will, and a list that begins
+    later shows which. Until the watch shows it, or such a list was read, it is not known to everybody: `unseen`.
+    """
+
+    __slots__ = ("_by_node", "_by_uid", "_decided", "_limit_s", "_lost")
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
         self._by_uid: dict[str, Assumption] = {}
         self._by_node: dict[str, set[str]] = {}
+        self._decided: dict[str, float] = {}
+        self._lost: float | None = None
 
     def put(self, assumption: Assumption) -> None:
         """Count a pod from now on; what was assumed of it before is forgotten."""
@@ -33,8 +39,14 @@ class AssumedCache:
         self._by_uid[uid] = assumption
         self._by_node.setdefault(node, set()).add(uid)
 
+    def decide(self, uid: str, when: float) -> None:
+        """Note from when on a list shows what came of a binding."""
+        if uid in self._by_uid:
+            self._decided[uid] = when
+
     def drop(self, uid: str) -> str | None:
         """Forget a pod; return the node on which it was assumed."""
+        self._decided.pop(uid, None)
         assumption = self._by_uid.pop(uid, None)
         if assumption is None:
             return None
@@ -53,6 +65,23 @@ class AssumedCache:
         return tuple(self._by_uid[uid] for uid in self._by_node.get(node, ()))
 
     def expire(self, now: float) -> set[str]:
-        """Forget what is older than the limit; return the nodes concerned."""
+        """Forget what is older than the limit; return the nodes concerned.
+
+        What was sent may have taken effect all the same: it is `unseen` until a list was read.
+        """
         old = [uid for uid, assumption in self._by_uid.items() if now - assumption.since > self._limit_s]
+        for uid in old:
+            if uid in self._decided:
+                self._lost = max(self._lost or 0.0, self._decided[uid])
         return {node for uid in old if (node := self.drop(uid)) is not None}
+
+    def unseen(self, before: float) -> bool:
+        """Say whether a binding is not seen yet that was decided before a moment, or one that has expired."""
+        return self._lost is not None or any(when < before for when in self._decided.values())
+
+    def settle(self, began: float) -> set[str]:
+        """Forget what a list that began then would have shown, and did not; return the nodes concerned."""
+        if self._lost is not None and self._lost <= began:
+            self._lost = None
+        shown = [uid for uid, when in self._decided.items() if when <= began]
+        return {node for uid in shown if (node := self.drop(uid)) is not None}

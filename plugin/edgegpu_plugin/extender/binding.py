@@ -13,9 +13,11 @@ from edgegpu_plugin.extender.assumed import Assumption
 from edgegpu_plugin.extender.cluster import ClusterState
 from edgegpu_plugin.extender.fifo import FifoLocks
 from edgegpu_plugin.extender.filtering import policy_problem
+from edgegpu_plugin.extender.freshness import Freshness, StalePictureError
 from edgegpu_plugin.extender.messages import BindingArgs
 from edgegpu_plugin.extender.room import KnownNode, known_node, room_of
-from edgegpu_plugin.kube import Conflict, KubeError, KubeObjects, NotFound, Unavailable
+from edgegpu_plugin.kube import Conflict, Json, KubeError, KubeObjects, NotFound, Unavailable
+from edgegpu_plugin.kube.objects import BIND_S
 
 _log = logging.getLogger(__name__)
 
@@ -32,10 +34,11 @@ class HoldBack:
 
 @dataclass(frozen=True, slots=True)
 class _Scene:
-    """A node and the pods bound to it, read from the store just now."""
+    """A node, read from the store just now, the pods bound to it, and the other bindings on their way to it."""
 
     node: KnownNode
     pods: tuple[PodView, ...]
+    assumed: tuple[Assumption, ...]
 
 
 class _RefusedError(Exception):
@@ -43,10 +46,10 @@ class _RefusedError(Exception):
 
 
 class Binder:
-    """Binds pods. It reads pod, node and the node's pods afresh each time and believes no cache.
+    """Binds pods. It reads pod and node afresh each time, by one key each, and knows the node's pods by the watch.
 
-    So it does not matter that this scheduler may just have begun to lead: what another extender bound before is in
-    the lists. Only filter, which answers from the watched picture, may say yes once too often, and is corrected here.
+    Why no binding of a scheduler that led before is missed stands in `freshness`. Filter, which answers from the
+    watched picture as it is, may say yes once too often, and is corrected here.
     """
 
     def __init__(
@@ -54,12 +57,14 @@ class Binder:
         *,
         objects: KubeObjects,
         state: ClusterState,
+        freshness: Freshness,
         model: ResourceModel,
         hold_back: HoldBack,
         clock: Callable[[], float],
     ) -> None:
         self._objects = objects
         self._state = state
+        self._freshness = freshness
         self._model = model
         self._hold_back = hold_back
         self._clock = clock
@@ -73,27 +78,30 @@ class Binder:
                 return f"waited {self._hold_back.total_s:g} s for earlier bindings to node {args.node}"
             try:
                 self._bind_in_turn(args, ends)
-            except _RefusedError as refusal:
+            except (_RefusedError, StalePictureError) as refusal:
                 return str(refusal)
             except KubeError as error:
                 return str(error)
         return ""
 
     def _bind_in_turn(self, args: BindingArgs, ends: float) -> None:
+        term: str | None = None
         while True:
-            pod = self._unbound_pod(args)
+            raw = self._objects.get_pod(args.pod_namespace, args.pod_name)
+            pod = self._unbound_pod(args, raw)
             if pod is None:
                 return
-            scene = self._scene(args.node)
+            version = str(raw["metadata"].get("resourceVersion", ""))
+            term = self._freshness.require(version=version, term=term, ends=ends)
+            scene = self._scene(args.node, pod)
             earlier = self._mistakable(pod, scene)
             if not earlier:
                 self._bind_now(pod, scene)
                 return
             self._wait_for(earlier, args.node, ends)
 
-    def _unbound_pod(self, args: BindingArgs) -> PodView | None:
-        """Read the pod; None when there is nothing left to do, because it is bound as it should be."""
-        raw = self._objects.get_pod(args.pod_namespace, args.pod_name)
+    def _unbound_pod(self, args: BindingArgs, raw: Json) -> PodView | None:
+        """Return the pod that is to be bound; None when nothing is left to do, because it is bound as it should be."""
         name = f"{args.pod_namespace}/{args.pod_name}"
         uid = str(raw["metadata"]["uid"])
         if uid != args.pod_uid:
@@ -111,17 +119,17 @@ class Binder:
             self._objects.bind_pod(args.pod_namespace, args.pod_name, uid=uid, node=args.node, annotations={})
         return pod
 
-    def _scene(self, node: str) -> _Scene:
-        """Read the node's pods first, then its report: a pod that ends in between is counted rather than missed."""
-        views = [pod_view(raw, self._model) for raw in self._objects.list_pods(node)]
+    def _scene(self, node: str, pod: PodView) -> _Scene:
+        """Take the node's pods first, then its report: a pod that ends in between is counted rather than missed."""
+        pods, assumed = self._state.bound_to(node, except_uid=pod.uid)
         view = known_node(self._objects.get_node(node), self._model)
-        return _Scene(view, tuple(pod for pod in views if pod is not None))
+        return _Scene(view, pods, assumed)
 
     def _mistakable(self, pod: PodView, scene: _Scene) -> dict[str, float]:
         """Return the earlier pods that wait for their devices and look like this one: UID to when to stop waiting."""
         report = scene.node.report
         served = frozenset() if report is None else report.held.keys() - report.waiting
-        on_way = {a.pod.uid: a.pod for a in self._state.assumed_on(scene.node.name, except_uid=pod.uid)}
+        on_way = {assumption.pod.uid: assumption.pod for assumption in scene.assumed}
         promised = on_way | {other.uid: other for other in scene.pods if other.cards is not None}
         limits = {
             uid: self._state.bound_since(uid) + self._hold_back.each_s
@@ -151,8 +159,7 @@ class Binder:
 
     def _bind_now(self, pod: PodView, scene: _Scene) -> None:
         node = scene.node.name
-        assumed = self._state.assumed_on(node, except_uid=pod.uid)
-        room = room_of(scene.node, scene.pods, assumed, self._model)
+        room = room_of(scene.node, scene.pods, scene.assumed, self._model)
         problem = policy_problem(pod) or room.problem
         plan = plan_pod(pod.containers, room.model)
         if isinstance(plan, Unplaceable):
@@ -177,9 +184,11 @@ class Binder:
         except KubeError:
             self._state.forget(bound.uid)
             raise
+        self._state.decide(bound.uid)
 
     def _settle(self, bound: PodView, error: KubeError) -> None:
         """Find out whether a binding took effect whose answer does not say so; return when it did."""
+        self._state.decide(bound.uid, after_s=BIND_S)
         try:
             raw = self._objects.get_pod(bound.namespace, bound.name)
         except NotFound:

@@ -12,6 +12,9 @@ from edgegpu_plugin.extender.room import KnownNode, Room, room_of
 ASSUMED_S = 30.0
 """How long a binding counts that the cluster never shows."""
 
+_ECHO_S = 5.0
+"""How long after a binding's answer the watch may take to show it."""
+
 
 class ClusterState:
     """Everything by one lock: reflectors feed it, the verbs ask it. What is free on a node is kept until it changes."""
@@ -119,11 +122,37 @@ class ClusterState:
             self._rooms.pop(node or "", None)
             self._changed.notify_all()
 
+    def decide(self, uid: str, *, after_s: float = 0.0) -> None:
+        """A binding was answered, or will be within a time: a list that begins then shows what came of it."""
+        with self._changed:
+            self._assumed.decide(uid, self._clock() + after_s)
+
+    def echo_overdue(self) -> bool:
+        """Say whether the watch should have shown a binding of ours by now and has not."""
+        with self._changed:
+            self._expire()
+            return self._assumed.unseen(self._clock() - _ECHO_S)
+
+    def settle_assumed(self, began: float) -> None:
+        """A list that began then has been told: a binding decided before it that it lacks has come to nothing."""
+        with self._changed:
+            for node in self._assumed.settle(began):
+                self._rooms.pop(node, None)
+            self._changed.notify_all()
+
     def assumed_on(self, node: str, *, except_uid: str) -> tuple[Assumption, ...]:
         """Return the bindings on their way to a node, without that of one pod."""
         with self._changed:
             self._expire()
             return tuple(a for a in self._assumed.on_node(node) if a.pod.uid != except_uid)
+
+    def bound_to(self, node: str, *, except_uid: str) -> tuple[tuple[PodView, ...], tuple[Assumption, ...]]:
+        """Return the GPU pods bound to a node and the bindings on their way to it, of one moment.
+
+        Of two moments, a binding that the watch shows in between would be in neither.
+        """
+        with self._changed:
+            return tuple(self._pods_on.get(node, {}).values()), self.assumed_on(node, except_uid=except_uid)
 
     def bound_since(self, uid: str) -> float:
         """Return when we bound a pod or first heard of it as bound, which may be now."""

@@ -17,6 +17,7 @@ from edgegpu_plugin.config import PluginConfig
 from edgegpu_plugin.extender.binding import Binder, HoldBack
 from edgegpu_plugin.extender.cluster import ASSUMED_S, ClusterState
 from edgegpu_plugin.extender.errors import ExtenderError
+from edgegpu_plugin.extender.freshness import Freshness
 from edgegpu_plugin.extender.handler import BadRequest
 from edgegpu_plugin.extender.messages import BindingArgs, ExtenderArgs, HostPriority
 from edgegpu_plugin.extender.pending import nodes_part, pending_part
@@ -71,9 +72,11 @@ class Extender:
         self._started = False
         self.state = ClusterState(model, assumed_s=config.assumed_s, clock=clock)
         self._nodes, self._pods = _reflectors(self.state, client, model, rng)
+        objects = KubeObjects(client)
         binder = Binder(
-            objects=KubeObjects(client),
+            objects=objects,
             state=self.state,
+            freshness=Freshness(objects=objects, state=self.state, pods=self._pods, clock=clock),
             model=model,
             hold_back=config.hold_back,
             clock=clock,

@@ -9,8 +9,11 @@ from edgegpu_plugin.kube.errors import Conflict, Forbidden, KubeError, NotFound
 
 PODS = "/api/v1/pods"
 NODES = "/api/v1/nodes"
+_LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}"
 
-_BIND_S = 10.0
+BIND_S = 10.0
+"""How long a binding may take; afterwards it has taken effect or never will."""
+
 _SERVER_BIND_S = 8
 """The API server gives up before we do, so that hardly any binding takes effect after we stopped waiting for it."""
 
@@ -47,7 +50,7 @@ class KubeObjects:
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         params = {"timeout": f"{_SERVER_BIND_S}s"}
-        self._client.create(f"{_pod(namespace, name)}/binding", body, params=params, timeout_s=_BIND_S)
+        self._client.create(f"{_pod(namespace, name)}/binding", body, params=params, timeout_s=BIND_S)
 
     def annotate_pod(self, namespace: str, name: str, *, uid: str, annotations: Mapping[str, str | None]) -> None:
         """Set annotations of the pod with this UID; None takes one away. Raises Conflict when it is another pod.
@@ -106,6 +109,10 @@ class KubeObjects:
     def get_node(self, name: str) -> Json:
         """Read a node as the store has it now. Raises NotFound."""
         return self._client.get(f"{NODES}/{name}")
+
+    def get_lease(self, namespace: str, name: str) -> Json:
+        """Read a Lease as the store has it now. Raises NotFound."""
+        return self._client.get(_LEASES.format(namespace, name))
 
     def annotate_node(
         self, name: str, annotations: Mapping[str, str | None], *, labels: Mapping[str, str] | None = None

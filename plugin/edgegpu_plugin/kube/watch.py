@@ -43,6 +43,9 @@ class Reflector(Generic[T]):
 
     `synced` is set once the first list was told; `last_contact` is the monotonic time of the last word from the API
     server, None before the first; `problem` says why the picture is not kept at present, empty when it is.
+
+    An owner that must not act on an old picture waits for a resource version that it has read elsewhere
+    (`wait_version`), or for a list that began after its call (`list_again`).
     """
 
     def __init__(
@@ -78,6 +81,10 @@ class Reflector(Generic[T]):
         self._stream: WatchStream | None = None
         self._stream_lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=f"watch {path}", daemon=True)
+        self._progress = threading.Condition()
+        self._version = 0
+        self._begun = self._told = 0
+        self._again = False
         self.synced = threading.Event()
         self.last_contact: float | None = None
         self.problem = ""
@@ -93,22 +100,50 @@ class Reflector(Generic[T]):
     def stop(self, timeout_s: float = 5.0) -> None:
         """End the watch at once and wait for the thread."""
         self._stopping.set()
+        with self._progress:
+            self._progress.notify_all()
+        self._end_stream()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+
+    def wait_version(self, version: str, timeout_s: float) -> bool:
+        """Wait until the picture is at least as new as a resource version; False when it is not in time.
+
+        Versions of one collection are compared as numbers, as client-go does; one that is no number is never reached.
+        """
+        if not version.isdecimal():
+            return False
+        with self._progress:
+            return (
+                self._progress.wait_for(lambda: self._stopping.is_set() or self._version >= int(version), timeout_s)
+                and not self._stopping.is_set()
+            )
+
+    def list_again(self, timeout_s: float) -> bool:
+        """Read the collection from the store once more; True when a list was told that began after this call."""
+        with self._progress:
+            self._again = True
+            wanted = self._begun + 1
+        self._end_stream()
+        with self._progress:
+            told = self._progress.wait_for(lambda: self._stopping.is_set() or self._told >= wanted, timeout_s)
+            return told and not self._stopping.is_set()
+
+    def _end_stream(self) -> None:
         with self._stream_lock:
             if self._stream is not None:
                 self._stream.close()
-        if self._thread.ident is not None:
-            self._thread.join(timeout_s)
 
     def _run(self) -> None:
         version = ""
         failures, said = 0, ""
         while not self._stopping.is_set():
             try:
-                version = version or self._list()
+                version = self._list() if self._again or not version else version
                 began, before = time.monotonic(), version
                 version = self._follow(version)
                 # A watch that is ended at once, again and again, must not become a storm of calls.
-                idle = version == before and time.monotonic() - began < _SHORTEST_WATCH_S
+                idle = version == before and time.monotonic() - began < _SHORTEST_WATCH_S and not self._again
                 failures = failures + 1 if idle else 0
                 said = said if idle else ""
             except Expired:
@@ -138,6 +173,10 @@ class Reflector(Generic[T]):
         """
         found: dict[str, T] = {}
         version = ""
+        with self._progress:
+            self._again = False
+            self._begun += 1
+            number = self._begun
         for page in self._client.pages(self._path, params=self._params, limit=self._page):
             self._heard()
             version = page.resource_version
@@ -148,6 +187,10 @@ class Reflector(Generic[T]):
             if self._stopping.is_set():
                 return version
         self._handlers.on_replace(found)
+        with self._progress:
+            self._told = number
+            self._version = int(version) if version.isdecimal() else 0
+            self._progress.notify_all()
         self.synced.set()
         return version
 
@@ -167,6 +210,7 @@ class Reflector(Generic[T]):
                 for event in stream:
                     self._heard()
                     reached = self._tell(event) or reached
+                    self._reached(reached)
             except KubeError:
                 # What was told before the break was told: go on from there, and only here wait before.
                 if reached == version or self._stopping.is_set():
@@ -178,7 +222,7 @@ class Reflector(Generic[T]):
     def _attach(self, stream: WatchStream | None) -> None:
         with self._stream_lock:
             self._stream = stream
-            if stream is not None and self._stopping.is_set():
+            if stream is not None and (self._stopping.is_set() or self._again):
                 stream.close()
 
     def _tell(self, event: Json) -> str:
@@ -198,6 +242,12 @@ class Reflector(Generic[T]):
         with suppress(KeyError, TypeError):
             return str(item["metadata"]["resourceVersion"])
         return ""
+
+    def _reached(self, version: str) -> None:
+        if version.isdecimal():
+            with self._progress:
+                self._version = int(version)
+                self._progress.notify_all()
 
     def _heard(self) -> None:
         self.last_contact = time.monotonic()
