@@ -163,7 +163,11 @@ class Enrolment:
     def _again(self, tx: Transaction, request: Request, now_s: float) -> Granted:
         device = request.device
         box = tx.boxes.get([device]).get(device) if device else None
-        if box is None or box.state is BoxState.REVOKED or box.book.enrolment != (request.answer or {})["enrolment"]:
+        if (
+            box is None
+            or box.state is not BoxState.ENROLLED
+            or box.book.enrolment != (request.answer or {})["enrolment"]
+        ):
             text = "what this request was answered is no longer valid: the box was revoked, forgotten, or enrolled anew"
             raise RefusedError(Refusal.REFUSED, text, "enrol it with a new token", alarm=True)
         return self._answer(tx, request, now_s)
@@ -235,11 +239,13 @@ def _home(tx: Transaction, token: Token, instance: str, now_s: float) -> Box | N
         box = tx.boxes.get([DeviceId(only)]).get(DeviceId(only))
         if box is None:
             raise RefusedError(Refusal.REFUSED, "the box that this token is for is gone", "get a new token")
+        _check_not_aside(box)
         return box
     same = tx.boxes.with_instance(instance)
     if not same:
         return None
     box = tx.boxes.get(same)[same[-1]]
+    _check_not_aside(box)
     remedy = f"if it is that box indeed: `edgegpu-cloud enrol --for {box.name}` gives a token for it alone"
     if box.state is BoxState.REVOKED:
         text = f"this machine is the box {box.name}, which is revoked"
@@ -249,6 +255,14 @@ def _home(tx: Transaction, token: Token, instance: str, now_s: float) -> Box | N
         remedy = f"{remedy}; a copy of its disk needs a machine id of its own first (`systemd-machine-id-setup`)"
         raise RefusedError(Refusal.REFUSED, text, remedy, alarm=True)
     return box
+
+
+def _check_not_aside(box: Box) -> None:
+    """Refuse a box whose numbers cannot be followed: they would be the same under the next enrolment."""
+    if box.state is BoxState.SET_ASIDE:
+        text = f"this machine is the box {box.name}, which is set aside: its numbers cannot be followed"
+        remedy = f"`edgegpu-cloud boxes forget {box.name}`, then enrol it with a new token: it becomes another box"
+        raise RefusedError(Refusal.REFUSED, text, remedy, alarm=True)
 
 
 def _free_name(tx: Transaction, wanted: str, device: DeviceId) -> str:
@@ -264,6 +278,7 @@ def _check_signer(box: Box | None, ask: RenewAsk, *, signed: bytes, signature: s
     if not _signed_by(box.public, signature, signed):
         text = "the signature is not that of this box's present enrolment"
         raise RefusedError(Refusal.REFUSED, text, f"enrol it anew: `edgegpu-cloud enrol --for {box.name}`")
+    _check_not_aside(box)
     if box.state is BoxState.REVOKED:
         raise RefusedError(Refusal.REFUSED, "this box is revoked", f"`edgegpu-cloud enrol --for {box.name}`")
     if ask.enrolment != box.book.enrolment:

@@ -8,6 +8,13 @@ from edgegpu_sync.order import WINDOW
 from edgegpu_sync.stamps import Epoch, Stamp
 from edgegpu_sync.up import Birth, NotTaken, Reported
 
+MAX_JUMP = 2**24
+"""How far above what is known a number of a box may be. Years of births, revisions and commands are less, so that a
+controller from an old backup follows each box that is honest."""
+
+MAX_FOLLOWED = 2**48
+"""The highest number of a box that is followed: so far below `wire.MAX_COUNT` that a next one can always be sent."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Book:
@@ -34,6 +41,12 @@ class Book:
         """Whether commands may be signed for this box now."""
         return self.epoch is not None and self.born_at_s is not None and not self.restored
 
+    @property
+    def in_reach(self) -> bool:
+        """Whether a next one of each number can be given and sent."""
+        count = self.epoch.count if self.epoch is not None else 0
+        return max(self.enrolment, count, self.next_seq, self.rev, self.key_set) <= 2 * MAX_FOLLOWED
+
     def restarted(self) -> "Book":
         """Return it as a controller has it that has just started: ask for `reported`, and sign nothing before."""
         return replace(self, born_at_s=None)
@@ -54,15 +67,19 @@ class Book:
             live: False for one that the broker had retained: how old it is cannot be known.
 
         Raises:
-            RefusedError: Cloned, OldEnrolment, OldEpoch: the box stays off, and an operator enrols it anew.
+            RefusedError: Cloned, OldEnrolment, OldEpoch: the box stays off, and an operator enrols it anew. OutOfReach:
+                its numbers cannot be followed.
         """
         if self.instance and birth.instance != self.instance and birth.enrolment <= self.enrolment:
             raise RefusedError(Why.CLONED, f"instance {birth.instance[:12]} is not the one that was enrolled")
         if birth.enrolment < self.enrolment:
             raise RefusedError(Why.OLD_ENROLMENT, f"{birth.enrolment}, the box has {self.enrolment} since")
+        check_reach("enrolment", birth.enrolment, self.enrolment)
         book = self if birth.enrolment == self.enrolment else self._enrolled(birth)
         if book.epoch is not None and book.epoch != birth.epoch and birth.epoch.count <= book.epoch.count:
             raise RefusedError(Why.OLD_EPOCH, f"{birth.epoch.count}, the box has had {book.epoch.count}")
+        check_reach("epoch", birth.epoch.count, book.epoch.count if book.epoch is not None else 0)
+        check_reach("key_set", birth.key_set, self.key_set)
         if book.epoch != birth.epoch:
             book = replace(book, epoch=birth.epoch, born_at_s=None)
         book = replace(book, instance=birth.instance, key_set=birth.key_set)
@@ -90,7 +107,12 @@ class Book:
         Args:
             message: of the current epoch.
             now_s: the controller's clock; None for a message that the broker had retained.
+
+        Raises:
+            RefusedError: OutOfReach: a number of it cannot be followed.
         """
+        check_reach("seq", message.seq, self.next_seq)
+        check_reach("observed_rev", message.observed_rev, self.rev)
         ahead = message.seq >= self.next_seq or message.observed_rev > self.rev
         if isinstance(message, Reported) and message.observed_rev == self.rev and message.observed_hash:
             ahead = ahead or message.observed_hash != self.digest
@@ -123,6 +145,16 @@ class Book:
     def give_rev(self, digest: str) -> "Book":
         """Return the book with the next revision, for the spec with this `wire.digest`; none twice for two specs."""
         return replace(self, rev=self.rev + 1, digest=digest)
+
+
+def check_reach(name: str, number: int, known: int) -> None:
+    """Refuse a number that no honest box can have come to.
+
+    Raises:
+        RefusedError: OutOfReach.
+    """
+    if number > min(known + MAX_JUMP, MAX_FOLLOWED):
+        raise RefusedError(Why.OUT_OF_REACH, f"{name} {number}, known is {known}")
 
 
 def check_stamp(stamp: Stamp, last: Stamp | None, *, enrolment: int) -> None:

@@ -31,6 +31,7 @@ class Why(StrEnum):
     OTHER_SPEC = "OtherSpec"
     OLD_STAMP = "OldStamp"
     OUT_OF_WINDOW = "OutOfWindow"
+    OUT_OF_REACH = "OutOfReach"
 
 
 class RefusedError(SyncError):

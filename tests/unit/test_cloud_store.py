@@ -32,6 +32,7 @@ from edgegpu_cloud.store.boxes import KEPT_REVISIONS
 from edgegpu_cloud.store.commands import KEPT_ORPHANS
 from edgegpu_cloud.store.engine import open_engine, writing
 from edgegpu_cloud.store.migrations import migrate
+from edgegpu_cloud.store.notes import KEPT_EVENTS, MOST_ALARMS
 from edgegpu_cloud.store.schema import Row
 from edgegpu_sync.book import Book
 from edgegpu_sync.ids import CommandId, command_id, device_id, op_name
@@ -199,6 +200,24 @@ def test_commits_are_watched(tmp_path: Path) -> None:
     with store.write() as tx:
         tx.notes.changed()
     assert seen == [Moment.BEFORE_COMMIT, Moment.AFTER_COMMIT]
+
+
+def test_one_box_that_floods_takes_a_bounded_place(store: Store) -> None:
+    with store.write() as tx:
+        event = BoxEvent(device=DEVICE, kind="card.lost", level="info", text="1", about="", box_at=1, at_s=9.0)
+        tx.notes.add_events([event] * KEPT_EVENTS + [replace(event, text="the last")] * 5)
+        for number in range(MOST_ALARMS + 9):
+            tx.notes.alarm(f"kind-{number}", device=DEVICE, text=f"alarm {number}", now_s=9.0)
+        tx.notes.alarm("SET_ASIDE", device=DEVICE, text="it lies", now_s=9.0)
+        tx.notes.alarm("kind-1", device="another", text="of another box", now_s=9.0)
+        tx.tidy(1.0)
+        events = tx.notes.events(DEVICE, limit=2 * KEPT_EVENTS)
+        alarms = {(one.device, one.kind): one for one in tx.notes.alarms()}
+    assert (len(events), [one.text for one in events[4:6]]) == (KEPT_EVENTS, ["the last", "1"])
+    assert len(alarms) == MOST_ALARMS + 3
+    many = alarms[DEVICE, "MANY_ALARMS"]
+    assert (many.times, "alarm 58" in many.text) == (9, True)
+    assert {(DEVICE, "SET_ASIDE"), ("another", "kind-1")} <= alarms.keys()
 
 
 def test_what_is_old_is_dropped_and_what_is_open_is_not(store: Store) -> None:

@@ -37,7 +37,8 @@ BOXES_HELP = """\
 List the boxes: whether they are there, what is free on them, and whether anything is the matter.
 
 \b
-STATE     online, offline, uninstalled (edgegpu was taken off it: `boxes forget`), RESTORED (see `confirm`) or REVOKED
+STATE     online, offline, uninstalled (edgegpu was taken off it: `boxes forget`), RESTORED (see `confirm`), SET_ASIDE
+          (see `alarms`) or REVOKED
 SEEN      when it was heard last; one that was not heard for a quarter of an hour is offline
 FREE      units of memory that no pod holds, of those that are shared
 PROBLEMS  what the box refused or failed at: `box NAME` says what, why, and what to do

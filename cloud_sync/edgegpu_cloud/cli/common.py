@@ -132,7 +132,9 @@ def say_trouble(cloud: Cloud, of: BoxView | None = None) -> None:
     """Say what keeps this controller from its boxes, or from this one, if anything does."""
     if found := trouble(cloud.layout, cloud.config.broker):
         say(f"edgegpu-cloud: {found}")
-    if of is not None and of.restored:
+    if of is not None and of.state is BoxState.SET_ASIDE:
+        say(f"edgegpu-cloud: {of.name} is SET_ASIDE and ignored: `edgegpu-cloud boxes forget {of.name}`, enrol it anew")
+    elif of is not None and of.restored:
         say(f"edgegpu-cloud: {of.name} is RESTORED, nothing is sent to it: `edgegpu-cloud confirm {of.name}` first")
 
 
@@ -180,8 +182,8 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def standing(view: BoxView) -> str:
     """Return a box's state in a word."""
-    if view.state is BoxState.REVOKED:
-        return "REVOKED"
+    if view.state is not BoxState.ENROLLED:
+        return view.state.value
     if view.restored:
         return "RESTORED"
     if view.left == UNINSTALLED:

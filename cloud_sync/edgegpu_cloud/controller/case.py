@@ -63,6 +63,8 @@ class Case:
     answer: bool = False
     born: bool = False
     ended: bool = False
+    aside: str = ""
+    """Why the box cannot be followed; all else of the case is void then."""
     ask: set[Want] = field(default_factory=set)
 
     def take(self, topic: Topic, message: Message, *, live: bool) -> None:

@@ -113,6 +113,8 @@ class Mail:
             case.take(one.topic, one.message, live=one.live)
         except RefusedError as error:
             self.refused(device, error.why)
+            if error.why is Why.OUT_OF_REACH:
+                case.aside = str(error)
             _LOG.debug("%s: %s refused: %s", device, one.topic.kind, error)
         except UnknownBirthError:
             self.refused(device, UNKNOWN_BIRTH)

@@ -12,8 +12,9 @@ from edgegpu_cloud.controller import drops
 from edgegpu_cloud.controller.cases import Mail
 from edgegpu_cloud.controller.keys import SigningKey
 from edgegpu_cloud.controller.letters import Signed
+from edgegpu_cloud.controller.troubles import Troubles
 from edgegpu_cloud.controller.turn import RECENT_S, Births, Turn
-from edgegpu_cloud.store import Store
+from edgegpu_cloud.store import RecordError, Store, StoreError
 from edgegpu_sync.down import Link as KeySetLink
 from edgegpu_sync.errors import SyncError
 from edgegpu_sync.ids import DeviceId
@@ -35,6 +36,8 @@ KEPT_S = 90 * 86_400
 """How long commands that have ended, their history, and events are kept. The audit is kept for ever."""
 
 _COUNTS_EVERY_S, _TIDY_EVERY_S = 60.0, 3_600.0
+_TIDY_EVENTS = 10_000
+"""So many events are tidied at once: a box that floods does not fill the disk."""
 
 
 class Sender(Protocol):
@@ -78,10 +81,11 @@ class Controller:
         self._clock, self._steady = clock, steady
         self._inbox: queue.SimpleQueue[LinkEvent | None] = queue.SimpleQueue()
         self._letters: deque[Signed] = deque()
-        self._births = Births()
+        self._births, self._troubles = Births(), Troubles()
         self._mail, self._drops = Mail(store), drops.Drops()
         self._seen_changes = self._seen_touched = 0
         self._up = self._stopped = False
+        self._events = 0
         self._offset_s = clock() - steady()
         self._look_at_s = self._counts_at_s = self._tidy_at_s = steady()
         self._hurry = True
@@ -165,17 +169,66 @@ class Controller:
             turn = Turn(tx, self._clock(), self._births, self._keys.chain)
             yield turn
             turn.save()
-        self._births.note(turn.boxes.values())
+        self._events += turn.events
+        self._births.note(turn.boxes.values(), turn.asked, turn.now_s)
         self._letters.extend(Signed(letter, self._keys.signer) for letter in turn.letters)
+
+    def _each(self, devices: Sequence[DeviceId], work: Callable[[Turn, Sequence[DeviceId]], bool]) -> None:
+        """Work on boxes in one transaction, where one of them cannot be worked on, on the others without it.
+
+        Args:
+            devices: the boxes; those that are passed over at the time are left out.
+            work: returns whether more is due.
+
+        Raises:
+            StoreError: the database refuses, whatever is done.
+        """
+        free = self._troubles.free(devices, self._steady())
+        if not free:
+            return
+        if not self._done(free, work) and len(free) > 1:
+            half = len(free) // 2
+            self._each(free[:half], work)
+            self._each(free[half:], work)
+
+    def _done(self, devices: Sequence[DeviceId], work: Callable[[Turn, Sequence[DeviceId]], bool]) -> bool:
+        """Work on boxes; returns whether that was possible. One that cannot be worked on alone is passed over."""
+        try:
+            with self._turn() as turn:
+                more = work(turn, devices)
+        except Exception as error:
+            if isinstance(error, StoreError) and not isinstance(error, RecordError):
+                raise
+            if len(devices) == 1:
+                self._pass_over(devices[0], error)
+            return False
+        self._hurry |= more
+        return True
+
+    def _pass_over(self, device: DeviceId, error: Exception) -> None:
+        wait_s = self._troubles.failed(device, self._steady())
+        _LOG.error("cannot work on %s: it is passed over for %.0f s", device, wait_s, exc_info=error)
+        text = (
+            f"the controller cannot work on this box and passes it over, {wait_s:.0f} s each time: "
+            f"{type(error).__name__}: {error}"[:500]
+            + "; this is a fault of edgegpu: report it with serve's log"
+        )
+        with self._store.write() as tx:
+            tx.commands.park([device])
+            tx.boxes.look_no_more(device)
+            tx.notes.alarm("box.ERROR", device=device, text=text, now_s=self._clock())
 
     # what the link says
 
     def _taken(self, arrived: list[Arrived]) -> None:
         """Store what has arrived, then acknowledge it; `arrived` is empty afterwards."""
         opened = self._mail.open(arrived)
-        if opened:
-            with self._turn() as turn:
-                self._hurry |= turn.settle(self._mail.judge(turn, opened))
+
+        def settle(turn: Turn, devices: Sequence[DeviceId]) -> bool:
+            of = set(devices)
+            return turn.settle(self._mail.judge(turn, [one for one in opened if one.topic.device in of]))
+
+        self._each(list(dict.fromkeys(one.topic.device for one in opened)), settle)
         for one in arrived:
             self._sender.ack(one)
         arrived.clear()
@@ -191,11 +244,15 @@ class Controller:
         self._up = self._hurry = True
         self._letters.clear()
         with self._store.read() as tx:
-            devices = [box.device for box in tx.boxes.all()]
+            devices = tx.boxes.enrolled()
             recent = tx.commands.ended_since(self._clock() - RECENT_S)
+
+        def begin(turn: Turn, part: Sequence[DeviceId]) -> bool:
+            turn.begin(part, recent, spread=len(devices) > 1)
+            return False
+
         for part in _parts(devices):
-            with self._turn() as turn:
-                turn.begin(part, recent, spread=len(devices) > 1)
+            self._each(part, begin)
 
     def _disconnected(self, event: Down) -> None:
         _LOG.warning("not connected: %s; tried again (is the broker running, at broker.controller_port?)", event.why)
@@ -225,15 +282,17 @@ class Controller:
         if not self._up:
             return
         self._changes()
+        self._each(self._troubles.over(self._steady()), Turn.resume)
         now_s = self._clock()
         with self._store.read() as tx:
             due = tx.commands.due_boxes(now_s, limit=MOST_AT_ONCE)
             behind = tx.boxes.to_look_at(now_s, limit=MOST_AT_ONCE)
-        if due or behind:
-            with self._turn() as turn:
-                more = turn.dispatch(due)
-                turn.look(behind)
-            self._hurry |= more or MOST_AT_ONCE in {len(due), len(behind)}
+        if held := set(due).difference(self._troubles.free(due, self._steady())):
+            with self._store.write() as tx:
+                tx.commands.park(held)  # they would be due again and again
+        self._each(due, Turn.dispatch)
+        self._each(behind, Turn.look)
+        self._hurry |= MOST_AT_ONCE in {len(due), len(behind)}
 
     def _changes(self) -> None:
         with self._store.read() as tx:
@@ -242,11 +301,10 @@ class Controller:
                 return
             touched = tx.boxes.touched_since(self._seen_touched, limit=MOST_AT_ONCE)
             chain = tx.notes.chain()
-            devices = [box.device for box in tx.boxes.all()] if chain != self._keys.chain else []
+            devices = tx.boxes.enrolled() if chain != self._keys.chain else []
         if chain != self._keys.chain:
             self._other_keys(chain, devices)
-        with self._turn() as turn:
-            self._hurry |= turn.touched([device for _, device in touched])
+        self._each([device for _, device in touched], Turn.touched)
         if len(touched) == MOST_AT_ONCE:
             self._seen_touched, self._hurry = touched[-1][0] - 1, True
         else:
@@ -256,9 +314,7 @@ class Controller:
         """Tell every box of a new set, then sign with the key that is in effect with it."""
         self._keys.chain = chain
         for part in _parts(devices):
-            with self._turn() as turn:
-                turn.load(part)
-                turn.keys(turn.boxes)
+            self._each(part, Turn.tell_keys)
         self._keys.mind()
 
     def _mind_clock(self) -> None:
@@ -279,7 +335,8 @@ class Controller:
                 _LOG.warning("refused in the last minute: %s", told)
 
     def _tidy(self) -> None:
-        if self._steady() >= self._tidy_at_s:
+        if self._steady() >= self._tidy_at_s or self._events >= _TIDY_EVENTS:
+            self._events = 0
             self._tidy_at_s = self._steady() + _TIDY_EVERY_S
             with self._store.write() as tx:
                 tx.tidy(self._clock() - KEPT_S)

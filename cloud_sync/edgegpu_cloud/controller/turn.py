@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 from edgegpu_cloud.controller.case import Case
 from edgegpu_cloud.controller.letters import Letter, command_letter, desired_letter, keys_letter, receipt_letters
 from edgegpu_cloud.controller.rules import BEHIND_MOST_S, BEHIND_S, events_upto, has_spec, next_send_s, signable
+from edgegpu_cloud.fleet.changes import end_all
 from edgegpu_cloud.store import Box, BoxState, Heard, StoredCommand, Transaction
 from edgegpu_sync.down import Link, Want
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.stamps import Epoch
-from edgegpu_sync.states import State
+from edgegpu_sync.states import Codes, State
 from edgegpu_sync.topics import Kind
 from edgegpu_sync.tracking import sign
 
@@ -46,8 +47,9 @@ class Births:
             return box
         return replace(box, book=replace(box.book, born_at_s=at_s))
 
-    def note(self, boxes: Iterable[Box]) -> None:
-        """Keep what was learned; to be called when the transaction is on the disk."""
+    def note(self, boxes: Iterable[Box], asked: Iterable[DeviceId], now_s: float) -> None:
+        """Keep what was learned, and who was asked; to be called when the transaction is on the disk."""
+        self.asked_s.update(dict.fromkeys(asked, now_s))
         for box in boxes:
             book = box.book
             if book.epoch is None or book.born_at_s is None:
@@ -70,14 +72,33 @@ class Turn:
     letters: list[Letter] = field(default_factory=list)
     boxes: dict[DeviceId, Box] = field(default_factory=dict)
     stored: dict[DeviceId, Box] = field(default_factory=dict)
+    asked: set[DeviceId] = field(default_factory=set)
+    """Boxes that are asked for their birth."""
+    events: int = 0
+    """How many events were stored."""
 
     def load(self, devices: Collection[DeviceId]) -> dict[DeviceId, Box]:
         """Return boxes that are enrolled and not revoked, held until the end of the transaction."""
         missing = [device for device in devices if device not in self.boxes]
         for device, box in self.tx.boxes.get(missing).items() if missing else ():
-            if box.state is BoxState.ENROLLED:
+            if box.state is BoxState.ENROLLED and not box.book.in_reach:
+                self.set_aside(device, "what is stored of it is out of reach")
+            elif box.state is BoxState.ENROLLED:
                 self.boxes[device], self.stored[device] = self.births.known(box), box
         return {device: self.boxes[device] for device in devices if device in self.boxes}
+
+    def set_aside(self, device: DeviceId, why: str) -> None:
+        """Listen to a box no more: its numbers cannot be followed. Its open commands end UNKNOWN."""
+        self.boxes.pop(device, None)
+        self.stored.pop(device, None)
+        text = "the box was set aside: it may have been done"
+        end_all(self.tx, device, State.UNKNOWN, now_s=self.now_s, code=Codes.SET_ASIDE, text=text)
+        self.tx.boxes.set_aside(device)
+        told = (
+            f"the box was set aside, its numbers cannot be followed ({why}): look at it, then `edgegpu-cloud boxes "
+            f"forget {device}` and enrol it anew"
+        )
+        self.tx.notes.alarm("SET_ASIDE", device=device, text=told, now_s=self.now_s)
 
     def save(self) -> None:
         """Write the boxes that have changed."""
@@ -167,6 +188,10 @@ class Turn:
         """Write what came of messages, answer them, and send what they make due; returns whether more may be due."""
         tx, now_s = self.tx, self.now_s
         for case in cases:
+            if case.aside:
+                self.set_aside(case.box.device, case.aside)
+        cases = [case for case in cases if not case.aside]
+        for case in cases:
             self._alarms(case)
             self._commands(case)
             self.boxes[case.box.device] = case.box
@@ -174,6 +199,7 @@ class Turn:
         tx.boxes.add_latest([latest for latest, known in changed if not known])
         tx.boxes.put_latest([latest for latest, known in changed if known])
         tx.boxes.add_births([(c.box.device, c.box.book.enrolment, e, now_s) for c in cases for e in c.births])
+        self.events += sum(len(case.events) for case in cases)
         tx.notes.add_events([event for case in cases for event in case.events])
         tx.commands.add_orphans([orphan for case in cases for orphan in case.orphans])
         tx.commands.heard([line for case in cases for line in case.heard])
@@ -221,7 +247,7 @@ class Turn:
             return case.ask
         if self.now_s - self.births.asked_s.get(device, -ASK_AGAIN_S) < ASK_AGAIN_S:
             return case.ask - {Want.STATUS}
-        self.births.asked_s[device] = self.now_s
+        self.asked.add(device)
         return case.ask
 
     def _alarms(self, case: Case) -> None:
@@ -247,8 +273,13 @@ class Turn:
                     case.heard.append(line)
         self.tx.commands.put(changed.values())
 
-    def look(self, devices: Sequence[DeviceId]) -> None:
-        """Ask boxes that are behind their revision, and send it once more."""
+    def tell_keys(self, devices: Sequence[DeviceId]) -> bool:
+        """Tell boxes of a new set of keys; nothing more is due then."""
+        self.keys(self.load(devices))
+        return False
+
+    def look(self, devices: Sequence[DeviceId]) -> bool:
+        """Ask boxes that are behind their revision, and send it once more; nothing more is due then."""
         boxes = self.load(devices)
         for device, box in boxes.items():
             wait_s = min(BEHIND_MOST_S, BEHIND_S * 2 ** min(box.looks + 1, 10))
@@ -256,6 +287,7 @@ class Turn:
         self.keys(boxes)
         self.desired(boxes)
         self.receipts(dict.fromkeys(boxes, (Want.REPORTED,)), spread=len(boxes) > 1)
+        return False
 
     def touched(self, devices: Sequence[DeviceId]) -> bool:
         """Do what people have asked for since: new boxes, new revisions, new commands; returns whether more is due."""
@@ -272,6 +304,12 @@ class Turn:
             if box.online and box.observed_rev < box.book.rev:
                 after = self.boxes[box.device]
                 self.boxes[box.device] = replace(after, look_at_s=self.now_s + BEHIND_S, looks=0)
+
+    def resume(self, devices: Sequence[DeviceId]) -> bool:
+        """Go on with boxes that were passed over; returns whether more is due."""
+        self.tx.commands.wake(devices)
+        self.begin(devices, {}, spread=False)
+        return self.dispatch(devices)
 
     def begin(
         self, devices: Sequence[DeviceId], recent: Mapping[DeviceId, Sequence[CommandId]], *, spread: bool

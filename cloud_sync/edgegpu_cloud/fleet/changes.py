@@ -116,7 +116,14 @@ def end_all(tx: Transaction, device: DeviceId, state: State, *, now_s: float, co
 
 
 def revoke(tx: Transaction, box: Box, who: Author) -> None:
-    """Ignore a box from now on: nothing it says counts, nothing is signed for it, its certificates are revoked."""
+    """Ignore a box from now on: nothing it says counts, nothing is signed for it, its certificates are revoked.
+
+    Raises:
+        CloudError: it is set aside, and would come back with numbers that cannot be followed.
+    """
+    if box.state is BoxState.SET_ASIDE:
+        remedy = f"`edgegpu-cloud boxes forget {box.name}` revokes its certificates too"
+        raise CloudError(f"cannot revoke {box.name}: it is set aside, and ignored already", remedy=remedy)
     text = "the box was revoked: it may have been done"
     end_all(tx, box.device, State.UNKNOWN, now_s=who.now_s, code=Codes.REVOKED, text=text)
     tx.enrolments.revoke_certificates(box.device, now_s=who.now_s)
@@ -189,11 +196,14 @@ def set_spec(
 
 
 def check_enrolled(box: Box) -> None:
-    """Refuse to ask anything of a revoked box.
+    """Refuse to ask anything of a box that is revoked or set aside.
 
     Raises:
-        CloudError: it is revoked.
+        CloudError: it is.
     """
+    if box.state is BoxState.SET_ASIDE:
+        remedy = f"look at `edgegpu-cloud alarms`; `edgegpu-cloud boxes forget {box.name}`, then enrol it anew"
+        raise CloudError(f"cannot ask anything of {box.name}: it is set aside", remedy=remedy)
     if box.state is BoxState.REVOKED:
         remedy = "enrol it anew: `edgegpu-cloud enrol`"
         raise CloudError(f"cannot ask anything of {box.name}: it is revoked", remedy=remedy)

@@ -19,7 +19,7 @@ from edgegpu_cloud.store.records import (
     StoredCommand,
     Token,
 )
-from edgegpu_cloud.store.store import Moment, Store, StoreError, Transaction
+from edgegpu_cloud.store.store import Moment, RecordError, Store, StoreError, Transaction
 
 __all__ = [
     "SERVER_TIME",
@@ -35,6 +35,7 @@ __all__ = [
     "Latest",
     "Moment",
     "Orphan",
+    "RecordError",
     "Request",
     "RequestState",
     "Revision",

@@ -33,7 +33,7 @@ class Boxes:
         query = select(_BOXES).where(_BOXES.c.device.in_(devices)).order_by(_BOXES.c.device)
         if self._hold:
             query = query.with_for_update()
-        return {box.device: box for box in map(box_of, self._connection.execute(query).mappings())}
+        return {box.device: box for box in map(box_of, self._connection.execute(query).mappings().all())}
 
     def publics(self, devices: Collection[DeviceId]) -> dict[DeviceId, str]:
         """Return the public keys of those of these boxes that are enrolled and not revoked."""
@@ -51,7 +51,7 @@ class Boxes:
     def all(self) -> list[Box]:
         """Return every box, by name."""
         query = select(_BOXES).order_by(_BOXES.c.name)
-        return [box_of(row) for row in self._connection.execute(query).mappings()]
+        return [box_of(row) for row in self._connection.execute(query).mappings().all()]
 
     def exactly(self, name: str) -> list[DeviceId]:
         """Return the boxes with this very id or name."""
@@ -81,6 +81,20 @@ class Boxes:
         if rows:
             statement = update(_BOXES).where(_BOXES.c.device == bindparam("at_device"))
             self._connection.execute(statement, rows)
+
+    def set_aside(self, device: DeviceId) -> None:
+        """Listen to a box no more, whatever its row holds."""
+        values = {"state": BoxState.SET_ASIDE.value, "online": False, "look_at_s": None}
+        self._connection.execute(update(_BOXES).where(_BOXES.c.device == device).values(values))
+
+    def look_no_more(self, device: DeviceId) -> None:
+        """Ask a box that is behind its revision no more until it is heard again, whatever its row holds."""
+        self._connection.execute(update(_BOXES).where(_BOXES.c.device == device).values(look_at_s=None))
+
+    def enrolled(self) -> list[DeviceId]:
+        """Return the boxes that are listened to, by name."""
+        query = select(_BOXES.c.device).where(_BOXES.c.state == BoxState.ENROLLED.value).order_by(_BOXES.c.name)
+        return [DeviceId(device) for device in self._connection.execute(query).scalars()]
 
     def forget(self, device: DeviceId) -> None:
         """Drop a box with its documents, last messages and births; what refers to it elsewhere has to be gone."""
@@ -113,7 +127,9 @@ class Boxes:
             _SPECS.c.device.in_(list(wanted)), _SPECS.c.rev.in_(sorted(set(wanted.values())))
         )
         return {
-            DeviceId(device): spec for device, rev, spec in self._connection.execute(query) if wanted[device] == rev
+            DeviceId(device): spec
+            for device, rev, spec in self._connection.execute(query).all()
+            if wanted[device] == rev
         }
 
     def add_spec(self, device: DeviceId, revision: Revision) -> None:
@@ -131,7 +147,7 @@ class Boxes:
     def latest(self, devices: Collection[DeviceId], kinds: Collection[Kind]) -> dict[tuple[DeviceId, Kind], Latest]:
         """Return the last messages of these kinds."""
         query = select(_LATEST).where(_LATEST.c.device.in_(devices), _LATEST.c.kind.in_([kind.value for kind in kinds]))
-        found = map(latest_of, self._connection.execute(query).mappings())
+        found = map(latest_of, self._connection.execute(query).mappings().all())
         return {(one.device, one.kind): one for one in found}
 
     def add_latest(self, latest: Sequence[Latest]) -> None:

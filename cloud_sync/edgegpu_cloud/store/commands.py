@@ -24,7 +24,7 @@ class Commands:
 
     def _of(self, *where: object, limit: int | None = None) -> list[StoredCommand]:
         query = select(_COMMANDS).where(*where).order_by(_COMMANDS.c.number).limit(limit)  # type: ignore[arg-type]
-        return [command_of(row) for row in self._connection.execute(query).mappings()]
+        return [command_of(row) for row in self._connection.execute(query).mappings().all()]
 
     def get(self, ids: Collection[CommandId]) -> dict[CommandId, StoredCommand]:
         """Return those of these commands that there are."""
@@ -40,7 +40,7 @@ class Commands:
         query = select(_COMMANDS).order_by(_COMMANDS.c.number.desc()).limit(limit)
         if device is not None:
             query = query.where(_COMMANDS.c.device == device)
-        return [command_of(row) for row in self._connection.execute(query).mappings()]
+        return [command_of(row) for row in self._connection.execute(query).mappings().all()]
 
     def open(self, device: DeviceId) -> list[StoredCommand]:
         """Return all commands to a box that have not ended, oldest first."""
@@ -164,7 +164,7 @@ class Commands:
                 code=row["code"],
                 text=row["text"],
             )
-            for row in self._connection.execute(query).mappings()
+            for row in self._connection.execute(query).mappings().all()
         ]
 
     def add_orphans(self, orphans: Sequence[Orphan]) -> None:
@@ -195,5 +195,5 @@ class Commands:
                 text=row["text"],
                 at_s=row["at_s"],
             )
-            for row in self._connection.execute(query).mappings()
+            for row in self._connection.execute(query).mappings().all()
         ]

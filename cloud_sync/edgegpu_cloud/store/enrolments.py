@@ -43,7 +43,7 @@ class Enrolments:
         query = select(table_).where(*where).order_by(table_.c[order])
         if self._hold:
             query = query.with_for_update()
-        return list(self._connection.execute(query).mappings())
+        return list(self._connection.execute(query).mappings().all())
 
     def _put(self, table_: Table, values: Mapping[str, Any], *, key: str) -> None:
         self._connection.execute(update(table_).where(table_.c[key] == values[key]).values(dict(values)))

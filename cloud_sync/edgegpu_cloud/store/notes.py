@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from edgegpu_cloud.store.records import Alarm, AuditEntry, BoxEvent
 from edgegpu_cloud.store.schema import AlarmRow, AuditRow, EventRow, KeySetRow, MetaRow, table
@@ -12,6 +12,13 @@ from edgegpu_sync.ids import DeviceId
 _EVENTS, _ALARMS, _AUDIT, _KEYS = table(EventRow), table(AlarmRow), table(AuditRow), table(KeySetRow)
 _META = table(MetaRow)
 
+KEPT_EVENTS = 10_000
+"""Events of one box that are kept."""
+
+MOST_ALARMS = 50
+"""Alarms of one box that wait to be seen at one time."""
+
+MANY_ALARMS, SET_ASIDE = "MANY_ALARMS", "SET_ASIDE"
 CHANGES, SERVER_TIME = "changes", "server_time"
 
 
@@ -81,12 +88,18 @@ class Notes:
         names = ("kind", "level", "text", "about", "box_at", "at_s")
         return [
             BoxEvent(device=DeviceId(row["device"]), **{name: row[name] for name in names})
-            for row in self._connection.execute(query).mappings()
+            for row in self._connection.execute(query).mappings().all()
         ]
 
     def forget_events(self, before_s: float) -> None:
-        """Drop events that came before then."""
-        self._connection.execute(delete(_EVENTS).where(_EVENTS.c.at_s < before_s))
+        """Drop events that came before then, and of each box all but the newest `KEPT_EVENTS`."""
+        c = _EVENTS.c
+        self._connection.execute(delete(_EVENTS).where(c.at_s < before_s))
+        many = select(c.device).group_by(c.device).having(func.count() > KEPT_EVENTS)
+        for device in self._connection.execute(many).scalars().all():
+            newest = select(c.number).where(c.device == device).order_by(c.number.desc())
+            oldest = self._connection.execute(newest.offset(KEPT_EVENTS - 1).limit(1)).scalar_one()
+            self._connection.execute(delete(_EVENTS).where(c.device == device, c.number < oldest))
 
     def forget_box(self, device: DeviceId, *, by: str) -> None:
         """Drop the events of a box; its alarms count as seen by whoever forgets it."""
@@ -95,20 +108,33 @@ class Notes:
         self._connection.execute(update(_ALARMS).where(unseen).values(seen_by=by))
 
     def alarm(self, kind: str, *, device: str, text: str, now_s: float) -> None:
-        """Raise an alarm; one that nobody has seen yet is counted, not repeated."""
+        """Raise an alarm; one that nobody has seen yet is counted, not repeated.
+
+        A box names the kinds of its own alarms: those above `MOST_ALARMS` that nobody has seen are one, MANY_ALARMS.
+        """
+        if self._alarm_again(kind, device=device, text=text, now_s=now_s):
+            return
+        c = _ALARMS.c
+        unseen = select(func.count()).where(c.device == device, c.seen_by == "")
+        if device and kind != SET_ASIDE and self._connection.execute(unseen).scalar_one() >= MOST_ALARMS:
+            kind, text = MANY_ALARMS, f"more than {MOST_ALARMS} kinds of alarms wait to be seen, the last: {text}"
+            if self._alarm_again(kind, device=device, text=text, now_s=now_s):
+                return
+        values = {"kind": kind, "device": device, "text": text, "at_s": now_s, "times": 1, "seen_by": ""}
+        self._connection.execute(insert(_ALARMS).values(values))
+
+    def _alarm_again(self, kind: str, *, device: str, text: str, now_s: float) -> bool:
         c = _ALARMS.c
         same = (c.kind == kind) & (c.device == device) & (c.seen_by == "")
         again = {"times": c.times + 1, "text": text, "at_s": now_s}
-        if not self._connection.execute(update(_ALARMS).where(same).values(again)).rowcount:
-            values = {"kind": kind, "device": device, "text": text, "at_s": now_s, "times": 1, "seen_by": ""}
-            self._connection.execute(insert(_ALARMS).values(values))
+        return bool(self._connection.execute(update(_ALARMS).where(same).values(again)).rowcount)
 
     def alarms(self, *, unseen: bool = True, limit: int = 1_000) -> list[Alarm]:
         """Return alarms, newest first."""
         query = select(_ALARMS).order_by(_ALARMS.c.number.desc()).limit(limit)
         if unseen:
             query = query.where(_ALARMS.c.seen_by == "")
-        return [Alarm(**row) for row in self._connection.execute(query).mappings()]
+        return [Alarm(**row) for row in self._connection.execute(query).mappings().all()]
 
     def alarm_seen(self, number: int, *, by: str) -> bool:
         """Say that a person has seen an alarm; returns whether there is one of this number."""
@@ -132,4 +158,7 @@ class Notes:
         if device is not None:
             query = query.where(_AUDIT.c.device == device)
         names = ("at_s", "by", "what", "device", "detail")
-        return [AuditEntry(**{name: row[name] for name in names}) for row in self._connection.execute(query).mappings()]
+        return [
+            AuditEntry(**{name: row[name] for name in names})
+            for row in self._connection.execute(query).mappings().all()
+        ]

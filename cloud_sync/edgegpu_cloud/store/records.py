@@ -16,10 +16,11 @@ Json = dict[str, Any]
 
 
 class BoxState(StrEnum):
-    """Whether a box is obeyed and listened to."""
+    """Whether a box is listened to. SET_ASIDE: its numbers cannot be followed; it comes back as another box."""
 
     ENROLLED = "ENROLLED"
     REVOKED = "REVOKED"
+    SET_ASIDE = "SET_ASIDE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from enum import Enum
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.store.boxes import Boxes
@@ -36,8 +36,16 @@ class StoreError(CloudError):
     """The database does not do what it is asked: locked for long, full, gone, or something that is there twice."""
 
 
+class RecordError(StoreError):
+    """The database does not take, or give, one record: its own fault, and no other one's."""
+
+
 class Transaction:
-    """What can be read and written in one transaction, by subject."""
+    """What can be read and written in one transaction, by subject.
+
+    Rows are fetched whole before they are read: where reading one raises, no cursor stays open, whose snapshot of a
+    SQLite file would keep this process from writing.
+    """
 
     def __init__(self, connection: Connection, *, writes: bool) -> None:
         self.boxes = Boxes(connection, hold=writes)
@@ -127,4 +135,5 @@ def _explained(error: SQLAlchemyError, path: str | None) -> StoreError:
     remedy = next(
         (one for words, one in remedies.items() if words in cause), "look at the disk, and at who has it open"
     )
-    return StoreError(f"cannot use {where}: {cause}", remedy=remedy)
+    kind = RecordError if isinstance(error, DataError | IntegrityError) else StoreError
+    return kind(f"cannot use {where}: {cause}", remedy=remedy)
