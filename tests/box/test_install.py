@@ -3,6 +3,7 @@
 import json
 
 from box.bed import CORE, UNITS, Bed, api_gap
+from box.harms import remedies_mend
 from e2e.k3s import DROP_IN, SCHEDULER_FILE
 from e2e.manifests import MEMORY, container, deployment, pod_spec
 
@@ -34,6 +35,7 @@ def test_one_line_installs_and_both_scenarios_run(k3s_box: Bed) -> None:
     assert own_python.stdout.startswith("/opt/edgegpu/")
     _two_cards(bed)
     _again_changes_nothing(bed)
+    remedies_mend(bed)
 
 
 def _two_cards(bed: Bed) -> None:

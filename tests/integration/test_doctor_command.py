@@ -21,7 +21,7 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs/doctor.md"
 SAMPLE = """\
 edgegpu
   x  extender        the extender is not healthy: 503 not in step
-        mend: edgegpu status; sudo journalctl -u edgegpu-plugin -e
+        Fix: edgegpu status; sudo journalctl -u edgegpu-plugin -e
         https://127.0.0.1:{port}
 
 install
@@ -54,7 +54,7 @@ def test_several_troubles_have_a_line_each(box: Box) -> None:
     done = doctor(box, "--check", "leftovers")
     assert done.code == 1
     assert "(and 1 more)" in done.out
-    assert "     ! /etc/gpu-manager is gpu-manager's\n        mend: uninstall gpu-manager" in done.out
+    assert "     ! /etc/gpu-manager is gpu-manager's\n        Fix: sudo rm -rf /etc/gpu-manager" in done.out
 
 
 def test_all_of_a_healthy_box(box: Box) -> None:

@@ -30,7 +30,7 @@ def test_containerd_without_cdi(box: Box) -> None:
     box.write(config, CONTAINERD.replace(', "/var/run/cdi"', ""))
     box.expect("runtime", Level.BROKEN, "reads CDI specs from /etc/cdi", "driver.cdi_folder")
     box.write(config, "version = [")
-    box.expect("runtime", Level.BROKEN, "cannot read containerd's configuration", "restart k3s")
+    box.expect("runtime", Level.BROKEN, "cannot read containerd's configuration", "restart --no-block k3s")
     box.at(config).unlink()
     box.expect("runtime", Level.WARNING, "no configuration of containerd", "driver.containerd_config")
 

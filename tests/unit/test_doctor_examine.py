@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from edgegpu_installer.doctor import Api, Containerd
+    from edgegpu_installer.doctor import Api, CloudSide, Containerd
 
 PATH = "/usr/bin:/bin"
 FINE = judge([], well="fine")
@@ -51,6 +51,12 @@ class ShutDoors(Doors):
         raise NotImplementedError(usual)
 
     def api(self) -> Api:
+        raise NotImplementedError
+
+    def cloud(self) -> CloudSide | None:
+        raise NotImplementedError
+
+    def reach_cloud(self) -> None:
         raise NotImplementedError
 
 

@@ -34,6 +34,10 @@ class Seen:
     agent: dict[str, Any] | None
     problems: tuple[str, ...]
     now_s: float
+    config_problems: tuple[str, ...] = ()
+    """What is wrong with agent.yaml, which is among the problems too."""
+    silence: str = ""
+    """Why the agent does not answer."""
 
     def document(self) -> dict[str, Any]:
         """Return what `--json` prints."""
@@ -69,12 +73,21 @@ def gather(root: Path, socket: Path | None, *, now_s: float | None = None) -> Se
         config, problems = load(path), []
     except ConfigError as error:
         config, problems = None, list(error.problems)
+    wrong = tuple(problems)
     agent, why = _ask(socket or layout.run / SOCKET_NAME)
     identity = _identity(agent, layout.run / IDENTITY)
     problems += _of_identity(identity, now_s)
     if identity is not None and identity.get("stand") == "enrolled":
         problems += [why] if agent is None else _of_agent(agent)
-    return Seen(config=config, identity=identity, agent=agent, problems=tuple(problems), now_s=now_s)
+    return Seen(
+        config=config,
+        identity=identity,
+        agent=agent,
+        problems=tuple(problems),
+        now_s=now_s,
+        config_problems=wrong,
+        silence=why,
+    )
 
 
 def fetch(socket: Path, target: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 
 from edgegpu_agent.cli.client import DEFAULT_CONFIG, SOCKET_NAME, fetch_status
 from edgegpu_agent.cli.errors import CliError
-from edgegpu_installer.doctor import Containerd, DoorShut, Reply, Settings
+from edgegpu_installer.doctor import CloudSide, Containerd, DoorShut, Reply, Settings
 from edgegpu_installer.doctor.web import Way, ask
+from edgegpu_installer.layout import Layout
 from edgegpu_plugin import runtime
 from edgegpu_plugin.cdi import FILE_NAME
 from edgegpu_plugin.config import PluginConfig, load
@@ -19,6 +21,8 @@ from edgegpu_plugin.driverroot import LIBRARY_FOLDERS
 from edgegpu_plugin.errors import ConfigError, PluginError
 from edgegpu_plugin.kube import Access, KubeconfigError, load_kubeconfig
 from edgegpu_plugin.kube.access import tls_context
+
+_CLOUD_S = 10.0
 
 
 class BoxDoors:
@@ -64,7 +68,7 @@ class BoxDoors:
         try:
             found = runtime.read_containerd([self._at(path) for path in paths])
         except PluginError as error:
-            raise DoorShut(str(error), remedy="sudo systemctl restart k3s: it writes the file anew") from error
+            raise DoorShut(str(error), remedy="sudo systemctl restart --no-block k3s  # writes it anew") from error
         if found is None:
             return None
         whole = tomllib.loads(found.path.read_text(encoding="utf-8"))
@@ -83,7 +87,42 @@ class BoxDoors:
         try:
             return KubeDoor(load_kubeconfig(self._at(path)))
         except KubeconfigError as error:
-            raise DoorShut(str(error), remedy="sudo edgegpu install: it writes the file anew") from error
+            raise DoorShut(str(error), remedy="sudo edgegpu install  # writes the file anew") from error
+
+    def cloud(self) -> CloudSide | None:
+        """Return how this box and its cloud stand; None where it belongs to none."""
+        from edgegpu_agent.cli.agentclient import gather  # noqa: PLC0415  (a box without a cloud needs none of it)
+
+        layout = Layout(self._root)
+        if not layout.agent_yaml.exists():
+            return None
+        seen = gather(self._root, None)
+        return CloudSide(
+            url=seen.config.cloud.url if seen.config is not None else "",
+            ca_sha256=seen.config.cloud.ca_sha256 if seen.config is not None else "",
+            problem="" if seen.config is not None else "; ".join(seen.config_problems),
+            standing=seen.identity or {},
+            agent=seen.agent,
+            silence=seen.silence,
+            broker=_broker(layout),
+        )
+
+    def reach_cloud(self) -> None:
+        """Ask the cloud's HTTPS by what agent.yaml says of it."""
+        from edgegpu_agent.identity.cloud import CloudClient  # noqa: PLC0415  (with urllib3)
+        from edgegpu_agent.identity.errors import IdentityError  # noqa: PLC0415
+        from edgegpu_agent.settings import load as load_agent  # noqa: PLC0415
+
+        try:
+            cloud = load_agent(Layout(self._root).agent_yaml).cloud
+            client = CloudClient(
+                url=cloud.url, ca_pem=b"", check_dates=lambda: True, proxy=cloud.proxy, timeout_s=_CLOUD_S
+            )
+            ca = client.fetch_ca(cloud.ca_sha256) if cloud.ca_sha256 else b""
+            replace(client, ca_pem=ca).check()
+        except (IdentityError, ConfigError) as error:
+            remedy = error.remedy if isinstance(error, IdentityError) else ""
+            raise DoorShut(str(error) if not remedy else error.args[0].partition("; ")[0], remedy=remedy) from error
 
     def _at(self, path: Path) -> Path:
         return self._root / str(path).lstrip("/")
@@ -120,9 +159,23 @@ class KubeDoor:
         except OSError as error:
             raise DoorShut(
                 f"cannot reach the API server {self.server}: {error}",
-                remedy="sudo systemctl status k3s k3s-agent; on an agent node: is the server up?",
+                remedy="sudo systemctl status 'k3s*'  # on an agent node: is the server up?",
             ) from error
         return Reply(answer.status, _object(answer.body), _date(answer.headers.get("Date")))
+
+
+def _broker(layout: Layout) -> str:
+    from edgegpu_agent.identity.device import load_identity  # noqa: PLC0415  (with cryptography)
+    from edgegpu_agent.identity.errors import IdentityError  # noqa: PLC0415
+
+    try:
+        identity = load_identity(layout.state / "identity")
+    except IdentityError:
+        return ""
+    if identity is None:
+        return ""
+    broker = identity.device.broker
+    return f"{f'[{broker.host}]' if ':' in broker.host else broker.host}:{broker.port}"
 
 
 def _values(value: object, key: str) -> Iterator[object]:

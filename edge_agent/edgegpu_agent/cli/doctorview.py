@@ -61,7 +61,7 @@ class View:
         if not alone:
             mark, style = _MARKS[trouble.level]
             self._say(Text(f"{mark} ", style=style).append(trouble.text, style="not bold"), indent=5)
-        self._say(Text("mend: ", style="dim").append(trouble.remedy, style="not dim cyan"), indent=8)
+        self._say(Text("Fix: ", style="dim").append(trouble.remedy, style="not dim cyan"), indent=8)
 
     def _say(self, text: Text, *, indent: int = 0, blank: bool = False) -> None:
         if blank:

@@ -102,6 +102,16 @@ class CloudClient:
         """
         return _read(RenewedAnswer, self._post("/v1/renew", body, {"Edgegpu-Signature": signature})[1])
 
+    def check(self) -> None:
+        """Ask whether the cloud is there.
+
+        Raises:
+            UnreachableError: no answer, none that can be trusted, or none of a cloud of ours.
+        """
+        status, _ = _call("GET", f"{self.url}/healthz", _context(self.ca_pem, dates=self.check_dates()), self)
+        if status != _OK:
+            raise UnreachableError(f"cannot use {self.url}: it answered {status}", "is the address right?")
+
     def _post(self, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
         context = _context(self.ca_pem, dates=self.check_dates())
         headers = {**headers, "Content-Type": "application/json", "Accept": "application/json"}

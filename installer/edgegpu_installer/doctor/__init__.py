@@ -4,6 +4,7 @@ from edgegpu_installer.doctor.checks import CHECKS, Check
 from edgegpu_installer.doctor.examine import Result, examine, exit_status, worst
 from edgegpu_installer.doctor.sight import (
     Api,
+    CloudSide,
     Containerd,
     Doors,
     DoorShut,
@@ -18,6 +19,7 @@ __all__ = [
     "CHECKS",
     "Api",
     "Check",
+    "CloudSide",
     "Containerd",
     "DoorShut",
     "Doors",

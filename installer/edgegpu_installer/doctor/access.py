@@ -12,7 +12,7 @@ from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, judge, no
 from edgegpu_installer.layout import K3S_KUBECONFIG
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_MEND = "sudo edgegpu install, which writes rights and kubeconfig anew"
+_MEND = "sudo edgegpu install  # writes rights and kubeconfig anew"
 _PRIVATE = 0o077
 
 

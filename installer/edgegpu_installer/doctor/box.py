@@ -24,7 +24,10 @@ def look_clock(sight: Sight) -> Verdict:
     troubles: list[Trouble] = []
     if not _FIRST_YEAR <= now.year <= _LAST_YEAR:
         troubles.append(
-            broken(f"the clock says {now.year}: certificates do not hold then", "sudo date -s ...; sudo hwclock -w")
+            broken(
+                f"the clock says {now.year}: certificates do not hold then",
+                "sudo date -s 'YYYY-MM-DD HH:MM'; sudo hwclock -w",
+            )
         )
     try:
         reply = sight.object("/version")
@@ -66,7 +69,7 @@ def _folder_troubles(folder: str, space: Space) -> Iterator[Trouble]:
     free = f"{space.free_bytes // _MIB} MiB ({space.free_share:.0%})"
     look = f"sudo du -xh --max-depth=2 {folder} | sort -h | tail; sudo journalctl --vacuum-size=100M"
     if space.read_only:
-        yield broken(f"{folder} is read-only", f"sudo mount -o remount,rw {folder}; dmesg says whether the disk failed")
+        yield broken(f"{folder} is read-only", f"sudo mount -o remount,rw {folder}  # dmesg says whether it failed")
     if space.free_bytes < _LEAST_BYTES:
         yield broken(f"{folder} has only {free} left", look)
     elif folder != "/run" and (space.free_bytes < _LITTLE_BYTES or space.free_share < _LITTLE_SHARE):

@@ -17,8 +17,8 @@ from edgegpu_installer.layout import K3S_DATA
 _SOON = dt.timedelta(days=90)
 """k3s renews its own at a start from here on."""
 
-_ROTATE = "sudo edgegpu install, which makes them anew"
-_RESTART = "sudo systemctl restart --no-block k3s, which renews its own certificates"
+_ROTATE = "sudo edgegpu install  # makes them anew"
+_RESTART = "sudo systemctl restart --no-block k3s  # renews its own certificates"
 _K3S = (
     "server/tls/serving-kube-apiserver.crt",
     "server/tls/client-scheduler.crt",

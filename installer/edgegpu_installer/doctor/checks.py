@@ -7,6 +7,7 @@ from edgegpu_installer.doctor import (
     access,
     box,
     certificates,
+    cloud,
     containers,
     driver,
     extender,
@@ -46,6 +47,12 @@ CHECKS = (
     Check("scheduler", "edgegpu", "k3s's scheduler reads edgegpu's file, and a right one", k3s.look_scheduler),
     Check("extender", "edgegpu", "the scheduler reaches the extender", extender.look_extender),
     Check("certificates", "edgegpu", "certificates hold for a while yet", certificates.look_certificates),
+    Check("agent", "cloud", "edgegpu-agent runs", cloud.look_agent, of_install=False),
+    Check("cloud", "cloud", "the cloud can be reached and trusted", cloud.look_cloud, of_install=False),
+    Check(
+        "enrolment", "cloud", "this box is enrolled, and its certificate holds", cloud.look_enrolment, of_install=False
+    ),
+    Check("link", "cloud", "the box is connected, and the controller is heard", cloud.look_link, of_install=False),
     Check("runtime", "containers", "containerd can bring cards into containers", containers.look_runtime),
     Check("cdi", "containers", "the CDI spec is there, with all its files", containers.look_cdi),
     Check("cgroups", "containers", "a daemon-reload leaves running containers their cards", containers.look_cgroups),

@@ -62,7 +62,7 @@ def _runtime_troubles(sight: Sight, containerd: Containerd) -> Iterator[Trouble]
     if not containerd.nvidia_runtime:
         yield broken(
             "containerd knows no nvidia runtime, and cards come by it here",
-            "install nvidia-container-toolkit; sudo systemctl restart k3s",
+            "sudo apt-get install nvidia-container-toolkit && sudo systemctl restart --no-block k3s",
         )
     if containerd.default_runtime == "nvidia":
         return
@@ -91,7 +91,15 @@ def look_cdi(sight: Sight) -> Verdict:
     if text is None:
         if (status.get("injection") or {}).get("mode") == "runtime":
             return skipped("cards come by the nvidia runtime here")
-        return judge([broken(f"there is no CDI spec {path}", f"{_RESTART_PLUGIN}; see the check `driver`")], well="")
+        return judge(
+            [
+                broken(
+                    f"there is no CDI spec {path}",
+                    f"{_RESTART_PLUGIN}  # writes it; see the check `driver`",
+                )
+            ],
+            well="",
+        )
     try:
         spec = json.loads(text)
         missing = [name for name in _host_paths(spec) if not os.path.lexists(sight.at(name))]
@@ -154,7 +162,7 @@ def look_cgroups(sight: Sight) -> Verdict:
     if missing:
         level = broken if driver == "systemd" else warning
         text = f"{len(missing)} links in /dev/char are missing: a daemon-reload takes cards from running containers"
-        troubles.append(level(text, f"{_RESTART_PLUGIN}, which makes them; until then no daemon-reload"))
+        troubles.append(level(text, f"{_RESTART_PLUGIN}  # makes them; until then no daemon-reload"))
     return judge(troubles, well=f"cgroups by {driver}, {len(nodes)} device nodes have their links", details=missing)
 
 

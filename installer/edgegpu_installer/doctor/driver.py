@@ -87,7 +87,10 @@ def _version_troubles(sight: Sight, *, module: str, library: str, smi: Ran, told
     if smi.status is None:
         yield broken(f"nvidia-smi does not answer within {_SMI_S:g} s: the driver or a card hangs", _LOOK)
     elif smi.status == NOT_FOUND:
-        yield warning("nvidia-smi is not installed", "install the tools of the driver (nvidia-utils, nvidia-smi)")
+        yield warning(
+            "nvidia-smi is not installed",
+            "sudo apt-get install nvidia-smi  # or nvidia-utils-VERSION",
+        )
     elif not smi.well:
         yield broken(f"nvidia-smi fails: {smi.words}", "sudo reboot" if "mismatch" in smi.words else _LOOK)
     versions = {version for version in (module, library, told) if version}
@@ -106,9 +109,9 @@ def _no_driver(sight: Sight) -> Trouble:
     if re.search(r"^nouveau ", modules, re.MULTILINE):
         return broken(
             "the NVIDIA driver is not installed, and nouveau holds the cards",
-            "echo blacklist nouveau | sudo tee /etc/modprobe.d/nouveau.conf; install NVIDIA's driver; sudo reboot",
+            "echo blacklist nouveau | sudo tee /etc/modprobe.d/nouveau.conf  # then NVIDIA's driver, reboot",
         )
-    return broken("the NVIDIA driver is not installed", "install the driver for these cards; sudo reboot")
+    return broken("the NVIDIA driver is not installed", "install NVIDIA's driver, and start the machine anew")
 
 
 def _module(sight: Sight) -> str:
@@ -165,8 +168,8 @@ def _lost_troubles(sight: Sight) -> Iterator[Trouble]:
             pod, namespace = row.get("pod"), row.get("namespace")
             yield broken(
                 f"pod {namespace}/{pod}: {row.get('reason')}",
-                f"{_LOOK}; a card that fell off the bus: sudo reboot; else sudo k3s kubectl delete pod -n {namespace} "
-                f"{pod}",
+                f"sudo k3s kubectl delete pod -n {namespace} {pod}  # for another card; one that fell off the bus "
+                "comes back by `sudo reboot`",
             )
 
 
@@ -196,7 +199,7 @@ def _exclusions(exclude: tuple[str, ...], seen: list[_Seen], offered: list[_Offe
         if name not in known and name.partition(":")[0] not in migs and not name.startswith("MIG-"):
             yield warning(
                 f"placement.exclude names {name}, which is no card of this machine",
-                "edgegpu config check; put placement.exclude in /etc/edgegpu/plugin.yaml right",
+                "sudoedit /etc/edgegpu/plugin.yaml && edgegpu config check && sudo systemctl restart edgegpu-plugin",
             )
 
 
@@ -204,7 +207,8 @@ def _offer_troubles(seen: list[_Seen], offered: list[_Offered], exclude: tuple[s
     out_of_order = [card for card in offered if not card.healthy]
     for card in out_of_order:
         yield warning(
-            f"card {card.index} is out of order ({card.uuid})", f"{_LOOK}; a card that fell off the bus: sudo reboot"
+            f"card {card.index} is out of order ({card.uuid})",
+            f"{_LOOK}  # one that fell off the bus: sudo reboot",
         )
     if len(out_of_order) == len(offered):
         yield broken("no card is offered", "sudo journalctl -u edgegpu-plugin -e")

@@ -61,7 +61,11 @@ def _verdict(check: Check, sight: Sight) -> Verdict:
     except Exception as error:  # noqa: BLE001  (a check's border: the others must still be heard)
         _LOG.debug("check %s", check.name, exc_info=True)
         text = f"this check failed itself: {type(error).__name__}: {error}"
-        return _failed(DoorShut(text, remedy=f"EDGEGPU_DEBUG=1 edgegpu doctor --check {check.name}, and report it"))
+        return _failed(
+            DoorShut(
+                text, remedy=f"sudo EDGEGPU_DEBUG=1 edgegpu doctor --check {check.name}  # and report what it prints"
+            )
+        )
 
 
 def _failed(shut: DoorShut) -> Verdict:

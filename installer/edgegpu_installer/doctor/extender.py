@@ -23,7 +23,7 @@ from edgegpu_installer.tls import client_context
 _TIMEOUT_S = 5.0
 _OK = 200
 _LOG = "sudo journalctl -u edgegpu-plugin -e"
-_ANEW = "sudo edgegpu install, which makes certificates and scheduler file anew"
+_ANEW = "sudo edgegpu install  # makes certificates and scheduler file anew"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

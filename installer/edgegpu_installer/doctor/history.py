@@ -60,11 +60,14 @@ def _ended(record: Record, what: str) -> Iterator[Trouble]:
         return
     if record.op is Op.GUARD:
         yield broken(
-            f"edgegpu's files were taken out of k3s: {record.why}", f"sudo journalctl -u k3s -e; then {_INSTALL}"
+            f"edgegpu's files were taken out of k3s: {record.why}",
+            f"{_INSTALL}  # `sudo journalctl -u k3s -e` says why k3s did not come up with them",
         )
     else:
         again = _AGAIN.get(record.op, "edgegpu install")
-        yield warning(f"{what} was rolled back: {record.why or 'no reason is known'}", f"{_SHOW}; then sudo {again}")
+        yield warning(
+            f"{what} was rolled back: {record.why or 'no reason is known'}", f"sudo {again}  # `{_SHOW}` says more"
+        )
 
 
 def look_recover(sight: Sight) -> Verdict:
@@ -103,7 +106,7 @@ def look_files(sight: Sight) -> Verdict:
     troubles = [
         warning(
             f"{path} is gone" if not os.path.lexists(sight.at(path)) else f"{path} was edited",
-            f"{_INSTALL}, which writes it anew",
+            f"{_INSTALL}  # writes it anew",
         )
         for path in changed
     ]

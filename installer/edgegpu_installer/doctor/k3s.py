@@ -99,7 +99,7 @@ def _effective(k3s: K3s, given: tuple[str, ...]) -> Iterator[Trouble]:
     if any(value.source == COMMAND_LINE for value in arguments):
         yield broken(
             f"the unit of k3s has --kube-scheduler-arg, which takes the place of {k3s.drop_in}",
-            f"sudo systemctl edit --full {k3s.unit.name}: move it to {k3s.config}, as kube-scheduler-arg; {_INSTALL}",
+            f"sudo systemctl edit --full {k3s.unit.name} && {_INSTALL}  # move it to {k3s.config}",
         )
         return
     replaced = k3sconfig.replaces_ours(k3s.files, k3s.drop_in)

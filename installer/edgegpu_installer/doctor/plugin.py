@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edgegpu_installer.doctor.sight import Sight, Unseen
-from edgegpu_installer.doctor.units import Unit, last_words, restarted, restarted_s, unit
+from edgegpu_installer.doctor.units import last_words, service_troubles, unit
 from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, info, judge, skipped, warning
 from edgegpu_installer.facts import Facts
 from edgegpu_installer.otherplugins import other_plugins
@@ -25,8 +25,10 @@ def look_plugin(sight: Sight) -> Verdict:
     troubles: list[Trouble] = []
     details: list[str] = []
     if sight.settings.problem:
-        troubles.append(broken(sight.settings.problem, "edgegpu config check; then " + _START))
-    troubles += _service_troubles(sight, service)
+        troubles.append(
+            broken(sight.settings.problem, f"sudoedit /etc/edgegpu/plugin.yaml && edgegpu config check && {_START}")
+        )
+    troubles += service_troubles(sight, service)
     try:
         status = sight.status
     except Unseen as unseen:
@@ -36,17 +38,6 @@ def look_plugin(sight: Sight) -> Verdict:
         details.append(f"edgegpu-plugin {status.get('version', '')}, role {status.get('role', '')}")
         troubles += _status_troubles(status)
     return judge(troubles, well=f"runs as {'server' if sight.settings.has_extender else 'agent'}", details=details)
-
-
-def _service_troubles(sight: Sight, service: Unit) -> Iterator[Trouble]:
-    if not service.runs:
-        yield broken(f"{SERVICE} is {service.active} ({service.sub}, {service.result})", f"{_START}; {_LOG}")
-    if service.enabled not in {"enabled", "enabled-runtime"}:
-        yield broken(f"{SERVICE} does not start with the machine", f"sudo systemctl enable {SERVICE}")
-    if service.stale:
-        yield warning(f"{SERVICE}'s unit file changed after systemd read it", "sudo edgegpu install")
-    if service.runs and (ago_s := restarted_s(sight, service)) is not None:
-        yield warning(restarted(service, ago_s), _LOG)
 
 
 def _status_troubles(status: Mapping[str, Any]) -> Iterator[Trouble]:
@@ -89,19 +80,23 @@ def _registration(status: Mapping[str, Any]) -> Iterator[Trouble]:
     if not kubelet.get("registered"):
         yield broken(
             f"the plugin is not registered with kubelet: waiting for {kubelet.get('waiting_for') or 'kubelet'}",
-            "sudo systemctl status k3s k3s-agent; is kubelet.folder in /etc/edgegpu/plugin.yaml kubelet's --root-dir?",
+            "sudo systemctl status 'k3s*'  # and is kubelet.folder in /etc/edgegpu/plugin.yaml kubelet's --root-dir?",
         )
     if kubelet.get("checkpoint"):
-        yield broken(f"kubelet's book cannot be read: {kubelet['checkpoint']}", "sudo systemctl restart k3s")
+        yield broken(f"kubelet's book cannot be read: {kubelet['checkpoint']}", "sudo systemctl restart --no-block k3s")
 
 
 def _offer(name: str, offered: str, wanted: int) -> Iterator[Trouble]:
     if offered in {"", "0"} and wanted:
         yield broken(
-            f"the node offers no {name}, the plugin {wanted}", "wait 15 s after a start of k3s; then " + _START
+            f"the node offers no {name}, the plugin {wanted}",
+            "sleep 15; " + _START + "  # for 15 s after a start of k3s that is usual",
         )
     elif offered not in {"", str(wanted)}:
-        yield warning(f"the node offers {offered} {name}, the plugin {wanted}", "wait 15 s; then " + _START)
+        yield warning(
+            f"the node offers {offered} {name}, the plugin {wanted}",
+            "sleep 15; " + _START + "  # for 15 s after a start of k3s that is usual",
+        )
 
 
 def look_double(sight: Sight) -> Verdict:
@@ -115,7 +110,8 @@ def look_double(sight: Sight) -> Verdict:
     strange += [f"the socket {name}" for name in facts.sockets if any(word in name.lower() for word in _GPU_WORDS)]
     troubles += [
         warning(
-            f"perhaps another GPU device plugin: {sign}", "sudo k3s kubectl get daemonsets -A; is it for these cards?"
+            f"perhaps another GPU device plugin: {sign}",
+            "sudo k3s kubectl get daemonsets -A  # is one of them for these cards?",
         )
         for sign in strange
         if sign not in said

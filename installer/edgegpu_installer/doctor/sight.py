@@ -92,6 +92,24 @@ class Space:
     read_only: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudSide:
+    """What agent.yaml, the identity and the agent say of this box and its cloud."""
+
+    url: str
+    ca_sha256: str
+    problem: str
+    """What is wrong with agent.yaml."""
+    standing: Mapping[str, Any]
+    """How the identity stands, in the words of the agent; empty where it says nothing."""
+    agent: Mapping[str, Any] | None
+    """What the agent answers."""
+    silence: str
+    """Why it does not."""
+    broker: str
+    """Where the broker is, HOST:PORT; empty before the enrolment."""
+
+
 class Api(Protocol):
     """The API server, asked with edgegpu's own kubeconfig."""
 
@@ -122,6 +140,12 @@ class Doors(Protocol):
 
     def api(self) -> Api:
         """Return a client for the API server. Raises DoorShut: the kubeconfig cannot be used."""
+
+    def cloud(self) -> CloudSide | None:
+        """Return how this box and its cloud stand; None where it belongs to none."""
+
+    def reach_cloud(self) -> None:
+        """Ask the cloud's HTTPS whether it is there. Raises DoorShut: it cannot be reached, or not be trusted."""
 
 
 class Sight:
@@ -191,6 +215,15 @@ class Sight:
     def api(self) -> Api:
         """The API server. Raises Unseen."""
         return self._once("api", "kubeconfig", self._doors.api)
+
+    @property
+    def cloud(self) -> CloudSide | None:
+        """How this box and its cloud stand."""
+        return self._once("cloud", "cloud", self._doors.cloud)
+
+    def reach_cloud(self) -> None:
+        """Ask the cloud's HTTPS. Raises DoorShut."""
+        self._doors.reach_cloud()
 
     def object(self, path: str) -> Reply:
         """Return the API server's answer for a path. Raises Unseen."""

@@ -1,10 +1,12 @@
 """What systemd says of a unit."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from edgegpu_installer.doctor.programs import NOT_FOUND
 from edgegpu_installer.doctor.sight import DoorShut, Sight
+from edgegpu_installer.doctor.verdict import Trouble, broken, warning
 
 _KEYS = "LoadState,ActiveState,SubState,UnitFileState,NRestarts,Result,NeedDaemonReload,ExecMainStartTimestampMonotonic"
 _KEYS += ",ExecStart,ExecStartPre"
@@ -76,6 +78,20 @@ def restarted_s(sight: Sight, service: Unit) -> float | None:
 def restarted(service: Unit, ago_s: float) -> str:
     """Say so."""
     return f"{service.name} was started again by systemd {service.restarts} times, last {ago_s / 60:.0f} minutes ago"
+
+
+def service_troubles(sight: Sight, service: Unit) -> Iterator[Trouble]:
+    """Yield what is wrong with one of edgegpu's services."""
+    name, log = service.name, f"sudo journalctl -u {service.name} -e"
+    if not service.runs:
+        text = f"{name} is {service.active} ({service.sub}, {service.result})"
+        yield broken(text, f"sudo systemctl restart {name}; {log}")
+    if service.enabled not in {"enabled", "enabled-runtime"}:
+        yield broken(f"{name} does not start with the machine", f"sudo systemctl enable {name}")
+    if service.stale:
+        yield warning(f"{name}'s unit file changed after systemd read it", "sudo edgegpu install")
+    if service.runs and (ago_s := restarted_s(sight, service)) is not None:
+        yield warning(restarted(service, ago_s), log)
 
 
 def _started_s(sight: Sight, since_boot_us: str) -> float | None:

@@ -22,7 +22,11 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """One thing that is wrong; `remedy` is a command, or words where no command mends it."""
+    """One thing that is wrong.
+
+    `remedy` is a line for a shell: the commands that mend it, and after `#` what else there is to know. Words alone
+    where no command of this box mends it.
+    """
 
     level: Level
     text: str

@@ -1,0 +1,139 @@
+"""Checks of the box's side of its cloud: the agent, the cloud's HTTPS, the enrolment, the link."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from edgegpu_installer.doctor.sight import CloudSide, DoorShut, Sight
+from edgegpu_installer.doctor.units import last_words, service_troubles, unit
+from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, judge, skipped, warning
+from edgegpu_installer.layout import AGENT_YAML, CLOUD_TOKEN
+
+SERVICE = "edgegpu-agent"
+_START = f"sudo systemctl restart {SERVICE}"
+_LOG = f"sudo journalctl -u {SERVICE} -e"
+_NO_CLOUD = "this box belongs to no cloud"
+_WARN_LEFT_S = 14 * 86_400
+_UNSEEN_S = 1_500
+"""Two reported states without an answer."""
+_FULL = 0.9
+
+
+def look_agent(sight: Sight) -> Verdict:
+    """Look at the agent's service: it finishes changes whose author died, and is this box's end of the link."""
+    service = unit(sight, SERVICE)
+    if not service.there:
+        if not sight.installed:
+            return skipped("edgegpu is not installed here (see the check `plugin`)")
+        return judge([broken(f"there is no {SERVICE}.service", "sudo edgegpu install")], well="")
+    troubles = list(service_troubles(sight, service))
+    side = sight.cloud
+    enrolled = side is not None and side.standing.get("stand") == "enrolled"
+    if service.runs and side is not None and side.agent is None and enrolled:
+        troubles.append(broken(f"{SERVICE} does not answer: {side.silence}", f"{_START}; {_LOG}"))
+    return judge(troubles, well="runs", details=last_words(sight, SERVICE) if troubles else ())
+
+
+def look_cloud(sight: Sight) -> Verdict:
+    """Look whether the cloud's HTTPS can be reached and trusted: by it a box enrols and renews its certificate."""
+    side = sight.cloud
+    if side is None:
+        return skipped(_NO_CLOUD)
+    if side.problem:
+        text = f"sudoedit {AGENT_YAML} && {_START}  # or put the box into its cloud anew: edgegpu agent enrol"
+        return judge([broken(side.problem, text)], well="")
+    try:
+        sight.reach_cloud()
+    except DoorShut as shut:
+        return judge([warning(shut.text, shut.remedy)], well="")
+    return judge([], well=f"{side.url} answers, and is the one it should be")
+
+
+def look_enrolment(sight: Sight) -> Verdict:
+    """Look whether this box is enrolled, and for how long its certificate holds."""
+    side = sight.cloud
+    if side is None:
+        return skipped(_NO_CLOUD)
+    said, left_s = side.standing, 0
+    troubles: list[Trouble] = []
+    stand = said.get("stand")
+    if not said:
+        troubles.append(broken(f"{SERVICE} does not say whether this box is enrolled", f"{_START}; {_LOG}"))
+    elif stand == "waiting for approval":
+        words = "in the cloud: edgegpu-cloud pending, then edgegpu-cloud approve ID"
+        troubles.append(warning("a person has to approve this box in the cloud", words))
+    elif stand in {"enrolling", "starting"}:
+        troubles.append(warning(_sentence(said), "sudo edgegpu doctor --check cloud  # whether it can be reached"))
+    elif stand != "enrolled":
+        troubles.append(broken(_sentence(said), _enrol(side)))
+    else:
+        left_s = int(said.get("not_after_s") or 0) - int(sight.now().timestamp())
+        troubles += _certificate(side, left_s)
+    who = f"as {said.get('name') or said.get('device')} at {side.url}, for {left_s // 86_400} days yet"
+    return judge(troubles, well=who)
+
+
+def _certificate(side: CloudSide, left_s: int) -> Iterator[Trouble]:
+    said = side.standing
+    if left_s <= 0:
+        yield broken("the certificate has ended", f"{_START}  # asks for a new one; else {_enrol(side)}")
+    elif left_s < _WARN_LEFT_S:
+        yield warning(f"the certificate ends in {left_s // 86_400} days", f"{_START}  # asks for a new one")
+    if said.get("text"):
+        yield warning(str(said["text"]), f"{_START}; sudo edgegpu doctor --check cloud")
+    warned = str(said.get("warning") or "")
+    if warned and str(CLOUD_TOKEN) in warned:
+        yield warning(warned, f"sudo rm {CLOUD_TOKEN}  # the box stays enrolled as it was")
+    elif warned:
+        yield warning(warned, f"{_START}; {_LOG}")
+
+
+def look_link(sight: Sight) -> Verdict:
+    """Look whether the box is connected to its broker, and the controller is heard."""
+    side = sight.cloud
+    if side is None:
+        return skipped(_NO_CLOUD)
+    if side.standing.get("stand") != "enrolled":
+        return skipped("not enrolled (see the check `enrolment`)")
+    if side.agent is None:
+        return skipped(f"{SERVICE} does not answer (see the check `agent`)")
+    agent = side.agent
+    troubles = list(_down(side) if not agent.get("connected") else _up(agent))
+    return judge(troubles, well=f"connected to {side.broker}", details=_refused(agent))
+
+
+def _down(side: CloudSide) -> Iterator[Trouble]:
+    why = (side.agent or {}).get("why_down") or "no reason given"
+    host, _, port = side.broker.rpartition(":")
+    test = f"timeout 10 bash -c 'exec 3<>/dev/tcp/{host.strip('[]')}/{port}'"
+    yield warning(
+        f"not connected to {side.broker}: {why}",
+        f"{test} && {_START}  # whether it can be reached; the agent tries again by itself too",
+    )
+
+
+def _up(agent: Mapping[str, Any]) -> Iterator[Trouble]:
+    unseen_s = int(agent.get("controller_unseen_s") or 0)
+    if unseen_s > _UNSEEN_S:
+        words = "on the cloud: does `edgegpu-cloud serve` run?"
+        yield warning(f"the broker answers, and no controller was heard for {unseen_s // 60} minutes", words)
+    if agent.get("journal_full") or float(agent.get("outbox_used") or 0) > _FULL:
+        words = "results wait for the controller: on the cloud, does `edgegpu-cloud serve` run?"
+        yield warning("the outbox is full: new commands are refused", words)
+
+
+def _refused(agent: Mapping[str, Any]) -> list[str]:
+    found = agent.get("refused") or {}
+    return [f"messages that were not believed: {', '.join(f'{name} {n}' for name, n in sorted(found.items()))}"] * bool(
+        found
+    )
+
+
+def _sentence(said: Mapping[str, Any]) -> str:
+    code = f" ({said['code']})" if said.get("code") else ""
+    text = f": {said['text']}" if said.get("text") else ""
+    return f"this box is not in its cloud: {said.get('stand')}{code}{text}"
+
+
+def _enrol(side: CloudSide) -> str:
+    pin = f" --ca-sha256 {side.ca_sha256}" if side.ca_sha256 else ""
+    return f"sudo edgegpu agent enrol --url {side.url}{pin}  # asks for a token: `edgegpu-cloud enrol` prints one"

@@ -1,0 +1,168 @@
+"""The doctor's checks of agent, cloud, enrolment, link: a real agent, the controller's HTTPS, remedies that are run."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import subprocess
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from kits.agent import until
+from kits.agentside import Tasks
+from kits.doctor import Box, healthy
+from kits.https import Served, serving
+
+from edgegpu_agent.settings import write
+from edgegpu_cloud.keyfiles import file_sha256
+from edgegpu_installer.doctor import Level, Verdict
+from edgegpu_plugin.localserver import Answer, LocalServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Member:
+    """A healthy box that belongs to a cloud, with a real agent over it where a test starts one."""
+
+    def __init__(self, box: Box, served: Served) -> None:
+        self.box, self.served = box, served
+        box.now = dt.datetime.now(dt.UTC)
+        self.sha256 = file_sha256(served.here.layout.ca_cert("servers").read_text())
+        box.write("/etc/edgegpu/agent.yaml", write(served.url, self.sha256))
+        box.write("/etc/machine-id", "3d1219c7c4c5404aaa1f6d2a48adfda4\n")
+        box.at("/var/lib/edgegpu/tx").mkdir(parents=True)
+        self._agent: Tasks | None = None
+
+    def start(self, token: str = "") -> None:
+        self.stop()
+        if token:
+            self.box.write("/etc/edgegpu/cloud-token", token)
+        self._agent = Tasks(self.box.root)
+
+    def stop(self) -> None:
+        if self._agent is not None:
+            self._agent.stop()
+
+    def becomes(self, name: str, level: Level) -> Verdict:
+        until(lambda: self.box.see(name).level is level, lambda: self.box.see(name))
+        return self.box.see(name)
+
+    def paste(self, remedy: str, **programs: str) -> None:
+        """Run a remedy word for word: as root, with programs of the box."""
+        folder = self.box.at("programs")
+        self.box.program("sudo", 'exec "$@"')
+        for name, script in programs.items():
+            self.box.program(name, script)
+        path = f"{folder}:{os.environ['PATH']}"
+        subprocess.run(["bash", "-c", remedy], env={**os.environ, "PATH": path}, check=True, timeout=60)
+
+
+@pytest.fixture
+def member(short_tmp: Path, tmp_path: Path) -> Iterator[Member]:
+    with healthy(short_tmp) as box, serving(tmp_path) as served:
+        made = Member(box, served)
+        yield made
+        made.stop()
+
+
+@contextmanager
+def answering(box: Box, **status: object) -> Iterator[None]:
+    """Let an agent of an enrolled box answer on its socket."""
+    identity = {"stand": "enrolled", "name": "hall-1", "not_after_s": int(box.now.timestamp()) + 300 * 86_400}
+    body = json.dumps({"connected": True, "controller_unseen_s": 3, "identity": identity, **status}).encode()
+    server = LocalServer(box.at("/run/edgegpu/agent.sock"), lambda _: Answer(200, body), owner="x", remedy="y")
+    server.open()
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    yield
+    server.stop()
+    thread.join(30)
+
+
+def test_an_agent_that_does_not_run_or_does_not_start_with_the_machine(member: Member) -> None:
+    box = member.box
+    box.unit("edgegpu-agent", ActiveState="failed", SubState="failed", Result="exit-code")
+    box.expect("agent", Level.BROKEN, "edgegpu-agent is failed (failed, exit-code)", "systemctl restart edgegpu-agent")
+    box.unit("edgegpu-agent", UnitFileState="disabled")
+    box.expect("agent", Level.BROKEN, "does not start with the machine", "sudo systemctl enable edgegpu-agent")
+    box.at("units/edgegpu-agent").unlink()
+    box.expect("agent", Level.BROKEN, "there is no edgegpu-agent.service", "sudo edgegpu install")
+
+
+def test_an_enrolled_box_whose_agent_is_silent(member: Member) -> None:
+    member.start(member.served.here.token(name="hall-1"))
+    member.becomes("enrolment", Level.OK)
+    member.stop()
+    member.box.expect("agent", Level.BROKEN, "edgegpu-agent does not answer", "systemctl restart edgegpu-agent")
+    assert member.box.see("link").level is Level.SKIPPED
+
+
+def test_a_box_that_is_enrolled_is_well_but_for_a_broker_that_is_not_there(member: Member) -> None:
+    member.start(member.served.here.token(name="hall-1"))
+    verdict = member.becomes("enrolment", Level.OK)
+    assert verdict.text.startswith(f"as hall-1 at {member.served.url}, for 3")
+    assert member.box.see("cloud").text == f"{member.served.url} answers, and is the one it should be"
+    member.becomes("agent", Level.OK)
+    member.box.expect("link", Level.WARNING, "not connected to 127.0.0.1:8883: ", "/dev/tcp/127.0.0.1/8883")
+
+
+def test_a_box_without_a_token_is_enrolled_by_the_remedy(member: Member) -> None:
+    """The line of the doctor is run as it stands; the agent that systemd would start anew is started here."""
+    member.start()
+    (trouble,) = member.becomes("enrolment", Level.BROKEN).troubles
+    assert trouble.remedy.startswith(f"sudo edgegpu agent enrol --url {member.served.url} --ca-sha256 {member.sha256}")
+    handed_in = f'echo "{member.served.here.token(name="hall-1")}" > "{member.box.at("/etc/edgegpu/cloud-token")}"'
+    member.paste(trouble.remedy, edgegpu=f'[ "$1 $2 $3" = "agent enrol --url" ] || exit 2\n{handed_in}')
+    member.start()
+    member.becomes("enrolment", Level.OK)
+
+
+def test_a_token_that_was_refused_beside_an_enrolment_is_removed_by_the_remedy(member: Member) -> None:
+    member.start(member.served.here.token(name="hall-1"))
+    member.becomes("enrolment", Level.OK)
+    old = member.served.here.token()
+    member.served.here.clock.now_s += 3_601
+    member.start(old)
+    (trouble,) = member.becomes("enrolment", Level.WARNING).troubles
+    assert "this token is too old" in trouble.text
+    token = member.box.at("/etc/edgegpu/cloud-token")
+    assert trouble.remedy.startswith("sudo rm /etc/edgegpu/cloud-token  # ")
+    member.paste(trouble.remedy.replace("/etc/edgegpu/cloud-token", str(token)))
+    member.becomes("enrolment", Level.OK)
+
+
+def test_a_cloud_that_is_another_one_or_not_there(member: Member) -> None:
+    box, yaml = member.box, "/etc/edgegpu/agent.yaml"
+    box.write(yaml, write(member.served.url, "0" * 64))
+    box.expect("cloud", Level.WARNING, "its ca.crt has sha256", "take the line from your cloud anew")
+    box.write(yaml, write("https://127.0.0.1:9", member.sha256))
+    box.expect("cloud", Level.WARNING, "cannot reach https://127.0.0.1:9", "does this box reach that host?")
+    box.write(yaml, "version: 1\ncloud: {url: 'http://x'}\n")
+    box.expect("cloud", Level.BROKEN, "not an https address", "sudoedit /etc/edgegpu/agent.yaml")
+
+
+def test_a_link_that_is_up_and_a_controller_that_is_silent(member: Member) -> None:
+    with answering(member.box, refused={"BadSignature": 3}):
+        verdict = member.box.see("link")
+        assert (verdict.level, verdict.details) == (Level.OK, ("messages that were not believed: BadSignature 3",))
+    with answering(member.box, controller_unseen_s=6_000, outbox_used=0.95):
+        member.box.expect("link", Level.WARNING, "no controller was heard for 100 minutes", "edgegpu-cloud serve")
+        member.box.expect("link", Level.WARNING, "the outbox is full", "edgegpu-cloud serve")
+
+
+@pytest.mark.parametrize(("left_days", "level"), [(300, Level.OK), (9, Level.WARNING), (-1, Level.BROKEN)])
+def test_a_certificate_that_ends(member: Member, left_days: int, level: Level) -> None:
+    ends = int(member.box.now.timestamp()) + left_days * 86_400 + 60
+    with answering(member.box, identity={"stand": "enrolled", "name": "hall-1", "not_after_s": ends}):
+        assert member.box.see("enrolment").level is level
+
+
+def test_a_person_has_to_say_yes(member: Member) -> None:
+    member.start(member.served.here.token(approval=True))
+    member.becomes("enrolment", Level.WARNING)
+    member.box.expect("enrolment", Level.WARNING, "a person has to approve this box", "edgegpu-cloud approve ID")
