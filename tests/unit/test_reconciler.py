@@ -3,14 +3,17 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
 from property.cases import MODEL, box, pod_of
 
 from edgegpu_core.deviceid import core_ids, memory_ids
 from edgegpu_core.inventory import Card
-from edgegpu_core.podview import Cards, PodView
+from edgegpu_core.podview import CARDS_ANNOTATION, Cards, PodView
 from edgegpu_core.policy import Policy
 from edgegpu_plugin.collector import Collector, KubeletWitness
+from edgegpu_plugin.kube import KubeError
 from edgegpu_plugin.nodestate import NodeState
 from edgegpu_plugin.publisher import Publisher
 from edgegpu_plugin.reconciler import RETRY_S, Reconciler, Times
@@ -23,18 +26,24 @@ class Pods:
 
     def __init__(self) -> None:
         self.evicted: list[str] = []
+        self.annotated: list[str] = []
+        self.deleted: list[str] = []
+        self.refuses = False
         self.told: list[str] = []
 
     def annotate(self, pod: PodView, annotations: dict[str, str]) -> None:
-        """Let it be written."""
+        """Take a correction down; the API takes none where it refuses."""
+        self.annotated.append(f"{pod.uid} {annotations[CARDS_ANNOTATION]}")
+        if self.refuses:
+            raise KubeError("forbidden")
 
     def evict(self, pod: PodView) -> None:
         """Take an eviction down."""
         self.evicted.append(pod.uid)
 
     def delete(self, pod: PodView) -> None:
-        """Take a deletion for an eviction: none is expected."""
-        self.evicted.append(pod.uid)
+        """Take a deletion down."""
+        self.deleted.append(pod.uid)
 
     def tell(self, pod: PodView, reason: str, message: str) -> None:
         """Take an event down."""
@@ -218,3 +227,65 @@ def test_a_card_that_answers_again_ends_the_wait_of_a_pod_that_runs(tmp_path: Pa
         bench.reconciler.step()
         bench.now_s += MISSING_S - 1
     assert not bench.pods.evicted
+
+
+# --- no storm: what is evicted or deleted, its controller makes again at once
+
+
+def test_a_pod_for_which_there_is_no_room_elsewhere_is_not_evicted_however_often_it_is_looked_at(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path)
+    bench.state.put_pod(pod_of("v", box("main", 29, 50), cards={"main": ("GPU-0",)}, controlled=True))
+    bench.offer(0)
+    bench.reconciler.step()
+    bench.now_s += MISSING_S
+    for _ in range(3):
+        bench.reconciler.step()
+    assert [one.pod.uid for one in bench.reconciler.refused] == ["u"]
+    assert not bench.pods.evicted
+    bench.state.drop_pod("v")
+    bench.reconciler.step()
+    assert bench.pods.evicted == ["u"]
+
+
+DIED = {"phase": "Failed", "reason": "UnexpectedAdmissionError"}
+
+
+@pytest.mark.parametrize(
+    ("more", "deleted"),
+    [
+        (DIED, True),
+        ({"phase": "Failed", "reason": f"OutOf{MODEL.memory_resource}"}, True),
+        ({"phase": "Failed", "reason": f"OutOf{MODEL.core_resource}"}, True),
+        ({"phase": "Succeeded"}, True),  # a new kubelet has ended it
+        ({**DIED, "controlled": False}, False),  # nobody makes a new one
+        ({**DIED, "deleting": True}, False),  # it is asked for already
+        ({"phase": "Succeeded", "restarts": False}, False),
+        ({"phase": "Succeeded", "controlled": False}, False),
+        ({"phase": "Failed", "reason": "Evicted"}, False),
+        ({"phase": "Failed"}, False),
+        ({"phase": "Running", "reason": "UnexpectedAdmissionError"}, False),
+    ],
+)
+def test_dead_pods_are_deleted_where_a_controller_has_made_new_ones(
+    tmp_path: Path, more: dict[str, Any], *, deleted: bool
+) -> None:
+    bench = Bench(tmp_path)
+    bench.offer(0, 1)
+    bench.state.put_pod(replace(pod_of("dead", box("main", 1, 1)), **{"controlled": True, **more}))
+    bench.reconciler.step()
+    assert bench.pods.deleted == (["dead"] if deleted else [])
+    assert bool([one for one in bench.pods.told if one.startswith("dead GPUAdmissionFailed")]) is deleted
+
+
+def test_a_correction_that_the_api_refuses_is_asked_for_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.state.put_pod(pod_of("u", box("main", 4, 10), controlled=True))
+    bench.pods.refuses = True
+    bench.offer(0, 1)
+    for _ in range(3):
+        bench.reconciler.step()
+    [once] = bench.pods.annotated
+    assert "GPU-1" in once
+    assert not bench.reconciler.last_error, "one pod's refusal stops nothing"
