@@ -241,7 +241,7 @@ vanish() { # an uninstall is complete: the last things go, this program and the 
     set +f
     for version in "$ROOT"/opt/edgegpu/*; do [ -L "$version" ] || rm -rf "$version"; done
     for own in "$ROOT"/var/lib/edgegpu/*; do [ "$own" = "$TX" ] || rm -rf "$own"; done # the plugin's and the agent's
-    rm -f "$ROOT/etc/edgegpu/agent.yaml"
+    rm -f "$ROOT/etc/edgegpu/agent.yaml" "$ROOT/etc/edgegpu/cloud-token" # `edgegpu agent enrol` wrote them, in no transaction
     set -f
     rmdir "$ROOT/opt/edgegpu" 2> /dev/null
     rm -rf "$TX/old" "$TX/new"

@@ -18,6 +18,9 @@ from lab.labrun import HERE, Completed, LabError, run, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLE = ROOT / "build/bundle"
+STARTING, RESTARTING = "7d4958e842da4a758f6c1cdc7b36dcc5", "5eb03494b6584870a536b337290809b3"
+"""systemd's messages that a unit is being started, and that it will be, since it ended by itself."""
+
 NAME = "edgebox"
 WITH_K3S, WITH_EDGEGPU = "edgebox-k3s", "edgebox-edgegpu"
 """Disk images: k3s and two cards; edgegpu installed on it besides, with GPU pods that run."""
@@ -155,6 +158,16 @@ class Bed:
         """Return the last transaction's state; empty where there is none."""
         text = self.machine.exec("cat", f"{JOURNAL}/state", check=False).stdout
         return dict(line.partition("=")[::2] for line in text.splitlines() if "=" in line)
+
+    def starts(self) -> int:
+        """Return how often somebody had k3s started since the boot, as systemd has written it down.
+
+        A k3s that ended by itself is started again by systemd, as it says then: that counts for nobody.
+        """
+        words = ["-q", "-b", "-o", "json", f"MESSAGE_ID={STARTING}", f"MESSAGE_ID={RESTARTING}", "UNIT=k3s.service"]
+        told = self.machine.exec("journalctl", *words, check=False).stdout.splitlines()
+        found = [json.loads(line)["MESSAGE_ID"] for line in told]
+        return found.count(STARTING) - found.count(RESTARTING)
 
     def restarts(self) -> str:
         """Return what changes with each start of k3s."""

@@ -17,13 +17,14 @@ def test_one_line_installs_and_both_scenarios_run(k3s_box: Bed) -> None:
         bed.node.restart()
         assert bed.restarts() != before
     with api_gap(bed) as gap:
-        before = bed.restarts()
+        before, starts = bed.restarts(), bed.starts()
         done = bed.line("--yes")
         bed.offered()
         after = bed.restarts()
     bed.cluster.report("install_api_gap_s", gap, limit=plain[0] + 2)
     bed.cluster.report("k3s_restart_api_gap_s", plain, limit=plain[0])
     assert after != before, "the scheduler's file was read by nobody"
+    assert bed.starts() == starts + 1, "an install starts k3s once"
     assert "COMMITTED" in bed.journal()["state"]
     for service in SERVICES:
         assert service in done.stdout
@@ -53,11 +54,11 @@ def _two_cards(bed: Bed) -> None:
 
 
 def _again_changes_nothing(bed: Bed) -> None:
-    before, disk = bed.restarts(), bed.disk()
+    before, starts, disk = bed.restarts(), bed.starts(), bed.disk()
     plugin = bed.machine.exec("systemctl", "show", "-p", "InvocationID", "--value", "edgegpu-plugin").stdout
     done = bed.line("--yes")
     assert "nothing to change" in done.stdout
-    assert bed.restarts() == before
+    assert (bed.restarts(), bed.starts()) == (before, starts)
     assert bed.machine.exec("systemctl", "show", "-p", "InvocationID", "--value", "edgegpu-plugin").stdout == plugin
     after = bed.disk()
     changed = {path for path in disk.keys() | after.keys() if disk.get(path) != after.get(path)}

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING
 import pytest
 from integration.transactionkit import DROP_IN, SCHEDULER, Bed
 
+from edgegpu_agent.cli.enrolling import Enrolling
+from edgegpu_agent.cli.errors import CliError
 from edgegpu_installer import baseline, farewell
 from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.errors import InstallError, KnownError
 from edgegpu_installer.journal import Journal
-from edgegpu_installer.layout import AGENT_UNIT, CURRENT, PLUGIN_UNIT, UNITS
+from edgegpu_installer.layout import AGENT_UNIT, AGENT_YAML, CLOUD_TOKEN, CURRENT, PLUGIN_UNIT, UNITS
 from edgegpu_installer.preparing import Machine
 from edgegpu_installer.recovery import LIBRARY
 from edgegpu_installer.states import Op, State
+from edgegpu_installer.systemd import Systemd
 from edgegpu_installer.transaction import run
 
 if TYPE_CHECKING:
@@ -43,7 +46,7 @@ def install(op: Op = Op.INSTALL) -> Plan:
             FileChange(SCHEDULER, content=b"good\n", mode=0o600, k3s_reads=True),
             FileChange(DROP_IN, content=b"names it\n", k3s_reads=True),
         ),
-        folders=("/etc/rancher/k3s/config.yaml.d",),
+        folders=("/etc/rancher/k3s/config.yaml.d", "/etc/edgegpu"),
         reload=True,
         start=(PLUGIN_UNIT, AGENT_UNIT),
         restart="k3s",
@@ -195,3 +198,19 @@ def test_the_command_line_refuses_an_id_that_is_none() -> None:
     )
     assert done.returncode == 1
     assert "cannot call a change" in json.loads(done.stdout)["error"]
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["enrolled last", "changed since"])
+def test_what_enrolling_by_hand_has_written_goes_with_an_uninstall(bed: Bed, *, again: bool) -> None:
+    before = bed.tree()
+    bed.run(install())
+    hand = Enrolling(root=bed.root, wait_s=0, system=Systemd(bed.environment))
+    with pytest.raises(CliError):  # no agent runs here that could say how its token fared
+        hand.run("https://cloud.example", "ab" * 32, "a-token")
+    assert there(bed, AGENT_YAML)
+    assert there(bed, CLOUD_TOKEN)
+    if again:  # an installer that finds the files keeps them as how it was before
+        files = tuple(FileChange(path, content=b"cloud: {}\n") for path in (AGENT_YAML, CLOUD_TOKEN))
+        bed.run(Plan(Op.CHANGE, files=files))
+    assert bed.run(uninstall(bed)).state is State.COMMITTED
+    assert bed.tree() == before
