@@ -1,0 +1,73 @@
+// syncs: preloaded, it writes down what a process has put on the disk, in its order: fsync, fdatasync, rename, unlink.
+// SYNCS_LOG names the file; each line is a call and its paths. What is written down is what libc was asked for.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static void note(const char *format, ...)
+{
+	const char *log = getenv("SYNCS_LOG");
+	char line[2 * PATH_MAX + 32];
+	va_list args;
+	int fd, length;
+
+	if (!log)
+		return;
+	va_start(args, format);
+	length = vsnprintf(line, sizeof(line), format, args);
+	va_end(args);
+	fd = open(log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return;
+	if (write(fd, line, (size_t)length) != length)
+		abort();
+	close(fd);
+}
+
+static void note_fd(const char *call, int fd)
+{
+	char link[64], path[PATH_MAX];
+	ssize_t length;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	length = readlink(link, path, sizeof(path) - 1);
+	if (length < 0)
+		return;
+	path[length] = '\0';
+	note("%s %s\n", call, path);
+}
+
+int fsync(int fd)
+{
+	int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+	int done = real(fd);
+
+	if (!done)
+		note_fd("sync", fd);
+	return done;
+}
+
+int fdatasync(int fd)
+{
+	int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
+	int done = real(fd);
+
+	if (!done)
+		note_fd("sync", fd);
+	return done;
+}
+
+int rename(const char *from, const char *to)
+{
+	int (*real)(const char *, const char *) = (int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename");
+	int done = real(from, to);
+
+	if (!done)
+		note("rename %s %s\n", from, to);
+	return done;
+}
