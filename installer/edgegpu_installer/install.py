@@ -18,6 +18,7 @@ from edgegpu_installer import (
     nodeidentity,
     nodes,
     transaction,
+    unitsize,
 )
 from edgegpu_installer.ask import Terminal
 from edgegpu_installer.atomic import read_entry, wanted
@@ -132,9 +133,11 @@ class Installation:
                 )
             return self._change(role, None)
         if not self.site.kind.is_server:
+            self._check_unit(self.site.kubelet_kubeconfig)
             made = material.agent_kubeconfig(self.machine.layout, self.site.kubelet_kubeconfig, self.options.join)
             return self._change(role, Material(kubeconfig=made))
         layout = self.machine.layout
+        self._check_unit(self.site.admin_kubeconfig)
         with Cluster.from_kubeconfig(layout.at(self.site.admin_kubeconfig)) as cluster:
             marked = self._nodes(cluster)
             self.machine.say("taking the cluster's install lease")
@@ -151,6 +154,13 @@ class Installation:
                     undone()
                     return report
                 return self._mark(cluster, report, marked)
+
+    def _check_unit(self, kubeconfig: str) -> None:
+        """Refuse another size of a unit while pods hold shares. Raises InstallError."""
+        layout, wanted = self.machine.layout, self.options.unit_mib
+        if unitsize.changes(layout, wanted):
+            with Cluster.from_kubeconfig(layout.at(kubeconfig)) as cluster:
+                unitsize.refuse_while_held(cluster, layout, wanted, node=self.site.node_name)
 
     def _material(self, cluster: Cluster, role: Role) -> Material:
         layout, rights = self.machine.layout, self.release.rights

@@ -104,6 +104,16 @@ def resource_model(existing: str | None) -> ResourceModel:
     )
 
 
+def unit_mib(existing: str | None) -> int:
+    """Return the MiB of a unit by a configuration; the default where it does not say.
+
+    Raises:
+        InstallError: what is there is not a mapping of sections.
+    """
+    found = dict(_read(existing).get("resources") or {}).get("unit_mib")
+    return found if isinstance(found, int) else _MODEL.unit_mib
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
     """Where a configured plugin is found, and what it writes outside its own folders."""

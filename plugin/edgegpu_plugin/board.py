@@ -57,6 +57,15 @@ class DeviceBoard:
             self._changed.notify_all()
             return True
 
+    def use(self, model: ResourceModel) -> None:
+        """Offer the same cards in units of another size.
+
+        Raises:
+            ModelError: more devices than kubelet's message limit carries; the lists stay as they were.
+        """
+        self._model = model
+        self.set(self._cards)
+
     def devices(self, kind: Kind) -> tuple[Device, ...]:
         """Return the devices of one resource."""
         return self._lists[kind]

@@ -30,6 +30,14 @@ class InventoryStore:
         """Return the cards that this machine had before, as they were seen last."""
         return self._load("gone")
 
+    def load_unit(self) -> int | None:
+        """Return the MiB of the unit in which pods' devices were counted last; None where nothing says."""
+        try:
+            unit = json.loads(self._path.read_bytes()).get("unit_mib")
+        except (OSError, ValueError, AttributeError, RecursionError):  # `load` says what is wrong
+            return None
+        return unit if isinstance(unit, int) and unit > 0 else None
+
     def _load(self, key: str) -> tuple[Card, ...]:
         try:
             return _cards(json.loads(self._path.read_bytes()), key)
@@ -44,8 +52,8 @@ class InventoryStore:
             )
             return ()
 
-    def save(self, cards: Sequence[Card], gone: Sequence[Card] = ()) -> bool:
-        """Save the cards, and those that are gone, when they differ from what is saved; say whether that was so.
+    def save(self, cards: Sequence[Card], gone: Sequence[Card] = (), *, unit_mib: int | None = None) -> bool:
+        """Save the cards, those that are gone, and the unit, when they differ; say whether that was so.
 
         Health is not saved: whether a card works is seen anew.
 
@@ -54,6 +62,7 @@ class InventoryStore:
         """
         value = {
             "version": _VERSION,
+            "unit_mib": unit_mib,
             "cards": [_entry(card) for card in cards],
             "gone": [_entry(card) for card in gone],
         }

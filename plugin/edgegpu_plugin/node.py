@@ -9,7 +9,7 @@ from typing import Any
 
 from edgegpu_core.deviceid import Kind
 from edgegpu_core.inventory import Card, usable
-from edgegpu_core.model import ModelError
+from edgegpu_core.model import ModelError, ResourceModel
 from edgegpu_core.podview import PodView, pod_view
 from edgegpu_plugin.allocator import Allocator
 from edgegpu_plugin.board import DeviceBoard
@@ -49,8 +49,12 @@ class NodePart:
         objects = KubeObjects(client)
         self._config = config
         self._store = InventoryStore(config.paths.state)
+        self._saved: tuple[tuple[Card, ...], tuple[Card, ...]] = ((), ())
+        model = replace(model, unit_mib=self._store.load_unit() or model.unit_mib)
         self.state = NodeState(model=model, policy=config.policy, checkpoint=config.kubelet.checkpoint)
         self._board = DeviceBoard(model)
+        if model.unit_mib != config.resources.unit_mib:
+            self.state.want_unit(config.resources.unit_mib, self._unit_changed)
         self.nvml = Nvml(config.driver, on_cards=self._cards_seen, on_silence=self._cards_lost)
         self.injector = Injector(config.driver, self.nvml)
         self._kubelet_pods = KubeletPods(node=name, objects=objects, folder=config.kubelet.folder / "pods")
@@ -69,17 +73,7 @@ class NodePart:
             on_kubelet_restart=self.state.kubelet_restarted,
             on_books=self.state.books_written,
         )
-        self.pods = Reflector(
-            client,
-            "/api/v1/pods",
-            convert=lambda pod: pod_view(pod, model),
-            handlers=Handlers[PodView](
-                on_replace=lambda pods: self.state.replace_pods(pods.values()),
-                on_change=lambda _uid, pod: self.state.put_pod(pod),
-                on_delete=self.state.drop_pod,
-            ),
-            params={"fieldSelector": f"spec.nodeName={name}"},
-        )
+        self.pods = self._reflector(client, model)
         self.publisher = _publisher(objects, name)
         self.reconciler = Reconciler(
             state=self.state,
@@ -94,10 +88,24 @@ class NodePart:
         self._past: dict[str, Card] = {}
         """The cards that this machine has or had, as seen last, the earliest first."""
 
+    def _reflector(self, client: KubeClient, model: ResourceModel) -> Reflector[PodView]:
+        return Reflector(
+            client,
+            "/api/v1/pods",
+            convert=lambda pod: pod_view(pod, model),
+            handlers=Handlers[PodView](
+                on_replace=lambda pods: self.state.replace_pods(pods.values()),
+                on_change=lambda _uid, pod: self.state.put_pod(pod),
+                on_delete=self.state.drop_pod,
+            ),
+            params={"fieldSelector": f"spec.nodeName={self._config.node_name}"},
+        )
+
     def load_saved(self) -> None:
         """Offer the cards that this node had when it was seen last, before NVML is asked."""
         everything = self._store.load()
-        self._past = {card.uuid: card for card in (*self._store.load_gone(), *everything)}
+        self._saved = (everything, self._store.load_gone())
+        self._past = {card.uuid: card for card in (*self._saved[1], *everything)}
         self.state.set_machine(self._past.values())  # which of them are gone is known when NVML has answered
         saved = usable(everything, self._config.exclude)
         if not saved:
@@ -137,6 +145,8 @@ class NodePart:
                 "pods_by": self._kubelet_pods.way,
             },
             "api": {"synced": self.pods.synced.is_set(), "problem": self.pods.problem or self.reconciler.last_error},
+            "unit_mib": snapshot.view.model.unit_mib,
+            "unit_wanted_mib": self.state.unit_wanted_mib,
             "cards": cards_part(snapshot, names),
             "other_cards": other_cards_part(snapshot),
             "pods": pods_part(snapshot, self.reconciler.refused, self.reconciler.lost),
@@ -168,8 +178,18 @@ class NodePart:
         gone = self._forget_none(cards)
         self.state.set_machine(cards, gone)
         self._offer(offered)
+        self._saved = (cards, gone)
+        self._save()
+
+    def _unit_changed(self, model: ResourceModel) -> None:
+        """Offer the cards in units of another size, since nobody holds a share."""
+        self._board.use(model)
+        self._save()
+
+    def _save(self) -> None:
+        cards, gone = self._saved
         try:
-            self._store.save(cards, gone)
+            self._store.save(cards, gone, unit_mib=self.state.model.unit_mib)
         except PluginError as error:
             _LOG.warning("%s", error)
 

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from edgegpu_core.checkpoint import CheckpointError, Entry, parse_checkpoint
 from edgegpu_core.flight import Flight
 from edgegpu_core.inventory import Card, Slot, slots
 from edgegpu_core.ledger import Ledger
-from edgegpu_core.model import ResourceModel
+from edgegpu_core.model import ModelError, ResourceModel
 from edgegpu_core.nodeview import NodeView, settle
 from edgegpu_core.podview import Cards, PodView
 from edgegpu_core.policy import Policy
@@ -74,6 +74,9 @@ class NodeState:
         """The static pods in kubelet's own list, by its UID."""
         self._shown: frozenset[str] = frozenset()
         """The static pods that have their mirror."""
+        self.unit_wanted_mib: int | None = None
+        """The size of a unit that is configured and does not count yet; None when the one that is configured counts."""
+        self._on_unit: Callable[[ResourceModel], None] = lambda _model: None
         self._pods: dict[str, PodView] = {}
         self._gone: deque[str] = deque(maxlen=_GONE)
         self._learned: set[str] = set()
@@ -87,6 +90,19 @@ class NodeState:
         """Take the cards that are offered."""
         with self.lock:
             self._cards, self._slots = cards, slots(cards, self.model)
+            self.touch()
+
+    def want_unit(self, unit_mib: int, on_change: Callable[[ResourceModel], None]) -> None:
+        """Count in units of another size as soon as nobody on this node holds a share.
+
+        kubelet's records are in devices: counted in units of another size they would be other amounts of memory.
+
+        Args:
+            unit_mib: MiB of a unit.
+            on_change: told on any thread, under the lock, when the size changes.
+        """
+        with self.lock:
+            self.unit_wanted_mib, self._on_unit = unit_mib, on_change
             self.touch()
 
     def set_machine(self, cards: Iterable[Card], gone: Iterable[Card] = ()) -> None:
@@ -189,6 +205,8 @@ class NodeState:
             live = {uid: pod for uid, pod in self._pods.items() if not pod.is_terminal}
             ledger = self._booked.only(uid for uid in self._booked.pods() if uid in live or uid not in self._released)
             self.flight.add_to(ledger, live)
+            if not live and not ledger.pods() and not self.checkpoint_problem:
+                self._take_unit()
             annotated = {uid: pod.cards for uid, pod in live.items() if pod.cards is not None}
             view = NodeView(
                 model=self.model,
@@ -210,6 +228,20 @@ class NodeState:
                 self._machine,
                 self._gone_cards,
             )
+
+    def _take_unit(self) -> None:
+        if self.unit_wanted_mib is None:
+            return
+        model = replace(self.model, unit_mib=self.unit_wanted_mib)
+        try:
+            model.check_device_count([card.memory_mib for card in self._cards])
+        except ModelError as error:
+            _LOG.error("units stay at %d MiB: %s", self.model.unit_mib, error)
+            return
+        _LOG.info("nobody holds a share: units are of %d MiB from now on", model.unit_mib)
+        self.model, self.unit_wanted_mib = model, None
+        self._slots = slots(self._cards, model)
+        self._on_unit(model)
 
     def _has_ended(self, uid: str) -> bool:
         """Whether one that is not live has surely ended, and is no pod that the watch is late with."""

@@ -72,6 +72,11 @@ def test_what_the_plugin_says_is_wrong(box: Box) -> None:
     box.expect("plugin", Level.WARNING, "baetyl-edge/face is refused: needs 30", "edgegpu pods")
 
 
+def test_a_unit_that_waits_until_nobody_holds_a_share(box: Box) -> None:
+    box.status["unit_wanted_mib"] = 512
+    box.expect("plugin", Level.WARNING, "resources.unit_mib is 512, and units are of 256 MiB", "set resources.unit_mib")
+
+
 def test_a_machine_without_systemd(box: Box) -> None:
     box.program("systemctl", "echo System has not been booted with systemd >&2; exit 1")
     box.expect("plugin", Level.BROKEN, "System has not been booted", "systemd")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from integration.clusterkit import Api, api
@@ -10,8 +11,10 @@ from integration.clusterkit import Api, api
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.cluster import Cluster, ClusterError
 from edgegpu_installer.kinds import NODE
+from edgegpu_installer.layout import Layout
 from edgegpu_installer.nodes import all_facts, clear, mark_extender, mark_gpu
 from edgegpu_installer.shares import in_use
+from edgegpu_installer.unitsize import UnitInUseError, changes, refuse_while_held
 
 __all__ = ["api"]
 
@@ -80,3 +83,27 @@ def test_pods_with_shares_are_found_in_all_namespaces(cluster: Cluster, api: Api
         api.registry.create("pods", {"metadata": {"name": name, "namespace": space}, "spec": spec})
     assert [share.full_name for share in in_use(cluster, MODEL)] == ["one/a", "two/b"]
     assert [share.full_name for share in in_use(cluster, MODEL, node="b-agent")] == ["one/a"]
+
+
+def test_another_unit_is_refused_while_pods_of_the_node_hold_shares(cluster: Cluster, api: Api, tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    assert not changes(layout, 512)  # nothing is installed
+    layout.units.mkdir(parents=True)
+    (layout.units / "edgegpu-plugin.service").touch()
+    assert not changes(layout, None)
+    assert not changes(layout, 256)
+    assert changes(layout, 512)
+    refuse_while_held(cluster, layout, 512, node="b-agent")
+    limits = {MODEL.memory_resource: "4", MODEL.core_resource: "10"}
+    spec = {"nodeName": "b-agent", "containers": [{"name": "m", "resources": {"limits": limits}}]}
+    api.registry.create("namespaces", {"metadata": {"name": "default"}})
+    api.registry.create("pods", {"metadata": {"name": "a", "namespace": "default"}, "spec": spec})
+    refuse_while_held(cluster, layout, 512, node="z-server")
+    refuse_while_held(cluster, layout, 256, node="b-agent")
+    with pytest.raises(UnitInUseError) as caught:
+        refuse_while_held(cluster, layout, 512, node="b-agent")
+    assert "cannot change the unit to 512 MiB: a pod of this node holds a share in units of 256" in str(caught.value)
+    assert "default/a on b-agent (m: 4 units, core 10)" in str(caught.value)
+    layout.plugin_yaml.parent.mkdir(parents=True)
+    layout.plugin_yaml.write_text("resources: {unit_mib: 512}\n")
+    assert not changes(layout, 512)

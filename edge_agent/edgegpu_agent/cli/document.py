@@ -92,6 +92,8 @@ class Document:
     role: str
     policy: str
     unit_mib: int
+    unit_wanted_mib: int | None
+    """The size of a unit that is configured and does not count while pods hold shares."""
     injection_mode: str
     injection_why: str
     driver_version: str
@@ -176,6 +178,7 @@ def read_document(value: object) -> Document:
         role=top.text("role"),
         policy=top.text("policy", ""),
         unit_mib=top.count("unit_mib", 256),
+        unit_wanted_mib=top.count("unit_wanted_mib") if top.has("unit_wanted_mib") else None,
         injection_mode=injection.text("mode", ""),
         injection_why=injection.text("why", ""),
         driver_version=driver.text("version", ""),

@@ -65,7 +65,10 @@ ExcludeOption = Annotated[
         "--exclude", metavar="CARD", help="A card not to share: 0, 0:1, GPU-…; several times. none: share all."
     ),
 ]
-UnitOption = Annotated[int | None, typer.Option("--unit-mib", metavar="MIB", help="MiB of a unit of memory.")]
+UnitOption = Annotated[
+    int | None,
+    typer.Option("--unit-mib", metavar="MIB", help="MiB of a unit of memory; refused while pods hold shares."),
+]
 ReserveOption = Annotated[int | None, typer.Option("--reserve-mib", metavar="MIB", help="MiB kept back on each card.")]
 RootOption = Annotated[
     str | None, typer.Option("--driver-root", metavar="FOLDER", help="Where the NVIDIA driver is installed.")

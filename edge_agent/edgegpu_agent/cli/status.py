@@ -30,6 +30,7 @@ Examples:
 \b
 --json prints the plugin's own document and adds "problems":
   {"v": 1, "version", "node", "role", "policy": TEXT, "unit_mib": NUMBER,
+   "unit_wanted_mib": NUMBER that is configured and counts when no pod holds a share, or null,
    "resources": {"memory", "core": TEXT}, "injection": {"mode", "why": TEXT}, "driver": {"version", "problem": TEXT},
    "kubelet": {"registered": BOOL, "registered_ms": NUMBER or null, "waiting_for": TEXT},
    "api": {"synced": BOOL, "problem": TEXT}, "extender": null or {"listen": TEXT, "healthy", "insecure": BOOL},
@@ -69,6 +70,12 @@ def problems(document: Document) -> list[str]:
         if not document.registered:
             found.append(f"kubelet: not registered, waiting for {document.waiting_for or 'kubelet'}")
         found += [f"card {card.index} is out of order ({card.uuid})" for card in document.cards if not card.healthy]
+    if document.unit_wanted_mib is not None:
+        holders = dict.fromkeys(row.full_name for row in document.pods)
+        found.append(
+            f"units are of {document.unit_mib} MiB until no pod of this node holds a share; then they are of "
+            f"{document.unit_wanted_mib} MiB, as resources.unit_mib says: {', '.join(holders)}"
+        )
     if document.api_problem or not document.api_synced:
         found.append(f"API: {document.api_problem or 'not in step with the API server yet'}")
     if document.extender is not None and not document.extender.healthy:

@@ -44,6 +44,13 @@ def _status_troubles(status: Mapping[str, Any]) -> Iterator[Trouble]:
     problem = (status.get("driver") or {}).get("problem")
     if problem:
         yield broken(f"the plugin: {problem}", "see the check `driver`")
+    wanted = status.get("unit_wanted_mib")
+    if wanted is not None:
+        now = status.get("unit_mib")
+        yield warning(
+            f"resources.unit_mib is {wanted}, and units are of {now} MiB until no pod of this node holds a share",
+            f"stop the pods that `edgegpu pods` lists, or set resources.unit_mib back to {now}",
+        )
     api = status.get("api") or {}
     if api.get("problem") or api.get("synced") is False:
         text = api.get("problem") or "not in step with the API server yet"
