@@ -68,6 +68,27 @@ class Enrolment:
         self._issuer = Issuer(authority, terms.box_days)
         self._revoked, self._clock = revoked, clock
 
+    # who asks
+
+    def knows(self, ask: EnrolAsk) -> bool:
+        """Whether this token was ever made here, good or not.
+
+        Raises:
+            CloudError: the store does not answer.
+        """
+        with self._store.read() as tx:
+            return tx.enrolments.token(tokens.digest(ask.token)) is not None
+
+    def signed(self, ask: RenewAsk, *, signed: bytes, signature: str) -> bool:
+        """Whether the key of this box has signed a renewal.
+
+        Raises:
+            CloudError: the store does not answer.
+        """
+        with self._store.read() as tx:
+            box = tx.boxes.get([DeviceId(ask.device)]).get(DeviceId(ask.device))
+        return box is not None and _signed_by(box.public, signature, signed)
+
     # enrol
 
     def enrol(self, ask: EnrolAsk, *, address: str) -> Granted | Waiting:

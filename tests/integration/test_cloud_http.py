@@ -118,23 +118,35 @@ def test_what_is_too_long_is_not_read(served: Served) -> None:
 def test_an_address_with_too_many_wrong_tokens_has_to_wait(served: Served) -> None:
     for _ in range(20):
         assert served.post("/v1/enrol", Box("wrong").ask())[0] == 401
-    answer = served.pool.request("POST", f"{served.url}/v1/enrol", body=b"{}", retries=False)
+    body = json.dumps(Box("wrong").ask()).encode()
+    answer = served.pool.request("POST", f"{served.url}/v1/enrol", body=body, retries=False)
     assert answer.status == 429
     assert int(answer.headers["Retry-After"]) == 600
+    assert served.post("/v1/enrol", Box(served.here.token()).ask())[0] == 200, "its neighbours are taken in"
     served.here.clock.now_s += 601
-    assert served.post("/v1/enrol", Box(served.here.token()).ask())[0] == 200
+    assert served.post("/v1/enrol", Box("wrong").ask())[0] == 401
 
 
-def test_a_box_that_is_refused_keeps_no_other_of_its_address_waiting(served: Served) -> None:
+def test_a_box_that_is_refused_for_ever_keeps_no_other_one_waiting(served: Served) -> None:
+    token = served.here.token(uses=3)
+    used = Box(token)
+    assert served.post("/v1/enrol", used.ask())[0] == 200
+    again = Box(token, request=used.request)
+    assert [served.post("/v1/enrol", again.ask())[0] for _ in range(21)] == [403] * 20 + [429]
+    assert served.post("/v1/enrol", Box(token).ask())[0] == 200, "another box with the same token"
+
+
+def test_a_stranger_keeps_no_box_of_its_address_from_renewing(served: Served) -> None:
     box = Box(served.here.token())
     granted = served.post("/v1/enrol", box.ask())[1]
     body = {"enrolment": 1, "csr": box.new_csr(), "instance": box.instance, "nonce": "n"}
-    stranger = json.dumps(body | {"device": "z" * 16}).encode()
-    assert [served.post("/v1/renew", stranger)[0] for _ in range(20)] == [403] * 20
-    assert served.pool.request("POST", f"{served.url}/v1/renew", body=stranger, retries=False).status == 429
     mine = json.dumps(body | {"device": granted["device"]}).encode()
+    assert [served.post("/v1/renew", mine)[0] for _ in range(21)] == [403] * 20 + [429], "in its name, unsigned"
     signature = to_text(box.sign.sign(RENEW_DOMAIN + mine))
     assert served.post("/v1/renew", mine, **{"Edgegpu-Signature": signature})[0] == 200
+    old = json.dumps(body | {"device": granted["device"], "enrolment": 7}).encode()
+    signed = {"Edgegpu-Signature": to_text(box.sign.sign(RENEW_DOMAIN + old))}
+    assert [served.post("/v1/renew", old, **signed)[0] for _ in range(21)] == [403] * 20 + [429], "signed, refused"
     assert served.post("/v1/enrol", Box(served.here.token()).ask())[0] == 200
 
 

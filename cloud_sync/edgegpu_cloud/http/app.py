@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from fastapi import FastAPI, Request
@@ -12,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
+from edgegpu_cloud import tokens
 from edgegpu_cloud.asks import Denied, EnrolAsk, Granted, RenewAsk, Renewed, Waiting
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.http.guard import Guard
@@ -30,11 +32,29 @@ _FORBIDDEN = 403
 class Desk(Protocol):
     """Who decides: `enrolment.Enrolment`, and a stand-in where HTTP alone is tested."""
 
+    def knows(self, ask: EnrolAsk) -> bool:
+        """Whether this token was ever made here, good or not."""
+
+    def signed(self, ask: RenewAsk, *, signed: bytes, signature: str) -> bool:
+        """Whether the key of this box has signed a renewal."""
+
     def enrol(self, ask: EnrolAsk, *, address: str) -> Granted | Waiting:
         """Take a box in; raises RefusedError."""
 
     def renew(self, ask: RenewAsk, *, signed: bytes, signature: str, address: str) -> Renewed:
         """Give a box another certificate; raises RefusedError."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Throttles:
+    """Who has to wait: boxes of a site share an address, so what one does keeps no other one waiting.
+
+    A box that shows a token of ours, or the signature of its key, has its own count; those that show neither have one
+    for each address.
+    """
+
+    known: Throttle = field(default_factory=Throttle)
+    strangers: Throttle = field(default_factory=Throttle)
 
 
 def make_app(desk: Desk, release: Release, *, ca_pem: str, clock: Callable[[], float]) -> ASGIApp:
@@ -47,32 +67,30 @@ def make_app(desk: Desk, release: Release, *, ca_pem: str, clock: Callable[[], f
         clock: seconds since 1970, for the throttle.
     """
     app = FastAPI(title="edgegpu-cloud", docs_url=None, redoc_url=None, openapi_url=None)
-    guesses, renewals = Throttle(), Throttle()
+    enrolments, renewals = _Throttles(), _Throttles()
 
     @app.post("/v1/enrol")
     async def enrol(request: Request) -> Response:
-        body = await request.body()
-        return await run_in_threadpool(
-            _decide, guesses, clock, _address(request), lambda who: desk.enrol(_read(EnrolAsk, body), address=who)
-        )
+        body, address = await request.body(), _address(request)
+
+        def read() -> _Asked:
+            ask = _read(EnrolAsk, body)
+            who = f"{address} {tokens.digest(ask.token)} {ask.instance}" if desk.knows(ask) else ""
+            return _Asked(who, lambda: desk.enrol(ask, address=address))
+
+        return await run_in_threadpool(_decide, enrolments, clock, address, read)
 
     @app.post("/v1/renew")
     async def renew(request: Request) -> Response:
-        body, signature = await request.body(), request.headers.get(SIGNATURE, "")
+        body, address = await request.body(), _address(request)
+        signature = request.headers.get(SIGNATURE, "")
 
-        def answer() -> Response:
-            """Boxes of a site share an address: one that is refused for ever must not keep the others waiting."""
-            try:
-                ask = _read(RenewAsk, body)
-            except RefusedError as error:
-                return _denied(error)
+        def read() -> _Asked:
+            ask = _read(RenewAsk, body)
+            who = f"{address} {ask.device}" if desk.signed(ask, signed=body, signature=signature) else ""
+            return _Asked(who, lambda: desk.renew(ask, signed=body, signature=signature, address=address))
 
-            def decide(who: str) -> Renewed:
-                return desk.renew(ask, signed=body, signature=signature, address=who)
-
-            return _decide(renewals, clock, _address(request), decide, of=ask.device)
-
-        return await run_in_threadpool(answer)
+        return await run_in_threadpool(_decide, renewals, clock, address, read)
 
     _add_files(app, release, ca_pem)
     app.add_exception_handler(HTTPException, _plain)
@@ -110,20 +128,25 @@ def _text(content: bytes | None, missing: str) -> Response:
     return Response(content, media_type="text/plain; charset=utf-8")
 
 
-def _decide(
-    throttle: Throttle,
-    clock: Callable[[], float],
-    address: str,
-    decide: Callable[[str], Granted | Waiting | Renewed],
-    *,
-    of: str = "",
-) -> Response:
-    who = f"{address} {of}"
-    if wait_s := math.ceil(throttle.wait_s(who, clock())):
-        text = f"too many wrong tries from {address}"
-        return _denied(RefusedError(Refusal.TOO_MANY, text, f"wait {wait_s} s"), wait_s=wait_s)
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What was asked, and by whom; `who` is empty where nothing shows that it is one of ours."""
+
+    who: str
+    decide: Callable[[], Granted | Waiting | Renewed]
+
+
+def _decide(throttles: _Throttles, clock: Callable[[], float], address: str, read: Callable[[], _Asked]) -> Response:
+    throttle, who = throttles.strangers, address
     try:
-        answer = decide(address)
+        asked = read()
+        if asked.who:
+            throttle, who = throttles.known, asked.who
+        if wait_s := math.ceil(throttle.wait_s(who, clock())):
+            text = f"too many wrong tries from {address}"
+            remedy = f"wait {wait_s} s" if asked.who else f"paste the whole line again, or wait {wait_s} s"
+            return _denied(RefusedError(Refusal.TOO_MANY, text, remedy), wait_s=wait_s)
+        answer = asked.decide()
     except RefusedError as error:
         throttle.wrong(who, clock())
         _LOG.warning("refused %s: %s", address, error)
