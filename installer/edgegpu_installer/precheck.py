@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from edgegpu_core import injection
+from edgegpu_core.injection import Injection
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer import k3sconfig
 from edgegpu_installer.facts import Facts, Kind
@@ -12,8 +14,8 @@ from edgegpu_installer.k3sconfig import COMMAND_LINE, SCHEDULER_ARG
 from edgegpu_installer.otherplugins import other_plugins
 from edgegpu_installer.site import Options, Role
 
-FIRST_MINOR, FIRST_WITH_V1, FIRST_WITH_CDI = 20, 25, 29
-"""The first k3s that is installed on; that takes our scheduler file; whose kubelet passes CDI names on."""
+FIRST_MINOR, FIRST_WITH_V1 = 20, 25
+"""The first k3s that is installed on; that takes our scheduler file."""
 
 _MODEL = ResourceModel()
 _MACHINES = {"x86_64", "amd64"}
@@ -233,7 +235,6 @@ def _no_cards(facts: Facts) -> Iterator[Finding]:
 
 def _runtime(facts: Facts) -> Iterator[Finding]:
     containerd = facts.containerd
-    minor = facts.k3s.minor if facts.k3s else None
     if containerd is None or containerd.why:
         return
     if containerd.default_runtime == "nvidia":
@@ -242,22 +243,30 @@ def _runtime(facts: Facts) -> Iterator[Finding]:
             "an image that sets NVIDIA_VISIBLE_DEVICES=all brings every card to every pod of it",
             "take default-runtime out of k3s's configuration and restart k3s",
         )
-    old = minor is not None and minor < FIRST_WITH_CDI
-    cause = "kubelet before 1.29 passes no CDI names on" if old else f"{containerd.path} has CDI off"
-    if containerd.cdi and not old:
-        return
-    if containerd.nvidia_runtime:
-        yield _warn(
-            "cards come by the nvidia runtime",
-            f"{cause}: a pod's own NVIDIA_VISIBLE_DEVICES wins over ours",
-            "pods need runtimeClassName: nvidia; upgrade k3s to 1.29 or newer for CDI",
-        )
-    else:
-        yield _no(
-            "no way to bring cards into containers",
-            f"{cause}, and containerd has no nvidia runtime",
-            "upgrade k3s to 1.29 or newer, or install the NVIDIA container toolkit and restart k3s",
-        )
+    known = injection.Containerd(containerd.path, containerd.cdi, (), nvidia_runtime=containerd.nvidia_runtime)
+    choice = injection.choose(Injection.AUTO, kubelet=_kubelet(facts), containerd=known)
+    match choice.mode:
+        case Injection.RUNTIME:
+            yield _warn(
+                "cards come by the nvidia runtime",
+                f"{choice.cdi_problem}: a pod's own NVIDIA_VISIBLE_DEVICES wins over ours",
+                "pods need runtimeClassName: nvidia; upgrade k3s to 1.29 or newer for CDI",
+            )
+        case Injection.DEVICES:
+            yield _warn(
+                "cards come by device nodes and files in kubelet's answer",
+                f"{choice.cdi_problem}, and containerd has no nvidia runtime: what a container gets is chosen when its "
+                "pod comes, and a driver of another version needs the pods anew",
+                "nothing; k3s 1.29 and newer have CDI, which follows the driver",
+            )
+        case _:
+            pass
+
+
+def _kubelet(facts: Facts) -> str | None:
+    """Return kubelet's version: k3s brings it, and its Node object says it."""
+    told = facts.node.kubelet if facts.node is not None else ""
+    return told or (facts.k3s.version if facts.k3s is not None else "") or None
 
 
 def _others(facts: Facts, model: ResourceModel) -> Iterator[Finding]:

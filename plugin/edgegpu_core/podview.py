@@ -56,6 +56,8 @@ class PodView:
     """Whether its containers are to run for ever, so that it cannot succeed."""
     unscheduled: str = ""
     """Why the scheduler has not placed it, in the scheduler's words."""
+    running: tuple[tuple[str, str], ...] = ()
+    """Its GPU containers that run, by name, with the runtime's id of each."""
     is_static: bool = False
     """Whether the pod comes from a file on its node, so that evicting it is no remedy."""
 
@@ -147,8 +149,19 @@ def pod_view(pod: Mapping[str, Any], model: ResourceModel, *, by_kubelet: bool =
         kubelet_uid=uid,
         mirrors="" if by_kubelet or not is_mirror(pod) else mirrored_uid(pod) or _NOBODY,
         restarts=(spec.get("restartPolicy") or "Always") == "Always",
+        running=_running(status, containers),
         unscheduled="" if node else _unscheduled(status),
         is_static=by_kubelet and annotations.get(_SOURCE_ANNOTATION, "api") != "api",
+    )
+
+
+def _running(status: Mapping[str, Any], containers: tuple[ContainerRequest, ...]) -> tuple[tuple[str, str], ...]:
+    wanted = {container.name for container in containers}
+    listed = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
+    return tuple(
+        (str(one["name"]), str(one.get("containerID") or "").rpartition("/")[2])
+        for one in listed
+        if one.get("name") in wanted and one.get("containerID") and (one.get("state") or {}).get("running") is not None
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from edgegpu_core.injection import Injection
 from edgegpu_core.inventory import Card, Free
 from edgegpu_core.model import CORE_PER_CARD, ResourceModel, short_name
 from edgegpu_core.request import Ask
@@ -72,3 +73,17 @@ def card_gone(cards: Sequence[Card], *, wait_s: float, controlled: bool, is_stat
     else:
         follows = "it has no controller that would make it again: delete it and create it again"
     return f"its {what} gone from this machine; {follows}"
+
+
+_NOT_BROUGHT = {
+    Injection.CDI: "kubelet or containerd did not take the CDI device: `edgegpu doctor --check runtime` says why",
+    Injection.RUNTIME: "it did not run by the nvidia runtime: the pod needs runtimeClassName: nvidia",
+    Injection.DEVICES: "kubelet or containerd did not bring its device nodes in",
+}
+
+
+def cardless(container: str, labels: Sequence[str], mode: Injection) -> str:
+    """Say that a container runs without cards that it was given: `container main runs without its card 0: …`."""
+    what = f"its card {labels[0]}" if len(labels) == 1 else f"its cards {', '.join(labels)}"
+    why = _NOT_BROUGHT.get(mode, _NOT_BROUGHT[Injection.CDI])
+    return f"container {container} runs without {what}: {why}; then delete the pod, since it keeps what it was given"

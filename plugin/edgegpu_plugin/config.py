@@ -15,6 +15,7 @@ from pydantic import (
     field_validator,
 )
 
+from edgegpu_core.injection import Injection
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.policy import Policy
 from edgegpu_plugin import configfile
@@ -48,14 +49,6 @@ class Role(StrEnum):
     def has_extender(self) -> bool:
         """Whether this machine's scheduler asks us."""
         return self is not Role.AGENT
-
-
-class Injection(StrEnum):
-    """How a card gets into a container."""
-
-    AUTO = "auto"
-    CDI = "cdi"
-    RUNTIME = "runtime"
 
 
 class Resources(Section):
@@ -118,7 +111,7 @@ class Driver(Section):
     """The NVIDIA driver and how it gets into containers."""
 
     root: Annotated[AbsolutePath, says("the folder that the driver is installed under, / for this machine")] = Path("/")
-    injection: Annotated[Injection, says("one of auto, cdi, runtime")] = Injection.AUTO
+    injection: Annotated[Injection, says("one of auto, cdi, runtime, devices")] = Injection.AUTO
     cdi_folder: Annotated[AbsolutePath, says("a folder that containerd reads CDI specs from, an absolute path")] = Path(
         "/var/run/cdi"
     )

@@ -1,17 +1,19 @@
-"""Brings cards into containers: by our own CDI spec, or by the environment that the nvidia runtime reads."""
+"""Brings cards into containers: by our own CDI spec, the nvidia runtime's environment, or kubelet's own answer."""
 
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
 
+from edgegpu_core.injection import Choice, Injection
 from edgegpu_core.inventory import Card
 from edgegpu_plugin import driverfiles, runtime
 from edgegpu_plugin.cdi import build_spec, cdi_name, node_names, write_spec
-from edgegpu_plugin.config import Driver, Injection
+from edgegpu_plugin.config import Driver
 from edgegpu_plugin.devicenodes import ensure_nodes, link_nodes
+from edgegpu_plugin.devicesway import DevicesWay
+from edgegpu_plugin.driverfiles import DriverFiles
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.nvml import Nvml
 from edgegpu_plugin.pb import Allocation
@@ -22,20 +24,6 @@ _CONTROL_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 
 DRIVER_WAIT_S = 20.0
 """How long a container's start waits for the driver after a boot; kubelet gives PreStart 30 s and asks again."""
-
-
-class Way(Protocol):
-    """One of the ways."""
-
-    def allocation(self, cards: Sequence[str]) -> Allocation:
-        """Return what kubelet shall give a container; stored and replayed, so it names nothing that changes."""
-
-    def make(self, cards: Sequence[Card], driver_version: str) -> None:
-        """Make all that allocations refer to; called at each start, so that it finds its work done.
-
-        Raises:
-            PluginError: something of the driver is not there, or a file cannot be written.
-        """
 
 
 class CdiWay:
@@ -49,8 +37,12 @@ class CdiWay:
         """Return the CDI names."""
         return Allocation(cdi_devices=[cdi_name(card) for card in cards])
 
-    def make(self, cards: Sequence[Card], driver_version: str) -> None:
-        """Make device nodes and their links where a boot left them out, then the spec."""
+    def make(self, cards: Sequence[Card], driver_version: str) -> DriverFiles:
+        """Make device nodes and their links where a boot left them out, then the spec; return the driver's files.
+
+        Raises:
+            PluginError: something of the driver is not there, or a file cannot be written.
+        """
         root = self._settings.root
         if root == Path("/"):
             names = [*_CONTROL_NODES, *(name for card in cards for name in node_names(card))]
@@ -62,55 +54,80 @@ class CdiWay:
         self._left_out = files.left_out
         if write_spec(self._settings.cdi_folder, build_spec(cards, files)):
             _LOG.info("CDI spec written for %d cards, driver %s", len(cards), files.version or "of unknown version")
-
-
-class RuntimeWay:
-    """The environment that the nvidia runtime reads; an author's own NVIDIA_VISIBLE_DEVICES beats it.
-
-    Answers are frozen for a pod's life, so pods from before a change of the way still have CDI names: the spec that
-    these refer to is kept as far as this machine allows.
-    """
-
-    def __init__(self, settings: Driver) -> None:
-        self._spec = CdiWay(settings)
-
-    def allocation(self, cards: Sequence[str]) -> Allocation:
-        """Return the environment."""
-        return Allocation(envs={"NVIDIA_VISIBLE_DEVICES": ",".join(cards)})
-
-    def make(self, cards: Sequence[Card], driver_version: str) -> None:
-        """Leave it to the runtime, which needs no spec."""
-        try:
-            self._spec.make(cards, driver_version)
-        except (PluginError, OSError) as error:
-            _LOG.debug("no CDI spec is kept: %s", error)
+        return files
 
 
 class Injector:
-    """Holds the way that was chosen and the cards that there are; a start waits until NVML has told them."""
+    """Holds the way that was chosen and the cards that there are; a start waits until NVML has told them.
 
-    def __init__(self, settings: Driver, nvml: Nvml) -> None:
-        """Choose the way.
+    Answers are frozen for a pod's life, so pods from before a change of the way still name what the other ways made:
+    spec and links are made in every mode, as far as this machine allows.
+    """
+
+    def __init__(self, settings: Driver, nvml: Nvml, *, run: Path, ask_kubelet: Callable[[], str] = str) -> None:
+        """Choose the way by what is known without the API server.
+
+        Args:
+            settings: the configuration's.
+            nvml: tells of the driver.
+            run: the folder of links for kubelet's own way.
+            ask_kubelet: returns kubelet's version, empty where it cannot be learned now; asked while it is not known.
 
         Raises:
-            PluginError: there is none on this machine.
+            PluginError: containerd's configuration cannot be read.
         """
-        configs = runtime.CONTAINERD_CONFIGS if settings.containerd_config is None else [settings.containerd_config]
-        choice = runtime.choose(settings.injection, cdi_folder=settings.cdi_folder, kubelet=None, configs=configs)
-        self.mode = choice.mode.value
-        self.why = choice.why
-        self._way: Way = CdiWay(settings) if choice.mode is Injection.CDI else RuntimeWay(settings)
+        self._settings = settings
         self._nvml = nvml
+        self._cdi = CdiWay(settings)
+        self._devices = DevicesWay(root=settings.root, folder=run / "driver")
+        self._ask_kubelet = ask_kubelet
         self._changed = threading.Condition()
+        self._saved: dict[str, Card] = {}
         self._cards: dict[str, Card] = {}
-        _LOG.info("cards get into containers by %s: %s", self.mode, self.why)
-        if choice.mode is Injection.RUNTIME:
-            _LOG.warning("a pod that sets NVIDIA_VISIBLE_DEVICES itself sees the cards that it names; CDI forbids it")
-            _LOG.warning("pods need runtimeClassName: nvidia to see their cards, unless it is containerd's default")
+        self.kubelet = ""
+        """kubelet's version as far as it is known."""
+        self._choice = self._choose()
+
+    @property
+    def mode(self) -> str:
+        """How cards come into containers."""
+        return self._choice.mode.value
+
+    @property
+    def why(self) -> str:
+        """Why so."""
+        return self._choice.why
+
+    def learn_kubelet(self, version: str) -> bool:
+        """Take kubelet's version, by which the way is chosen; say whether it is news.
+
+        A configuration that cannot be read leaves the way as it was.
+        """
+        if not version or version == self.kubelet:
+            return False
+        self.kubelet = version
+        try:
+            self._choice = self._choose(before=self._choice)
+        except PluginError as error:
+            _LOG.error("%s", error)
+        return True
+
+    def know(self, cards: Iterable[Card]) -> None:
+        """Take the cards that this machine had when it was seen last; NVML's word counts more."""
+        self._saved = {card.uuid: card for card in cards}
 
     def allocation(self, cards: Sequence[str]) -> Allocation:
-        """Return what kubelet shall give a container with these cards."""
-        return self._way.allocation(cards)
+        """Return what kubelet shall give a container with these cards; stored and replayed by it."""
+        if not self.kubelet and self._choice.mode is Injection.CDI and self._settings.injection is Injection.AUTO:
+            self.learn_kubelet(self._ask_kubelet())  # an old one would ignore the answer without a word
+        match self._choice.mode:
+            case Injection.RUNTIME:
+                return Allocation(envs={"NVIDIA_VISIBLE_DEVICES": ",".join(cards)})
+            case Injection.DEVICES:
+                known = self._saved | self._cards
+                return self._devices.allocation([known[card] for card in cards if card in known])
+            case _:
+                return self._cdi.allocation(cards)
 
     def use(self, cards: Sequence[Card]) -> None:
         """Take what NVML found, and make what containers need of it."""
@@ -119,7 +136,7 @@ class Injector:
             self._changed.notify_all()
         if cards:
             try:
-                self._way.make(tuple(cards), self._nvml.driver_version)
+                self._make(tuple(cards))
             except (PluginError, OSError) as error:  # one file must not end the process; a container's start tells it
                 _LOG.error("cannot make what containers need of the driver: %s", error)
 
@@ -141,4 +158,28 @@ class Injector:
             raise PluginError(f"the driver does not answer yet: {self._nvml.problem or 'NVML has not been heard'}")
         if missing:
             raise PluginError(f"card {missing[0]} is not in this machine any more: delete the pod to place it anew")
-        self._way.make(present, self._nvml.driver_version)
+        self._make(present)
+
+    def _make(self, cards: tuple[Card, ...]) -> None:
+        """Make what answers refer to; called at each start, so that it finds its work done."""
+        try:
+            self._devices.make(cards, self._cdi.make(cards, self._nvml.driver_version))
+        except (PluginError, OSError) as error:
+            if self._choice.mode is not Injection.RUNTIME:
+                raise
+            _LOG.debug("neither CDI spec nor links are kept, and the nvidia runtime needs none: %s", error)
+
+    def _choose(self, *, before: Choice | None = None) -> Choice:
+        settings = self._settings
+        configs = runtime.CONTAINERD_CONFIGS if settings.containerd_config is None else [settings.containerd_config]
+        kubelet = self.kubelet or None
+        choice = runtime.choose(settings.injection, cdi_folder=settings.cdi_folder, kubelet=kubelet, configs=configs)
+        if before is not None and choice == before:
+            return choice
+        _LOG.info("cards get into containers by %s: %s", choice.mode.value, choice.why)
+        if choice.mode is Injection.RUNTIME:
+            _LOG.warning("a pod that sets NVIDIA_VISIBLE_DEVICES itself sees the cards that it names; CDI forbids it")
+            _LOG.warning("pods need runtimeClassName: nvidia to see their cards, unless it is containerd's default")
+        if choice.mode is Injection.CDI and choice.cdi_problem:
+            _LOG.warning("containers start without their cards: %s; set driver.injection to auto", choice.cdi_problem)
+        return choice

@@ -8,26 +8,30 @@ from pathlib import Path
 from typing import Any
 
 from edgegpu_core.deviceid import Kind
+from edgegpu_core.injection import Injection
 from edgegpu_core.inventory import Card, usable
 from edgegpu_core.model import ModelError, ResourceModel
 from edgegpu_core.podview import PodView, pod_view
+from edgegpu_core.reasons import cardless
 from edgegpu_plugin.allocator import Allocator
 from edgegpu_plugin.board import DeviceBoard
+from edgegpu_plugin.cardsight import CardSight
 from edgegpu_plugin.collector import Collector
 from edgegpu_plugin.config import PluginConfig
 from edgegpu_plugin.devices import ResourcePlugin
 from edgegpu_plugin.errors import PluginError
+from edgegpu_plugin.files import write_if_changed
 from edgegpu_plugin.injector import Injector
 from edgegpu_plugin.inventory_store import InventoryStore
-from edgegpu_plugin.kube import EventRecorder, Handlers, KubeClient, KubeObjects, Reflector
+from edgegpu_plugin.kube import EventRecorder, Handlers, Json, KubeClient, KubeError, KubeObjects, Reflector
 from edgegpu_plugin.kubelet import KubeletLink
 from edgegpu_plugin.kubeletpods import KubeletPods
 from edgegpu_plugin.nodeapi import NodePods, NodeWitness
-from edgegpu_plugin.nodestate import NodeState
+from edgegpu_plugin.nodestate import NodeState, Snapshot
 from edgegpu_plugin.nvml import Nvml
 from edgegpu_plugin.podresources import PodResources
 from edgegpu_plugin.publisher import Publisher
-from edgegpu_plugin.reconciler import Reconciler, Times
+from edgegpu_plugin.reconciler import Reconciler, Refused, Times
 from edgegpu_plugin.status import cards_part, other_cards_part, pods_part
 from edgegpu_plugin.tasks import Task
 
@@ -56,7 +60,11 @@ class NodePart:
         if model.unit_mib != config.resources.unit_mib:
             self.state.want_unit(config.resources.unit_mib, self._unit_changed)
         self.nvml = Nvml(config.driver, on_cards=self._cards_seen, on_silence=self._cards_lost)
-        self.injector = Injector(config.driver, self.nvml)
+        self.injector = Injector(
+            config.driver, self.nvml, run=config.paths.run, ask_kubelet=lambda: _kubelet_version(objects, name)
+        )
+        self._kubelet_file = config.paths.state / "kubelet-version"
+        self.injector.learn_kubelet(_read_line(self._kubelet_file))
         self._kubelet_pods = KubeletPods(node=name, objects=objects, folder=config.kubelet.folder / "pods")
         witness = NodeWitness(
             model=model, kubelet=self._kubelet_pods, pod_resources=PodResources(config.kubelet.pod_resources)
@@ -74,7 +82,8 @@ class NodePart:
             on_books=self.state.books_written,
         )
         self.pods = self._reflector(client, model)
-        self.publisher = _publisher(objects, name)
+        self._card_sight = CardSight(dev=config.driver.root / "dev", cards=self.state.cards)
+        self.publisher = _publisher(objects, name, self._node_seen)
         self.reconciler = Reconciler(
             state=self.state,
             collector=Collector(self.state, witness),
@@ -83,6 +92,7 @@ class NodePart:
             synced=self.pods.synced.is_set,
             beat=beat,
             times=Times(missing_s=config.driver.absent_s),
+            look_inside=self._look_inside,
         )
         self._stopping = threading.Event()
         self._past: dict[str, Card] = {}
@@ -106,6 +116,7 @@ class NodePart:
         everything = self._store.load()
         self._saved = (everything, self._store.load_gone())
         self._past = {card.uuid: card for card in (*self._saved[1], *everything)}
+        self.injector.know(everything)
         self.state.set_machine(self._past.values())  # which of them are gone is known when NVML has answered
         saved = usable(everything, self._config.exclude)
         if not saved:
@@ -149,9 +160,33 @@ class NodePart:
             "unit_wanted_mib": self.state.unit_wanted_mib,
             "cards": cards_part(snapshot, names),
             "other_cards": other_cards_part(snapshot),
-            "pods": pods_part(snapshot, self.reconciler.refused, self.reconciler.lost),
+            "pods": pods_part(snapshot, self.reconciler.refused, self.reconciler.lost, self.reconciler.cardless),
             "report_generation": self.publisher.generation,
         }
+
+    def _look_inside(self, snapshot: Snapshot) -> tuple[Refused, ...]:
+        """Return the containers that run without their cards, and why."""
+        labels = {card.uuid: card.label for card in self.state.cards()}
+        found = self._card_sight.look(snapshot)
+        mode = Injection(self.injector.mode)
+        return tuple(
+            Refused(
+                one.pod,
+                cardless(one.container, [labels.get(card, card) for card in one.cards], mode),
+                container=one.container,
+            )
+            for one in found
+        )
+
+    def _node_seen(self, node: Json) -> Json:
+        """Take kubelet's version from this machine's Node object, and keep it for the next start, before any API."""
+        version = _version_in(node)
+        if self.injector.learn_kubelet(version):
+            try:
+                write_if_changed(self._kubelet_file, version + "\n")
+            except PluginError as error:
+                _LOG.warning("%s", error)
+        return node
 
     def _registered(self) -> None:
         self.publisher.kubelet_registered()
@@ -229,9 +264,29 @@ class NodePart:
             _LOG.info("offering %s", ", ".join(told) or "no card")
 
 
-def _publisher(objects: KubeObjects, node: str) -> Publisher:
+def _publisher(objects: KubeObjects, node: str, seen: Callable[[Json], Json]) -> Publisher:
     return Publisher(
         write=lambda annotations, labels: objects.annotate_node(node, annotations, labels=labels),
-        read=lambda: objects.get_node(node),
+        read=lambda: seen(objects.get_node(node)),
         boot=_BOOT_ID.read_text().strip(),
     )
+
+
+def _kubelet_version(objects: KubeObjects, node: str) -> str:
+    """Return the version of this node's kubelet; empty where the API server does not tell."""
+    try:
+        return _version_in(objects.get_node(node))
+    except KubeError as error:
+        _LOG.warning("cannot learn kubelet's version, by which cards come into containers: %s", error)
+        return ""
+
+
+def _version_in(node: Json) -> str:
+    return str(((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion") or "")
+
+
+def _read_line(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -59,11 +59,13 @@ class PodWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A pod that may not start where it is, or whose card is gone, and why."""
+    """A pod that may not start where it is, whose card is gone, or that runs without it, and why."""
 
     pod: PodView
     reason: str
     card_missing: bool = False
+    container: str = ""
+    """The one that it is about; empty: the whole pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,7 @@ class Reconciler:
         synced: Callable[[], bool],
         beat: Callable[[], None],
         times: Times,
+        look_inside: Callable[[Snapshot], tuple[Refused, ...]] = lambda _: (),
     ) -> None:
         self._state = state
         self._collector = collector
@@ -95,6 +98,7 @@ class Reconciler:
         self._pods = pods
         self._synced = synced
         self._beat = beat
+        self._look_inside = look_inside
         self._missing_s = times.missing_s
         self._pause = times.pause
         self._clock = times.clock
@@ -105,6 +109,8 @@ class Reconciler:
         self.refused: tuple[Refused, ...] = ()
         self.lost: tuple[Refused, ...] = ()
         """Pods, also such as run, whose card is gone."""
+        self.cardless: tuple[Refused, ...] = ()
+        """Containers that run without the cards which they were given."""
         self.last_error = ""
 
     def run(self, stopping: Callable[[], bool]) -> None:
@@ -134,6 +140,7 @@ class Reconciler:
             self._correct(self._state.snapshot())
             waits.append(self._look_after_lost(self._state.snapshot()))
             self._look_after_refused(self._state.snapshot())
+            self._look_after_cardless(self._state.snapshot())
             self._tidy(snapshot)
         except (KubeError, OSError) as error:
             if str(error) != self.last_error:
@@ -230,6 +237,13 @@ class Reconciler:
                 _LOG.info("%s is evicted: its devices lie wrong and there is room for it now", pod.full_name)
                 self._pods.tell(pod, "GPUEvicted", "its devices lie on no single free card; there is room for it now")
                 self._pods.evict(pod)
+
+    def _look_after_cardless(self, snapshot: Snapshot) -> None:
+        """Say which containers run without their cards: whatever was to bring them in has not."""
+        lost = {one.pod.uid for one in self.lost}
+        self.cardless = tuple(one for one in self._look_inside(snapshot) if one.pod.uid not in lost)
+        for one in self.cardless:
+            self._pods.tell(one.pod, "GPUMissing", one.reason)
 
     def _tidy(self, snapshot: Snapshot) -> None:
         """Delete pods that died at admission and have a controller, which has made new ones; say so.

@@ -47,14 +47,21 @@ def other_cards_part(snapshot: Snapshot) -> list[dict[str, Any]]:
     ]
 
 
-def pods_part(snapshot: Snapshot, refused: tuple[Refused, ...], lost: tuple[Refused, ...] = ()) -> list[dict[str, Any]]:
+def pods_part(
+    snapshot: Snapshot,
+    refused: tuple[Refused, ...],
+    lost: tuple[Refused, ...] = (),
+    cardless: tuple[Refused, ...] = (),
+) -> list[dict[str, Any]]:
     """Return one row for each GPU container of this node, and one for each holder that the API does not know.
 
     Args:
         snapshot: the node.
         refused: pods that may not start.
         lost: pods whose card is gone.
+        cardless: containers that run without their cards.
     """
+    without = {(one.pod.uid, one.container): one.reason for one in cardless}
     reasons = {one.pod.uid: ("refused", one.reason) for one in refused}
     reasons |= {one.pod.uid: ("lost", one.reason) for one in lost}
     rows = [
@@ -62,6 +69,9 @@ def pods_part(snapshot: Snapshot, refused: tuple[Refused, ...], lost: tuple[Refu
         for pod in sorted(snapshot.view.pods.values(), key=lambda pod: pod.full_name)
         for row in _pod_rows(pod, snapshot, *reasons.get(pod.uid, ("", "")))
     ]
+    for row in rows:
+        if reason := without.get((row["uid"], row["container"])):
+            row.update(state="cardless", reason=reason)
     labels = _labels(snapshot)
     for uid in snapshot.view.ledger.pods():
         if uid not in snapshot.view.pods:

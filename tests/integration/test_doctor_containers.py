@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from kits.cli import CARD_0, CARD_1
+from kits.cli import CARD_0, CARD_1, pod
 from kits.doctor import Box, healthy
 from kits.doctorserver import CONTAINERD
 
@@ -33,6 +33,18 @@ def test_containerd_without_cdi(box: Box) -> None:
     box.expect("runtime", Level.BROKEN, "cannot read containerd's configuration", "restart --no-block k3s")
     box.at(config).unlink()
     box.expect("runtime", Level.WARNING, "no configuration of containerd", "driver.containerd_config")
+
+
+def test_a_kubelet_that_ignores_cdi(box: Box) -> None:
+    box.k3s_program("v1.28.15+k3s1")
+    box.expect("runtime", Level.BROKEN, "kubelet v1.28.15+k3s1 passes no CDI devices on", "driver.injection")
+    box.status["injection"] = {"mode": "devices", "why": "kubelet is given device nodes and files"}
+    assert box.see("runtime").level is Level.OK
+
+
+def test_a_container_that_runs_without_its_card(box: Box) -> None:
+    box.status["pods"] = [pod("p", 4, CARD_0, namespace="ns", state="cardless", reason="runs without its card 0")]
+    box.expect("runtime", Level.BROKEN, "pod ns/p, container main: runs without its card 0", "delete pod -n ns p")
 
 
 def test_an_nvidia_default_runtime_beside_cdi(box: Box) -> None:

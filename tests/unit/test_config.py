@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from edgegpu_core.injection import Injection
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.policy import Policy
-from edgegpu_plugin.config import Injection, PluginConfig, Role, load
+from edgegpu_plugin.config import PluginConfig, Role, load
 from edgegpu_plugin.errors import ConfigError
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from edgegpu_core.injection import Injection
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.cdi import build_spec
-from edgegpu_plugin.config import Driver, Injection
+from edgegpu_plugin.config import Driver
 from edgegpu_plugin.devicenodes import ensure_nodes, link_nodes
 from edgegpu_plugin.driverfiles import find
 from edgegpu_plugin.driverroot import mig_caps
@@ -174,7 +175,7 @@ def test_one_file_that_cannot_be_looked_at_ends_nothing(tmp_path: Path) -> None:
     for name in ("usr/bin/nvidia-smi", f"{DEBIAN}/libnvcuvid.so.570.1", "run", "lib", "dev", f"{DEBIAN}/libcuda.so.1"):
         (tmp_path / name).symlink_to("x" * 300)
     settings = Driver(root=tmp_path, cdi_folder=tmp_path / "cdi", injection=Injection.CDI)
-    injector = Injector(settings, Nvml(settings))
+    injector = Injector(settings, Nvml(settings), run=tmp_path / "run-edgegpu")
     injector.use([CARD])
     assert "libcuda.so.570.1" in (tmp_path / "cdi/edgegpu.json").read_text()
     (tmp_path / NEEDED[0]).unlink()

@@ -200,7 +200,11 @@ def test_our_own_resources_are_nobody_elses(box: FakeBox) -> None:
 
 def test_ways_into_containers(box: FakeBox) -> None:
     box.k3s(containerd=OLD_CONTAINERD)
-    assert "no way" in the_one(found(box)).what
+    assert "device nodes" in the_one(found(box), Level.WARN).what
+    box.k3s(version="v1.28.15+k3s1")
+    said = the_one(found(box), Level.WARN)
+    assert "device nodes" in said.what
+    assert "kubelet v1.28.15+k3s1 passes no CDI devices on" in said.why
     box.k3s(containerd=NVIDIA)
     assert "runtimeClassName" in the_one(found(box), Level.WARN).remedy
     default = CONTAINERD + '[plugins."io.containerd.cri.v1.runtime".containerd]\ndefault_runtime_name = "nvidia"\n'

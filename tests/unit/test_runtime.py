@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from edgegpu_plugin.config import Injection
+from edgegpu_core.injection import Choice, Injection
 from edgegpu_plugin.errors import PluginError
-from edgegpu_plugin.runtime import Choice, choose
+from edgegpu_plugin.runtime import choose
 
 CDI_FOLDER = Path("/var/run/cdi")
 V3 = "version = 3\n[plugins.'io.containerd.cri.v1.runtime']\n"
@@ -49,10 +49,11 @@ def test_cdi_where_containerd_has_it(config: Path, text: str, mode: Injection) -
 @pytest.mark.parametrize(
     "text", [V2, V3 + "enable_cdi = false\n", "", "version = 1\n[plugins.cri]\nenable_cdi = true\n"]
 )
-def test_neither_way_is_told_with_the_remedy(config: Path, text: str) -> None:
+def test_without_cdi_and_nvidia_runtime_kubelets_own_answer_is_left(config: Path, text: str) -> None:
     config.write_text(text)
-    with pytest.raises(PluginError, match=r"has CDI off, and containerd has no nvidia runtime: upgrade k3s to 1\.29"):
-        auto(config)
+    choice = auto(config)
+    assert choice.mode is Injection.DEVICES
+    assert choice.why.startswith(f"{config} has CDI off; ")
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,15 @@ def test_an_old_kubelet_passes_no_cdi_names_on(config: Path, kubelet: str | None
     assert auto(config, kubelet=kubelet).mode is mode
 
 
+@pytest.mark.parametrize("kubelet", ["v1.20.15+k3s1", "v1.24.17+k3s1", "v1.28.15"])
+def test_an_old_kubelet_beside_a_containerd_with_cdi(config: Path, kubelet: str) -> None:
+    """It ignores CDI names without a word: the pod would run, and without its card."""
+    config.write_text(V2 + "enable_cdi = true\n")
+    choice = auto(config, kubelet=kubelet)
+    assert choice.mode is Injection.DEVICES
+    assert f"kubelet {kubelet} passes no CDI devices on" in choice.cdi_problem
+
+
 def test_no_configuration_means_cdi_and_says_so(config: Path) -> None:
     choice = auto(config)
     assert choice.mode is Injection.CDI
@@ -73,19 +83,19 @@ def test_no_configuration_means_cdi_and_says_so(config: Path) -> None:
 def test_a_spec_folder_that_containerd_does_not_read(config: Path) -> None:
     config.write_text(V3 + 'cdi_spec_dirs = ["/etc/cdi", "/run/cdi/"]\n')
     assert auto(config).mode is Injection.CDI
-    with pytest.raises(PluginError, match=r"reads CDI specs from /etc/cdi, /run/cdi/ and not from /srv/cdi"):
-        auto(config, cdi_folder=Path("/srv/cdi"))
+    choice = auto(config, cdi_folder=Path("/srv/cdi"))
+    assert choice.mode is Injection.DEVICES
+    assert "reads CDI specs from /etc/cdi, /run/cdi/ and not from /srv/cdi" in choice.why
 
 
 def test_what_is_imported_counts(config: Path) -> None:
     (config.parent / "conf.d").mkdir()
     (config.parent / "conf.d/10.toml").write_text(V3 + "enable_cdi = false\n")
     config.write_text(f'imports = ["{config.parent}/conf.d/*.toml"]\n' + V3)
-    with pytest.raises(PluginError, match="has CDI off"):
-        auto(config)
+    assert "has CDI off" in auto(config).cdi_problem
 
 
-@pytest.mark.parametrize("wanted", [Injection.CDI, Injection.RUNTIME])
+@pytest.mark.parametrize("wanted", [Injection.CDI, Injection.RUNTIME, Injection.DEVICES])
 def test_what_is_asked_for_is_obeyed(config: Path, wanted: Injection) -> None:
     config.write_text("not [toml")
     choice = choose(wanted, cdi_folder=CDI_FOLDER, kubelet=None, configs=[config])

@@ -71,11 +71,12 @@ class BoxDoors:
             raise DoorShut(str(error), remedy="sudo systemctl restart --no-block k3s  # writes it anew") from error
         if found is None:
             return None
-        whole = tomllib.loads(found.path.read_text(encoding="utf-8"))
+        path = Path(found.path)
+        whole = tomllib.loads(path.read_text(encoding="utf-8"))
         return Containerd(
-            path=Path("/") / found.path.relative_to(self._root),
+            path=Path("/") / path.relative_to(self._root),
             cdi=found.cdi,
-            cdi_folders=found.cdi_folders,
+            cdi_folders=tuple(found.cdi_folders),
             nvidia_runtime=found.nvidia_runtime,
             default_runtime=str(next(_values(whole, "default_runtime_name"), "")),
             systemd_cgroups=any(_values(whole, "SystemdCgroup")),

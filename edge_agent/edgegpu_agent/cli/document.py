@@ -45,7 +45,7 @@ class CardRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRow:
-    """One GPU container of a pod; `state` is allocated, waiting, refused, lost, held or pending."""
+    """One GPU container of a pod; `state` is allocated, waiting, refused, lost, cardless, held or pending."""
 
     namespace: str
     pod: str

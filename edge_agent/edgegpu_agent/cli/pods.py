@@ -35,6 +35,7 @@ States:
   waiting    its card is chosen or about to be, kubelet has not given it yet
   refused    it fits on no card; REASON has the numbers
   lost       its card is gone from this machine; REASON says what happens next
+  cardless   it runs, and its card did not come into the container; REASON says why
   held       its pod is gone, kubelet has not let go of its units yet
 
 \b
@@ -117,7 +118,7 @@ def _table(rows: Sequence[PodRow]) -> "Table":
     for row in rows:
         indexes = "\n".join(card.index for card in row.cards) or "-"
         uuids = "\n".join(card.uuid for card in row.cards) or "-"
-        style = "red" if row.state in {"refused", "lost"} else "" if row.state == "allocated" else "yellow"
+        style = "red" if row.state in {"refused", "lost", "cardless"} else "" if row.state == "allocated" else "yellow"
         cells = (row.namespace or "-", row.pod or row.uid, row.container, indexes, uuids)
         table.add_row(*cells, str(row.units), str(row.core), Text(row.state, style=style), Text(row.reason))
     return table

@@ -37,7 +37,8 @@ Examples:
    "cards": [{"index", "uuid", "name": TEXT, "units", "units_free", "core_free": NUMBER, "healthy": BOOL}],
    "pods": [{"namespace", "pod", "uid", "container": TEXT, "memory_units", "core": NUMBER,
              "cards": [{"index", "uuid": TEXT}], "phase": TEXT,
-             "state": "allocated", "waiting", "refused", "lost" (its card is gone) or "held", "reason": TEXT}],
+             "state": "allocated", "waiting", "refused", "lost" (its card is gone),
+                       "cardless" (it runs without its card) or "held", "reason": TEXT}],
    "other_cards": [{"index", "uuid", "name": TEXT, "gone": BOOL}], cards that are not offered and in use,
    "pending": [as in "pods", of pods that no node has taken, with "state": "pending" and the numbers in "reason"],
    "pending_more": NUMBER of further such pods, both where this node's extender runs,
@@ -91,6 +92,7 @@ def problems(document: Document) -> list[str]:
         for row in document.pods
         if row.state == "lost"
     ]
+    found += [f"{row.full_name}: {row.reason}" for row in document.pods if row.state == "cardless"]
     return found
 
 

@@ -16,7 +16,7 @@ _COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright
 _LEAST_BAR = 10
 _WAITING = "waiting"
 _HELD = "held"
-_TROUBLES = {"refused": "refused", "lost": "its card is gone"}
+_TROUBLES = {"refused": "refused", "lost": "its card is gone", "cardless": "runs without its card"}
 
 
 def show(document: Document, problems: Sequence[str], console: Console) -> None:

@@ -165,9 +165,11 @@ def _node_parts(document: Document) -> list[Part]:
         _judged("cards", f"out of order: {', '.join(sick)}" if sick else "", bad=True),
     ]
     lost = [f"{row.get('namespace')}/{row.get('pod')}" for row in pods if row.get("state") == "lost"]
-    texts = [f"{word}: {', '.join(names)}" for word, names in (("card gone", lost), ("refused", refused)) if names]
+    without = [f"{row.get('namespace')}/{row.get('pod')}" for row in pods if row.get("state") == "cardless"]
+    named = (("card gone", lost), ("runs without its card", without), ("refused", refused))
+    texts = [f"{word}: {', '.join(names)}" for word, names in named if names]
     if texts:
-        parts.append(Part(name="pods", state="bad" if lost else "warn", text=clipped("; ".join(texts))))
+        parts.append(Part(name="pods", state="bad" if lost or without else "warn", text=clipped("; ".join(texts))))
     return parts
 
 

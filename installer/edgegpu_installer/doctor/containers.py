@@ -5,13 +5,20 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from edgegpu_core import injection
 from edgegpu_installer.doctor.sight import Containerd, Sight, Unseen
 from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, judge, skipped, warning
 
 _NO_CARDS = "this machine has no cards to share (role extender-only)"
 _RESTART_PLUGIN = "sudo systemctl restart edgegpu-plugin"
+_AUTO = f"take driver.injection out of /etc/edgegpu/plugin.yaml; {_RESTART_PLUGIN}"
 _RUNTIME_CLASS = "/apis/node.k8s.io/v1/runtimeclasses/nvidia"
 _NOT_FOUND = 404
+_WELL = {
+    "cdi": "CDI is on",
+    "runtime": "the nvidia runtime is there",
+    "devices": "kubelet's own answer brings device nodes and files",
+}
 
 
 def look_runtime(sight: Sight) -> Verdict:
@@ -20,11 +27,11 @@ def look_runtime(sight: Sight) -> Verdict:
         return skipped(_NO_CARDS)
     containerd = sight.containerd
     try:
-        injection: Mapping[str, Any] = sight.status.get("injection") or {}
+        said: Mapping[str, Any] = sight.status.get("injection") or {}
     except Unseen:
-        injection = {}
-    mode = str(injection.get("mode") or "cdi")
-    details = [f"injection {mode}: {injection.get('why', 'the plugin was not asked')}"]
+        said = {}
+    mode = str(said.get("mode") or "cdi")
+    details = [f"injection {mode}: {said.get('why', 'the plugin was not asked')}"]
     if containerd is None:
         return judge(
             [
@@ -37,8 +44,15 @@ def look_runtime(sight: Sight) -> Verdict:
             details=details,
         )
     details += [f"{containerd.path}, cgroups by {'systemd' if containerd.systemd_cgroups else 'cgroupfs'}"]
-    troubles = list(_cdi_troubles(sight, containerd) if mode == "cdi" else _runtime_troubles(sight, containerd))
-    if containerd.default_runtime == "nvidia" and mode == "cdi":
+    kubelet = _kubelet_version(sight)
+    details += [f"kubelet {kubelet or 'of an unknown version'}"]
+    troubles = list(_cardless(sight))
+    match mode:
+        case "cdi":
+            troubles += _cdi_troubles(sight, containerd, kubelet)
+        case "runtime":
+            troubles += _runtime_troubles(sight, containerd)
+    if containerd.default_runtime == "nvidia" and mode != "runtime":
         troubles.append(
             warning(
                 "containerd's default runtime is nvidia: an image with NVIDIA_VISIBLE_DEVICES=all brings every card to "
@@ -46,16 +60,46 @@ def look_runtime(sight: Sight) -> Verdict:
                 "remove default-runtime from /etc/rancher/k3s/config.yaml and config.yaml.d, then restart k3s",
             )
         )
-    return judge(troubles, well="CDI is on" if mode == "cdi" else "the nvidia runtime is there", details=details)
+    return judge(troubles, well=_WELL.get(mode, mode), details=details)
 
 
-def _cdi_troubles(sight: Sight, containerd: Containerd) -> Iterator[Trouble]:
+def _cdi_troubles(sight: Sight, containerd: Containerd, kubelet: str) -> Iterator[Trouble]:
+    """Ask by the very rule of the plugin and of the installation."""
     folder = str(sight.settings.cdi_file.parent)
-    if not containerd.cdi:
-        yield broken(f"{containerd.path} has CDI off", "upgrade k3s to 1.29 or later, or set driver.injection: runtime")
-    elif _plain(folder) not in {_plain(known) for known in containerd.cdi_folders}:
-        known = ", ".join(containerd.cdi_folders)
-        yield broken(f"containerd reads CDI specs from {known} and not from {folder}", "set driver.cdi_folder")
+    known = injection.Containerd(
+        str(containerd.path), containerd.cdi, containerd.cdi_folders, nvidia_runtime=containerd.nvidia_runtime
+    )
+    problem = injection.cdi_problem(known, kubelet=kubelet, cdi_folder=folder)
+    if not injection.passes_cdi(kubelet):
+        yield broken(f"{problem}: containers start without their cards", f"{_AUTO}; then delete the pods")
+    elif not containerd.cdi:
+        yield broken(problem, f"upgrade k3s to 1.29 or later; or {_AUTO}")
+    elif problem:
+        yield broken(problem, f"set driver.cdi_folder in /etc/edgegpu/plugin.yaml to one of them; {_RESTART_PLUGIN}")
+
+
+def _kubelet_version(sight: Sight) -> str:
+    """Return the version of this node's kubelet, by the Node object or by k3s's program; empty where none tells."""
+    try:
+        told = str((((sight.node.get("status") or {}).get("nodeInfo")) or {}).get("kubeletVersion") or "")
+    except Unseen:
+        told = ""
+    return told or (sight.k3s.version if sight.k3s is not None else "")
+
+
+def _cardless(sight: Sight) -> Iterator[Trouble]:
+    """Find the containers that run without the card which kubelet gave them, as the plugin saw."""
+    try:
+        rows = sight.status.get("pods") or ()
+    except Unseen:
+        return
+    for row in rows:
+        if row.get("state") == "cardless":
+            name = f"{row.get('namespace')}/{row.get('pod')}"
+            yield broken(
+                f"pod {name}, container {row.get('container')}: {row.get('reason')}",
+                f"put that right, then sudo k3s kubectl delete pod -n {row.get('namespace')} {row.get('pod')}",
+            )
 
 
 def _runtime_troubles(sight: Sight, containerd: Containerd) -> Iterator[Trouble]:

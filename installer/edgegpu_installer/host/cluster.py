@@ -39,6 +39,8 @@ class NodeSeen:
     ready: bool
     pods: tuple[Pod, ...]
     why: str = ""
+    kubelet: str = ""
+    """Its kubelet's version."""
 
     def has(self, resource: str) -> bool:
         """Return whether the node offers more than nothing of a resource."""
@@ -77,6 +79,7 @@ def read_node(kubectl: Kubectl, name: str) -> NodeSeen:
         ready=conditions.get("Ready") == "True",
         pods=tuple(map(_pod, (pods or {}).get("items", []))),
         why=listed.why if pods is None else "",
+        kubelet=str(node.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", "")),
     )
 
 

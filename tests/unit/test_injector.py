@@ -1,0 +1,160 @@
+"""What kubelet is answered for a card, and what is made for it, by the way that fits kubelet and containerd."""
+
+import platform
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edgegpu_core.injection import Injection
+from edgegpu_core.inventory import Card
+from edgegpu_plugin.config import Driver
+from edgegpu_plugin.injector import Injector
+from edgegpu_plugin.nvml import Nvml
+from edgegpu_plugin.pb import Allocation
+
+LIBRARIES = "usr/lib/x86_64-linux-gnu"
+CARDS = [Card(uuid=f"GPU-{n}", index=n, name="T4", memory_mib=15360, pci=f"0000:0{n}:00.0", minor=n) for n in range(2)]
+CDI_ON = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = true\n'
+
+
+class Machine:
+    """A driver's root, containerd's configuration, and an injector on them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "driver"
+        self.run = folder / "run"
+        (folder / "config.toml").write_text(CDI_ON + f'cdi_spec_dirs = ["{folder}/cdi"]\n')
+        self.driver("570.1")
+        for name in ("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1"):
+            self.file(f"dev/{name}")
+        self.file("usr/bin/nvidia-smi")
+        self.settings = Driver(root=self.root, cdi_folder=folder / "cdi", containerd_config=folder / "config.toml")
+        self.asked = 0
+
+    def file(self, name: str) -> None:
+        (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / name).write_text(name)
+
+    def driver(self, version: str) -> None:
+        """Install this version in the place of another."""
+        for old in (self.root / LIBRARIES).glob("*"):
+            old.unlink()
+        for stem in ("cuda", "nvidia-ml", "nvidia-gpucomp"):
+            self.file(f"{LIBRARIES}/lib{stem}.so.{version}")
+
+    def injector(self, kubelet: str, *, asked: Callable[[], str] = str, **settings: object) -> Injector:
+        """Return an injector that was told kubelet's version."""
+        driver = self.settings.model_copy(update=settings)
+
+        def ask() -> str:
+            self.asked += 1
+            return asked()
+
+        made = Injector(driver, Nvml(driver), run=self.run, ask_kubelet=ask)
+        made.learn_kubelet(kubelet)
+        return made
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def followed(given: Allocation) -> dict[str, Path]:
+    """What a container would have, by its own paths: the host's files behind the links."""
+    sides = [(mount.container_path, mount.host_path) for mount in given.mounts]
+    sides += [(node.container_path, node.host_path) for node in given.devices]
+    return {inside: Path(outside).resolve(strict=True) for inside, outside in sides}
+
+
+@pytest.mark.parametrize(
+    ("kubelet", "mode"),
+    [("v1.33.13+k3s1", "cdi"), ("v1.29.0", "cdi"), ("v1.28.15", "devices"), ("v1.20.15", "devices")],
+)
+def test_kubelets_version_decides(machine: Machine, kubelet: str, mode: str) -> None:
+    injector = machine.injector(kubelet)
+    assert injector.mode == mode
+    injector.use(CARDS)
+    given = injector.allocation(["GPU-1"])
+    assert list(given.cdi_devices) == (["edgegpu.io/gpu=GPU-1"] if mode == "cdi" else [])
+    assert bool(given.devices) == (mode == "devices")
+    assert machine.asked == 0
+
+
+def test_a_version_that_is_not_known_is_asked_for_before_an_answer_that_it_may_ignore(machine: Machine) -> None:
+    injector = machine.injector("", asked=lambda: "v1.24.17+k3s1")
+    injector.use(CARDS)
+    assert not injector.allocation(["GPU-0"]).cdi_devices
+    assert injector.mode == "devices"
+    assert injector.allocation(["GPU-0"]).devices
+    assert machine.asked == 1
+
+
+def test_where_nobody_tells_the_version_containerd_decides(machine: Machine) -> None:
+    injector = machine.injector("")
+    assert injector.allocation(["GPU-0"]).cdi_devices
+
+
+def test_another_kubelet_after_an_upgrade_changes_the_way(machine: Machine) -> None:
+    injector = machine.injector("v1.24.17+k3s1")
+    assert injector.learn_kubelet("v1.30.1+k3s1")
+    assert injector.mode == "cdi"
+    assert not injector.learn_kubelet("v1.30.1+k3s1")
+
+
+def test_what_is_asked_for_outright_is_obeyed_and_warned_about(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    injector = machine.injector("v1.24.17+k3s1", injection=Injection.CDI)
+    assert injector.allocation(["GPU-0"]).cdi_devices
+    assert "containers start without their cards: kubelet v1.24.17+k3s1 passes no CDI devices on" in caplog.text
+
+
+def test_kubelets_own_answer_brings_the_card_and_the_driver(machine: Machine) -> None:
+    injector = machine.injector("v1.20.15+k3s1")
+    injector.use(CARDS)
+    given = injector.allocation(["GPU-1"])
+    assert given.envs == {"NVIDIA_VISIBLE_DEVICES": "void"}
+    inside = followed(given)
+    debian = f"/usr/lib/{platform.machine()}-linux-gnu"
+    assert inside["/dev/nvidia1"] == machine.root / "dev/nvidia1"
+    assert "/dev/nvidia0" not in inside
+    assert inside["/dev/nvidiactl"] == machine.root / "dev/nvidiactl"
+    for path in (f"{debian}/libcuda.so.570.1", f"{debian}/libcuda.so", "/usr/lib64/libcuda.so.570.1"):
+        assert inside[path] == machine.root / LIBRARIES / "libcuda.so.570.1"
+    assert inside["/usr/bin/nvidia-smi"] == machine.root / "usr/bin/nvidia-smi"
+
+
+def test_an_answer_outlives_the_driver_that_it_was_given_with(machine: Machine) -> None:
+    """kubelet gives it again after a reboot: every path of it must lead to something, and to no other card."""
+    injector = machine.injector("v1.20.15+k3s1")
+    injector.use(CARDS)
+    given = injector.allocation(["GPU-1"])
+    machine.driver("580.2")
+    (machine.root / LIBRARIES / "libnvidia-gpucomp.so.580.2").unlink()
+    swapped = [CARDS[0], Card(uuid="GPU-1", index=2, name="T4", memory_mib=15360, pci="0000:02:00.0", minor=2)]
+    machine.file("dev/nvidia2")
+    machine.injector("v1.20.15+k3s1").use(swapped)
+    inside = followed(given)
+    debian = f"/usr/lib/{platform.machine()}-linux-gnu"
+    assert inside[f"{debian}/libcuda.so"] == machine.root / LIBRARIES / "libcuda.so.580.2"
+    assert inside[f"{debian}/libnvidia-gpucomp.so.570.1"] == machine.run / "driver/absent"
+    assert inside["/dev/nvidia1"] == machine.root / "dev/nvidia2"
+
+
+def test_the_links_are_kept_in_every_way_for_pods_of_before(machine: Machine) -> None:
+    given = machine.injector("v1.28.15")
+    given.use(CARDS)
+    answer = given.allocation(["GPU-0"])
+    for link in (machine.run / "driver").rglob("*"):
+        if link.is_symlink():
+            link.unlink()
+    machine.injector("v1.30.1").use(CARDS)
+    assert followed(answer)
+
+
+def test_before_nvml_answers_the_saved_cards_count(machine: Machine) -> None:
+    injector = machine.injector("v1.20.15+k3s1")
+    injector.know(CARDS)
+    assert [one.container_path for one in injector.allocation(["GPU-1"]).devices][-1] == "/dev/nvidia1"
