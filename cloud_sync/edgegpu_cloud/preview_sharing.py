@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.specs import Settings
 from edgegpu_cloud.fleet.views import Details
 from edgegpu_sync.messages import READERS
 from edgegpu_sync.spec import AnyItem, Exclusions, Isolation, Mode, PolicyItem, UnitSize
@@ -71,12 +72,39 @@ def outlook(details: Details, items: Mapping[str, AnyItem]) -> dict[str, Outlook
     return {name: _of(item, told) for name, item in items.items()}
 
 
+def check_settings(details: Details, settings: Settings) -> None:
+    """Refuse at once what a box would refuse whatever comes, by what it has told; nothing where it has told nothing.
+
+    Raises:
+        CloudError: a card that it does not have, or an isolation that boxes of this version do not know.
+    """
+    latest = details.latest.get(Kind.INVENTORY)
+    box = details.box.name
+    if latest is None:
+        return
+    told: Inventory = READERS[Kind.INVENTORY].validate_python(latest.body, strict=False)
+    before = details.spec.exclusions.cards if details.spec.exclusions else ()
+    asked = () if settings.exclude in {None, ("none",)} else settings.exclude or ()
+    unknown = [word for word in asked if not _is_known(word, told.cards) and word not in before]
+    if unknown and told.cards:
+        there = ", ".join(f"{card.label} ({card.uuid})" for card in told.cards)
+        raise CloudError(
+            f"cannot exclude {', '.join(unknown)} on {box}: there is no such card", remedy=f"it has {there}"
+        )
+    if settings.isolation in {Mode.LIMITER, Mode.MPS} and told.sharing:
+        text = f"cannot set isolation {settings.isolation} on {box}: {_NO_ISOLATION}"
+        raise CloudError(text, remedy="leave it at --isolation none")
+
+
+_NO_ISOLATION = "boxes of this version place services, and hold them to nothing"
+
+
 def _of(item: AnyItem, told: _Told) -> Outlook:
     match item:
         case Isolation(mode=Mode.NONE):
             return Outlook(Foreseen.AS_IT_IS)
         case Isolation():
-            return Outlook(Foreseen.UNSUPPORTED, "boxes of this version place services, and hold them to nothing")
+            return Outlook(Foreseen.UNSUPPORTED, _NO_ISOLATION)
         case PolicyItem(policy=told.inventory.policy):
             return Outlook(Foreseen.AS_IT_IS)
         case Exclusions(cards=cards):

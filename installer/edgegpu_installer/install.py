@@ -253,9 +253,7 @@ class Installation:
             return self.options.nodes
         if self.terminal is None or self._op() is not Op.INSTALL:
             return self._here()
-        return ask.choose_nodes(
-            self.terminal, known, here=self.site.node_name, cards_here=1 if self.site.has_cards else 0
-        )
+        return ask.choose_nodes(self.terminal, known, here=self.site.node_name, cards_here=self.site.cards)
 
     @contextmanager
     def _accounts(self, cluster: Cluster) -> Iterator[Callable[[], None]]:

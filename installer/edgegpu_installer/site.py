@@ -60,6 +60,8 @@ class Site:
     manifest: str = ""
     manifest_mode: int = 0o600
     has_cards: bool
+    cards: int = 0
+    """How many there are on this machine."""
     takes_scheduler_file: bool
     """False on a k3s before 1.25: it gets the plugin alone."""
 

@@ -36,6 +36,7 @@ def site_of(facts: Facts) -> Site:
             scheduler_file=foreign[-1].text if foreign else "",
             scheduler_flags=_K3S_FLAGS | k3s.scheduler_flags,
             has_cards=bool(facts.cards.cards) and k3s.has_kubelet,
+            cards=len(facts.cards.cards) if k3s.has_kubelet else 0,
             takes_scheduler_file=k3s.minor is None or k3s.minor >= _FIRST_V1,
         )
     if facts.kind not in {Kind.KUBEADM_SERVER, Kind.KUBEADM_NODE}:
@@ -56,5 +57,6 @@ def site_of(facts: Facts) -> Site:
         manifest=MANIFEST,
         manifest_mode=facts.manifest_mode,
         has_cards=bool(facts.cards.cards),
+        cards=len(facts.cards.cards),
         takes_scheduler_file=True,
     )

@@ -6,7 +6,7 @@ import io
 import json
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from box.webcert import make_web_cert
@@ -147,6 +147,16 @@ def test_the_doctors_word_is_a_result_though_things_are_broken(bench: Bench) -> 
     assert (found.state, found.text) == (State.SUCCEEDED, "broken")
     assert found.data is not None
     assert found.data["checks"] == 3
+
+
+def test_each_trouble_is_told_with_what_mends_it() -> None:
+    troubles = [{"level": "broken", "text": f"this {n}", "remedy": f"do {n}"} for n in range(2)]
+    checks: list[dict[str, Any]] = [
+        {"name": "k3s", "level": "broken", "text": "2 troubles", "troubles": troubles},
+        {"name": "d", "level": "ok"},
+    ]
+    found = doctor_data("1", "broken", checks)
+    assert (found["checks"], found["troubled"]) == (2, [{"name": "k3s", **one} for one in troubles])
 
 
 def test_what_the_doctor_says_fits_into_a_result() -> None:

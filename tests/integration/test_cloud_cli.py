@@ -73,7 +73,7 @@ def test_an_everyday_run(cloud: Cloud) -> None:
 
         live.box.verdict = lambda _: Settlement.applied()
         done = cloud.ok("limits", "forget", "asr-hall", "asr", "--json")
-        assert done.json["items"] == ["app_limits/default/asr/asr"]
+        assert done.json["items"] == ["app_limits/default/asr/main"]
         assert cloud.ok("limits", "show", "asr-hall", "--json").json == []
         wait_for(lambda: cloud.box("asr-hall")["applied_rev"] == done.json["rev"], what="the box has settled the rest")
         assert cloud.run("limits", "forget", "asr-hall", "asr").code == 1
@@ -125,13 +125,13 @@ def test_how_a_box_shares_its_cards(cloud: Cloud) -> None:
         assert "policy: as it is\nunit_size: rejected: pods hold shares" in done.out
         assert cloud.box("sharer")["rev"] == 0, "a preview changes nothing"
         done = cloud.ok(
-            "sharing", "set", "sharer", "--policy", "spread", "--exclude", "1", "--exclude", "0:1", "--wait"
+            "sharing", "set", "sharer", "--policy", "spread", "--exclude", "1", "--exclude", "GPU-0", "--wait"
         )
         assert [line.split(": ")[1:] for line in done.out.splitlines()[1:]] == [["Applied"], ["Applied"]]
         shown = cloud.ok("sharing", "show", "sharer", "--json").json
         items = {one["item"]: one for one in shown["items"]}
         assert (shown["rev"], shown["applied_rev"]) == (1, 1)
-        assert items["exclusions"]["desired"]["cards"] == ["1", "0:1"]
+        assert items["exclusions"]["desired"]["cards"] == ["1", "GPU-0"]
         assert (items["policy"]["desired"]["policy"], items["policy"]["report"]["state"]) == ("spread", "Applied")
         assert (items["policy"]["now"], items["unit_size"]["now"]) == ("first-fit", 256), "what it has told itself"
         assert (items["unit_size"]["desired"], items["unit_size"]["report"]) == (None, None)
@@ -143,7 +143,7 @@ def test_how_a_box_shares_its_cards(cloud: Cloud) -> None:
         rows = {row.split()[0]: row for row in cloud.ok("sharing", "show", "sharer").out.splitlines()[2:]}
         assert "512 MiB" in rows["unit_size"]
         assert "pods hold shares" in rows["unit_size"]
-        assert rows["exclusions"].split()[1:4] == ["none", "2", "Applied"]
+        assert rows["exclusions"].split()[1:3] == ["none", "Applied"]
         again = cloud.run("sharing", "set", "sharer", "--unit-mib", "512", "--wait", "--json")
         assert (again.code, again.json["items"]["unit_size"]["retry"]) == (1, 1), "asked for again it is tried again"
 
@@ -153,6 +153,101 @@ def test_how_a_box_shares_its_cards(cloud: Cloud) -> None:
     wait_for(lambda: not cloud.box("sharer")["online"], what="it is gone")
     done = cloud.run("sharing", "set", "sharer", "--policy", "best-fit", "--wait", "--timeout", "1s")
     assert (done.code, "sharing show sharer" in done.err) == (3, True)
+
+
+def test_what_the_doctor_of_a_box_has_found_is_printed_and_is_the_exit_status(cloud: Cloud) -> None:
+    with cloud.live("ill") as live:
+        trouble = {"name": "k3s", "level": "broken", "text": "it does not answer", "remedy": "systemctl start k3s"}
+        live.box.answers["doctor.run"] = {"version": "1", "level": "broken", "checks": 14, "troubled": [trouble]}
+        done = cloud.run("command", "ill", "doctor.run", "--wait")
+        lines = done.out.splitlines()
+        assert (done.code, lines[0]) == (1, "SUCCEEDED")
+        assert lines[1:] == ["  broken: k3s: it does not answer", "    Fix: systemctl start k3s", "  14 checks made"]
+        id_ = cloud.ok("commands", "ill", "--json").json[0]["id"]
+        assert "Fix: systemctl start k3s" in cloud.run("watch", id_).out
+        live.box.answers["doctor.run"] = {"version": "1", "level": "ok", "checks": 14, "troubled": []}
+        cloud.ok("label", "ill", "ward=1")
+        done = cloud.ok("command", "-l", "ward=1", "doctor.run", "--wait")
+        assert done.out.splitlines()[2:] == ["ill:", "  all is well", "  14 checks made"]
+        assert [one["state"] for one in cloud.ok("command", "-l", "ward", "doctor.run", "--json").json] == [None]
+    assert cloud.run("command", "doctor.run").code == 2
+    assert cloud.run("commands", "--since", "soon").code == 2
+
+
+def test_a_typo_is_told_at_once_and_what_can_be_inferred_is_done(cloud: Cloud) -> None:
+    with cloud.live("typist") as live:
+        wait_for(lambda: cloud.box("typist")["capacity"] is not None, what="it has told of its cards")
+        done = cloud.ok("limits", "set", "typist", "asr", "--memory", "5")
+        assert done.out.splitlines() == ["app_limits/default/asr/main on typist: requested, revision 1", "Applied"]
+        (item,) = cloud.ok("limits", "show", "typist", "--json").json
+        assert (item["container"], item["core"]) == ("main", 1)
+
+        live.box.verdict = lambda _: Settlement.rejected("PRECHECK", "there is no Deployment default/ars")
+        done = cloud.run("limits", "set", "typist", "ars", "--memory", "5")
+        assert done.code == 1
+        assert "almost so called: default/asr" in done.err
+        fix = "edgegpu-cloud limits forget typist default/ars --container ars"
+        assert "Rejected: PRECHECK: there is no Deployment default/ars" in done.out
+        assert fix in done.out
+        assert f"Fix: ask for something else, or take it back: {fix}" in cloud.ok("box", "typist").out
+        assert (cloud.box("typist")["problems"], cloud.box("typist")["waiting"]) == (1, 0)
+        live.box.verdict = lambda _: Settlement.applied()
+        cloud.ok("limits", "set", "typist", "ars", "--container", "main", "--memory", "5", "--wait")
+        wait_for(lambda: cloud.box("typist")["problems"] == 0, what="the request with the wrong name is gone")
+        assert len(cloud.ok("limits", "show", "typist", "--json").json) == 2
+
+        done = cloud.run("sharing", "set", "typist", "--exclude", "7")
+        assert (done.code, "there is no such card" in done.err, "it has 0 (GPU-0), 1 (GPU-1)" in done.err) == (
+            1,
+            True,
+            True,
+        )
+        done = cloud.run("sharing", "set", "typist", "--isolation", "limiter")
+        assert (done.code, "hold them to nothing" in done.err) == (1, True)
+        assert cloud.ok("sharing", "show", "typist", "--json").json["rev"] == cloud.box("typist")["rev"]
+
+        live.box.verdict = lambda _: Settlement.rejected("PRECHECK", "no")
+        assert cloud.run("sharing", "set", "typist", "--policy", "spread").code == 1
+        assert "sharing forget typist policy" in cloud.ok("sharing", "show", "typist").out
+        cloud.ok("sharing", "forget", "typist", "policy")
+        wait_for(lambda: cloud.box("typist")["problems"] == 0, what="nothing is requested any more")
+        assert "was not requested" in cloud.run("sharing", "forget", "typist", "policy").err
+
+
+def test_limits_are_set_on_all_boxes_with_a_label(cloud: Cloud) -> None:
+    with cloud.live("east") as east, cloud.live("west") as west:
+        for name in ("east", "west"):
+            cloud.ok("label", name, "wing=new")
+            wait_for(lambda: cloud.box(name)["capacity"] is not None, what="it has told of its cards")  # noqa: B023
+        words = ("limits", "set", "-l", "wing=new", "asr", "--memory")
+        done = cloud.run(*words, "61", "--preview")
+        assert done.code == 1
+        assert [line.split()[:2] for line in done.out.splitlines()[1:]] == [["east", "does"]]
+        rooms = cloud.ok(*words, "60", "--preview", "--json").json
+        assert [(one["box"], one["answer"]) for one in rooms] == [("east", "fits")], "they are one cluster"
+        east.cluster("11111111-0d0e-4a57-9a0e-1f8d2f7c9b11")
+        wait_for(lambda: cloud.box("east")["cluster"].startswith("1111"), what="it is in a cluster of its own")
+        rooms = cloud.ok(*words, "60", "--preview", "--json").json
+        assert [(one["box"], one["answer"]) for one in rooms] == [("east", "fits"), ("west", "fits")]
+        west.box.verdict = lambda _: Settlement.rejected("NO_ROOM", "needs 60 on one card")
+        done = cloud.run(*words, "60", "--wait")
+        assert done.code == 1
+        assert [line.split("  ")[0] for line in done.out.splitlines()] == ["BOX", "east", "west"]
+        assert ("Applied" in done.out.splitlines()[1], "NO_ROOM: needs 60" in done.out.splitlines()[2]) == (True, True)
+        west.box.verdict = lambda _: Settlement.applied()
+        shown = cloud.ok("limits", "show", "-l", "wing=new", "--json").json
+        assert [(one["box"], one["memory_units"]) for one in shown] == [("east", 60), ("west", 60)]
+        done = cloud.ok("sharing", "set", "-l", "wing=new", "--policy", "spread", "--wait", "--json")
+        assert [(one["box"], one["items"]["policy"]["state"]) for one in done.json] == [
+            ("east", "Applied"),
+            ("west", "Applied"),
+        ]
+        gone = cloud.ok("limits", "forget", "-l", "wing=new", "asr", "--json").json
+        assert [(one["box"], one["items"]) for one in gone] == [
+            (n, ["app_limits/default/asr/main"]) for n in ("east", "west")
+        ]
+        assert cloud.run("limits", "forget", "-l", "wing=new", "asr").code == 1
+    assert cloud.run("limits", "set", "-l", "wing=new", "east", "asr", "--memory", "1").code == 2
 
 
 def test_who_fights_for_limits_is_asked_for_and_kept(cloud: Cloud) -> None:

@@ -89,6 +89,12 @@ class LiveBox:
             thread.join(30)
             assert not thread.is_alive()
 
+    def cluster(self, uid: str) -> None:
+        """Be in another cluster from now on."""
+        with self._lock:
+            self.box.cluster = uid
+            self.box.say_reported()
+
     def _address(self) -> Address:
         return Address(
             host=self._granted.broker.host,
@@ -152,7 +158,7 @@ class LiveBox:
         plain = {"node": "box-1", "role": "server", "sharing": True, "unit_mib": 256, "mode": "none"}
         inventory = {**self._stamp(), **plain, "policy": "first-fit", "cards": cards}
         self.box.say(self.box.plain(Kind.INVENTORY), Inventory.model_validate_json(json.dumps(inventory)))
-        pieces = [{"container": "asr", "card": "GPU-0", "memory_units": 4, "core": 1}]
+        pieces = [{"container": "main", "card": "GPU-0", "memory_units": 4, "core": 1}]
         pod = {"namespace": "default", "name": "asr-7d9cb5f6d8-x2x4z", "phase": "Running", "pieces": pieces}
         alloc = {**self._stamp(), "pods": {"0f3c6e0a": pod}}
         self.box.say(self.box.plain(Kind.ALLOC), Alloc.model_validate_json(json.dumps(alloc)))

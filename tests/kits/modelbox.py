@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel
@@ -75,6 +76,9 @@ class ModelBox:
         self.server_time = 0
         self.resend_at_s = self.report_at_s = 0.0
         self.rng = random.Random(f"{device}{enrolment}")
+        self.cluster = CLUSTER
+        self.answers: dict[str, dict[str, Any]] = {}
+        """By op: what its result holds as data."""
         self.verdict: Callable[[str], Settlement] = lambda _: Settlement.applied()
 
     # what goes up
@@ -134,7 +138,7 @@ class ModelBox:
                 "seq": self.gate.highest,
                 "floor": self.gate.floor,
                 "items": self.board.report(),
-                "cluster": CLUSTER,
+                "cluster": self.cluster,
             }
         )
         self.say(self.plain(Kind.REPORTED), reported)
@@ -143,7 +147,14 @@ class ModelBox:
         for id_ in ids:
             one = self.records[id_]
             if id_ not in self.receipted or again:
-                fields = {"op": one.op, "state": one.state, "code": one.code or None, "text": one.text or None}
+                fields: dict[str, Any] = {
+                    "op": one.op,
+                    "state": one.state,
+                    "code": one.code or None,
+                    "text": one.text or None,
+                }
+                if one.state.terminal and one.op in self.answers:
+                    fields["data"] = self.answers[one.op]
                 self.say(ResultTopic(self.device, id_), Result.model_validate({**self._up(), **fields}))
 
     def happen(self, text: str, level: str = "warning") -> None:

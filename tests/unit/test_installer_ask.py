@@ -32,8 +32,8 @@ def answering(*lines: str) -> tuple[Terminal, io.StringIO]:
 
 def test_what_is_proposed_is_taken_by_an_empty_answer() -> None:
     terminal, said = answering("")
-    assert choose_nodes(terminal, NODES, here="server", cards_here=1) == ("server", "box-a", "box-b")
-    assert "server, here: 1 NVIDIA card seen" in said.getvalue()
+    assert choose_nodes(terminal, NODES, here="server", cards_here=3) == ("server", "box-a", "box-b")
+    assert "server, here: 3 NVIDIA cards seen" in said.getvalue()
     assert "2 NVIDIA cards seen by its edgegpu plugin, 58 units offered" in said.getvalue()
     assert "box-c  agent: nothing known from here" in said.getvalue()
 

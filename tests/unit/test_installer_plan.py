@@ -65,6 +65,14 @@ def text_of(plan: Plan, path: str) -> str:
     return (files_of(plan)[path].content or b"").decode()
 
 
+def test_the_prompt_is_told_how_many_cards_there_are(box: FakeBox) -> None:
+    box.k3s()
+    assert site_of(box.facts()).cards == 0
+    box.gpu("GPU-a", number=0)
+    box.gpu("GPU-b", number=1)
+    assert site_of(box.facts()).cards == 2
+
+
 def test_a_server_with_cards_gets_everything_and_one_restart(box: FakeBox) -> None:
     box.k3s()
     box.gpu()

@@ -6,7 +6,7 @@ import typer
 
 from edgegpu_cloud.cli.common import ago, moment, print_table, standing
 from edgegpu_cloud.cli.plain import one_line
-from edgegpu_cloud.cli.settlements import reports, state_word, withdrawal
+from edgegpu_cloud.cli.settlements import fix, reports, state_word
 from edgegpu_cloud.fleet.capacity import held_units
 from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.fleet.views import UNINSTALLED, BoxView, Details, is_problem
@@ -27,7 +27,7 @@ def show_box(details: Details) -> None:
     versions = ", ".join(one_line(f"{name} {version}") for name, version in view.versions.items() if version)
     typer.echo(f"  {versions or 'it has not connected yet'}")
     typer.echo(f"  cluster {view.cluster or 'not heard yet'}{_settles(view)}")
-    typer.echo(f"  {_requested(view)}")
+    typer.echo(f"  {requested(view)}")
     if view.left == UNINSTALLED and view.state is BoxState.ENROLLED:
         typer.echo(f"  edgegpu was taken off it: edgegpu-cloud boxes forget {view.name}")
     if view.restored:
@@ -50,7 +50,7 @@ def _settles(view: BoxView) -> str:
     return ", whose app limits it applies" if view.holder else ""
 
 
-def _requested(view: BoxView) -> str:
+def requested(view: BoxView) -> str:
     """Return how the box stands against what was asked of it."""
     if not view.rev:
         return "nothing was requested of it yet"
@@ -75,7 +75,7 @@ def _show_items(details: Details) -> None:
         typer.echo("Problems")
     for name in problems:
         typer.echo(f"  {name}: {_why(told[name])}")
-        typer.echo(f"    Fix: ask for something else, or take it back: {withdrawal(details.box.name, name)}")
+        typer.echo(f"    {fix(details.box.name, name)}")
 
 
 def _why(report: ItemReport | None) -> str:

@@ -1,30 +1,41 @@
 """`edgegpu-cloud command`, `install`, `uninstall`, `commands`, `cancel`: verbs, and those that were asked for."""
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from edgegpu_cloud.cli import opargs
-from edgegpu_cloud.cli.arguments import BoxArgument
+from edgegpu_cloud.cli import completing, opargs
+from edgegpu_cloud.cli.arguments import OptionalBoxArgument, SelectorOption, SinceOption, WatchOption
 from edgegpu_cloud.cli.common import (
     DEFAULT,
+    Cloud,
     FolderOption,
     JsonOption,
     ago,
+    moment,
     opened,
     print_json,
     print_table,
     reporting,
+    since_of,
 )
-from edgegpu_cloud.cli.following import CommandArgument, finish, line_of
+from edgegpu_cloud.cli.following import CommandArgument, finish, finish_many, line_of
+from edgegpu_cloud.cli.many import SELECTED, chosen
+from edgegpu_cloud.cli.watching import Rows, follow
+from edgegpu_cloud.fleet.views import BoxView, CommandView
 from edgegpu_sync.durations import seconds, waiting_s
+from edgegpu_sync.ids import CommandId, DeviceId
 
 _WAIT = "30m"
 
-_EXITS = """
+_EXITS = f"""
 Exit status with --wait: 0 SUCCEEDED, 1 any other end (its code and text are printed), 3 it has not ended within
 --timeout (it goes on; `watch` looks again). Without --wait: 0, it is queued.
+
+{SELECTED}
 """
 COMMAND_HELP = f"""\
 Ask a box to do something once: k3s.restart, plugin.restart, inventory.refresh, logs.collect, doctor.run, agent.upgrade,
@@ -35,12 +46,17 @@ identity.rotate. A box that is away does it when it is back, if that is within -
 \b
 Examples:
   edgegpu-cloud command asr-hall doctor.run --wait
+  edgegpu-cloud command -l site=hall inventory.refresh
   edgegpu-cloud command asr-hall logs.collect --arg url=https://logs.example.com/put --arg since_s=3600 --wait
 {_EXITS}
+doctor.run --wait prints what is not well on the box, and what mends it: status 0 then means that all is well, 1 that
+something is not.
+
+\b
 --json prints the command as it stands last: {{"id", "device", "box", "op", "state", "code", "text", "data", ...}}
 """
 INSTALL_HELP = f"""\
-Let GPU sharing be installed on a box: a revision of what is desired, and the command to settle it.
+Let GPU sharing be installed on a box.
 {_EXITS}
 --json prints what `command --json` does.
 """
@@ -50,7 +66,7 @@ Let GPU sharing be taken off a box; the agent stays, so that it can be installed
 --json prints what `command --json` does.
 """
 COMMANDS_HELP = """\
-List the last commands, newest first: to one box, or to all.
+List the last commands, newest first: to one box, or to all. -w goes on, oldest first, until ctrl-C.
 
 \b
 --json prints a list of what `command --json` does.
@@ -67,16 +83,25 @@ TimeoutOption = Annotated[
     str | None, typer.Option("--timeout", metavar="TIME", help="How long --wait waits: 90s, 10m.  [default: 30m]")
 ]
 ValidOption = Annotated[str, typer.Option("--valid", metavar="TIME", help="Until when it may begin: 90s, 10m, 7d.")]
-LimitOption = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many.")]
-OptionalBox = Annotated[str | None, typer.Argument(metavar="[BOX]", help="Its name or device id.")]
-OpArgument = Annotated[str, typer.Argument(metavar="OP", help="What it shall do.")]
+LimitOption = Annotated[int, typer.Option("--limit", metavar="NUMBER", min=1, max=10_000, help="How many.")]
+OptionalBox = Annotated[
+    str | None, typer.Argument(metavar="[BOX]", help="Its name or device id.", autocompletion=completing.boxes)
+]
+WordsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[BOX] OP",
+        help="What it shall do. BOX is left out with -l.",
+        autocompletion=completing.box_or_op,
+    ),
+]
 
 
 def command(
-    name: BoxArgument,
-    op: OpArgument,
+    words: WordsArgument,
     *,
     folder: FolderOption = DEFAULT,
+    selector: SelectorOption = "",
     arg: ArgOption = None,
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
@@ -85,16 +110,26 @@ def command(
 ) -> None:
     """Ask a box to do something once."""
     wait_s, valid_s = waiting_s(timeout, wait=wait, default=_WAIT), seconds(valid, option="--valid")
-    args = opargs.read(op, name, arg or [])
+    if len(words) != (1 if selector else 2):
+        raise typer.BadParameter(f"name {'the OP alone, with -l' if selector else 'a BOX (or -l) and an OP'}")
+    name, op = "" if selector else words[0], words[-1]
+    args = opargs.read(op, name or "BOX", arg or [])
     with reporting(as_json=json), opened(folder) as cloud:
-        id_ = cloud.fleet.command(name, op, args, wait_s=valid_s)
-        finish(cloud, id_, wait_s, as_json=json)
+        _each(
+            cloud,
+            chosen(cloud, name, selector),
+            lambda device: cloud.fleet.command(device, op, args, wait_s=valid_s),
+            wait_s,
+            many=bool(selector),
+            as_json=json,
+        )
 
 
 def install(
-    name: BoxArgument,
+    name: OptionalBoxArgument = "",
     *,
     folder: FolderOption = DEFAULT,
+    selector: SelectorOption = "",
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
     valid: ValidOption = "1h",
@@ -103,13 +138,16 @@ def install(
     """Let GPU sharing be installed on a box."""
     wait_s, valid_s = waiting_s(timeout, wait=wait, default=_WAIT), seconds(valid, option="--valid")
     with reporting(as_json=json), opened(folder) as cloud:
-        finish(cloud, cloud.fleet.install(name, wait_s=valid_s), wait_s, as_json=json)
+        views = chosen(cloud, name, selector)
+        ask = partial(cloud.fleet.install, wait_s=valid_s)
+        _each(cloud, views, ask, wait_s, many=bool(selector), as_json=json)
 
 
 def uninstall(
-    name: BoxArgument,
+    name: OptionalBoxArgument = "",
     *,
     folder: FolderOption = DEFAULT,
+    selector: SelectorOption = "",
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
     valid: ValidOption = "1h",
@@ -118,24 +156,61 @@ def uninstall(
     """Let GPU sharing be taken off a box."""
     wait_s, valid_s = waiting_s(timeout, wait=wait, default=_WAIT), seconds(valid, option="--valid")
     with reporting(as_json=json), opened(folder) as cloud:
-        finish(cloud, cloud.fleet.uninstall(name, wait_s=valid_s), wait_s, as_json=json)
+        views = chosen(cloud, name, selector)
+        ask = partial(cloud.fleet.uninstall, wait_s=valid_s)
+        _each(cloud, views, ask, wait_s, many=bool(selector), as_json=json)
+
+
+def _each(
+    cloud: Cloud,
+    views: list[BoxView],
+    ask: Callable[[DeviceId], CommandId],
+    wait_s: int,
+    *,
+    many: bool,
+    as_json: bool,
+) -> None:
+    """Ask one box, or each of many that can be asked."""
+    if not many:
+        finish(cloud, ask(views[0].device), wait_s, as_json=as_json)
+        return
+    asked = [view for view in views if view.is_asked]
+    finish_many(cloud, [ask(view.device) for view in asked], wait_s, as_json=as_json)
 
 
 def commands(
-    name: OptionalBox = None, *, folder: FolderOption = DEFAULT, limit: LimitOption = 20, json: JsonOption = False
+    name: OptionalBox = None,
+    *,
+    folder: FolderOption = DEFAULT,
+    limit: LimitOption = 20,
+    since: SinceOption = "",
+    watch: WatchOption = False,
+    json: JsonOption = False,
 ) -> None:
     """List the last commands."""
+    since_s = since_of(since)
     with reporting(as_json=json), opened(folder) as cloud:
-        views = cloud.fleet.commands(name, limit)
+
+        def look() -> list[CommandView]:
+            return [one for one in cloud.fleet.commands(name, limit) if one.at_s >= since_s]
+
+        rows = Rows(heads=_HEADS, row=_row, key=lambda one: str(one.id), mark=line_of)
+        if watch:
+            follow(lambda: look()[::-1], rows, as_json=json)
+        views = look()
         if json:
             print_json(views)
-            return
-        if not views:
-            typer.echo("no commands yet")
-            return
-        now_s = time.time()
-        rows = [(one.id, one.box, one.op, ago(one.at_s, now_s), line_of(one), one.by) for one in views]
-        print_table(("ID", "BOX", "OP", "ASKED", "STATE", "BY"), rows)
+        elif views:
+            print_table(rows.heads, [rows.row(one) for one in views])
+        else:
+            typer.echo("no commands yet" if not since else f"no commands since {moment(since_s)}")
+
+
+_HEADS = ("ID", "BOX", "OP", "ASKED", "STATE", "BY")
+
+
+def _row(one: CommandView) -> tuple[str, ...]:
+    return (one.id, one.box, one.op, ago(one.at_s, time.time()), line_of(one), one.by)
 
 
 def cancel(id_: CommandArgument, *, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:

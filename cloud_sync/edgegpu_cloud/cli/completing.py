@@ -10,6 +10,7 @@ import typer
 from edgegpu_cloud.cli.common import DEFAULT, Cloud, opened
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.apps import apps_of
+from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_sync.ops import OPS
 
 _MOST = 200
@@ -34,14 +35,26 @@ def box_or_app(context: typer.Context, incomplete: str) -> list[str]:
     return _apps(context, incomplete, words[0]) if words else boxes(context, incomplete)
 
 
+def items(context: typer.Context, incomplete: str) -> list[str]:
+    """Return what was requested of the sharing of the box that is named before."""
+    name = str(context.params.get("name") or "")
+    with _open(context) as cloud:
+        if cloud is None or not name:
+            return []
+        found = desired_items(cloud.fleet.spec(name))
+        return _begin(incomplete, (item for item in found if "/" not in item))
+
+
 def command_ids(context: typer.Context, incomplete: str) -> list[str]:
     """Return the ids of the last commands."""
     with _open(context) as cloud:
         return _begin(incomplete, (one.id for one in cloud.fleet.commands(limit=_MOST))) if cloud else []
 
 
-def ops(incomplete: str) -> list[str]:
-    """Return what `command` can ask for."""
+def box_or_op(context: typer.Context, incomplete: str) -> list[str]:
+    """Return boxes for the first word of `command`, and what it can ask for as the second."""
+    if not context.params.get("selector") and not context.params.get("words"):
+        return boxes(context, incomplete)
     return _begin(incomplete, (op for op in OPS if not op.startswith("sharing.")))
 
 

@@ -1,12 +1,13 @@
 """`edgegpu-cloud watch`, and what `--wait` does: a command followed to its end."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
+from edgegpu_cloud.cli import completing
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     EXIT_FAILED,
@@ -15,30 +16,45 @@ from edgegpu_cloud.cli.common import (
     Cloud,
     FolderOption,
     JsonOption,
+    counted,
     opened,
     print_json,
     print_json_line,
+    print_table,
     reporting,
     say,
     say_trouble,
 )
-from edgegpu_cloud.cli.plain import plain
+from edgegpu_cloud.cli.many import end_by
+from edgegpu_cloud.cli.plain import one_line, plain
 from edgegpu_cloud.fleet.views import CommandView
 from edgegpu_sync.durations import seconds
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.states import State
 
 _NEW_S = 0.5
+_DOCTOR = "doctor.run"
 
 WATCH_HELP = """\
 Follow one command to its end, or show what comes in of all: commands as they change, until ctrl-C or --timeout is over.
 
 \b
-Exit status for one command: 0 SUCCEEDED, 1 another end, 3 not ended in that time.
+Exit status for one command: 0 SUCCEEDED (doctor.run: all is well), 1 another end, 3 not ended in that time.
 --json prints one document per line.
 """
 
-CommandArgument = Annotated[str, typer.Argument(metavar="ID", help="As `commands` shows it; the beginning will do.")]
+CommandArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help="As `commands` shows it; the beginning will do.", autocompletion=completing.command_ids
+    ),
+]
+OptionalId = Annotated[
+    str,
+    typer.Argument(
+        metavar="[ID]", help="One command; the beginning of its id will do.", autocompletion=completing.command_ids
+    ),
+]
 TimeoutOption = Annotated[str, typer.Option("--timeout", metavar="TIME", help="How long it is followed: 90s, 10m.")]
 
 
@@ -58,6 +74,61 @@ def finish(cloud: Cloud, id_: CommandId, wait_s: int, *, as_json: bool) -> None:
     if as_json:
         print_json(view)
     _exit_by(view, as_json=as_json)
+
+
+def finish_many(cloud: Cloud, ids: Sequence[CommandId], wait_s: int, *, as_json: bool) -> None:
+    """Show how commands to many boxes end, a line for each, and exit by the worst."""
+    say_trouble(cloud)
+    ends_s = time.monotonic() + wait_s
+    ended = []
+    for id_ in ids:
+        with _told_if_cut(id_, as_json=False):
+            left_s = max(0.0, ends_s - time.monotonic())
+            ended.append(_last(cloud, id_, left_s) if wait_s else cloud.fleet.one_command(id_))
+    if as_json:
+        print_json(ended)
+    else:
+        print_table(("BOX", "ID", "STATE"), [(one.box, one.id, line_of(one)) for one in ended])
+        for one in ended:
+            if found := findings(one):
+                typer.echo(f"{one.box}:\n{found}")
+    end_by([status_of(one) for one in ended] if wait_s else [])
+
+
+def _last(cloud: Cloud, id_: CommandId, wait_s: float) -> CommandView:
+    *_, last = cloud.fleet.follow(id_, timeout_s=wait_s)
+    return last
+
+
+def status_of(view: CommandView) -> int:
+    """Return the exit status of a command that was waited for; the doctor's is that of what it found."""
+    if not view.ended:
+        return EXIT_WAITING
+    well = view.state is State.SUCCEEDED and (view.op != _DOCTOR or _level(view) in {"", "ok"})
+    return 0 if well else EXIT_FAILED
+
+
+def _level(view: CommandView) -> str:
+    return str((view.data or {}).get("level", ""))
+
+
+def findings(view: CommandView) -> str:
+    """Return what the doctor of a box has found, as lines for people; empty for other commands."""
+    if view.op != _DOCTOR or view.data is None:
+        return ""
+    troubled, checks = view.data.get("troubled", ()), view.data.get("checks", 0)
+    if isinstance(troubled, int):
+        lines = [f"{counted(troubled, 'check')} not well, too many for one answer: `edgegpu doctor` on the box"]
+    else:
+        lines = [line for one in troubled for line in _finding(one)]
+    lines = lines or ["all is well"]
+    return "\n".join(f"  {one_line(line)}" for line in [*lines, f"{counted(checks, 'check')} made"])
+
+
+def _finding(one: Mapping[str, object]) -> list[str]:
+    text = str(one.get("text", ""))
+    lines = [": ".join(word for word in (str(one.get("level", "")), str(one.get("name", "")), text) if word)]
+    return [*lines, f"  Fix: {one['remedy']}"] if one.get("remedy") else lines
 
 
 @contextmanager
@@ -105,12 +176,14 @@ def _exit_by(view: CommandView, *, as_json: bool) -> None:
         raise typer.Exit(EXIT_WAITING)
     if not as_json:
         typer.echo(line_of(view))
-    if view.state is not State.SUCCEEDED:
-        raise typer.Exit(EXIT_FAILED)
+        if found := findings(view):
+            typer.echo(found)
+    if status := status_of(view):
+        raise typer.Exit(status)
 
 
 def watch(
-    id_: Annotated[str, typer.Argument(metavar="[ID]", help="One command; the beginning of its id will do.")] = "",
+    id_: OptionalId = "",
     *,
     folder: FolderOption = DEFAULT,
     timeout: TimeoutOption = "1h",

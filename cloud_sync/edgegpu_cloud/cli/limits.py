@@ -1,10 +1,14 @@
-"""`edgegpu-cloud limits set`, `show`, `forget`: what an app may have of a card."""
+"""`edgegpu-cloud limits set`, `show`, `forget`: what an app may have of a card, on one box or on many."""
 
-from typing import Annotated
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, TypedDict
 
 import typer
 
-from edgegpu_cloud.cli.arguments import BoxArgument
+from edgegpu_cloud.cli import completing
+from edgegpu_cloud.cli.arguments import OptionalBoxArgument, SelectorOption
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     EXIT_FAILED,
@@ -17,14 +21,26 @@ from edgegpu_cloud.cli.common import (
     reporting,
     say_trouble,
 )
-from edgegpu_cloud.cli.settlements import exit_by, first_line, reports, settled, words
+from edgegpu_cloud.cli.limitsfor import Target, box_and_others, container_of, say_if_unknown, targets
+from edgegpu_cloud.cli.many import SELECTED, chosen, end_by
+from edgegpu_cloud.cli.settlements import (
+    GOOD,
+    exit_by,
+    first_line,
+    fix,
+    reports,
+    settled,
+    soon,
+    status_of,
+    words,
+)
+from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.specs import Limits
-from edgegpu_cloud.fleet.views import Details
+from edgegpu_cloud.fleet.views import BoxView, is_problem
 from edgegpu_cloud.preview import Preview, Wanted, preview
-from edgegpu_cloud.store import BoxState
 from edgegpu_sync.durations import waiting_s
 from edgegpu_sync.outputformat import with_output
-from edgegpu_sync.spec import OnDrift, item_name
+from edgegpu_sync.spec import AppLimits, OnDrift, item_name
 from edgegpu_sync.up import ItemReport, Settled
 
 app = typer.Typer(
@@ -34,55 +50,79 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-SET_HELP = """\
-Set the limits of one container of an app on the cluster of a box. Both amounts 0 take them away.
+SET_HELP = f"""\
+Set the limits of one container of an app on the cluster of a box. --memory 0 takes them away.
 
-The box decides: it changes nothing where the new limits do not fit, and says why (`limits show`, or --wait). The same
-limits once more are tried once more.
+The box decides: it changes nothing where the new limits do not fit, and says why. Without --wait its answer is printed
+where it comes at once, so a wrong name is told. The same limits once more are tried once more.
+{SELECTED}
 
 \b
 Examples:
-  edgegpu-cloud limits set asr-hall default/asr --container main --memory 10 --core 1 --preview
+  edgegpu-cloud limits set asr-hall default/asr --memory 10 --preview
   edgegpu-cloud limits set asr-hall default/asr --container main --memory 10 --core 1 --wait
+  edgegpu-cloud limits set -l site=hall default/asr --memory 10 --preview
 
 \b
+--container is needed only where the app has several that are known to use cards, or none yet and its container is not
+called like the app.
 --preview changes nothing: what would come of it by what the box has reported last. Exit status 1 where it does not fit.
 --force: apply it though it does not fit; the pod waits Pending.  --interrupt: stop the app where it fits only then.
 --on-drift: when somebody else writes the limits back, `report` it, or `enforce` them, three times.
-Exit status with --wait: 0 Applied (with --force also Pending), 1 Rejected, Failed, Unsupported, 3 not settled in time.
---json prints {"box", "item", "rev", "report": {...} or null}, with --preview {"answer": "fits", "fits_after_stop" or
-"never_fits", "text", "need_units", "need_core", "replicas", "cards": [...], "notes": [TEXT], "as_of_s"}.
+Exit status: 0 requested, 1 refused (at once or, with --wait, later). With --wait: 0 Applied (with --force also
+Pending), 1 Rejected, Failed, Unsupported, 3 not ended in time.
+--json prints {{"box", "item", "rev", "report": {{...}} or null}}, with --preview {{"answer": "fits", "fits_after_stop"
+or "never_fits", "text", "need_units", "need_core", "replicas", "cards": [...], "notes": [TEXT], "as_of_s"}}.
 """
 SHOW_HELP = """\
-Show the limits that are desired on a box, and what became of them.
+Show the limits that were requested on a box, and what became of them; with -l SELECTOR of all boxes with these labels.
 
 \b
 --preview: also what would come of each if it were set now (see `limits set`): what was refused may have room meanwhile.
 --json prints [{"namespace", "app", "container", "memory_units", "core", ..., "report": {...} or null}], with --preview
-also "preview" in each.
+also "preview" in each; with -l also "box".
 """
 
 FORGET_HELP = """\
-Desire nothing of an app's limits any more: for apps that are gone. What stands on the cluster stays as it is; to take
-limits away there, `limits set ... --memory 0 --core 0` first. Without --container: of all its containers.
+Take back what was requested of an app's limits: for apps that are gone, and requests that were refused. What stands on
+the cluster stays as it is; to take limits away there, `limits set ... --memory 0` first. Without --container: of all
+its containers. With -l SELECTOR in the place of BOX: on all boxes with these labels.
 
 \b
 Example:
   edgegpu-cloud limits forget asr-hall default/asr
 
 \b
---json prints {"box", "items": [TEXT], "rev"}
+--json prints {"box", "items": [TEXT], "rev"}; with -l a list of it.
 """
 
-AppArgument = Annotated[str, typer.Argument(metavar="NAMESPACE/APP", help="The app; without NAMESPACE/ in default.")]
+WordsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[BOX] NAMESPACE/APP",
+        help="The app; without NAMESPACE/ in default. BOX is left out with -l.",
+        autocompletion=completing.box_or_app,
+    ),
+]
 ContainerOption = Annotated[
-    str | None, typer.Option("--container", help="Which of its containers  [default: the app's name]")
+    str | None,
+    typer.Option("--container", metavar="NAME", help="Which of its containers  [default: the one that uses cards]"),
 ]
 ForgetOption = Annotated[
-    str | None, typer.Option("--container", help="Which of its containers  [default: all of them]")
+    str | None, typer.Option("--container", metavar="NAME", help="Which of its containers  [default: all of them]")
 ]
 MemoryOption = Annotated[int, typer.Option("--memory", metavar="UNITS", min=0, max=1_000_000, help="Units of memory.")]
-CoreOption = Annotated[int, typer.Option("--core", min=0, max=6_400, help="Hundredths of a card.")]
+CoreOption = Annotated[
+    int | None,
+    typer.Option(
+        "--core",
+        metavar="HUNDREDTHS",
+        min=0,
+        max=6_400,
+        help="Hundredths of a card.  [default: 1; 0 with --memory 0]",
+        show_default=False,
+    ),
+]
 ForceOption = Annotated[bool, typer.Option("--force", help="Though it does not fit.")]
 InterruptOption = Annotated[bool, typer.Option("--interrupt", help="Stop the app where it fits only then.")]
 DriftOption = Annotated[
@@ -91,19 +131,19 @@ DriftOption = Annotated[
 ]
 PreviewOption = Annotated[bool, typer.Option("--preview", help="Change nothing: say what would come of it.")]
 NowOption = Annotated[bool, typer.Option("--preview", help="Also say what would come of each if it were set now.")]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Until the box has settled it.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Until the box has ended it.")]
 TimeoutOption = Annotated[
     str | None, typer.Option("--timeout", metavar="TIME", help="How long --wait waits: 90s, 10m.  [default: 10m]")
 ]
 
 
 def set_(  # noqa: PLR0913  (one for each option)
-    name: BoxArgument,
-    app_name: AppArgument,
+    words: WordsArgument,
     *,
     memory: MemoryOption,
-    core: CoreOption,
+    core: CoreOption = None,
     folder: FolderOption = DEFAULT,
+    selector: SelectorOption = "",
     container: ContainerOption = None,
     force: ForceOption = False,
     interrupt: InterruptOption = False,
@@ -115,149 +155,314 @@ def set_(  # noqa: PLR0913  (one for each option)
 ) -> None:
     """Set the limits of one container of an app."""
     wait_s = waiting_s(timeout, wait=wait, default="10m")
-    namespace, app_, container = _names(app_name, container)
+    name, namespace, app_ = _names(words, selector)
+    limits = Limits(
+        namespace=namespace,
+        app=app_,
+        container=container or "",
+        memory_units=memory,
+        core=(1 if memory else 0) if core is None else core,
+        force=force,
+        interrupt=interrupt,
+        on_drift=on_drift,
+    )
     with reporting(as_json=json), opened(folder) as cloud:
-        details = cloud.fleet.details(name)
+        found = targets(cloud, [one for one in chosen(cloud, name, selector) if name or one.is_asked])
         if show_preview:
-            wanted = Wanted(namespace=namespace, app=app_, container=container, memory_units=memory, core=core)
-            _tell_preview(preview(details, _same_cluster(cloud, details), wanted), as_json=json)
+            _tell_previews([_previewed(one, limits, container) for one in found], many=bool(selector), as_json=json)
             return
-        limits = Limits(
-            namespace=namespace,
-            app=app_,
-            container=container,
-            memory_units=memory,
-            core=core,
-            force=force,
-            interrupt=interrupt,
-            on_drift=on_drift,
-        )
-        rev = cloud.fleet.set_limits(details.box.device, limits)
-        _tell_set(cloud, details, limits, rev=rev, wait_s=wait_s, as_json=json)
+        requests = [_requested(cloud, one, limits, container, single=not selector) for one in found]
+        _follow(cloud, requests, wait_s=wait_s if wait else None, many=bool(selector), as_json=json)
 
 
-def _tell_set(cloud: Cloud, details: Details, limits: Limits, *, rev: int, wait_s: int, as_json: bool) -> None:
-    """Say that it is desired, and what came of it where that is waited for."""
-    item, name = f"app_limits/{limits.namespace}/{limits.app}/{limits.container}", details.box.name
-    looks, found = f"edgegpu-cloud limits show {name}", dict[str, ItemReport | None]({item: None})
-    say_trouble(cloud, details.box)
-    if not as_json:
-        typer.echo(f"{item} on {name}: desired, revision {rev}")
-    if wait_s:
-        found = dict(settled(cloud, details.box.device, [item], rev=rev, wait_s=wait_s, looks=looks))
-    if as_json:
-        print_json({"box": name, "item": item, "rev": rev, "report": found[item]})
-    else:
-        typer.echo(words(found[item]) if wait_s else f"then: {looks}")
-    if wait_s:
-        good = {Settled.APPLIED, Settled.PENDING} if limits.force else {Settled.APPLIED}
-        exit_by(found, looks=looks, good=good)
-
-
-def _names(app_name: str, container: str | None) -> tuple[str, str, str]:
-    namespace, slash, app_ = app_name.rpartition("/")
+def _names(words: Sequence[str], selector: str) -> tuple[str, str, str]:
+    """Return box, namespace and app; no box where boxes are selected."""
+    expected = 1 if selector else 2
+    if len(words) != expected:
+        raise typer.BadParameter(f"name {'the app alone, with -l' if selector else 'a BOX (or -l) and an app'}")
+    namespace, slash, app_ = words[-1].rpartition("/")
     if (slash and not namespace) or not app_ or "/" in namespace:
-        raise typer.BadParameter(f"no NAMESPACE/APP: {app_name!r}")
-    return namespace or "default", app_, app_ if container is None else container
+        raise typer.BadParameter(f"no NAMESPACE/APP: {words[-1]!r}")
+    return "" if selector else words[0], namespace or "default", app_
 
 
-def _same_cluster(cloud: Cloud, box: Details) -> list[Details]:
-    mine = box.box
-    return [
-        cloud.fleet.details(one.device)
-        for one in cloud.fleet.boxes()
-        if mine.cluster and one.cluster == mine.cluster and one.device != mine.device and one.state is BoxState.ENROLLED
-    ]
+# preview
 
 
-def _tell_preview(found: Preview, *, as_json: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class _Previewed:
+    target: Target
+    found: Preview | None
+    error: CloudError | None = None
+
+
+def _previewed(target: Target, limits: Limits, container: str | None) -> _Previewed:
+    try:
+        wanted = Wanted(
+            namespace=limits.namespace,
+            app=limits.app,
+            container=container_of(target, limits.namespace, limits.app, container),
+            memory_units=limits.memory_units,
+            core=limits.core,
+        )
+        say_if_unknown(target, limits.namespace, limits.app)
+        return _Previewed(target, preview(target.details, target.others, wanted))
+    except CloudError as error:
+        return _Previewed(target, None, error)
+
+
+def _tell_previews(found: Sequence[_Previewed], *, many: bool, as_json: bool) -> None:
+    if not many and found[0].error:
+        raise found[0].error
     if as_json:
-        print_json(found)
+        document = [
+            {"box": one.target.name} | (_document(one.found) if one.found else _faults(one.error)) for one in found
+        ]
+        print_json(document if many else found[0].found)
+    elif many:
+        print_table(("BOX", "PREVIEW", "WHY"), [(one.target.name, *_verdict(one)) for one in found])
     else:
-        typer.echo(found.words())
-    if not found.fits:
+        typer.echo(found[0].found.words() if found[0].found else "")
+    if not all(one.found and one.found.fits for one in found):
         raise typer.Exit(EXIT_FAILED)
 
 
+def _document(found: Preview) -> dict[str, object]:
+    return asdict(found)
+
+
+def _faults(error: CloudError | None) -> dict[str, object]:
+    return {"error": error.text, "remedy": error.remedy} if error else {}
+
+
+def _verdict(one: _Previewed) -> tuple[str, str]:
+    if one.found is None:
+        return "unknown", one.error.text if one.error else "-"
+    head, _, need = one.found.words().partition("\n")[0].partition(":")
+    return head, one.found.text or need.strip()
+
+
+# set
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What was requested of a box; `rev` is 0 and `error` says why where it was refused here."""
+
+    target: Target
+    item: str = ""
+    rev: int = 0
+    good: frozenset[Settled] = GOOD
+    report: ItemReport | None = None
+    error: CloudError | None = None
+
+    @property
+    def status(self) -> int:
+        return EXIT_FAILED if self.error else status_of([self.report], good=self.good)
+
+
+def _requested(cloud: Cloud, target: Target, limits: Limits, container: str | None, *, single: bool) -> _Request:
+    try:
+        mine = replace(limits, container=container_of(target, limits.namespace, limits.app, container))
+        say_if_unknown(target, limits.namespace, limits.app)
+        rev = cloud.fleet.set_limits(target.details.box.device, mine)
+    except CloudError as error:
+        if single:
+            raise
+        return _Request(target, error=error)
+    item = f"app_limits/{mine.namespace}/{mine.app}/{mine.container}"
+    return _Request(target, item, rev, GOOD | {Settled.PENDING} if mine.force else GOOD)
+
+
+def _follow(cloud: Cloud, requests: list[_Request], *, wait_s: int | None, many: bool, as_json: bool) -> None:
+    """Say what was requested, and what came of it: waited for, or as far as it comes at once."""
+    say_trouble(cloud, None if many else requests[0].target.details.box)
+    if not many and not as_json:
+        one = requests[0]
+        typer.echo(f"{one.item} on {one.target.name}: requested, revision {one.rev}")
+    ends_s = time.monotonic() + (wait_s or 0)
+    ended = [_looked(cloud, one, None if wait_s is None else max(0.0, ends_s - time.monotonic())) for one in requests]
+    if as_json:
+        shown = [_shown(one) for one in ended]
+        print_json(shown if many else shown[0])
+    elif many:
+        print_table(("BOX", "STATE", "WHY"), [_line(one) for one in ended])
+    else:
+        _tell(ended[0])
+    statuses = [0 if wait_s is None and one.report is None and not one.error else one.status for one in ended]
+    if many:
+        end_by(statuses)
+    elif statuses[0]:
+        exit_by({ended[0].item: ended[0].report}, looks=_looks(ended[0]), good=ended[0].good)
+
+
+def _looked(cloud: Cloud, one: _Request, wait_s: float | None) -> _Request:
+    if one.error:
+        return one
+    device = one.target.details.box.device
+    if wait_s is None:
+        return replace(one, report=soon(cloud, device, [one.item], rev=one.rev)[one.item])
+    found = settled(cloud, device, [one.item], rev=one.rev, wait_s=wait_s, looks=_looks(one))
+    return replace(one, report=found[one.item])
+
+
+def _looks(one: _Request) -> str:
+    return f"edgegpu-cloud limits show {one.target.name}"
+
+
+def _tell(one: _Request) -> None:
+    if one.report is None:
+        typer.echo(f"{words(None)}: {_looks(one)}")
+        return
+    typer.echo(words(one.report))
+    if one.report.state not in one.good:
+        typer.echo(f"  {fix(one.target.name, one.item)}")
+
+
+def _line(one: _Request) -> tuple[str, str, str]:
+    if one.error:
+        return one.target.name, "not requested", one.error.text
+    state, _, why = first_line(one.report).partition(": ")
+    return one.target.name, state, why or "-"
+
+
+def _shown(one: _Request) -> dict[str, object]:
+    if one.error:
+        return {"box": one.target.name, **_faults(one.error)}
+    return {"box": one.target.name, "item": one.item, "rev": one.rev, "report": one.report}
+
+
+# show
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    target: Target
+    item: AppLimits
+    report: ItemReport | None
+    now: Preview | None
+
+
 def show(
-    name: BoxArgument,
+    name: OptionalBoxArgument = "",
     *,
     folder: FolderOption = DEFAULT,
+    selector: SelectorOption = "",
     show_preview: NowOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Show the limits that are desired on a box."""
+    """Show the limits that were requested on a box."""
     with reporting(as_json=json), opened(folder) as cloud:
-        details = cloud.fleet.details(name)
-        items = details.spec.app_limits
-        told = reports(details, map(item_name, items))
-        now = _now(cloud, details) if show_preview and items else {}
+        views = chosen(cloud, name, selector)
+        rows = [row for view in views for row in _rows(cloud, view, show_preview=show_preview)]
         if json:
-            more = {one: {"preview": found} for one, found in now.items()}
-            plain = {item_name(one): one.model_dump(mode="json") for one in items}
-            print_json([{**one, "report": told[item], **more.get(item, {})} for item, one in plain.items()])
+            print_json([_row_document(row, many=bool(selector)) for row in rows])
             return
-        if not items:
-            typer.echo(f"no limits of apps are desired on {details.box.name}")
+        if not rows:
+            typer.echo(f"no limits of apps were requested on {', '.join(view.name for view in views)}")
             return
-        rows = [
-            (
-                f"{one.namespace}/{one.app}",
-                one.container,
-                str(one.memory_units),
-                str(one.core),
-                str(one.rev),
-                *([now[item_name(one)].words().partition(":")[0]] if now else []),
-                first_line(told[item_name(one)]),
-            )
-            for one in items
-        ]
-        heads = ("APP", "CONTAINER", "UNITS", "CORE", "REV", *(["NOW IT"] if now else []), "SETTLED")
-        print_table(heads, rows)
+        _print_rows(rows, many=bool(selector), now=show_preview)
 
 
-def _now(cloud: Cloud, details: Details) -> dict[str, Preview]:
-    """Return what would come of each item that is desired if it were set now."""
-    others = _same_cluster(cloud, details)
-    return {
-        item_name(one): preview(
-            details,
-            others,
-            Wanted(
-                namespace=one.namespace,
-                app=one.app,
-                container=one.container,
-                memory_units=one.memory_units,
-                core=one.core,
-            ),
+def _rows(cloud: Cloud, view: BoxView, *, show_preview: bool) -> list[_Row]:
+    target = box_and_others(cloud, view)
+    told = reports(target.details, map(item_name, target.details.spec.app_limits))
+    return [
+        _Row(target, item, told[item_name(item)], _now(target, item) if show_preview else None)
+        for item in target.details.spec.app_limits
+    ]
+
+
+def _now(target: Target, item: AppLimits) -> Preview:
+    """Return what would come of an item if it were set now."""
+    wanted = Wanted(
+        namespace=item.namespace,
+        app=item.app,
+        container=item.container,
+        memory_units=item.memory_units,
+        core=item.core,
+    )
+    return preview(target.details, target.others, wanted)
+
+
+def _row_document(row: _Row, *, many: bool) -> dict[str, object]:
+    box: dict[str, object] = {"box": row.target.name} if many else {}
+    now: dict[str, object] = {"preview": row.now} if row.now else {}
+    return {**box, **row.item.model_dump(mode="json"), "report": row.report, **now}
+
+
+def _print_rows(rows: Sequence[_Row], *, many: bool, now: bool) -> None:
+    heads = (*(["BOX"] if many else []), "APP", "CONTAINER", "UNITS", "CORE", *(["NOW IT"] if now else []), "STATE")
+    table = [
+        (
+            *([row.target.name] if many else []),
+            f"{row.item.namespace}/{row.item.app}",
+            row.item.container,
+            str(row.item.memory_units),
+            str(row.item.core),
+            *([row.now.words().partition(":")[0] if row.now else "-"] if now else []),
+            first_line(row.report),
         )
-        for one in details.spec.app_limits
-    }
+        for row in rows
+    ]
+    print_table(heads, table)
+    for row in rows:
+        if row.report is not None and is_problem(row.report):
+            typer.echo(fix(row.target.name, item_name(row.item)))
+
+
+# forget
+
+
+class Forgotten(TypedDict):
+    """What `limits forget` prints of a box."""
+
+    box: str
+    items: list[str]
+    rev: int
 
 
 def forget(
-    name: BoxArgument,
-    app_name: AppArgument,
+    words: WordsArgument,
     *,
     folder: FolderOption = DEFAULT,
+    selector: SelectorOption = "",
     container: ForgetOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Desire nothing of an app's limits any more."""
-    namespace, app_, _ = _names(app_name, None)
+    """Take back what was requested of an app's limits."""
+    name, namespace, app_ = _names(words, selector)
     with reporting(as_json=json), opened(folder) as cloud:
-        before = cloud.fleet.details(name)
-        rev = cloud.fleet.forget_limits(before.box.device, namespace, app_, container)
-        say_trouble(cloud, before.box)
-        left = cloud.fleet.details(before.box.device).spec.app_limits
-        gone = [item_name(item) for item in before.spec.app_limits if item_name(item) not in set(map(item_name, left))]
+        views = chosen(cloud, name, selector)
+        say_trouble(cloud, views[0] if name else None)
+        done = [_forgotten(cloud, view, (namespace, app_, container), single=bool(name)) for view in views]
+        gone = [one for one in done if one is not None]
+        if not gone:
+            raise NotFoundError(f"cannot forget limits of {namespace}/{app_}: none were requested there", remedy=_LISTS)
         if json:
-            print_json({"box": before.box.name, "items": gone, "rev": rev})
+            print_json(gone[0] if name else gone)
             return
-        for item in gone:
-            typer.echo(f"{item} on {before.box.name}: desired no more, revision {rev}; what stands there stays")
+        for one in gone:
+            for item in one["items"]:
+                typer.echo(f"{item} on {one['box']}: taken back, revision {one['rev']}; what stands there stays")
+
+
+_LISTS = "`edgegpu-cloud limits show` lists them"
+
+
+def _forgotten(cloud: Cloud, view: BoxView, which: tuple[str, str, str | None], *, single: bool) -> Forgotten | None:
+    before = cloud.fleet.details(view.device)
+    try:
+        rev = cloud.fleet.forget_limits(view.device, *which)
+    except NotFoundError:
+        if single:
+            raise
+        return None
+    left = {item_name(item) for item in cloud.fleet.details(view.device).spec.app_limits}
+    gone = [item_name(item) for item in before.spec.app_limits if item_name(item) not in left]
+    return {"box": view.name, "items": gone, "rev": rev}
 
 
 app.command("set", help=SET_HELP, short_help="Set the limits of one container.")(with_output(set_))
-app.command("show", help=SHOW_HELP, short_help="Show what is desired, and what became of it.")(with_output(show))
-app.command("forget", help=FORGET_HELP, short_help="Desire nothing of an app any more.")(with_output(forget))
+app.command("show", help=SHOW_HELP, short_help="Show what was requested, and what became of it.")(with_output(show))
+app.command("forget", help=FORGET_HELP, short_help="Take back what was requested of an app.")(with_output(forget))

@@ -9,10 +9,13 @@ from edgegpu_cloud.cli.common import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WAITING
 from edgegpu_cloud.cli.plain import plain
 from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.fleet.views import Details, is_dormant
+from edgegpu_cloud.standing import trouble
 from edgegpu_sync.up import ItemReport, Settled
 
 _NEW_S = 0.3
-_GOOD = frozenset({Settled.APPLIED})
+_SOON_S, _LOOK_S = 3.0, 0.1
+"""A box that is there says within a second or two whether it begins something at all."""
+GOOD = frozenset({Settled.APPLIED})
 _WAITS = "waiting for the box"
 
 Reports = Mapping[str, ItemReport | None]
@@ -47,7 +50,22 @@ def settled(cloud: Cloud, device: str, names: Collection[str], *, rev: int, wait
             raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def exit_by(found: Reports, *, looks: str, good: Collection[Settled] = _GOOD) -> None:
+def soon(cloud: Cloud, device: str, names: Collection[str], *, rev: int) -> Reports:
+    """Return what a box that is there answers at once; None for what it is still at, or was not asked yet."""
+    nothing: Reports = dict.fromkeys(names)
+    if not cloud.fleet.box(device).online or trouble(cloud.layout, cloud.config.broker):
+        return nothing
+    end_s = time.monotonic() + _SOON_S
+    while time.monotonic() < end_s:
+        details = cloud.fleet.details(device)
+        found = reports(details, names) if details.box.observed_rev >= rev else nothing
+        if all(one is not None and one.state is not Settled.OPEN for one in found.values()):
+            return found
+        time.sleep(_LOOK_S)
+    return {name: None if one is None or one.state is Settled.OPEN else one for name, one in found.items()}
+
+
+def exit_by(found: Reports, *, looks: str, good: Collection[Settled] = GOOD) -> None:
     """End a command that has waited: 0 for `good` settlements, 1 for others, 3 where one is open; `looks` shows it."""
     status = status_of(found.values(), good=good)
     if status == EXIT_WAITING:
@@ -56,7 +74,7 @@ def exit_by(found: Reports, *, looks: str, good: Collection[Settled] = _GOOD) ->
         raise typer.Exit(status)
 
 
-def status_of(found: Iterable[ItemReport | None], *, good: Collection[Settled] = _GOOD) -> int:
+def status_of(found: Iterable[ItemReport | None], *, good: Collection[Settled] = GOOD) -> int:
     """Return the exit status: 0 for `good` settlements, 1 for others, 3 where one is open."""
     told = list(found)
     if any(one is None or one.state is Settled.OPEN for one in told):
@@ -71,6 +89,11 @@ def state_word(report: ItemReport | None) -> str:
     if is_dormant(report):
         return "waits for GPU sharing"
     return "applied by another box" if report.state is Settled.ELSEWHERE else report.state.value
+
+
+def fix(box: str, item: str) -> str:
+    """Return what to do about a request that was refused, or failed."""
+    return f"Fix: ask for something else, or take it back: {withdrawal(box, item)}"
 
 
 def withdrawal(box: str, item: str) -> str:

@@ -1,12 +1,15 @@
 """`edgegpu-cloud sharing set`, `show`: how a box shares its cards, what is desired and what is so."""
 
+import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, assert_never
 
 import typer
 
-from edgegpu_cloud.cli.arguments import BoxArgument
+from edgegpu_cloud.cli import completing
+from edgegpu_cloud.cli.arguments import BoxArgument, OptionalBoxArgument, SelectorOption
+from edgegpu_cloud.cli.boxshow import requested
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     EXIT_FAILED,
@@ -18,13 +21,26 @@ from edgegpu_cloud.cli.common import (
     print_json,
     print_table,
     reporting,
+    say,
     say_trouble,
 )
-from edgegpu_cloud.cli.settlements import exit_by, first_line, reports, settled, words
+from edgegpu_cloud.cli.many import SELECTED, chosen, end_by
+from edgegpu_cloud.cli.settlements import (
+    GOOD,
+    exit_by,
+    first_line,
+    fix,
+    reports,
+    settled,
+    soon,
+    status_of,
+    words,
+)
+from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.now import Now, now_of
 from edgegpu_cloud.fleet.specs import Settings, desired_items, with_settings
-from edgegpu_cloud.fleet.views import Details
-from edgegpu_cloud.preview_sharing import outlook
+from edgegpu_cloud.fleet.views import BoxView, Details, is_problem
+from edgegpu_cloud.preview_sharing import Outlook, check_settings, outlook
 from edgegpu_sync.durations import waiting_s
 from edgegpu_sync.outputformat import with_output
 from edgegpu_sync.spec import AnyItem, AppLimits, Exclusions, Isolation, PolicyItem, Sharing, UnitSize
@@ -37,12 +53,13 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-SET_HELP = """\
+SET_HELP = f"""\
 Set how a box shares its cards, in the words of `edgegpu install` there. What is left out stays as it is.
 
 GPU sharing has to be installed: else the box rejects it. Each setting is one change of its own on the box, which is put
 back where the plugin does not come up with it; no running pod loses its card. A setting that stands so already is tried
 again. Whether sharing is installed at all is said by `install` and `uninstall`.
+{SELECTED}
 
 \b
 Examples:
@@ -52,20 +69,35 @@ Examples:
 
 \b
 --preview changes nothing: what the box would make of it by what it reported last; exit status 1 where it would not do
-it. --json prints {NAME: {"answer": "as_it_is", "changed", "rejected" or "unsupported", "text"}} then.
+it. --json prints {{NAME: {{"answer": "as_it_is", "changed", "rejected" or "unsupported", "text"}}}} then.
+A card that the box does not have is refused.
 --unit-mib is rejected by a box where pods hold shares: their amounts would be others.
---isolation limiter and mps are Unsupported by boxes of this version: services are placed, not held to their limits.
-Exit status with --wait: 0 all Applied, 1 one is Rejected, Failed or Unsupported, 3 not settled within --timeout.
---json prints {"box", "rev", "items": {NAME: {"state", "code", "text", ...} or null}}, NAME being policy, exclusions,
-unit_size or isolation; null: the box has not told of it yet.
+--isolation limiter and mps are refused by boxes of this version: services are placed, not held to their limits.
+Exit status: 0 requested, 1 refused. With --wait: 0 all Applied, 1 one is Rejected, Failed or Unsupported, 3 not ended
+within --timeout.
+--json prints {{"box", "rev", "items": {{NAME: {{"state", "code", "text", ...}} or null}}}}, NAME being policy,
+exclusions, unit_size or isolation; null: the box has not told of it yet.
 """
 SHOW_HELP = """\
-Show how a box shares its cards, item by item: what is desired, what became of it and why, and what the box reported to
-be so last. An item that nobody has set is as it is on the box.
+Show how a box shares its cards, item by item: what was requested, what became of it and why, and what the box reported
+to be so last. An item that nobody has requested is as it is on the box.
 
 \b
 --json prints {"box", "rev", "observed_rev", "applied_rev", "as_of_s", "items": [{"item", "desired": {...} or null,
 "report": {"state", "code", "text", ...} or null, "now": VALUE or null}]}
+"""
+
+FORGET_HELP = """\
+Take back what was requested of a box's sharing: a request that was refused, or one that a person on the box shall
+decide about. What stands on the box stays as it is. ITEM is policy, exclusions, unit_size, isolation or sharing
+(whether it is installed), as `sharing show` has them.
+
+\b
+Example:
+  edgegpu-cloud sharing forget asr-hall isolation
+
+\b
+--json prints {"box", "items": [TEXT], "rev"}
 """
 
 PolicyOption = Annotated[str | None, typer.Option("--policy", metavar="POLICY", help="first-fit, best-fit or spread.")]
@@ -80,18 +112,23 @@ UnitOption = Annotated[
 ]
 IsolationOption = Annotated[str | None, typer.Option("--isolation", metavar="MODE", help="none, limiter or mps.")]
 PreviewOption = Annotated[bool, typer.Option("--preview", help="Change nothing: say what would come of it.")]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Until the box has settled it.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Until the box has ended it.")]
 TimeoutOption = Annotated[
     str | None, typer.Option("--timeout", metavar="TIME", help="How long --wait waits: 90s, 10m.  [default: 10m]")
+]
+
+ItemsArgument = Annotated[
+    list[str], typer.Argument(metavar="ITEM...", help="As `sharing show` has it.", autocompletion=completing.items)
 ]
 
 _NAMES = ("sharing", "isolation", "policy", "exclusions", "unit_size")
 
 
 def set_(  # noqa: PLR0913  (one for each option)
-    name: BoxArgument,
+    name: OptionalBoxArgument = "",
     *,
     folder: FolderOption = DEFAULT,
+    selector: SelectorOption = "",
     policy: PolicyOption = None,
     exclude: ExcludeOption = None,
     unit_mib: UnitOption = None,
@@ -107,25 +144,45 @@ def set_(  # noqa: PLR0913  (one for each option)
         isolation=isolation, policy=policy, exclude=None if exclude is None else tuple(exclude), unit_mib=unit_mib
     )
     with reporting(as_json=json), opened(folder) as cloud:
-        details = cloud.fleet.details(name)
+        views = [one for one in chosen(cloud, name, selector) if name or one.is_asked]
         if show_preview:
-            _tell_outlook(details, settings, as_json=json)
+            _tell_outlooks(cloud, views, settings, many=bool(selector), as_json=json)
             return
-        device = details.box.device
-        rev = cloud.fleet.set_settings(device, settings)
-        _follow(cloud, device, _named(settings), rev=rev, wait_s=wait_s if wait else None, as_json=json)
+        requests = [_requested(cloud, view, settings, single=bool(name)) for view in views]
+        _follow(cloud, requests, wait_s=wait_s if wait else None, many=bool(selector), as_json=json)
 
 
-def _tell_outlook(details: Details, settings: Settings, *, as_json: bool) -> None:
-    items = desired_items(with_settings(details.spec, settings))
-    found = outlook(details, {name: items[name] for name in _named(settings)})
+def _tell_outlooks(cloud: Cloud, views: list[BoxView], settings: Settings, *, many: bool, as_json: bool) -> None:
+    found, silent = dict[str, dict[str, Outlook]](), False
+    for view in views:
+        try:
+            found[view.name] = _outlook(cloud.fleet.details(view.device), settings)
+        except CloudError as error:
+            if not many:
+                raise
+            silent = True
+            say(f"edgegpu-cloud: {error.text}")
     if as_json:
-        print_json(found)
+        print_json([{"box": box, "items": items} for box, items in found.items()] if many else found[views[0].name])
+    elif many:
+        rows = [
+            (box, item, _answer(one), one.text or "-") for box, items in found.items() for item, one in items.items()
+        ]
+        print_table(("BOX", "ITEM", "PREVIEW", "WHY"), rows)
     else:
-        for name, one in found.items():
-            typer.echo(f"{name}: {one.answer.value.replace('_', ' ')}{f': {one.text}' if one.text else ''}")
-    if not all(one.good for one in found.values()):
+        for item, one in found[views[0].name].items():
+            typer.echo(f"{item}: {_answer(one)}{f': {one.text}' if one.text else ''}")
+    if silent or not all(one.good for items in found.values() for one in items.values()):
         raise typer.Exit(EXIT_FAILED)
+
+
+def _answer(one: Outlook) -> str:
+    return one.answer.value.replace("_", " ")
+
+
+def _outlook(details: Details, settings: Settings) -> dict[str, Outlook]:
+    items = desired_items(with_settings(details.spec, settings))
+    return outlook(details, {name: items[name] for name in _named(settings)})
 
 
 def _named(settings: Settings) -> list[str]:
@@ -138,26 +195,104 @@ def _named(settings: Settings) -> list[str]:
     return [name for name, value in given.items() if value is not None]
 
 
-def _follow(cloud: Cloud, device: str, names: list[str], *, rev: int, wait_s: float | None, as_json: bool) -> None:
-    """Say that it is desired, and what came of it where that is waited for."""
-    view = cloud.fleet.box(device)
-    box, looks = view.name, f"edgegpu-cloud sharing show {view.name}"
-    say_trouble(cloud, view)
-    if not as_json:
-        typer.echo(f"{', '.join(names)} on {box}: desired, revision {rev}")
-    if wait_s is None:
-        found = reports(cloud.fleet.details(device), names)
-    else:
-        found = dict(settled(cloud, device, names, rev=rev, wait_s=wait_s, looks=looks))
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What was requested of a box, and what became of it; `error` says why where it was refused here."""
+
+    view: BoxView
+    rev: int = 0
+    items: Mapping[str, ItemReport | None] = field(default_factory=dict)
+    error: CloudError | None = None
+
+    @property
+    def status(self) -> int:
+        return EXIT_FAILED if self.error else status_of(self.items.values())
+
+    @property
+    def looks(self) -> str:
+        return f"edgegpu-cloud sharing show {self.view.name}"
+
+
+def _requested(cloud: Cloud, view: BoxView, settings: Settings, *, single: bool) -> _Request:
+    try:
+        check_settings(cloud.fleet.details(view.device), settings)
+        rev = cloud.fleet.set_settings(view.device, settings)
+    except CloudError as error:
+        if single:
+            raise
+        return _Request(view, error=error)
+    return _Request(view, rev, dict.fromkeys(_named(settings)))
+
+
+def _follow(cloud: Cloud, requests: list[_Request], *, wait_s: float | None, many: bool, as_json: bool) -> None:
+    """Say what was requested, and what came of it: waited for, or as far as it comes at once."""
+    say_trouble(cloud, None if many else requests[0].view)
+    if not (many or as_json):
+        one = requests[0]
+        typer.echo(f"{', '.join(one.items)} on {one.view.name}: requested, revision {one.rev}")
+    ends_s = time.monotonic() + (wait_s or 0)
+    ended = [_looked(cloud, one, None if wait_s is None else max(0.0, ends_s - time.monotonic())) for one in requests]
     if as_json:
-        print_json({"box": box, "rev": rev, "items": found})
-    elif wait_s is not None:
-        for name, report in found.items():
+        print_json([_shown(one) for one in ended] if many else _shown(ended[0]))
+    elif many:
+        print_table(("BOX", "ITEM", "STATE"), [row for one in ended for row in _lines(one)])
+    else:
+        _tell(ended[0], waited=wait_s is not None)
+    statuses = [one.status if wait_s is not None or _refused(one) else 0 for one in ended]
+    if many:
+        end_by(statuses)
+    elif statuses[0]:
+        exit_by(ended[0].items, looks=ended[0].looks)
+
+
+def _refused(one: _Request) -> bool:
+    told = (report for report in one.items.values() if report is not None)
+    return one.error is not None or any(report.state not in GOOD for report in told)
+
+
+def _looked(cloud: Cloud, one: _Request, wait_s: float | None) -> _Request:
+    if one.error:
+        return one
+    if wait_s is None:
+        return replace(one, items=soon(cloud, one.view.device, list(one.items), rev=one.rev))
+    found = settled(cloud, one.view.device, list(one.items), rev=one.rev, wait_s=wait_s, looks=one.looks)
+    return replace(one, items=found)
+
+
+def _tell(one: _Request, *, waited: bool) -> None:
+    for name, report in one.items.items():
+        if waited or report is not None:
             typer.echo(f"{name}: {words(report)}")
-    if wait_s is not None:
-        exit_by(found, looks=looks)
-    elif not as_json:
-        typer.echo(f"then: {looks}")
+        if report is not None and is_problem(report):
+            typer.echo(f"  {fix(one.view.name, name)}")
+    if not waited and None in one.items.values():
+        typer.echo(f"{words(None)}: {one.looks}")
+
+
+def _lines(one: _Request) -> list[tuple[str, str, str]]:
+    if one.error:
+        return [(one.view.name, "-", f"not requested: {one.error.text}")]
+    return [(one.view.name, name, first_line(report)) for name, report in one.items.items()]
+
+
+def _shown(one: _Request) -> dict[str, object]:
+    if one.error:
+        return {"box": one.view.name, "error": one.error.text, "remedy": one.error.remedy}
+    return {"box": one.view.name, "rev": one.rev, "items": one.items}
+
+
+def forget(
+    name: BoxArgument, items: ItemsArgument, *, folder: FolderOption = DEFAULT, json: JsonOption = False
+) -> None:
+    """Take back what was requested of a box's sharing."""
+    with reporting(as_json=json), opened(folder) as cloud:
+        view = cloud.fleet.box(name)
+        rev = cloud.fleet.forget_items(view.device, items)
+        say_trouble(cloud, view)
+        if json:
+            print_json({"box": view.name, "items": items, "rev": rev})
+        else:
+            typer.echo(f"{', '.join(items)} on {view.name}: taken back, revision {rev}; what stands there stays")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,13 +313,13 @@ def show(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption 
             print_json(_document(details, now, rows))
             return
         view = details.box
-        typer.echo(f"{view.name}: revision {view.rev}, observed {view.observed_rev}, settled {view.applied_rev}")
+        typer.echo(f"{view.name}: {requested(view)}")
         seen = f"NOW, {moment(now.as_of_s)}" if now is not None else "NOW"
-        table = [
-            (row.item, _desired(row.desired), _rev(row.desired), _settlement(row), _plain(row.item, row.now))
-            for row in rows
-        ]
-        print_table(("ITEM", "DESIRED", "REV", "SETTLED", seen), table)
+        table = [(row.item, _desired(row.desired), _settlement(row), _plain(row.item, row.now)) for row in rows]
+        print_table(("ITEM", "REQUESTED", "STATE", seen), table)
+        for row in rows:
+            if row.desired is not None and row.report is not None and is_problem(row.report):
+                typer.echo(fix(view.name, row.item))
 
 
 def _rows(details: Details, now: Now | None) -> list[_Row]:
@@ -211,10 +346,6 @@ def _document(details: Details, now: Now | None, rows: list[_Row]) -> dict[str, 
             for row in rows
         ],
     }
-
-
-def _rev(item: AnyItem | None) -> str:
-    return "-" if item is None else str(item.rev)
 
 
 def _settlement(row: _Row) -> str:
@@ -255,4 +386,5 @@ def _plain(name: str, value: object) -> str:
 
 
 app.command("set", help=SET_HELP, short_help="Set policy, excluded cards, unit, isolation.")(with_output(set_))
-app.command("show", help=SHOW_HELP, short_help="Show what is desired, and what became of it.")(with_output(show))
+app.command("show", help=SHOW_HELP, short_help="Show what was requested, and what became of it.")(with_output(show))
+app.command("forget", help=FORGET_HELP, short_help="Take back what was requested.")(with_output(forget))

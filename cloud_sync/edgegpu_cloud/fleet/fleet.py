@@ -1,7 +1,7 @@
 """The fleet as people handle it: boxes by name, desired documents, commands. Used by the CLI and by an HTTP API."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from edgegpu_cloud.errors import CloudError, NotFoundError
@@ -20,9 +20,18 @@ from edgegpu_cloud.fleet.changes import (
     set_spec,
     touch,
 )
-from edgegpu_cloud.fleet.names import check_name, check_settles, cluster_of, find_box, find_command
+from edgegpu_cloud.fleet.names import check_name, check_settles, cluster_of, find_box, find_command, refused_names
 from edgegpu_cloud.fleet.selectors import read_selector
-from edgegpu_cloud.fleet.specs import Limits, Settings, with_limits, with_settings, with_sharing, without_limits
+from edgegpu_cloud.fleet.specs import (
+    Limits,
+    Settings,
+    with_limits,
+    with_settings,
+    with_sharing,
+    without_items,
+    without_limits,
+    without_refused,
+)
 from edgegpu_cloud.fleet.views import BoxView, CommandView, Details, box_views, command_view
 from edgegpu_cloud.store import Alarm, AuditEntry, Box, BoxEvent, Enrolled, Json, Store
 from edgegpu_sync.ids import CommandId, DeviceId
@@ -188,6 +197,8 @@ class Fleet:
     def set_limits(self, device: str, limits: Limits) -> int:
         """Set the limits of one container of an app; returns the revision. The same limits again are tried again.
 
+        What was requested of another container of the app, and refused since there is none of that name, goes.
+
         Raises:
             CloudError: the box has not told yet which cluster it is in, another settles for it, or as `set_spec`.
         """
@@ -196,7 +207,12 @@ class Fleet:
             check_enrolled(box)
             cluster = cluster_of(tx, box)
             check_settles(tx, box, cluster)
-            return set_spec(tx, box, lambda spec: with_limits(spec, limits, cluster=cluster), self._who())
+            refused = refused_names(tx, box)
+
+            def edit(spec: Spec) -> Spec:
+                return without_refused(with_limits(spec, limits, cluster=cluster), limits, refused)
+
+            return set_spec(tx, box, edit, self._who())
 
     def forget_limits(self, device: str, namespace: str, app: str, container: str | None = None) -> int:
         """Desire nothing of an app's limits any more, or of one container's; what stands on the box stays.
@@ -214,6 +230,15 @@ class Fleet:
             CloudError: nothing is asked for, a card or a value that cannot be, or as `set_spec`.
         """
         return self.set_spec(device, lambda spec: with_settings(spec, settings))
+
+    def forget_items(self, device: str, names: Sequence[str]) -> int:
+        """Take back settings of a box's sharing; returns the revision. What stands on the box stays.
+
+        Raises:
+            NotFoundError: one was not requested.
+            CloudError: as `set_spec`.
+        """
+        return self.set_spec(device, lambda spec: without_items(spec, names))
 
     # commands
 

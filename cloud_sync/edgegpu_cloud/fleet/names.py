@@ -4,7 +4,9 @@ import re
 
 from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.store import Box, BoxState, StoredCommand, Transaction
+from edgegpu_sync.states import Codes
 from edgegpu_sync.topics import Kind
+from edgegpu_sync.up import Settled
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
@@ -80,3 +82,12 @@ def check_settles(tx: Transaction, box: Box, cluster: str) -> None:
             name = others[device].name
             text = f"cannot set limits on {box.name}: {name} settles the app limits of their cluster"
             raise CloudError(text, remedy=f"set them on {name}")
+
+
+def refused_names(tx: Transaction, box: Box) -> frozenset[str]:
+    """Return the items that a box has refused before it changed anything, since they name what is not there."""
+    latest = tx.boxes.latest([box.device], [Kind.REPORTED]).get((box.device, Kind.REPORTED))
+    items = latest.body.get("items", {}) if latest is not None else {}
+    return frozenset(
+        name for name, one in items.items() if (one.get("state"), one.get("code")) == (Settled.REJECTED, Codes.PRECHECK)
+    )

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -168,8 +168,34 @@ def without_limits(spec: Spec, namespace: str, app: str, container: str | None) 
     ]
     if not gone:
         whole = "/".join(word for word in (namespace, app, container) if word)
-        raise NotFoundError(f"cannot forget limits of {whole}: none are desired", remedy="`limits show` lists them")
+        raise NotFoundError(f"cannot forget limits of {whole}: none were requested", remedy="`limits show` lists them")
     return spec.model_copy(update={"app_limits": tuple(one for one in spec.app_limits if one not in gone)})
+
+
+def without_refused(spec: Spec, limits: Limits, refused: Collection[str]) -> Spec:
+    """Return a document without the refused requests for other containers of this app."""
+    kept = (
+        one
+        for one in spec.app_limits
+        if one.container == limits.container
+        or (one.namespace, one.app) != (limits.namespace, limits.app)
+        or item_name(one) not in refused
+    )
+    return spec.model_copy(update={"app_limits": tuple(kept)})
+
+
+def without_items(spec: Spec, names: Collection[str]) -> Spec:
+    """Return a document that says nothing of these items any more; what stands on the box stays.
+
+    Raises:
+        NotFoundError: one of them is not requested.
+    """
+    unknown = [name for name in names if name not in _SINGLE or getattr(spec, name) is None]
+    if unknown or not names:
+        text = f"cannot take back {', '.join(unknown) or 'nothing'}: it was not requested"
+        there = [name for name in _SINGLE if getattr(spec, name) is not None]
+        raise NotFoundError(text, remedy=f"requested are: {', '.join(there) or 'none'}")
+    return spec.model_copy(update=dict.fromkeys(names))
 
 
 def check_app(namespace: str, app: str, container: str) -> None:

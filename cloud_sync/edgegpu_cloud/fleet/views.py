@@ -65,6 +65,11 @@ class BoxView:
     holder: bool
     items: Mapping[str, ItemReport]
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether anything can be asked of it: it is not revoked, and edgegpu was not taken off it."""
+        return self.state is BoxState.ENROLLED and self.left != UNINSTALLED
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandView:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from edgegpu_agent.acts.act import Outcome
 from edgegpu_agent.acts.pace import Pace
@@ -89,21 +89,26 @@ def run_doctor(program: Sequence[str], *, pace: Pace, env: Mapping[str, str] | N
     return Again(do)
 
 
-def doctor_data(version: str, level: str, checks: Sequence[Mapping[str, object]]) -> Json:
+def doctor_data(version: str, level: str, checks: Sequence[Mapping[str, Any]]) -> Json:
     """Return what a result may hold of the doctor's words: troubles whole, then cut, then checks by name alone."""
     bad = [one for one in checks if one.get("level") in {"broken", "warning"}]
     head: Json = {"version": version, "level": level, "checks": len(checks)}
     for length in (400, 120, 0):
-        told: Json = {**head, "troubled": [_told(one, length) for one in bad]}
+        told: Json = {**head, "troubled": [line for one in bad for line in _told(one, length)]}
         if len(json.dumps(told)) <= _MOST_DATA_BYTES:
             return told
     return {**head, "troubled": len(bad)}
 
 
-def _told(check: Mapping[str, object], length: int) -> Json:
-    return {
-        key: clipped(str(check.get(key, "")), length or 40) for key in ("name", "level", "text")[: 3 if length else 2]
-    }
+def _told(check: Mapping[str, Any], length: int) -> list[Json]:
+    """Return a line for each trouble of a check, with what mends it; without room one for the check."""
+    name = clipped(str(check.get("name", "")), length or 40)
+    if not length:
+        return [{"name": name, "level": str(check.get("level", ""))}]
+    return [
+        {"name": name, **{key: clipped(str(one.get(key, "")), length) for key in ("level", "text", "remedy")}}
+        for one in check.get("troubles") or [check]
+    ]
 
 
 def rotate_identity(

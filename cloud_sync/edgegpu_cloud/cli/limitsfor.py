@@ -1,0 +1,92 @@
+"""For which box limits of an app are meant, and for which of its containers: by what the cluster's boxes have told."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from edgegpu_cloud.cli.common import Cloud, say
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.apps import apps_of, holders_of, near
+from edgegpu_cloud.fleet.views import BoxView, Details
+from edgegpu_cloud.store import BoxState
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A box that is asked for limits, and the others of its cluster; `meant` are the boxes that people named."""
+
+    details: Details
+    others: Sequence[Details]
+    meant: Sequence[str]
+
+    @property
+    def name(self) -> str:
+        """What the box is called."""
+        return self.details.box.name
+
+
+def targets(cloud: Cloud, views: Sequence[BoxView]) -> list[Target]:
+    """Return the boxes to be asked: of each cluster the one that applies its app limits, else the one that was named.
+
+    Who is asked in the place of another is said.
+    """
+    everyone = _enrolled(cloud)
+    found: dict[str, tuple[BoxView, list[str]]] = {}
+    for view in views:
+        asked = _settler(view, everyone)
+        if asked.device != view.device:
+            say(f"edgegpu-cloud: {asked.name} applies the app limits of {view.name}'s cluster, and is asked")
+        found.setdefault(view.cluster or view.device, (asked, []))[1].append(view.name)
+    return [
+        Target(cloud.fleet.details(asked.device), _others(cloud, asked, everyone), meant)
+        for asked, meant in found.values()
+    ]
+
+
+def box_and_others(cloud: Cloud, view: BoxView) -> Target:
+    """Return a box itself with the others of its cluster."""
+    return Target(cloud.fleet.details(view.device), _others(cloud, view, _enrolled(cloud)), [view.name])
+
+
+def _enrolled(cloud: Cloud) -> list[BoxView]:
+    return [one for one in cloud.fleet.boxes() if one.state is BoxState.ENROLLED]
+
+
+def _settler(view: BoxView, everyone: Iterable[BoxView]) -> BoxView:
+    if view.holder or not view.cluster or view.state is BoxState.REVOKED:
+        return view
+    return next((one for one in everyone if one.holder and one.online and one.cluster == view.cluster), view)
+
+
+def _others(cloud: Cloud, box: BoxView, everyone: Iterable[BoxView]) -> list[Details]:
+    same = (one for one in everyone if box.cluster and one.cluster == box.cluster and one.device != box.device)
+    return [cloud.fleet.details(one.device) for one in same]
+
+
+def container_of(target: Target, namespace: str, app: str, given: str | None) -> str:
+    """Return which container of an app is meant: the one named, else the only one known, else the app's namesake.
+
+    Raises:
+        CloudError: several are known.
+    """
+    if given is not None:
+        return given
+    boxes = (target.details, *target.others)
+    asked = {
+        item.container for item in target.details.spec.app_limits if (item.namespace, item.app) == (namespace, app)
+    }
+    known = sorted(holders_of(boxes, namespace, app) or asked)
+    if app in known or not known:
+        return app
+    if len(known) > 1:
+        text = f"cannot tell which container of {namespace}/{app} is meant: it has {', '.join(known)}"
+        raise CloudError(text, remedy=f"name it: --container {known[0]}")
+    return known[0]
+
+
+def say_if_unknown(target: Target, namespace: str, app: str) -> None:
+    """Say that an app is not known there, where one is known that is almost called so."""
+    known = apps_of((target.details, *target.others))
+    if f"{namespace}/{app}" in {one.name for one in known}:
+        return
+    if names := near(known, namespace, app):
+        say(f"edgegpu-cloud: no pod of {namespace}/{app} holds a share there; almost so called: {', '.join(names)}")
