@@ -1,14 +1,17 @@
 """The broker's files beside the controller: what `broker.render` makes, with the paths of this folder in it."""
 
+import os
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from edgegpu_cloud.broker import TEMPLATES, BrokerPaths, Listeners, render
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.keyfiles import read_file, write_file
+from edgegpu_cloud.keyfiles import folder_of, give, read_file, write_in
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
-from edgegpu_cloud.ownership import account, give, owner
+from edgegpu_cloud.ownership import Json, account, owner
 
-_DATA = "data"
+_DATA, _KEY = "data", "broker.key"
 
 
 def write_broker(layout: CloudLayout, config: CloudConfig, *, into: Path) -> None:
@@ -31,21 +34,20 @@ def write_broker(layout: CloudLayout, config: CloudConfig, *, into: Path) -> Non
         cert=layout.cert("broker"),
         key=layout.key("broker"),
     )
-    _write(paths, config, into=into, user=account(owner(layout.folder)))
+    _write(_rendered(paths, config, user=account(owner(layout.folder))), into=into)
 
 
-def write_broker_elsewhere(layout: CloudLayout, config: CloudConfig, *, folder: Path, place: Path, user: str) -> None:
-    """Write into a folder all that a broker needs which cannot read this controller's: certificates and key as well.
+def broker_elsewhere(layout: CloudLayout, config: CloudConfig, *, place: Path, user: str) -> Json:
+    """Return all that a broker needs which cannot read this controller's folder, for `write_broker_elsewhere`.
 
     Args:
         layout: of this controller.
         config: ports.
-        folder: where it is written.
-        place: where that folder will be when the broker reads it.
+        place: where the files will be when the broker reads them.
         user: whom the broker becomes; empty: the owner of this controller's folder.
 
     Raises:
-        CloudError: something cannot be read or written.
+        CloudError: something cannot be read.
     """
     paths = BrokerPaths(
         folder=place,
@@ -54,19 +56,27 @@ def write_broker_elsewhere(layout: CloudLayout, config: CloudConfig, *, folder: 
         controllers_ca=place / "controllers-ca.crt",
         crl=place / "boxes.crl",
         cert=place / "broker.crt",
-        key=place / "broker.key",
+        key=place / _KEY,
     )
-    copies = {
-        paths.boxes_ca: layout.ca_cert("boxes"),
-        paths.controllers_ca: layout.ca_cert("controllers"),
-        paths.crl: layout.crl,
-        paths.cert: layout.cert("broker"),
-        paths.key: layout.key("broker"),
-    }
-    _check_ours(folder, {*TEMPLATES, _DATA, *(target.name for target in copies)})
-    _write(paths, config, into=folder, user=user or account(owner(layout.folder)))
-    for target, source in copies.items():
-        write_file(folder / target.name, read_file(source), private=target == paths.key)
+    files = _rendered(paths, config, user=user or account(owner(layout.folder)))
+    files[paths.boxes_ca.name] = read_file(layout.ca_cert("boxes"))
+    files[paths.controllers_ca.name] = read_file(layout.ca_cert("controllers"))
+    files[paths.crl.name] = read_file(layout.crl)
+    files[paths.cert.name] = read_file(layout.cert("broker"))
+    files[_KEY] = read_file(layout.key("broker"))
+    return files
+
+
+def write_broker_elsewhere(folder: Path, files: Json) -> None:
+    """Write what `broker_elsewhere` returned into a folder, which is made where it is not there.
+
+    Whoever may write in that folder gains nothing by what he lays there: it is opened once, and no link is followed.
+
+    Raises:
+        CloudError: it cannot be written, or somebody else's files are there.
+    """
+    _check_ours(folder, {_DATA, *files})
+    _write(files, into=folder)
 
 
 def _check_ours(folder: Path, names: set[str]) -> None:
@@ -77,12 +87,23 @@ def _check_ours(folder: Path, names: set[str]) -> None:
         raise CloudError(text, remedy="name a folder that is empty, or that this command has written")
 
 
-def _write(paths: BrokerPaths, config: CloudConfig, *, into: Path, user: str) -> None:
+def _rendered(paths: BrokerPaths, config: CloudConfig, *, user: str) -> dict[str, str]:
     listeners = Listeners(boxes=config.broker.port, controllers=config.broker.controller_port)
+    return dict(render(listeners, paths, user=user))
+
+
+def _write(files: Mapping[str, str], *, into: Path) -> None:
     try:
-        (into / _DATA).mkdir(mode=0o700, parents=True, exist_ok=True)
-        give(into / _DATA, into)
+        into.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with folder_of(into / _DATA) as folder:
+            with suppress(FileExistsError):
+                os.mkdir(_DATA, 0o700, dir_fd=folder)
+            data = os.open(_DATA, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+            try:
+                give(data, folder)
+            finally:
+                os.close(data)
+            for name, text in files.items():
+                write_in(folder, name, text, private=name == _KEY)
     except OSError as error:
         raise CloudError(f"cannot write to {into}: {error}", remedy="name a folder that you may write") from error
-    for name, text in render(listeners, paths, user=user).items():
-        write_file(into / name, text, private=False)

@@ -11,7 +11,7 @@ from edgegpu_cloud.ca import Authority, days_left, load_authority, make_authorit
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.keyfiles import PrivateKey, key_pem, load_key, new_key, read_file, write_file
 from edgegpu_cloud.layout import CloudConfig, CloudLayout, dump
-from edgegpu_cloud.ownership import give_all
+from edgegpu_cloud.ownership import become_owner
 from edgegpu_sync.down import Link
 from edgegpu_sync.keys import next_link, public_text
 
@@ -61,6 +61,7 @@ def found(
     Raises:
         CloudError: a controller is there already, or the folder cannot be written.
     """
+    become_owner(layout.folder)
     check_empty(layout)
     new = CloudLayout(layout.folder / _UNFINISHED)
     try:
@@ -71,7 +72,6 @@ def found(
         _make_authorities(new, config, now_s)
         more(new, first)
         write_file(new.config, dump(config))
-        give_all(new.folder, layout.folder)  # root may have been at work in the folder of the controller's user
         for path in sorted(new.folder.iterdir(), key=lambda one: one == new.config):
             if not (layout.folder / path.name).exists():  # `release` may be there, filled, before the rest
                 path.rename(layout.folder / path.name)

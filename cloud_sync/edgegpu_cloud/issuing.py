@@ -1,6 +1,7 @@
 """Certificates of boxes and the list of those that are revoked: what of the store becomes a file, and when."""
 
 import fcntl
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.founding import authority_of
 from edgegpu_cloud.keyfiles import write_file
 from edgegpu_cloud.layout import CloudLayout
-from edgegpu_cloud.ownership import give, remedy_for
+from edgegpu_cloud.ownership import open_state, remedy_for
 from edgegpu_cloud.store import Certificate, Store, Transaction
 from edgegpu_cloud.tokens import Refusal, RefusedError
 from edgegpu_sync.ids import DeviceId, op_name
@@ -86,8 +87,7 @@ def write_crl(layout: CloudLayout, store: Store, *, clock: Callable[[], float], 
     authority = authority_of(layout, "boxes")
     lock = layout.ca / ".crl.lock"
     try:
-        handle = lock.open("w")
-        give(lock, layout.ca)
+        handle = os.fdopen(open_state(lock), "r+")
     except OSError as error:
         raise CloudError(f"cannot write {layout.crl}: {error}", remedy=remedy_for(lock)) from error
     with handle:

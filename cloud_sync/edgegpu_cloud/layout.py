@@ -1,5 +1,6 @@
 """The controller's folder: which file is where, and its configuration file `controller.yaml`."""
 
+import os
 import re
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.ownership import remedy_for
+from edgegpu_cloud.ownership import open_regular, remedy_for
 
 DEFAULT_FOLDER = Path("/var/lib/edgegpu-cloud")
 
@@ -200,7 +201,7 @@ def load(path: Path) -> CloudConfig:
         CloudError: missing, unreadable, no YAML, or a value that cannot be; the text names each key.
     """
     try:
-        value = yaml.load(path.read_text(encoding="utf-8"), _Once)  # noqa: S506  (a safe loader)
+        value = yaml.load(_text(path), _Once)  # noqa: S506  (a safe loader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         words = " ".join(str(error).split())
         raise CloudError(f"cannot read {path}: {words}", remedy=_remedy(path, error)) from error
@@ -209,6 +210,11 @@ def load(path: Path) -> CloudConfig:
     except ValidationError as error:
         wrong = (f"{'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}" for one in error.errors())
         raise CloudError(f"cannot use {path}: {'; '.join(wrong)}", remedy="put these keys right") from error
+
+
+def _text(path: Path) -> str:
+    with os.fdopen(open_regular(path, os.O_RDONLY), encoding="utf-8") as file:
+        return file.read()
 
 
 def _remedy(path: Path, error: Exception) -> str:

@@ -1,10 +1,28 @@
-"""Whose files they are: a file belongs to whom its folder belongs, also when root has written it."""
+"""Whose files they are: in a controller's folder its owner works, never root, whatever lies there.
 
+Root follows no link and opens no file that another user has put in its way: `become_owner` gives root up for good
+before the folder is touched. What the caller named elsewhere (a backup, a broker's folder) is opened before that, or
+done by `Outside`, a process that stays root and knows those tasks alone.
+"""
+
+import json
 import os
 import pwd
+import signal
+import socket
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NoReturn
+
+from edgegpu_cloud.errors import CloudError
 
 ROOT = 0
+
+Json = Any
+Task = Callable[[Json], None]
+"""What is done outside of the controller's folder, by those who called; takes JSON, raises CloudError."""
 
 
 def account(uid: int) -> str:
@@ -16,29 +34,127 @@ def account(uid: int) -> str:
 
 
 def owner(folder: Path) -> int:
-    """Return the uid of a folder's owner; of the nearest that can be looked at."""
+    """Return the uid of a folder's owner; of the nearest that can be looked at; of a link's, where that is not root."""
     try:
-        return folder.stat().st_uid
+        link, there = folder.lstat().st_uid, folder.stat().st_uid
     except OSError:
         return owner(folder.parent) if folder.parent != folder else os.geteuid()
+    return link if link != ROOT else there
 
 
-def give(path: Path | int, folder: Path) -> None:
-    """Give what root has made in a folder to that folder's owner; nobody else may, nor needs to.
+def become_owner(folder: Path) -> None:
+    """Give root up for good, where a controller's folder belongs to another user; that user's process it is then.
 
     Raises:
-        OSError: the file system does not.
+        CloudError: the system refuses.
     """
-    if os.geteuid() == ROOT:
-        there = folder.stat()
-        if there.st_uid != ROOT:
-            os.chown(path, there.st_uid, there.st_gid)
+    uid = owner(folder.absolute())
+    if os.geteuid() != ROOT or uid == ROOT:
+        return
+    os.environ.setdefault("LOGNAME", account(ROOT))  # who asked, for the audit
+    try:
+        entry = pwd.getpwuid(uid)
+        gid, groups = entry.pw_gid, os.getgrouplist(entry.pw_name, entry.pw_gid)
+        os.environ["HOME"] = entry.pw_dir
+    except KeyError:  # a user without a name
+        gid, groups = folder.stat().st_gid, []
+    try:
+        os.setgroups(groups)
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+    except OSError as error:
+        remedy = f"run this as {account(uid)}: runuser -u {account(uid)} -- edgegpu-cloud ..."
+        raise CloudError(f"cannot work in {folder} as its owner {account(uid)}: {error}", remedy=remedy) from error
 
 
-def give_all(folder: Path, like: Path) -> None:
-    """Give a folder, and all in it, to the owner of another one."""
-    for path in (folder, *folder.rglob("*")):
-        give(path, like)
+_LAST = "drop"
+
+
+class Outside:
+    """Does named tasks as the user who called, while this process has become the owner of the controller's folder.
+
+    A task `drop` is done last, also where this process was killed.
+    """
+
+    def __init__(self, tasks: Mapping[str, Task]) -> None:
+        self._tasks = tasks
+        self._channel: socket.socket | None = None
+        self._child = 0
+        if os.geteuid() == ROOT:
+            ours, theirs = socket.socketpair()
+            self._child = os.fork()
+            if self._child == 0:
+                ours.close()
+                _serve(theirs, tasks)
+            theirs.close()
+            self._channel = ours
+
+    def do(self, name: str, value: Json) -> None:
+        """Have a task done. Raises CloudError."""
+        if self._channel is None:
+            self._tasks[name](value)
+            return
+        with self._channel.makefile("rw", encoding="utf-8") as lines:
+            lines.write(json.dumps({"task": name, "value": value}) + "\n")
+            lines.flush()
+            answer = json.loads(lines.readline() or '{"error": "its process has ended", "remedy": "try again"}')
+        if "error" in answer:
+            raise CloudError(answer["error"], remedy=answer["remedy"])
+
+    def close(self) -> None:
+        """Do the last task, and let its process end."""
+        if self._channel is not None:
+            self._channel.close()
+            os.waitpid(self._child, 0)
+        elif _LAST in self._tasks:
+            self._tasks[_LAST](None)
+
+
+@contextmanager
+def outside(**tasks: Task) -> Iterator[Outside]:
+    """Keep what does these tasks as the caller; begin it before `become_owner`."""
+    found = Outside(tasks)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def _serve(channel: socket.socket, tasks: Mapping[str, Task]) -> NoReturn:
+    """Do tasks until the other end is closed. In a process of its own."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process ends, and this one after it
+    status = 1
+    try:
+        with channel, channel.makefile("rw", encoding="utf-8") as lines:
+            while line := lines.readline():
+                asked, answer = json.loads(line), {}
+                try:
+                    tasks[asked["task"]](asked["value"])
+                except CloudError as error:
+                    answer = {"error": error.text, "remedy": error.remedy}
+                except OSError as error:
+                    answer = {"error": f"cannot go on: {error}", "remedy": "see what stands in its way there"}
+                lines.write(json.dumps(answer) + "\n")
+                lines.flush()
+        status = 0
+    finally:
+        if _LAST in tasks:
+            tasks[_LAST](None)
+        os._exit(status)
+
+
+def open_regular(path: Path, flags: int) -> int:
+    """Open a file that is one: a pipe or a device is refused, and never waited for. Raises OSError."""
+    handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return handle
+    os.close(handle)
+    raise OSError(f"{path} is no regular file")
+
+
+def open_state(path: Path) -> int:
+    """Open a file of ours to read and write, made where it is not there; a link is not followed. Raises OSError."""
+    return open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
 
 
 def remedy_for(path: Path) -> str:

@@ -10,7 +10,7 @@ from typing import IO
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import BrokerConfig, CloudLayout
-from edgegpu_cloud.ownership import give, remedy_for
+from edgegpu_cloud.ownership import open_regular, open_state, remedy_for
 from edgegpu_sync.link.events import Down, LinkEvent, Up
 
 _LOG = logging.getLogger(__name__)
@@ -58,8 +58,7 @@ def hold(layout: CloudLayout, *, link: bool, bundle: str = "", clock: Callable[[
     """
     path = layout.folder / _NAME
     try:
-        file = path.open("a+", encoding="utf-8")
-        give(path, layout.folder)
+        file = os.fdopen(open_state(path), "r+", encoding="utf-8")
     except OSError as error:
         raise CloudError(f"cannot write {path}: {error}", remedy=remedy_for(path)) from error
     for _ in range(_TRIES):
@@ -77,7 +76,7 @@ def hold(layout: CloudLayout, *, link: bool, bundle: str = "", clock: Callable[[
 def no_bundle(layout: CloudLayout) -> str:
     """Return why boxes cannot be installed from the `serve` that runs; empty where they can, or none runs."""
     try:
-        with (layout.folder / _NAME).open(encoding="utf-8") as file:
+        with os.fdopen(open_regular(layout.folder / _NAME, os.O_RDONLY), encoding="utf-8") as file:
             return "" if _locked(file, fcntl.LOCK_SH) else str(_told(file).get("bundle", ""))
     except OSError:
         return ""
@@ -86,7 +85,7 @@ def no_bundle(layout: CloudLayout) -> str:
 def trouble(layout: CloudLayout, broker: BrokerConfig) -> str:
     """Return what keeps this controller from its boxes, and what to do, in a line; empty: nothing."""
     try:
-        with (layout.folder / _NAME).open(encoding="utf-8") as file:
+        with os.fdopen(open_regular(layout.folder / _NAME, os.O_RDONLY), encoding="utf-8") as file:
             if not _locked(file, fcntl.LOCK_SH):
                 return _words(_told(file), broker)
     except OSError:

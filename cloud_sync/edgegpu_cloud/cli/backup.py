@@ -1,17 +1,22 @@
 """`edgegpu-cloud backup`: everything that a controller is, in one file."""
 
 import os
+import secrets
 import stat
 import tarfile
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 import typer
 
 from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, opened, print_json, reporting
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.keyfiles import folder_of
 from edgegpu_cloud.layout import CloudLayout
+from edgegpu_cloud.ownership import Json, Outside, outside
 from edgegpu_cloud.store.backup import copy_file
 
 HELP = """\
@@ -39,10 +44,13 @@ def backup(
     json: JsonOption = False,
 ) -> None:
     """Write everything that this controller is into FILE."""
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json):
         _check(file)
         try:
-            size = _write(cloud.layout, file.absolute())
+            with _written_whole(file.absolute()) as (out, caller), opened(folder) as cloud:
+                _write(cloud.layout, out, beside=file.absolute().parent)
+                size = out.tell()
+                caller.do("keep", None)
         except OSError as error:
             remedy = f"name a file in a folder with room (`df {file.absolute().parent}`) that you may write"
             raise CloudError(f"cannot write {file}: {error}", remedy=remedy) from error
@@ -50,6 +58,28 @@ def backup(
             print_json({"file": str(file.absolute()), "bytes": size})
         else:
             typer.echo(f"wrote {file}, {size} bytes; it holds every key of this controller")
+
+
+@contextmanager
+def _written_whole(file: Path) -> Iterator[tuple[BinaryIO, Outside]]:
+    """Yield an open file and what gives it its name in the end; without that it goes.
+
+    Both are the caller's, while the archive is written by the owner of the controller's folder.
+    """
+    new = f".edgegpu-backup-{secrets.token_hex(4)}"
+    with folder_of(file) as parent:
+
+        def keep(_: Json) -> None:
+            os.rename(new, file.name, src_dir_fd=parent, dst_dir_fd=parent)
+            os.fsync(parent)
+
+        def drop(_: Json) -> None:
+            with suppress(FileNotFoundError):
+                os.unlink(new, dir_fd=parent)
+
+        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=parent)
+        with os.fdopen(handle, "wb") as out, outside(keep=keep, drop=drop) as caller:
+            yield out, caller
 
 
 def _check(file: Path) -> None:
@@ -63,25 +93,23 @@ def _check(file: Path) -> None:
         raise CloudError(f"cannot write a backup to {file}: it is {what}", remedy="name a file, new or to be replaced")
 
 
-def _write(layout: CloudLayout, file: Path) -> int:
-    with tempfile.TemporaryDirectory(dir=file.parent, prefix=".edgegpu-backup-") as work:
+def _write(layout: CloudLayout, out: BinaryIO, *, beside: Path) -> None:
+    """Write the archive; the store's copy lies where it will, or else in the controller's folder, meanwhile."""
+    place = beside if os.access(beside, os.W_OK) else layout.folder
+    with tempfile.TemporaryDirectory(dir=place, prefix=".edgegpu-backup-") as work:
         database = Path(work, layout.database.name)
         try:
             copy_file(layout.database, database)
         except CloudError as error:
-            remedy = f"is there room for it in {file.parent} (df)?"
-            raise CloudError(f"cannot write {file}: {error.text}", remedy=remedy) from error
+            remedy = f"is there room for it in {place} (df)?"
+            raise CloudError(f"cannot write the backup: {error.text}", remedy=remedy) from error
         database.chmod(0o600)
-        new = Path(work, "new")
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
-            with tarfile.open(fileobj=out, mode="w:gz") as tar:
-                for path in (layout.config, layout.keys, layout.ca, layout.tls):
-                    tar.add(path, arcname=path.name)
-                for path in (layout.broker, *sorted(layout.broker.glob("*")), layout.release):
-                    if path.exists():  # folders stay empty: the broker's data and the bundle come of themselves
-                        tar.add(path, arcname=str(path.relative_to(layout.folder)), recursive=False)
-                tar.add(database, arcname=layout.database.name)
-            out.flush()
-            os.fsync(out.fileno())
-        new.replace(file)
-    return file.stat().st_size
+        with tarfile.open(fileobj=out, mode="w:gz") as tar:
+            for path in (layout.config, layout.keys, layout.ca, layout.tls):
+                tar.add(path, arcname=path.name)
+            for path in (layout.broker, *sorted(layout.broker.glob("*")), layout.release):
+                if path.exists():  # folders stay empty: the broker's data and the bundle come of themselves
+                    tar.add(path, arcname=str(path.relative_to(layout.folder)), recursive=False)
+            tar.add(database, arcname=layout.database.name)
+        out.flush()
+        os.fsync(out.fileno())

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from edgegpu_cloud.brokerfolder import write_broker, write_broker_elsewhere
+from edgegpu_cloud.brokerfolder import broker_elsewhere, write_broker, write_broker_elsewhere
 from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, opened, print_json, reporting
+from edgegpu_cloud.ownership import outside
 
 _USER = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,31}\$?")
 
@@ -50,13 +51,16 @@ def broker(
         raise typer.BadParameter("an absolute path, as the broker finds it", param_hint="--place")
     if user and not _USER.fullmatch(user):
         raise typer.BadParameter(f"no name of a user: {user!r}", param_hint="--user")
-    with reporting(as_json=json), opened(folder) as cloud:
-        target = cloud.layout.broker.absolute()
+    target = (out or folder / "broker").absolute()
+    with (
+        reporting(as_json=json),
+        outside(write=lambda files: write_broker_elsewhere(target, files)) as caller,
+        opened(folder) as cloud,
+    ):
         if out is None:
             write_broker(cloud.layout, cloud.config, into=target)
         else:
-            target = out.absolute()
-            write_broker_elsewhere(cloud.layout, cloud.config, folder=target, place=place or target, user=user)
+            caller.do("write", broker_elsewhere(cloud.layout, cloud.config, place=place or target, user=user))
         configuration = (place or target) / "mosquitto.conf"
         if json:
             print_json({"folder": str(target), "start": f"mosquitto -c {configuration}"})

@@ -19,7 +19,7 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.views import UNINSTALLED, BoxView
 from edgegpu_cloud.layout import DEFAULT_FOLDER, CloudConfig, CloudLayout, load
-from edgegpu_cloud.ownership import remedy_for
+from edgegpu_cloud.ownership import account, become_owner, remedy_for
 from edgegpu_cloud.standing import trouble
 from edgegpu_cloud.store import BoxState, Store
 from edgegpu_sync.commandline import is_output_fault
@@ -70,11 +70,13 @@ def operator() -> str:
 
 @contextmanager
 def opened(folder: Path) -> Iterator[Cloud]:
-    """Open a controller.
+    """Open a controller, as the owner of its folder: who was root is root no more.
 
     Raises:
         CloudError: there is none in that folder, or its store cannot be used.
     """
+    by = operator()
+    become_owner(folder)
     layout = CloudLayout(folder)
     config = load(layout.config)
     if not layout.database.exists():
@@ -84,7 +86,7 @@ def opened(folder: Path) -> Iterator[Cloud]:
         raise CloudError(f"cannot open {layout.database}: permission denied", remedy=remedy_for(layout.database))
     store = Store.open_file(layout.database)
     try:
-        yield Cloud(layout, config, store, Fleet(store, clock=time.time, by=operator()))
+        yield Cloud(layout, config, store, Fleet(store, clock=time.time, by=by))
     finally:
         store.close()
 
@@ -104,6 +106,9 @@ def reporting(*, as_json: bool) -> Iterator[None]:
         if is_output_fault(error):
             raise
         _fail(f"cannot go on: {error}", "see what stands in its way there", as_json=as_json)
+    except ImportError as error:
+        remedy = f"is this program where {account(os.geteuid())} can read it? Install it there (below /opt, say)"
+        _fail(f"cannot load a part of this program: {error}", remedy, as_json=as_json)
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except Exception as error:  # noqa: BLE001  (the border of a command)

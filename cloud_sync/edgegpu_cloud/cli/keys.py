@@ -136,14 +136,19 @@ def rotate(
     """Make a new signing key and have the root sign a set with it."""
     if next_root:
         check_public(next_root, option="--next-root")
-    with reporting(as_json=json), opened(folder) as cloud:
-        path = root or cloud.layout.root_key
-        if not path.exists():
-            remedy = "name its file with --root, or go the way of `edgegpu-cloud keys request --rotate`"
-            raise CloudError(f"cannot sign a set: there is no root key in {path}", remedy=remedy)
-        key = load_signing_key(path)
-        link = sign(prepare(cloud.layout, cloud.store, rotate=True, drop_old=drop_old), key, next_root=next_root)
-        _tell_added(cloud, _add(cloud, link), as_json=json)
+    with reporting(as_json=json):
+        given = _root_key(root) if root else None  # before the folder is opened: root may read it, its owner may not
+        with opened(folder) as cloud:
+            key = given or _root_key(cloud.layout.root_key)
+            link = sign(prepare(cloud.layout, cloud.store, rotate=True, drop_old=drop_old), key, next_root=next_root)
+            _tell_added(cloud, _add(cloud, link), as_json=json)
+
+
+def _root_key(path: Path) -> Ed25519PrivateKey:
+    if not path.exists():
+        remedy = "name its file with --root, or go the way of `edgegpu-cloud keys request --rotate`"
+        raise CloudError(f"cannot sign a set: there is no root key in {path}", remedy=remedy)
+    return load_signing_key(path)
 
 
 @app.command("request", help=REQUEST_HELP, short_help="Print what the root has to sign.")
@@ -178,13 +183,14 @@ def add_(
     file: Annotated[str, typer.Argument(metavar="FILE")], *, folder: FolderOption = DEFAULT, json: JsonOption = False
 ) -> None:
     """Take a set that the root has signed."""
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json):
         try:
             text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             remedy = "name the file into which `keys sign` has printed, or - for standard input"
             raise CloudError(f"cannot read {file}: {error}", remedy=remedy) from error
-        _tell_added(cloud, _add(cloud, _read(Link, text, file)), as_json=json)
+        with opened(folder) as cloud:
+            _tell_added(cloud, _add(cloud, _read(Link, text, file)), as_json=json)
 
 
 @app.command("make-root", help=MAKE_ROOT_HELP, short_help="Make a root key on a machine that is kept offline.")

@@ -23,6 +23,7 @@ from edgegpu_cloud.fleet.views import BoxView
 from edgegpu_cloud.issuing import write_crl
 from edgegpu_cloud.kick import Visitor, await_list, make_visitor
 from edgegpu_cloud.kick import kick as cut
+from edgegpu_cloud.ownership import outside
 from edgegpu_cloud.store import BoxState
 from edgegpu_sync.ids import DeviceId
 
@@ -84,7 +85,7 @@ def revoke(
     json: JsonOption = False,
 ) -> None:
     """Revoke a box."""
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), outside(reload=lambda _: _run(reload)) as caller, opened(folder) as cloud:
         view = cloud.fleet.box(name)
         if not yes:
             _ask(view, as_json=json)
@@ -93,7 +94,7 @@ def revoke(
         if not json:
             typer.echo(f"revoked {view.name}: it is ignored from now on")
         if reload:
-            _run(reload)
+            caller.do("reload", None)
             await_list(cloud.layout, cloud.config, visitor)
             _kick(cloud, view.device)
         if json:

@@ -11,6 +11,7 @@ import typer
 from edgegpu_cloud.cli.common import DEFAULT, FolderOption, reporting, say
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import CloudLayout, load
+from edgegpu_cloud.ownership import become_owner
 from edgegpu_cloud.release import Release
 from edgegpu_cloud.standing import hold
 from edgegpu_cloud.tasks import TaskGroup
@@ -51,6 +52,7 @@ def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: group.end())
     with reporting(as_json=False):
+        become_owner(folder)
         layout = CloudLayout(folder.absolute())
         config = load(layout.config)
         _log(config.log_level)
