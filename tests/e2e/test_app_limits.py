@@ -7,19 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from e2e.conftest import AGENT, SERVER, insert_cards
 from e2e.consistency import wait_consistent
 from e2e.k3s import K3s
+from e2e.limitsaccount import KUBECONFIG, grant_limits, revoke_limits
 from e2e.manifests import CORE, MEMORY, container, deployment, pod_spec
 from e2e.plugin_node import cards
-from lab.labkit import LabError, wait_until
+from lab.labkit import wait_until
 
 from edgegpu_agent.limits.change import ASIDE
-from edgegpu_agent.limits.rights import ACCOUNT, HOME, manifests
-from edgegpu_core.model import ResourceModel
 
-KUBECONFIG = "/etc/edgegpu/limits.kubeconfig"
 NAMESPACE = "apps"
 
 
@@ -71,25 +68,10 @@ class Limits:
 def limits(k3s: K3s, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Limits]:
     """Yield what sets limits with the rights of the agent's account, and clear up."""
     insert_cards(k3s, {SERVER: cards(24259), AGENT: cards(7611, 7611)})
-    k3s.kubectl("create", "namespace", NAMESPACE)
-    k3s.apply(*manifests([NAMESPACE], model=ResourceModel()))
-    config = yaml.safe_load(k3s.kubectl("config", "view", "--raw"))
-    cluster = config["clusters"][0]["cluster"]
-    token = k3s.kubectl("create", "token", ACCOUNT, "-n", HOME, "--duration=1h").strip()
-    text = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "k3s", "cluster": {**cluster, "server": f"https://{k3s.server.ip}:6443"}}],
-        "users": [{"name": "edgegpu", "user": {"token": token}}],
-        "contexts": [{"name": "edgegpu", "context": {"cluster": "k3s", "user": "edgegpu"}}],
-        "current-context": "edgegpu",
-    }
-    k3s.server.write(KUBECONFIG, json.dumps(text), mode=0o600)
+    grant_limits(k3s, [NAMESPACE])
     yield Limits(k3s, tmp_path_factory.mktemp("notes"))
     k3s.clear(NAMESPACE)
-    k3s.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
-    for one in ("policybinding", "policy"):
-        k3s.kubectl("delete", f"validatingadmission{one}", "edgegpu-limits", "--ignore-not-found")
+    revoke_limits(k3s, [NAMESPACE])
 
 
 def app(name: str, memory: int, *, node: str, strategy: str = "Recreate") -> dict[str, Any]:
@@ -185,55 +167,3 @@ def stateful(name: str, *, memory: int, replicas: int) -> dict[str, Any]:
     made = deployment(name, spec, namespace=NAMESPACE, replicas=replicas)
     del made["spec"]["strategy"]
     return made | {"kind": "StatefulSet", "spec": made["spec"] | {"serviceName": name}}
-
-
-PATCHES = {
-    "an image": {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "other"}]}}}},
-    "another container": {"spec": {"template": {"spec": {"containers": [{"name": "more", "image": "other"}]}}}},
-    "its command": {"spec": {"template": {"spec": {"containers": [{"name": "main", "command": ["sh"]}]}}}},
-    "a cpu limit": {
-        "spec": {"template": {"spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": 1}}}]}}}
-    },
-    "the host's network": {"spec": {"template": {"spec": {"hostNetwork": True}}}},
-    "replicas": {"spec": {"replicas": 0}},
-    "its strategy": {"spec": {"strategy": {"type": "RollingUpdate"}}},
-    "a label": {"metadata": {"labels": {"x": "y"}}},
-    "another's annotation": {"metadata": {"annotations": {"x": "y"}}},
-    "the template's annotation": {"spec": {"template": {"metadata": {"annotations": {"x": "y"}}}}},
-}
-
-
-def test_the_agents_rights_end_at_limits(k3s: K3s, limits: Limits) -> None:
-    """The API server itself refuses everything else, whoever has the agent's token."""
-    k3s.apply(app("bound", 0, node=SERVER))
-
-    def may(*args: str) -> str:
-        done = k3s.server.exec("k3s", "kubectl", "--kubeconfig", KUBECONFIG, *args, check=False)
-        return done.stderr
-
-    for what, patch in PATCHES.items():
-        said = may("patch", "deployment", "bound", "-n", NAMESPACE, "--type=strategic", "-p", json.dumps(patch))
-        assert "edgegpu-limits" in said, (what, said)
-        assert "denied" in said, (what, said)
-    for args in (
-        ("delete", "deployment", "bound", "-n", NAMESPACE),
-        ("get", "secrets", "-n", NAMESPACE),
-        ("patch", "deployment", "coredns", "-n", "kube-system", "-p", "{}"),
-        ("get", "deployment", "-n", "default"),
-    ):
-        assert "forbidden" in may(*args).lower(), args
-    for replicas, aside, allowed in (
-        (0, "", False),
-        (0, 3, False),
-        (5, 2, False),
-        (0, 2, True),
-        (3, 2, False),
-        (2, None, True),
-    ):
-        note = aside if aside is None else json.dumps({"replicas": aside}, separators=(",", ":"))
-        change = {"metadata": {"annotations": {ASIDE: note}}, "spec": {"replicas": replicas}}
-        said = may("patch", "statefulset", "sized", "-n", NAMESPACE, "--type=merge", "-p", json.dumps(change))
-        assert ("denied" not in said) is allowed, (replicas, aside, said)
-    came = limits.set("bound", 2)
-    if came["state"] != "Applied":
-        raise LabError(str(came))

@@ -12,6 +12,8 @@ from edgegpu_core.request import Request
 ASIDE = "edgegpu.io/limits-aside"
 """On a workload that is interrupted: what is put back afterwards, so that no crash of ours can lose it."""
 
+_SET_ASIDE = {Kind.DEPLOYMENT: "strategy", Kind.DAEMON_SET: "updateStrategy", Kind.STATEFUL_SET: "replicas"}
+
 Amounts = Mapping[str, str | None]
 """Resource to quantity as it is written; None: it is not there."""
 
@@ -74,36 +76,48 @@ def aside_patch(found: Found) -> Json:
     spec = found.spec
     match found.ref.kind:
         case Kind.DEPLOYMENT:
-            before: Json = {"strategy": spec.get("strategy") or {"type": "RollingUpdate"}}
+            before: Json = {"strategy": _rolling(spec.get("strategy") or {})}
             change: Json = {"strategy": {"type": "Recreate", "rollingUpdate": None}}
         case Kind.DAEMON_SET:
-            before = {"updateStrategy": spec.get("updateStrategy") or {"type": "RollingUpdate"}}
+            before = {"updateStrategy": _rolling(spec.get("updateStrategy") or {})}
             change = {"updateStrategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}
         case Kind.STATEFUL_SET:
             return replicas_patch(found, 0)
-    return {"metadata": {"annotations": {ASIDE: json.dumps(before, separators=(",", ":"))}}, "spec": change}
+    return {"metadata": {"annotations": {ASIDE: _text(before)}}, "spec": change}
+
+
+def _rolling(strategy: Json) -> Json:
+    """Return how pods are replaced, with its keys in the order in which the policy of the API server compares it."""
+    rolling = strategy.get("rollingUpdate") or {}
+    kept = {name: rolling[name] for name in ("maxUnavailable", "maxSurge") if name in rolling}
+    return {"type": strategy.get("type") or "RollingUpdate", **({"rollingUpdate": kept} if kept else {})}
 
 
 def replicas_patch(found: Found, count: int) -> Json:
     """Return the patch that leaves a StatefulSet fewer pods for a while, and keeps how many it had."""
     before = {"replicas": found.spec.get("replicas", 1)}
-    return {
-        "metadata": {"annotations": {ASIDE: json.dumps(before, separators=(",", ":"))}},
-        "spec": {"replicas": count},
-    }
+    return {"metadata": {"annotations": {ASIDE: _text(before)}}, "spec": {"replicas": count}}
 
 
 def back_patch(found: Found) -> Json | None:
-    """Return the patch that puts back what was put aside; None when nothing was, or nobody can read it."""
+    """Return the patch that puts back what was put aside; None when nothing was.
+
+    What nobody can read, or is not of this kind of workload, was not written here: it goes, and nothing else changes.
+    """
     text = found.annotation(ASIDE)
     if not text:
         return None
     try:
         before = json.loads(text)
     except ValueError:
-        before = {}
-    kept = {key: before[key] for key in ("strategy", "updateStrategy", "replicas") if key in before}
+        before = None
+    key = _SET_ASIDE[found.ref.kind]
+    kept = {key: before[key]} if isinstance(before, dict) and key in before else {}
     return {"metadata": {"annotations": {ASIDE: None}}, "spec": kept}
+
+
+def _text(before: Json) -> str:
+    return json.dumps(before, separators=(",", ":"))
 
 
 def joined(first: Json, second: Json) -> Json:
