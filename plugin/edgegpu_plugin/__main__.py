@@ -10,8 +10,7 @@ from edgegpu_plugin.tasks import TaskGroup
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the process; returns its exit status: 0 after SIGTERM or SIGINT at whatever moment."""
     group = TaskGroup()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: group.end())
+    group.end_on(signal.SIGTERM, signal.SIGINT)
     from edgegpu_plugin.process import run  # noqa: PLC0415  (this is what takes the second)
 
     return run(argv, group)

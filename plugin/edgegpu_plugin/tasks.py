@@ -2,9 +2,11 @@
 
 import contextlib
 import logging
-import queue
+import os
+import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,9 +18,6 @@ STOP_GRACE_S = 4.0
 """What all tasks together get for their end; what hangs in a driver or a socket is left behind then."""
 
 _LOOK_S = 0.05
-
-_MIND_S = 1.0
-"""Python runs a signal's handler between two steps of the main thread: what comes just before a wait is seen late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +36,21 @@ class TaskGroup:
         self._grace_s = grace_s
         self._tasks: Sequence[Task] = ()
         self._threads: list[threading.Thread] = []
-        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        weakref.finalize(self, _close, self._woken, self._wake)
         self._ended = False
         self._error: BaseException | None = None
+
+    def end_on(self, *signals: signal.Signals) -> None:
+        """Let these signals end the group; to be called by the main thread.
+
+        Python runs a handler between two steps of the main thread: it cannot end a wait that begins just after a
+        signal came. What the interpreter writes to the pipe at the signal itself can.
+        """
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        for number in signals:
+            signal.signal(number, lambda _number, _frame: self.end())
 
     @property
     def ended(self) -> bool:
@@ -58,7 +69,8 @@ class TaskGroup:
     def end(self) -> None:
         """Let `wait` return; may be called from a signal handler, which an Event or a lock may not."""
         self._ended = True
-        self._wake.put(None)
+        with contextlib.suppress(BlockingIOError):  # it is awake
+            os.write(self._wake, b"\0")
 
     def hold(self, until: Callable[[], bool], *, timeout_s: float) -> None:
         """Wait for something, as long as nothing ends."""
@@ -86,9 +98,8 @@ class TaskGroup:
             raise self._error
 
     def _first(self) -> None:
-        while True:
-            with contextlib.suppress(queue.Empty):
-                return self._wake.get(timeout=_MIND_S)
+        while not self._ended:
+            os.read(self._woken, 4096)
 
     def _run(self, task: Task) -> None:
         try:
@@ -102,6 +113,11 @@ class TaskGroup:
                 self._error = error
         finally:
             self.end()
+
+
+def _close(*descriptors: int) -> None:
+    for one in descriptors:
+        os.close(one)
 
 
 def _stop(task: Task) -> None:

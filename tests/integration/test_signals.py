@@ -16,7 +16,6 @@ import signal, threading, time
 from {module} import Task, TaskGroup
 
 group, ended = TaskGroup(), threading.Event()
-signal.signal(signal.SIGTERM, lambda *_: group.end())
 
 def struck():
     time.sleep(0.3)
@@ -26,8 +25,8 @@ def struck():
 tasks = [Task("struck", struck, ended.set)]
 """
 WAYS = {
-    "edgegpu_plugin.tasks": "group.start(tasks)\ngroup.wait()\n",
-    "edgegpu_cloud.tasks": "group.run(tasks)\n",
+    "edgegpu_plugin.tasks": "group.end_on(signal.SIGTERM)\ngroup.start(tasks)\ngroup.wait()\n",
+    "edgegpu_cloud.tasks": "signal.signal(signal.SIGTERM, lambda *_: group.end())\ngroup.run(tasks)\n",
 }
 
 
