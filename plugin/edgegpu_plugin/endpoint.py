@@ -9,15 +9,13 @@ import stat
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait
 from dataclasses import dataclass
 from pathlib import Path
 
-import grpc
-
 from edgegpu_plugin.devices import ResourcePlugin
 from edgegpu_plugin.errors import PluginError
-from edgegpu_plugin.pb import Device, Options, StopSignal, device_plugin_handler
+from edgegpu_plugin.pb import Device, DevicePluginServer, Options, ServingLoop, StopSignal
 
 _log = logging.getLogger(__name__)
 
@@ -126,16 +124,16 @@ class Endpoint:
         plugin: ResourcePlugin,
         *,
         folder: Path,
-        executor: ThreadPoolExecutor,
+        loop: ServingLoop,
         told: Callable[[], None] = lambda: None,
     ) -> None:
         self.plugin = plugin
         self.name = socket_name(plugin.resource)
         self.path = folder / self.name
         self._made = 0
-        self._executor = executor
+        self._loop = loop
         self._told = told
-        self._servers: list[tuple[grpc.Server, _Streams]] = []
+        self._servers: list[tuple[DevicePluginServer, _Streams]] = []
         self._own: FileIdentity | None = None
 
     @property
@@ -168,7 +166,7 @@ class Endpoint:
             self._own = found  # touched, not replaced
             return False
         if len(self._servers) > 1:  # the first has kubelet's stream, those between the first and the new one nothing
-            self._servers.pop()[0].stop(None)
+            self._servers.pop()[0].stop()
         self._serve()
         return True
 
@@ -195,25 +193,27 @@ class Endpoint:
             raise PluginError(f"cannot make the folder {self.path.parent}: {error}") from error
         _refuse_foreign(self.path, self._own)
         streams = _Streams(self.plugin, self._told)
-        server = grpc.server(self._executor, options=_OPTIONS)
-        server.add_generic_rpc_handlers((device_plugin_handler(streams),))
         try:
-            server.add_insecure_port(f"unix://{temp}")
-            server.start()
+            server = DevicePluginServer(streams, address=f"unix://{temp}", loop=self._loop, options=_OPTIONS)
+        except RuntimeError as error:
+            raise self._unmade(error) from error
+        try:
             temp.rename(self.path)
-        except (OSError, RuntimeError) as error:
-            server.stop(None)
-            raise PluginError(
-                f"cannot make the socket {self.path}: {error}; the plugin must be able to write to kubelet's folder"
-            ) from error
+        except OSError as error:
+            server.stop()
+            raise self._unmade(error) from error
         self._own = FileIdentity.of(self.path)
         self._servers.append((server, streams))
 
+    def _unmade(self, error: Exception) -> PluginError:
+        return PluginError(
+            f"cannot make the socket {self.path}: {error}; the plugin must be able to write to kubelet's folder"
+        )
+
     def _end(self, wait_s: float) -> None:
-        ended = [server.stop(None) for server, _ in self._servers]
+        ended = [server.stop() for server, _ in self._servers]
         self._servers = []
-        for event in ended:
-            event.wait(wait_s)
+        wait(ended, wait_s)
 
 
 def _refuse_foreign(path: Path, own: FileIdentity | None) -> None:

@@ -6,19 +6,18 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-import grpc
-
 from edgegpu_plugin.pb import (
     Allocation,
     Device,
+    DevicePluginServer,
     Options,
     PreferredRequest,
     RefusedError,
     Registration,
     RegistrationCaller,
+    ServingLoop,
     StopSignal,
     channel,
-    device_plugin_handler,
 )
 
 if TYPE_CHECKING:
@@ -45,22 +44,20 @@ class ToyPlugin:
         self._changed = threading.Condition()
         self._devices = [Device(f"toy-{i}") for i in range(count)]
         self._version = 0
-        self._server: grpc.Server | None = None
+        self._loop = ServingLoop(ThreadPoolExecutor(8))
+        self._server: DevicePluginServer | None = None
 
     def serve(self) -> None:
         """Serve and register."""
         path = self._folder / self._socket
         path.unlink(missing_ok=True)
-        self._server = grpc.server(ThreadPoolExecutor(8))
-        self._server.add_generic_rpc_handlers((device_plugin_handler(self),))
-        self._server.add_insecure_port(f"unix://{path}")
-        self._server.start()
+        self._server = DevicePluginServer(self, address=f"unix://{path}", loop=self._loop)
         with channel(str(self._folder / "kubelet.sock")) as link:
             RegistrationCaller(link).register(Registration(self._socket, self.resource, self._options), 10)
 
     def stop(self) -> None:
         if self._server is not None:
-            self._server.stop(grace=0).wait()
+            self._server.stop().result()
             self._server = None
 
     def offer(self, devices: Sequence[Device]) -> None:

@@ -4,7 +4,9 @@ Only this package touches generated code. Names and field numbers: pb/proto.
 """
 
 from edgegpu_plugin.pb.clients import DevicePluginCaller, PodResourcesCaller, RegistrationCaller, channel
-from edgegpu_plugin.pb.servers import device_plugin_handler, encode_devices, pod_resources_handler, registration_handler
+from edgegpu_plugin.pb.device_messages import encode_devices
+from edgegpu_plugin.pb.device_server import DevicePluginServer, ServingLoop
+from edgegpu_plugin.pb.servers import pod_resources_handler, registration_handler
 from edgegpu_plugin.pb.types import (
     API_VERSION,
     Allocation,
@@ -27,6 +29,7 @@ __all__ = [
     "DeviceNode",
     "DevicePlugin",
     "DevicePluginCaller",
+    "DevicePluginServer",
     "Mount",
     "Options",
     "PodDevices",
@@ -35,9 +38,9 @@ __all__ = [
     "RefusedError",
     "Registration",
     "RegistrationCaller",
+    "ServingLoop",
     "StopSignal",
     "channel",
-    "device_plugin_handler",
     "encode_devices",
     "pod_resources_handler",
     "registration_handler",

@@ -5,9 +5,9 @@ from typing import Any
 
 import grpc
 
+from edgegpu_plugin.pb.device_messages import options_message
 from edgegpu_plugin.pb.gen import deviceplugin_pb2 as dp
 from edgegpu_plugin.pb.gen import podresources_pb2 as pr
-from edgegpu_plugin.pb.servers import options_message
 from edgegpu_plugin.pb.types import (
     Allocation,
     Device,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgegpu_plugin.pb import Allocation, DeviceNode, Mount
-from edgegpu_plugin.pb.servers import allocation_message
+from edgegpu_plugin.pb.device_messages import allocation_message
 
 _NO_NUMA_NODE = "-1"
 """kubelet's key for devices without topology."""
