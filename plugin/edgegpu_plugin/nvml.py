@@ -21,7 +21,8 @@ _T = TypeVar("_T")
 _START_TIMES = 12
 """NVML's start wakes up every card, which without persistence mode takes seconds for each."""
 
-_EVENT_LOOK_S = 1.0
+_TROUBLED_LOOK_S = 1.0
+"""How often it is asked whether a hang has ended; the cards are looked at again then."""
 
 
 class Nvml:
@@ -88,7 +89,8 @@ class Nvml:
             except NvmlError as error:
                 if not self._stopping.is_set():
                     self._note(error)
-            self._stopping.wait(min(_EVENT_LOOK_S, self._settings.poll_s))
+            poll_s = self._settings.poll_s
+            self._stopping.wait(poll_s if self._trouble is None else min(_TROUBLED_LOOK_S, poll_s))
 
     def stop(self) -> None:
         """Let `run` end, also where a call hangs."""
@@ -119,11 +121,11 @@ class Nvml:
         return self._worker.call(work, timeout_s=self._settings.nvml_timeout_s if timeout_s is None else timeout_s)
 
     def _is_due(self) -> bool:
-        """Whether to look at the cards: by time, at the end of a hang, or because the driver reported something."""
+        """Whether to look at the cards: by time, or at the end of a hang."""
         now = self._clock()
         hung = self._trouble is not None and self._trouble.kind is NvmlTrouble.HANGS
         if now < self._next_look and not (hung and self._worker.hang() is None):
-            return self._trouble is None and self._ask(self._library.drain_events)
+            return False
         self._next_look = now + self._settings.poll_s
         return True
 

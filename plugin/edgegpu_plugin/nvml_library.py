@@ -92,17 +92,15 @@ class NvmlLibrary:
         except OSError as error:
             raise NvmlError(NvmlTrouble.FAILED, f"cannot look at the cards ({self.step}): {error}") from error
 
-    def drain_events(self) -> bool:
-        """Take in what the driver reported since; say whether that calls for a look."""
-        serious = False
+    def _drain_events(self) -> None:
+        """Take in what the driver reported since the last look."""
         while self._events is not None:
             try:
                 event = self._nv("nvmlEventSetWait_v2", self._events, 0)
-            except pynvml.NVMLError as error:
-                return serious or (error.value == pynvml.NVML_ERROR_GPU_IS_LOST and not self._health.missing)
+            except pynvml.NVMLError:  # none is left, or a card is gone, which the look itself finds
+                return
             if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
-                serious = self._take_xid(event) or serious
-        return serious
+                self._take_xid(event)
 
     def processes(self) -> tuple[GpuProcess, ...]:
         """Return who holds memory of which card.
@@ -131,7 +129,7 @@ class NvmlLibrary:
         self._open()
         self._found = self._read_cards()
         self._health.see(self._found.cards, self._found.gpus.keys())
-        self.drain_events()
+        self._drain_events()
         self._watch_events()
         cards = self._health.judged(self._clock())
         if not cards and not self._found.gpus:
@@ -246,7 +244,7 @@ class NvmlLibrary:
                 _log.warning("%s reports no errors of its own (XID): %s", uuid, error)
         self._watched = self._found.gpus
 
-    def _take_xid(self, event: Any) -> bool:  # noqa: ANN401
+    def _take_xid(self, event: Any) -> None:  # noqa: ANN401
         gpu = next((uuid for uuid, handle in self._watched.items() if _same(handle, event.device)), "")
         code, gi = int(event.eventData), int(event.gpuInstanceId)
         hit = [
@@ -256,7 +254,6 @@ class NvmlLibrary:
         ]
         serious = self._health.report_xid(hit, code, self._clock())
         _log.warning("XID %d on %s: %s", code, gpu, "out of order" if serious else "an application's own, ignored")
-        return serious
 
 
 def load_library(root: Path) -> None:
