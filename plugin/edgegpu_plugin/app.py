@@ -11,6 +11,7 @@ from typing import Any
 from edgegpu_plugin import kube, memory
 from edgegpu_plugin.config import PluginConfig
 from edgegpu_plugin.extender import Extender
+from edgegpu_plugin.footprint import Footprint
 from edgegpu_plugin.kube import KubeClient, KubeconfigError, KubeError
 from edgegpu_plugin.node import READY_WAIT_S, NodePart
 from edgegpu_plugin.sdnotify import Notifier, notifier
@@ -74,7 +75,11 @@ class App:
 
     def tasks(self) -> list[Task]:
         """Return all tasks by name."""
-        tasks = [Task("status", self._status.run, self._status.stop)]
+        footprint = Footprint()
+        tasks = [
+            Task("status", self._status.run, self._status.stop),
+            Task("footprint", footprint.run, footprint.stop),
+        ]
         if self._extender is not None:
             tasks.append(Task("extender", self._extender.run, partial(self._extender.stop, watches_s=0)))
         if self._node is not None:

@@ -13,7 +13,6 @@ from typing import Literal
 from edgegpu_agent.acts.act import Acts, Settlers
 from edgegpu_agent.acts.upward import BY_FORM, Clean
 from edgegpu_agent.daemon.answers import StatusAnswer
-from edgegpu_agent.daemon.footprint import Footprint
 from edgegpu_agent.daemon.localapi import SOCKET_NAME, LocalApi
 from edgegpu_agent.daemon.steps import AtStep
 from edgegpu_agent.daemon.turning import TurningWorker
@@ -28,6 +27,7 @@ from edgegpu_installer import atomic
 from edgegpu_installer import journal as installer_journal
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.states import Op, State
+from edgegpu_plugin.footprint import Footprint
 from edgegpu_plugin.tasks import Task, TaskGroup
 from edgegpu_sync.link.events import Address, LinkEvent, Up
 from edgegpu_sync.link.link import Link, Spoken

@@ -1,4 +1,4 @@
-"""What the agent hands back once it runs."""
+"""What plugin and agent hand back once they run."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import sys
 import threading
 from pathlib import Path
 
-from edgegpu_agent.daemon.footprint import Footprint, code
+from edgegpu_plugin.footprint import Footprint, unwritten
 
 SCRIPT = """\
 import json
 from pathlib import Path
 import edgegpu_agent.daemon.cloudside
-from edgegpu_agent.daemon.footprint import shed
+from edgegpu_plugin.footprint import shed
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 def file_kib():
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -30,16 +30,26 @@ print(json.dumps([before, after]))
 """
 
 
-def test_code_of_files_alone() -> None:
-    lines = [
-        "7f0000000000-7f0000003000 r-xp 00001000 08:01 12 /usr/lib/libx y.so",
-        "7f0000004000-7f0000005000 r--p 00001000 08:01 12 /usr/lib/libx.so",
-        "7f0000005000-7f0000006000 rw-p 00001000 08:01 12 /usr/lib/libx.so",
-        "7f0000006000-7f0000007000 rwxp 00000000 00:00 0 ",
-        "7f0000007000-7f0000008000 r-xp 00000000 00:00 0                          [vdso]",
-        "7f0000008000-7f0000009000 r-xs 00000000 08:01 12 /usr/lib/libx.so",
-    ]
-    assert list(code(lines)) == [(0x7F0000000000, 0x3000)]
+def test_what_a_process_has_written_is_never_handed_back() -> None:
+    lines = []
+    for at, (mapping, anonymous_kib) in enumerate(
+        (
+            ("r-xp 00001000 08:01 12 /usr/lib/libx y.so", 0),
+            ("r--p 00001000 08:01 12 /usr/lib/libx.so", 0),
+            ("r--p 00001000 08:01 12 /usr/lib/libx.so", 4),
+            ("rw-p 00001000 08:01 12 /usr/lib/libx.so", 0),
+            ("rwxp 00000000 00:00 0 ", 0),
+            ("r-xp 00000000 00:00 0                          [vdso]", 0),
+            ("r-xs 00000000 08:01 12 /usr/lib/libx.so", 0),
+        )
+    ):
+        lines += [
+            f"7f000000{at}000-7f000000{at}800 {mapping}",
+            "Rss:                  12 kB",
+            f"Anonymous:            {anonymous_kib} kB",
+            "VmFlags: rd ex mr mw me",
+        ]
+    assert list(unwritten(lines)) == [(0x7F0000000000, 0x800), (0x7F0000001000, 0x800)]
 
 
 def test_the_task_hands_back_again_and_again_until_it_is_stopped(tmp_path: Path) -> None:
@@ -67,7 +77,7 @@ def test_what_made_it_grow_has_it_hand_back_soon(tmp_path: Path) -> None:
 
 
 def test_what_start_up_ran_leaves_and_all_goes_on() -> None:
-    assert Path("/proc/self/maps").exists()
+    assert Path("/proc/self/smaps").exists()
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
     before, after = json.loads(done.stdout)
     assert after < before - 4_096
