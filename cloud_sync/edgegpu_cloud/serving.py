@@ -210,7 +210,6 @@ class Service:
     def _look_after(self) -> None:
         try:
             write_crl(self._layout, self._store, clock=self._clock)  # one that died before it was written
-            if "https" in self._renew():
-                self._server.reload()
+            self._renew()  # HTTPS sees by itself that its file has changed
         except CloudError:
             _LOG.exception("cannot renew this controller's certificates; tried again")

@@ -7,18 +7,20 @@ import logging
 import socket
 import ssl
 import subprocess
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
 import urllib3
 from kits.enrol import Box
-from kits.https import Served, serving
+from kits.https import ARCHIVE, Served, serving
+from kits.mqtt import wait_for
 
 from edgegpu_cloud.enrolment import RENEW_DOMAIN
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.founding import make_server, read_key
 from edgegpu_cloud.http import guard, server
-from edgegpu_cloud.http.server import HttpsServer
+from edgegpu_cloud.http.server import HttpsServer, Patience
 from edgegpu_cloud.keyfiles import pin
 from edgegpu_sync.base64url import to_text
 
@@ -202,7 +204,7 @@ def test_old_tls_is_refused(served: Served) -> None:
     assert done.returncode != 0
 
 
-def test_a_new_certificate_is_shown_without_a_restart_and_the_pin_stays(served: Served) -> None:
+def test_a_certificate_whose_file_changes_is_shown_without_a_restart_and_the_pin_stays(served: Served) -> None:
     def shown() -> bytes:
         context = ssl.create_default_context(cafile=str(served.here.layout.ca_cert("servers")))
         with (
@@ -214,8 +216,7 @@ def test_a_new_certificate_is_shown_without_a_restart_and_the_pin_stays(served: 
     before = shown()
     key = pin(read_key(served.here.layout, "https").public_key())
     make_server(served.here.layout, served.here.config, "https", now_s=served.here.clock())
-    served.server.reload()
-    assert shown() != before
+    wait_for(lambda: shown() != before, what="the new certificate is shown")
     assert pin(read_key(served.here.layout, "https").public_key()) == key
 
 
@@ -234,17 +235,72 @@ def test_a_port_that_is_taken_and_a_certificate_that_is_none(served: Served, tmp
         HttpsServer(app, host="127.0.0.1", port=0, cert=tmp_path / "none", key=key)
 
 
-@pytest.mark.parametrize("said", [b"", b"GET /healthz HTTP/1.1\r\nHost: a\r\n"])
-def test_a_connection_on_which_no_request_comes_is_closed(tmp_path: Path, said: bytes) -> None:
-    with serving(tmp_path, patience_s=0.2) as served:
-        context = ssl.create_default_context(cafile=str(served.here.layout.ca_cert("servers")))
-        with (
-            socket.create_connection(("127.0.0.1", served.port), timeout=10) as plain,
-            context.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
-        ):
-            secure.sendall(said)
-            assert secure.recv(100) == b"", "it ends, and nothing was answered"
+@contextmanager
+def tls(served: Served, *, source: str = "127.0.0.1") -> Iterator[ssl.SSLSocket]:
+    context = ssl.create_default_context(cafile=str(served.here.layout.ca_cert("servers")))
+    with (
+        socket.create_connection(("127.0.0.1", served.port), timeout=20, source_address=(source, 0)) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
+    ):
+        yield secure
+
+
+WHOLE, HALF = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n", b"GET /healthz HTTP/1.1\r\nHost: a\r\n"
+
+
+def rest_of(connection: socket.socket) -> bytes:
+    """Return all that comes until the other side ends the connection."""
+    found = b""
+    with suppress(ConnectionResetError):
+        while data := connection.recv(65_536):
+            found += data
+    return found
+
+
+@pytest.mark.parametrize("said", [b"", HALF, WHOLE + HALF, WHOLE * 3 + HALF])
+def test_a_connection_on_which_no_whole_request_comes_is_closed(tmp_path: Path, said: bytes) -> None:
+    with serving(tmp_path, patience=Patience(headers_s=0.2)) as served, tls(served) as secure:
+        secure.sendall(said)
+        assert rest_of(secure).count(b"200 OK") == said.count(WHOLE), "it ends, and half a request is not answered"
+
+
+def test_a_connection_without_tls_is_closed(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, patience=Patience(handshake_s=0.2)) as served,
+        socket.create_connection(("127.0.0.1", served.port), timeout=20) as plain,
+    ):
+        assert rest_of(plain) == b""
+        wait_for(lambda: served.server.connections == 0, what="its place is free")
+
+
+def test_who_does_not_read_the_answer_is_cut_off(tmp_path: Path) -> None:
+    with serving(tmp_path, write_s=0.2, patience=Patience(shutdown_s=0.2)) as served:
+        with (served.bundle / ARCHIVE).open("ab") as archive:
+            archive.truncate(64 << 20)
+        with tls(served) as secure:
+            secure.sendall(f"GET /{ARCHIVE} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+            wait_for(lambda: served.server.connections == 0, what="its place is free", timeout_s=30)
+            assert len(rest_of(secure)) < 64 << 20
+
+
+def test_a_flood_of_connections_takes_no_place_from_others_and_no_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(tmp_path, patience=Patience(connections=20)) as served, ExitStack() as flood:
+        quiet = flood.enter_context(tls(served, source="127.0.0.2"))
+        for _ in range(100):
+            flood.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=20))
+        wait_for(lambda: served.server.connections == 20, what="all places are taken")
+        with tls(served) as secure:
+            secure.sendall(WHOLE)
+            assert b"200 OK" in secure.recv(1_000), "the oldest of the flood has made room for it"
+        quiet.sendall(WHOLE)
+        assert b"200 OK" in quiet.recv(1_000), "another address has lost nothing"
+        assert served.server.connections <= 20
+    lines = [one for one in caplog.records if one.levelno >= logging.WARNING]
+    assert len(lines) <= 1, [one.getMessage() for one in lines]
 
 
 def test_limits_are_those_of_the_docs() -> None:
     assert (guard.BODY_MAX_BYTES, guard.BODY_MAX_S, server.HEADERS_MAX_S) == (32_768, 20.0, 20.0)
+    assert (guard.WRITE_MAX_S, server.HANDSHAKE_MAX_S, server.CONNECTIONS) == (20.0, 5.0, 1_024)

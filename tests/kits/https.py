@@ -13,7 +13,8 @@ import urllib3
 from kits.enrol import Office, office
 
 from edgegpu_cloud.http.app import make_app
-from edgegpu_cloud.http.server import HttpsServer
+from edgegpu_cloud.http.guard import WRITE_MAX_S
+from edgegpu_cloud.http.server import HttpsServer, Patience
 from edgegpu_cloud.release import Release
 
 if TYPE_CHECKING:
@@ -59,17 +60,19 @@ def make_bundle(folder: Path) -> Path:
 
 
 @contextmanager
-def serving(folder: Path, *, patience_s: float = 20.0) -> Iterator[Served]:
+def serving(folder: Path, *, patience: Patience | None = None, write_s: float = WRITE_MAX_S) -> Iterator[Served]:
     here = office(folder / "cloud", names=["127.0.0.1", "localhost"])
     release = Release(make_bundle(folder / "bundle"), "https://cloud.example:8443")
-    app = make_app(here.desk, release, ca_pem=here.layout.ca_cert("servers").read_text(), clock=here.clock)
+    app = make_app(
+        here.desk, release, ca_pem=here.layout.ca_cert("servers").read_text(), clock=here.clock, write_s=write_s
+    )
     server = HttpsServer(
         app,
         host="127.0.0.1",
         port=0,
         cert=here.layout.cert("https"),
         key=here.layout.key("https"),
-        patience_s=patience_s,
+        patience=patience,
     )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

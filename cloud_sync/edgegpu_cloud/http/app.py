@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from edgegpu_cloud import tokens
 from edgegpu_cloud.asks import Denied, EnrolAsk, Granted, RenewAsk, Renewed, Waiting
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.http.guard import Guard
+from edgegpu_cloud.http.guard import WRITE_MAX_S, Guard
 from edgegpu_cloud.release import INSTALLER, SUMS, Release
 from edgegpu_cloud.tokens import Refusal, RefusedError, Throttle
 
@@ -57,7 +57,9 @@ class _Throttles:
     strangers: Throttle = field(default_factory=Throttle)
 
 
-def make_app(desk: Desk, release: Release, *, ca_pem: str, clock: Callable[[], float]) -> ASGIApp:
+def make_app(
+    desk: Desk, release: Release, *, ca_pem: str, clock: Callable[[], float], write_s: float = WRITE_MAX_S
+) -> ASGIApp:
     """Put the application together: what a request comes to, without sockets and TLS.
 
     Args:
@@ -65,6 +67,7 @@ def make_app(desk: Desk, release: Release, *, ca_pem: str, clock: Callable[[], f
         release: the bundle.
         ca_pem: what `/ca.crt` answers; boxes know it by its SHA-256.
         clock: seconds since 1970, for the throttle.
+        write_s: how long who asked may take for one piece of an answer.
     """
     app = FastAPI(title="edgegpu-cloud", docs_url=None, redoc_url=None, openapi_url=None)
     enrolments, renewals = _Throttles(), _Throttles()
@@ -94,7 +97,7 @@ def make_app(desk: Desk, release: Release, *, ca_pem: str, clock: Callable[[], f
 
     _add_files(app, release, ca_pem)
     app.add_exception_handler(HTTPException, _plain)
-    return Guard(app)
+    return Guard(app, write_s=write_s)
 
 
 def _add_files(app: FastAPI, release: Release, ca_pem: str) -> None:
@@ -148,8 +151,9 @@ def _decide(throttles: _Throttles, clock: Callable[[], float], address: str, rea
             return _denied(RefusedError(Refusal.TOO_MANY, text, remedy), wait_s=wait_s)
         answer = asked.decide()
     except RefusedError as error:
+        if not throttle.wait_s(who, clock()):
+            _LOG.warning("refused %s: %s", address, error)
         throttle.wrong(who, clock())
-        _LOG.warning("refused %s: %s", address, error)
         return _denied(error)
     except CloudError as error:
         _LOG.error("cannot decide about a box of %s: %s", address, error)

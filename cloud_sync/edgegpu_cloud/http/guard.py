@@ -11,6 +11,12 @@ _FAULTS = logging.getLogger(__name__)
 
 BODY_MAX_BYTES = 32_768
 BODY_MAX_S = 20.0
+WRITE_MAX_S = 20.0
+"""How long who asked may take for one piece of the answer, 64 KiB at most."""
+
+LINES_PER_MINUTE = 600
+"""Requests that are logged; of a flood the rest is counted."""
+
 _HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
 
@@ -20,11 +26,16 @@ class _RefusedBodyError(Exception):
         self.status = status
 
 
+class _SlowReaderError(Exception):
+    """Who asked does not take the answer."""
+
+
 class Guard:
     """The outermost layer: the one place that sees each request begin and end."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, *, write_s: float = WRITE_MAX_S) -> None:
+        self._app, self._write_s = app, write_s
+        self._lines = _Lines()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; a body that is too long or too slow never reaches the application."""
@@ -39,18 +50,44 @@ class Guard:
                 status = message["status"]
                 message["headers"] = [*message["headers"], *_HEADERS]
             written += len(message.get("body", b""))
-            await send(message)
+            try:
+                async with asyncio.timeout(self._write_s):
+                    await send(message)
+            except TimeoutError as error:
+                raise _SlowReaderError from error
 
         try:
             await self._app(scope, _replaying(await _whole(receive), receive), noting)
         except _RefusedBodyError as error:
             await _answer(noting, error.status, b"the request is too long or too slow")
+        except _SlowReaderError:
+            pass  # uvicorn closes what was not answered whole
         except Exception:  # noqa: BLE001  (the border of a request)
             _FAULTS.exception("a request failed")
             if not status:
                 await _answer(noting, 500, b"this is a fault of the server; its log says more")
         finally:
-            _LOG.info("%s %d %d bytes %.0f ms", _words(scope), status, written, (time.monotonic() - began) * 1_000)
+            self._lines.say(_words(scope), status, written, took_s=time.monotonic() - began)
+
+
+class _Lines:
+    """The access log: of a flood it has the beginning of each minute, and how many were left out."""
+
+    def __init__(self) -> None:
+        self._until_s, self._said, self._left_out = 0.0, 0, 0
+
+    def say(self, words: str, status: int, written: int, *, took_s: float) -> None:
+        """Log a request."""
+        now_s = time.monotonic()
+        if now_s >= self._until_s:
+            if self._left_out:
+                _LOG.warning("%d more requests in the last minute", self._left_out)
+            self._until_s, self._said, self._left_out = now_s + 60.0, 0, 0
+        if self._said >= LINES_PER_MINUTE:
+            self._left_out += 1
+            return
+        self._said += 1
+        _LOG.info("%s %d %d bytes %.0f ms", words, status, written, took_s * 1_000)
 
 
 async def _whole(receive: Receive) -> bytes:

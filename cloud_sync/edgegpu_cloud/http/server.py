@@ -1,9 +1,12 @@
 """The HTTPS server as a task: uvicorn on a socket that is bound before anything else is started."""
 
 import asyncio
+import errno
 import logging
 import socket
 import ssl
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,42 +15,160 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.http.door import Door, Places
+from edgegpu_cloud.http.minute import Counting, Minute
 
 _LOG = logging.getLogger(__name__)
 
 HEADERS_MAX_S = 20.0
-_CONNECTIONS = 512
+HANDSHAKE_MAX_S = 5.0
+CONNECTIONS = 1_024
 _KEEP_ALIVE_S = 5
 _BACKLOG = 512
+_BIND_TRIES, _BIND_PAUSE_S = 20, 0.05
+_TICKS = 10
+"""Ticks of uvicorn's, ten a second, between two looks at the certificate's files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long somebody may take for TLS, for the head of a request, for the end; how many connections may be there."""
+
+    handshake_s: float = HANDSHAKE_MAX_S
+    headers_s: float = HEADERS_MAX_S
+    shutdown_s: float = 5.0
+    connections: int = CONNECTIONS
 
 
 class _Impatient(H11Protocol):
-    """Closes a connection on which no request has begun in time: idle ones would take all places that there are.
+    """Closes a connection on which no whole request has come in time: before the first one, and after each.
 
     It keeps no access log either: uvicorn's has the query in it, where somebody may have put a token; `Guard` logs.
     """
 
     patience_s = HEADERS_MAX_S
+    quiet = _LOG
 
     def __init__(self, *args: Any, **more: Any) -> None:  # noqa: ANN401  (as uvicorn has it)
         super().__init__(*args, **more)
         self.access_log = False
+        self.logger = self.quiet
+        self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
-        asyncio.get_running_loop().call_later(self.patience_s, self._check)
+        self._await_request()
 
-    def _check(self) -> None:
-        begun: object = self.cycle
-        if begun is None and not self.transport.is_closing():
-            self.transport.close()
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._got_request()
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self._answering():
+            self._got_request()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self._answering() and not self.transport.is_closing():
+            self._await_request()
+
+    def _answering(self) -> bool:
+        cycle: Any = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def _await_request(self) -> None:
+        self._got_request()
+        self._deadline = asyncio.get_running_loop().call_later(self.patience_s, self.transport.close)
+
+    def _got_request(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+class _Server(uvicorn.Server):
+    """uvicorn with short handshakes, which it has no setting for, a quiet log, and a look at the certificate."""
+
+    def __init__(self, config: uvicorn.Config, *, patience: Patience, minute: Minute, files: "_Files") -> None:
+        super().__init__(config)
+        self._patience, self._minute, self._files = patience, minute, files
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen on the sockets, in place of uvicorn's own way to."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._note)
+        await self.lifespan.startup()
+
+        def protocol() -> asyncio.Protocol:
+            made: Any = self.config.http_protocol_class
+            found: asyncio.Protocol = made(
+                config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+            return found
+
+        self.servers = [
+            await loop.create_server(
+                protocol,
+                sock=one,
+                ssl=self.config.ssl,
+                backlog=_BACKLOG,
+                ssl_handshake_timeout=self._patience.handshake_s,
+                ssl_shutdown_timeout=self._patience.shutdown_s,
+            )
+            for one in sockets or []
+        ]
+        self.started = True
+
+    async def on_tick(self, counter: int) -> bool:
+        """Do what is done ten times a second."""
+        self._minute.tell()
+        if counter % _TICKS == 0:
+            self._files.look()
+        return await super().on_tick(counter)
+
+    def _note(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Count what goes wrong with connections; a traceback of each would fill the disk."""
+        text, error = str(context.get("message", "a fault")), context.get("exception")
+        if self._minute.note(text):
+            _LOG.error("%s: %r", text, error, exc_info=None if isinstance(error, OSError) else error)
+
+
+class _Files:
+    """Certificate and key on the disk: shown anew when one of them is another file, or another text, than before."""
+
+    def __init__(self, context: ssl.SSLContext, cert: Path, key: Path) -> None:
+        self._context, self._cert, self._key = context, cert, key
+        self._seen = self._stat()
+
+    def look(self) -> None:
+        """Read both again if they have changed; ones that cannot be used leave those of before."""
+        if (now := self._stat()) == self._seen:
+            return
+        self._seen = now
+        try:
+            self._context.load_cert_chain(self._cert, self._key)
+        except (OSError, ssl.SSLError) as error:
+            _LOG.error("%s; what was shown before is shown on", _unusable(self._cert, self._key, error))
+        else:
+            _LOG.info("%s has changed: it is shown to those who connect from here on", self._cert)
+
+    def _stat(self) -> list[tuple[int, int, int]]:
+        found = []
+        for path in (self._cert, self._key):
+            try:
+                at = path.stat()
+                found.append((at.st_ino, at.st_mtime_ns, at.st_size))
+            except OSError:
+                found.append((0, 0, 0))
+        return found
 
 
 class HttpsServer:
     """Listens at once, serves while `run` runs."""
 
     def __init__(
-        self, app: ASGIApp, *, host: str, port: int, cert: Path, key: Path, patience_s: float = HEADERS_MAX_S
+        self, app: ASGIApp, *, host: str, port: int, cert: Path, key: Path, patience: Patience | None = None
     ) -> None:
         """Bind.
 
@@ -55,17 +176,25 @@ class HttpsServer:
             app: what requests come to.
             host: address to listen on.
             port: 0 for any that is free.
-            cert: certificate with its chain, PEM.
+            cert: certificate with its chain, PEM; read again when its file changes.
             key: its private key, PEM.
-            patience_s: how long a connection may be there before its first request has come whole.
+            patience: how long who connects may take.
 
         Raises:
             CloudError: the address is taken, or certificate and key cannot be used.
         """
-        self._cert, self._key = cert, key
+        patience = patience or Patience()
+        minute = Minute(_LOG)
+        self._places = Places(patience.connections, closed=lambda: minute.note("connections closed to make room"))
         self._socket = _bound(host, port)
+        self._socket.places = self._places
         try:
-            self._server = uvicorn.Server(_config(app, cert=cert, key=key, patience_s=patience_s))
+            quiet = logging.Logger("edgegpu_cloud.http.uvicorn")  # noqa: LOG001  (of this server alone)
+            quiet.addHandler(Counting(minute, _LOG))
+            config = _config(app, cert=cert, key=key, patience_s=patience.headers_s, quiet=quiet)
+            context: Any = config.ssl
+            files = _Files(context, cert, key)
+            self._server = _Server(config, patience=patience, minute=minute, files=files)
         except BaseException:
             self._socket.close()
             raise
@@ -76,17 +205,10 @@ class HttpsServer:
         port: int = self._socket.getsockname()[1]
         return port
 
-    def reload(self) -> None:
-        """Show the certificate that lies in the file now, to those who connect from here on.
-
-        Raises:
-            CloudError: it cannot be used; the one before stays.
-        """
-        context: Any = self._server.config.ssl
-        try:
-            context.load_cert_chain(self._cert, self._key)
-        except (OSError, ssl.SSLError) as error:
-            raise _unusable(self._cert, self._key, error) from error
+    @property
+    def connections(self) -> int:
+        """How many connections there are, those in their handshake among them."""
+        return self._places.taken
 
     def run(self) -> None:
         """Serve until `stop`; the socket is closed then."""
@@ -100,12 +222,12 @@ class HttpsServer:
         self._server.should_exit = True
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bound(host: str, port: int) -> Door:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = Door(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
+        _bind(listener, host, port)
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
@@ -116,10 +238,24 @@ def _bound(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _config(app: ASGIApp, *, cert: Path, key: Path, patience_s: float) -> uvicorn.Config:
+def _bind(listener: socket.socket, host: str, port: int) -> None:
+    """Bind; a process of ours that was killed a moment ago may still have the port."""
+    for left in reversed(range(_BIND_TRIES)):
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or not left:
+                raise
+            time.sleep(_BIND_PAUSE_S)
+        else:
+            return
+
+
+def _config(app: ASGIApp, *, cert: Path, key: Path, patience_s: float, quiet: logging.Logger) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
-        http=type("Impatient", (_Impatient,), {"patience_s": patience_s}),
+        loop="asyncio",  # the one that calls `accept` of the socket that is passed
+        http=type("Impatient", (_Impatient,), {"patience_s": patience_s, "quiet": quiet}),
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -127,7 +263,6 @@ def _config(app: ASGIApp, *, cert: Path, key: Path, patience_s: float) -> uvicor
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=_CONNECTIONS,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=2,
         ssl_certfile=cert,

@@ -1,0 +1,84 @@
+"""The listening socket: it counts connections when they are accepted, and makes room where all places are taken."""
+
+import contextlib
+import ipaddress
+import socket
+from collections.abc import Callable
+
+Address = tuple[str, int]
+
+
+class Places:
+    """Who has a connection. Where all places are taken, the address with the most of them loses its oldest.
+
+    So a flood from one address takes places from itself; a box elsewhere always gets in.
+    """
+
+    def __init__(self, most: int, *, closed: Callable[[], object]) -> None:
+        """Take the number of places; `closed` is told of each connection that is closed for another."""
+        self._most, self._closed = most, closed
+        self._of: dict[str, dict[Guest, None]] = {}
+        self._taken = 0
+
+    @property
+    def taken(self) -> int:
+        """How many connections there are."""
+        return self._taken
+
+    def take(self, guest: "Guest", site: str) -> None:
+        """Give a connection a place."""
+        if self._taken >= self._most:
+            most = max(self._of.values(), key=len)
+            oldest = next(iter(most))
+            oldest.leave()
+            with contextlib.suppress(OSError):  # its transport sees the end, and closes it
+                oldest.shutdown(socket.SHUT_RDWR)
+            self._closed()
+        self._of.setdefault(site, {})[guest] = None
+        self._taken += 1
+
+    def give_up(self, guest: "Guest", site: str) -> None:
+        """Take a connection's place back; one that has none is passed over."""
+        of = self._of.get(site, {})
+        if guest in of:
+            del of[guest]
+            self._taken -= 1
+            if not of:
+                del self._of[site]
+
+
+class Guest(socket.socket):
+    """An accepted connection; closing it gives its place up."""
+
+    leave: Callable[[], None] = staticmethod(lambda: None)
+
+    def close(self) -> None:
+        """Close it."""
+        self.leave()
+        super().close()
+
+
+class Door(socket.socket):
+    """A listening socket whose connections have places; asyncio calls `accept` from the thread of its loop."""
+
+    places: Places
+
+    def accept(self) -> tuple[socket.socket, Address]:
+        """Accept a connection and give it a place."""
+        plain, address = super().accept()
+        guest = Guest(fileno=plain.detach())
+        site = site_of(address[0])
+        guest.leave = lambda: self.places.give_up(guest, site)
+        self.places.take(guest, site)
+        return guest, address
+
+
+def site_of(host: str) -> str:
+    """Return what counts as one address: of IPv6 the first 64 bits, of which everybody has at least as many."""
+    try:
+        found = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if found.version == 4:  # noqa: PLR2004  (IPv4)
+        return host
+    return str(ipaddress.ip_network(f"{found}/64", strict=False))

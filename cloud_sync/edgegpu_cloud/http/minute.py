@@ -1,0 +1,48 @@
+"""What happens often is counted, and said in one line a minute: a flood of connections is none of the log."""
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+PERIOD_S = 60.0
+
+
+class Minute:
+    """Counts by kind; usable from any thread."""
+
+    def __init__(self, log: logging.Logger, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log, self._clock = log, clock
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._next_s = clock()
+
+    def note(self, kind: str) -> bool:
+        """Count one; returns whether it is the first of its kind since the last line."""
+        with self._lock:
+            self._counts[kind] += 1
+            return self._counts[kind] == 1
+
+    def tell(self) -> None:
+        """Say what was counted, if that was a minute ago last and there was anything."""
+        with self._lock:
+            if not self._counts or self._clock() < self._next_s:
+                return
+            self._next_s = self._clock() + PERIOD_S
+            counts, self._counts = self._counts, Counter()
+        self._log.warning("in the last minute: %s", ", ".join(f"{n} {kind}" for kind, n in counts.most_common(10)))
+
+
+class Counting(logging.Handler):
+    """Counts what a library logs by its words, and lets the first of each through with its traceback."""
+
+    def __init__(self, minute: Minute, log: logging.Logger) -> None:
+        super().__init__()
+        self._minute, self._log = minute, log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Count a record."""
+        text = record.getMessage().strip()
+        if self._minute.note(text) and record.exc_info:
+            self._log.error("%s", text, exc_info=record.exc_info)
