@@ -92,6 +92,18 @@ def prepare(plan: Plan, machine: Machine) -> Prepared:
     return Prepared(plan, tables, restarts=plan.restart is not None and read)
 
 
+def restart_notice(prepared: Prepared) -> str:
+    """Return the line that an upgrade says before it restarts k3s, which it rarely does; empty when it does not."""
+    plan = prepared.plan
+    if plan.op is not Op.UPGRADE or not prepared.restarts:
+        return ""
+    paths = " and ".join(target.change.path for target in prepared.tables.targets if target.change.k3s_reads)
+    return (
+        f"this upgrade needs one restart of {plan.restart}, which comes now: it changes {paths}; "
+        "running containers go on"
+    )
+
+
 def first_record(prepared: Prepared, machine: Machine, deadline_s: float) -> Record:
     """Return the record of a transaction that begins now."""
     now = read_now()

@@ -17,7 +17,7 @@ from edgegpu_installer.farewell import UNIT as FAREWELL
 from edgegpu_installer.journal import Journal, Record, Target, next_record, read_now, remaining_s
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.lock import LOCK, Signals, locked
-from edgegpu_installer.preparing import GRACE_S, Machine, Prepared, first_record, prepare, wanted_agent
+from edgegpu_installer.preparing import GRACE_S, Machine, Prepared, first_record, prepare, restart_notice, wanted_agent
 from edgegpu_installer.recovery import call
 from edgegpu_installer.states import LEAVING, TERMINAL, Decision, Op, State, after_crash
 
@@ -57,6 +57,8 @@ def run(plan: Plan, machine: Machine, *, verify: Verify, deadline_s: float = 600
         prepared = prepare(plan, machine)
         if prepared.is_done:
             return Outcome(State.COMMITTED, changed=False)
+        if notice := restart_notice(prepared):
+            machine.say(notice)
         record = first_record(prepared, machine, deadline_s)
         transaction = _Transaction(machine, record, lock, signals)
         return transaction.to_its_end(lambda: transaction.forward(prepared, verify))

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -60,6 +61,10 @@ class PodView:
     """Its GPU containers that run, by name, with the runtime's id of each."""
     is_static: bool = False
     """Whether the pod comes from a file on its node, so that evicting it is no remedy."""
+    nominated: str = ""
+    """The node where room was made for it by preemption, while it is not bound."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """For the selectors of disruption budgets."""
 
     @property
     def is_terminal(self) -> bool:
@@ -152,6 +157,8 @@ def pod_view(pod: Mapping[str, Any], model: ResourceModel, *, by_kubelet: bool =
         running=_running(status, containers),
         unscheduled="" if node else _unscheduled(status),
         is_static=by_kubelet and annotations.get(_SOURCE_ANNOTATION, "api") != "api",
+        nominated="" if node else str(status.get("nominatedNodeName") or ""),
+        labels=tuple((sys.intern(key), sys.intern(value)) for key, value in (metadata.get("labels") or {}).items()),
     )
 
 

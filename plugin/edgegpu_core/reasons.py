@@ -7,6 +7,7 @@ from edgegpu_core.inventory import Card, Free
 from edgegpu_core.model import CORE_PER_CARD, ResourceModel, short_name
 from edgegpu_core.request import Ask
 
+_MOST_NAMES = 3
 _MOST_CARDS = 8
 """An event holds 1 024 characters: from here on only the fullest answer is given."""
 
@@ -87,3 +88,17 @@ def cardless(container: str, labels: Sequence[str], mode: Injection) -> str:
     what = f"its card {labels[0]}" if len(labels) == 1 else f"its cards {', '.join(labels)}"
     why = _NOT_BROUGHT.get(mode, _NOT_BROUGHT[Injection.CDI])
     return f"container {container} runs without {what}: {why}; then delete the pod, since it keeps what it was given"
+
+
+def in_the_way(names: tuple[str, ...]) -> str:
+    """Say which pods of lower priority stand in the way on a node whose sums have room, so that nobody is evicted."""
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return (
+        f"; in the way, of lower priority: {', '.join(names[:_MOST_NAMES])}{more}; not evicted, "
+        "since the node's sum has room: delete to make room on one card"
+    )
+
+
+def kept_for(names: tuple[str, ...]) -> str:
+    """Say for whom room is kept that looks free: pods for which others were evicted."""
+    return f"; room is kept for {', '.join(names[:_MOST_NAMES])}" if names else ""

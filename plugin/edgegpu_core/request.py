@@ -1,5 +1,6 @@
 """What a container asks for and what that means: a share of one card, whole cards, or nothing that can be placed."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -54,6 +55,22 @@ class Unplaceable:
     """A request that no card can ever serve, with the reason and what to do about it."""
 
     reason: str
+
+
+def total(containers: Iterable[ContainerRequest]) -> Request:
+    """Return what a pod asks for in all, as the scheduler counts it against a node's sum.
+
+    Kubernetes (1.33, PodRequests): containers and sidecars together, or an init container with the sidecars before it.
+    """
+    most = Request(0, 0)
+    running = Request(0, 0)
+    for container in containers:
+        memory = running.memory_units + container.request.memory_units
+        core = running.core + container.request.core
+        if container.role is not Role.INIT:
+            running = Request(memory, core)
+        most = Request(max(most.memory_units, memory), max(most.core, core))
+    return most
 
 
 def classify(request: Request, model: ResourceModel) -> Ask | Unplaceable:

@@ -29,6 +29,7 @@ def scheduler_configuration(certs: Certs) -> str:
     extender = {
         "urlPrefix": f"https://{EXTENDER}",
         "filterVerb": "filter",
+        "preemptVerb": "preempt",
         "prioritizeVerb": "prioritize",
         "bindVerb": "bind",
         "weight": 1,

@@ -65,6 +65,7 @@ class KubeStub:
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.store = Store()
         self.faults: list[Fault] = []
+        self.budgets: list[Json] = []
         self.calls: list[tuple[str, str, Json]] = []
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -139,6 +140,8 @@ class KubeStub:
             return found
 
     def answer(self, method: str, path: str, query: dict[str, str], body: Json) -> tuple[int, Json]:
+        if path == "/apis/policy/v1/poddisruptionbudgets":
+            return 200, {"metadata": {}, "items": self.budgets}
         path = path.removeprefix("/api/v1").removeprefix("/apis/coordination.k8s.io/v1")
         match method, path.strip("/").split("/"):
             case "GET", [("pods" | "nodes") as collection]:

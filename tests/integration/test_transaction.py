@@ -62,6 +62,23 @@ def test_the_second_time_changes_and_restarts_nothing(bed: Bed) -> None:
     assert len(bed.calls("start")) == calls
 
 
+def test_an_upgrade_that_needs_a_restart_of_k3s_says_so_before(bed: Bed) -> None:
+    bed.run(install())
+    start = bed.start_of_k3s()
+    files = (FileChange(SCHEDULER, content=b"good, with a new verb\n", mode=0o600, k3s_reads=True),)
+
+    def not_yet(_step: str) -> None:
+        assert bed.said, "a step came before the notice"
+
+    bed.said.clear()
+    bed.run(Plan(Op.UPGRADE, files, restart="k3s"), at_step=not_yet)
+    assert f"this upgrade needs one restart of k3s, which comes now: it changes {SCHEDULER}" in bed.said[0]
+    assert bed.start_of_k3s() != start
+    bed.said.clear()
+    bed.run(Plan(Op.UPGRADE, (FileChange(EDITED, content=b"newer\n"),), restart="k3s"))
+    assert not [line for line in bed.said if "restart" in line]
+
+
 def test_k3s_restarts_only_when_something_that_it_reads_changes(bed: Bed) -> None:
     bed.run(install())
     start = bed.start_of_k3s()

@@ -83,6 +83,7 @@ def test_no_right_is_wider_than_its_use() -> None:
         ("evict_pod", "pods/eviction", "create"),
         ("delete_pod", "pods", "delete"),
         ("get_lease", "leases", "get"),
+        ("list_budgets", "poddisruptionbudgets", "list"),
         ("annotate_node", "nodes", "patch"),
         ("kubelet_pods", "nodes/proxy", "get"),
         ("create_event", "events", "create"),

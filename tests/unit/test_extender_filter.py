@@ -32,12 +32,20 @@ def test_a_reason_names_each_card() -> None:
     assert found.hopeless == {"a": "needs 20 vcuda-memory on one card; card 0 has 9 free, card 1 has 5 free"}
 
 
-def test_only_a_pod_of_lower_priority_leaves_hope() -> None:
-    low = pod("low", (20, 1), node="a", cards={"c0": (uuid("a", 0),)}, priority=1)
-    nodes = [node("a", [29])]
-    assert list(verdict(pod("p", (20, 1), priority=5), nodes, low).failed) == ["a"]
-    assert list(verdict(pod("p", (20, 1), priority=1), nodes, low).hopeless) == ["a"]
-    assert list(verdict(pod("p", (30, 1), priority=5), nodes, low).hopeless) == ["a"]
+def test_pods_of_lower_priority_in_the_way_are_named_where_the_sums_have_room() -> None:
+    low = [pod(f"low{i}", (15, 1), node="a", cards={"c0": (uuid("a", i),)}, priority=1) for i in range(2)]
+    words = "needs 20 vcuda-memory on one card; card 0 has 14 free, card 1 has 14 free"
+    way = (
+        "; in the way, of lower priority: default/low0; not evicted, since the node's sum has room: delete to make "
+        "room on one card"
+    )
+    nodes = [node("a", [29, 29])]
+    assert verdict(pod("p", (20, 1), priority=5), nodes, *low).hopeless == {"a": words + way}
+    assert verdict(pod("p", (20, 1), priority=1), nodes, *low).hopeless == {"a": words}
+    # The sums have no room: the scheduler sees that itself, and never asks filter.
+    assert "in the way" not in verdict(pod("p", (29, 1), priority=5), nodes, *low).hopeless["a"]
+    # No eviction helps.
+    assert "in the way" not in verdict(pod("p", (20, 1), (9, 1), init=(20, 1), priority=5), nodes, *low).hopeless["a"]
 
 
 def test_from_six_nodes_on_reasons_are_alike() -> None:

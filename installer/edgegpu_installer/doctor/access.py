@@ -55,6 +55,7 @@ EXTENDER_RIGHTS = (
     Right("list", "nodes", "no node's cards are known"),
     Right("watch", "nodes", "no node's cards are known"),
     Right("create", "pods/binding", "no GPU pod can be bound"),
+    Right("list", "poddisruptionbudgets", "no pod is evicted for one of higher priority", vital=False, group="policy"),
     Right("get", "leases", "no GPU pod can be bound", group="coordination.k8s.io", name="kube-scheduler"),
 )
 

@@ -195,6 +195,7 @@ def _extender(extender: Extender) -> dict[str, Any]:
     return {
         "urlPrefix": extender.url,
         "filterVerb": "filter",
+        "preemptVerb": "preempt",
         "prioritizeVerb": "prioritize",
         "bindVerb": "bind",
         "weight": 1,

@@ -159,7 +159,7 @@ class Binder:
 
     def _bind_now(self, pod: PodView, scene: _Scene) -> None:
         node = scene.node.name
-        room = room_of(scene.node, scene.pods, scene.assumed, self._model)
+        room = self._state.beside_claims(room_of(scene.node, scene.pods, scene.assumed, self._model), pod)
         problem = policy_problem(pod) or room.problem
         plan = plan_pod(pod.containers, room.model)
         if isinstance(plan, Unplaceable):

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView
 from edgegpu_plugin.extender.assumed import AssumedCache, Assumption
-from edgegpu_plugin.extender.room import KnownNode, Room, room_of
+from edgegpu_plugin.extender.claims import Claims
+from edgegpu_plugin.extender.room import KnownNode, Room, room_of, without_claimed
 
 ASSUMED_S = 30.0
 """How long a binding counts that the cluster never shows."""
@@ -35,6 +36,7 @@ class ClusterState:
         self._pods_on: dict[str, dict[str, PodView]] = {}
         self._bound_since: dict[str, float] = {}
         self._assumed = AssumedCache(assumed_s)
+        self._claims = Claims(clock)
         self._rooms: dict[str, Room] = {}
         self.closing = False
 
@@ -90,8 +92,11 @@ class ClusterState:
 
     # What the verbs ask.
 
-    def rooms(self, names: Iterable[str], *, for_uid: str = "") -> dict[str, Room]:
-        """Return what is free on these nodes for a pod, which is never in its own way; unknown nodes are left out."""
+    def rooms(self, names: Iterable[str], *, for_uid: str = "", pod: PodView | None = None) -> dict[str, Room]:
+        """Return what is free on these nodes for a pod, which is never in its own way; unknown nodes are left out.
+
+        With `pod`, what is kept for nominated pods of equal or higher priority is not free for it.
+        """
         with self._changed:
             self._expire()
             own = self._assumed.get(for_uid)
@@ -102,7 +107,20 @@ class ClusterState:
                     found[name] = room
             if own is not None and own.pod.node in found:
                 found[own.pod.node] = self._without(own)
+            if pod is not None:
+                for name in self._claims.nodes() & found.keys():
+                    found[name] = self._beside_claims(found[name], pod)
             return found
+
+    def beside_claims(self, room: Room, pod: PodView) -> Room:
+        """Return a node's room for a pod, less what is kept there for nominated pods of equal or higher priority."""
+        with self._changed:
+            return self._beside_claims(room, pod)
+
+    def claim(self, pod: PodView, victims: dict[str, frozenset[str]]) -> None:
+        """Keep room for a pod on the nodes where the scheduler may make it now, by node with who is to go there."""
+        with self._changed:
+            self._claims.offer(pod, victims)
 
     def assume(self, assumption: Assumption) -> None:
         """Count a binding on its way from now on."""
@@ -210,6 +228,7 @@ class ClusterState:
         before = self._pods.get(pod.uid)
         if before == pod:
             return
+        self._claims.see(pod)
         if before is not None:
             self._detach(before)
         self._pods[pod.uid] = pod
@@ -219,7 +238,15 @@ class ClusterState:
             self._rooms.pop(pod.node, None)
             self._rooms.pop(self._assumed.drop(pod.uid) or "", None)
 
+    def _beside_claims(self, room: Room, pod: PodView) -> Room:
+        # Of a pod that is being bound the assumption counts in the claim's place.
+        claims = [
+            claim for claim in self._claims.against(room.node.name, pod) if self._assumed.get(claim.pod.uid) is None
+        ]
+        return without_claimed(room, claims) if claims else room
+
     def _drop_pod(self, uid: str) -> None:
+        self._claims.drop(uid)
         pod = self._pods.pop(uid, None)
         if pod is not None:
             self._detach(pod)

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from edgegpu_core.budgets import read_budget
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView, pod_view
 from edgegpu_core.policy import Policy
@@ -19,8 +20,9 @@ from edgegpu_plugin.extender.cluster import ASSUMED_S, ClusterState
 from edgegpu_plugin.extender.errors import ExtenderError
 from edgegpu_plugin.extender.freshness import Freshness
 from edgegpu_plugin.extender.handler import BadRequest
-from edgegpu_plugin.extender.messages import BindingArgs, ExtenderArgs, HostPriority
+from edgegpu_plugin.extender.messages import BindingArgs, ExtenderArgs, HostPriority, PreemptionArgs
 from edgegpu_plugin.extender.pending import nodes_part, pending_part
+from edgegpu_plugin.extender.preempting import Preemption
 from edgegpu_plugin.extender.room import KnownNode, known_node
 from edgegpu_plugin.extender.server import ExtenderServer, TlsFiles
 from edgegpu_plugin.extender.service import Service
@@ -84,6 +86,11 @@ class Extender:
         self._service = Service(
             state=self.state,
             binder=binder,
+            preemption=Preemption(
+                state=self.state,
+                model=model,
+                budgets=lambda: [read_budget(item) for item in objects.list_budgets()],
+            ),
             model=model,
             policy=config.policy,
             synced=self.synced,
@@ -94,6 +101,7 @@ class Extender:
             "/prioritize": lambda body: _SCORES.dump_json(
                 self._service.prioritize(_read(ExtenderArgs, body)), by_alias=True
             ),
+            "/preempt": lambda body: _json(self._service.preempt(_read(PreemptionArgs, body))),
             "/bind": lambda body: _json(self._service.bind(_read(BindingArgs, body))),
         }
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from edgegpu_core import reasons
 from edgegpu_core.inventory import Free
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.placement import PodPlan, Refusal, fits, place, plan_pod
+from edgegpu_core.placement import PodPlan, Refusal, place, plan_pod
 from edgegpu_core.podview import PodView
 from edgegpu_core.policy import Policy, parse_policy
+from edgegpu_core.preemption import choose_victims
 from edgegpu_core.request import Ask, Unplaceable
 from edgegpu_plugin.extender.room import Room
 
@@ -25,11 +26,13 @@ UNKNOWN_NODE = "is not known to edgegpu yet"
 class Verdict:
     """The nodes that have room, and the others with their reasons.
 
-    `failed` are those where preemption may help, `hopeless` those where it cannot.
+    All of these are unresolvable for the scheduler. It asks an extender only about nodes whose sums have room, and
+    preemption frees sums: its dry run on such a node finds no victim (`expected at least one victim pod`, 1.20 to
+    1.34), or evicts pods that stand in nobody's way. Where a sum is too small the scheduler never asks filter, and
+    the preempt verb chooses who goes.
     """
 
     fitting: list[str] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
     hopeless: dict[str, str] = field(default_factory=dict)
 
 
@@ -86,10 +89,10 @@ class _Case:
             reason = question.refusal(room, self._pod.policy or room.node.report.policy)
             if not reason:
                 verdict.fitting.append(name)
-            elif self._lower_priority_holds(room) and question.fits_empty(room):
-                verdict.failed[name] = reason
-            else:
+            elif self._grouped:
                 verdict.hopeless[name] = reason
+            else:
+                verdict.hopeless[name] = reason + reasons.kept_for(room.kept_for) + self._in_the_way(question, room)
 
     def _question(self, model: ResourceModel) -> "_Question | Unplaceable":
         # Rooms of the same make share their model, and a thousand look-ups by its value would take a millisecond.
@@ -102,8 +105,12 @@ class _Case:
             self._last = (model, found)
         return self._last[1]
 
-    def _lower_priority_holds(self, room: Room) -> bool:
-        return room.lowest_priority is not None and room.lowest_priority < self._pod.priority
+    def _in_the_way(self, question: "_Question", room: Room) -> str:
+        """Name the pods that would go if the scheduler saw a need; where it sees one it evicts, and says so."""
+        lowest = room.lowest_priority
+        if lowest is None or lowest >= self._pod.priority or not room.sums_have_room(self._pod):
+            return ""
+        return question.in_the_way(room, self._pod)
 
 
 class _Question:
@@ -118,7 +125,6 @@ class _Question:
         asks = [ask for _, ask in plan.containers]
         self._shares = [] if plan.one_card or any(ask.whole for ask in asks) else asks
         self._words = reasons.grouped(first, plan.model) if self._single and grouped else ""
-        self._empty: dict[tuple[tuple[int, bool], ...], bool] = {}
 
     def refusal(self, room: Room, policy: Policy) -> str:
         """Return why it does not fit, in as many words as there is room for; empty when it fits."""
@@ -143,12 +149,12 @@ class _Question:
             return False
         return _fit_in_turn(self._shares, room.free)
 
-    def fits_empty(self, room: Room) -> bool:
-        """Say whether it would fit if nobody held anything there."""
-        found = self._empty.get(room.shape)
-        if found is None:
-            found = self._empty[room.shape] = fits(self._plan, Free(room.free.slots))
-        return found
+    def in_the_way(self, room: Room, pod: PodView) -> str:
+        """Name the pods of lower priority without which it would fit, and why they stay; empty when there are none."""
+        victims = choose_victims(self._plan, pod.priority, slots=room.free.slots, holders=room.holders)
+        if not victims:
+            return ""
+        return reasons.in_the_way(tuple(victim.full_name for victim in victims))
 
 
 def _fits_single(ask: Ask, room: Room) -> bool:

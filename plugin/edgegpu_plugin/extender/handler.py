@@ -19,12 +19,16 @@ class BadRequest(Exception):  # noqa: N818  (named as HTTP names it)
     """The body is not what the path takes; the text says why."""
 
 
+class NotNow(Exception):  # noqa: N818  (named as HTTP names it)
+    """It cannot be answered at present; the text says why."""
+
+
 class Routes(Protocol):
     """What answers: bodies in, bodies out."""
 
     @property
     def posts(self) -> Mapping[str, Callable[[bytes], bytes]]:
-        """What answers POST, by path; raises BadRequest."""
+        """What answers POST, by path; raises BadRequest and NotNow."""
 
     def health(self) -> tuple[bool, str]:
         """Return whether all is well, and the words for it."""
@@ -68,6 +72,9 @@ class RequestHandler(BaseHTTPRequestHandler):
             answer = verb(body)
         except BadRequest as error:
             self._answer(HTTPStatus.BAD_REQUEST, f"{error}\n")
+        except NotNow as error:
+            _log.warning("extender: %s: %s", self.path, error)
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n")
         except Exception:  # noqa: BLE001  (the border of this request)
             _log.exception("extender: %s failed", self.path)
             self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, "edgegpu extender failed: see its log\n")

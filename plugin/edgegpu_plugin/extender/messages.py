@@ -69,6 +69,50 @@ class HostPriority(_Wire):
     score: int
 
 
+class MetaPod(_Wire):
+    """A pod by its UID."""
+
+    uid: str = Field(alias="UID")
+
+
+class MetaVictims(_Wire):
+    """The pods that have to go on one node, and how many of them a disruption budget protects."""
+
+    pods: list[MetaPod] = Field(default_factory=list)
+    violations: int = Field(default=0, alias="NumPDBViolations")
+
+    @field_validator("pods", mode="before")
+    @classmethod
+    def _empty(cls, pods: object) -> object:
+        return [] if pods is None else pods
+
+
+class PreemptionArgs(_Wire):
+    """Asks who has to go for a pod: by node with the scheduler's own choice, as UIDs (nodeCacheCapable) or as pods."""
+
+    pod: Json
+    node_name_to_victims: dict[str, Json] | None = None
+    node_name_to_meta_victims: dict[str, MetaVictims] | None = None
+
+    def named(self) -> dict[str, MetaVictims]:
+        """Return the scheduler's choice by node."""
+        if self.node_name_to_meta_victims is not None:
+            return self.node_name_to_meta_victims
+        whole = self.node_name_to_victims or {}
+        return {name: MetaVictims.model_validate(_by_uid(victims)) for name, victims in whole.items()}
+
+
+def _by_uid(victims: Json) -> Json:
+    pods = [{"UID": str((pod.get("metadata") or {}).get("uid", ""))} for pod in victims.get("Pods") or ()]
+    return {"Pods": pods, "NumPDBViolations": victims.get("NumPDBViolations") or 0}
+
+
+class PreemptionResult(_Wire):
+    """Who goes on which node. A node without victims fails the whole preemption, so such nodes are left out."""
+
+    node_name_to_meta_victims: dict[str, MetaVictims]
+
+
 class BindingArgs(_Wire):
     """Orders to bind a pod to a node."""
 

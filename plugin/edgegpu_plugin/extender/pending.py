@@ -57,7 +57,7 @@ def why(pod: PodView, rooms: Mapping[str, Room], model: ResourceModel) -> str:
     verdict = judge(pod, rooms, rooms=rooms, model=model)
     if verdict.fitting:
         return f"has room on {_some(verdict.fitting)}; {_said(pod)}"
-    refused = verdict.failed | verdict.hopeless
+    refused = verdict.hopeless
     reasons = set(refused.values())
     if len(rooms) >= GROUPED_FROM:
         return f"{'; '.join(sorted(reasons))}{_most_free(pod, rooms, model)}"
@@ -70,7 +70,7 @@ def _most_free(pod: PodView, rooms: Mapping[str, Room], model: ResourceModel) ->
     """Return the numbers of the node with the most memory free on one card: where there are many, those of one."""
     name = max(rooms, key=lambda name: max(rooms[name].free.memory, default=0))
     verdict = judge(pod, [name], rooms=rooms, model=model)
-    _, numbers, words = (verdict.failed | verdict.hopeless)[name].partition("; ")
+    _, numbers, words = verdict.hopeless[name].partition("; ")
     return f"; most is free on {name}: {words}" if numbers else ""
 
 

@@ -1,7 +1,7 @@
 """What is free on a node for a new pod: the plugin's report, the pods bound there and the bindings on their way."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -14,6 +14,8 @@ from edgegpu_core.nodeview import planned
 from edgegpu_core.placement import Placement, PodPlan, Share, footprint, place
 from edgegpu_core.podview import PodView, gpu_containers
 from edgegpu_core.policy import Policy
+from edgegpu_core.preemption import Holder, free_without
+from edgegpu_core.request import Request, total
 from edgegpu_plugin.extender.assumed import Assumption
 
 TOP_LEVEL = 10
@@ -86,6 +88,17 @@ class Room:
     """How full the node is: 0 = nothing held, 10 = nothing left, and 1 to 9 between."""
     empty: tuple[int, ...]
     """The units of the cards of which nobody holds anything, the largest first."""
+    holders: tuple[Holder, ...]
+    """Who holds what."""
+    unasked: Request
+    """What the scheduler takes for free on the node: its sums less what the pods bound there ask for."""
+    kept_for: tuple[str, ...] = ()
+    """The pods for which room is kept here that looks free otherwise."""
+
+    def sums_have_room(self, pod: PodView) -> bool:
+        """Say whether the node's sums have room for a pod, so that the scheduler sees nothing to evict for."""
+        asked = total(pod.containers)
+        return asked.memory_units <= self.unasked.memory_units and asked.core <= self.unasked.core
 
 
 def _level(free: Free) -> int:
@@ -116,8 +129,8 @@ def room_of(node: KnownNode, pods: Iterable[PodView], assumed: Iterable[Assumpti
     unknown: list[PodView] = []
     lowest: int | None = None
     on_way = {assumption.pod.uid: assumption for assumption in assumed}
-    bound = {pod.uid: pod for pod in pods}
-    for pod in ({uid: assumption.pod for uid, assumption in on_way.items()} | bound).values():
+    present = {uid: assumption.pod for uid, assumption in on_way.items()} | {pod.uid: pod for pod in pods}
+    for pod in present.values():
         if pod.is_terminal:
             continue
         lowest = pod.priority if lowest is None else min(lowest, pod.priority)
@@ -132,18 +145,96 @@ def room_of(node: KnownNode, pods: Iterable[PodView], assumed: Iterable[Assumpti
             unknown.append(pod)
     free = free_after(slots, held.values())
     for pod in sorted(unknown, key=lambda pod: (pod.created, pod.uid)):
-        _take_by_guess(pod, free, model)
-    shape = tuple((slot.units, slot.healthy) for slot in slots)
+        held[pod.uid] = _take_by_guess(pod, free, model)
     return Room(
         node=node,
         problem=node.problem(base),
         model=model,
         free=free,
-        shape=shape,
+        shape=tuple((slot.units, slot.healthy) for slot in slots),
         lowest_priority=lowest,
         level=_level(free),
-        empty=tuple(sorted((slot.units for p, slot in enumerate(slots) if free.is_empty(p)), reverse=True)),
+        empty=_empty(free),
+        holders=tuple(Holder(uid, shares, _alive(present.get(uid))) for uid, shares in held.items()),
+        unasked=_unasked(node, present.values()),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Room on one node that was made by preemption for a pod that is not bound yet."""
+
+    pod: PodView
+    victims: frozenset[str]
+    """The UIDs of those that are to go for it, as far as known."""
+
+    def precedes(self, pod: PodView, own: "Claim | None") -> bool:
+        """Say whether it counts against a pod, which has a claim of its `own` on that node or none."""
+        if self.pod.uid == pod.uid or self.pod.priority < pod.priority:
+            return False
+        return self.pod.priority > pod.priority or own is None or _turn(self.pod) < _turn(pod)
+
+
+def claimed(room: Room, claims: Iterable[Claim]) -> tuple[Share, ...]:
+    """Return what is to be kept on a node for pods that were nominated to it, the highest priority first.
+
+    A pod that fits on no card as they are is kept the card on which it fits once its victims are gone.
+    """
+    kept: list[Share] = []
+    ordered = sorted(claims, key=lambda claim: _turn(claim.pod))
+    leaving = {holder.uid for holder in room.holders if holder.pod is not None and holder.pod.deleting}
+    for claim in ordered:
+        plan = planned(claim.pod.containers, room.model)
+        if not isinstance(plan, PodPlan):
+            continue
+        policy = claim.pod.policy or (room.node.report.policy if room.node.report else Policy.FIRST_FIT)
+        for gone in (frozenset[str](), leaving | claim.victims):
+            free = take_shares(free_without(room.free.slots, room.holders, frozenset(gone)), kept)
+            placed = place(plan, free, policy)
+            if isinstance(placed, Placement):
+                kept += placed.held
+                break
+    return tuple(kept)
+
+
+def without_claimed(room: Room, claims: Sequence[Claim]) -> Room:
+    """Return a node's room less what is kept there for nominated pods."""
+    kept = claimed(room, claims)
+    free = take_shares(room.free.copy(), kept)
+    # Nobody knows these holders' pod: whoever comes may not take their place.
+    holders = (*room.holders, *(Holder(f"claim-{number}", (share,), None) for number, share in enumerate(kept)))
+    names = tuple(claim.pod.full_name for claim in claims)
+    return replace(room, free=free, level=_level(free), empty=_empty(free), holders=holders, kept_for=names)
+
+
+def take_shares(free: Free, shares: Iterable[Share]) -> Free:
+    """Book shares in `free`, and return it."""
+    for share in shares:
+        position = free.position(share.card)
+        if position is not None:
+            free.take(position, share.memory_units, share.core)
+    return free
+
+
+def _turn(pod: PodView) -> tuple[int, str, str]:
+    return -pod.priority, pod.created, pod.uid
+
+
+def _unasked(node: KnownNode, pods: Iterable[PodView]) -> Request:
+    asked = [total(pod.containers) for pod in pods if not pod.is_terminal]
+    return Request(
+        node.memory_units - sum(one.memory_units for one in asked), node.core - sum(one.core for one in asked)
+    )
+
+
+def _alive(pod: PodView | None) -> PodView | None:
+    """A pod that has ended cannot be evicted: what it holds goes when kubelet lets go."""
+    return None if pod is None or pod.is_terminal else pod
+
+
+def _empty(free: Free) -> tuple[int, ...]:
+    units = (slot.units for position, slot in enumerate(free.slots) if free.is_empty(position))
+    return tuple(sorted(units, reverse=True))
 
 
 def _promised(pod: PodView, empty: Free, model: ResourceModel) -> tuple[Share, ...] | None:
@@ -154,12 +245,10 @@ def _promised(pod: PodView, empty: Free, model: ResourceModel) -> tuple[Share, .
     return footprint(plan, pod.cards, empty.slots) if isinstance(plan, PodPlan) else None
 
 
-def _take_by_guess(pod: PodView, free: Free, model: ResourceModel) -> None:
+def _take_by_guess(pod: PodView, free: Free, model: ResourceModel) -> tuple[Share, ...]:
     plan = planned(pod.containers, model)
     placed = place(plan, free, Policy.FIRST_FIT) if isinstance(plan, PodPlan) else None
     if not isinstance(placed, Placement):
-        return  # it fits on no card: the node's plugin refuses it in PreStart
-    for share in placed.held:
-        position = free.position(share.card)
-        if position is not None:
-            free.take(position, share.memory_units, share.core)
+        return ()  # it fits on no card: the node's plugin refuses it in PreStart
+    take_shares(free, placed.held)
+    return placed.held

@@ -114,6 +114,16 @@ class KubeObjects:
         """Read a Lease as the store has it now. Raises NotFound."""
         return self._client.get(_LEASES.format(namespace, name))
 
+    def list_budgets(self) -> Iterator[Json]:
+        """Read all PodDisruptionBudgets: a few objects, asked for when a pod is about to be preempted."""
+        try:
+            pages = list(self._client.pages("/apis/policy/v1/poddisruptionbudgets"))
+        except NotFound:
+            # Before Kubernetes 1.21 there was only the beta of it.
+            pages = list(self._client.pages("/apis/policy/v1beta1/poddisruptionbudgets"))
+        for page in pages:
+            yield from page.items
+
     def annotate_node(
         self, name: str, annotations: Mapping[str, str | None], *, labels: Mapping[str, str] | None = None
     ) -> None:

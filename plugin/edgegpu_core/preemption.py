@@ -1,0 +1,161 @@
+"""Which pods of a node have to go so that one of higher priority fits on a card: the lowest, and as few as possible."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from edgegpu_core.budgets import Budget, violations
+from edgegpu_core.inventory import Free, Slot
+from edgegpu_core.ledger import free_after
+from edgegpu_core.placement import PodPlan, Share, fits
+from edgegpu_core.podview import PodView
+
+_MOST_TRIED_WHOLLY = 9
+"""Up to so many pods every choice of victims is tried; of more, the most important are spared one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds something of a node's cards; `pod` is None where nobody knows whose devices they are."""
+
+    uid: str
+    shares: tuple[Share, ...]
+    pod: PodView | None
+
+
+Victims = tuple[PodView, ...]
+_Fits = Callable[[frozenset[str]], bool]
+
+
+def may_go(holder: Holder, priority: int) -> bool:
+    """Say whether a pod of this priority may take a holder's place; deleting a static pod's mirror ends nothing."""
+    pod = holder.pod
+    return pod is not None and not pod.mirrors and not pod.is_static and pod.priority < priority
+
+
+def free_without(slots: tuple[Slot, ...], holders: Iterable[Holder], gone: frozenset[str]) -> Free:
+    """Return what is free when some of the holders are gone."""
+    return free_after(slots, (holder.shares for holder in holders if holder.uid not in gone))
+
+
+def choose_victims(
+    plan: PodPlan,
+    priority: int,
+    *,
+    slots: tuple[Slot, ...],
+    holders: Sequence[Holder],
+    budgets: Sequence[Budget] = (),
+) -> Victims | None:
+    """Choose the pods that have to go so that a pod fits; None when no choice helps, empty when it fits as it is.
+
+    As the scheduler ranks nodes: the fewest that a budget protects, then the lowest priority, then the fewest pods,
+    then the youngest. A pod that is being deleted costs nothing: when its going is enough, it alone is named.
+
+    Args:
+        plan: what the pod asks for.
+        priority: of the pod; only lower ones may go.
+        slots: the node's cards.
+        holders: all who hold something of them; what is kept for a nominated pod counts as a holder without a pod.
+        budgets: all PodDisruptionBudgets.
+    """
+    if fits(plan, free_without(slots, holders, frozenset())):
+        return ()
+    lower = [holder for holder in holders if may_go(holder, priority)]
+    leaving = frozenset(holder.uid for holder in lower if holder.pod is not None and holder.pod.deleting)
+    if leaving and fits(plan, free_without(slots, holders, leaving)):
+        return tuple(holder.pod for holder in lower if holder.uid in leaving and holder.pod is not None)
+    staying = [holder for holder in lower if holder.uid not in leaving]
+    best: tuple[tuple[object, ...], Victims] | None = None
+    for candidates, enough in _questions(plan, slots=slots, holders=holders, staying=staying, leaving=leaving):
+        for victims in _choices(candidates, enough, budgets):
+            cost = _cost(victims, budgets)
+            if best is None or cost < best[0]:
+                best = cost, victims
+    return None if best is None else best[1]
+
+
+def _questions(
+    plan: PodPlan,
+    *,
+    slots: tuple[Slot, ...],
+    holders: Sequence[Holder],
+    staying: Sequence[Holder],
+    leaving: frozenset[str],
+) -> Iterator[tuple[list[PodView], _Fits]]:
+    """Yield groups of pods of which some may have to go, with the question whether it is enough that some are gone.
+
+    A share of one card is asked card by card, in numbers alone; everything else of the node as a whole.
+    """
+    ask = plan.containers[0][1]
+    if len(plan.containers) > 1 or ask.whole:
+        pods = [holder.pod for holder in staying if holder.pod is not None]
+        yield pods, lambda gone: fits(plan, free_without(slots, holders, leaving | gone))
+        return
+    free = free_without(slots, holders, leaving)
+    for position, slot in enumerate(slots):
+        on_card = {
+            holder.uid: (holder.pod, share)
+            for holder in staying
+            for share in holder.shares
+            if share.card == slot.uuid and holder.pod is not None
+        }
+        if slot.healthy and on_card:
+            memory, core = ask.memory_units - free.memory[position], ask.core - free.core[position]
+            shares = {uid: share for uid, (_, share) in on_card.items()}
+            yield [pod for pod, _ in on_card.values()], _enough(shares, memory, core)
+
+
+def _enough(shares: dict[str, Share], memory: int, core: int) -> _Fits:
+    """Return the question whether some shares of a card make up for what is missing there."""
+
+    def enough(gone: frozenset[str]) -> bool:
+        freed = [shares[uid] for uid in gone]
+        return sum(share.memory_units for share in freed) >= memory and sum(share.core for share in freed) >= core
+
+    return enough
+
+
+def _choices(candidates: list[PodView], enough: _Fits, budgets: Sequence[Budget]) -> Iterator[Victims]:
+    """Yield choices of victims that are enough; the best of them is among them where there are few candidates."""
+    ordered = sorted(candidates, key=_importance)
+    if not enough(frozenset(pod.uid for pod in ordered)):
+        return
+    if len(ordered) <= _MOST_TRIED_WHOLLY:
+        for count in range(1, len(ordered) + 1):
+            for chosen in combinations(ordered, count):
+                if enough(frozenset(pod.uid for pod in chosen)):
+                    yield chosen
+        return
+    gone = {pod.uid: pod for pod in ordered}
+    protected = [pod for pod in ordered if any(budget.protects(pod) for budget in budgets)]
+    names = {pod.uid for pod in protected}
+    for pod in [*protected, *(pod for pod in ordered if pod.uid not in names)]:
+        rest = gone.keys() - {pod.uid}
+        if enough(frozenset(rest)):
+            del gone[pod.uid]
+    yield tuple(gone.values())
+
+
+def _importance(pod: PodView) -> tuple[int, str, str]:
+    """Sort the most important first: of higher priority, then older (MoreImportantPod of kube-scheduler)."""
+    return -pod.priority, pod.created, pod.uid
+
+
+def _cost(victims: Victims, budgets: Sequence[Budget]) -> tuple[object, ...]:
+    youngest = sorted((pod.created for pod in victims), reverse=True)
+    return (
+        violations(victims, budgets),
+        max(pod.priority for pod in victims),
+        len(victims),
+        sum(pod.priority for pod in victims),
+        [_Latest(created) for created in youngest],
+    )
+
+
+class _Latest(str):
+    """A time of which the later one is the smaller."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: str) -> bool:
+        return str.__gt__(self, other)
