@@ -27,10 +27,14 @@ def in_use(cluster: Cluster, model: ResourceModel, *, node: str | None = None) -
     return shares_of(cluster.items(POD, fields=fields), model, node=node)
 
 
+def _units(count: int) -> str:
+    return "1 unit" if count == 1 else f"{count} units"
+
+
 def said(share: PodView) -> str:
     """Return one line for a user: the pod, where it is, and what each container has."""
     parts = "; ".join(
-        f"{one.name}: {one.request.memory_units} units, core {one.request.core}" for one in share.containers
+        f"{one.name}: {_units(one.request.memory_units)}, core {one.request.core}" for one in share.containers
     )
     where = f"on {share.node}" if share.node else "waiting for a node"
     return f"{share.full_name} {where} ({parts})"

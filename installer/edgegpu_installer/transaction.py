@@ -182,7 +182,7 @@ class _Transaction:
         with self._step("verify"):
             verify(self._deadline())
             if (agent := wanted_agent(self._record, self._journal.tables(), self._machine)) is not None:
-                self._machine.say(f"looking whether edgegpu-agent {agent.version} is well")
+                self._machine.say(f"verifying that edgegpu-agent {agent.version} runs and is connected as before")
                 agenthealth.verify(agent, self._system, self._layout, deadline=self._deadline())
         if self._record.op in LEAVING:
             # Not before k3s was restarted: a kubelet that starts without the plugin ends pods whose containers have

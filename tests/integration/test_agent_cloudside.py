@@ -9,7 +9,7 @@ import pytest
 from kits.agent import until
 from kits.agentside import Tasks
 from kits.cli import edgegpu
-from kits.identity import DEVICE, Cloud, CloudServer
+from kits.identity import DEVICE, NAME, Cloud, CloudServer
 
 from edgegpu_agent.settings import write
 
@@ -60,18 +60,18 @@ def side(short_tmp: Path) -> Iterator[Side]:
 
 
 def test_it_enrols_and_says_that_there_is_no_broker(side: Side) -> None:
-    side.tells(f"identity     enrolled as {DEVICE}, enrolment 1")
-    side.tells("link         not connected: ")
+    side.tells(f"enrolment    enrolled as {NAME} ({DEVICE})")
+    side.tells("connection   not connected: ")
     assert side.agent.vitals.hanging() == ""
 
 
 def test_an_identity_that_was_put_back_stays_off_and_is_told(side: Side) -> None:
-    side.tells("link         not connected: ")
+    side.tells("connection   not connected: ")
     side.stop()
     side.becomes(5)
     side.start()
-    side.tells(f"identity     enrolled as {DEVICE}, enrolment 5")
-    side.tells("link         not connected: ")
+    side.tells(f"enrolment    enrolled as {NAME} ({DEVICE})")
+    side.tells("connection   not connected: ")
     side.stop()
     side.becomes(4)
     side.start()
@@ -80,15 +80,15 @@ def test_an_identity_that_was_put_back_stays_off_and_is_told(side: Side) -> None
     side.stop()
     side.becomes(5)
     side.start()
-    side.tells("link         not connected: ")
+    side.tells("connection   not connected: ")
 
 
 def test_a_second_agent_that_is_refused_does_not_speak_for_the_first(side: Side) -> None:
-    side.tells("link         not connected: ")
+    side.tells("connection   not connected: ")
     told = side.root / "run/edgegpu/agent-identity.json"
     second = Tasks(side.root)
     until(lambda: "database is locked" in told.read_text(), told.read_text)
     status = side.status()
     second.stop()
-    assert f"identity     enrolled as {DEVICE}, enrolment 1" in status
+    assert f"enrolment    enrolled as {NAME} ({DEVICE})" in status
     assert "database is locked" not in status

@@ -110,12 +110,11 @@ def test_a_box_that_is_well(box: Box) -> None:
     assert done.code == 0, done
     for words in (
         "cloud        https://cloud.example:8443",
-        f"identity     enrolled as {DEVICE}, enrolment 3",
+        f"enrolment    enrolled as {DEVICE}",
         "90 days left",
-        "link         connected",
-        "controller   heard 3 s ago",
-        "desired      revision 12, settled 12",
-        "outbox       0% full, nothing waits",
+        "connection   connected, last heard 3 s ago",
+        "settings     all applied (revision 12)",
+        "to send      nothing",
     ):
         assert words in done.out
     document = json.loads(box.run("agent", "status", "--json").out)
@@ -158,15 +157,15 @@ def test_a_box_with_troubles_names_each_and_exits_1(box: Box) -> None:
     assert done.code == 1
     for words in (
         "3 days left, renewal failed 4 times",
-        "link         not connected: connection refused",
-        "revision 12, settled 12, the controller has 13",
+        "connection   not connected: connection refused; last heard 3 s ago",
+        "settings     revision 13 requested and not received yet, revision 12 was; applied up to revision 12",
         "app_limits/default/asr/main  Rejected  card 0 has 9 free",
         "k3s.restart  RUNNING  01j9zq4v",
-        "95% full, 243 results wait, 7 events dropped",
-        "refused      Forged 2",
+        "to send      243 results, 7 events dropped, 95% of the room used",
+        "not believed Forged 2",
         "  the certificate ends in 3 days; the certificate cannot be renewed: no answer",
-        "  the outbox is full",
-        "  the journal is a new one: it was of no use; enrol this box again",
+        "  too many results wait to be sent: new commands are refused",
+        "  this box's record of commands is a new one: it was of no use; enrol this box again",
         "  app_limits/default/asr/main: Rejected NO_ROOM: card 0 has 9 free",
     ):
         assert words in done.out, done.out
@@ -178,7 +177,7 @@ def test_a_controller_that_is_silent_is_told(box: Box) -> None:
     box.serve()
     done = box.run("agent", "status")
     assert done.code == 1
-    assert "controller unseen for 3 d" in done.out
+    assert "nothing heard from the cloud for 3 d" in done.out
 
 
 def test_a_refusal_is_told_with_its_remedy(box: Box) -> None:
@@ -187,7 +186,7 @@ def test_a_refusal_is_told_with_its_remedy(box: Box) -> None:
     )
     done = box.run("agent", "status")
     assert done.code == 1
-    assert "not on the link: refused; the token was used; ask for another" in done.out
+    assert "not in the cloud: refused; the token was used; ask for another" in done.out
 
 
 def test_an_agent_that_does_not_run_is_told(box: Box) -> None:

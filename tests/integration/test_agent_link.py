@@ -116,9 +116,9 @@ def test_a_broker_that_is_away_starves_no_watchdog_and_is_found_again(cloud: Clo
     def link() -> str:
         return edgegpu("agent", "status", "--root", agent.root).out
 
-    until(lambda: "link         not connected" in link(), link)
+    until(lambda: "connection   not connected" in link(), link)
     assert edgegpu("agent", "status", "--root", agent.root).code == 1
     assert agent.fed()
     cloud.start("mosquitto")
-    until(lambda: "link         connected" in link(), link)
+    until(lambda: "connection   connected" in link(), link)
     assert cloud.end("three", "plugin.restart").state is State.SUCCEEDED

@@ -19,7 +19,7 @@ box-1  server  edgegpu 0.1.0  policy first-fit  1 unit = 256 MiB
 driver     560.35.03
 injection  cdi (containerd reads /var/run/cdi)
 kubelet    registered in 12 ms
-API        in step
+API        connected
 extender   127.0.0.1:8787
 
 card 0  Tesla P4  {CARD_0}
@@ -40,7 +40,7 @@ Pending
     needs 40 vcuda-memory and 30 vcuda-core on one card; card 0 has 5 free
   and 3 more pods
 
-wrong
+Problems
   card 1 is out of order ({CARD_1})
   baetyl-edge/lone container main is refused: needs 30 vcuda-memory on one card; card 0 has 5 free
 """
@@ -92,7 +92,7 @@ def test_status_of_a_node_where_all_is_well_exits_0(short_tmp: Path) -> None:
     with plugin(short_tmp, document()) as socket:
         done = edgegpu("status", "--socket", socket)
     assert done.code == 0
-    assert "wrong" not in done.out
+    assert "Problems" not in done.out
     assert "\x1b" not in done.out
 
 

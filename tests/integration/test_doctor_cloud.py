@@ -152,7 +152,7 @@ def test_a_link_that_is_up_and_a_controller_that_is_silent(member: Member) -> No
         assert (verdict.level, verdict.details) == (Level.OK, ("messages that were not believed: BadSignature 3",))
     with answering(member.box, controller_unseen_s=6_000, outbox_used=0.95):
         member.box.expect("link", Level.WARNING, "no controller was heard for 100 minutes", "edgegpu-cloud serve")
-        member.box.expect("link", Level.WARNING, "the outbox is full", "edgegpu-cloud serve")
+        member.box.expect("link", Level.WARNING, "too many results wait to be sent", "edgegpu-cloud serve")
 
 
 @pytest.mark.parametrize(("left_days", "level"), [(300, Level.OK), (9, Level.WARNING), (-1, Level.BROKEN)])

@@ -68,7 +68,7 @@ def test_what_the_plugin_says_is_wrong(box: Box) -> None:
         "pods": [pod("face", 30, state="refused", reason="needs 30 vcuda-memory on one card")],
     }
     box.expect("plugin", Level.BROKEN, "the NVIDIA driver is not loaded", "driver")
-    box.expect("plugin", Level.WARNING, "not in step", "kubeconfig")
+    box.expect("plugin", Level.WARNING, "has not been read yet", "kubeconfig")
     box.expect("plugin", Level.WARNING, "baetyl-edge/face is refused: needs 30", "edgegpu pods")
 
 

@@ -62,10 +62,10 @@ def test_a_broken_document_is_refused_with_the_place(value: object, words: str) 
         ),
         ({"cards": [card(healthy=False)]}, [f"card 0 is out of order ({CARD_0})"]),
         ({"api": {"synced": False, "problem": "refused"}}, ["API: refused"]),
-        ({"api": {}}, ["API: not in step with the API server yet"]),
+        ({"api": {}}, ["API: the cluster has not been read yet"]),
         (
             {"extender": {"listen": "127.0.0.1:1", "healthy": False}},
-            ["extender: does not serve on 127.0.0.1:1; new GPU pods wait"],
+            ["extender: nothing answers on 127.0.0.1:1; new GPU pods wait"],
         ),
         ({"extender": None}, []),
         (

@@ -20,6 +20,7 @@ from edgegpu_cloud.cli import (
     sharing,
     tokens,
 )
+from edgegpu_sync.helptext import by_names
 from edgegpu_sync.outputformat import with_output
 
 _HELP = """Run a controller for edgegpu boxes, and say what they shall be.
@@ -113,3 +114,4 @@ app.command("broker", help=broker.HELP, short_help="Write the broker's files ane
 app.command("backup", help=backup.HELP, short_help="Everything that a controller is, in one file.")(
     with_output(backup.backup)
 )
+by_names(app)

@@ -8,7 +8,7 @@ import typer
 from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, need_root, print_json, reporting
 
 STATUS_HELP = """\
-Show how this box stands with its cloud: enrolment, certificate, link, what is desired and what stands, what waits.
+Show whether this box is enrolled in its cloud and connected, its certificate, what was requested and what is applied.
 
 Exits 1 when something is wrong, and says what to do. A box without a cloud is none that is wrong.
 
@@ -21,7 +21,7 @@ Examples:
 --json: {"v": 1, "cloud": null or {"url", "ca_sha256": TEXT},
   "identity": null or {"stand", "text", "remedy", "code", "device", "warning": TEXT, "enrolment", "not_after_s",
                        "failures": NUMBER},
-  "agent": null or what edgegpu-agent says of link, desired state and outbox,
+  "agent": null or what edgegpu-agent says of the connection, of settings and of what waits to be sent,
   "problems": [TEXT]}
 """
 
@@ -44,7 +44,7 @@ Examples:
 Exits 0 when the box is enrolled, or waits for a person's approval; else 1, with the reason.
 """
 
-app = typer.Typer(help="This box's link to its cloud.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="This box and its cloud.", no_args_is_help=True, rich_markup_mode=None)
 
 AgentSocketOption = Annotated[
     Path | None,
@@ -61,7 +61,7 @@ FileOption = Annotated[
 WaitOption = Annotated[float, typer.Option("--wait", metavar="SECONDS", min=0, help="How long to wait for the end.")]
 
 
-@app.command("status", help=STATUS_HELP, short_help="Enrolment, certificate, link, desired state, outbox.")
+@app.command("status", help=STATUS_HELP, short_help="Enrolment, connection, certificate, settings.")
 def status(*, socket: AgentSocketOption = None, root: RootOption = Path("/"), json: JsonOption = False) -> None:
     """Show how this box stands with its cloud."""
     with reporting(as_json=json):

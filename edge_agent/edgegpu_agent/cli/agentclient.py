@@ -139,7 +139,7 @@ def _of_identity(identity: dict[str, Any] | None, now_s: float) -> list[str]:
             words = f"the certificate ends in {left_s / 86_400:.0f} days" if left_s > 0 else "the certificate has ended"
             found.append("; ".join(part for part in (words, text, remedy) if part))
     else:
-        found.append("; ".join(part for part in (f"not on the link: {stand}", text, remedy) if part))
+        found.append("; ".join(part for part in (f"not in the cloud: {stand}", text, remedy) if part))
     return found
 
 
@@ -149,11 +149,13 @@ def _of_agent(agent: dict[str, Any]) -> list[str]:
         found.append(f"not connected: {agent.get('why_down') or 'no reason given'}")
     unseen_s = int(agent.get("controller_unseen_s") or 0)
     if agent.get("connected") and unseen_s > _UNSEEN_S:
-        found.append(f"controller unseen for {duration(unseen_s)}: the broker is there, the controller does not speak")
+        found.append(
+            f"nothing heard from the cloud for {duration(unseen_s)}, though connected: does `edgegpu-cloud serve` run?"
+        )
     if agent.get("journal_full") or float(agent.get("outbox_used") or 0) > _FULL:
-        found.append("the outbox is full: new commands are refused until the controller has taken results")
+        found.append("too many results wait to be sent: new commands are refused until the cloud has taken some")
     if agent.get("told"):
-        found.append(f"the journal is a new one: {agent['told']}; enrol this box again")
+        found.append(f"this box's record of commands is a new one: {agent['told']}; enrol this box again")
     found += [
         f"{name}: {item.get('state')} {item.get('code') or ''}: {item.get('text') or ''}".rstrip(": ")
         for name, item in dict(agent.get("items") or {}).items()

@@ -7,6 +7,9 @@ from typing import Any
 from edgegpu_agent.cli.agentclient import Seen, duration
 
 _DAY_S = 86_400
+_SOME = 0.5
+_KINDS = {"desired": "settings", "item": "setting", "keys": "keys", "command": "command"}
+"""How the journal's kinds of lines are called on screens."""
 
 
 def lines(seen: Seen) -> Iterator[str]:
@@ -23,15 +26,15 @@ def lines(seen: Seen) -> Iterator[str]:
         yield from _agent(seen.agent)
     if seen.problems:
         yield ""
-        yield "wrong"
+        yield "Problems"
         for problem in seen.problems:
             yield f"  {problem}"
 
 
 def _identity(identity: Mapping[str, Any], now_s: float) -> Iterator[str]:
-    device, enrolment = identity.get("device"), identity.get("enrolment")
-    who = f" as {device}, enrolment {enrolment}" if device and enrolment else ""
-    yield _fact("identity", f"{identity.get('stand')}{who}")
+    name, device = identity.get("name"), identity.get("device")
+    known = f"{name} ({device})" if name and device else device
+    yield _fact("enrolment", f"{identity.get('stand')}{f' as {known}' if known else ''}")
     if ends_s := int(identity.get("not_after_s") or 0):
         left = f"{(ends_s - now_s) / _DAY_S:.0f} days left" if ends_s > now_s else "ended"
         failures = f", renewal failed {identity['failures']} times" if identity.get("failures") else ""
@@ -40,28 +43,36 @@ def _identity(identity: Mapping[str, Any], now_s: float) -> Iterator[str]:
 
 def _agent(agent: Mapping[str, Any]) -> Iterator[str]:
     up = bool(agent.get("connected"))
-    yield _fact("link", "connected" if up else f"not connected: {agent.get('why_down')}")
-    yield _fact("controller", f"heard {duration(int(agent.get('controller_unseen_s') or 0))} ago")
+    heard = f"last heard {duration(int(agent.get('controller_unseen_s') or 0))} ago"
+    yield _fact("connection", f"connected, {heard}" if up else f"not connected: {agent.get('why_down')}; {heard}")
     observed, applied, wanted = (int(agent.get(f"{name}_rev") or 0) for name in ("observed", "applied", "wanted"))
-    behind = f", the controller has {wanted}" if wanted > observed else ""
-    yield _fact("desired", f"revision {observed}, settled {applied}{behind}" if observed or wanted else "nothing yet")
+    last = max(observed, wanted)
+    if not last:
+        words = "none requested yet"
+    elif applied >= last:
+        words = f"all applied (revision {last})"
+    else:
+        got = "received" if observed >= last else f"not received yet, revision {observed} was"
+        words = f"revision {last} requested and {got}; applied up to revision {applied}"
+    yield _fact("settings", words)
     for name, item in dict(agent.get("items") or {}).items():
         text = f"  {item['text']}" if item.get("text") else ""
-        settling = "  being tried" if agent.get("settling") == name else ""
+        settling = "  being applied" if agent.get("settling") == name else ""
         yield _fact("", f"{name}  {item.get('state')}{settling}{text}")
     for command in agent.get("commands") or ():
         yield _fact("command", f"{command.get('op')}  {command.get('state')}  {command.get('id')}")
-    yield _fact("outbox", _outbox(agent))
+    yield _fact("to send", _to_send(agent))
     if agent.get("refused"):
-        yield _fact("refused", ", ".join(f"{name} {count}" for name, count in sorted(agent["refused"].items())))
+        yield _fact("not believed", ", ".join(f"{name} {count}" for name, count in sorted(agent["refused"].items())))
 
 
-def _outbox(agent: Mapping[str, Any]) -> str:
+def _to_send(agent: Mapping[str, Any]) -> str:
     names = ("results", "events", "metrics")
     waits = [f"{agent[f'{name}_waiting']} {name}" for name in names if agent.get(f"{name}_waiting")]
     dropped = [f"{agent[f'{name}_dropped']} {name} dropped" for name in names if agent.get(f"{name}_dropped")]
-    used = f"{float(agent.get('outbox_used') or 0):.0%} full"
-    return ", ".join([used, *([f"{' and '.join(waits)} wait"] if waits else ["nothing waits"]), *dropped])
+    used = float(agent.get("outbox_used") or 0)
+    room = [f"{used:.0%} of the room used"] if waits or dropped or used > _SOME else []
+    return ", ".join([" and ".join(waits) or "nothing", *dropped, *room])
 
 
 def journal_lines(answer: Mapping[str, Any]) -> Iterator[str]:
@@ -70,7 +81,8 @@ def journal_lines(answer: Mapping[str, Any]) -> Iterator[str]:
         by = f"  by {line['by']}" if line.get("by") else ""
         text = f"  {line['text']}" if line.get("text") else ""
         when = moment(int(line.get("at") or 0))
-        yield f"{when}  {line.get('kind'):<8} {line.get('about')}  {line.get('state')}{text}{by}"
+        kind = _KINDS.get(str(line.get("kind")), line.get("kind"))
+        yield f"{when}  {kind:<8} {line.get('about')}  {line.get('state')}{text}{by}"
 
 
 def moment(seconds: int) -> str:

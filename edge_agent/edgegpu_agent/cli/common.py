@@ -41,6 +41,11 @@ ConfigOption = Annotated[
 ]
 
 
+def amount(count: int, noun: str) -> str:
+    """Write a number and what it counts: 1 unit, 2 units."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def make_console() -> "Console":
     """Return a console on stdout: colours on terminals only, NO_COLOR obeyed, nothing cut off in a pipe."""
     from rich.console import Console  # noqa: PLC0415  (only text output needs it)

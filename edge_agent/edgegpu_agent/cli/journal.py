@@ -9,7 +9,7 @@ from edgegpu_agent.cli.agent import AgentSocketOption, RootOption
 from edgegpu_agent.cli.common import JsonOption, need_root, print_json, reporting
 
 HELP = """\
-Show what this box was asked, when, by whom, and what came of it: commands, desired state and its items, keys.
+Show what this box was asked, when, by whom, and what came of it: commands, settings, keys.
 
 The newest line is the last. Times are those of this box's clock. It is the running agent that answers.
 

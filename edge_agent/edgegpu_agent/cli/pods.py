@@ -10,6 +10,7 @@ from edgegpu_agent.cli.common import (
     ConfigOption,
     JsonOption,
     SocketOption,
+    amount,
     make_console,
     print_json,
     print_table,
@@ -36,7 +37,7 @@ States:
   refused    it fits on no card; REASON has the numbers
   lost       its card is gone from this machine; REASON says what happens next
   cardless   it runs, and its card did not come into the container; REASON says why
-  held       its pod is gone, kubelet has not let go of its units yet
+  held       its pod is gone, kubelet has not freed its units yet
 
 \b
 Examples:
@@ -70,7 +71,7 @@ def pods(
             return
         _print(rows)
         if document.pending_more:
-            typer.echo(f"and {document.pending_more} more Pending pods", err=True)
+            typer.echo(f"and {amount(document.pending_more, 'more Pending pod')}", err=True)
 
 
 def _as_json(row: PodRow) -> dict[str, Any]:
@@ -98,7 +99,7 @@ def _print(rows: Sequence[PodRow]) -> None:
         return
     for row in rows:
         console.print(f"{row.full_name}  {row.container}", style="bold")
-        details = [f"{row.units} units, core {row.core}: {row.state}", row.reason]
+        details = [f"{amount(row.units, 'unit')}, core {row.core}: {row.state}", row.reason]
         details += [f"card {card.index}  {card.uuid}" for card in row.cards]
         for detail in filter(None, details):
             console.print(Padding(detail, (0, 0, 0, 2)))

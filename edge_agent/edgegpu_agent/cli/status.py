@@ -8,6 +8,7 @@ from edgegpu_agent.cli.common import (
     ConfigOption,
     JsonOption,
     SocketOption,
+    amount,
     make_console,
     print_json,
     reporting,
@@ -78,9 +79,9 @@ def problems(document: Document) -> list[str]:
             f"{document.unit_wanted_mib} MiB, as resources.unit_mib says: {', '.join(holders)}"
         )
     if document.api_problem or not document.api_synced:
-        found.append(f"API: {document.api_problem or 'not in step with the API server yet'}")
+        found.append(f"API: {document.api_problem or 'the cluster has not been read yet'}")
     if document.extender is not None and not document.extender.healthy:
-        found.append(f"extender: does not serve on {document.extender.listen}; new GPU pods wait")
+        found.append(f"extender: nothing answers on {document.extender.listen}; new GPU pods wait")
     found += [
         f"{row.full_name} container {row.container} is refused: {row.reason or 'no reason given'}"
         for row in document.pods
@@ -88,13 +89,9 @@ def problems(document: Document) -> list[str]:
     ]
     found += [
         f"{row.full_name} container {row.container}: {row.reason or 'its card is gone'}; until it goes, its "
-        f"{_units(row.units)} count against the cards that are left"
+        f"{amount(row.units, 'unit')} count against the cards that are left"
         for row in document.pods
         if row.state == "lost"
     ]
     found += [f"{row.full_name}: {row.reason}" for row in document.pods if row.state == "cardless"]
     return found
-
-
-def _units(count: int) -> str:
-    return "1 unit" if count == 1 else f"{count} units"

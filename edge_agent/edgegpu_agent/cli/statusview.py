@@ -7,6 +7,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from edgegpu_agent.cli.bars import BROKEN, FREE, UNKNOWN, Holder, Piece, holders, pieces, widths
+from edgegpu_agent.cli.common import amount
 from edgegpu_agent.cli.document import CardRow, Document, NodeRow, OtherCard, PodRow
 from edgegpu_core.model import CORE_PER_CARD
 
@@ -48,9 +49,9 @@ def show(document: Document, problems: Sequence[str], console: Console) -> None:
     _section(say, "waiting for a card", [_without_card(row) for row in document.pods if _is_waiting(row)])
     _section(say, "Pending", [line for row in document.pending for line in _pending(row)])
     if document.pending_more:
-        say(f"and {document.pending_more} more pods", 2)
+        say(f"and {amount(document.pending_more, 'more pod')}", 2)
     _section(say, "nodes", [_node(node) for node in document.nodes])
-    _section(say, "wrong", [Text(line, style="red") for line in problems])
+    _section(say, "Problems", [Text(line, style="red") for line in problems])
 
 
 def _section(say: _Say, title: str | Text, lines: Sequence[Text]) -> None:
@@ -73,16 +74,16 @@ def _head(document: Document) -> Iterator[Text]:
         took = "" if document.registered_ms is None else f" in {document.registered_ms:.0f} ms"
         waiting = "" if document.registered else f"waiting for {document.waiting_for or 'kubelet'}"
         yield _fact("kubelet", f"registered{took}" if document.registered else "not registered", waiting)
-    yield _fact("API", "in step" if document.api_synced else "not in step", document.api_problem)
+    yield _fact("API", "connected" if document.api_synced else "not connected yet", document.api_problem)
     yield _extender(document)
 
 
 def _extender(document: Document) -> Text:
     extender = document.extender
     if extender is None:
-        return _fact("extender", "none in this process")
+        return _fact("extender", "none on this node: pods are placed by the servers of the cluster")
     insecure = "" if not extender.insecure else ", insecure: any process of this box may call it"
-    return _fact("extender", f"{extender.listen}{insecure}", "" if extender.healthy else "does not serve")
+    return _fact("extender", f"{extender.listen}{insecure}", "" if extender.healthy else "nothing answers there")
 
 
 def _fact(name: str, text: str, problem: str = "") -> Text:
@@ -99,7 +100,7 @@ def _bar(card: CardRow, held: Sequence[Piece], width: int) -> Iterator[Text]:
     if card.healthy:
         yield Text(f"{card.units_free} of {card.units} units free, core {card.core_free} of {CORE_PER_CARD} free")
     else:
-        yield Text(f"{card.units} units, none of them offered now")
+        yield Text(f"{amount(card.units, 'unit')}, none of them offered now")
     room = max(_LEAST_BAR, width - len("  []"))
     bar, taken = Text("["), 0
     for piece, length in zip(held, widths((piece.units for piece in held), card.units, room), strict=True):
@@ -112,14 +113,18 @@ def _bar(card: CardRow, held: Sequence[Piece], width: int) -> Iterator[Text]:
 
 
 def _holder(piece: Piece) -> Text:
-    line = Text().append(_letter(piece), style=_style(piece)).append(f"  {piece.units:>4} units  ")
+    line = (
+        Text()
+        .append(_letter(piece), style=_style(piece))
+        .append(f"  {piece.units:>4} {'unit ' if piece.units == 1 else 'units'}  ")
+    )
     if piece.holder is None:
-        return line.append("held or promised, by whom is not known yet")
+        return line.append("in use; by which pod is not known yet")
     line.append(f"core {piece.core:<3}  {piece.holder.name}  {', '.join(piece.containers)}")
     if piece.state == _WAITING:
         return line.append("  waiting for kubelet", style="yellow")
     if piece.state == _HELD:
-        return line.append("  gone, kubelet has not let go", style="yellow")
+        return line.append("  its pod is gone; kubelet has not freed the units yet", style="yellow")
     return line.append(f"  {_TROUBLES[piece.state]}", style="red") if piece.state in _TROUBLES else line
 
 
@@ -147,15 +152,14 @@ def _is_waiting(row: PodRow) -> bool:
 
 
 def _without_card(row: PodRow) -> Text:
-    asks = f"{row.units} units  core {row.core}"
+    asks = f"{amount(row.units, 'unit')}  core {row.core}"
     return Text(f"{row.full_name}  {row.container}  {asks}  {row.phase}  {row.reason}".rstrip())
 
 
 def _pending(row: PodRow) -> Iterator[Text]:
-    yield Text(f"{row.full_name}  {row.container}  {row.units} units  core {row.core}")
+    yield Text(f"{row.full_name}  {row.container}  {amount(row.units, 'unit')}  core {row.core}")
     yield Text(f"  {row.reason}", style="yellow")
 
 
 def _node(node: NodeRow) -> Text:
-    cards = "1 card" if node.cards == 1 else f"{node.cards} cards"
-    return Text(f"{node.name}  {cards}  {node.units_free} of {node.units} units free")
+    return Text(f"{node.name}  {amount(node.cards, 'card')}  {node.units_free} of {node.units} units free")

@@ -15,6 +15,7 @@ from edgegpu_agent.cli import (
     uninstall,
     version,
 )
+from edgegpu_sync.helptext import by_names
 
 _HELP = """Share NVIDIA GPUs between the services of this box: look at cards, pods and configuration, or try it out.
 
@@ -24,10 +25,10 @@ _HELP = """Share NVIDIA GPUs between the services of this box: look at cards, po
   edgegpu config check       is /etc/edgegpu/plugin.yaml right?
   edgegpu install            put it on this machine, change it, upgrade it; edgegpu uninstall takes it off
   edgegpu doctor             what is wrong on this box, and the command that mends it
-  edgegpu agent status       the link to the cloud; edgegpu journal shows what was asked and what came of it
+  edgegpu agent status       is this box connected to its cloud? edgegpu journal shows what was asked of it
   edgegpu demo               both scenarios, without a GPU and without k3s
 
-Exit status: 0 all is well, 1 something is wrong (said), 2 the command line makes no sense.
+Exit status: 0 all is well, 1 something is wrong (said), 2 a usage error.
 """
 
 app = typer.Typer(
@@ -51,3 +52,4 @@ app.add_typer(agent.app, name="agent")
 app.command("journal", help=journal.HELP, short_help="What this box was asked, and what came of it.")(journal.journal)
 app.command("version", help=version.HELP, short_help="What is installed, and what runs.")(version.version)
 app.command("demo", help=demo.HELP, short_help="Try it out: services placed on cards.")(demo.demo)
+by_names(app)

@@ -118,7 +118,7 @@ def _up(agent: Mapping[str, Any]) -> Iterator[Trouble]:
         yield warning(f"the broker answers, and no controller was heard for {unseen_s // 60} minutes", words)
     if agent.get("journal_full") or float(agent.get("outbox_used") or 0) > _FULL:
         words = "results wait for the controller: on the cloud, does `edgegpu-cloud serve` run?"
-        yield warning("the outbox is full: new commands are refused", words)
+        yield warning("too many results wait to be sent: new commands are refused", words)
 
 
 def _refused(agent: Mapping[str, Any]) -> list[str]:

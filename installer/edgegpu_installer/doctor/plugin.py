@@ -53,7 +53,7 @@ def _status_troubles(status: Mapping[str, Any]) -> Iterator[Trouble]:
         )
     api = status.get("api") or {}
     if api.get("problem") or api.get("synced") is False:
-        text = api.get("problem") or "not in step with the API server yet"
+        text = api.get("problem") or "the cluster has not been read yet"
         yield warning(f"the plugin and the API server: {text}", "see the check `kubeconfig`")
     refused = [row for row in status.get("pods") or () if row.get("state") == "refused"]
     for row in refused:

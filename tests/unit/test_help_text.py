@@ -1,0 +1,40 @@
+"""The help of both command lines: every value has a name, and no word of a program's."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from edgegpu_agent.cli.tree import app as edgegpu
+from edgegpu_cloud.cli.tree import app as edgegpu_cloud
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import typer
+
+
+def commands(group: typer.Typer, *words: str) -> Iterator[tuple[str, ...]]:
+    yield words
+    for one in group.registered_commands:
+        yield (*words, str(one.name))
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            yield from commands(inner.typer_instance, *words, str(inner.name))
+
+
+@pytest.mark.parametrize("app", [edgegpu, edgegpu_cloud], ids=["edgegpu", "edgegpu-cloud"])
+def test_every_value_has_a_name(app: typer.Typer) -> None:
+    for words in commands(app):
+        done = CliRunner().invoke(app, [*words, "--help"], prog_name="x", env={"COLUMNS": "160"})
+        assert done.exit_code == 0, words
+        assert not re.search(r"<[a-z]+>", done.stdout), (words, done.stdout)
+        assert "makes no sense" not in done.stdout
+
+
+def test_an_argument_is_told_by_its_name() -> None:
+    done = CliRunner().invoke(edgegpu, ["config", "check", "--help"], prog_name="edgegpu", env={"COLUMNS": "160"})
+    assert re.search(r"^  \[FILE\] +The configuration to read\.", done.stdout, re.MULTILINE)
