@@ -144,11 +144,11 @@ def _extender(site: Site, material: Material, *, config: str, read_file: ReadFil
     )
     if site.scheduler_file:
         existing = (read_file(site.scheduler_file) or b"").decode(errors="replace")
-        text = schedulerfile.merge(existing, wanted, source=site.scheduler_file, read_file=read_file)
+        text = schedulerfile.merge(existing, wanted, source=site.scheduler_file, read_file=read_file, minor=site.minor)
     else:
         kubeconfig, flags = _started_with(site, read_file=read_file)
-        text = schedulerfile.render(wanted, kubeconfig=kubeconfig, flags=flags)
-    if problems := schedulerfile.validate(text, read_file=read_file):
+        text = schedulerfile.render(wanted, kubeconfig=kubeconfig, flags=flags, minor=site.minor)
+    if problems := schedulerfile.validate(text, read_file=read_file, minor=site.minor):
         raise InstallError(
             f"cannot write a configuration that the scheduler would start with: {problems[0]}",
             f"see that the cluster is up and that {site.scheduler_kubeconfig} is there, then install again",

@@ -12,10 +12,11 @@ from edgegpu_installer.facts import Facts, Kind
 from edgegpu_installer.host.k3s import K3s
 from edgegpu_installer.k3sconfig import COMMAND_LINE, SCHEDULER_ARG
 from edgegpu_installer.otherplugins import other_plugins
+from edgegpu_installer.scheduler import versions
 from edgegpu_installer.site import Options, Role
 
-FIRST_MINOR, FIRST_WITH_V1 = 20, 25
-"""The first k3s that is installed on; that takes our scheduler file."""
+FIRST_MINOR, FIRST_SEEN = 20, 25
+"""The first k3s that is installed on; whose scheduler's file was tried on a scheduler of its kind."""
 
 _MODEL = ResourceModel()
 _MACHINES = {"x86_64", "amd64"}
@@ -75,7 +76,7 @@ def _role(facts: Facts, options: Options) -> Role:
     if options.role is not None:
         return options.role
     minor = facts.k3s.minor if facts.k3s else None
-    if facts.kind not in {Kind.K3S_SERVER, Kind.KUBEADM_SERVER} or (minor is not None and minor < FIRST_WITH_V1):
+    if facts.kind not in {Kind.K3S_SERVER, Kind.KUBEADM_SERVER} or (minor is not None and minor < versions.FIRST):
         return Role.AGENT
     offers = facts.cards.cards and (facts.k3s is None or facts.k3s.has_kubelet)
     return Role.SERVER if offers else Role.EXTENDER_ONLY
@@ -152,12 +153,21 @@ def _version(k3s: K3s, role: Role) -> Iterator[Finding]:
         yield _no(
             f"k3s {k3s.version}", f"device plugins need 1.{FIRST_MINOR} or newer", "upgrade k3s, one minor at a time"
         )
-    elif k3s.minor < FIRST_WITH_V1 and k3s.is_server:
+    elif k3s.minor < versions.FIRST and k3s.is_server:
         what = f"k3s {k3s.version}: the device plugin only"
-        why = f"a scheduler before 1.{FIRST_WITH_V1} does not read our configuration: memory and core are counted, but"
-        why += " two containers may be given a card that does not hold both, and the second then waits"
+        why = (
+            f"a k3s before 1.{versions.FIRST} reads no drop-ins, and so not our scheduler's file: memory and core are "
+        )
+        why += "counted, but two containers may be given a card that does not hold both, and the second then waits"
         level = Level.REFUSE if role is not Role.AGENT else Level.WARN
-        yield Finding(level, what, why, f"upgrade k3s to 1.{FIRST_WITH_V1} or newer, then install again")
+        yield Finding(level, what, why, f"upgrade k3s to 1.{versions.FIRST} or newer, then install again")
+    elif k3s.minor < FIRST_SEEN and k3s.is_server:
+        yield _warn(
+            f"k3s {k3s.version} is old",
+            f"its scheduler gets a file of {versions.version_for(k3s.minor)}; edgegpu was not run with one so old, and "
+            "what does not work is put back",
+            "none is needed; k3s 1.25 and newer read the file of today",
+        )
 
 
 def _configuration(k3s: K3s, role: Role) -> Iterator[Finding]:

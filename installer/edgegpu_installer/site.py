@@ -63,7 +63,9 @@ class Site:
     cards: int = 0
     """How many there are on this machine."""
     takes_scheduler_file: bool
-    """False on a k3s before 1.25: it gets the plugin alone."""
+    """False on a k3s before 1.21: it gets the plugin alone."""
+    minor: int | None = None
+    """Of the Kubernetes version, by which the scheduler's file is written; None where it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,13 +4,11 @@ from edgegpu_installer.errors import InstallError
 from edgegpu_installer.facts import Facts, Kind
 from edgegpu_installer.kubeadm.kubeadm import ADMIN_KUBECONFIG
 from edgegpu_installer.kubeadm.manifest import MANIFEST, SCHEDULER_FILE
+from edgegpu_installer.scheduler.versions import FIRST
 from edgegpu_installer.site import Site, SiteKind
 
 _K3S_FLAGS = {"profiling": "false"}
 """What k3s itself gives its scheduler, as far as a file silences it (its pkg/daemons/control/server.go)."""
-
-_FIRST_V1 = 25
-"""The first minor version of Kubernetes whose scheduler takes its configuration as `v1`."""
 
 
 def site_of(facts: Facts) -> Site:
@@ -37,7 +35,8 @@ def site_of(facts: Facts) -> Site:
             scheduler_flags=_K3S_FLAGS | k3s.scheduler_flags,
             has_cards=bool(facts.cards.cards) and k3s.has_kubelet,
             cards=len(facts.cards.cards) if k3s.has_kubelet else 0,
-            takes_scheduler_file=k3s.minor is None or k3s.minor >= _FIRST_V1,
+            takes_scheduler_file=k3s.minor is None or k3s.minor >= FIRST,
+            minor=k3s.minor,
         )
     if facts.kind not in {Kind.KUBEADM_SERVER, Kind.KUBEADM_NODE}:
         raise InstallError(

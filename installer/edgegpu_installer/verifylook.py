@@ -26,6 +26,12 @@ from edgegpu_installer.verify import Before, Caller, Look, Node, Running, Schedu
 SCHEDULER = "https://127.0.0.1:10259"
 """Where kube-scheduler says how it is; /configz, for the administrator, says what it was configured with."""
 
+OLD_SCHEDULER = "http://127.0.0.1:10251"
+"""Where it said so up to k3s 1.22, which gives it no port with TLS."""
+
+_FIRST_WITH_TLS = 24
+"""The first Kubernetes without a port of the scheduler's in the clear."""
+
 _CALL_S = 5.0
 _OK = 200
 _WORDS = ("command failed", "level=fatal", "level=error", "panic:")
@@ -56,7 +62,8 @@ class Eyes:
     wanted: Wanted
     client: Client | None
     model: ResourceModel
-    scheduler: str = SCHEDULER
+    schedulers: tuple[str, ...] = (SCHEDULER,)
+    """Where it may answer, in this order."""
     path: str = SYSTEM_PATH
 
     def before(self) -> Before:
@@ -116,16 +123,24 @@ class Eyes:
         access = cluster.access
         context = client_context(cert_pem=access.cert_pem, key_pem=access.key_pem, verify=False)
         way = Way(context=context, timeout_s=_CALL_S)
+        *others, last = self.schedulers
+        for place in others:
+            try:
+                ask(f"{place}/healthz", way)
+            except OSError:
+                continue
+            last = place
+            break
         try:
-            health = ask(f"{self.scheduler}/healthz", way)
+            health = ask(f"{last}/healthz", way)
             if health.status != _OK:
                 return Scheduler(f"/healthz answers {health.status}", (), elects=False)
-            answer = ask(f"{self.scheduler}/configz", way)
+            answer = ask(f"{last}/configz", way)
             config = json.loads(answer.body)["componentconfig"]
         except OSError as error:
-            return Scheduler(f"{self.scheduler}: {error.strerror or error}", (), elects=False)
+            return Scheduler(f"{last}: {error.strerror or error}", (), elects=False)
         except (ValueError, KeyError, TypeError):
-            return Scheduler(f"{self.scheduler}/configz does not say yet what it was configured with", (), elects=False)
+            return Scheduler(f"{last}/configz does not say yet what it was configured with", (), elects=False)
         elects = bool(config.get("LeaderElection", {}).get("LeaderElect"))
         return Scheduler("", _callers(config), elects, _renewed(cluster) if elects else "")
 
@@ -164,7 +179,9 @@ def k3s_verifier(
             caller=None if client is None else client.caller,
             resources=(model.memory_resource, model.core_resource) if offers else (),
         )
-        return Eyes(system=system, kubeconfig=kubeconfig, wanted=wanted, client=client, model=model)
+        old = k3s.minor is not None and k3s.minor < _FIRST_WITH_TLS
+        places = (SCHEDULER, OLD_SCHEDULER) if old else (SCHEDULER,)
+        return Eyes(system=system, kubeconfig=kubeconfig, wanted=wanted, client=client, model=model, schedulers=places)
 
     before = eyes(None).before()
 

@@ -50,7 +50,7 @@ def test_a_k3s_that_was_started_again_and_stayed_up(box: Box) -> None:
 
 @pytest.mark.parametrize(
     ("version", "level", "words"),
-    [("v1.18.9+k3s1", Level.BROKEN, "too old"), ("v1.24.1+k3s1", Level.WARNING, "without the extender")],
+    [("v1.18.9+k3s1", Level.BROKEN, "too old"), ("v1.20.15+k3s1", Level.WARNING, "without the extender")],
 )
 def test_an_old_k3s(box: Box, version: str, level: Level, words: str) -> None:
     box.k3s_program(version)

@@ -162,9 +162,29 @@ def test_restarts_over_a_long_time_take_nothing_out(bed: Bed) -> None:
     assert (bed.root / SCHEDULER[1:]).exists() or up_s < 601
 
 
-@pytest.mark.parametrize(("version", "stays"), [("v1.24.17+k3s1", False), ("v1.25.0+k3s1", True), ("dev", True)])
-def test_a_k3s_from_before_125_loses_what_it_reads_from_us(bed: Bed, version: str, *, stays: bool) -> None:
+@pytest.mark.parametrize(
+    ("api", "version", "stays"),
+    [
+        ("", "v1.24.17+k3s1", False),
+        ("", "v1.25.0+k3s1", True),
+        ("", "dev", True),
+        ("v1", "v1.24.17+k3s1", False),
+        ("v1", "v1.33.13+k3s1", True),
+        ("v1beta1", "v1.21.14+k3s1", True),
+        ("v1beta1", "v1.23.17+k3s1", False),
+        ("v1beta2", "v1.22.17+k3s1", True),
+        ("v1beta2", "v1.28.15+k3s1", False),
+        ("v1beta3", "v1.28.15+k3s1", True),
+        ("v1beta3", "v1.29.14+k3s1", False),
+        ("v1beta3", "v1.22.17+k3s1", False),
+    ],
+)
+def test_a_k3s_whose_scheduler_takes_no_such_file_loses_what_it_reads_from_us(
+    bed: Bed, api: str, version: str, *, stays: bool
+) -> None:
     bed.run(install())
+    if api:
+        (bed.root / SCHEDULER[1:]).write_text(f"apiVersion: kubescheduler.config.k8s.io/{api}\nkind: x\n")
     binary = bed.fake / "bin/k3s"
     binary.write_text(f"#!/bin/sh\necho k3s version {version} '(abc)'\necho go version go1.20\n")
     binary.chmod(0o755)
@@ -172,6 +192,7 @@ def test_a_k3s_from_before_125_loses_what_it_reads_from_us(bed: Bed, version: st
     assert (bed.root / SCHEDULER[1:]).exists() is stays
     if not stays:
         assert version in record(bed).why
+        assert "run edgegpu install" in record(bed).why
 
 
 def test_the_guard_can_be_cut_off(bed: Bed) -> None:

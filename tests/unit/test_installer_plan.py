@@ -106,12 +106,31 @@ def test_roles(box: FakeBox) -> None:
     box.k3s()
     assert yaml.safe_load(text_of(plan_of(box), "/etc/edgegpu/plugin.yaml"))["role"] == "extender-only"
     box.gpu()
-    box.k3s(version="v1.24.17+k3s1")
+    box.k3s(version="v1.20.15+k3s1")
     old = plan_of(box)
     assert yaml.safe_load(text_of(old, "/etc/edgegpu/plugin.yaml"))["role"] == "agent"
     assert not any(change.k3s_reads for change in old.files)
     box.k3s("agent", unit="k3s")
     assert SCHEDULER not in files_of(plan_of(box))
+
+
+@pytest.mark.parametrize(
+    ("version", "api"),
+    [
+        ("v1.21.14+k3s1", "v1beta1"),
+        ("v1.22.17+k3s1", "v1beta2"),
+        ("v1.23.17+k3s1", "v1beta3"),
+        ("v1.24.17+k3s1", "v1beta3"),
+        ("v1.25.16+k3s4", "v1"),
+        ("v1.33.13+k3s1", "v1"),
+    ],
+)
+def test_the_schedulers_file_is_of_its_age(box: FakeBox, version: str, api: str) -> None:
+    box.gpu()
+    box.k3s(version=version)
+    plan = plan_of(box)
+    assert yaml.safe_load(text_of(plan, "/etc/edgegpu/plugin.yaml"))["role"] == "server"
+    assert yaml.safe_load(text_of(plan, SCHEDULER))["apiVersion"] == f"kubescheduler.config.k8s.io/{api}"
 
 
 def test_a_server_without_a_kubelet_gets_the_extender_alone(box: FakeBox) -> None:

@@ -109,11 +109,15 @@ def test_a_k3s_that_is_not_healthy(box: FakeBox, *, shown: str, ready: bool, wor
 def test_versions(box: FakeBox) -> None:
     box.k3s(version="v1.19.16+k3s1", containerd=NVIDIA)
     assert "1.20" in refused(found(box))[0].why
-    box.k3s(version="v1.24.17+k3s1", containerd=NVIDIA)
+    box.k3s(version="v1.20.15+k3s1", containerd=NVIDIA)
     old = found(box)
     assert refused(old) == []
     assert any("the device plugin only" in finding.what for finding in old)
     assert refused(found(box, role=Role.SERVER))
+    box.k3s(version="v1.24.17+k3s1", containerd=NVIDIA)
+    old = found(box, role=Role.SERVER)
+    assert refused(old) == []
+    assert any("v1beta3" in finding.why for finding in old)
     box.k3s(version="v1.25.16+k3s4", containerd=NVIDIA)
     assert not any("the device plugin only" in finding.what for finding in found(box))
 

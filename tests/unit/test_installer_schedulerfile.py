@@ -63,6 +63,34 @@ def test_what_is_rendered_says_what_the_design_asks_for(given: Materials) -> Non
     assert "leaderElection" not in yaml.safe_load(render(given.extender, kubeconfig=given.kubeconfig))
 
 
+@pytest.mark.parametrize(
+    ("minor", "api"), [(21, "v1beta1"), (22, "v1beta2"), (23, "v1beta3"), (24, "v1beta3"), (25, "v1"), (None, "v1")]
+)
+def test_a_file_is_of_its_schedulers_age(given: Materials, minor: int | None, api: str) -> None:
+    text = render(given.extender, kubeconfig=given.kubeconfig, minor=minor)
+    assert yaml.safe_load(text)["apiVersion"] == f"kubescheduler.config.k8s.io/{api}"
+    assert validate(text, read_file=read, minor=minor) == []
+    assert merge(text, given.extender, source=SOURCE, read_file=read, minor=minor).endswith(text.partition("api")[2])
+
+
+@pytest.mark.parametrize(
+    ("minor", "api"), [(21, "v1"), (23, "v1beta1"), (24, "v1"), (28, "v1beta2"), (29, "v1beta3"), (33, "v1beta1")]
+)
+def test_a_file_of_another_age_is_refused(given: Materials, minor: int, api: str) -> None:
+    text = existing(given, apiVersion=f"kubescheduler.config.k8s.io/{api}")
+    (problem,) = validate(text, read_file=read, minor=minor)
+    assert f"it is kubescheduler.config.k8s.io/{api} KubeSchedulerConfiguration and must be" in str(problem)
+
+
+def test_plugins_of_an_old_scheduler_are_not_merged_with(given: Materials) -> None:
+    old = {"apiVersion": "kubescheduler.config.k8s.io/v1beta3"}
+    named = existing(given, **old, profiles=[{"schedulerName": "default-scheduler"}])
+    assert validate(named, read_file=read, minor=24) == []
+    plugins = {"score": {"disabled": [{"name": "ImageLocality"}]}}
+    text = existing(given, **old, profiles=[{"schedulerName": "default-scheduler", "plugins": plugins}])
+    assert validate(text, read_file=read, minor=24)
+
+
 def test_the_same_values_give_the_same_bytes(given: Materials) -> None:
     assert render(given.extender, kubeconfig="/k") == render(given.extender, kubeconfig="/k")
 

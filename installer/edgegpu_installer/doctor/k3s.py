@@ -13,9 +13,10 @@ from edgegpu_installer.k3sconfig import COMMAND_LINE, SCHEDULER_ARG
 from edgegpu_installer.kubeadm import kubeadm
 from edgegpu_installer.kubeadm.manifest import MANIFEST, SCHEDULER_FILE
 from edgegpu_installer.scheduler import file as schedulerfile
+from edgegpu_installer.scheduler.versions import FIRST
 
-_OLDEST, _WITH_SCHEDULER = 20, 25
-"""Minor versions."""
+_OLDEST = 20
+"""A minor version."""
 _INSTALL = "sudo edgegpu install"
 _RECENT_S = 600.0
 _PRIVATE = 0o077
@@ -50,11 +51,11 @@ def look_k3s(sight: Sight) -> Verdict:
 def _version_troubles(k3s: K3s) -> Iterator[Trouble]:
     if k3s.minor is None:
         return
-    upgrade = "upgrade k3s to 1.25 or later"
+    upgrade = "upgrade k3s to 1.25 or later, one minor at a time"
     if k3s.minor < _OLDEST:
         yield broken(f"k3s {k3s.version} is too old: its kubelet lacks what the plugin needs", upgrade)
-    elif k3s.minor < _WITH_SCHEDULER and k3s.is_server:
-        text = f"k3s {k3s.version} takes no scheduler file of today: cards are chosen without the extender"
+    elif k3s.minor < FIRST and k3s.is_server:
+        text = f"k3s {k3s.version} reads no drop-ins: cards are chosen without the extender"
         yield warning(text, f"{upgrade}, then {_INSTALL}")
 
 
@@ -122,7 +123,8 @@ def _content(sight: Sight, path: str) -> Iterator[Trouble]:
             f"{path} is missing: the scheduler will not start again", f"{_INSTALL}, before anything is restarted"
         )
         return
-    for problem in schedulerfile.validate(text, read_file=file_reader(sight.layout)):
+    minor = sight.k3s.minor if sight.k3s is not None else None
+    for problem in schedulerfile.validate(text, read_file=file_reader(sight.layout), minor=minor):
         yield broken(
             f"{path}: {problem}: the scheduler will not start again with it",
             f"{_INSTALL}, before anything is restarted",

@@ -13,12 +13,11 @@ import yaml
 
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.scheduler import flags as schedulerflags
-from edgegpu_installer.scheduler import refs
+from edgegpu_installer.scheduler import refs, versions
 from edgegpu_installer.scheduler import yaml as scheduleryaml
-from edgegpu_installer.scheduler.profiles import profiles
+from edgegpu_installer.scheduler.profiles import named_profiles, profiles
 from edgegpu_installer.scheduler.refs import ReadFile
 from edgegpu_installer.scheduler.rules import (
-    API_VERSION,
     CLIENT,
     EXTENDER,
     KIND,
@@ -58,6 +57,8 @@ _FIELDS: dict[str, Check] = {
     "extenders": listed(EXTENDER),
 }
 _FILE = table(_FIELDS, "clientConnection")
+_OLD_FILE = table(_FIELDS | {"profiles": named_profiles}, "clientConnection")
+"""Before `v1`: the plugins of those schedulers are others, and are not known here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,27 +78,38 @@ class Extender:
         return f"https://{self.listen}"
 
 
-def validate(content: str, *, read_file: ReadFile) -> list[Problem]:
+def validate(content: str, *, read_file: ReadFile, minor: int | None = None) -> list[Problem]:
     """Return all that a scheduler would end about, or that edgegpu does not stand for; nothing for a good file.
 
-    `read_file` returns the content of a file that the configuration names, None when it cannot be read.
+    Args:
+        content: the file's.
+        read_file: returns the content of a file that the configuration names, None when it cannot be read.
+        minor: the minor version of the scheduler's Kubernetes; None where it is not known.
     """
     document, problems = scheduleryaml.load(content)
     if problems:
         return problems
     if not isinstance(document, dict):
         return [Problem("", "it is no table of fields")]
-    return list(_validate(document, read_file))
+    return list(_validate(document, read_file, minor))
 
 
-def render(extender: Extender, *, kubeconfig: str, flags: Mapping[str, str] | None = None) -> str:
-    """Return our file for a scheduler that had none, by its own `kubeconfig`; `flags` are those it is started with.
+def render(
+    extender: Extender, *, kubeconfig: str, flags: Mapping[str, str] | None = None, minor: int | None = None
+) -> str:
+    """Return our file for a scheduler that had none.
+
+    Args:
+        extender: ours.
+        kubeconfig: the scheduler's own.
+        flags: those it is started with.
+        minor: the minor version of its Kubernetes; None where it is not known.
 
     Raises:
         InstallError: a flag that the file has to repeat has no value that it could.
     """
     document = {
-        "apiVersion": API_VERSION,
+        "apiVersion": versions.GROUP + versions.version_for(minor),
         "kind": KIND,
         **schedulerflags.settings(flags or {}, kubeconfig=kubeconfig),
         "extenders": [_extender(extender)],
@@ -105,7 +117,7 @@ def render(extender: Extender, *, kubeconfig: str, flags: Mapping[str, str] | No
     return _HEADER + _dump(document)
 
 
-def merge(existing: str, extender: Extender, *, source: str, read_file: ReadFile) -> str:
+def merge(existing: str, extender: Extender, *, source: str, read_file: ReadFile, minor: int | None = None) -> str:
     """Return a configuration that is there already with our extender in it; profiles and other extenders are kept.
 
     Raises:
@@ -117,7 +129,7 @@ def merge(existing: str, extender: Extender, *, source: str, read_file: ReadFile
         mine = {extender.memory, extender.core}
         others = [other for other in document.get("extenders", []) if not _is_ours(other, extender, mine)]
         document["extenders"] = others
-        problems = list(_validate(document, read_file)) or list(_conflicts(others, mine))
+        problems = list(_validate(document, read_file, minor)) or list(_conflicts(others, mine))
     elif not problems:
         problems = [Problem("", "it is no table of fields")]
     if problems:
@@ -129,15 +141,17 @@ def merge(existing: str, extender: Extender, *, source: str, read_file: ReadFile
     return _HEADER + f"# What was in {source} is in it.\n" + _dump(document)
 
 
-def _validate(document: dict[str, Any], read_file: ReadFile) -> Iterator[Problem]:
-    if (document.get("apiVersion"), document.get("kind")) != (API_VERSION, KIND):
+def _validate(document: dict[str, Any], read_file: ReadFile, minor: int | None) -> Iterator[Problem]:
+    version = versions.version_in(document.get("apiVersion"))
+    if document.get("kind") != KIND or not versions.takes(minor, version):
         given = f"{document.get('apiVersion')} {document.get('kind')}"
-        yield Problem("apiVersion", f"it is {given} and must be {API_VERSION} {KIND}")
+        wanted = versions.GROUP + versions.version_for(minor)
+        yield Problem("apiVersion", f"it is {given} and must be {wanted} {KIND}")
         return
     if "leaderElection" in document:
         yield Problem("leaderElection", "must be left out: k3s says by flags which of its schedulers leads")
     known = {name: value for name, value in document.items() if name != "leaderElection"}
-    shapes = list(_FILE(known, ""))
+    shapes = list((_FILE if version == versions.LATEST else _OLD_FILE)(known, ""))
     yield from shapes
     if not shapes:
         yield from _meaning(document, read_file)

@@ -109,6 +109,13 @@ _PROFILE = table(
     }
 )
 _PROFILES = listed(_PROFILE)
+_NAMED = listed(table({"schedulerName": text}))
+
+
+def named_profiles(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
+    """Check profiles that have names and nothing else: plugins of schedulers before 1.25 are not known here."""
+    shapes = list(_NAMED(value, where))
+    yield from shapes or profiles(value, where)
 
 
 def profiles(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)

@@ -1,7 +1,8 @@
-"""The fields of a KubeSchedulerConfiguration v1 and what each may be; pure.
+"""The fields of a KubeSchedulerConfiguration and what each may be; pure.
 
-Source: Kubernetes 1.33, `kube-scheduler/config/v1/types.go` and `pkg/scheduler/apis/config/validation`. Fields that
-came after 1.25 are not known here: a file for every version has none of them.
+Those that edgegpu stands for are the same from v1beta1 on. Source: Kubernetes 1.20 and 1.33,
+`kube-scheduler/config/*/types.go` and `pkg/scheduler/apis/config/validation`. Fields that came after 1.25 are not known
+here: a file for every version has none of them.
 """
 
 import base64
