@@ -78,7 +78,7 @@ def test_a_clock_that_is_years_ahead_gets_a_certificate_once_and_goes_on(tmp_pat
 
 
 def test_a_floor_in_the_far_future_does_not_renew_without_end(tmp_path: Path) -> None:
-    """As after one receipt of a controller whose clock stood wrong: whatever comes is worn by that floor."""
+    """As after a certificate of a controller whose clock stood wrong: whatever comes is worn by that floor."""
     looks = [0]
 
     def clock() -> float:
@@ -92,7 +92,7 @@ def test_a_floor_in_the_far_future_does_not_renew_without_end(tmp_path: Path) ->
             box.start()
             box.enrolled()
             asked = len(cloud.asked)
-            box.floor.learn(4_100_000_000)
+            box.floor.raise_to(4_100_000_000)
             box.until(lambda: len(cloud.asked) > asked)
             before = looks[0]
             box.until(lambda: looks[0] > before + 100)

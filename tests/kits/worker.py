@@ -105,6 +105,8 @@ class Box:
     turns: int = 0
     epochs: int = 0
     times: list[int] = field(default_factory=list)
+    most_time: int = 2**53
+    """Later times are not believed."""
     keys: Sequence[Link] = ()
     """The key sets that came with its enrolment."""
 
@@ -138,7 +140,7 @@ class Box:
                 telemetry=self.telemetry,
                 executor=self.executor,
                 nonce=self._nonce,
-                server_time=self.times.append,
+                server_time=self._believes,
             )
         )
         self.worker.attach(self.link)
@@ -158,6 +160,10 @@ class Box:
 
     def sharing(self) -> SharingSight:
         return SharingUnseen()
+
+    def _believes(self, time_s: int) -> bool:
+        self.times.append(time_s)
+        return time_s <= self.most_time
 
     def _nonce(self) -> str:
         self.epochs += 1

@@ -86,6 +86,7 @@ class Controller:
         *,
         ask: tuple[str, ...] = (),
         spread: bool = False,
+        ahead_s: int = 0,
     ) -> tuple[str, bytes]:
         stored = self.last.get(Kind.EVENT)  # never a newer one: the box drops events up to it
         receipt = Receipt(
@@ -94,7 +95,7 @@ class Controller:
             n=stored.n if stored else 0,
             results=results,
             rev=self.book.rev,
-            server_time=int(1_800_000_000 + self.world.clock_s),
+            server_time=int(1_800_000_000 + self.world.clock_s + ahead_s),
             ask=ask,
             spread=spread,
         )

@@ -34,6 +34,14 @@ K3S = f"K10{'0123456789abcdef' * 4}::server:9f8e7d6c5b4a"
         ("http://edge:hunt@er22@proxy:3128", "er22"),
         ("PUT https://bucket/x?X-Amz-Signature=deadbeef&y=1", "deadbeef"),
         ("password=hunter22", "hunter22"),
+        ('password="hunter two, 22"', "22"),
+        ('{"password": "hun\\"ter 22", "x": 1}', "ter 22"),
+        (r"body {\"token\": \"hunter two 22\"} was refused", "two 22"),
+        ("password: 'hunter''s 22'", "s 22"),
+        ("secret = 'hunter two 22", "two 22"),
+        ('edgegpu install --token "hunter two 22"', "two 22"),
+        ("argv: ['k3s', '--token', 'hunter two']", "hunter two"),
+        ('["k3s", "--agent-token", "hunter,22"]', "22"),
         (f"box k3s[7]: {'MHcCAQEEIBoD' * 5}abcd", "MHcCAQEEIBoD"),
     ],
 )
@@ -64,6 +72,24 @@ def test_the_boxs_own_secrets_are_hidden_however_they_are_written(tmp_path: Path
     redactor = Redactor.of_box(layout)
     clean = redactor.line("it said one-time-4711, then opaque-account-token, account-for-limits.")
     assert clean == f"it said {HIDDEN}, then {HIDDEN}, {HIDDEN}."
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        ("var/lib/rancher/k3s/server/token", f"{K3S}\n"),
+        ("var/lib/rancher/k3s/server/agent-token", "9f8e7d6c5b4a\n"),
+        ("etc/rancher/k3s/config.yaml", f"write-kubeconfig-mode: '0644'\ntoken: {K3S}\n"),
+        ("etc/rancher/k3s/config.yaml", 'token: "9f8e7d6c5b4a"\n'),
+        ("etc/systemd/system/k3s-agent.service.env", "K3S_TOKEN='9f8e7d6c5b4a'\nK3S_URL='https://x'\n"),
+    ],
+)
+def test_the_password_in_a_k3s_token_is_hidden_alone_too(tmp_path: Path, where: str, text: str) -> None:
+    path = tmp_path / where
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    redactor = Redactor.of_box(Layout(tmp_path))
+    assert redactor.line("basic auth of node:9f8e7d6c5b4a failed") == f"basic auth of node:{HIDDEN} failed"
 
 
 def test_the_proxys_password_is_hidden_however_it_is_written(tmp_path: Path) -> None:

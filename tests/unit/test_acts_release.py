@@ -8,7 +8,24 @@ from kits.acts import Vendor
 from edgegpu_agent.acts.release import ReleaseError, check_order, check_signature, sign
 
 SUM = "a" * 64
-IN_ORDER = ("0.9", "1.0.dev3", "1.0a1", "1.0b2", "1.0rc1", "1.0", "1.0.post1", "1.0.1", "1.2", "1.10", "2")
+IN_ORDER = (
+    "0.9",
+    "1.0.dev3",
+    "1.0a1",
+    "1.0b2",
+    "1.0rc1",
+    "1.0",
+    "1.0+b1",
+    "1.0+b2",
+    "1.0+b2.1",
+    "1.0+2",
+    "1.0+10",
+    "1.0.post1",
+    "1.0.1",
+    "1.2",
+    "1.10",
+    "2",
+)
 
 
 @pytest.mark.parametrize("place", range(len(IN_ORDER) - 1))
@@ -20,7 +37,7 @@ def test_what_is_older_is_refused(place: int) -> None:
     assert refused.value.code == "DOWNGRADE"
 
 
-@pytest.mark.parametrize(("now", "wanted"), [("1.2", "1.2.0"), ("1.2+b1", "1.2"), ("1.2", "1.2+b1")])
+@pytest.mark.parametrize(("now", "wanted"), [("1.2", "1.2.0"), ("1.2.0+b-1", "1.2+b.1")])
 def test_the_same_in_other_words_is_no_downgrade(now: str, wanted: str) -> None:
     check_order(now, wanted)
 

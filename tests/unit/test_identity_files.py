@@ -99,6 +99,36 @@ def test_a_clock_that_is_right_is_believed_after_the_cloud_has_spoken(tmp_path: 
     assert [*seen, (floor.is_right, floor.now_s)] == [(True, right_s), (False, right_s - 30)]
 
 
+def test_one_message_does_not_move_the_floor_for_good(tmp_path: Path) -> None:
+    """Of a stolen key, or of a controller whose clock stood in 2099: the box's own clock says otherwise."""
+    path, right_s, boot = tmp_path / "clock.json", WRITTEN_S + 10 * 86_400, [50.0]
+    floor = ClockFloor(path, clock=lambda: float(right_s), boot_s=lambda: boot[0])
+    assert floor.learn(right_s)
+    before = path.read_bytes()
+    far_s = right_s + 400 * 86_400
+    assert [floor.learn(far_s), floor.learn(2**53 - 1)] == [False, False]
+    assert (floor.is_right, floor.now_s, path.read_bytes()) == (True, right_s, before)
+
+
+def test_a_clock_without_a_battery_learns_a_year_at_most_of_messages(tmp_path: Path) -> None:
+    path, boot = tmp_path / "clock.json", [50.0]
+    floor = ClockFloor(path, clock=lambda: boot[0], boot_s=lambda: boot[0])
+    assert floor.learn(WRITTEN_S + 300 * 86_400)
+    assert [floor.learn(WRITTEN_S + days * 86_400) for days in (500, 700)] == [False, False]
+    boot[0] += 100 * 86_400  # it runs for so long
+    assert floor.learn(WRITTEN_S + 400 * 86_400)
+
+
+def test_an_enrolment_puts_the_floor_right(tmp_path: Path) -> None:
+    path = tmp_path / "clock.json"
+    path.write_text('{"version": 1, "floor_s": 4000000000}')
+    floor = ClockFloor(path, clock=lambda: 0.0, boot_s=lambda: 50.0)
+    true_s = WRITTEN_S + 900 * 86_400
+    floor.begin(true_s)
+    assert (floor.floor_s, ClockFloor(path).floor_s) == (true_s, true_s)
+    assert floor.learn(true_s + 60)
+
+
 def test_the_floor_is_not_written_with_each_receipt(tmp_path: Path) -> None:
     path = tmp_path / "clock.json"
     floor = ClockFloor(path)

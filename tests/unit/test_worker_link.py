@@ -158,6 +158,23 @@ def test_the_controller_is_unseen_while_only_what_it_said_before_comes(wire: Wir
     assert wire.box.times[-1] > 1_800_000_000
 
 
+def test_a_time_that_cannot_be_makes_no_later_receipt_an_old_one(wire: Wire) -> None:
+    """One receipt signed by a stolen key, or by a controller whose clock stood in 2099, counted for ever."""
+    wire.exchange()
+    wire.box.most_time = 1_900_000_000
+    before = len(sent(wire.box, Kind.STATUS))
+    wire.box.arrive(*wire.controller.receipt(ask=("status",), ahead_s=2_000_000_000))
+    assert len(sent(wire.box, Kind.STATUS)) == before
+    wire.box.crash()
+    wire.box.start()
+    wire.connect()
+    wire.exchange()
+    before = len(sent(wire.box, Kind.STATUS))
+    wire.box.arrive(*wire.controller.receipt(ask=("status",)))
+    assert len(sent(wire.box, Kind.STATUS)) > before
+    assert wire.box.worker.status().server_time < 1_900_000_000
+
+
 def test_a_receipt_of_another_enrolment_is_refused(wire: Wire) -> None:
     wire.controller.book = replace(wire.controller.book, enrolment=2)
     wire.box.arrive(*wire.controller.receipt())

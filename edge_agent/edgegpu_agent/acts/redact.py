@@ -13,9 +13,17 @@ HIDDEN = "[hidden]"
 _SHORTEST = 8
 _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _KEY_ENDS = re.compile(r"-----END [A-Z ]*PRIVATE KEY-----")
+_VALUE = (
+    r"""(?x: \\+ ["'] .*? (?: \\+ ["'] | $ ) | " (?: [^"\\] | \\ . )* "? """
+    r"""| ' (?: [^'] | '' )* '? | [^\s"',;&}]+ )"""
+)
+"""What stands after a secret's name: quoted, as a word of JSON, YAML, a shell or Python, to its closing quote or, where
+that was cut off, to the line's end; or up to a space."""
+
 _AFTER_NAME = re.compile(
     r"""(?ix) ( (?: token | secret | passw (?: or )? d | api[_-]?key | key-?data | private[_-]?key
-        | cert (?: ificate- )? data | credential ) [\w.-]* ["']? \s* [=:] \s* ["']? ) ( [^\s"',;&}]+ )"""
+        | cert (?: ificate- )? data | credential ) [\w.-]* \\* ["']? \s* [=:] \s* ) """
+    + _VALUE
 )
 """NAME=VALUE and `name: value` in logs, YAML and JSON, where the name says that it is secret."""
 _FORMS = tuple(
@@ -28,7 +36,7 @@ _FORMS = tuple(
     )
 )
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}")
-_OPTION = re.compile(r"(?i)(--[\w-]*(?:token|join|password|secret)[\w-]*[ =])(\S+)")
+_OPTION = re.compile(rf"(?i)(--[\w-]*(?:token|join|password|secret)[\w-]*(?:[\"']?,\s*|[ =]))(?:{_VALUE}|\S+)")
 _PASSWORD_IN_URL = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s/:@]*:)([^\s/]+)@")
 """Up to the last @: a password may hold one."""
 _QUERY = re.compile(r"(https?://[^\s?\"']+\?)[^\s\"']+")
@@ -56,8 +64,18 @@ _FILES = (
     "/etc/rancher/k3s/k3s.yaml",
     f"{K3S_DATA}/server/token",
     f"{K3S_DATA}/server/node-token",
+    f"{K3S_DATA}/server/agent-token",
+    "/etc/rancher/node/password",
+    "/etc/rancher/k3s/config.yaml",
+    "/etc/systemd/system/k3s.service.env",
+    "/etc/systemd/system/k3s-agent.service.env",
 )
-_VALUES = re.compile(r"(?m)^\s*(?:token|password|client-key-data|keyData):\s*[\"']?([^\s\"']+)")
+_VALUES = re.compile(
+    r"""(?mx) ^ \s* (?: (?:agent-)?token | password | client-key-data | keyData | K3S_(?:AGENT_)?TOKEN ) (?: :\s* | = )
+        (?: "(?P<double>[^"\n]+)" | '(?P<single>[^'\n]+)' | (?P<plain>[^\s"']+) )"""
+)
+_K3S_TOKEN = re.compile(r"K10[0-9a-f]{32,}::(?:[^:\s]*:)?(\S+)")
+"""k3s's token; behind the hash of its authority stands a password, which alone does as well (k3s's manual)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +149,9 @@ def _secrets(path: Path) -> set[str]:
     except OSError:
         return set()
     lines = text.split()
-    found = set(_VALUES.findall(text)) | (set(lines) if len(lines) == 1 else set())
+    found = {next(filter(None, value.groups())) for value in _VALUES.finditer(text)}
+    found |= set(lines) if len(lines) == 1 else set()
+    found |= {part for value in found for part in _K3S_TOKEN.findall(value)}
     passwords = {password for _, password in _PASSWORD_IN_URL.findall(text)}
     found |= passwords | {unquote(password) for password in passwords}
     return {value for value in found if len(value) >= _SHORTEST}

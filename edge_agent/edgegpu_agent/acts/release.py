@@ -66,13 +66,17 @@ def check_order(now: str, wanted: str) -> None:
         raise ReleaseError(Codes.DOWNGRADE, f"{wanted} is older than {now}, which runs here")
 
 
-def _order(version: str) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
-    """Return what versions are compared by: 1.2rc1 < 1.2 = 1.2.0 = 1.2+build < 1.2.post1 < 1.10."""
-    plain = version.lower().partition("+")[0]
+def _order(version: str) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...], tuple[tuple[int, str], ...]]:
+    """Return what versions are compared by: 1.2rc1 < 1.2 = 1.2.0 < 1.2+1 < 1.2+2 < 1.2.post1 < 1.10.
+
+    What stands behind a + comes after the version without it, as in PEP 440: letters before numbers.
+    """
+    plain, _, local = version.lower().partition("+")
     first = re.match(r"[0-9]+(\.[0-9]+)*", plain)
     numbers = [int(part) for part in first[0].split(".")] if first else []
     while numbers and numbers[-1] == 0:
         numbers.pop()
     words = _PARTS.findall(plain[first.end() :] if first else plain)
     rest = [(0, int(word)) if word.isdigit() else (_BEFORE.get(word, 1), 0) for word in words]
-    return tuple(numbers), (*rest, (0, 0))
+    behind = [(int(part), "") if part.isdigit() else (-1, part) for part in _PARTS.findall(local)]
+    return tuple(numbers), (*rest, (0, 0)), tuple(behind)

@@ -16,6 +16,9 @@ WRITTEN_S = 1_780_272_000
 _AHEAD_S = 86_400
 """A clock that is so far from what the cloud has said in this boot is wrong."""
 
+_LEAP_S = 366 * 86_400
+"""How far one start of the agent lets signed times go ahead of what it knew, where the box's clock does not agree."""
+
 _KEEP_EVERY_S = 6 * 3600
 """The floor rises with each receipt; a floor that is some hours old is as good, and spares the disk."""
 
@@ -25,7 +28,11 @@ def _boottime() -> float:
 
 
 class ClockFloor:
-    """Only rises; may be read and raised by any thread.
+    """Only rises, but for an enrolment, which a person has begun; may be read and raised by any thread.
+
+    A signed time is believed as far as this box's clock agrees, or it is not more than a year ahead of what was known
+    when the agent began: one wrong message, of a stolen key or a controller whose clock stood in 2099, would else
+    count for ever.
 
     Once the cloud has said the time in this boot, it goes on from there by CLOCK_BOOTTIME: that tells a clock that is
     years ahead. Before that such a clock is doubted when the box's own certificate seems to have ended.
@@ -49,6 +56,7 @@ class ClockFloor:
         self._floor = max(WRITTEN_S, self._kept)
         self._offset: float | None = None
         self._doubted = False
+        self._known_s = self._floor - boot_s()
 
     @property
     def floor_s(self) -> int:
@@ -75,8 +83,22 @@ class ClockFloor:
         """Say whether the box's own certificate has ended by this clock."""
         self._doubted = ended
 
-    def learn(self, time_s: int) -> None:
-        """Take the time from a signed message: by now it is that or later."""
+    def learn(self, time_s: int) -> bool:
+        """Take the time from a signed message: by now it is that or later. False where that cannot be."""
+        boot_s = self._boot_s()
+        if time_s > max(self._clock() + _AHEAD_S, self._known_s + boot_s + _LEAP_S):
+            return False
+        self._set(time_s)
+        return True
+
+    def begin(self, time_s: int) -> None:
+        """Take the time of an enrolment, earlier or later than what was known: a person has vouched for its cloud."""
+        with self._lock:
+            self._floor, self._kept, self._offset = WRITTEN_S, 0, None
+            self._known_s = time_s - self._boot_s()
+        self._set(time_s)
+
+    def _set(self, time_s: int) -> None:
         offset = time_s - self._boot_s()
         if self._offset is None or offset > self._offset:
             self._offset = offset

@@ -225,7 +225,7 @@ class IdentityKeeper:
             text = "a person has to approve this box in the cloud"
             self._beside(before, Standing(stand=Stand.WAITING, text=text))
             return min(_MOST_WAIT_S, max(_LEAST_WAIT_S, answer.retry_s))
-        self._clock.learn(answer.device.enrolled_s)
+        self._clock.begin(answer.device.enrolled_s)
         self._spent()
         return 0.0
 

@@ -40,7 +40,7 @@ class Inbox:
         sender: Sender,
         *,
         ask: Callable[[Want, float], None],
-        server_time: Callable[[int], None],
+        server_time: Callable[[int], bool],
     ) -> None:
         """Prepare it.
 
@@ -49,10 +49,11 @@ class Inbox:
             say: makes answers.
             sender: sends them.
             ask: told what telemetry the controller wants, and within how many seconds.
-            server_time: told each signed time, which raises the floor of the clock.
+            server_time: told each signed time, which raises the floor of the clock; says whether it can be believed.
         """
         self._core, self._say, self._sender = core, say, sender
         self._ask, self._server_time = ask, server_time
+        self._unbelieved = 0
         self.wanted_rev = 0
         """The controller's current revision, as a receipt told."""
 
@@ -121,7 +122,7 @@ class Inbox:
         if receipt.enrolment != held.gate.enrolment:
             why = Why.OLD_ENROLMENT if receipt.enrolment < held.gate.enrolment else Why.NEWER_ENROLMENT
             raise RefusedError(why, f"{receipt.enrolment}, this box has {held.gate.enrolment}")
-        self._server_time(receipt.server_time)
+        believed = self._believed(receipt.server_time)
         outbox = held.outbox.receipted(receipt)
         if outbox != held.outbox:
             gone = {*held.outbox.results, *held.outbox.refusals} - {*outbox.results, *outbox.refusals}
@@ -129,10 +130,22 @@ class Inbox:
             self._core.save(self._forgetting(replace(held, outbox=outbox, records=records)))
         if outbox.events != held.outbox.events:
             self._sender.events_changed()
-        late_s = self._core.hear_time(receipt.server_time)
-        if late_s <= _LATE_S:
+        if believed and self._core.hear_time(receipt.server_time) <= _LATE_S:
             self.wanted_rev = receipt.rev
             self._asked(receipt)
+
+    def _believed(self, server_time: int) -> bool:
+        """Say whether a signed time can be; one that cannot is said in the log, once for each."""
+        if self._server_time(server_time):
+            return True
+        if server_time != self._unbelieved:
+            self._unbelieved = server_time
+            _LOG.warning(
+                "the controller's time, %d, is more than a year ahead of what this box knows: not believed; look at "
+                "the controller's clock, then at this box's (enrol it anew if the controller's is right)",
+                server_time,
+            )
+        return False
 
     def _forgetting(self, held: Held) -> Held:
         seq = self._core.journal.forgettable(held)

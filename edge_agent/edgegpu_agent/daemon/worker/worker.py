@@ -77,7 +77,7 @@ class Parts:
     """Takes secrets out of what goes up."""
     executor: Executor | None = None
     nonce: Callable[[], str] = lambda: secrets.token_hex(8)
-    server_time: Callable[[int], None] = lambda _seconds: None
+    server_time: Callable[[int], bool] = lambda _seconds: True
     """Told each time that a controller has signed, seconds since 1970, on the worker's thread."""
 
 
