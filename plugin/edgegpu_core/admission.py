@@ -73,8 +73,8 @@ def turned_away(want: Want, view: NodeView) -> str:
     node's sum is too small. A pod with a controller goes on and is refused at its start: a ReplicaSet answers each
     failed pod with a new one. So does a static pod: its file would bring it back.
     """
-    pod, grants = want.pod, view.ledger.grants(want.pod.kubelet_uid)
-    if pod.controlled or pod.is_static or grants or view.promises.get(pod.kubelet_uid) or not view.slots:
+    pod = want.pod
+    if pod.controlled or pod.is_static or want.started or view.promises.get(pod.kubelet_uid) or not view.slots:
         return ""
     plan = planned(pod.containers, view.model)
     if isinstance(plan, Unplaceable):

@@ -99,9 +99,15 @@ class Flight:
             return _target(kind, size, cards, want, view)
         return replace(_target(kind, size, _guess(want, view), want, view), guessed=True)
 
-    def asking(self, kind: Kind, ids: tuple[str, ...], view: NodeView, *, now_s: float) -> Want | None:
-        """Return the container that an Allocate is for, as far as can be told; nothing is recorded."""
-        return self._identify(kind, len(ids), ids, view, now_s=now_s)
+    def asking(self, kind: Kind, size: int, view: NodeView, *, now_s: float) -> tuple[Want, ...]:
+        """Return every container that an Allocate may be for; nothing is recorded.
+
+        The second call of a container may be for that one alone, and for none where the first was taken for another's.
+        """
+        wants = tuple(want for want in view.wants() if want.lacks(kind) and asked(want.container, kind) == size)
+        if self._pair is None or self._failed(kind, view) is not None or now_s - self._pair.at_s > PAIR_LIMIT_S:
+            return wants
+        return tuple(want for want in wants if want.key == self._pair.key)
 
     def allocated(self, kind: Kind, ids: tuple[str, ...], view: NodeView, *, now_s: float) -> Want | None:
         """Record an Allocate; returns the container that it was for, as far as can be told."""

@@ -76,10 +76,10 @@ class Allocator:
         with self._state.lock:
             given = tuple(ids)
             view = self._state.snapshot().view
-            asking = self._state.flight.asking(kind, given, view, now_s=self._clock())
-            reason = "" if asking is None else turned_away(asking, view)
-            if asking is not None and reason:
-                _LOG.warning("%s fails: %s", asking.pod.full_name, reason)
+            asking = self._state.flight.asking(kind, len(given), view, now_s=self._clock())
+            reasons = {turned_away(one, view) for one in asking}
+            if len(reasons) == 1 and (reason := reasons.pop()):  # else the second call tells, or the start does
+                _LOG.warning("%s fails: %s", " or ".join(one.pod.full_name for one in asking), reason)
                 raise RefusedError(f"edgegpu: {reason}. {_TURNED_AWAY}")
             want = self._state.flight.allocated(kind, given, view, now_s=self._clock())
             self._state.touch()

@@ -1,0 +1,56 @@
+"""Which of kubelet's calls are answered with an error, which is final for its pod, when it may be for several pods."""
+
+from pathlib import Path
+
+import pytest
+from property.cases import MODEL, box, pod_of
+
+from edgegpu_core.deviceid import Kind, core_ids, memory_ids
+from edgegpu_core.inventory import Card
+from edgegpu_core.policy import Policy
+from edgegpu_plugin.allocator import Allocator
+from edgegpu_plugin.nodestate import NodeState
+from edgegpu_plugin.pb import Allocation, RefusedError
+
+
+class NoInjector:
+    """Gives nothing into containers."""
+
+    def allocation(self, cards: object) -> Allocation:
+        """Return an empty answer."""
+        return Allocation(envs={"CARDS": str(cards)})
+
+    def prepare(self, cards: object) -> None:
+        """Make nothing."""
+
+
+@pytest.fixture
+def allocator(tmp_path: Path) -> Allocator:
+    """Two cards with 9 units free on each; `bare` and `kept` came past the scheduler and fit on neither."""
+    state = NodeState(model=MODEL, policy=Policy.FIRST_FIT, checkpoint=tmp_path / "checkpoint")
+    state.set_cards(
+        tuple(Card(uuid=f"GPU-{n}", index=n, name="T", memory_mib=7611, pci=f"{n}", minor=n) for n in range(2))
+    )
+    for number in range(2):
+        state.put_pod(pod_of(f"old-{number}", box("main", 20, 2), cards={"main": (f"GPU-{number}",)}))
+    state.put_pod(pod_of("bare", box("main", 16, 1), created="1"))
+    state.put_pod(pod_of("kept", box("main", 15, 1), created="2", controlled=True))
+    return Allocator(state=state, injector=NoInjector(), kubelet_pods=lambda: None)
+
+
+CORE = core_ids("GPU-0")[50:]
+MEMORY = (*memory_ids("GPU-0", 29)[20:], *memory_ids("GPU-1", 29)[20:])
+
+
+def test_a_call_that_may_be_for_a_pod_with_a_controller_is_no_error(allocator: Allocator) -> None:
+    allocator.allocate(Kind.CORE, CORE[:1])
+    allocator.allocate(Kind.MEMORY, MEMORY[:15])
+    with pytest.raises(RefusedError, match="needs 16 vcuda-memory on one card"):
+        allocator.allocate(Kind.CORE, CORE[1:2])
+
+
+def test_the_call_that_can_only_be_for_the_bare_pod_is_one(allocator: Allocator) -> None:
+    with pytest.raises(RefusedError, match="card 0 has 9 free, card 1 has 9 free"):
+        allocator.allocate(Kind.MEMORY, MEMORY[:16])
+    allocator.allocate(Kind.MEMORY, MEMORY[:15])
+    allocator.allocate(Kind.CORE, CORE[:1])
