@@ -1,4 +1,4 @@
-"""How the help of each command line of ours looks: arguments by their names alone, without a program's types."""
+"""How the help of each command line of ours looks: values by their names alone, without a program's types."""
 
 import re
 from typing import Any
@@ -6,8 +6,21 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-_TYPED = re.compile(r"^(  \S+) <[^>]+>", re.MULTILINE)
+_TYPED = re.compile(r"^(  \S.*?) <[^>|]+>", re.MULTILINE)
 """An argument's line as typer writes it: `  BOX <str>  Its name`."""
+
+_BRACES = re.compile(r"\{([^{}]+)\}(?:\.\.\.)?")
+_BRACKETS = re.compile(r"\[(\[[^\[\]]+\])\]")
+"""A usage line has `{BOX}` for what is needed, and `[[BOX]]` for what may be left out and says so itself."""
+
+
+def named(text: str) -> str:
+    """Return a help text, or a usage line, with names for values; what stands behind one keeps its column."""
+    text = _TYPED.sub(lambda found: found[1].ljust(len(found[0])), text)
+    head, usage, rest = text.partition("Usage:")
+    line, blank, after = rest.partition("\n\n")
+    line = _BRACKETS.sub(r"\1", _BRACES.sub(r"\1", line))
+    return f"{head}{usage}{line}{blank}{after}"
 
 
 class Command(TyperCommand):
@@ -15,7 +28,11 @@ class Command(TyperCommand):
 
     def get_help(self, ctx: Any) -> str:  # noqa: ANN401  (typer keeps the class of its contexts to itself)
         """Return the help text."""
-        return _TYPED.sub(lambda found: found[1].ljust(len(found[0])), super().get_help(ctx))
+        return named(super().get_help(ctx))
+
+    def get_usage(self, ctx: Any) -> str:  # noqa: ANN401  (as above)
+        """Return the usage line, which stands in errors too."""
+        return named(super().get_usage(ctx))
 
 
 def by_names(app: typer.Typer) -> typer.Typer:

@@ -118,6 +118,31 @@ def test_boxes_are_labelled_and_selected_and_the_list_goes_on(cloud: Cloud) -> N
         assert (changed.split()[0], "rack=9,site=pole" in changed, watching.wait(30)) == ("south", True, 130)
 
 
+def completed(cloud: Cloud, *words: str) -> list[str]:
+    """Return what bash is offered for the last word."""
+    env = {
+        **os.environ,
+        "EDGEGPU_CLOUD": str(cloud.folder),
+        "_EDGEGPU_CLOUD_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(("edgegpu-cloud", *words)),
+        "COMP_CWORD": str(len(words)),
+    }
+    command = [sys.executable, "-m", "edgegpu_cloud.cli.app"]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+
+
+def test_the_shell_completes_boxes_and_apps(cloud: Cloud) -> None:
+    with cloud.live("typed") as live:
+        wait_for(lambda: cloud.box("typed")["capacity"] is not None, what="it has told of its cards")
+        assert completed(cloud, "box", "ty") == ["typed"]
+        assert completed(cloud, "limits", "set", "ty") == ["typed"]
+        assert completed(cloud, "limits", "set", "typed", "d") == ["default/asr"]
+        assert completed(cloud, "command", "typed", "k3s") == ["k3s.restart"]
+        assert live
+    (cloud.work / "empty").mkdir()
+    assert completed(replace(cloud, folder=cloud.work / "empty"), "box", "ty") == []
+
+
 def test_how_a_box_shares_its_cards(cloud: Cloud) -> None:
     with cloud.live("sharer") as live:
         done = cloud.run("sharing", "set", "sharer", "--unit-mib", "512", "--policy", "first-fit", "--preview")

@@ -270,7 +270,7 @@ def confirm(
 
 def rename(
     name: BoxArgument,
-    new: Annotated[str, typer.Argument(metavar="NAME")],
+    new: Annotated[str, typer.Argument(metavar="NAME", help="What it shall be called.")],
     *,
     folder: FolderOption = DEFAULT,
     json: JsonOption = False,

@@ -32,7 +32,10 @@ PlaceOption = Annotated[
     Path | None, typer.Option("--place", metavar="FOLDER", help="Where that will be on the broker  [default: --out]")
 ]
 UserOption = Annotated[
-    str, typer.Option("--user", help="Whom the broker becomes  [default: the owner of the controller's folder]")
+    str,
+    typer.Option(
+        "--user", metavar="USER", help="Whom the broker becomes  [default: the owner of the controller's folder]"
+    ),
 ]
 
 

@@ -69,12 +69,16 @@ Refuse a box that waits, for good. The use of its token is spent.
 --json prints {"id", "state": "REFUSED"}
 """
 
-CountOption = Annotated[int | None, typer.Option("--count", min=1, max=_MOST_COUNT, help="How many boxes may use it.")]
+CountOption = Annotated[
+    int | None, typer.Option("--count", metavar="NUMBER", min=1, max=_MOST_COUNT, help="How many boxes may use it.")
+]
 ExpiresOption = Annotated[
     str | None, typer.Option("--expires", metavar="TIME", help="How long it lasts: 30m, 12h, 7d  [default: an hour]")
 ]
 ApproveOption = Annotated[bool | None, typer.Option("--approve/--no-approve", help="A person says yes to each box.")]
-NameOption = Annotated[str, typer.Option("--name", help="What the box shall be called; for several, how they begin.")]
+NameOption = Annotated[
+    str, typer.Option("--name", metavar="NAME", help="What the box shall be called; for several, how they begin.")
+]
 ForOption = Annotated[
     str,
     typer.Option(

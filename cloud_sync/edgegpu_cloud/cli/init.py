@@ -44,9 +44,12 @@ BrokerOption = Annotated[
     str, typer.Option("--broker", metavar="HOST[:PORT]", help="Where boxes find the broker  [default: the first name]")
 ]
 ControllerPortOption = Annotated[
-    int, typer.Option("--controller-port", min=1, max=65_535, help="The broker's listener for controllers.")
+    int,
+    typer.Option("--controller-port", metavar="PORT", min=1, max=65_535, help="The broker's listener for controllers."),
 ]
-HttpsPortOption = Annotated[int, typer.Option("--https-port", min=1, max=65_535, help="Where boxes enrol.")]
+HttpsPortOption = Annotated[
+    int, typer.Option("--https-port", metavar="PORT", min=1, max=65_535, help="Where boxes enrol.")
+]
 RootOption = Annotated[
     str, typer.Option("--root", metavar="PUBLIC", help="The public half of a root key that `keys make-root` made.")
 ]

@@ -180,7 +180,10 @@ def sign_(
 @app.command("add", help=ADD_HELP, short_help="Take a set that the root has signed.")
 @with_output
 def add_(
-    file: Annotated[str, typer.Argument(metavar="FILE")], *, folder: FolderOption = DEFAULT, json: JsonOption = False
+    file: Annotated[str, typer.Argument(metavar="FILE", help="- is standard input.")],
+    *,
+    folder: FolderOption = DEFAULT,
+    json: JsonOption = False,
 ) -> None:
     """Take a set that the root has signed."""
     with reporting(as_json=json):
@@ -195,7 +198,9 @@ def add_(
 
 @app.command("make-root", help=MAKE_ROOT_HELP, short_help="Make a root key on a machine that is kept offline.")
 @with_output
-def make_root(file: Annotated[Path, typer.Argument(metavar="FILE")], *, json: JsonOption = False) -> None:
+def make_root(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What it becomes.")], *, json: JsonOption = False
+) -> None:
     """Make a root key in FILE."""
     with reporting(as_json=json):
         if file.exists():

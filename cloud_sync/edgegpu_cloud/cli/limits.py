@@ -55,6 +55,7 @@ Set the limits of one container of an app on the cluster of a box. --memory 0 ta
 
 The box decides: it changes nothing where the new limits do not fit, and says why. Without --wait its answer is printed
 where it comes at once, so a wrong name is told. The same limits once more are tried once more.
+
 {SELECTED}
 
 \b
@@ -127,7 +128,11 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Though it does not f
 InterruptOption = Annotated[bool, typer.Option("--interrupt", help="Stop the app where it fits only then.")]
 DriftOption = Annotated[
     OnDrift | None,
-    typer.Option("--on-drift", help="When somebody else writes them back.  [default: as it was, else report]"),
+    typer.Option(
+        "--on-drift",
+        metavar="report|enforce",
+        help="When somebody else writes them back.  [default: as it was, else report]",
+    ),
 ]
 PreviewOption = Annotated[bool, typer.Option("--preview", help="Change nothing: say what would come of it.")]
 NowOption = Annotated[bool, typer.Option("--preview", help="Also say what would come of each if it were set now.")]

@@ -59,6 +59,7 @@ Set how a box shares its cards, in the words of `edgegpu install` there. What is
 GPU sharing has to be installed: else the box rejects it. Each setting is one change of its own on the box, which is put
 back where the plugin does not come up with it; no running pod loses its card. A setting that stands so already is tried
 again. Whether sharing is installed at all is said by `install` and `uninstall`.
+
 {SELECTED}
 
 \b

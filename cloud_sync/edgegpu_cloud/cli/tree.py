@@ -34,7 +34,7 @@ _HELP = """Run a controller for edgegpu boxes, and say what they shall be.
   edgegpu-cloud sharing set BOX --policy spread --exclude 0
   edgegpu-cloud install BOX --wait      GPU sharing on, `uninstall` off, `command` for the rest
 
-Exit status: 0 done, 1 failed or rejected (said), 2 the command line makes no sense, 3 not ended in the time given.
+Exit status: 0 done, 1 failed or rejected (said), 2 a usage error, 3 not ended in the time given.
 """
 
 app = typer.Typer(
