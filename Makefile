@@ -56,8 +56,8 @@ bugs: cc venv simdriver ## the minutes-long tests: chaos and fuzz find agents wi
 fuzz: cc venv simdriver ## lie to an agent over its broker, and fuzz what reads messages on both sides (MESSAGES=10000, SEED=1)
 	@$(PY) tests/fuzz/run.py --messages $(or $(MESSAGES),10000) $(if $(SEED),--seed $(SEED)) $(FUZZ_ARGS)
 
-bench: cc venv simdriver ## measure against the limits; writes build/bench/*.json (ONLY=placement, ONLY=agent: that part)
-	@$(PY) tests/bench/run.py $(ONLY)
+bench: cc venv simdriver ## measure against the limits, best of three decides; writes build/bench/*.json (ONLY=placement, agent, e2e: that part)
+	@$(PY) tests/bench/run.py $(if $(SLACK),--slack $(SLACK)) $(ONLY)
 
 lab: ## make the lab's k3s from source (Go; minutes the first time)
 	@tests/lab/build.sh

@@ -1,7 +1,7 @@
 """The invariant that every disturbance must leave standing: all records of who holds which card say the same."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -29,17 +29,22 @@ def gpu_pods(k3s: K3s, node: str) -> list[PodView]:
     return [replace(v, kubelet_uid=v.mirrors) if v.mirrors else v for v in live]
 
 
-def wait_consistent(k3s: K3s) -> dict[Key, Cards]:
+def wait_consistent(k3s: K3s, *, without: Collection[str] = ()) -> dict[Key, Cards]:
     """Wait until all records of all nodes agree; returns the cards of each container.
 
+    Args:
+        k3s: the cluster.
+        without: nodes that have no plugin now, and are meant to have none.
+
     Raises:
-        LabError: they still differ; the text says where.
+        LabError: they still differ, or the plugin of a node does not run; the text says where.
     """
 
     def probe() -> dict[Key, Cards]:
         found: dict[Key, Cards] = {}
         for node in k3s.nodes.values():
-            found |= compare(k3s, node)
+            if node.name not in without:
+                found |= compare(k3s, node)
         return found or {("", ""): frozenset()}
 
     return wait_until(probe, what="ledger = checkpoint = annotations = PodResources", every_s=0.5)
@@ -49,10 +54,10 @@ def compare(k3s: K3s, node: PluginNode) -> dict[Key, Cards]:
     """Compare the records of one node; returns the cards of each container by kubelet's UID.
 
     Raises:
-        LabError: two of them differ.
+        LabError: two of them differ, or there is no plugin whose records could be compared.
     """
     if not node.running:
-        return {}
+        raise LabError(f"{node.name}: its plugin does not run, so nothing can be compared")
     pods = gpu_pods(k3s, node.name)
     live = {pod.kubelet_uid: pod for pod in pods}
     ids = _checkpoint(node, live)

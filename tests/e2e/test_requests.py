@@ -10,6 +10,9 @@ from e2e.manifests import container, deployment, pod, pod_spec
 from e2e.plugin_node import cards
 from lab.labkit import LabError, wait_until
 
+RECOVERIES, WAITERS = 40, 5
+"""So many samples of how long a Pending pod waits for room that is there, and so many pods at a time."""
+
 
 @pytest.fixture(scope="module", autouse=True)
 def two_cards(k3s: K3s) -> None:
@@ -104,20 +107,23 @@ def test_spread_gives_each_app_a_card_of_its_own(k3s: K3s, namespace: str) -> No
 
 
 def test_a_pending_pod_runs_soon_after_the_room_is_there(k3s: K3s, namespace: str) -> None:
-    """Line 4's figure: object of the old pod gone -> the Pending pod runs; the figures go to build/bench/e2e.json."""
+    """Object of the old pod gone -> each Pending pod runs; the figures are judged by `make bench`."""
     figures = []
-    for turn in range(5):
-        holder, waiter = f"holder-{turn}", f"waiter-{turn}"
-        # 20 and 20 leave 9 and 9: in sum enough for 15, on no card
+    for turn in range(RECOVERIES // WAITERS):
+        holder, waiters = f"holder-{turn}", [f"waiter-{turn}-{number}" for number in range(WAITERS)]
+        # 25 and 25 leave 4 and 4: in sum enough for 5, on no card; without the holder a card has 29, room for five
         for name in (holder, f"other-{turn}"):
-            k3s.apply(pod(name, pod_spec(container(memory=20, core=1)), namespace=namespace))
+            k3s.apply(pod(name, pod_spec(container(memory=25, core=1)), namespace=namespace))
             k3s.wait_phase(namespace, name, "Running")
-        k3s.apply(pod(waiter, pod_spec(container(memory=15, core=1)), namespace=namespace))
-        k3s.wait_event(namespace, waiter, "needs 15 vcuda-memory on one card")
+        for name in waiters:
+            k3s.apply(pod(name, pod_spec(container(memory=5, core=1)), namespace=namespace))
+        for name in waiters:
+            k3s.wait_event(namespace, name, "needs 5 vcuda-memory on one card")
         k3s.kubectl("delete", "pod", holder, "-n", namespace)
         began = time.monotonic()
-        k3s.wait_phase(namespace, waiter, "Running")
-        figures.append(time.monotonic() - began)
+        for name in waiters:  # one that ran before it was looked at is counted later than it ran, never sooner
+            k3s.wait_phase(namespace, name, "Running")
+            figures.append(time.monotonic() - began)
         k3s.kubectl("delete", "pod", "--all", "-n", namespace, "--now")
         wait_consistent(k3s)
-    k3s.report("pending_to_running_s", figures, limit=15.0)
+    k3s.report("pending_to_running_s", figures, limit=15.0, most=30.0)
