@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import shutil
 import subprocess
 import tempfile
@@ -19,8 +20,22 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 
 settings.register_profile("dev", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("ci", deadline=None, derandomize=False, print_blob=True)  # hypothesis derandomizes in CI
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+SEED = "hypothesis_seed"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw a seed for this run's examples where none was given, before hypothesis and xdist's processes read it."""
+    if config.getoption(SEED, None) is None:
+        setattr(config.option, SEED, secrets.randbelow(2**32))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say how to draw the same examples again."""
+    return f"examples of this run: --hypothesis-seed={config.getoption(SEED)}"
 
 
 @pytest.fixture(scope="session")
