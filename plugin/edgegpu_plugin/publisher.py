@@ -17,8 +17,9 @@ ECHO_S = 1.5
 """A release is written a second time after this: the write is what brings Pending pods back to the scheduler, and the
 extender that is then asked may have seen the first one later than the scheduler did."""
 
-CHECK_S = 15.0
-"""How often the annotation is read back: a Node object can be made anew."""
+CHECK_S = 60.0
+"""How often the annotation is read back: a Node object can be made anew. A watch of the Node would bring more: kubelet
+writes its status when anything in it changes."""
 
 SETTLE_S, SETTLE_CHECK_S = 30.0, 2.0
 """After a registration kubelet publishes what it offers within some 15 s (its status has a period of 10 s). A scheduler

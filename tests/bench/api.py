@@ -1,4 +1,8 @@
-"""A small API server as a process of its own, so that what it costs is not measured: `api.py KUBECONFIG`."""
+"""A small API server as a process of its own, so that what it costs is not measured: `api.py KUBECONFIG`.
+
+KUBECONFIG is the plugin's, KUBECONFIG.own the measurement's. A line on stdin is answered with the number of requests
+that the plugin has made.
+"""
 
 import random
 import sys
@@ -6,17 +10,23 @@ from pathlib import Path
 
 from edgegpu_sim.api import ApiServer, Registry, Settings, write_kubeconfig
 
+PLUGIN, OWN = "plugin", "own"
+
 
 def main() -> None:
     """Serve until stdin ends."""
     registry = Registry(random_names=random.Random(1))
-    api = ApiServer(registry, Settings(tokens={"t": "bench"}))
+    api = ApiServer(registry, Settings(tokens={name: name for name in (PLUGIN, OWN)}))
     api.start()
     registry.create("nodes", {"metadata": {"name": "bench"}, "status": {"allocatable": {}}})
-    write_kubeconfig(Path(sys.argv[1]), url=api.url, token="t", user="bench")  # noqa: S106  (a test's token)
+    path = Path(sys.argv[1])
+    write_kubeconfig(path, url=api.url, token=PLUGIN, user=PLUGIN)
+    write_kubeconfig(path.with_suffix(".own"), url=api.url, token=OWN, user=OWN)
     sys.stdout.write("up\n")
     sys.stdout.flush()
-    sys.stdin.read()
+    for _ in sys.stdin:
+        sys.stdout.write(f"{sum(call.user == PLUGIN for call in list(api.calls))}\n")
+        sys.stdout.flush()
     api.stop()
 
 

@@ -38,7 +38,7 @@ def run(build: Path) -> list[Figure]:
         back, after = _breaks(made, order)
     return [
         *idle,
-        figure("agent resident, after breaks of the link", after, unit="MiB", limit=60.0),
+        figure("agent resident, after breaks of the link", after, unit="MiB", limit=55.0),
         figure("reconnect after the broker is back (p95)", back, unit="s", limit=5.0, share=0.95),
         figure("command accepted (p95)", accepted, unit="s", limit=1.0, share=0.95),
     ]

@@ -1,4 +1,4 @@
-"""Measures the plugin process: an admission's cost, registration, memory, idle CPU; and the extender's filter."""
+"""Measures the plugin process: admissions, registration, memory, idle CPU and requests; and the extender's filter."""
 
 import random
 import tempfile
@@ -13,7 +13,8 @@ from edgegpu_core.deviceid import Kind
 
 CARDS, MIB = 8, 141 * 1024
 UNITS = MIB // 256
-ADMISSIONS, RESTARTS, IDLE_S = 300, 60, 20.0
+SMALL_CARDS, SMALL_MIB = 2, 24 * 1024
+ADMISSIONS, RESTARTS, IDLE_S = 300, 60, 60.0
 SETTLE_S = 35.0
 """After a registration the Node is looked at more often for half a minute."""
 
@@ -28,16 +29,20 @@ def run(build: Path) -> list[Figure]:
     """Measure all; takes about two and a half minutes."""
     with (
         tempfile.TemporaryDirectory(prefix="eg-") as folder,
-        node(Path(folder), cards=CARDS, mib=MIB, build=build) as made,
+        node(Path(folder) / "small", cards=SMALL_CARDS, mib=SMALL_MIB, build=build) as small,
+        node(Path(folder) / "large", cards=CARDS, mib=MIB, build=build) as large,
     ):
-        made.kubelet.start()
-        if not made.kubelet.complete.wait(30):
-            raise TimeoutError("the plugin did not register within 30 s")
+        for one in (small, large):
+            one.kubelet.start()
+            if not one.kubelet.complete.wait(30):
+                raise TimeoutError("the plugin did not register within 30 s")
+        before = large.requests()
         figures = [
-            figure("admission of one container", _admissions(made), unit="ms", limit=10.0),
-            figure("kubelet.sock to both first lists", _registrations(made), unit="ms", limit=150.0),
-            figure("resident memory", [made.rss_mib()], unit="MiB", limit=70.0),
-            figure("idle CPU", [_idle(made)], unit="%", limit=0.5),
+            figure("admission of one container", _admissions(large), unit="ms", limit=7.0),
+            figure("API requests of one admitted pod", [(large.requests() - before) / ADMISSIONS], unit="", limit=4.0),
+            figure("kubelet.sock to both first lists", _registrations(large), unit="ms", limit=150.0),
+            figure("resident memory, right after registrations", [large.rss_mib()], unit="MiB", limit=70.0),
+            *_idle(small),
         ]
     return [*figures, run_filter(200)]
 
@@ -70,8 +75,14 @@ def _registrations(made: Node) -> list[float]:
     return took
 
 
-def _idle(made: Node) -> float:
+def _idle(made: Node) -> list[Figure]:
+    """Look at a process of which nobody asks anything; it has registered some time before."""
     time.sleep(SETTLE_S)
-    began, cpu = time.monotonic(), made.cpu_s()
+    began, cpu, requests = time.monotonic(), made.cpu_s(), made.requests()
     time.sleep(IDLE_S)
-    return 100 * (made.cpu_s() - cpu) / (time.monotonic() - began)
+    spent_s = time.monotonic() - began
+    return [
+        figure("resident memory, two cards, idle", [made.rss_mib()], unit="MiB", limit=55.0),
+        figure("idle CPU, two cards", [100 * (made.cpu_s() - cpu) / spent_s], unit="%", limit=0.1),
+        figure("API requests of an idle hour", [(made.requests() - requests) * 3600 / spent_s], unit="", limit=120.0),
+    ]

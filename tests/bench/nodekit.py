@@ -129,16 +129,17 @@ class Node:
     """The plugin process of a node with some cards."""
 
     def __init__(self, root: Path, *, cards: int, mib: int, build: Path, run: Path) -> None:
-        root.mkdir(exist_ok=True)
+        root.mkdir(parents=True, exist_ok=True)
         kubeconfig = self.kubeconfig = root / "kubeconfig"
         self._api = subprocess.Popen(
             [sys.executable, Path(__file__).with_name("api.py"), kubeconfig],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            text=True,
         )
         assert self._api.stdout is not None
         self._api.stdout.readline()
-        self._client = KubeClient(load_kubeconfig(kubeconfig))
+        self._client = KubeClient(load_kubeconfig(kubeconfig.with_suffix(".own")))
         self._pods: list[str] = []
         self.cards = [make_card(index, "NVIDIA H200", mib) for index in range(cards)]
         SimDriver.create(root / "drv", self.cards, build=build)
@@ -196,6 +197,14 @@ class Node:
         """Return the CPU seconds that the process has used."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def requests(self) -> int:
+        """Return how many requests the plugin has made to the API server."""
+        assert self._api.stdin is not None
+        assert self._api.stdout is not None
+        self._api.stdin.write("\n")
+        self._api.stdin.flush()
+        return int(self._api.stdout.readline())
 
     def close(self) -> None:
         """End it all."""
