@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+from socketserver import BaseServer
 from typing import Protocol
 
 _log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ class Routes(Protocol):
         """Return whether all is well, and the words for it."""
 
 
-class RoutedServer(ThreadingHTTPServer):
+class RoutedServer(BaseServer):
     """A server that knows what answers."""
 
     routes: Routes

@@ -3,25 +3,28 @@
 import contextlib
 import ipaddress
 import logging
+import os
 import socket
-import socketserver
 import ssl
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from edgegpu_plugin.extender.errors import CertificateError, ExtenderError
+from edgegpu_plugin.extender.gate import Gate, GateLimits
 from edgegpu_plugin.extender.handler import RequestHandler, RoutedServer, Routes
 
 _log = logging.getLogger(__name__)
 
-_HANDSHAKE_S = 5.0
 _MOST_CONNECTIONS = 64
-"""One scheduler keeps a handful; any process on the node can open some, and each costs a thread."""
+"""Of those that are let in: one scheduler keeps a handful, and each costs a thread."""
+
+_BACKLOG = 1024
+"""Connections that the kernel keeps for us; one too many is tried again by its client a second later."""
 
 _LAST_WORDS_S = 5.0
-_ACCEPT_POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,13 +63,21 @@ class TlsFiles:
 class ExtenderServer:
     """Listens between `start` and `close`, as often as wanted; files are read anew at each start."""
 
-    def __init__(self, listen: str, *, routes: Routes, tls: TlsFiles | None) -> None:
+    def __init__(
+        self,
+        listen: str,
+        *,
+        routes: Routes,
+        tls: TlsFiles | None,
+        limits: GateLimits = GateLimits(),  # noqa: B008
+    ) -> None:
         """Prepare it.
 
         Args:
             listen: address and port, `127.0.0.1:8787`; port 0 takes any free one.
             routes: what answers which path.
             tls: None = plain HTTP, on loopback only: whoever reaches it can bind pods.
+            limits: for connections that have not shown a certificate.
 
         Raises:
             ExtenderError: `listen` is no address and port, or not on loopback though there is no TLS.
@@ -76,13 +87,15 @@ class ExtenderServer:
         self._family = family
         self._routes = routes
         self._tls = tls
+        self._limits = limits
+        self._gate: Gate | None = None
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
 
     @property
     def port(self) -> int:
         """The port that it listens on, 0 while it does not."""
-        return 0 if self._server is None else int(self._server.server_address[1])
+        return 0 if self._server is None else self._server.port
 
     def alive(self) -> bool:
         """Say whether it listens."""
@@ -100,101 +113,75 @@ class ExtenderServer:
         """
         context = None if self._tls is None else self._tls.context()
         try:
-            self._server = _Server(self._address, family=self._family, routes=self._routes, context=context)
+            listener = socket.create_server(self._address, family=self._family, backlog=_BACKLOG)
         except OSError as error:
             raise ExtenderError(
-                f"cannot listen on {self._listen}: {error.strerror}: end what holds the port (`ss -ltnp` shows it) "
-                "or set extender.listen",
+                f"cannot listen on {self._listen}: {os.strerror(error.errno or 0)}: "
+                "end what holds the port (`ss -ltnp` shows it) or set extender.listen",
             ) from error
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(_ACCEPT_POLL_S,), name="extender listener", daemon=True
+        self._server = _Server(listener, routes=self._routes)
+        self._gate = Gate(
+            listener, context=context, admit=self._server.admit, clock=time.monotonic, limits=self._limits
         )
+        self._thread = threading.Thread(target=self._gate.run, name="extender listener", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Stop listening and end the connections; calls that are being answered get a few seconds to end."""
         server, self._server = self._server, None
-        if server is None:
+        if server is None or self._gate is None or self._thread is None:
             return
-        server.shutdown()
-        server.server_close()
+        self._gate.close()
+        self._thread.join(_LAST_WORDS_S)
         server.end_connections(_LAST_WORDS_S)
-        if self._thread is not None:
-            self._thread.join(_LAST_WORDS_S)
         self._thread = None
 
 
 class _Server(RoutedServer):
-    daemon_threads = True
-    request_queue_size = 128
+    """The connections that were let in, a thread each."""
 
-    def __init__(
-        self,
-        address: tuple[str, int],
-        *,
-        family: socket.AddressFamily,
-        routes: Routes,
-        context: ssl.SSLContext | None,
-    ) -> None:
-        self.address_family = family
+    def __init__(self, listener: socket.socket, *, routes: Routes) -> None:
+        super().__init__(listener.getsockname(), RequestHandler)
+        self.port: int = listener.getsockname()[1]
         self.routes = routes
-        self._context = context
         self._idle = threading.Condition()
         self._open: set[socket.socket] = set()
         self._ending = False
-        super().__init__(address, RequestHandler)
 
-    def server_bind(self) -> None:
-        """Bind without HTTPServer's look-up of the host's name, which asks DNS."""
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
-
-    def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ANN401  (socketserver's types)
-        """Turn connections away when there are too many."""
+    def admit(self, connection: socket.socket, address: Any) -> None:  # noqa: ANN401  (socket's own types)
+        """Serve a connection in a thread of its own, unless there are too many."""
         with self._idle:
-            if len(self._open) < _MOST_CONNECTIONS:
-                self._open.add(request)
-                return True
-        _log.warning("extender: more than %d connections, turning %s away", _MOST_CONNECTIONS, client_address)
-        return False
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        """Serve one connection in its own thread, the TLS handshake included: a slow client delays nobody else."""
-        threading.current_thread().name = "extender connection"
-        connection = request
+            full = len(self._open) >= _MOST_CONNECTIONS or self._ending
+            if not full:
+                self._open.add(connection)
+        if full:
+            _log.warning("extender: more than %d connections, turning %s away", _MOST_CONNECTIONS, address)
+            _shut(connection)
+            return
+        serving = threading.Thread(
+            target=self._serve, args=(connection, address), name="extender connection", daemon=True
+        )
         try:
-            if self._context is not None:
-                request.settimeout(_HANDSHAKE_S)
-                connection = self._context.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
-                self._count_instead(request, connection)
-                connection.do_handshake()
-            RequestHandler(connection, client_address, self)
+            serving.start()
+        except RuntimeError:
+            _log.exception("extender: connection from %s failed", address)
+            self._end(connection)
+
+    def _serve(self, connection: socket.socket, address: Any) -> None:  # noqa: ANN401
+        try:
+            RequestHandler(connection, address, self)
         except OSError as error:
-            _log.info("extender: connection from %s ended: %s", client_address, error)
+            _log.info("extender: connection from %s ended: %s", address, error)
         except Exception:  # noqa: BLE001  (the border of this connection)
-            _log.exception("extender: connection from %s failed", client_address)
+            _log.exception("extender: connection from %s failed", address)
         finally:
-            self.shutdown_request(request)
-            self.shutdown_request(connection)
+            self._end(connection)
 
-    def _count_instead(self, request: socket.socket, connection: ssl.SSLSocket) -> None:
-        """Count the connection by its TLS socket from now on: wrapping left the other one empty."""
+    def _end(self, connection: socket.socket) -> None:
         with self._idle:
-            self._open.discard(request)
-            self._open.add(connection)
-            if self._ending:
-                raise ConnectionAbortedError("the extender is closing")
-
-    def shutdown_request(self, request: Any) -> None:  # noqa: ANN401
-        """Close a connection; one that is closed already stays so."""
-        with self._idle:
-            self._open.discard(request)
+            self._open.discard(connection)
             self._idle.notify_all()
-        super().shutdown_request(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002
-        """Log that a connection could not even be given a thread."""
-        _log.exception("extender: connection from %s failed", client_address)
+        _shut(connection)
 
     def end_connections(self, timeout_s: float) -> None:
         """End reading on all connections, so that idle ones end now and busy ones after their answer."""
@@ -205,6 +192,12 @@ class _Server(RoutedServer):
                     # Not SSLSocket's own shutdown: that one drops the encryption, and the answer would go in clear.
                     socket.socket.shutdown(connection, socket.SHUT_RD)
             self._idle.wait_for(lambda: not self._open, timeout_s)
+
+
+def _shut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(connection, socket.SHUT_WR)
+    connection.close()
 
 
 def _address(listen: str, *, plain: bool) -> tuple[tuple[str, int], socket.AddressFamily]:

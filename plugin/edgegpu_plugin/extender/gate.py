@@ -1,0 +1,207 @@
+"""Accepts connections and lets in those that authenticate, all in one thread: nobody who does not takes a thread.
+
+Every process of the machine can connect, and as often as it likes. Whoever has not shown the scheduler's certificate
+waits here, a bounded number of them for a short time; when there are too many the oldest goes, first of all one that
+has not said a word. The scheduler speaks as soon as it is connected and is through in milliseconds, so it is never
+among the oldest.
+"""
+
+import contextlib
+import logging
+import selectors
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_log = logging.getLogger(__name__)
+
+_AT_ONCE = 64
+"""Connections accepted before those that wait are looked at again."""
+
+_LOG_S = 60.0
+_NO_DESCRIPTOR_S = 0.1
+
+Admit = Callable[[socket.socket, Any], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateLimits:
+    """What is granted to connections that are not authenticated."""
+
+    waiting: int = 512
+    """How many may wait at once."""
+    handshake_s: float = 5.0
+    """How long each may take, from its first packet to its certificate."""
+
+
+@dataclass(eq=False, slots=True)
+class _Guest:
+    """A connection that has not authenticated yet."""
+
+    sock: socket.socket
+    address: Any
+    until: float
+    context: ssl.SSLContext
+    tls: ssl.SSLSocket | None = None
+
+
+class Gate:
+    """Owns a listening socket; `run` is its thread's work, `close` ends it from any thread."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        *,
+        context: ssl.SSLContext | None,
+        admit: Admit,
+        clock: Callable[[], float],
+        limits: GateLimits,
+    ) -> None:
+        """Put it together.
+
+        Args:
+            listener: bound and listening.
+            context: None lets everybody in as they come.
+            admit: gets each connection that has authenticated, blocking again, with its address.
+            clock: for time limits, in seconds.
+            limits: for those that have not.
+        """
+        self._listener = listener
+        self._context = context
+        self._admit = admit
+        self._clock = clock
+        self._limits = limits
+        self._silent: dict[_Guest, None] = {}
+        self._speaking: dict[_Guest, None] = {}
+        self._ended, self._logged = 0, -_LOG_S
+        self._closing = threading.Event()
+        self._wake, self._waker = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+
+    def run(self) -> None:
+        """Accept until `close`."""
+        self._listener.settimeout(0)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._wake, selectors.EVENT_READ)
+        try:
+            while not self._closing.is_set():
+                for key, _ in self._selector.select(self._patience_s()):
+                    if key.fileobj is self._listener:
+                        self._accept()
+                    elif isinstance(key.data, _Guest) and not self._is_gone(key.data):
+                        self._advance(key.data)
+                self._expire()
+        finally:
+            for guest in (*self._silent, *self._speaking):
+                self._turn_away(guest)
+            self._selector.close()
+            for sock in (self._listener, self._wake, self._waker):
+                sock.close()
+
+    def close(self) -> None:
+        """Stop accepting, and end those that wait."""
+        self._closing.set()
+        with contextlib.suppress(OSError):
+            self._waker.send(b"x")
+
+    def _is_gone(self, guest: _Guest) -> bool:
+        return guest not in self._silent and guest not in self._speaking
+
+    def _patience_s(self) -> float | None:
+        first = [next(iter(guests)).until for guests in (self._silent, self._speaking) if guests]
+        return max(0.0, min(first) - self._clock()) if first else None
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                sock, address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:  # no descriptor is left: make room, or wait for one
+                if not self._drop_oldest(f"cannot accept: {error.strerror}"):
+                    self._closing.wait(_NO_DESCRIPTOR_S)
+                return
+            if self._context is None:
+                self._admit(sock, address)
+            else:
+                self._wait_for(_Guest(sock, address, self._clock() + self._limits.handshake_s, self._context))
+
+    def _wait_for(self, guest: _Guest) -> None:
+        guest.sock.settimeout(0)
+        self._silent[guest] = None
+        self._selector.register(guest.sock, selectors.EVENT_READ, guest)
+        self._advance(guest)
+        if len(self._silent) + len(self._speaking) > self._limits.waiting:
+            self._drop_oldest("too many wait")
+
+    def _advance(self, guest: _Guest) -> None:
+        """Go on with a handshake as far as it goes now."""
+        try:
+            tls = guest.tls or self._begin(guest)
+            if tls is None:
+                return
+            tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._selector.modify(guest.sock, selectors.EVENT_READ, guest)
+        except ssl.SSLWantWriteError:
+            self._selector.modify(guest.sock, selectors.EVENT_WRITE, guest)
+        except (OSError, ValueError) as error:
+            self._turn_away(guest, str(error))
+        else:
+            self._forget(guest)
+            guest.sock.settimeout(None)
+            self._admit(guest.sock, guest.address)
+
+    def _begin(self, guest: _Guest) -> ssl.SSLSocket | None:
+        """Begin the handshake of one that has said its first words; None while it is silent."""
+        try:
+            if not guest.sock.recv(1, socket.MSG_PEEK):
+                raise ConnectionResetError("it hung up")
+        except BlockingIOError:
+            return None
+        del self._silent[guest]
+        self._speaking[guest] = None
+        self._selector.unregister(guest.sock)
+        # Wrapping leaves the plain socket empty: from here on the TLS socket is the one.
+        guest.sock = guest.tls = guest.context.wrap_socket(guest.sock, server_side=True, do_handshake_on_connect=False)
+        self._selector.register(guest.sock, selectors.EVENT_READ, guest)
+        return guest.tls
+
+    def _expire(self) -> None:
+        now = self._clock()
+        for guests in (self._silent, self._speaking):
+            for guest in list(guests):
+                if guest.until > now:
+                    break
+                self._turn_away(guest, "it took too long")
+
+    def _drop_oldest(self, cause: str) -> bool:
+        oldest = next(iter(self._silent or self._speaking), None)
+        if oldest is not None:
+            self._turn_away(oldest, cause)
+        return oldest is not None
+
+    def _forget(self, guest: _Guest) -> None:
+        self._silent.pop(guest, None)
+        self._speaking.pop(guest, None)
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(guest.sock)
+
+    def _turn_away(self, guest: _Guest, cause: str = "") -> None:
+        self._forget(guest)
+        guest.sock.close()
+        if not cause:
+            return
+        self._ended += 1
+        now = self._clock()
+        if now - self._logged >= _LOG_S:
+            _log.warning(
+                "extender: connections that ended without the scheduler's certificate: %d (the last from %s: %s)",
+                self._ended,
+                guest.address[0],
+                cause,
+            )
+            self._ended, self._logged = 0, now

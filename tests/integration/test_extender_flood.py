@@ -1,0 +1,129 @@
+"""Who has no certificate of the scheduler's opens connections without end; no call of the scheduler is lost to that."""
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from integration.extender_run import DEADLINE_S, Running, running
+from integration.extender_world import node, pod
+from integration.test_extender_http import SlowRoutes, client_context
+from kits.cert import Certs, make_certs
+
+from edgegpu_plugin.extender import TlsFiles
+from edgegpu_plugin.extender.gate import GateLimits
+from edgegpu_plugin.extender.server import ExtenderServer
+
+CROWD = 600  # more than may wait
+CALLS = 6
+
+
+@pytest.fixture(scope="module")
+def certs() -> Certs:
+    return make_certs()
+
+
+@pytest.fixture
+def tls(certs: Certs, tmp_path: Path) -> TlsFiles:
+    files = {"ca.crt": certs.ca, "server.crt": certs.server.cert, "server.key": certs.server.key}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    return TlsFiles(cert=tmp_path / "server.crt", key=tmp_path / "server.key", client_ca=tmp_path / "ca.crt")
+
+
+@pytest.fixture
+def run(tls: TlsFiles) -> Iterator[Running]:
+    with running(tls=tls) as made:
+        made.add(node("a", [29]))
+        yield made
+
+
+def hello(certs: Certs) -> bytes:
+    """Return the first words of a TLS client."""
+    outgoing = ssl.MemoryBIO()
+    client = ssl.create_default_context(cadata=certs.ca).wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="x")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
+
+
+@pytest.mark.parametrize("kind", ["bare connections", "handshakes that stop", "handshakes by the byte"])
+def test_no_call_of_the_scheduler_is_lost(run: Running, certs: Certs, tmp_path: Path, kind: str) -> None:
+    words = {"bare connections": b"", "handshakes that stop": hello(certs), "handshakes by the byte": hello(certs)[:7]}[
+        kind
+    ]
+    port, context = run.extender.server.port, client_context(certs, tmp_path)
+    asking = pod("p", (4, 1))
+    crowd: list[socket.socket] = []
+    done = threading.Event()
+
+    def connect() -> None:
+        raw = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
+        raw.sendall(words)
+        crowd.append(raw)
+
+    def keep_coming() -> None:
+        while not done.is_set():
+            with contextlib.suppress(OSError):
+                connect()
+            if len(crowd) > CROWD:
+                crowd.pop(0).close()
+
+    with run.caller(context) as kept:
+        assert kept.filter(asking, ["a"])["NodeNames"] == ["a"]
+        for _ in range(CROWD):
+            connect()
+        more = threading.Thread(target=keep_coming)
+        more.start()
+        try:
+            for _ in range(CALLS):
+                with run.caller(context) as anew:
+                    assert anew.filter(asking, ["a"])["NodeNames"] == ["a"]
+                assert kept.filter(asking, ["a"])["NodeNames"] == ["a"]
+        finally:
+            done.set()
+            more.join(DEADLINE_S)
+            for raw in crowd:
+                raw.close()
+
+
+def test_a_crowd_is_logged_in_one_line(
+    run: Running, certs: Certs, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    crowd = [socket.create_connection(("127.0.0.1", run.extender.server.port)) for _ in range(CROWD)]
+    for raw in crowd:
+        raw.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    for raw in crowd:
+        with contextlib.suppress(OSError):
+            raw.recv(1)
+        raw.close()
+    with run.caller(client_context(certs, tmp_path)) as caller:
+        assert caller.call("/healthz", b"", "GET")[0] == 200
+    told = [record.message for record in caplog.records if "connection" in record.message]
+    assert len(told) == 1
+    assert "without the scheduler's certificate" in told[0]
+
+
+def test_a_handshake_has_a_time_and_the_oldest_goes_first(certs: Certs, tls: TlsFiles) -> None:
+    server = ExtenderServer("127.0.0.1:0", routes=SlowRoutes(), tls=tls, limits=GateLimits(waiting=2, handshake_s=60))
+    server.start()
+    first, speaking, third = (socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S) for _ in "123")
+    speaking.sendall(hello(certs)[:7])
+    assert first.recv(1) == b""  # the oldest of those that say nothing
+    fourth = socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S)
+    assert third.recv(1) == b""
+    server.close()
+    for raw in (speaking, fourth):
+        assert raw.recv(1) == b""
+    server = ExtenderServer("127.0.0.1:0", routes=SlowRoutes(), tls=tls, limits=GateLimits(handshake_s=0.1))
+    server.start()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S) as slow:
+        slow.sendall(hello(certs)[:7])
+        assert slow.recv(1) == b""
+    server.close()
+    for raw in (first, speaking, third, fourth):
+        raw.close()
