@@ -70,7 +70,7 @@ What to install (all further options are those of \`edgegpu install\`, which lis
   --json              what \`edgegpu install\` says as JSON, on standard output
 
 If HOST has a CA of its own, the first line needs it as well (-s would hide that it fails):
-  curl -fsSL -k --pinnedpubkey 'sha256//PIN' https://HOST/install.sh | sh -s -- --ca-sha256 HEX ...
+  curl -fsSL -k --pinnedpubkey 'sha256//PIN' https://HOST/install.sh | sh -s -- --url https://HOST --ca-sha256 HEX ...
 
 Exit status: 0 done, 2 a usage error, else not done: one line says why and what to do.
 Taking it off again: /opt/edgegpu/current/uninstall.sh
