@@ -94,3 +94,44 @@ def test_missing_device_links(box: Box) -> None:
     assert box.see("cgroups").details == ("/dev/char/1:3 for /dev/nvidia0", "/dev/char/1:3 for /dev/nvidiactl")
     box.write("/var/lib/rancher/k3s/agent/etc/containerd/config.toml", CONTAINERD.replace("true", "false"))
     box.expect("cgroups", Level.WARNING, "2 links", "restart edgegpu-plugin")
+
+
+def by_nvidia(box: Box, *containers: dict[str, object], runtime_class: str = "nvidia", phase: str = "Running") -> None:
+    """Let one pod with these containers run on the node."""
+    named = [{"name": f"c{number}", **one} for number, one in enumerate(containers)]
+    spec = {"containers": named, "runtimeClassName": runtime_class}
+    item = {"metadata": {"namespace": "ns", "name": "p"}, "spec": spec, "status": {"phase": phase}}
+    box.write("pods.json", json.dumps({"items": [item]}))
+
+
+SHARE: dict[str, object] = {"resources": {"limits": {"baidu.com/vcuda-memory": "4", "baidu.com/vcuda-core": "10"}}}
+
+
+def says(value: str) -> dict[str, object]:
+    return {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": value}]}
+
+
+def test_a_container_that_sees_cards_past_its_share(box: Box) -> None:
+    assert box.see("visible").level is Level.OK
+    by_nvidia(box, says("all"))
+    box.expect("visible", Level.WARNING, "pod ns/p, container c0: it sees the cards NVIDIA_VISIBLE_DEVICES=all", "void")
+    by_nvidia(box, SHARE | says("0"))
+    box.expect("visible", Level.WARNING, "NVIDIA_VISIBLE_DEVICES=0 past its share", "deny-all-cards")
+    by_nvidia(box, {})
+    box.expect("visible", Level.WARNING, "it has no share, and sees every card if its image says", "void")
+    by_nvidia(box, SHARE, says("void"), says("none"))
+    assert box.see("visible").level is Level.OK
+    by_nvidia(box, says("all"), phase="Succeeded")
+    assert box.see("visible").level is Level.OK
+
+
+def test_by_the_default_runtime_a_container_that_names_none_sees_cards_too(box: Box) -> None:
+    by_nvidia(box, says("all"), runtime_class="")
+    assert box.see("visible").level is Level.OK
+    box.write(
+        "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+        CONTAINERD + "[plugins.'io.containerd.cri.v1.runtime'.containerd]\ndefault_runtime_name = 'nvidia'\n",
+    )
+    box.expect("visible", Level.WARNING, "container c0: it sees the cards", "void")
+    by_nvidia(box, {}, runtime_class="")
+    assert box.see("visible").level is Level.OK  # its image may say so: that is told by the check `runtime`

@@ -56,6 +56,7 @@ CHECKS = (
     Check("runtime", "containers", "containerd can bring cards into containers", containers.look_runtime),
     Check("cdi", "containers", "the CDI spec is there, with all its files", containers.look_cdi),
     Check("cgroups", "containers", "a daemon-reload leaves running containers their cards", containers.look_cgroups),
+    Check("visible", "containers", "no container sees cards that it was not given", containers.look_visible),
     Check("limiter", "containers", "what containers are held to", plugin.look_limiter, of_install=False),
     Check("recover", "install", "a change that fails is undone", history.look_recover),
     Check(

@@ -8,6 +8,7 @@ from typing import Any
 from edgegpu_core import injection
 from edgegpu_installer.doctor.sight import Containerd, Sight, Unseen
 from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, judge, skipped, warning
+from edgegpu_installer.host.cluster import Container
 
 _NO_CARDS = "this machine has no cards to share (role extender-only)"
 _RESTART_PLUGIN = "sudo systemctl restart edgegpu-plugin"
@@ -120,6 +121,45 @@ def _runtime_troubles(sight: Sight, containerd: Containerd) -> Iterator[Trouble]
             "printf 'apiVersion: node.k8s.io/v1\\nkind: RuntimeClass\\nmetadata: {name: nvidia}\\nhandler: nvidia\\n' "
             "| sudo k3s kubectl apply -f -",
         )
+
+
+def look_visible(sight: Sight) -> Verdict:
+    """Look for containers that run by the nvidia runtime and see cards which nobody gave them."""
+    settings, node = sight.settings, sight.facts.node
+    if not settings.has_plugin:
+        return skipped(_NO_CARDS)
+    if node is None or node.why:
+        return skipped(f"the node's pods were not seen: {node.why if node else 'there is no k3s'}")
+    try:
+        containerd = sight.containerd
+    except Unseen:
+        containerd = None
+    by_default = containerd is not None and containerd.default_runtime == "nvidia"
+    own = {settings.memory_resource, settings.core_resource}
+    troubles = [
+        warning(
+            f"pod {pod.namespace}/{pod.name}, container {container.name}: {why}",
+            "let it ask for a share, or set NVIDIA_VISIBLE_DEVICES: void; examples/deny-all-cards.yaml denies that",
+        )
+        for pod in node.pods
+        if not pod.over
+        for container in pod.containers
+        if "nvidia" in pod.runtime_class or (by_default and container.visible)
+        if (why := _sees_more(container, shares=bool(own & container.requests)))
+    ]
+    return judge(troubles, well="no container sees cards by the nvidia runtime that it was not given")
+
+
+def _sees_more(container: Container, *, shares: bool) -> str:
+    """Say why a container that runs by the nvidia runtime sees more cards than it was given; empty if it does not."""
+    if container.visible in {"void", "none"}:
+        return ""
+    if container.visible:
+        given = "past its share" if shares else "without a share"
+        return f"it sees the cards NVIDIA_VISIBLE_DEVICES={container.visible} {given}"
+    if not shares:
+        return "it has no share, and sees every card if its image says NVIDIA_VISIBLE_DEVICES=all"
+    return ""
 
 
 def look_cdi(sight: Sight) -> Verdict:

@@ -11,6 +11,17 @@ _TERMINAL = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
+class Container:
+    """One container of a pod, as far as it decides which cards the nvidia runtime shows it."""
+
+    name: str
+    requests: frozenset[str]
+    """Names of the extended resources that it asks for."""
+    visible: str | None
+    """Its NVIDIA_VISIBLE_DEVICES; None where the pod does not say it, and so its image decides."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """One pod of the node, as far as it matters for who else hands out cards."""
 
@@ -21,6 +32,8 @@ class Pod:
     images: tuple[str, ...]
     requests: frozenset[str]
     """Names of the extended resources that its containers ask for."""
+    containers: tuple[Container, ...] = ()
+    runtime_class: str = ""
 
     @property
     def over(self) -> bool:
@@ -97,19 +110,26 @@ def _json(ran: Ran) -> dict[str, Any] | None:
 
 def _pod(item: dict[str, Any]) -> Pod:
     meta, spec = item.get("metadata", {}), item.get("spec", {})
-    containers = [*spec.get("initContainers", []), *spec.get("containers", [])]
-    asked = {
-        resource
-        for container in containers
-        for kind in ("limits", "requests")
-        for resource in container.get("resources", {}).get(kind, {})
-        if "/" in resource
-    }
+    listed = [*spec.get("initContainers", []), *spec.get("containers", [])]
+    containers = tuple(map(_container, listed))
     return Pod(
         namespace=str(meta.get("namespace", "")),
         name=str(meta.get("name", "")),
         uid=str(meta.get("uid", "")),
         phase=str(item.get("status", {}).get("phase", "")),
-        images=tuple(str(container.get("image", "")) for container in containers),
+        images=tuple(str(container.get("image", "")) for container in listed),
+        requests=frozenset(name for container in containers for name in container.requests),
+        containers=containers,
+        runtime_class=str(spec.get("runtimeClassName") or ""),
+    )
+
+
+def _container(item: dict[str, Any]) -> Container:
+    resources = item.get("resources") or {}
+    asked = {name for kind in ("limits", "requests") for name in resources.get(kind) or {} if "/" in name}
+    said = [one for one in item.get("env") or () if one.get("name") == "NVIDIA_VISIBLE_DEVICES"]
+    return Container(
+        name=str(item.get("name", "")),
         requests=frozenset(asked),
+        visible=str(said[-1].get("value", "")) if said else None,
     )
