@@ -1,6 +1,7 @@
 """Who is evicted, and above all who is not."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from edgegpu_core.podview import CARDS_ANNOTATION, Cards, PodView
 from edgegpu_core.policy import Policy
 from edgegpu_plugin.collector import Collector, KubeletWitness
 from edgegpu_plugin.kube import KubeError
-from edgegpu_plugin.nodestate import NodeState
+from edgegpu_plugin.nodestate import NodeState, Snapshot
 from edgegpu_plugin.publisher import Publisher
-from edgegpu_plugin.reconciler import RETRY_S, Reconciler, Times
+from edgegpu_plugin.reconciler import RETRY_S, Reconciler, Refused, Times
+from edgegpu_plugin.status import pods_part
 
 MISSING_S = 300.0
 
@@ -76,6 +78,7 @@ class Bench:
         controlled: bool = True,
         phase: str = "Pending",
         witness: KubeletWitness | None = None,
+        look_inside: Callable[[Snapshot], tuple[Refused, ...]] = lambda _: (),
     ) -> None:
         self.now_s = 1000.0
         self.pods = Pods()
@@ -98,6 +101,7 @@ class Bench:
             pods=self.pods,
             synced=lambda: True,
             beat=lambda: None,
+            look_inside=look_inside,
             times=Times(missing_s=MISSING_S, clock=lambda: self.now_s),
         )
 
@@ -289,3 +293,16 @@ def test_a_correction_that_the_api_refuses_is_asked_for_once(tmp_path: Path) -> 
     [once] = bench.pods.annotated
     assert "GPU-1" in once
     assert not bench.reconciler.last_error, "one pod's refusal stops nothing"
+
+
+def test_a_container_that_runs_without_its_card_is_told_of_and_left_alone(tmp_path: Path) -> None:
+    def look(snapshot: Snapshot) -> tuple[Refused, ...]:
+        return (Refused(snapshot.pods["u"], "container main runs without its card 1", container="main"),)
+
+    bench = Bench(tmp_path, phase="Running", look_inside=look)
+    bench.offer(1)
+    bench.reconciler.step()
+    assert bench.pods.told == ["u GPUMissing: container main runs without its card 1"]
+    assert not bench.pods.evicted
+    (row,) = pods_part(bench.state.snapshot(), (), (), bench.reconciler.cardless)
+    assert (row["state"], row["reason"]) == ("cardless", "container main runs without its card 1")
