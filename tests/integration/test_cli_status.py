@@ -96,6 +96,14 @@ def test_status_of_a_node_where_all_is_well_exits_0(short_tmp: Path) -> None:
     assert "\x1b" not in done.out
 
 
+def test_status_says_that_any_process_may_call_the_extender(short_tmp: Path) -> None:
+    with plugin(
+        short_tmp, document(extender={"listen": "127.0.0.1:8787", "healthy": True, "insecure": True})
+    ) as socket:
+        done = edgegpu("status", "--socket", socket)
+    assert "insecure: any process of this box may call it" in done.out
+
+
 def test_status_in_json_is_the_plugins_document_and_the_problems(short_tmp: Path) -> None:
     with plugin(short_tmp, BUSY) as socket:
         done = edgegpu("status", "--json", "--socket", socket)

@@ -48,6 +48,8 @@ def test_everything_is_in_place_and_said(bed: Bed) -> None:
     record = Journal(bed.layout.tx).read()
     assert record is not None
     assert record.state is State.COMMITTED
+    closed = {bed.layout.tx.parent: 0o027, bed.layout.tx: 0o077}
+    assert {folder: folder.stat().st_mode & mask for folder, mask in closed.items()} == dict.fromkeys(closed, 0)
     assert [line.split()[3] for line in Journal(bed.layout.tx).history()] == [
         *("PREPARED", "STAGED", "SWAPPED", "RESTARTING", "VERIFYING", "COMMITTED")
     ]
