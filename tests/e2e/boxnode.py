@@ -69,6 +69,7 @@ class BoxPlugin(PluginNode):
     def __init__(self, node: BoxNode, *, environment: Path, logs: Path) -> None:
         super().__init__(node, role="server", build=environment, logs=logs)
         self.box = node.box
+        self.has_plugin = True
         self._environment = environment
 
     def install(self, cards: dict[str, int]) -> None:

@@ -37,6 +37,8 @@ class PluginNode:
         self.log_file = logs / f"{lab.name}.log"
         self._build = build
         self._process: Process | None = None
+        self.has_plugin = False
+        """Whether a test has started its plugin and not stopped it; one that was killed is missed."""
         self.driver: SimDriver | None = None
 
     def lay_kubeconfig(self, *, server: str, ca: str, token: str) -> None:
@@ -81,11 +83,12 @@ class PluginNode:
     def start(self) -> None:
         """Start the plugin process and wait until it answers."""
         command = ("nice", "-n", "-10", sys.executable, "-m", "edgegpu_plugin", "--config", CONFIG)  # as its unit does
-        self._process = self.lab.popen(*command, log=self.log_file)
+        self._process, self.has_plugin = self.lab.popen(*command, log=self.log_file), True
         wait_until(self.status, what=f"the plugin on {self.name} answers ({self.log_file})")
 
     def stop(self) -> None:
         """End the plugin in an orderly way."""
+        self.has_plugin = False
         if self._process is not None:
             self._process.terminate()
             self._process.wait(20)
