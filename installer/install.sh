@@ -202,6 +202,7 @@ check_value() { # option, value: what `edgegpu install` would refuse is told bef
     --role) known='server agent extender-only' ;;
     --policy) known='first-fit best-fit spread' ;;
     --isolation) known='none limiter mps' ;;
+    --output | -o) known='json yaml wide' ;;
     --unit-mib | --reserve-mib | --deadline | --enrol-wait)
         case $2 in '' | *[!0-9.]*) wrong_use "$1 is no number: $2" ;; esac
         return 0
@@ -281,7 +282,7 @@ main() {
         case $word in
         --url | --proxy | --ca-sha256 | --offline | --sha256 | --token | --token-file | --join | --cloud | --role | --policy | \
             --exclude | --unit-mib | --reserve-mib | --driver-root | --isolation | --cloud-proxy | --enrol-wait | \
-            --limits-namespace | --deadline | --transaction-id)
+            --limits-namespace | --deadline | --transaction-id | --output | -o)
             [ $left -gt 0 ] || wrong_use "$word needs a value"
             value=$1
             shift
@@ -311,12 +312,12 @@ main() {
             ;;
         --node=*) set -- "$@" "$word" ;;
         --role | --policy | --exclude | --unit-mib | --reserve-mib | --driver-root | --isolation | --cloud-proxy | \
-            --enrol-wait | --limits-namespace | --deadline | --transaction-id)
+            --enrol-wait | --limits-namespace | --deadline | --transaction-id | --output | -o)
             check_value "$word" "$value"
             set -- "$@" "$word" "$value"
             ;;
         --role=* | --policy=* | --exclude=* | --unit-mib=* | --reserve-mib=* | --driver-root=* | --isolation=* | \
-            --cloud-proxy=* | --enrol-wait=* | --limits-namespace=* | --deadline=* | --transaction-id=*)
+            --cloud-proxy=* | --enrol-wait=* | --limits-namespace=* | --deadline=* | --transaction-id=* | --output=*)
             check_value "${word%%=*}" "$value"
             set -- "$@" "$word"
             ;;

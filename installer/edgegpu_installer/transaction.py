@@ -179,11 +179,15 @@ class _Transaction:
 
     def _verify(self, verify: Verify) -> None:
         self._enter(State.VERIFYING)
+        deadline = self._deadline()
+        began_s = deadline.clock()
         with self._step("verify"):
-            verify(self._deadline())
+            self._machine.say("verifying that everything runs as it should, and stays up")
+            verify(deadline)
             if (agent := wanted_agent(self._record, self._journal.tables(), self._machine)) is not None:
                 self._machine.say(f"verifying that edgegpu-agent {agent.version} runs and is connected as before")
                 agenthealth.verify(agent, self._system, self._layout, deadline=self._deadline())
+        self._machine.say(f"verified in {deadline.clock() - began_s:.0f} s")
         if self._record.op in LEAVING:
             # Not before k3s was restarted: a kubelet that starts without the plugin ends pods whose containers have
             # ended once before, although they run now (seen on 1.33).

@@ -1,16 +1,23 @@
 """Bars of units: whose piece is how long."""
 
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 from kits.cli import CARD_0, CARD_1, card, document, pod
 
-from edgegpu_agent.cli.bars import LETTERS, MANY, Piece, holders, pieces, widths
+from edgegpu_agent.cli.bars import LETTERS, MANY, Holder, Piece, holders, holding, pieces, widths
 from edgegpu_agent.cli.document import Document, read_document
+from edgegpu_agent.cli.letters import letters_of
 
 
 def on_first_card(doc: Document) -> list[tuple[str, int]]:
-    found = pieces(doc.cards[0], doc.pods, holders(doc.pods))
+    found = pieces(doc.cards[0], doc.pods, named(doc))
     return [(letter(piece), piece.units) for piece in found]
+
+
+def named(doc: Document) -> dict[str, Holder]:
+    return holders(doc.pods, letters_of(holding(doc.pods), Path("/nonexistent")))
 
 
 def letter(piece: Piece) -> str:
@@ -38,7 +45,7 @@ def test_units_over_several_cards_are_spread_evenly() -> None:
     doc = read_document(
         document(cards=[card(CARD_0, free=0), card(CARD_1, free=0)], pods=[pod("a", 9, CARD_0, CARD_1)])
     )
-    found = [pieces(each, doc.pods, holders(doc.pods))[0].units for each in doc.cards]
+    found = [pieces(each, doc.pods, named(doc))[0].units for each in doc.cards]
     assert found == [5, 4]
 
 
@@ -55,7 +62,7 @@ def test_a_refused_pod_gives_way_where_more_is_said_than_held() -> None:
 
 def test_the_sixty_third_pod_shares_a_letter() -> None:
     doc = one_card(0, *(pod(f"p{number}", 1, CARD_0) for number in range(len(LETTERS) + 1)), units=63)
-    letters = [holder.letter for holder in holders(doc.pods).values()]
+    letters = [holder.letter for holder in named(doc).values()]
     assert letters == [*LETTERS, MANY]
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, need_root, print_json, reporting
+from edgegpu_sync.outputformat import with_output
 
 STATUS_HELP = """\
 Show whether this box is enrolled in its cloud and connected, its certificate, what was requested and what is applied.
@@ -62,6 +63,7 @@ WaitOption = Annotated[float, typer.Option("--wait", metavar="SECONDS", min=0, h
 
 
 @app.command("status", help=STATUS_HELP, short_help="Enrolment, connection, certificate, settings.")
+@with_output
 def status(*, socket: AgentSocketOption = None, root: RootOption = Path("/"), json: JsonOption = False) -> None:
     """Show how this box stands with its cloud."""
     with reporting(as_json=json):
@@ -81,6 +83,7 @@ def status(*, socket: AgentSocketOption = None, root: RootOption = Path("/"), js
 
 
 @app.command("enrol", help=ENROL_HELP, short_help="Put this box into a cloud.")
+@with_output
 def enrol(
     *,
     url: UrlOption,

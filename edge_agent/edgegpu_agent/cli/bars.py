@@ -1,7 +1,7 @@
 """Cards as bars of units: which pod holds which piece of which card, and how many characters each piece gets."""
 
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -37,14 +37,18 @@ class Piece:
     state: str
 
 
-def holders(pods: Sequence[PodRow]) -> dict[str, Holder]:
-    """Give each pod that has a card a letter, in the order of the document; the keys are uids."""
+def holding(pods: Sequence[PodRow]) -> list[str]:
+    """Return the uids of the pods that have a card, each once, in the order of the document."""
+    return list(dict.fromkeys(row.uid for row in pods if row.cards))
+
+
+def holders(pods: Sequence[PodRow], letters: Mapping[str, str]) -> dict[str, Holder]:
+    """Return the pods that have a card with their letters; the keys are uids, as in `letters`."""
     found: dict[str, Holder] = {}
     for row in pods:
         if row.cards and row.uid not in found:
-            number = len(found)
-            letter = LETTERS[number] if number < len(LETTERS) else MANY
-            found[row.uid] = Holder(uid=row.uid, letter=letter, number=number, name=row.full_name)
+            letter = letters.get(row.uid, MANY)
+            found[row.uid] = Holder(uid=row.uid, letter=letter, number=LETTERS.find(letter), name=row.full_name)
     return found
 
 

@@ -1,7 +1,6 @@
 """What the commands share: their options, where they print, and how an error ends them."""
 
 import errno
-import json
 import os
 import shlex
 import sys
@@ -15,6 +14,7 @@ import typer
 
 from edgegpu_agent.cli.errors import CliError
 from edgegpu_sync.commandline import is_output_fault
+from edgegpu_sync.outputformat import dumped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,6 +26,9 @@ _WIDEST = 100_000
 _SECRET = ("--token", "--join", "--cloud-proxy")
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+WatchOption = Annotated[
+    bool, typer.Option("--watch", "-w", help="Show it again every 2 seconds, in a pipe when it changed, until ctrl-C.")
+]
 SocketOption = Annotated[
     Path | None,
     typer.Option(
@@ -74,8 +77,8 @@ def width_of(table: "Table", console: "Console") -> int:
 
 
 def print_json(value: object) -> None:
-    """Print a JSON document."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    """Print a document, as JSON or what `-o` says."""
+    typer.echo(dumped(value))
 
 
 def need_root(what: str, *, root: Path = Path("/")) -> None:

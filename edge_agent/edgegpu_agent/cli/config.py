@@ -8,6 +8,7 @@ import typer
 from edgegpu_agent.cli.client import DEFAULT_CONFIG
 from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, print_json, reporting
 from edgegpu_agent.cli.errors import CliError
+from edgegpu_sync.outputformat import with_output
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -37,6 +38,7 @@ FileArgument = Annotated[Path, typer.Argument(metavar="[FILE]", help="The config
 
 
 @app.command("check", help=HELP, short_help="Is it right, and what does it come to?")
+@with_output
 def check(file: FileArgument = DEFAULT_CONFIG, *, json: JsonOption = False) -> None:
     """Read the plugin's configuration and print what it comes to, defaults included."""
     with reporting(as_json=json):

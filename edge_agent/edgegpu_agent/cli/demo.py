@@ -54,9 +54,10 @@ Examples:
   edgegpu demo --policy spread   # 2 GiB + 2 GiB now land on two cards: wrong, exit status 1
 
 \b
-FILE gets a list of {"scenario", "pod": TEXT, "units", "core": NUMBER, "phase": TEXT, "card_index": NUMBER or null,
-  "card_uuid": TEXT, "sees": [UUID], "reason": TEXT, "command": TEXT}; of "cloud", each command that asks for
-  something of an app has a row: what became of the app's pod, "phase" Rejected where nothing was changed
+FILE (--out) gets a list of {"scenario", "pod": TEXT, "units", "core": NUMBER, "phase": TEXT,
+  "card_index": NUMBER or null, "card_uuid": TEXT, "sees": [UUID], "reason": TEXT, "command": TEXT};
+  of "cloud", each command that asks for something of an app has a row: what became of the app's pod, "phase" Rejected
+  where nothing was changed
 --json: {"v": 1, "ok": BOOL, "failures", "skipped": [TEXT], "pods": [as in FILE]}; progress goes to stderr
 
 Exits 0 only if everything was as it should be; what was left out is said, and is no failure.
@@ -64,7 +65,7 @@ Exits 0 only if everything was as it should be; what was left out is said, and i
 
 OnceOption = Annotated[bool, typer.Option("--once", help="Run each scenario once and end. It has no other form yet.")]
 RealOption = Annotated[bool, typer.Option("--real", help="Use this box's k3s, plugin and cards.")]
-OutOption = Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the result is written.")]
+OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the result there as well.")]
 ImageOption = Annotated[
     str, typer.Option("--image", metavar="IMAGE", help="With --real: an image with glibc and `sleep`.")
 ]
@@ -76,7 +77,7 @@ def demo(  # noqa: PLR0913  (one for each option)
     *,
     once: OnceOption = False,
     real: RealOption = False,
-    out: OutOption = Path("build/demo.json"),
+    out: OutOption = None,
     json: JsonOption = False,
     image: ImageOption = "docker.io/library/debian:stable-slim",
     policy: PolicyOption = "first-fit",
@@ -107,7 +108,8 @@ def demo(  # noqa: PLR0913  (one for each option)
             typer.echo("\nedgegpu: interrupted; everything is taken down", err=True)
             raise typer.Exit(_INTERRUPTED) from None
         try:
-            write_rows(out, outcome.rows)
+            if out is not None:
+                write_rows(out, outcome.rows)
         except DemoError as error:
             raise CliError(str(error)) from error
         _report(outcome, out, as_json=json)
@@ -115,7 +117,7 @@ def demo(  # noqa: PLR0913  (one for each option)
             raise typer.Exit(EXIT_WRONG)
 
 
-def _report(outcome: "Outcome", out: Path, *, as_json: bool) -> None:
+def _report(outcome: "Outcome", out: Path | None, *, as_json: bool) -> None:
     if as_json:
         ok, pods = not outcome.failures, [row.document() for row in outcome.rows]
         failures = {"failures": outcome.failures, "skipped": outcome.skipped}
@@ -132,7 +134,7 @@ def _report(outcome: "Outcome", out: Path, *, as_json: bool) -> None:
     verdict = wrong if outcome.failures else "everything was as it should be"
     for skipped in outcome.skipped:
         typer.echo(f"left out  {skipped}")
-    typer.echo(f"{verdict}; {out} has the list")
+    typer.echo(f"{verdict}; {out} has the list" if out is not None else verdict)
 
 
 def _sayer(*, as_json: bool) -> Callable[[str], None]:

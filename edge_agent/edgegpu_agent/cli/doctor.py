@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgegpu_agent.cli import completing
 from edgegpu_agent.cli.common import JsonOption, make_console, need_root, print_json, reporting
 from edgegpu_agent.cli.errors import CliError
 
@@ -40,7 +41,13 @@ Examples:
 """
 
 CheckOption = Annotated[
-    list[str] | None, typer.Option("--check", metavar="NAME", help="Only this check; may be given several times.")
+    list[str] | None,
+    typer.Option(
+        "--check",
+        metavar="NAME",
+        help="Only this check; may be given several times.",
+        autocompletion=completing.checks,
+    ),
 ]
 ListOption = Annotated[bool, typer.Option("--list", help="Print the names of the checks, and look at nothing.")]
 RootOption = Annotated[

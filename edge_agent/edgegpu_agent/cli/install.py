@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgegpu_agent.cli import completing
 from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, need_root, print_json, reporting
 from edgegpu_agent.cli.errors import CliError
 
@@ -56,9 +57,22 @@ NodeOption = Annotated[
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: label this node if it has cards.")]
 RoleOption = Annotated[
     str | None,
-    typer.Option("--role", metavar="ROLE", help="server, agent or extender-only.  [default: what fits the machine]"),
+    typer.Option(
+        "--role",
+        metavar="ROLE",
+        help="server, agent or extender-only.  [default: what fits the machine]",
+        autocompletion=completing.roles,
+    ),
 ]
-PolicyOption = Annotated[str | None, typer.Option("--policy", metavar="POLICY", help="first-fit, best-fit or spread.")]
+PolicyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--policy",
+        metavar="POLICY",
+        help="first-fit, best-fit or spread.",
+        autocompletion=completing.policies,
+    ),
+]
 ExcludeOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -1,15 +1,19 @@
 """`edgegpu pods`: which container has which card."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from edgegpu_agent.cli import completing
 from edgegpu_agent.cli.client import fetch_status, find_socket
 from edgegpu_agent.cli.common import (
     ConfigOption,
     JsonOption,
     SocketOption,
+    WatchOption,
     amount,
     make_console,
     print_json,
@@ -18,13 +22,31 @@ from edgegpu_agent.cli.common import (
     width_of,
 )
 from edgegpu_agent.cli.document import PodRow
+from edgegpu_agent.cli.errors import CliError
+from edgegpu_sync.outputformat import is_wide
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 JSON_VERSION = 1
 
-NamespaceOption = Annotated[str, typer.Option("-n", "--namespace", metavar="NAMESPACE", help="Only this namespace.")]
+NamespaceOption = Annotated[
+    str,
+    typer.Option(
+        "-n",
+        "--namespace",
+        metavar="NAMESPACE",
+        help="Only this namespace.",
+        autocompletion=completing.namespaces,
+    ),
+]
+AllOption = Annotated[bool, typer.Option("-A", "--all-namespaces", help="All namespaces, as without -n.")]
+PodArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[POD]...", help="Only these; the beginning of a name will do.", autocompletion=completing.pods
+    ),
+]
 
 HELP = """\
 List the containers of this node that ask for GPU shares, with the card that each has, and those that no node has yet.
@@ -43,6 +65,8 @@ States:
 Examples:
   edgegpu pods
   edgegpu pods -n baetyl-edge
+  edgegpu pods asr -o wide
+  edgegpu pods -w
   edgegpu pods --json | jq -r '.pods[] | select(.state == "refused") | .reason'
 
 \b
@@ -52,23 +76,55 @@ Examples:
 
 
 def pods(
+    pod: PodArgument = None,
     *,
     json: JsonOption = False,
     namespace: NamespaceOption = "",
+    all_namespaces: AllOption = False,
+    watch: WatchOption = False,
     socket: SocketOption = None,
     config: ConfigOption = None,
 ) -> None:
     """List the containers of this node that ask for GPU shares, with the card that each has."""
+    if namespace and all_namespaces:
+        raise typer.BadParameter("-n and -A exclude each other", param_hint="-A")
     with reporting(as_json=json):
-        document = fetch_status(find_socket(socket, config))
-        rows = [row for row in (*document.pods, *document.pending) if namespace in {"", row.namespace}]
-        if json:
-            print_json({"v": JSON_VERSION, "node": document.node, "pods": [_as_json(row) for row in rows]})
-            return
-        if not rows:
-            where = f" in namespace {namespace}" if namespace else ""
-            typer.echo(f"no pod on {document.node}{where} asks for a share of a card")
-            return
+        chosen = _Chosen(namespace, tuple(pod or ()))
+        path = find_socket(socket, config)
+        if watch:
+            from edgegpu_agent.cli.watching import watch as again  # noqa: PLC0415  (only for it)
+
+            again(lambda: _look(path, chosen, as_json=json))
+        _look(path, chosen, as_json=json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """Which pods are shown: of a namespace, empty for all; whose names begin so, none for all."""
+
+    namespace: str
+    names: tuple[str, ...]
+
+    def __contains__(self, row: PodRow) -> bool:
+        return self.namespace in {"", row.namespace} and (not self.names or row.pod.startswith(self.names))
+
+    @property
+    def words(self) -> str:
+        """What was asked for, in a sentence."""
+        named = f" called {', '.join(self.names)}" if self.names else ""
+        return f"{named} in namespace {self.namespace}" if self.namespace else named
+
+
+def _look(path: Path, chosen: _Chosen, *, as_json: bool) -> None:
+    document = fetch_status(path)
+    rows = [row for row in (*document.pods, *document.pending) if row in chosen]
+    if as_json:
+        print_json({"v": JSON_VERSION, "node": document.node, "pods": [_as_json(row) for row in rows]})
+    elif chosen.names and not rows:
+        raise CliError(f"cannot find a pod{chosen.words} on {document.node}", remedy="edgegpu pods lists all of them")
+    elif not rows:
+        typer.echo(f"no pod on {document.node}{chosen.words} asks for a share of a card")
+    else:
         _print(rows)
         if document.pending_more:
             typer.echo(f"and {amount(document.pending_more, 'more Pending pod')}", err=True)
@@ -94,7 +150,7 @@ def _print(rows: Sequence[PodRow]) -> None:
     from rich.padding import Padding  # noqa: PLC0415  (only text output needs it)
 
     console, table = make_console(), _table(rows)
-    if not console.is_terminal or width_of(table, console) <= console.width:
+    if is_wide() or not console.is_terminal or width_of(table, console) <= console.width:
         print_table(table, console)
         return
     for row in rows:
@@ -114,6 +170,9 @@ def _table(rows: Sequence[PodRow]) -> "Table":
         table.add_column(name, no_wrap=True)
     for name in ("UNITS", "CORE"):
         table.add_column(name, no_wrap=True, justify="right")
+    wide = ("PHASE", "UID") if is_wide() else ()
+    for name in wide:
+        table.add_column(name, no_wrap=True)
     table.add_column("STATE", no_wrap=True)
     table.add_column("REASON", no_wrap=True)
     for row in rows:
@@ -121,5 +180,6 @@ def _table(rows: Sequence[PodRow]) -> "Table":
         uuids = "\n".join(card.uuid for card in row.cards) or "-"
         style = "red" if row.state in {"refused", "lost", "cardless"} else "" if row.state == "allocated" else "yellow"
         cells = (row.namespace or "-", row.pod or row.uid, row.container, indexes, uuids)
-        table.add_row(*cells, str(row.units), str(row.core), Text(row.state, style=style), Text(row.reason))
+        more = (row.phase, row.uid) if wide else ()
+        table.add_row(*cells, str(row.units), str(row.core), *more, Text(row.state, style=style), Text(row.reason))
     return table

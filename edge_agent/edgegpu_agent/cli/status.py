@@ -1,5 +1,7 @@
 """`edgegpu status`: the plugin, the cards as bars of units, who holds what, and what is wrong."""
 
+from pathlib import Path
+
 import typer
 
 from edgegpu_agent.cli.client import fetch_status, find_socket
@@ -8,6 +10,7 @@ from edgegpu_agent.cli.common import (
     ConfigOption,
     JsonOption,
     SocketOption,
+    WatchOption,
     amount,
     make_console,
     print_json,
@@ -18,13 +21,14 @@ from edgegpu_agent.cli.document import Document
 HELP = """\
 Show the plugin of this node: its cards, who holds what of them, and what is wrong.
 
-Each card is a bar, one character per unit where the terminal is wide enough. A letter is a pod, a dot is a free unit,
+Each card is a bar, one character per unit where the terminal is wide enough. A letter is a pod, which keeps it from
+one call to the next, a dot is a free unit,
 ? is held by somebody that kubelet has not named. Exits 1 when something is wrong, and says what.
 
 \b
 Examples:
   sudo edgegpu status
-  watch -n 2 edgegpu status
+  sudo edgegpu status -w
   edgegpu status --json | jq '.cards[] | {index, units_free}'
   edgegpu status --json | jq -r '.problems[]'
 
@@ -48,19 +52,36 @@ Examples:
 """
 
 
-def status(*, json: JsonOption = False, socket: SocketOption = None, config: ConfigOption = None) -> None:
+def status(
+    *,
+    json: JsonOption = False,
+    watch: WatchOption = False,
+    socket: SocketOption = None,
+    config: ConfigOption = None,
+) -> None:
     """Show the plugin of this node: its cards, who holds what of them, and what is wrong."""
     with reporting(as_json=json):
-        document = fetch_status(find_socket(socket, config))
-        wrong = problems(document)
-        if json:
-            print_json({**document.raw, "problems": wrong})
-        else:
-            from edgegpu_agent.cli.statusview import show  # noqa: PLC0415  (only text output needs rich)
+        path = find_socket(socket, config)
+        if watch:
+            from edgegpu_agent.cli.watching import watch as again  # noqa: PLC0415  (only for it)
 
-            show(document, wrong, make_console())
-        if wrong:
-            raise typer.Exit(EXIT_WRONG)
+            again(lambda: _look(path, as_json=json))
+        _look(path, as_json=json)
+
+
+def _look(path: Path, *, as_json: bool) -> None:
+    document = fetch_status(path)
+    wrong = problems(document)
+    if as_json:
+        print_json({**document.raw, "problems": wrong})
+    else:
+        from edgegpu_agent.cli.bars import holding  # noqa: PLC0415  (only text output needs it)
+        from edgegpu_agent.cli.letters import letters_of  # noqa: PLC0415
+        from edgegpu_agent.cli.statusview import show  # noqa: PLC0415
+
+        show(document, wrong, make_console(), letters_of(holding(document.pods), path.parent))
+    if wrong:
+        raise typer.Exit(EXIT_WRONG)
 
 
 def problems(document: Document) -> list[str]:

@@ -1,6 +1,6 @@
 """How `edgegpu status` looks in a terminal."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.console import Console
 from rich.padding import Padding
@@ -20,8 +20,11 @@ _HELD = "held"
 _TROUBLES = {"refused": "refused", "lost": "its card is gone", "cardless": "runs without its card"}
 
 
-def show(document: Document, problems: Sequence[str], console: Console) -> None:
-    """Print the head, each card with its holders, pods that have no card yet, other nodes, and what is wrong."""
+def show(document: Document, problems: Sequence[str], console: Console, letters: Mapping[str, str]) -> None:
+    """Print the head, each card with its holders, pods that have no card yet, other nodes, and what is wrong.
+
+    `letters` are those of the pods that have a card, by uid.
+    """
 
     def say(text: Text | str = "", indent: int = 0) -> None:
         if console.is_terminal:
@@ -31,7 +34,7 @@ def show(document: Document, problems: Sequence[str], console: Console) -> None:
 
     for line in _head(document):
         say(line)
-    known = holders(document.pods)
+    known = holders(document.pods, letters)
     for card in document.cards:
         say()
         held = pieces(card, document.pods, known)

@@ -7,6 +7,7 @@ import typer
 
 from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, need_root, print_json, reporting
 from edgegpu_agent.cli.errors import CliError
+from edgegpu_sync.outputformat import with_output
 
 JSON_VERSION = 1
 
@@ -31,6 +32,7 @@ HistoryOption = Annotated[bool, typer.Option("--history", help="Print every line
 
 
 @app.command("show", help=SHOW_HELP, short_help="What it was, how it ended.")
+@with_output
 def show(*, history: HistoryOption = False, json: JsonOption = False) -> None:
     """Show the last change of this machine."""
     with reporting(as_json=json):
@@ -63,6 +65,7 @@ def show(*, history: HistoryOption = False, json: JsonOption = False) -> None:
 
 
 @app.command("resume", help=RESUME_HELP, short_help="Finish one that was cut off.")
+@with_output
 def resume(*, json: JsonOption = False) -> None:
     """Finish a change whose installer died."""
     with reporting(as_json=json):

@@ -85,9 +85,15 @@ def test_a_command_line_without_sense(script: str, box: Sandbox, words: tuple[st
 def test_every_option_of_edgegpu_install_is_known_to_install_sh(script: str, box: Sandbox) -> None:
     box.program("id", "echo 1000")
     help_ = edgegpu("install", "--help", env={"COLUMNS": "200"}).out.partition("Options:")[2]
-    options = re.findall(r"^ +(?:(-[a-z]), )?(--[a-z0-9-]+)(?: ([A-Z]+))?", help_, re.MULTILINE)
+    options = re.findall(r"^ +(?:(-[a-z]), )?(--[a-z0-9-]+)(?: ([A-Za-z|]+))?", help_, re.MULTILINE)
     assert len(options) > 20
-    values = {"--role": "agent", "--policy": "spread", "--isolation": "none", "--ca-sha256": "0" * 64}
+    values = {
+        "--role": "agent",
+        "--policy": "spread",
+        "--isolation": "none",
+        "--ca-sha256": "0" * 64,
+        "--output": "yaml",
+    }
     for short, name, metavar in [*options, ("", "--transaction-id", "ID")]:
         for word in filter(None, (short, name)):
             if name != "--help":

@@ -1,0 +1,54 @@
+"""What the shell completes: pods, namespaces, checks, policies; silent where the plugin does not answer."""
+
+from collections.abc import Iterable
+
+import typer
+
+from edgegpu_agent.cli.client import fetch_status, find_socket
+from edgegpu_agent.cli.document import PodRow
+from edgegpu_agent.cli.errors import CliError
+
+_PATIENCE_S = 1.0
+
+
+def pods(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the names of pods that begin so, of the namespace that is named before."""
+    namespace = context.params.get("namespace") or ""
+    return _begin(incomplete, (row.pod for row in _rows(context) if namespace in {"", row.namespace}))
+
+
+def namespaces(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the namespaces of pods with shares."""
+    return _begin(incomplete, (row.namespace for row in _rows(context)))
+
+
+def checks(incomplete: str) -> list[str]:
+    """Return the names of the doctor's checks."""
+    from edgegpu_installer.doctor import CHECKS  # noqa: PLC0415  (slow to load)
+
+    return _begin(incomplete, (check.name for check in CHECKS))
+
+
+def policies(incomplete: str) -> list[str]:
+    """Return the placement policies."""
+    from edgegpu_core.policy import Policy  # noqa: PLC0415  (not for help)
+
+    return _begin(incomplete, (policy.value for policy in Policy))
+
+
+def roles(incomplete: str) -> list[str]:
+    """Return the roles of a machine."""
+    return _begin(incomplete, ("server", "agent", "extender-only"))
+
+
+def _rows(context: typer.Context) -> tuple[PodRow, ...]:
+    try:
+        path = find_socket(context.params.get("socket"), context.params.get("config"))
+        document = fetch_status(path, timeout_s=_PATIENCE_S)
+    except CliError:
+        return ()
+    return (*document.pods, *document.pending)
+
+
+def _begin(incomplete: str, names: Iterable[str]) -> list[str]:
+    return sorted({name for name in names if name and name.startswith(incomplete)})

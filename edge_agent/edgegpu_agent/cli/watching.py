@@ -1,0 +1,54 @@
+"""`-w`: what a command shows, again and again, until ctrl-C."""
+
+import contextlib
+import io
+import sys
+import time
+from collections.abc import Callable
+
+import typer
+
+from edgegpu_agent.cli.errors import CliError
+
+EVERY_S = 2.0
+_CLEAR = "\033[H\033[2J"
+_INTERRUPTED = 130
+
+
+def watch(show: Callable[[], None], *, every_s: float = EVERY_S) -> None:
+    """Show it until ctrl-C: on a terminal in place of what was there, in a pipe each time that it differs.
+
+    What cannot be shown for a while, because a service starts anew, is said and tried again.
+
+    Raises:
+        typer.Exit: with 130, when it was interrupted.
+    """
+    before = ""
+    try:
+        while True:
+            said = _captured(show)
+            if sys.stdout.isatty():
+                typer.echo(f"{_CLEAR}{said}", nl=False)
+            elif said != before:
+                typer.echo(said, nl=False)
+            sys.stdout.flush()
+            before = said
+            time.sleep(every_s)
+    except KeyboardInterrupt:
+        raise typer.Exit(_INTERRUPTED) from None
+
+
+def _captured(show: Callable[[], None]) -> str:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return real.isatty()
+
+    real, text = sys.stdout, Terminal()
+    with contextlib.redirect_stdout(text):
+        try:
+            show()
+        except CliError as error:
+            typer.echo(f"edgegpu: {error.text}\n  {error.remedy}")
+        except typer.Exit:
+            pass
+    return text.getvalue()
