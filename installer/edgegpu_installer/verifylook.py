@@ -123,26 +123,36 @@ class Eyes:
         access = cluster.access
         context = client_context(cert_pem=access.cert_pem, key_pem=access.key_pem, verify=False)
         way = Way(context=context, timeout_s=_CALL_S)
-        *others, last = self.schedulers
-        for place in others:
-            try:
-                ask(f"{place}/healthz", way)
-            except OSError:
-                continue
-            last = place
-            break
+        place = answering(self.schedulers, way)
         try:
-            health = ask(f"{last}/healthz", way)
+            health = ask(f"{place}/healthz", way)
             if health.status != _OK:
                 return Scheduler(f"/healthz answers {health.status}", (), elects=False)
-            answer = ask(f"{last}/configz", way)
+            answer = ask(f"{place}/configz", way)
             config = json.loads(answer.body)["componentconfig"]
         except OSError as error:
-            return Scheduler(f"{last}: {error.strerror or error}", (), elects=False)
+            return Scheduler(f"{place}: {error.strerror or error}", (), elects=False)
         except (ValueError, KeyError, TypeError):
-            return Scheduler(f"{last}/configz does not say yet what it was configured with", (), elects=False)
+            return Scheduler(f"{place}/configz does not say yet what it was configured with", (), elects=False)
         elects = bool(config.get("LeaderElection", {}).get("LeaderElect"))
         return Scheduler("", _callers(config), elects, _renewed(cluster) if elects else "")
+
+
+def schedulers_of(k3s: K3s) -> tuple[str, ...]:
+    """Return where a k3s's scheduler may say how it is."""
+    old = k3s.minor is not None and k3s.minor < _FIRST_WITH_TLS
+    return (SCHEDULER, OLD_SCHEDULER) if old else (SCHEDULER,)
+
+
+def answering(places: tuple[str, ...], way: Way) -> str:
+    """Return the first of these addresses at which something answers, the last where nothing does."""
+    for place in places[:-1]:
+        try:
+            ask(f"{place}/healthz", way)
+        except OSError:
+            continue
+        return place
+    return places[-1]
 
 
 def k3s_verifier(
@@ -179,9 +189,14 @@ def k3s_verifier(
             caller=None if client is None else client.caller,
             resources=(model.memory_resource, model.core_resource) if offers else (),
         )
-        old = k3s.minor is not None and k3s.minor < _FIRST_WITH_TLS
-        places = (SCHEDULER, OLD_SCHEDULER) if old else (SCHEDULER,)
-        return Eyes(system=system, kubeconfig=kubeconfig, wanted=wanted, client=client, model=model, schedulers=places)
+        return Eyes(
+            system=system,
+            kubeconfig=kubeconfig,
+            wanted=wanted,
+            client=client,
+            model=model,
+            schedulers=schedulers_of(k3s),
+        )
 
     before = eyes(None).before()
 

@@ -1,0 +1,60 @@
+"""Where a scheduler says how it is: k3s up to 1.22 gives it no port with TLS."""
+
+from __future__ import annotations
+
+import http.server
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from kits.facts import FakeBox
+
+from edgegpu_installer.doctor.web import Way
+from edgegpu_installer.verifylook import OLD_SCHEDULER, SCHEDULER, answering, schedulers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def served() -> Iterator[str]:
+    with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_the_first_that_answers_is_asked(served: str, silent: str) -> None:
+    way = Way(context=None, timeout_s=5)
+    assert answering((served, silent), way) == served
+    assert answering((silent, served), way) == served
+    assert answering((silent, silent + "/last"), way) == silent + "/last"
+    assert answering((silent,), way) == silent
+
+
+@pytest.mark.parametrize(
+    ("version", "places"),
+    [
+        ("v1.21.14+k3s1", (SCHEDULER, OLD_SCHEDULER)),
+        ("v1.23.17+k3s1", (SCHEDULER, OLD_SCHEDULER)),
+        ("v1.24.17+k3s1", (SCHEDULER,)),
+        ("v1.33.13+k3s1", (SCHEDULER,)),
+    ],
+)
+def test_only_an_old_one_is_asked_in_the_clear(tmp_path: Path, version: str, places: tuple[str, ...]) -> None:
+    box = FakeBox(tmp_path)
+    box.k3s(version=version)
+    k3s = box.facts().k3s
+    assert k3s is not None
+    assert schedulers_of(k3s) == places
