@@ -129,6 +129,21 @@ def test_a_failing_server_is_tried_again(stub: KubeStub, reflector: Reflector[st
     assert listener.next() == ("replace", {})
 
 
+def test_a_list_that_is_asked_for_is_told_though_it_fails_at_first(
+    stub: KubeStub, reflector: Reflector[str], listener: Listener
+) -> None:
+    reflector.start()
+    assert listener.next() == ("replace", {})
+    stub.stall_watches()
+    stub.add_pod(pod("unseen"))
+    assert not reflector.wait_version(stub.pod("unseen")["metadata"]["resourceVersion"], 0)
+    stub.faults.append(Fault(r"GET /api/v1/pods\?limit", 503))
+    assert reflector.list_again(DEADLINE_S)
+    assert listener.next() == ("replace", {"uid-unseen": "unseen"})
+    assert reflector.wait_version(stub.pod("unseen")["metadata"]["resourceVersion"], 0)
+    assert not reflector.wait_version("no number", 0)
+
+
 def test_a_value_that_its_owner_chokes_on_is_told_again_in_a_new_list(client: KubeClient, stub: KubeStub) -> None:
     lists: queue.Queue[dict[str, str]] = queue.Queue()
 

@@ -139,7 +139,9 @@ class Reflector(Generic[T]):
         failures, said = 0, ""
         while not self._stopping.is_set():
             try:
-                version = self._list() if self._again or not version else version
+                if self._again:
+                    version = ""  # also where the list fails: it is tried until it is told
+                version = version or self._list()
                 began, before = time.monotonic(), version
                 version = self._follow(version)
                 # A watch that is ended at once, again and again, must not become a storm of calls.
