@@ -1,10 +1,11 @@
-"""Measures the plugin process: admissions, registration, memory, idle CPU and requests; and the extender's filter."""
+"""Measures the plugin: admissions, registration, memory, idle CPU, requests; and the extender's filter and bind."""
 
 import random
 import tempfile
 import time
 from pathlib import Path
 
+from bench.bench_bind import run as run_bind
 from bench.bench_extender import run as run_filter
 from bench.figures import Figure, figure
 from bench.nodekit import Node, node
@@ -26,7 +27,7 @@ AT_ONCE = 100
 
 
 def run(build: Path) -> list[Figure]:
-    """Measure all; takes about two and a half minutes."""
+    """Measure all; takes about four minutes."""
     with (
         tempfile.TemporaryDirectory(prefix="eg-") as folder,
         node(Path(folder) / "small", cards=SMALL_CARDS, mib=SMALL_MIB, build=build) as small,
@@ -44,7 +45,7 @@ def run(build: Path) -> list[Figure]:
             figure("resident memory, right after registrations", [large.rss_mib()], unit="MiB", limit=70.0),
             *_idle(small),
         ]
-    return [*figures, run_filter(200)]
+    return [*figures, *run_filter(200), *run_bind(200)]
 
 
 def _admissions(made: Node) -> list[float]:
