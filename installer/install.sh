@@ -242,7 +242,10 @@ install() { # the options of `edgegpu install`
         pinned || need=$(($(wc -c < "$BUNDLE") * 8 / 1024))
         check_space "$need"
         if [ -n "$BUNDLE" ]; then
-            check_sum "$BUNDLE" "$BUNDLE" "$wanted"
+            # a copy of root's: where others can write, they would change it between the check and the unpacking
+            cat "$BUNDLE" > "$WORK/${BUNDLE##*/}" || die "cannot copy $BUNDLE to $OPT: see the line above; is the disk full?"
+            check_sum "$WORK/${BUNDLE##*/}" "$BUNDLE" "$wanted"
+            BUNDLE=$WORK/${BUNDLE##*/}
             say "checked $(size_of "$BUNDLE"): its sha256 is right"
         else
             fetch_bundle

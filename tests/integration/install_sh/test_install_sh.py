@@ -219,6 +219,15 @@ def test_leftovers_of_a_power_cut_are_no_hindrance(script: str, host: Host, box:
     assert not left.parent.exists()
 
 
+def test_what_is_unpacked_is_what_was_checked(served: Path, script: str, box: Sandbox) -> None:
+    """A bundle in a folder where others write: they change it once its sha256 has been taken."""
+    bundle = shutil.copy(served / f"{BASENAME}.tar.xz", box.base)
+    box.program("sha256sum", f'{shutil.which("sha256sum")} "$@"; status=$?; echo changed > "{bundle}"; exit $status')
+    assert box.run(script, "--offline", bundle, "--yes").returncode == 0
+    assert Path(bundle).read_text() == "changed\n"
+    assert box.words() == ["install", "--yes"]
+
+
 @pytest.mark.parametrize("form", ["xz", "gz"])
 @pytest.mark.parametrize("way", ["pinned", "--sha256", "SHA256SUMS"])
 def test_offline(served: Path, box: Sandbox, form: str, way: str) -> None:
