@@ -150,7 +150,9 @@ def steps(prepared: Prepared) -> tuple[str, ...]:
     return (
         *("backups", "arm"),
         *(f"early-{target.number}" for target in prepared.early),
-        *("PREPARED", "stage", "STAGED", "SWAPPED"),
+        "PREPARED",
+        *(("drain",) if last else ()),
+        *("stage", "STAGED", "SWAPPED"),
         *(stop if not last else ()),
         *(f"swap-{target.number}" for target in prepared.swapped),
         *(("reload",) if plan.reload else ()),

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView, pod_view
+from edgegpu_core.request import Role
 from edgegpu_installer.cluster import Cluster
 from edgegpu_installer.kinds import POD, Json
 
@@ -29,6 +30,17 @@ def in_use(cluster: Cluster, model: ResourceModel, *, node: str | None = None) -
 
 def _units(count: int) -> str:
     return "1 unit" if count == 1 else f"{count} units"
+
+
+def units_of(share: PodView) -> int:
+    """Return the memory units that the scheduler counts for a pod: init containers end before the others begin."""
+    stays = most = 0
+    for one in share.containers:
+        units = one.request.memory_units
+        most = max(most, stays + units)
+        if one.role is not Role.INIT:
+            stays += units
+    return max(most, stays)
 
 
 def said(share: PodView) -> str:

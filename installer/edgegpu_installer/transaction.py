@@ -39,12 +39,20 @@ class Outcome:
     why: str = ""
 
 
-def run(plan: Plan, machine: Machine, *, verify: Verify, deadline_s: float = 600.0) -> Outcome:
+def run(
+    plan: Plan,
+    machine: Machine,
+    *,
+    verify: Verify,
+    drain: Callable[[Deadline], None] = lambda _deadline: None,
+    deadline_s: float = 600.0,
+) -> Outcome:
     """Carry a plan out, and say how it ended: COMMITTED, ROLLED_BACK with why, or INCONSISTENT with what stands where.
 
     A plan that changes no file does nothing. From a first change on the dead-man is armed: if this process is not done
     after `deadline_s` (it hangs, or was killed) everything is put back. SIGINT, SIGTERM and SIGHUP undo. An unfinished
-    transaction of an author who died is undone first.
+    transaction of an author who died is undone first. `drain`: for a plan after which sharing is gone, waits until the
+    node offers no more than its pods hold.
 
     Raises:
         BusyError: another process changes this machine.
@@ -61,7 +69,7 @@ def run(plan: Plan, machine: Machine, *, verify: Verify, deadline_s: float = 600
             machine.say(notice)
         record = first_record(prepared, machine, deadline_s)
         transaction = _Transaction(machine, record, lock, signals)
-        return transaction.to_its_end(lambda: transaction.forward(prepared, verify))
+        return transaction.to_its_end(lambda: transaction.forward(prepared, verify, drain))
 
 
 def resume(machine: Machine, *, verify: Verify) -> Outcome | None:
@@ -119,9 +127,12 @@ class _Transaction:
             _forget(self._layout)
         return outcome
 
-    def forward(self, prepared: Prepared, verify: Verify) -> None:
+    def forward(self, prepared: Prepared, verify: Verify, drain: Callable[[Deadline], None]) -> None:
         """Do everything from the backups to the commit."""
         self._make_ready(prepared)
+        if prepared.plan.op in LEAVING:
+            with self._step("drain"):
+                drain(self._deadline())
         with self._step("stage"):
             for target in prepared.swapped:
                 stage(self._at(target), target.new)

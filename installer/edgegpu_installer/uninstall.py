@@ -5,9 +5,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from edgegpu_core.podview import PodView
-from edgegpu_installer import accounts, baseline, datastore, farewell, lease, limits, nodes, shares, transaction
+from edgegpu_installer import (
+    accounts,
+    baseline,
+    datastore,
+    draining,
+    farewell,
+    lease,
+    limits,
+    nodes,
+    shares,
+    transaction,
+)
 from edgegpu_installer.ask import Terminal
-from edgegpu_installer.changes import FileChange, Plan
+from edgegpu_installer.changes import Deadline, FileChange, Plan
 from edgegpu_installer.cluster import Cluster, ClusterError
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.farewell import Farewell
@@ -125,7 +136,7 @@ class Uninstallation:
         still = tuple(shares.said(pod) for pod in self._in_use(cluster))
         if self._plan().files:  # else sharing is gone already, and what an earlier run has left in the cluster goes
             self._agree(still)
-        removal = self._change(still)
+        removal = self._change(cluster, still)
         return self._clear(cluster, removal) if removal.well else removal
 
     def _in_use(self, cluster: Cluster) -> tuple[PodView, ...]:
@@ -179,12 +190,17 @@ class Uninstallation:
         text = kubeadm_look.manifest_text(self.machine.layout)
         return kubeadm.restore_files(changes, text, mode=self.site.manifest_mode)
 
-    def _change(self, still: tuple[str, ...]) -> Removal:
-        plan = self._plan()
+    def _change(self, cluster: Cluster, still: tuple[str, ...]) -> Removal:
+        plan, model = self._plan(), configured_model(self.machine.layout)
+
+        def drain(deadline: Deadline) -> None:
+            draining.drain(cluster, model, node=self.site.node_name, deadline=deadline, say=self.machine.say)
+
         outcome = transaction.run(
             plan,
             self.machine,
             verify=self.verifier(False),  # noqa: FBT003  (as an installation asks it)
+            drain=drain,
             deadline_s=self.deadline_s,
         )
         outcome = look_again(outcome, self.site, self.machine.layout)

@@ -16,6 +16,7 @@ class DeviceBoard:
         self._model = model
         self._changed = threading.Condition()
         self._cards: tuple[Card, ...] = ()
+        self._only: frozenset[str] | None = None
         self._lists: dict[Kind, tuple[Device, ...]] = {Kind.MEMORY: (), Kind.CORE: ()}
         self._version = 0
 
@@ -40,11 +41,13 @@ class DeviceBoard:
         self._model.check_device_count([card.memory_mib for card in cards])
         lists = {
             Kind.MEMORY: tuple(
-                Device(text, card.healthy)
+                Device(text, card.healthy and self._may_have(text))
                 for card in cards
                 for text in memory_ids(card.uuid, self._model.units_of(card.memory_mib))
             ),
-            Kind.CORE: tuple(Device(text, card.healthy) for card in cards for text in core_ids(card.uuid)),
+            Kind.CORE: tuple(
+                Device(text, card.healthy and self._may_have(text)) for card in cards for text in core_ids(card.uuid)
+            ),
         }
         with self._changed:
             self._cards = cards
@@ -65,6 +68,16 @@ class DeviceBoard:
         """
         self._model = model
         self.set(self._cards)
+
+    def limit(self, only: frozenset[str] | None) -> bool:
+        """Offer these devices alone, the others as unhealthy ones; None: all. Say whether that changes the lists."""
+        if only == self._only:
+            return False
+        self._only = only
+        return self.set(self._cards)
+
+    def _may_have(self, text: str) -> bool:
+        return self._only is None or text in self._only
 
     def devices(self, kind: Kind) -> tuple[Device, ...]:
         """Return the devices of one resource."""

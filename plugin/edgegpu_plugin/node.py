@@ -34,6 +34,7 @@ from edgegpu_plugin.publisher import Publisher
 from edgegpu_plugin.reconciler import Reconciler, Refused, Times
 from edgegpu_plugin.status import cards_part, other_cards_part, pods_part
 from edgegpu_plugin.tasks import Task
+from edgegpu_plugin.withdrawal import Withdrawal
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class NodePart:
         objects = KubeObjects(client)
         self._config = config
         self._store = InventoryStore(config.paths.state)
+        self._withdrawal = Withdrawal(config.paths.state)
         self._saved: tuple[tuple[Card, ...], tuple[Card, ...]] = ((), ())
         model = replace(model, unit_mib=self._store.load_unit() or model.unit_mib)
         self.state = NodeState(model=model, policy=config.policy, checkpoint=config.kubelet.checkpoint)
@@ -83,7 +85,7 @@ class NodePart:
         )
         self.pods = self._reflector(client, model)
         self._card_sight = CardSight(dev=config.driver.root / "dev", cards=self.state.cards)
-        self.publisher = _publisher(objects, name, self._node_seen)
+        self.publisher = _publisher(objects, name, self._node_seen, offer=self._limit)
         self.reconciler = Reconciler(
             state=self.state,
             collector=Collector(self.state, witness),
@@ -121,6 +123,7 @@ class NodePart:
         saved = usable(everything, self._config.exclude)
         if not saved:
             return
+        self._limit(self.state.snapshot())
         try:
             self._offer(saved)
         except ModelError as error:  # other cards than then may be in the machine now: NVML has the last word
@@ -251,6 +254,23 @@ class NodePart:
             _LOG.error("no word of NVML for %g s: no card is offered until it answers", self._config.driver.absent_s)
             self._offer(tuple(replace(card, healthy=False) for card in cards))
 
+    def _limit(self, snapshot: Snapshot) -> None:
+        """Offer no more than pods hold while sharing is being taken off this machine.
+
+        k3s is restarted then without the extender, and the plugin stays until that is verified: a pod that waits for a
+        card would be bound by the node's sum alone. What pods hold stays healthy: kubelet, as it starts, fails pods
+        that it admits anew while their devices are not.
+        """
+        only: frozenset[str] | None = None
+        if self._withdrawal.is_under_way():
+            if snapshot.view.wants():
+                return  # kubelet is giving devices to a pod that was placed before
+            ledger = snapshot.view.ledger
+            grants = (grant for uid in ledger.pods() for grant in ledger.grants(uid).values())
+            only = frozenset(text for grant in grants for ids in grant.ids.values() for text in ids)
+        if self._board.limit(only):
+            _LOG.info("offering all" if only is None else "offering only what pods hold: sharing is being taken off")
+
     def _offer(self, cards: tuple[Card, ...]) -> None:
         """Show cards to kubelet and placement; the state first, so that no call meets a card that it does not know.
 
@@ -264,8 +284,11 @@ class NodePart:
             _LOG.info("offering %s", ", ".join(told) or "no card")
 
 
-def _publisher(objects: KubeObjects, node: str, seen: Callable[[Json], Json]) -> Publisher:
+def _publisher(
+    objects: KubeObjects, node: str, seen: Callable[[Json], Json], *, offer: Callable[[Snapshot], None]
+) -> Publisher:
     return Publisher(
+        offer=offer,
         write=lambda annotations, labels: objects.annotate_node(node, annotations, labels=labels),
         read=lambda: seen(objects.get_node(node)),
         boot=_BOOT_ID.read_text().strip(),

@@ -43,6 +43,7 @@ class Publisher:
         write: Callable[[Mapping[str, str], Mapping[str, str]], None],
         read: Callable[[], Mapping[str, Any]],
         boot: str,
+        offer: Callable[[Snapshot], None] = lambda _snapshot: None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -52,12 +53,14 @@ class Publisher:
             write: sets annotations and labels of the Node.
             read: returns the Node object.
             boot: this boot's id.
+            offer: told at each look how the node stands, before the report is written.
             clock: seconds that only go forward.
             wall: seconds since 1970.
         """
         self._write = write
         self._read = read
         self._boot = boot
+        self._offer = offer
         self._clock = clock
         self._wall = wall
         self._last: NodeReport | None = None
@@ -78,6 +81,7 @@ class Publisher:
         Raises:
             KubeError: the write failed; it is due again at the next call.
         """
+        self._offer(snapshot)
         now_s = self._clock()
         fresh = report_of(snapshot, boot=self._boot)
         last = self._last

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from edgegpu_core.deviceid import Kind
+from edgegpu_core.deviceid import Kind, count_by_card
+from edgegpu_core.ledger import Grant
 from edgegpu_core.nodeview import is_complete
 from edgegpu_core.podview import PodView
 from edgegpu_plugin.localserver import Answer, LocalServer
@@ -85,13 +86,23 @@ def pods_part(
                         "container": container,
                         "memory_units": len(grant.ids.get(Kind.MEMORY, ())),
                         "core": len(grant.ids.get(Kind.CORE, ())),
-                        "cards": [{"index": labels.get(card, "?"), "uuid": card} for card in grant.cards()],
+                        "cards": _card_refs(grant, grant.cards(), labels),
                         "phase": "Gone" if ended is None else ended.phase,
                         "state": "held",
                         "reason": "kubelet has not let go of its devices yet",
                     }
                 )
     return rows
+
+
+def _card_refs(grant: Grant, cards: tuple[str, ...], labels: dict[str, str]) -> list[dict[str, Any]]:
+    """Return a container's cards, each with the units that it holds there; devices may lie badly when it is refused."""
+    refs: list[dict[str, Any]] = [{"index": labels.get(card, "?"), "uuid": card} for card in cards]
+    if Kind.MEMORY in grant.ids:
+        units = count_by_card(grant.ids[Kind.MEMORY])
+        for ref in refs:
+            ref["units"] = units.get(ref["uuid"], 0)
+    return refs
 
 
 def _labels(snapshot: Snapshot) -> dict[str, str]:
@@ -116,7 +127,7 @@ def _pod_rows(pod: PodView, snapshot: Snapshot, trouble: str, reason: str) -> li
                 "container": container.name,
                 "memory_units": container.request.memory_units,
                 "core": container.request.core,
-                "cards": [{"index": labels.get(card, "?"), "uuid": card} for card in grant.cards() or promised],
+                "cards": _card_refs(grant, grant.cards() or promised, labels),
                 "phase": pod.phase,
                 "state": trouble or ("allocated" if complete else "waiting"),
                 "reason": reason,

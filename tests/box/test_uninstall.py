@@ -1,10 +1,12 @@
 """Uninstall leaves the box as it was, byte for byte, and does not pull shares from under running pods unasked."""
 
+import json
 import os
 import re
 from typing import Any
 
 from box.bed import APPS, RECOVER, WAITS, WITH_EDGEGPU, WITH_K3S, Bed, differences
+from e2e.manifests import container, deployment, pod, pod_spec
 from lab.labrun import wait_until
 
 FULL = bool(os.environ.get("BOX_FULL"))
@@ -48,3 +50,41 @@ def equal_in_the_end(bed: Bed, before: dict[str, str], node: dict[str, Any]) -> 
         wait_until(as_before, what="the box is as it was", timeout_s=FAREWELL_S, every_s=5)
     finally:
         print(differences(before, bed.disk()), bed.node_object())  # noqa: T201  (what a failure is looked for with)
+
+
+WAITING = {"waits": 15, "bare": 16}
+"""Units that fit by the node's sum and on neither card, beside those of the services."""
+
+
+def test_pods_that_wait_for_a_card_wait_on_over_an_uninstall_and_an_installation(bed: Bed, installed: str) -> None:
+    bed.fresh(installed)
+    specs = {name: pod_spec(container(memory=units, core=1)) for name, units in WAITING.items()}
+    bed.cluster.apply(deployment("waits", specs["waits"], namespace="default"))
+    bed.cluster.apply(pod("bare", specs["bare"], namespace="default"))
+    for name, units in WAITING.items():
+        bed.cluster.wait_event("default", name, f"needs {units} vcuda-memory on one card")
+    containers = bed.apps_run()
+    before = unbound(bed)
+
+    bed.edgegpu("uninstall", "--yes", "--force")
+    bed.machine.ready()
+    assert unbound(bed) == before
+    bed.line("--yes")
+    bed.offered()
+    assert unbound(bed) == before
+    assert bed.apps_run() == containers
+    told = json.loads(bed.edgegpu("status", "--json").stdout)
+    assert {row["state"] for row in told["pods"]} == {"allocated"}
+    assert [card["units_free"] for card in told["cards"]] == [9, 9]
+    bed.cluster.kubectl("delete", "deployment", "other", "--now", "--wait")
+    wait_until(lambda: len(unbound(bed)) == 1, what="one that waited runs", every_s=0.5)
+
+
+def unbound(bed: Bed) -> set[tuple[str, str]]:
+    """Name the pods that no node has taken, with their UIDs; none has failed."""
+    pods = [found for name in WAITING for found in bed.cluster.pods("default", name)]
+    said = [(found["metadata"]["name"], found["status"]) for found in pods if found["spec"].get("nodeName")]
+    assert all(status["phase"] == "Running" for _, status in said), said
+    return {
+        (found["metadata"]["name"], found["metadata"]["uid"]) for found in pods if not found["spec"].get("nodeName")
+    }

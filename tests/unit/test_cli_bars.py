@@ -49,6 +49,16 @@ def test_units_over_several_cards_are_spread_evenly() -> None:
     assert found == [5, 4]
 
 
+def test_units_that_lie_badly_count_where_they_lie() -> None:
+    """A refused pod's devices lie on two cards as kubelet chose them."""
+    row = pod("forced", 15, CARD_0, CARD_1, state="refused")
+    row["cards"] = [{**ref, "units": units} for ref, units in zip(row["cards"], (9, 6), strict=True)]
+    rows = [row, pod("left", 20, CARD_0), pod("right", 20, CARD_1)]
+    doc = read_document(document(cards=[card(CARD_0, free=0), card(CARD_1, free=3)], pods=rows))
+    found = [[piece.units for piece in pieces(each, doc.pods, named(doc))] for each in doc.cards]
+    assert found == [[9, 20], [6, 20]]
+
+
 def test_containers_of_a_pod_are_one_piece_and_reuse_is_not_counted_twice() -> None:
     twice = [pod("a", 10, CARD_0, container="init"), pod("a", 8, CARD_0), pod("b", 5, CARD_0)]
     assert on_first_card(one_card(14, *twice)) == [("A", 10), ("B", 5)]

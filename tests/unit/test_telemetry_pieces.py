@@ -84,6 +84,19 @@ def test_allocations_by_pod_one_piece_for_each_container() -> None:
     assert "uid-waits" not in pods
 
 
+def test_a_container_with_several_cards_has_a_piece_on_each() -> None:
+    torn, whole = pod("torn", 15, CARD_0, CARD_1, state="refused"), pod("whole", 9, CARD_0, CARD_1, core=200)
+    for row, parts in ((torn, (9, 6)), (whole, (5, 4))):
+        row["cards"] = [{**ref, "units": units} for ref, units in zip(row["cards"], parts, strict=True)]
+    pods = allocations({"pods": [torn, whole]})
+    assert [(one.card, one.memory_units, one.core) for pod in pods.values() for one in pod.pieces] == [
+        (CARD_0, 9, 1),
+        (CARD_1, 6, 0),
+        (CARD_0, 5, 100),
+        (CARD_1, 4, 100),
+    ]
+
+
 def test_health_names_what_is_wrong() -> None:
     assert {one.state for one in plugin_parts(document())} == {"ok"}
     sick = document(

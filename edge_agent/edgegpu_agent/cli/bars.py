@@ -108,7 +108,10 @@ def _piece(card: CardRow, rows: list[PodRow], holder: Holder) -> Piece:
 
 
 def _units(card: CardRow, row: PodRow) -> int:
-    """Return what a container holds of one of its cards: whole cards entirely, else its units, spread evenly."""
+    """Return what a container holds of one of its cards: whole cards entirely, else its units, as told or evenly."""
+    told = next(ref.units for ref in row.cards if ref.uuid == card.uuid)
+    if told is not None and row.core < CORE_PER_CARD:
+        return told
     if row.core >= CORE_PER_CARD:
         return card.units
     base, rest = divmod(row.units, len(row.cards))

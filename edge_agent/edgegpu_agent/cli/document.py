@@ -37,10 +37,11 @@ class OtherCard:
 
 @dataclass(frozen=True, slots=True)
 class CardRef:
-    """A card that a container has."""
+    """A card that a container has; `units`: what it holds there, None where nobody says."""
 
     index: str
     uuid: str
+    units: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,11 +230,15 @@ def _pod(part: _Part) -> PodRow:
         container=part.text("container"),
         units=part.count("memory_units"),
         core=part.count("core"),
-        cards=tuple(CardRef(card.text("index"), card.text("uuid")) for card in part.parts("cards")),
+        cards=tuple(_card_ref(card) for card in part.parts("cards")),
         phase=part.text("phase", ""),
         state=part.text("state"),
         reason=part.text("reason", ""),
     )
+
+
+def _card_ref(part: _Part) -> CardRef:
+    return CardRef(part.text("index"), part.text("uuid"), part.count("units") if part.has("units") else None)
 
 
 def _node(part: _Part) -> NodeRow:

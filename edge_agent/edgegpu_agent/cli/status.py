@@ -41,7 +41,7 @@ Examples:
    "api": {"synced": BOOL, "problem": TEXT}, "extender": null or {"listen": TEXT, "healthy", "insecure": BOOL},
    "cards": [{"index", "uuid", "name": TEXT, "units", "units_free", "core_free": NUMBER, "healthy": BOOL}],
    "pods": [{"namespace", "pod", "uid", "container": TEXT, "memory_units", "core": NUMBER,
-             "cards": [{"index", "uuid": TEXT}], "phase": TEXT,
+             "cards": [{"index", "uuid": TEXT, "units": NUMBER of this card}], "phase": TEXT,
              "state": "allocated", "waiting", "refused", "lost" (its card is gone),
                        "cardless" (it runs without its card) or "held", "reason": TEXT}],
    "other_cards": [{"index", "uuid", "name": TEXT, "gone": BOOL}], cards that are not offered and in use,

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypedDict
 from pydantic import ValidationError
 
 from edgegpu_agent.telemetry.smi import Seen
+from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_sync.telemetry import Card, Part, Piece, PodAlloc
 from edgegpu_sync.wire import clipped
 
@@ -120,20 +121,26 @@ def _add(pods: dict[str, PodAlloc], row: Document) -> None:
     uid = str(row.get("uid") or "")
     before = pods.get(uid)
     try:
-        piece = Piece(
-            container=str(row["container"]),
-            card=str(row["cards"][0]["uuid"]),
-            memory_units=_count(row.get("memory_units")),
-            core=_count(row.get("core")),
-        )
+        pieces = tuple(_pieces(row))
         pods[uid] = PodAlloc(
             namespace=str(row.get("namespace") or "unknown"),
             name=str(row.get("pod") or uid.lower()),
             phase=str(row.get("phase") or "Unknown"),
-            pieces=(*(before.pieces if before else ()), piece),
+            pieces=(*(before.pieces if before else ()), *pieces),
         )
     except (ValidationError, LookupError, TypeError):
         return
+
+
+def _pieces(row: Document) -> Iterable[Piece]:
+    """Yield what a container holds of each of its cards; all of it on the first where the row does not tell."""
+    cards, units, core = row["cards"], _count(row.get("memory_units")), _count(row.get("core"))
+    parts = [_count(card["units"]) for card in cards if "units" in card]
+    if len(parts) != len(cards):
+        cards, parts = cards[:1], [units]
+    for number, (card, part) in enumerate(zip(cards, parts, strict=True)):
+        mine = core // len(cards) if core >= len(cards) * CORE_PER_CARD else 0 if number else core
+        yield Piece(container=str(row["container"]), card=str(card["uuid"]), memory_units=part, core=mine)
 
 
 def plugin_parts(document: Document) -> list[Part]:

@@ -1,0 +1,34 @@
+"""Whether sharing is being taken off this machine, by the journal that the installer keeps of a change."""
+
+from pathlib import Path
+
+LEAVING = frozenset({"uninstall", "withdraw"})
+"""The ops of the installer after which sharing is not there."""
+
+UNDER_WAY = frozenset({"PREPARED", "STAGED", "SWAPPED", "RESTARTING", "VERIFYING", "ROLLING_BACK"})
+"""The states of a change that has not ended."""
+
+_MOST_BYTES = 64 * 1024
+
+
+class Withdrawal:
+    """Reads the journal when it has changed."""
+
+    def __init__(self, state_folder: Path) -> None:
+        self._path = state_folder / "tx/state"
+        self._stamp: tuple[int, ...] = ()
+        self._under_way = False
+
+    def is_under_way(self) -> bool:
+        """Say whether sharing is being taken off now; a journal that cannot be read says no."""
+        try:
+            stat = self._path.stat()
+            stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+            if stamp != self._stamp:
+                with self._path.open(encoding="utf-8", errors="replace") as file:
+                    said = dict(line.partition("=")[::2] for line in file.read(_MOST_BYTES).splitlines())
+                self._under_way = said.get("op") in LEAVING and said.get("state") in UNDER_WAY
+                self._stamp = stamp
+        except OSError:
+            self._stamp, self._under_way = (), False
+        return self._under_way
