@@ -72,17 +72,18 @@ class Bed:
         self.machine.up_k3s()
         environment = ROOT / "build/env/edgegpu"
         self.machine.push(environment / "lib", environment / "build", to="/srv/env")
-        self._simulate(CARDS, environment="/srv/env")
+        self.simulate(CARDS, environment="/srv/env")
         self.machine.exec("rm", "-rf", "/srv/env")
         self.save(WITH_K3S)
 
     def insert_cards(self, cards: Mapping[str, int]) -> None:
         """Put other cards into a running box with edgegpu, name to MiB, in the place of its own; no pod holds one."""
         self.machine.exec("systemctl", "stop", "edgegpu-plugin")
-        self._simulate(cards, environment=INSTALLED)
+        self.simulate(cards, environment=INSTALLED)
         self.machine.exec("systemctl", "start", "edgegpu-plugin")
 
-    def _simulate(self, cards: Mapping[str, int], *, environment: str) -> None:
+    def simulate(self, cards: Mapping[str, int], *, environment: str) -> None:
+        """Put simulated cards into a box where this environment lies."""
         wanted = [word for name, mib in cards.items() for word in ("--card", f"{name}:{mib}")]
         create = ["-m", "edgegpu_sim.driver", "create", SIMULATED, *wanted]
         self.machine.exec("env", f"PYTHONPATH={environment}/lib", python_in_box(), *create)

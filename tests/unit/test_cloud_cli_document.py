@@ -23,7 +23,7 @@ _COMMAND = re.compile(r"(?:^|\s)edgegpu-cloud ([a-z].*)")
 
 
 def shown() -> Iterator[str]:
-    for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL):
+    for block in re.findall(r"```sh[^\n]*\n(.*?)```", TEXT, re.DOTALL):
         for line in block.splitlines():
             found = _COMMAND.search(re.sub(r"\s[<>]\s\S+", "", line))
             if found and not line.startswith(("useradd", "systemctl")):

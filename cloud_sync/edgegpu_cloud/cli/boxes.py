@@ -63,7 +63,7 @@ Show one box: who it is, what was asked of it and what became of that, its probl
 CONFIRM_HELP = """\
 Go on with a box that is RESTORED: it knows more than this store, which came from a backup.
 
-What is held here as desired becomes the truth again, under a new revision. Look at `edgegpu-cloud box` first: what was
+What was requested here becomes the truth again, under a new revision. Look at `edgegpu-cloud box` first: what was
 changed after the backup was taken is lost. --all confirms every box that is RESTORED.
 
 \b
@@ -263,7 +263,8 @@ def confirm(
             print_json([cloud.fleet.box(view.device) for view in views])
             return
         for view in views:
-            typer.echo(f"confirmed {view.name}: what is desired has revision {cloud.fleet.box(view.device).rev} now")
+            rev = cloud.fleet.box(view.device).rev
+            typer.echo(f"confirmed {view.name}: what was requested of it is sent again, as revision {rev}")
         if not views:
             typer.echo("no box is RESTORED")
 

@@ -54,7 +54,7 @@ revoked again: before that the box just connects again. A forgotten box is named
 FORGET_HELP = """\
 Forget a box: all that is known of it is dropped, and its certificates go on the list of the revoked.
 
-For a box that is gone, was uninstalled, or was set aside by an alarm. Dropped are its desired settings and limits, its
+For a box that is gone, was uninstalled, or was set aside by an alarm. Dropped are what was requested of it, its
 commands with their ends, and what it has reported; alarms and the audit stay. It cannot be undone. Nothing changes on
 the box. The machine comes back with a new token, as another box with another device id: `edgegpu-cloud enrol`.
 
@@ -166,7 +166,7 @@ def _ask_for_name(view: BoxView, *, as_json: bool) -> None:
     items, commands = len(view.items), view.open_commands
     typer.echo(
         f"{view.name} ({view.device}) is {standing(view)}; {items} item{'' if items == 1 else 's'} of its settings "
-        f"and limits, {commands} open command{'' if commands == 1 else 's'} and its history are dropped for good"
+        f"and limits, {commands} command{'' if commands == 1 else 's'} under way and its history are dropped for good"
     )
     try:
         typed = typer.prompt(f"type {view.name} to forget it", default="", show_default=False)

@@ -1,4 +1,4 @@
-"""`edgegpu-cloud sharing set`, `show`: how a box shares its cards, what is desired and what is so."""
+"""`edgegpu-cloud sharing set`, `show`: how a box shares its cards, what was requested and what is so."""
 
 import time
 from collections.abc import Mapping
