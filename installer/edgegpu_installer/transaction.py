@@ -280,7 +280,8 @@ def _forget(layout: Layout) -> None:
     if not layout.baseline.exists():
         shutil.rmtree(layout.tx, ignore_errors=True)
         with suppress(OSError):
-            (layout.state / "inventory.json").unlink(missing_ok=True)  # the plugin's, which may have run for a moment
+            for name in ("inventory.json", "kubelet-version"):  # the plugin's, which may have run for a moment
+                (layout.state / name).unlink(missing_ok=True)
             layout.state.rmdir()
 
 

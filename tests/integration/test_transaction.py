@@ -118,6 +118,19 @@ def test_what_verify_refuses_is_undone_and_leaves_nothing(bed: Bed, content: byt
     assert bed.unit("edgegpu-deadman.timer") == "inactive"
 
 
+def test_what_a_plugin_wrote_that_ran_for_a_moment_goes_too(bed: Bed) -> None:
+    before = bed.tree()
+
+    def write_and_refuse(deadline: Deadline) -> None:
+        for name in ("inventory.json", "kubelet-version"):
+            (bed.layout.state / name).write_text("x")
+        refuse(deadline)
+
+    assert bed.run(install(), verify=write_and_refuse).state is State.ROLLED_BACK
+    assert bed.tree() == before
+    assert not bed.layout.state.exists()
+
+
 def test_undoing_does_not_touch_a_k3s_that_never_saw_the_new_files(bed: Bed) -> None:
     bed.fail("edgegpu-plugin")
     outcome = bed.run(install())
