@@ -123,6 +123,7 @@ def wait_until_well(
     last_words: Callable[[], str],
     deadline: Deadline,
     pause: Callable[[float], None],
+    say: Callable[[str], None] = lambda _: None,
     settle_s: float = SETTLE_S,
 ) -> None:
     """Wait until a machine is as wanted, and has been for settle_s.
@@ -134,6 +135,7 @@ def wait_until_well(
         last_words: the line by which the last k3s that ended said why.
         deadline: until when.
         pause: waits for so many seconds.
+        say: told what is waited for, and after how many seconds, each time that it is something else.
         settle_s: how long is long enough.
 
     Raises:
@@ -141,6 +143,7 @@ def wait_until_well(
     """
     since: _Since | None = None
     fewest: int | None = None
+    began_s, told = deadline.clock(), ""
     while True:
         seen = look()
         fewest = seen.restarts if fewest is None else min(fewest, seen.restarts)  # a restart by hand begins at 0
@@ -158,6 +161,9 @@ def wait_until_well(
             raise _failed(wanted, f"{wanted.unit} ends again and again: {last_words() or why}")
         if deadline.passed():
             raise _failed(wanted, why)
+        if why != told:
+            say(f"after {deadline.clock() - began_s:.0f} s: {why}")
+            told = why
         pause(min(_EVERY_S, deadline.remaining_s()))
 
 
@@ -221,7 +227,7 @@ def _same(since: _Since | None, seen: Look, now_s: float) -> _Since:
 
 def _unsettled(since: _Since, seen: Look, *, now_s: float, settle_s: float) -> str:
     if now_s - since.at_s < settle_s:
-        return f"all is well, and has not been for {settle_s:g} s yet"
+        return f"all is well, but has not been for {settle_s:g} s yet"
     if seen.scheduler is not None and seen.scheduler.elects and seen.scheduler.renewed in {"", since.renewed}:
         return "no scheduler renews the lease kube-system/kube-scheduler"
     return ""

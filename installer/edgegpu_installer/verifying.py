@@ -1,6 +1,7 @@
 """What a transaction on this machine has to verify, for k3s and for kubeadm."""
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from edgegpu_core.model import ResourceModel
@@ -23,10 +24,18 @@ _AGAIN_STABLE_S = 2.0
 """For the scheduler that an undone change brings back, which ran before: kubelet calls it ready after some 15 s."""
 
 
-def verifier(facts: Facts, site: Site, *, layout: Layout, system: Systemd, offers: bool) -> Verify:
+def verifier(
+    facts: Facts,
+    site: Site,
+    *,
+    layout: Layout,
+    system: Systemd,
+    offers: bool,
+    say: Callable[[str], None] = lambda _: None,
+) -> Verify:
     """Look how the machine is now, and return what a transaction calls after its change.
 
-    `offers`: whether the node shall offer both resources afterwards.
+    `offers`: whether the node shall offer both resources afterwards. `say` is told what is waited for.
     """
     if facts.k3s is not None:
         return k3s_verifier(
@@ -36,6 +45,7 @@ def verifier(facts: Facts, site: Site, *, layout: Layout, system: Systemd, offer
             node=site.node_name if facts.k3s.has_kubelet else "",
             model=configured_model(layout),
             offers=offers and facts.cards.driver,
+            say=say,
         )
 
     def verify(deadline: Deadline) -> None:

@@ -93,12 +93,24 @@ class Eyes:
         told = [line for line in lines if any(word in line for word in _WORDS)]
         return told[-1].strip()[:_LONGEST_WORDS] if told else ""
 
-    def verifier(self, before: Before, *, pause: Callable[[float], None] = time.sleep) -> Callable[[Deadline], None]:
+    def verifier(
+        self,
+        before: Before,
+        *,
+        pause: Callable[[float], None] = time.sleep,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> Callable[[Deadline], None]:
         """Return what a transaction calls: it returns once the machine is as wanted, or raises InstallError."""
 
         def verify(deadline: Deadline) -> None:
             wait_until_well(
-                self.wanted, before, look=self.look, last_words=self.last_words, deadline=deadline, pause=pause
+                self.wanted,
+                before,
+                look=self.look,
+                last_words=self.last_words,
+                deadline=deadline,
+                pause=pause,
+                say=say,
             )
 
         return verify
@@ -164,6 +176,7 @@ def k3s_verifier(
     model: ResourceModel,
     offers: bool,
     pause: Callable[[float], None] = time.sleep,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Callable[[Deadline], None]:
     """Look how a k3s machine is now, and return what a transaction calls after its change.
 
@@ -178,8 +191,8 @@ def k3s_verifier(
         model: the resources' names.
         offers: whether the node shall offer both resources: it has cards, their driver is loaded, and we stay.
         pause: waits for so many seconds.
+        say: told what is waited for.
     """
-    kubeconfig = layout.at(k3s.admin_kubeconfig)
 
     def eyes(client: Client | None) -> Eyes:
         wanted = Wanted(
@@ -191,7 +204,7 @@ def k3s_verifier(
         )
         return Eyes(
             system=system,
-            kubeconfig=kubeconfig,
+            kubeconfig=layout.at(k3s.admin_kubeconfig),
             wanted=wanted,
             client=client,
             model=model,
@@ -201,7 +214,7 @@ def k3s_verifier(
     before = eyes(None).before()
 
     def verify(deadline: Deadline) -> None:
-        eyes(_client_on_disk(layout, k3s)).verifier(before, pause=pause)(deadline)
+        eyes(_client_on_disk(layout, k3s)).verifier(before, pause=pause, say=say)(deadline)
 
     return verify
 

@@ -43,6 +43,7 @@ class World:
         self.now_s = 0.0
         self.looks: Iterator[Look] = iter(looks)
         self.seen = looks[0]
+        self.said: list[str] = []
 
     def look(self) -> Look:
         self.seen = next(self.looks, self.seen)
@@ -54,9 +55,26 @@ class World:
     def wait(self, *, wanted: Wanted = WANTED, before: Before = BEFORE, limit_s: float = 60.0) -> float:
         deadline = Deadline(limit_s, lambda: self.now_s)
         wait_until_well(
-            wanted, before, look=self.look, last_words=lambda: "bad file", deadline=deadline, pause=self.pause
+            wanted,
+            before,
+            look=self.look,
+            last_words=lambda: "bad file",
+            deadline=deadline,
+            pause=self.pause,
+            say=self.said.append,
         )
         return self.now_s
+
+
+def test_what_is_waited_for_is_said_once_with_the_time() -> None:
+    down, unseen = replace(WELL, active=False), replace(WELL, unseen="the API server is not ready")
+    world = World(down, down, down, unseen, unseen, WELL)
+    world.wait()
+    assert world.said == [
+        "after 0 s: k3s is not up",
+        "after 2 s: the API server is not ready",
+        f"after 2 s: all is well, but has not been for {SETTLE_S:g} s yet",
+    ]
 
 
 def test_all_is_well_only_after_a_while() -> None:

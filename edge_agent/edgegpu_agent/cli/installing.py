@@ -225,7 +225,7 @@ class Installing:
         return self._release().recovery.into(plan)
 
     def _verifier(self, facts: Facts, site: Site) -> Callable[[bool], Verify]:
-        return lambda offers: verifier(facts, site, layout=self.layout, system=self.system, offers=offers)
+        return lambda offers: verifier(facts, site, layout=self.layout, system=self.system, offers=offers, say=self.say)
 
 
 def this_machine(*, as_json: bool, deadline_s: float, transaction_id: str) -> Installing:
