@@ -106,7 +106,7 @@ def _told(check: Mapping[str, Any], length: int) -> list[Json]:
     if not length:
         return [{"name": name, "level": str(check.get("level", ""))}]
     return [
-        {"name": name, **{key: clipped(str(one.get(key, "")), length) for key in ("level", "text", "remedy")}}
+        {"name": name, **{key: clipped(str(one[key]), length) for key in ("level", "text", "remedy") if one.get(key)}}
         for one in check.get("troubles") or [check]
     ]
 
