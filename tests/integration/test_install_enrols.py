@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +10,7 @@ from kits.agentside import Tasks
 from kits.https import Served, serving
 
 from edgegpu_agent.cli.membership import Membership, membership
+from edgegpu_agent.identity.standing import Stand, Standing
 from edgegpu_agent.settings import write
 from edgegpu_cloud.keyfiles import file_sha256
 from edgegpu_installer.layout import Layout
@@ -102,6 +104,13 @@ def test_a_box_that_waits_for_a_person_has_not_failed(box: Box, served: Served) 
     assert not stands.failed
     assert "waiting for approval" in stands.line
     assert "edgegpu-cloud approve ID" in stands.line
+
+
+def test_what_an_agent_of_before_said_is_not_taken_for_the_answer(box: Box, served: Served) -> None:
+    standing = box.layout.run / "agent-identity.json"
+    standing.parent.mkdir(parents=True)
+    standing.write_text(json.dumps(Standing(stand=Stand.BROKEN, text="of before").document()))
+    assert box.installed(served.here.token(name="hall-1")).line == f"enrolled as hall-1 at {served.url}"
 
 
 def test_a_cloud_that_does_not_answer_fails_with_the_cause(box: Box, served: Served) -> None:

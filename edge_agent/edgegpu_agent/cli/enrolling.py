@@ -26,6 +26,8 @@ IDENTITY = "agent-identity.json"
 AGENT_YAML = "/etc/edgegpu/agent.yaml"
 _VARIABLE = "EDGEGPU_TOKEN"
 _LOOK_S = 0.2
+_LOOKED_S = 10.0
+"""The agent has looked at its files twice by then."""
 _ENDS = frozenset({"enrolled", "refused", "waiting for approval", "cloned", "broken"})
 _LOG = "see `journalctl -u edgegpu-agent`"
 
@@ -144,14 +146,15 @@ def wait_for_word(standing: Path, token: str, *, wait_s: float, clock: Callable[
     """
     from edgegpu_agent.identity.enrolment import token_hash  # noqa: PLC0415  (slow to load)
 
-    ends, told, digest = clock() + wait_s, Told({}), token_hash(token)
+    began, told, digest = clock(), Told({}), token_hash(token)
     while True:
         now = read_standing(standing) or told
-        if now.raw.get("token_sha256") == digest or now.raw.get("stand") == "broken":
+        about_it = now.raw.get("token_sha256") == digest
+        if about_it or now.raw.get("stand") == "broken":  # that may be of before: the agent looks every 5 s
             told = now
-        if told.has_ended:
+        if told.has_ended and (about_it or clock() >= began + _LOOKED_S):
             return told
-        if clock() >= ends:
+        if clock() >= began + wait_s:
             break
         time.sleep(_LOOK_S)
     if told.raw:
