@@ -1,33 +1,39 @@
-"""The composition root of `edgegpu-cloud serve`: builds its parts, lists the tasks, runs them."""
+"""The composition root of each process of `edgegpu-cloud serve`: builds its parts, lists the tasks, runs them."""
 
+import fcntl
 import logging
+import os
 import queue
 import random
+import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgegpu_cloud.asks import BrokerAddress
-from edgegpu_cloud.controller import drops
-from edgegpu_cloud.controller.controller import Controller
 from edgegpu_cloud.enrolment import Enrolment, Terms
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.founding import authority_of, renew_worn
-from edgegpu_cloud.http.app import make_app
-from edgegpu_cloud.http.server import HttpsServer
 from edgegpu_cloud.issuing import write_crl
 from edgegpu_cloud.keyfiles import load_signing_key, read_file
 from edgegpu_cloud.keysets import settle
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
+from edgegpu_cloud.ownership import open_state, remedy_for
 from edgegpu_cloud.release import Release
 from edgegpu_cloud.steady import SteadyClock, check_away
 from edgegpu_cloud.store import SERVER_TIME, Store
 from edgegpu_cloud.tasks import Task, TaskGroup
 from edgegpu_cloud.urls import url_of
 from edgegpu_sync.link.events import Address, LinkEvent
-from edgegpu_sync.link.link import Link
 from edgegpu_sync.signing import Signer
+
+if TYPE_CHECKING:
+    from edgegpu_cloud.controller.controller import Controller
+    from edgegpu_cloud.http.server import HttpsServer
+    from edgegpu_sync.link.link import Link
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,6 +41,7 @@ UPLINKS = "edgegpu/v1/+/up/#"
 _SESSION_S = 3_600
 """How long the broker keeps what comes up while this controller is away; what is lost later is asked for again."""
 _UNDER_WAY = 100
+_DESCRIPTORS = 65_536
 _CARE_S = 6 * 3_600.0
 
 
@@ -42,12 +49,13 @@ _CARE_S = 6 * 3_600.0
 class Options:
     """What `serve` is asked for.
 
-    `bundle` is the folder of the release, `link` False enrols alone. `clock_is_right`: it may be far above the time
-    that boxes were told last.
+    `bundle` is the folder of the release; without `link` there is HTTPS alone, without `https` the controller alone.
+    `clock_is_right`: it may be far above the time that boxes were told last.
     """
 
     bundle: Path
     link: bool = True
+    https: bool = True
     clock_is_right: bool = False
 
 
@@ -84,20 +92,19 @@ class Service:
         settle(layout, self._store)
         self._renew()
         write_crl(layout, self._store, clock=self._clock)
-        self._server = self._https(Release(options.bundle, url_of(config)))
+        self._server = self._https(Release(options.bundle, url_of(config))) if options.https else None
         self._linked = self._make_link(watch) if options.link else None
 
     @property
     def port(self) -> int:
-        """The port of HTTPS."""
-        return self._server.port
+        """The port of HTTPS; 0 where it is not served here."""
+        return self._server.port if self._server is not None else 0
 
     def tasks(self) -> list[Task]:
         """Return what runs side by side, each until the first ends."""
-        tasks = [
-            Task("https", self._server.run, self._server.stop),
-            Task("caretaker", self._take_care, lambda: self._care.put(None)),
-        ]
+        tasks = [Task("caretaker", self._take_care, lambda: self._care.put(None))]
+        if self._server is not None:
+            tasks.append(Task("https", self._server.run, self._server.stop))
         if self._linked is not None:
             link, controller = self._linked
             tasks += [Task("controller", controller.run, controller.stop), Task("link", link.run, link.stop)]
@@ -117,7 +124,10 @@ class Service:
             check_away(last_s=last_s, now_s=wall_s())
         return SteadyClock(last_s=last_s, wall_s=wall_s, leapt=lambda text: self._care.put(_Care("clock.LEAPT", text)))
 
-    def _https(self, release: Release) -> HttpsServer:
+    def _https(self, release: Release) -> "HttpsServer":
+        from edgegpu_cloud.http.app import make_app  # noqa: PLC0415  (the controller's process needs none of it)
+        from edgegpu_cloud.http.server import CONNECTIONS, HttpsServer, Patience  # noqa: PLC0415
+
         layout, config = self._layout, self._config
         ca_pem = authority_of(layout, "servers").cert_pem
         desk = Enrolment(
@@ -133,10 +143,15 @@ class Service:
             clock=self._clock,
         )
         app = make_app(desk, release, ca_pem=ca_pem, clock=self._clock)
+        patience = Patience(connections=min(CONNECTIONS, _descriptors() // 2))
         cert, key = layout.cert("https"), layout.key("https")
-        return HttpsServer(app, host=config.https.host, port=config.https.port, cert=cert, key=key)
+        return HttpsServer(app, host=config.https.host, port=config.https.port, cert=cert, key=key, patience=patience)
 
-    def _make_link(self, watch: Callable[[LinkEvent], None]) -> tuple[Link, Controller]:
+    def _make_link(self, watch: Callable[[LinkEvent], None]) -> "tuple[Link, Controller]":
+        from edgegpu_cloud.controller import drops  # noqa: PLC0415  (the process of HTTPS needs none of it)
+        from edgegpu_cloud.controller.controller import Controller  # noqa: PLC0415
+        from edgegpu_sync.link.link import Link  # noqa: PLC0415
+
         mail: list[Controller] = []
 
         def put(event: LinkEvent) -> None:
@@ -180,13 +195,26 @@ class Service:
         self._care.put(_Care("broker.CRL", text))
 
     def _renew(self) -> list[str]:
-        worn = [str(one) for one in renew_worn(self._layout, self._config, now_s=self._clock())]
+        with self._alone():
+            worn = [str(one) for one in renew_worn(self._layout, self._config, now_s=self._clock())]
         for name in worn:
             _LOG.warning("renewed the certificate of %s", name)
         if "broker" in worn:
             text = "the broker's certificate was renewed: restart the broker before the old one ends"
             self._care.put(_Care("broker.CERTIFICATE", text))
         return worn
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep the other part of `serve` from renewing certificates at the same time."""
+        path = self._layout.tls / ".renew.lock"
+        try:
+            lock = os.fdopen(open_state(path), "r+")
+        except OSError as error:
+            raise CloudError(f"cannot write {path}: {error}", remedy=remedy_for(path)) from error
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def _take_care(self) -> None:
         """Raise alarms, renew this controller's own certificates in time, see that the list of the revoked is whole."""
@@ -213,3 +241,11 @@ class Service:
             self._renew()  # HTTPS sees by itself that its file has changed
         except CloudError:
             _LOG.exception("cannot renew this controller's certificates; tried again")
+
+
+def _descriptors() -> int:
+    """Return how many descriptors this process may have, raised as far as it may be."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(most, _DESCRIPTORS) if most != resource.RLIM_INFINITY else _DESCRIPTORS
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+    return wanted

@@ -15,18 +15,21 @@ from edgegpu_sync.link.events import Down, LinkEvent, Up
 
 _LOG = logging.getLogger(__name__)
 
-_NAME = "serve.state"
+_NAME, _HTTPS = "serve.state", "https.state"
+"""Of the controller, and of HTTPS beside it."""
+
 _TRIES, _PAUSE_S = 20, 0.05
 """Whoever looks holds the lock for a moment: so `serve` tries for a second."""
 
-_ENROLS = "--no-link"
+_OTHER = "cannot serve {folder}: another `edgegpu-cloud serve` does, pid {pid}"
+_REMEDY = "stop that one first (systemctl stop edgegpu-cloud), or name another --folder"
 
 
 class Standing:
-    """Held by the one `serve` of a folder; others see by the lock that it runs, and read what it has told."""
+    """Held by the one controller, or HTTPS, of a folder; others see by the lock that it runs, and read what it told."""
 
-    def __init__(self, file: IO[str], clock: Callable[[], float], *, bundle: str) -> None:
-        self._file, self._clock, self._bundle = file, clock, bundle
+    def __init__(self, file: IO[str], clock: Callable[[], float], *, bundle: str, pid: int) -> None:
+        self._file, self._clock, self._bundle, self._pid = file, clock, bundle, pid
 
     def hear(self, event: LinkEvent) -> None:
         """Note what the link says of itself."""
@@ -40,7 +43,7 @@ class Standing:
         try:
             self._file.seek(0)
             self._file.truncate()
-            json.dump({"pid": os.getpid(), "why": why, "bundle": self._bundle, "since_s": self._clock()}, self._file)
+            json.dump({"pid": self._pid, "why": why, "bundle": self._bundle, "since_s": self._clock()}, self._file)
             self._file.flush()
         except OSError as error:
             _LOG.warning("cannot write %s: %s", self._file.name, error)
@@ -50,46 +53,79 @@ class Standing:
         self._file.close()
 
 
-def hold(layout: CloudLayout, *, link: bool, bundle: str = "", clock: Callable[[], float] = time.time) -> Standing:
-    """Be the one `serve` of a folder, until the process ends; `bundle` says why boxes cannot be installed from here.
+def hold(
+    layout: CloudLayout,
+    *,
+    link: bool,
+    bundle: str = "",
+    pid: int | None = None,
+    clock: Callable[[], float] = time.time,
+) -> Standing:
+    """Be the one controller (`link`), or the one HTTPS, of a folder, until the process ends.
+
+    Args:
+        layout: the folder.
+        link: whether it is the controller.
+        bundle: why boxes cannot be installed from here.
+        pid: whom a person stops.
+        clock: seconds since 1970.
 
     Raises:
         CloudError: another one is, or the file cannot be written.
     """
-    path = layout.folder / _NAME
+    path = layout.folder / (_NAME if link else _HTTPS)
     try:
         file = os.fdopen(open_state(path), "r+", encoding="utf-8")
     except OSError as error:
         raise CloudError(f"cannot write {path}: {error}", remedy=remedy_for(path)) from error
     for _ in range(_TRIES):
         if _locked(file, fcntl.LOCK_EX):
-            found = Standing(file, clock, bundle=bundle)
-            found.tell("no answer yet" if link else _ENROLS)
+            found = Standing(file, clock, bundle=bundle, pid=pid or os.getpid())
+            found.tell("no answer yet" if link else "")
             return found
         time.sleep(_PAUSE_S)
-    pid = _told(file).get("pid", "?")
+    held_by = _told(file).get("pid", "?")
     file.close()
-    remedy = "stop that one first (systemctl stop edgegpu-cloud), or name another --folder"
-    raise CloudError(f"cannot serve {layout.folder}: another `edgegpu-cloud serve` does, pid {pid}", remedy=remedy)
+    raise CloudError(_OTHER.format(folder=layout.folder, pid=held_by), remedy=_REMEDY)
+
+
+def check_free(layout: CloudLayout) -> None:
+    """See that no controller and no HTTPS of a folder runs.
+
+    Raises:
+        CloudError: one does.
+    """
+    for name in (_NAME, _HTTPS):
+        for left in reversed(range(_TRIES)):
+            told = _runs(layout, name)
+            if told is None:
+                break
+            if not left:
+                raise CloudError(_OTHER.format(folder=layout.folder, pid=told.get("pid", "?")), remedy=_REMEDY)
+            time.sleep(_PAUSE_S)
+
+
+def _runs(layout: CloudLayout, name: str) -> dict[str, object] | None:
+    """Return what the process has told that holds this file; None where none does."""
+    try:
+        with os.fdopen(open_regular(layout.folder / name, os.O_RDONLY), encoding="utf-8") as file:
+            return None if _locked(file, fcntl.LOCK_SH) else _told(file)
+    except OSError:
+        return None
 
 
 def no_bundle(layout: CloudLayout) -> str:
-    """Return why boxes cannot be installed from the `serve` that runs; empty where they can, or none runs."""
-    try:
-        with os.fdopen(open_regular(layout.folder / _NAME, os.O_RDONLY), encoding="utf-8") as file:
-            return "" if _locked(file, fcntl.LOCK_SH) else str(_told(file).get("bundle", ""))
-    except OSError:
-        return ""
+    """Return why boxes cannot be installed from the HTTPS that runs; empty where they can, or none runs."""
+    told = _runs(layout, _HTTPS)
+    return "" if told is None else str(told.get("bundle", ""))
 
 
 def trouble(layout: CloudLayout, broker: BrokerConfig) -> str:
     """Return what keeps this controller from its boxes, and what to do, in a line; empty: nothing."""
-    try:
-        with os.fdopen(open_regular(layout.folder / _NAME, os.O_RDONLY), encoding="utf-8") as file:
-            if not _locked(file, fcntl.LOCK_SH):
-                return _words(_told(file), broker)
-    except OSError:
-        pass  # there never was one
+    if (told := _runs(layout, _NAME)) is not None:
+        return _words(told, broker)
+    if _runs(layout, _HTTPS) is not None:
+        return "the controller runs with --no-link, nothing is sent or heard: start `edgegpu-cloud serve` without it"
     return "the controller is not running, nothing is sent or heard: `edgegpu-cloud serve`"
 
 
@@ -114,8 +150,6 @@ def _words(told: dict[str, object], broker: BrokerConfig) -> str:
     why = told.get("why", "")
     if not why:
         return ""
-    if why == _ENROLS:
-        return "the controller runs with --no-link, nothing is sent or heard: start `edgegpu-cloud serve` without it"
     return (
         f"the controller is not connected to the broker at {broker.host}:{broker.controller_port}, nothing is sent or "
         f"heard: {why}; is the broker running (systemctl status edgegpu-broker)?"

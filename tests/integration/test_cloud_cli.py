@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 from kits.cloudcli import ok, run
-from kits.cloudprocess import Cloud, running
+from kits.cloudprocess import CONTROLLER, HTTPS, Cloud, parts, running
 from kits.enrol import Box
 from kits.livebox import LiveBox, enrol, post
 from kits.mqtt import wait_for
@@ -141,6 +142,31 @@ def test_the_shell_completes_boxes_and_apps(cloud: Cloud) -> None:
         assert live
     (cloud.work / "empty").mkdir()
     assert completed(replace(cloud, folder=cloud.work / "empty"), "box", "ty") == []
+
+
+def test_https_falls_and_is_started_again_while_the_boxes_are_served(cloud: Cloud) -> None:
+    with cloud.live("steady"):
+        before, enrols, asked = parts(cloud), cloud.log().count(b"boxes enrol at"), cloud.log().count(b"asking")
+        assert before.keys() == {HTTPS, CONTROLLER}
+        os.kill(before[HTTPS], signal.SIGKILL)
+        assert cloud.ok("command", "steady", "k3s.restart", "--wait", "--json").json["state"] == "SUCCEEDED"
+        wait_for(lambda: b"HTTPS has ended (signal 9): started again" in cloud.log(), what="it is told")
+        wait_for(lambda: cloud.log().count(b"boxes enrol at") > enrols, what="it is started again")
+        assert cloud.enrols("late")
+        after = parts(cloud)
+        assert (after[CONTROLLER], after[HTTPS] != before[HTTPS]) == (before[CONTROLLER], True)
+        assert cloud.log().count(b"asking") == asked, "the link was never lost"
+
+
+def test_serve_ends_where_a_part_cannot_begin(tmp_path: Path) -> None:
+    with socket.create_server(("0.0.0.0", 0)) as taken:  # noqa: S104  (as `serve` does)
+        port = taken.getsockname()[1]
+        ok("init", "--name", "127.0.0.1", "--https-port", str(port), folder=tmp_path / "cloud")
+        words = [sys.executable, "-m", "edgegpu_cloud.cli.app", "serve", "--folder", str(tmp_path / "cloud")]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, f"cannot listen on 0.0.0.0 port {port}" in done.stderr) == (1, True), done.stderr
+    assert "Traceback" not in done.stderr
+    assert run("serve", "--no-link", "--no-https", folder=tmp_path / "cloud").code == 2
 
 
 def test_how_a_box_shares_its_cards(cloud: Cloud) -> None:

@@ -33,7 +33,7 @@ def crl(folder):
 
 def holding(folder):
     with common.opened(folder) as cloud:
-        hold(cloud.layout, link=False).close()
+        hold(cloud.layout, link=True).close()
 
 def play(words):
     if words[0] in {"crl", "hold"}:
@@ -151,9 +151,8 @@ def test_a_root_shell_leaves_nothing_that_the_controller_cannot_read(bed: Bed) -
 def test_what_lies_in_the_folder_does_nothing_to_roots_files(bed: Bed) -> None:
     """Links, hard links and pipes, each where a command opens, makes, empties or gives away something."""
     bed.ok(("init", "--name", "127.0.0.1"), ("hold",), ("crl",))
-    secret, rooms = bed.vault / "secret", bed.vault / "rooms"
+    secret, rooms, out = bed.vault / "secret", bed.vault / "rooms", bed.vault / "out"
     rooms.mkdir()
-    out = bed.vault / "out"
 
     def link(path: Path) -> None:
         path.symlink_to(secret)
@@ -172,7 +171,8 @@ def test_what_lies_in_the_folder_does_nothing_to_roots_files(bed: Bed) -> None:
         ("serve.state", link, ("hold",)),
         ("serve.state", hard, ("hold",)),
         ("serve.state", os.mkfifo, ("hold",)),
-        ("serve.state", link, ("serve", "--no-link")),
+        ("serve.state", link, ("serve", "--no-https")),
+        ("https.state", link, ("serve", "--no-link")),
         ("broker/data", link_folder, ("broker",)),
         ("broker", link_folder, ("broker",)),
         ("keys", link_folder, ("keys", "rotate")),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kits.cloudcli import Done, ok, run
@@ -19,7 +20,6 @@ from edgegpu_cloud.layout import CloudLayout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 @dataclass
@@ -46,6 +46,11 @@ class Cloud:
         wait_for(lambda: b"connected: asking" in self.log(), what="the controller is on the link")
         return process
 
+    def enrols(self, name: str) -> bool:
+        """Whether a box of that name is taken in now."""
+        hand = Box(self.ok("enrol", "--name", name, "--json").json["token"])
+        return bool(enrol(self.url, self.ca, hand).device)
+
     def log(self) -> bytes:
         return (self.work / "serve.log").read_bytes()
 
@@ -67,6 +72,16 @@ class Cloud:
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0, self.log()[-2_000:]
         (self.work / "serve.log").unlink()
+
+
+HTTPS, CONTROLLER = "edgegpu-https", "edgegpu-control"
+
+
+def parts(cloud: Cloud) -> dict[str, int]:
+    """Return the processes of the `serve` that runs by their names."""
+    pid = cloud.processes[-1].pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return {Path(f"/proc/{child}/comm").read_text().strip(): int(child) for child in children}
 
 
 @contextmanager

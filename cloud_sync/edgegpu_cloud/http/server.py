@@ -189,7 +189,7 @@ class HttpsServer:
         self._socket = _bound(host, port)
         self._socket.places = self._places
         try:
-            quiet = logging.Logger("edgegpu_cloud.http.uvicorn")  # noqa: LOG001  (of this server alone)
+            quiet = logging.Logger("edgegpu_cloud.http.uvicorn", logging.WARNING)  # noqa: LOG001  (of this server alone)
             quiet.addHandler(Counting(minute, _LOG))
             config = _config(app, cert=cert, key=key, patience_s=patience.headers_s, quiet=quiet)
             context: Any = config.ssl

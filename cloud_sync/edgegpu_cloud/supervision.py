@@ -1,0 +1,191 @@
+"""`edgegpu-cloud serve` as two processes, HTTPS and the controller: one that falls is started again by itself.
+
+A flood on 8443 may cost HTTPS its process, and never the link to the boxes. So a part that ends later is started again
+alone; one that ends before it was ever ready has something wrong that a person has to put right, and ends all.
+"""
+
+import ctypes
+import logging
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+_LOG = logging.getLogger(__name__)
+
+_READY = b"r"
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+_ENDS = {signal.SIGTERM, signal.SIGINT}
+_GRACE_S = 8.0
+_WAIT_S, _WAIT_MOST_S, _STEADY_S = 1.0, 30.0, 60.0
+
+
+class Supervised:
+    """This process as a part: it falls with its supervisor, whom it tells that it is ready; or on its own."""
+
+    def __init__(self, line: socket.socket | None = None) -> None:
+        self._line = line
+
+    @property
+    def pid(self) -> int:
+        """The process that a person stops: the supervisor's, or this one's."""
+        return os.getppid() if self._line is not None else os.getpid()
+
+    def ready(self) -> None:
+        """Tell the supervisor that this part stands; it may have died by now."""
+        if self._line is not None:
+            try:
+                self._line.send(_READY)
+            except OSError as error:
+                _LOG.warning("the supervisor does not listen: %s", error)
+
+
+@dataclass(slots=True)
+class Part:
+    """A process to be: `run` is what it does, and returns its status. `task` is its name in `ps`, 15 characters."""
+
+    name: str
+    task: str
+    run: Callable[[Supervised], int]
+    pid: int = 0
+    line: socket.socket | None = field(default=None, repr=False)
+    """Our end of a pair: a byte comes when it is ready, the end when it is gone."""
+    began_s: float = 0.0
+    wait_s: float = _WAIT_S
+    again_s: float | None = None
+    """When it is started again."""
+
+    def start(self) -> None:
+        """Fork it; this process has one thread, and has loaded nothing but the command line."""
+        self.line, theirs = socket.socketpair()
+        us = os.getpid()
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
+        try:
+            self.pid = os.fork()
+            if not self.pid:
+                self._live(theirs, us)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
+        theirs.close()
+        self.began_s, self.again_s = time.monotonic(), None
+
+    def _live(self, line: socket.socket, supervisor: int) -> None:
+        status = 1
+        try:
+            for number in _ENDS:
+                signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
+            libc = ctypes.CDLL(None)
+            libc.prctl(_PR_SET_NAME, self.task.encode())
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() == supervisor:
+                status = self.run(Supervised(line))
+        except Exception:  # noqa: BLE001  (the border of a process)
+            _LOG.exception("%s failed", self.name)
+        finally:
+            os._exit(status)
+
+    def ended(self) -> int:
+        """Take the status of one whose line has ended; a signal's is negative."""
+        if self.line is None:
+            return 0
+        self.line.close()
+        self.line = None
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def end(self, deadline_s: float) -> None:
+        """Wait until it has ended; from the deadline on it is killed."""
+        if self.line is None:
+            return
+        try:
+            while True:
+                self.line.settimeout(max(0.01, deadline_s - time.monotonic()))
+                if not self.line.recv(1):
+                    break
+        except OSError:  # the time is over
+            os.kill(self.pid, signal.SIGKILL)
+        self.ended()
+
+
+class Supervisor:
+    """Runs parts until it is told to stop; `stop` may be called from a signal handler."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
+        self._selector = selectors.DefaultSelector()
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Let `run` end."""
+        self._stopped = True
+        os.write(self._wake, b"x")
+
+    def run(self) -> int:
+        """Start one after the other, start again what falls; returns 0, or the status of one that was never ready."""
+        try:
+            for part in self._parts:
+                self._start(part)
+                if status := self._until_ready(part):
+                    return status
+            while not self._stopped:
+                self._step()
+            return 0
+        finally:
+            self._end()
+
+    def _start(self, part: Part) -> None:
+        part.start()
+        if part.line is not None:
+            self._selector.register(part.line, selectors.EVENT_READ, part)
+
+    def _until_ready(self, part: Part) -> int:
+        """Wait for a part's first word; returns the status of the one that ended instead, 0 where none did."""
+        while not self._stopped:
+            for one in self._heard(None):
+                if one is part and part.line is not None and part.line.recv(1) == _READY:
+                    return 0
+                return abs(self._gone(one)) or 1
+        return 0
+
+    def _heard(self, timeout_s: float | None) -> list[Part]:
+        events = self._selector.select(timeout_s)
+        return [] if self._stopped else [key.data for key, _ in events if isinstance(key.data, Part)]
+
+    def _step(self) -> None:
+        now_s = time.monotonic()
+        due = [part.again_s for part in self._parts if part.again_s is not None]
+        for part in self._heard(max(0.0, min(due) - now_s) if due else None):
+            if part.line is not None and part.line.recv(1) == _READY:
+                continue
+            status = self._gone(part)
+            if time.monotonic() - part.began_s > _STEADY_S:
+                part.wait_s = _WAIT_S
+            part.again_s = time.monotonic() + part.wait_s
+            _LOG.error("%s has ended (%s): started again in %.0f s", part.name, _words(status), part.wait_s)
+            part.wait_s = min(_WAIT_MOST_S, part.wait_s * 2)
+        for part in self._parts:
+            if not self._stopped and part.again_s is not None and part.again_s <= time.monotonic():
+                self._start(part)
+
+    def _gone(self, part: Part) -> int:
+        if part.line is not None:
+            self._selector.unregister(part.line)
+        return part.ended()
+
+    def _end(self) -> None:
+        alive = [part for part in self._parts if part.line is not None]
+        for part in alive:
+            os.kill(part.pid, signal.SIGTERM)
+        deadline_s = time.monotonic() + _GRACE_S
+        for part in alive:
+            part.end(deadline_s)
+
+
+def _words(status: int) -> str:
+    return f"signal {-status}" if status < 0 else f"status {status}"
