@@ -76,11 +76,11 @@ class Outside:
     A task `drop` is done last, also where this process was killed.
     """
 
-    def __init__(self, tasks: Mapping[str, Task]) -> None:
+    def __init__(self, folder: Path, tasks: Mapping[str, Task]) -> None:
         self._tasks = tasks
         self._channel: socket.socket | None = None
         self._child = 0
-        if os.geteuid() == ROOT:
+        if os.geteuid() == ROOT and owner(folder.absolute()) != ROOT:
             ours, theirs = socket.socketpair()
             self._child = os.fork()
             if self._child == 0:
@@ -111,9 +111,9 @@ class Outside:
 
 
 @contextmanager
-def outside(**tasks: Task) -> Iterator[Outside]:
-    """Keep what does these tasks as the caller; begin it before `become_owner`."""
-    found = Outside(tasks)
+def outside(folder: Path, **tasks: Task) -> Iterator[Outside]:
+    """Keep what does these tasks as the caller; begin it before `become_owner` of the same folder."""
+    found = Outside(folder, tasks)
     try:
         yield found
     finally:

@@ -47,7 +47,7 @@ def backup(
     with reporting(as_json=json):
         _check(file)
         try:
-            with _written_whole(file.absolute()) as (out, caller), opened(folder) as cloud:
+            with _written_whole(file.absolute(), folder) as (out, caller), opened(folder) as cloud:
                 _write(cloud.layout, out, beside=file.absolute().parent)
                 size = out.tell()
                 caller.do("keep", None)
@@ -61,7 +61,7 @@ def backup(
 
 
 @contextmanager
-def _written_whole(file: Path) -> Iterator[tuple[BinaryIO, Outside]]:
+def _written_whole(file: Path, folder: Path) -> Iterator[tuple[BinaryIO, Outside]]:
     """Yield an open file and what gives it its name in the end; without that it goes.
 
     Both are the caller's, while the archive is written by the owner of the controller's folder.
@@ -78,7 +78,7 @@ def _written_whole(file: Path) -> Iterator[tuple[BinaryIO, Outside]]:
                 os.unlink(new, dir_fd=parent)
 
         handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=parent)
-        with os.fdopen(handle, "wb") as out, outside(keep=keep, drop=drop) as caller:
+        with os.fdopen(handle, "wb") as out, outside(folder, keep=keep, drop=drop) as caller:
             yield out, caller
 
 

@@ -57,7 +57,7 @@ def broker(
     target = (out or folder / "broker").absolute()
     with (
         reporting(as_json=json),
-        outside(write=lambda files: write_broker_elsewhere(target, files)) as caller,
+        outside(folder, write=lambda files: write_broker_elsewhere(target, files)) as caller,
         opened(folder) as cloud,
     ):
         if out is None:

@@ -85,7 +85,7 @@ def revoke(
     json: JsonOption = False,
 ) -> None:
     """Revoke a box."""
-    with reporting(as_json=json), outside(reload=lambda _: _run(reload)) as caller, opened(folder) as cloud:
+    with reporting(as_json=json), outside(folder, reload=lambda _: _run(reload)) as caller, opened(folder) as cloud:
         view = cloud.fleet.box(name)
         if not yes:
             _ask(view, as_json=json)
