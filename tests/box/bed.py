@@ -52,6 +52,8 @@ class Bed:
         self.node = BoxNode(self.machine)
         self.cluster = K3s(self.node)
         self.web: WebServer | None = None
+        self.pristine: dict[str, str] = {}
+        """The disk of a box with k3s before edgegpu comes."""
 
     def fresh(self, image: str) -> None:
         """Boot the box from an image; its k3s is Ready then, and with edgegpu both resources are offered."""
@@ -169,6 +171,17 @@ class Bed:
         told = self.machine.exec("journalctl", *words, check=False).stdout.splitlines()
         found = [json.loads(line)["MESSAGE_ID"] for line in told]
         return found.count(STARTING) - found.count(RESTARTING)
+
+    def written(self) -> tuple[list[str], list[str]]:
+        """Return the paths that the installer has written, and those of them that are not as it wrote them."""
+        script = (
+            "import json; from edgegpu_installer import baseline as b\n"
+            "from edgegpu_installer.layout import Layout as L\n"
+            "print(json.dumps([[one.path for one in b.originals(L())], list(b.drifted(L()))]))"
+        )
+        done = self.machine.exec("env", f"PYTHONPATH={INSTALLED}/lib", python_in_box(), "-c", script)
+        ours, drifted = json.loads(done.stdout)
+        return ours, drifted
 
     def restarts(self) -> str:
         """Return what changes with each start of k3s."""

@@ -49,6 +49,7 @@ def k3s_box(bed: Bed) -> Bed:
 def installed(bed: Bed) -> str:
     """Make the image with edgegpu installed and services that run; returns its name."""
     bed.fresh(WITH_K3S)
+    bed.pristine = bed.disk()
     bed.line("--yes")
     bed.offered()
     bed.run_apps()

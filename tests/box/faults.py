@@ -1,16 +1,22 @@
 """One cell of the fault matrix: an operation stops at one of its steps, the fault strikes, the box must come back."""
 
 import json
+import os
 import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from box.bed import APPS, JOURNAL, WITH_EDGEGPU, WITH_K3S, Bed
+from box import filejudge
+from box.bed import APPS, WITH_EDGEGPU, WITH_K3S, Bed
+from box.filejudge import COMMITTED, NOT_BEGUN, ROLLED_BACK
 from lab.labrun import LabError, wait_until
 
-ENDS = ("COMMITTED", "ROLLED_BACK")
+ENDS = (COMMITTED, ROLLED_BACK, NOT_BEGUN)
+STRICT = bool(os.environ.get("BOX_FULL") or os.environ.get("BOX_FILES"))
+"""Whether a file that is not as the end says fails the run; else it stands in the table alone."""
+
 DEADLINE_S, SHORT_S = 120, 25
 """How long after its start an operation is undone: one that shall come as far as its verification, and others."""
 
@@ -36,18 +42,22 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What became of one fault at one step; end is the transaction's state, or why the box did not come back."""
+    """What became of one fault at one step; end is the transaction's state, or why the box did not come back.
+
+    `files`: those that are not as that end says, in words.
+    """
 
     op: str
     step: str
     fault: str
     end: str
     seconds: float
+    files: tuple[str, ...] = ()
 
     @property
     def good(self) -> bool:
-        """Whether the box came back."""
-        return self.end in ENDS
+        """Whether the box came back; with the files that it should have, where that is asked for."""
+        return self.end in ENDS and not (self.files and STRICT)
 
 
 _EDGEGPU = "/usr/local/bin/edgegpu"
@@ -99,6 +109,7 @@ def strike(bed: Bed, op: Op, step: str, *, fault: str, log: Path) -> Cell:
         LabError: k3s is not Ready afterwards, a service died, or the transaction stays unfinished.
     """
     containers = begin(bed, op)
+    before, last = bed.disk(), bed.journal().get("id", "")
     running = bed.machine.popen("env", f"{PAUSE}={step}", *command(bed, op, step=step), log=log)
     pid = wait_until(lambda: waiting(log, step), what=f"{op.name} stands at {step} ({log})")
     began = time.monotonic()
@@ -111,17 +122,30 @@ def strike(bed: Bed, op: Op, step: str, *, fault: str, log: Path) -> Cell:
         bed.machine.up()
     bed.machine.ready()
     end = wait_until(
-        lambda: ended(bed, op), what=f"{op.name} is finished: {bed.journal()}", timeout_s=BACK_S, every_s=0.5
+        lambda: ended(bed, op, last), what=f"{op.name} is finished: {bed.journal()}", timeout_s=BACK_S, every_s=0.5
     )
     bed.machine.ready()
     seconds = time.monotonic() - began
-    if op.name == "uninstall" and fault == "cut" and end == "COMMITTED":
+    if op.name == "uninstall" and fault == "cut" and end == COMMITTED:
         bed.apps_wait()  # the power ended their containers, and nobody offers what they ask for
     elif op.has_apps:
         now = bed.apps_run()
         if fault == "kill" and now != containers:
             raise LabError(f"services of {APPS} were started anew: {containers}, {now}")
-    return Cell(op.name, step, fault, end, round(seconds, 1))
+    return Cell(op.name, step, fault, end, round(seconds, 1), tuple(files(bed, op, end, before)))
+
+
+def files(bed: Bed, op: Op, end: str, before: dict[str, str]) -> list[str]:
+    """Compare every file with what the end of an operation says of it."""
+    if end != COMMITTED:
+        if op.has_apps:
+            bed.offered()  # the plugin's sockets are there again
+        return filejudge.put_back(before, bed.disk(), first=not op.has_apps)
+    if op.name == "uninstall":
+        return filejudge.taken_off(bed.pristine, bed.disk())
+    bed.offered()
+    ours, drifted = bed.written()
+    return filejudge.carried_out(before, bed.disk(), ours=ours, drifted=drifted)
 
 
 def struck(bed: Bed, op: Op, step: str, *, fault: str, log: Path) -> Cell:
@@ -139,15 +163,25 @@ def waiting(log: Path, step: str) -> str:
     return found[1] if found else ""
 
 
-def ended(bed: Bed, op: Op) -> str:
+def ended(bed: Bed, op: Op, last: str) -> str:
     """Return how an operation ended, empty while it has not.
 
-    An installation that had not begun leaves no journal, and neither does an uninstall that is complete.
+    A journal that is missing is no end by itself: an uninstall that is complete leaves none, and a first installation
+    that had not begun, but only with nothing of edgegpu on the machine.
+
+    Args:
+        bed: the box.
+        op: the operation.
+        last: the id of the transaction before it: its record stands until another one begins.
     """
-    if bed.machine.exec("test", "-e", f"{JOURNAL}/state", check=False).returncode:
-        return "COMMITTED" if op.name == "uninstall" else "ROLLED_BACK"
-    state = bed.journal().get("state", "")
-    return state if state in ENDS else ""
+    journal = bed.journal()
+    state = journal.get("state", "")
+    if journal:
+        return "" if state not in ENDS else NOT_BEGUN if journal.get("id") == last else state
+    nothing = "! test -e /var/lib/edgegpu/baseline && ! test -e /etc/systemd/system/edgegpu-plugin.service"
+    if op.name not in {"install", "uninstall"} or bed.machine.exec("sh", "-c", nothing, check=False).returncode:
+        return ""
+    return COMMITTED if op.name == "uninstall" else NOT_BEGUN
 
 
 def write(cells: Sequence[Cell], target: Path) -> str:
@@ -155,7 +189,10 @@ def write(cells: Sequence[Cell], target: Path) -> str:
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps([asdict(cell) for cell in cells], indent=1) + "\n")
     width = max((len(cell.step) for cell in cells), default=0)
-    rows = [f"{c.op:<10} {c.step:<{width}} {c.fault:<6} {c.end:<12} {c.seconds:6.1f} s" for c in cells]
+    rows = [
+        f"{c.op:<10} {c.step:<{width}} {c.fault:<6} {c.end:<12} {c.seconds:6.1f} s {'; '.join(c.files)}".rstrip()
+        for c in cells
+    ]
     return "\n".join(rows)
 
 
