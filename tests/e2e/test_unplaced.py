@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from e2e.conftest import SERVER, insert_cards
 from e2e.consistency import wait_consistent
-from e2e.k3s import K3s
+from e2e.k3s import EXTENDER, K3s
 from e2e.manifests import Manifest, container, deployment, pod, pod_spec
 from e2e.plugin_node import cards
 from lab.labkit import LabError, wait_until
@@ -111,3 +111,32 @@ def test_a_static_pod_that_fits_runs_on_one_card(k3s: K3s, namespace: str) -> No
     finally:
         file.unlink()
     wait_until(lambda: not k3s.pods(namespace, "stat"), what="the static pod is gone")
+
+
+def test_a_pod_whose_card_is_gone_is_shown_and_gets_another_one(k3s: K3s, namespace: str) -> None:
+    for name, units in (("first", 29), ("bare", 4)):
+        k3s.apply(pod(name, pod_spec(container(memory=units, core=1)), namespace=namespace))
+        k3s.wait_phase(namespace, name, "Running")
+    k3s.apply(deployment("moves", pod_spec(container(memory=20, core=1)), namespace=namespace))
+    old = k3s.wait_phase(namespace, "moves", "Running")["metadata"]
+    k3s.kubectl("delete", "pod", "first", "-n", namespace, "--now")
+    node = k3s.nodes[SERVER]
+    node.stop()
+    node.insert_cards(cards(7611))
+    node.configure(extender={"listen": EXTENDER}, driver={"absent_s": 20})
+    node.start()
+    try:
+        k3s.wait_event(namespace, "bare", "is gone from this machine; it has no controller")
+        told = {row["pod"]: (row["state"], row["cards"][0]["index"]) for row in node.edgegpu("pods")["pods"]}
+        assert told == {"bare": ("lost", "1"), old["name"]: ("lost", "1")}
+
+        def moved() -> bool:
+            found = k3s.the_pod(namespace, "moves")
+            return bool(found["metadata"]["uid"] != old["uid"] and found["status"]["phase"] == "Running")
+
+        wait_until(moved, what="a new pod runs on the card that is left", every_s=0.5)
+        assert k3s.the_pod(namespace, "bare")["status"]["phase"] == "Running"
+        k3s.kubectl("delete", "pod", "bare", "-n", namespace, "--now")
+    finally:
+        node.configure(extender={"listen": EXTENDER})
+        insert_cards(k3s, {SERVER: cards(7611, 7611)})
