@@ -77,7 +77,12 @@ def test_pods_that_wait_for_a_card_wait_on_over_an_uninstall_and_an_installation
     assert {row["state"] for row in told["pods"]} == {"allocated"}
     assert [card["units_free"] for card in told["cards"]] == [9, 9]
     bed.cluster.kubectl("delete", "deployment", "other", "--now", "--wait")
-    wait_until(lambda: len(unbound(bed)) == 1, what="one that waited runs", every_s=0.5)
+
+    def one_runs() -> bool:
+        pods = [found for name in WAITING for found in bed.cluster.pods("default", name)]
+        return sorted(found["status"]["phase"] for found in pods) == ["Pending", "Running"]
+
+    wait_until(one_runs, what="one that waited runs", every_s=0.5)
 
 
 def unbound(bed: Bed) -> set[tuple[str, str]]:
