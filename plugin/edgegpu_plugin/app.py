@@ -30,7 +30,7 @@ class App:
         """Put it together; nothing runs yet.
 
         Raises:
-            PluginError: a file that the configuration names cannot be used, or there is no way for cards here.
+            PluginError: a file that the configuration names cannot be used.
         """
         self._config = config
         self._group = group

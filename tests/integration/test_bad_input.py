@@ -170,13 +170,16 @@ def test_kubelet_s_folder_that_cannot_be_written_to(sound: Box) -> None:
     untouched(sound)
 
 
-def test_no_way_for_cards_into_containers(sound: Box) -> None:
+def test_where_neither_cdi_nor_the_nvidia_runtime_works_kubelet_brings_the_cards(sound: Box) -> None:
     config = sound.write("config.toml", "version = 2\n")
     sound.set("driver", injection="auto", containerd_config=str(config))
-    line = last_line(sound.start(), FAILED)
-    assert line.startswith(f"cannot bring cards into containers: {config} (version 2) has CDI off")
-    assert "upgrade k3s" in line
-    untouched(sound)
+    process = sound.start()
+    process.says(f"cards get into containers by devices: {config} has CDI off; kubelet is given device nodes")
+    process.shows(injection={"mode": "devices"})
+    sound.kubelet.wait(lambda kubelet: bool(kubelet.lists.get(MEMORY)))
+    given = sound.kubelet.caller(MEMORY).allocate([sound.kubelet.lists[MEMORY][0].id], 30).devices
+    assert any(node.container_path == "/dev/nvidiactl" for node in given)
+    process.stop()
 
 
 def test_folders_that_cannot_be_made_are_told_and_do_not_end_it(sound: Box) -> None:
