@@ -50,11 +50,12 @@ def hello(certs: Certs) -> bytes:
     return outgoing.read()
 
 
-@pytest.mark.parametrize("kind", ["bare connections", "handshakes that stop", "handshakes by the byte"])
+WORDS = {"bare connections": 0, "one byte each": 1, "handshakes by the byte": 7, "handshakes that stop": None}
+
+
+@pytest.mark.parametrize("kind", WORDS)
 def test_no_call_of_the_scheduler_is_lost(run: Running, certs: Certs, tmp_path: Path, kind: str) -> None:
-    words = {"bare connections": b"", "handshakes that stop": hello(certs), "handshakes by the byte": hello(certs)[:7]}[
-        kind
-    ]
+    words = hello(certs)[: WORDS[kind]]
     port, context = run.extender.server.port, client_context(certs, tmp_path)
     asking = pod("p", (4, 1))
     crowd: list[socket.socket] = []
@@ -108,16 +109,38 @@ def test_a_crowd_is_logged_in_one_line(
     assert "without the scheduler's certificate" in told[0]
 
 
+def test_who_comes_last_has_time_to_speak_in_a_crowd_that_has_spoken(
+    certs: Certs, tls: TlsFiles, tmp_path: Path
+) -> None:
+    server = ExtenderServer("127.0.0.1:0", routes=SlowRoutes(), tls=tls, limits=GateLimits(waiting=8, handshake_s=60))
+    server.start()
+    with contextlib.ExitStack() as open_ones:
+
+        def connect() -> socket.socket:
+            raw = socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S)
+            return open_ones.enter_context(raw)
+
+        crowd = [connect() for _ in range(9)]
+        for raw in crowd[1:]:
+            raw.sendall(hello(certs)[:1])
+        assert crowd[0].recv(1) == b""
+        late = connect()
+        assert crowd[1].recv(1) == b""  # somebody had to go for it: the oldest
+        context = client_context(certs, tmp_path)
+        open_ones.enter_context(context.wrap_socket(late, server_hostname="edgegpu-extender"))
+    server.close()
+
+
 def test_a_handshake_has_a_time_and_the_oldest_goes_first(certs: Certs, tls: TlsFiles) -> None:
     server = ExtenderServer("127.0.0.1:0", routes=SlowRoutes(), tls=tls, limits=GateLimits(waiting=2, handshake_s=60))
     server.start()
     first, speaking, third = (socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S) for _ in "123")
     speaking.sendall(hello(certs)[:7])
-    assert first.recv(1) == b""  # the oldest of those that say nothing
+    assert first.recv(1) == b""
     fourth = socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S)
-    assert third.recv(1) == b""
+    assert speaking.recv(1) == b""  # words save nobody, or a crowd that spoke would outlive whoever is new
     server.close()
-    for raw in (speaking, fourth):
+    for raw in (third, fourth):
         assert raw.recv(1) == b""
     server = ExtenderServer("127.0.0.1:0", routes=SlowRoutes(), tls=tls, limits=GateLimits(handshake_s=0.1))
     server.start()

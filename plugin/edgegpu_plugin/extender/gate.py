@@ -1,9 +1,8 @@
 """Accepts connections and lets in those that authenticate, all in one thread: nobody who does not takes a thread.
 
 Every process of the machine can connect, and as often as it likes. Whoever has not shown the scheduler's certificate
-waits here, a bounded number of them for a short time; when there are too many the oldest goes, first of all one that
-has not said a word. The scheduler speaks as soon as it is connected and is through in milliseconds, so it is never
-among the oldest.
+waits here, a bounded number of them for a short time; when there are too many the oldest goes, whether it has said a
+word or not: words cost nothing. The scheduler is through in milliseconds, so it is never the oldest.
 """
 
 import contextlib
@@ -74,8 +73,7 @@ class Gate:
         self._admit = admit
         self._clock = clock
         self._limits = limits
-        self._silent: dict[_Guest, None] = {}
-        self._speaking: dict[_Guest, None] = {}
+        self._guests: dict[_Guest, None] = {}  # the oldest first
         self._ended, self._logged = 0, -_LOG_S
         self._closing = threading.Event()
         self._wake, self._waker = socket.socketpair()
@@ -91,11 +89,11 @@ class Gate:
                 for key, _ in self._selector.select(self._patience_s()):
                     if key.fileobj is self._listener:
                         self._accept()
-                    elif isinstance(key.data, _Guest) and not self._is_gone(key.data):
+                    elif isinstance(key.data, _Guest) and key.data in self._guests:
                         self._advance(key.data)
                 self._expire()
         finally:
-            for guest in (*self._silent, *self._speaking):
+            for guest in list(self._guests):
                 self._turn_away(guest)
             self._selector.close()
             for sock in (self._listener, self._wake, self._waker):
@@ -107,12 +105,9 @@ class Gate:
         with contextlib.suppress(OSError):
             self._waker.send(b"x")
 
-    def _is_gone(self, guest: _Guest) -> bool:
-        return guest not in self._silent and guest not in self._speaking
-
     def _patience_s(self) -> float | None:
-        first = [next(iter(guests)).until for guests in (self._silent, self._speaking) if guests]
-        return max(0.0, min(first) - self._clock()) if first else None
+        oldest = next(iter(self._guests), None)
+        return None if oldest is None else max(0.0, oldest.until - self._clock())
 
     def _accept(self) -> None:
         for _ in range(_AT_ONCE):
@@ -131,10 +126,10 @@ class Gate:
 
     def _wait_for(self, guest: _Guest) -> None:
         guest.sock.settimeout(0)
-        self._silent[guest] = None
+        self._guests[guest] = None
         self._selector.register(guest.sock, selectors.EVENT_READ, guest)
         self._advance(guest)
-        if len(self._silent) + len(self._speaking) > self._limits.waiting:
+        if len(self._guests) > self._limits.waiting:
             self._drop_oldest("too many wait")
 
     def _advance(self, guest: _Guest) -> None:
@@ -162,8 +157,6 @@ class Gate:
                 raise ConnectionResetError("it hung up")
         except BlockingIOError:
             return None
-        del self._silent[guest]
-        self._speaking[guest] = None
         self._selector.unregister(guest.sock)
         # Wrapping leaves the plain socket empty: from here on the TLS socket is the one.
         guest.sock = guest.tls = guest.context.wrap_socket(guest.sock, server_side=True, do_handshake_on_connect=False)
@@ -172,21 +165,19 @@ class Gate:
 
     def _expire(self) -> None:
         now = self._clock()
-        for guests in (self._silent, self._speaking):
-            for guest in list(guests):
-                if guest.until > now:
-                    break
-                self._turn_away(guest, "it took too long")
+        for guest in list(self._guests):
+            if guest.until > now:
+                break
+            self._turn_away(guest, "it took too long")
 
     def _drop_oldest(self, cause: str) -> bool:
-        oldest = next(iter(self._silent or self._speaking), None)
+        oldest = next(iter(self._guests), None)
         if oldest is not None:
             self._turn_away(oldest, cause)
         return oldest is not None
 
     def _forget(self, guest: _Guest) -> None:
-        self._silent.pop(guest, None)
-        self._speaking.pop(guest, None)
+        self._guests.pop(guest, None)
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(guest.sock)
 
