@@ -68,7 +68,8 @@ class DevicesWay:
             for folder in ("files", "nodes"):
                 (self._folder / folder).mkdir(parents=True, exist_ok=True)
             absent.touch()
-            gone = {path: absent for path in (self._folder / "files").iterdir() if path not in wanted}
+            there = [path for path in (self._folder / "files").iterdir() if not path.name.startswith(".")]
+            gone = {path: absent for path in there if path not in wanted}
             for link, target in (gone | wanted).items():
                 _link(link, target)
         except OSError as error:

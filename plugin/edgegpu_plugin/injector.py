@@ -81,6 +81,8 @@ class Injector:
         self._cdi = CdiWay(settings)
         self._devices = DevicesWay(root=settings.root, folder=run / "driver")
         self._ask_kubelet = ask_kubelet
+        self._making = threading.Lock()
+        """Held while files are made: every start makes them, and NVML's thread."""
         self._changed = threading.Condition()
         self._saved: dict[str, Card] = {}
         self._cards: dict[str, Card] = {}
@@ -130,15 +132,16 @@ class Injector:
                 return self._cdi.allocation(cards)
 
     def use(self, cards: Sequence[Card]) -> None:
-        """Take what NVML found, and make what containers need of it."""
-        with self._changed:
-            self._cards = {card.uuid: card for card in cards}
-            self._changed.notify_all()
-        if cards:
-            try:
-                self._make(tuple(cards))
-            except (PluginError, OSError) as error:  # one file must not end the process; a container's start tells it
-                _LOG.error("cannot make what containers need of the driver: %s", error)
+        """Take what NVML found, and make what containers need of it before the starts that wait go on."""
+        with self._making:
+            if cards:
+                try:
+                    self._make(tuple(cards))
+                except (PluginError, OSError) as error:  # one file must not end the process; a container's start tells
+                    _LOG.error("cannot make what containers need of the driver: %s", error)
+            with self._changed:
+                self._cards = {card.uuid: card for card in cards}
+                self._changed.notify_all()
 
     def prepare(self, cards: Sequence[str]) -> None:
         """Make all that a container with these cards refers to, before it starts.
@@ -158,16 +161,25 @@ class Injector:
             raise PluginError(f"the driver does not answer yet: {self._nvml.problem or 'NVML has not been heard'}")
         if missing:
             raise PluginError(f"card {missing[0]} is not in this machine any more: delete the pod to place it anew")
-        self._make(present)
+        with self._making:
+            self._make(tuple(self._cards.values()) or present)  # NVML may have found others meanwhile
 
     def _make(self, cards: tuple[Card, ...]) -> None:
         """Make what answers refer to; called at each start, so that it finds its work done."""
+        mode = self._choice.mode
         try:
-            self._devices.make(cards, self._cdi.make(cards, self._nvml.driver_version))
+            files = self._cdi.make(cards, self._nvml.driver_version)
         except (PluginError, OSError) as error:
-            if self._choice.mode is not Injection.RUNTIME:
+            if mode is not Injection.RUNTIME:
                 raise
             _LOG.debug("neither CDI spec nor links are kept, and the nvidia runtime needs none: %s", error)
+            return
+        try:
+            self._devices.make(cards, files)
+        except PluginError as error:
+            if mode is Injection.DEVICES:
+                raise
+            _LOG.warning("pods of before, whose cards came in kubelet's own answer, may not start again: %s", error)
 
     def _choose(self, *, before: Choice | None = None) -> Choice:
         settings = self._settings

@@ -1,7 +1,9 @@
 """What kubelet is answered for a card, and what is made for it, by the way that fits kubelet and containerd."""
 
 import platform
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from edgegpu_core.injection import Injection
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.config import Driver
+from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.injector import Injector
 from edgegpu_plugin.nvml import Nvml
 from edgegpu_plugin.pb import Allocation
@@ -158,3 +161,51 @@ def test_before_nvml_answers_the_saved_cards_count(machine: Machine) -> None:
     injector = machine.injector("v1.20.15+k3s1")
     injector.know(CARDS)
     assert [one.container_path for one in injector.allocation(["GPU-1"]).devices][-1] == "/dev/nvidia1"
+
+
+@pytest.mark.parametrize("kubelet", ["v1.30.1", "v1.20.15+k3s1"])
+def test_starts_that_waited_for_the_driver_all_go_on(machine: Machine, kubelet: str) -> None:
+    """After a boot there are no links yet, and each of kubelet's calls makes them."""
+    starts = 16
+    for boot in range(6):
+        machine.run = machine.run.with_name(f"run{boot}")
+        injector = machine.injector(kubelet)
+        together = threading.Barrier(starts + 1)
+
+        def start(injector: Injector = injector, together: threading.Barrier = together) -> None:
+            together.wait(timeout=30)
+            injector.prepare(["GPU-1"])
+
+        with ThreadPoolExecutor(starts) as pool:
+            running = [pool.submit(start) for _ in range(starts)]
+            together.wait(timeout=30)
+            injector.use(CARDS)
+            for one in running:
+                one.result(timeout=30)
+        links = list((machine.run / "driver/files").iterdir())
+        assert links
+        assert not [link.name for link in links if link.readlink() == machine.run / "driver/absent"]
+
+
+def test_a_link_that_is_being_made_is_no_file_of_another_driver(machine: Machine) -> None:
+    half = machine.run / "driver/files/.libother.so.new"
+    half.parent.mkdir(parents=True)
+    half.symlink_to("/half")
+    machine.injector("v1.30.1").use(CARDS)
+    assert half.readlink() == Path("/half")
+
+
+@pytest.mark.parametrize(("kubelet", "starts"), [("v1.30.1", True), ("v1.20.15+k3s1", False)])
+def test_links_that_cannot_be_made_stop_only_what_refers_to_them(
+    machine: Machine, caplog: pytest.LogCaptureFixture, kubelet: str, *, starts: bool
+) -> None:
+    machine.run.mkdir()
+    (machine.run / "driver").write_text("a file in the folder's place")
+    injector = machine.injector(kubelet)
+    injector.use(CARDS)
+    if starts:
+        injector.prepare(["GPU-1"])
+        assert "cannot make the links in" in caplog.text
+    else:
+        with pytest.raises(PluginError, match="cannot make the links in"):
+            injector.prepare(["GPU-1"])
