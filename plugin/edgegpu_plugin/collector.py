@@ -1,13 +1,17 @@
 """Finds out which pods hold their devices no longer: kubelet's checkpoint keeps the dead until it is written again."""
 
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from edgegpu_core.podview import PodView
 from edgegpu_plugin.nodestate import NodeState, Snapshot
 
 _LOG = logging.getLogger(__name__)
+
+MIRROR_S, MIRROR_MOST_S = 1.0, 60.0
+"""How long a static pod's mirror is waited for before kubelet is asked again; doubled each time, up to the second."""
 
 
 class KubeletWitness(Protocol):
@@ -26,9 +30,15 @@ class KubeletWitness(Protocol):
 class Collector:
     """Releases pods in the ledger as soon as, and not before, kubelet let go of their devices."""
 
-    def __init__(self, state: NodeState, witness: KubeletWitness) -> None:
+    def __init__(
+        self, state: NodeState, witness: KubeletWitness, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._state = state
         self._witness = witness
+        self._clock = clock
+        self._unshown: frozenset[str] = frozenset()
+        self._mirror_wait_s = MIRROR_S
+        self._ask_at_s = 0.0
         self._released: frozenset[str] = frozenset()
         self._asked_for: frozenset[str] = frozenset()
         self._left: set[str] = set()
@@ -38,15 +48,26 @@ class Collector:
         """Ask kubelet about pods in its books that our watch has not told of, once for each set of such pods.
 
         One may have got the card of a twin that waits: until it is known who it is, the twin's promise cannot be
-        settled, and a report would show a card free that is not.
+        settled, and a report would show a card free that is not. A static pod whose mirror does not come, which may be
+        for ever, is asked about ever more seldom: the answer is the list of all pods.
         """
         known = self._state.snapshot().pods
         unknown = frozenset(uid for uid in self._state.booked() if uid not in known)
-        if not unknown <= self._asked_for or self._state.has_unshown():
+        if not unknown <= self._asked_for or self._is_mirror_late():
             pods = self._witness.pods()
             if pods is not None:
                 self._state.learn_pods(pods)
         self._asked_for = unknown
+
+    def _is_mirror_late(self) -> bool:
+        unshown, now_s = self._state.unshown(), self._clock()
+        if unshown != self._unshown:
+            self._unshown, self._mirror_wait_s, self._ask_at_s = unshown, MIRROR_S, now_s
+        if not unshown or now_s < self._ask_at_s:
+            return False
+        self._ask_at_s = now_s + self._mirror_wait_s
+        self._mirror_wait_s = min(2 * self._mirror_wait_s, MIRROR_MOST_S)
+        return True
 
     def collect(self) -> bool:
         """Look once; returns whether a pod is left that has ended and still holds devices.

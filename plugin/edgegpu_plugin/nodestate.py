@@ -165,9 +165,10 @@ class NodeState:
                 self._gone.append(uid)
                 self._pods_changed()
 
-    def has_unshown(self) -> bool:
-        """Whether kubelet had a static pod that has no mirror: it comes soon, or the pod has gone meanwhile."""
-        return self._statics.keys() > self._shown
+    def unshown(self) -> frozenset[str]:
+        """Return kubelet's static pods that have no mirror: it comes soon, or the pod has gone meanwhile."""
+        with self.lock:
+            return frozenset(self._statics) - self._shown
 
     def set_released(self, uids: Iterable[str]) -> None:
         """Take the pods that stand in kubelet's checkpoint still but hold nothing any more."""

@@ -1,6 +1,7 @@
 """When a pod's units are given back: not before kubelet and the container runtime have let go."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from property.cases import MODEL, box, pod_of
@@ -103,3 +104,22 @@ def test_who_is_in_the_books_and_not_in_our_watch_is_asked_for_once(tmp_path: Pa
     collector.learn()
     assert kubelet.listed_pods == 2
     assert set(state.snapshot().view.pods) == {"u"}
+
+
+def test_a_mirror_that_does_not_come_is_asked_about_ever_more_seldom(tmp_path: Path) -> None:
+    """Each answer is the list of all pods of the node, through the API server."""
+    state, kubelet, _ = bench(tmp_path)
+    now_s = 1000.0
+    collector = Collector(state, kubelet, clock=lambda: now_s)
+    kubelet.own = [replace(pod_of("u", box("main", 4, 0)), name="file", is_static=True)]
+    asked_at_s = []
+    for _ in range(4 * 300):
+        before = kubelet.listed_pods
+        collector.learn()
+        asked_at_s += [now_s - 1000] * (kubelet.listed_pods - before)
+        now_s += 0.25
+    assert asked_at_s == [0, 0.25, 1.25, 3.25, 7.25, 15.25, 31.25, 63.25, 123.25, 183.25, 243.25]
+    kubelet.own = [*kubelet.own, replace(pod_of("v", box("main", 4, 0)), name="other", is_static=True)]
+    state.learn_pods(kubelet.own)
+    collector.learn()
+    assert kubelet.listed_pods == len(asked_at_s) + 1

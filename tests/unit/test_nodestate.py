@@ -81,9 +81,9 @@ def test_a_mirror_counts_only_with_the_static_pod_of_its_name(tmp_path: Path) ->
 def test_a_static_pod_goes_with_its_mirror_and_comes_back_by_kubelets_list(tmp_path: Path) -> None:
     state = state_in(tmp_path)
     state.learn_pods([static("file", "static")])
-    assert state.has_unshown()  # so that kubelet is asked again until the mirror is there, or the pod gone
+    assert state.unshown() == {"static"}  # so that kubelet is asked again until the mirror is there, or the pod gone
     state.put_pod(mirror("file", of="static"))
-    assert not state.has_unshown()
+    assert not state.unshown()
     state.replace_pods([mirror("file", of="static")])
     assert state.snapshot().pods.keys() == {"static"}
     state.drop_pod("mirror-file")
