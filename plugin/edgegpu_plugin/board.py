@@ -10,7 +10,7 @@ from edgegpu_plugin.pb import Device, StopSignal, encode_devices
 
 
 class DeviceBoard:
-    """The current devices of both resources; `set` and the streams may be on any thread."""
+    """The current devices of both resources; each call may be on any thread, and counts whole before the next."""
 
     def __init__(self, model: ResourceModel) -> None:
         self._model = model
@@ -38,18 +38,20 @@ class DeviceBoard:
         Raises:
             ModelError: more devices than kubelet's message limit carries; the lists stay as they were.
         """
-        self._model.check_device_count([card.memory_mib for card in cards])
-        lists = {
-            Kind.MEMORY: tuple(
-                Device(text, card.healthy and self._may_have(text))
-                for card in cards
-                for text in memory_ids(card.uuid, self._model.units_of(card.memory_mib))
-            ),
-            Kind.CORE: tuple(
-                Device(text, card.healthy and self._may_have(text)) for card in cards for text in core_ids(card.uuid)
-            ),
-        }
         with self._changed:
+            self._model.check_device_count([card.memory_mib for card in cards])
+            lists = {
+                Kind.MEMORY: tuple(
+                    Device(text, card.healthy and self._may_have(text))
+                    for card in cards
+                    for text in memory_ids(card.uuid, self._model.units_of(card.memory_mib))
+                ),
+                Kind.CORE: tuple(
+                    Device(text, card.healthy and self._may_have(text))
+                    for card in cards
+                    for text in core_ids(card.uuid)
+                ),
+            }
             self._cards = cards
             if lists == self._lists:
                 return False
@@ -66,15 +68,17 @@ class DeviceBoard:
         Raises:
             ModelError: more devices than kubelet's message limit carries; the lists stay as they were.
         """
-        self._model = model
-        self.set(self._cards)
+        with self._changed:
+            self._model = model
+            self.set(self._cards)
 
     def limit(self, only: frozenset[str] | None) -> bool:
         """Offer these devices alone, the others as unhealthy ones; None: all. Say whether that changes the lists."""
-        if only == self._only:
-            return False
-        self._only = only
-        return self.set(self._cards)
+        with self._changed:
+            if only == self._only:
+                return False
+            self._only = only
+            return self.set(self._cards)
 
     def _may_have(self, text: str) -> bool:
         return self._only is None or text in self._only
