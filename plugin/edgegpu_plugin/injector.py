@@ -100,19 +100,18 @@ class Injector:
         """Why so."""
         return self._choice.why
 
-    def learn_kubelet(self, version: str) -> bool:
-        """Take kubelet's version, by which the way is chosen; say whether it is news.
+    def learn_kubelet(self, version: str) -> None:
+        """Take kubelet's version, by which the way is chosen.
 
         A configuration that cannot be read leaves the way as it was.
         """
         if not version or version == self.kubelet:
-            return False
+            return
         self.kubelet = version
         try:
             self._choice = self._choose(before=self._choice)
         except PluginError as error:
             _LOG.error("%s", error)
-        return True
 
     def know(self, cards: Iterable[Card]) -> None:
         """Take the cards that this machine had when it was seen last; NVML's word counts more."""

@@ -183,10 +183,10 @@ class NodePart:
 
     def _node_seen(self, node: Json) -> Json:
         """Take kubelet's version from this machine's Node object, and keep it for the next start, before any API."""
-        version = _version_in(node)
-        if self.injector.learn_kubelet(version):
+        self.injector.learn_kubelet(_version_in(node))
+        if self.injector.kubelet:  # an Allocate may have learned it first
             try:
-                write_if_changed(self._kubelet_file, version + "\n")
+                write_if_changed(self._kubelet_file, self.injector.kubelet + "\n")
             except PluginError as error:
                 _LOG.warning("%s", error)
         return node

@@ -87,8 +87,8 @@ class Publisher:
         last = self._last
         echo = self._echo_at_s is not None and now_s >= self._echo_at_s
         if now_s - self._checked_at_s >= self._check_every_s(now_s):
-            self._checked_at_s = now_s
             node = self._read()
+            self._checked_at_s = now_s
             self._bumps = _needs_label(node)
             if last is not None and not self._stands(node):
                 _LOG.warning("the Node's %s annotation was lost or changed: it is written anew", REPORT_ANNOTATION)

@@ -8,8 +8,9 @@ import pytest
 from property.cases import Book, box, pod_of, slots_of, view_of
 
 from edgegpu_core.podview import PodView
+from edgegpu_plugin.kube import KubeError
 from edgegpu_plugin.nodestate import Snapshot
-from edgegpu_plugin.publisher import ECHO_S, SETTLE_CHECK_S, SETTLE_S, Publisher, report_of
+from edgegpu_plugin.publisher import CHECK_S, ECHO_S, SETTLE_CHECK_S, SETTLE_S, Publisher, report_of
 
 SLOTS = slots_of(29, 29)
 
@@ -23,8 +24,14 @@ class Desk:
         self.labels: Mapping[str, str] = {}
         self.node: dict[str, Any] = {"metadata": {"annotations": {}}, "status": {"allocatable": {"m": "58"}}}
         self.publisher = Publisher(
-            write=self._write, read=lambda: self.node, boot="b", clock=lambda: self.now_s, wall=lambda: self.now_s
+            write=self._write, read=self._read, boot="b", clock=lambda: self.now_s, wall=lambda: self.now_s
         )
+        self.unread: KubeError | None = None
+
+    def _read(self) -> dict[str, Any]:
+        if self.unread is not None:
+            raise self.unread
+        return self.node
 
     def _write(self, annotations: Mapping[str, str], labels: Mapping[str, str]) -> None:
         self.writes += 1
@@ -112,3 +119,14 @@ def test_a_pod_waits_until_kubelet_has_written_its_devices_down() -> None:
     written = snapshot("a", "b")
     assert not report_of(written, boot="b").waiting
     assert report_of(replace(written, unwritten=frozenset({"a", "gone"})), boot="b").waiting == {"a"}
+
+
+def test_a_node_that_could_not_be_read_is_read_at_the_next_look() -> None:
+    desk = settled()
+    desk.now_s += CHECK_S
+    desk.unread = KubeError("the API server restarts")
+    with pytest.raises(KubeError):
+        desk.publish()
+    desk.unread = None
+    desk.node["metadata"]["annotations"].clear()
+    assert desk.publish() == 1

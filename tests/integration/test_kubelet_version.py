@@ -1,0 +1,28 @@
+"""Where kubelet's version is kept, by which cards come into containers before an API server answers."""
+
+from pathlib import Path
+
+from integration.kube_stub import KubeStub
+
+from edgegpu_plugin.config import Driver, Kubelet, Paths, PluginConfig
+from edgegpu_plugin.kube import KubeClient
+from edgegpu_plugin.node import NodePart
+
+
+def test_a_version_that_an_allocation_learned_first_is_kept_as_well(tmp_path: Path) -> None:
+    config = PluginConfig(
+        version=1,
+        node_name="n",
+        paths=Paths(state=tmp_path / "state", run=tmp_path / "run"),
+        kubelet=Kubelet(folder=tmp_path / "kubelet"),
+        driver=Driver(root=tmp_path, cdi_folder=tmp_path / "cdi", containerd_config=tmp_path / "none"),
+    )
+    with KubeStub() as stub:
+        stub.add_node({"metadata": {"name": "n"}, "status": {"nodeInfo": {"kubeletVersion": "v1.33.1"}}})
+        client = KubeClient(stub.access, timeout_s=5)
+        part = NodePart(config, client, beat=lambda: None)
+        assert part.injector.allocation(["GPU-0"])
+        assert part.injector.kubelet == "v1.33.1"
+        part.publisher.publish(part.state.snapshot())
+        client.close()
+    assert (tmp_path / "state/kubelet-version").read_text() == "v1.33.1\n"
