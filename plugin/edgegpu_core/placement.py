@@ -76,12 +76,10 @@ def plan_pod(containers: tuple[ContainerRequest, ...], model: ResourceModel) -> 
 
 def place(plan: PodPlan, free: Free, policy: Policy) -> Placement | Refusal:
     """Place a pod on a node, or say why it does not fit; `free` is left as it was."""
-    trial = free.copy()
-    placed = _place_together(plan, trial, policy) if plan.one_card else _place_each(plan, trial, policy)
+    placed = _placed(plan, free.copy(), policy)
     if placed is not None:
         return placed
-    empty = Free(free.slots)
-    never = (_place_together if plan.one_card else _place_each)(plan, empty, policy) is None
+    never = _placed(plan, Free(free.slots), policy) is None
     return Refusal(_why(plan, free, policy, empty=never), never)
 
 
@@ -89,7 +87,7 @@ def fits(plan: PodPlan, free: Free) -> bool:
     """Say whether a pod fits at all; the policy cannot change that."""
     if len(plan.containers) == 1:
         return next(_choices(plan.containers[0][1], free, Policy.FIRST_FIT), None) is not None
-    return isinstance(place(plan, free, Policy.FIRST_FIT), Placement)
+    return _placed(plan, free.copy(), Policy.FIRST_FIT) is not None
 
 
 def place_container(ask: Ask, free: Free, policy: Policy) -> tuple[Share, ...] | None:
@@ -160,6 +158,10 @@ def _sets(order: list[int], count: int, large: frozenset[int], most: int) -> Ite
         if wanted < count and wanted <= sum(p in large for p in rest):
             for others in _sets(rest, count - 1, large, wanted):
                 yield (position, *others)
+
+
+def _placed(plan: PodPlan, free: Free, policy: Policy) -> Placement | None:
+    return (_place_together if plan.one_card else _place_each)(plan, free, policy)
 
 
 def _place_each(plan: PodPlan, free: Free, policy: Policy) -> Placement | None:

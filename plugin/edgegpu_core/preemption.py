@@ -11,7 +11,10 @@ from edgegpu_core.placement import PodPlan, Share, fits
 from edgegpu_core.podview import PodView
 
 _MOST_TRIED_WHOLLY = 9
-"""Up to so many pods every choice of victims is tried; of more, the most important are spared one by one."""
+"""Up to so many pods every choice of victims is tried; of more, the most important are spared one by one.
+
+So it is for pods of several containers however few the others are: each question is a search over the cards.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,8 @@ def choose_victims(
     staying = [holder for holder in lower if holder.uid not in leaving]
     best: tuple[tuple[object, ...], Victims] | None = None
     for candidates, enough in _questions(plan, slots=slots, holders=holders, staying=staying, leaving=leaving):
-        for victims in _choices(candidates, enough, budgets):
+        few = len(candidates) <= _MOST_TRIED_WHOLLY and (len(plan.containers) == 1 or plan.one_card)
+        for victims in (_every_choice if few else _spared_in_turn)(candidates, enough, budgets):
             cost = _cost(victims, budgets)
             if best is None or cost < best[0]:
                 best = cost, victims
@@ -115,18 +119,23 @@ def _enough(shares: dict[str, Share], memory: int, core: int) -> _Fits:
     return enough
 
 
-def _choices(candidates: list[PodView], enough: _Fits, budgets: Sequence[Budget]) -> Iterator[Victims]:
-    """Yield choices of victims that are enough; the best of them is among them where there are few candidates."""
+def _every_choice(candidates: list[PodView], enough: _Fits, _: Sequence[Budget]) -> Iterator[Victims]:
+    """Yield all choices of victims that are enough."""
     ordered = sorted(candidates, key=_importance)
     if not enough(frozenset(pod.uid for pod in ordered)):
         return
-    if len(ordered) <= _MOST_TRIED_WHOLLY:
-        for count in range(1, len(ordered) + 1):
-            for chosen in combinations(ordered, count):
-                if enough(frozenset(pod.uid for pod in chosen)):
-                    yield chosen
-        return
+    for count in range(1, len(ordered) + 1):
+        for chosen in combinations(ordered, count):
+            if enough(frozenset(pod.uid for pod in chosen)):
+                yield chosen
+
+
+def _spared_in_turn(candidates: list[PodView], enough: _Fits, budgets: Sequence[Budget]) -> Iterator[Victims]:
+    """Yield one choice that is enough and of which nobody can be spared, with one question for each pod."""
+    ordered = sorted(candidates, key=_importance)
     gone = {pod.uid: pod for pod in ordered}
+    if not enough(frozenset(gone)):
+        return
     protected = [pod for pod in ordered if any(budget.protects(pod) for budget in budgets)]
     names = {pod.uid for pod in protected}
     for pod in [*protected, *(pod for pod in ordered if pod.uid not in names)]:

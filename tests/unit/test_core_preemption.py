@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import given
@@ -171,3 +171,40 @@ def test_victims_are_lower_needed_and_enough(units: list[tuple[str, int, int]], 
     assert fits(wanted, free_without(SLOTS, holders, gone))
     assert all(not fits(wanted, free_without(SLOTS, holders, gone - {uid})) for uid in gone)
     assert len({share.card for one in holders if one.uid in gone for share in one.shares}) <= 1
+
+
+class _Counted(list[Holder]):
+    """Counts how often it was gone through: once for each question whether some choice is enough, and once before."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[Holder]:
+        self.looks += 1
+        return super().__iter__()
+
+
+@given(
+    units=st.lists(st.tuples(st.sampled_from("AB"), st.integers(1, 6), st.integers(0, 3)), max_size=14),
+    asked=st.lists(st.integers(1, 14), min_size=2, max_size=8),
+    priority=st.integers(0, 4),
+)
+def test_pods_of_several_containers_ask_one_question_for_each_lower_pod(
+    units: list[tuple[str, int, int]], asked: list[int], priority: int
+) -> None:
+    used = {"A": 0, "B": 0}
+    holders = _Counted()
+    for number, (card, count, rank) in enumerate(units):
+        if used[card] + count <= 29:
+            used[card] += count
+            holders.append(holder(f"p{number}", (card, count), priority=rank))
+    wanted = plan(*((count, 1) for count in asked))
+    found = choose_victims(wanted, priority, slots=SLOTS, holders=holders)
+    lower = frozenset(one.uid for one in list(holders) if one.pod and one.pod.priority < priority)
+    assert holders.looks <= len(lower) + 3  # to list them, as it is, with all gone, and with each spared
+    if found is None:
+        assert not fits(wanted, free_without(SLOTS, holders, lower))
+        return
+    gone = frozenset(pod.uid for pod in found)
+    assert gone <= lower
+    assert fits(wanted, free_without(SLOTS, holders, gone))
+    assert all(not fits(wanted, free_without(SLOTS, holders, gone - {uid})) for uid in gone)
