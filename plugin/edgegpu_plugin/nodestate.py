@@ -70,6 +70,8 @@ class NodeState:
         self._gone_cards: frozenset[str] = frozenset()
         self._told: dict[str, PodView] = {}
         """What the watch told of, and kubelet of pods before it, by the UID in the API: mirrors are not sorted out."""
+        self._is_told = False
+        """Whether the watch has told of all pods once."""
         self._statics: dict[str, PodView] = {}
         """The static pods in kubelet's own list, by its UID."""
         self._shown: frozenset[str] = frozenset()
@@ -122,7 +124,7 @@ class NodeState:
         """Take all pods of this node at once."""
         with self.lock:
             before = self._told
-            self._told = {pod.uid: pod for pod in pods}
+            self._told, self._is_told = {pod.uid: pod for pod in pods}, True
             self._gone.extend(before.keys() - self._told.keys() - self._learned)  # what kubelet told may be newer
             self._learned.clear()
             self._pods_changed()
@@ -206,7 +208,7 @@ class NodeState:
             live = {uid: pod for uid, pod in self._pods.items() if not pod.is_terminal}
             ledger = self._booked.only(uid for uid in self._booked.pods() if uid in live or uid not in self._released)
             self.flight.add_to(ledger, live)
-            if not live and not ledger.pods() and not self.checkpoint_problem:
+            if self._is_told and not live and not ledger.pods() and not self.checkpoint_problem:
                 self._take_unit()
             annotated = {uid: pod.cards for uid, pod in live.items() if pod.cards is not None}
             view = NodeView(

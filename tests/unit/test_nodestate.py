@@ -167,3 +167,15 @@ def test_a_pod_is_served_when_kubelet_has_written_it_down(tmp_path: Path) -> Non
     write_books(tmp_path, "u")
     assert state.snapshot().unwritten == frozenset()
     assert not state.snapshot().view.wants()
+
+
+def test_units_of_another_size_wait_until_the_pods_are_known(tmp_path: Path) -> None:
+    """A pod that waits for its devices is in no book of kubelet's, and was placed in units of the old size."""
+    state, taken = state_in(tmp_path), list[int]()
+    state.want_unit(128, lambda model: taken.append(model.unit_mib))
+    state.snapshot()
+    state.replace_pods([pod_of("u", box("main", 4, 10))])
+    assert state.snapshot().view.model == MODEL
+    state.drop_pod("u")
+    assert state.snapshot().view.model.unit_mib == 128
+    assert taken == [128]
