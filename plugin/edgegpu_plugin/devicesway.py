@@ -8,11 +8,10 @@ from pathlib import Path
 from edgegpu_core.inventory import Card
 from edgegpu_plugin import driverfiles
 from edgegpu_plugin.cdi import node_names
-from edgegpu_plugin.driverfiles import DriverFiles
+from edgegpu_plugin.driverfiles import CONTROL_NODES, DriverFiles
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.pb import Allocation, DeviceNode, Mount
 
-_CONTROL_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 _AT_LEAST = ("libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1")
 """What a container gets at least, also while the driver cannot be looked at."""
 
@@ -43,7 +42,7 @@ class DevicesWay:
     def allocation(self, cards: Sequence[Card]) -> Allocation:
         """Return what kubelet shall give a container with these cards."""
         files = self._known()
-        control = _CONTROL_NODES if files is None else files.control_nodes
+        control = CONTROL_NODES if files is None else files.control_nodes
         devices = [DeviceNode(f"/dev/{name}", str(self._root / "dev" / name)) for name in control]
         for card in cards:
             for number, name in enumerate(node_names(card)):

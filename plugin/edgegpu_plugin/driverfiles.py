@@ -12,6 +12,9 @@ from edgegpu_plugin.elf import soname
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.ownership import open_to_others
 
+CONTROL_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
+"""The device nodes that compute needs beside its cards', by their names in /dev."""
+
 _LIBRARIES = (
     # compute
     "cuda",
@@ -50,7 +53,6 @@ _SOCKETS = ("run/nvidia-persistenced/socket", "run/nvidia-fabricmanager/socket")
 _SIMULATED = "var/lib/nvidia-sim"
 """What the simulated driver shares with containers; no real one has it."""
 _OPTIX_DATA = "usr/share/nvidia/nvoptix.bin"
-_CONTROL_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 _VERSION = re.compile(r"\.so\.(\d+\.\d+(?:\.\d+)*)$")
 
 
@@ -120,7 +122,7 @@ def find(root: Path, *, version: str = "") -> DriverFiles:
         read_only=tuple(path for path in read_only if path is not None),
         sockets=tuple(path for name in _SOCKETS if (path := place.first([name], stat.S_ISSOCK)) is not None),
         shared=tuple(path for path in [place.first([_SIMULATED], stat.S_ISDIR)] if path is not None),
-        control_nodes=tuple(name for name in _CONTROL_NODES if _is_there(root / "dev" / name)),
+        control_nodes=tuple(name for name in (*CONTROL_NODES, "nvidia-modeset") if _is_there(root / "dev" / name)),
         left_out=tuple(dict.fromkeys(place.left_out)),
     )
 

@@ -13,14 +13,12 @@ from edgegpu_plugin.cdi import build_spec, cdi_name, node_names, write_spec
 from edgegpu_plugin.config import Driver
 from edgegpu_plugin.devicenodes import ensure_nodes, link_nodes
 from edgegpu_plugin.devicesway import DevicesWay
-from edgegpu_plugin.driverfiles import DriverFiles
+from edgegpu_plugin.driverfiles import CONTROL_NODES, DriverFiles
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.nvml import Nvml
 from edgegpu_plugin.pb import Allocation
 
 _LOG = logging.getLogger(__name__)
-
-_CONTROL_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 
 DRIVER_WAIT_S = 20.0
 """How long a container's start waits for the driver after a boot; kubelet gives PreStart 30 s and asks again."""
@@ -45,7 +43,7 @@ class CdiWay:
         """
         root = self._settings.root
         if root == Path("/"):
-            names = [*_CONTROL_NODES, *(name for card in cards for name in node_names(card))]
+            names = [*CONTROL_NODES, *(name for card in cards for name in node_names(card))]
             ensure_nodes(names)
             link_nodes(Path("/dev") / name for name in names)
         files = driverfiles.find(root, version=driver_version)

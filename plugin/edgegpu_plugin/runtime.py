@@ -86,5 +86,5 @@ def _read(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise PluginError(
-            f"cannot read containerd's configuration {path}: {error}; set driver.injection to cdi or runtime"
+            f"cannot read containerd's configuration {path}: {error}; set driver.injection to cdi, devices or runtime"
         ) from error
