@@ -80,8 +80,6 @@ class Room:
     problem: str
     model: ResourceModel
     free: Free
-    shape: tuple[tuple[int, bool], ...]
-    """The sizes of the cards: what fits on one empty node fits on all of the same shape."""
     lowest_priority: int | None
     """The lowest priority among the pods that hold something and could be preempted."""
     level: int
@@ -151,7 +149,6 @@ def room_of(node: KnownNode, pods: Iterable[PodView], assumed: Iterable[Assumpti
         problem=node.problem(base),
         model=model,
         free=free,
-        shape=tuple((slot.units, slot.healthy) for slot in slots),
         lowest_priority=lowest,
         level=_level(free),
         empty=_empty(free),
