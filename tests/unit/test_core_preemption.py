@@ -199,8 +199,9 @@ def test_pods_of_several_containers_ask_one_question_for_each_lower_pod(
             holders.append(holder(f"p{number}", (card, count), priority=rank))
     wanted = plan(*((count, 1) for count in asked))
     found = choose_victims(wanted, priority, slots=SLOTS, holders=holders)
-    lower = frozenset(one.uid for one in list(holders) if one.pod and one.pod.priority < priority)
-    assert holders.looks <= len(lower) + 3  # to list them, as it is, with all gone, and with each spared
+    looks = holders.looks
+    lower = frozenset(one.uid for one in holders if one.pod and one.pod.priority < priority)
+    assert looks <= len(lower) + 3  # to list them, as it is, with all gone, and with each spared
     if found is None:
         assert not fits(wanted, free_without(SLOTS, holders, lower))
         return
