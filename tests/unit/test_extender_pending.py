@@ -1,5 +1,6 @@
 """Pods that no node has taken: the reason in numbers, also where the scheduler says no more than Insufficient."""
 
+from collections import UserDict
 from typing import Any
 
 from integration.extender_world import MODEL, Json, node, plain_node, pod, uuid
@@ -7,8 +8,8 @@ from integration.extender_world import MODEL, Json, node, plain_node, pod, uuid
 from edgegpu_core.placement import Share
 from edgegpu_core.podview import pod_view
 from edgegpu_plugin.extender.cluster import ClusterState
-from edgegpu_plugin.extender.pending import MOST_PODS, nodes_part, pending_part
-from edgegpu_plugin.extender.room import known_node
+from edgegpu_plugin.extender.pending import MOST_PODS, nodes_part, pending_part, reasons_of
+from edgegpu_plugin.extender.room import Room, known_node
 
 INSUFFICIENT = "0/1 nodes are available: 1 Insufficient baidu.com/vcuda-memory."
 
@@ -94,6 +95,39 @@ def test_a_flood_of_pods_is_counted_and_not_judged_one_by_one() -> None:
     many = [unscheduled(pod(f"p{i:03}", (30, 1))) for i in range(MOST_PODS + 7)]
     said = pending_part(cluster([node("a", [29])], *many), MODEL)
     assert (len(said["pending"]), said["pending_more"]) == (MOST_PODS, 7)
+
+
+class _Asked(UserDict[str, Room]):
+    """Counts how often a node's room was asked for."""
+
+    times = 0
+
+    def __getitem__(self, key: str) -> Room:
+        self.times += 1
+        return super().__getitem__(key)
+
+
+def test_pods_that_ask_for_the_same_are_judged_once() -> None:
+    unequal = [
+        unscheduled(pod("other", (21, 1))),
+        unscheduled(pod("two", (20, 1), (20, 1))),
+        unscheduled(pod("higher", (20, 1), priority=5)),
+        unscheduled(pod("spread", (20, 1), policy="spread")),
+        unscheduled(pod("none", (20, 1), policy="none")),
+    ]
+    equal = [unscheduled(pod(f"p{i}", (20, 1)), f"said {i}") for i in range(9)]
+    state = cluster([node("a", [29], held=held("a", 20))], *equal, *unequal)
+    rooms = _Asked(state.rooms(["a"]))
+    waiting = [one for one in state.pods() if not one.node]
+    told = reasons_of(waiting, rooms, MODEL)
+    assert rooms.times == len(unequal)  # one that is never judged, for its policy, and one for all that are equal
+    assert told == [reasons_of([one], rooms, MODEL)[0] for one in waiting]
+    free = state.rooms(["a"]) | cluster([node("b", [29])]).rooms(["b"])
+    alike = [one for one in waiting if one.name.startswith("p")]
+    assert reasons_of(alike, free, MODEL) == [
+        f"has room on b; the scheduler said last: {one.unscheduled}" for one in alike
+    ]
+    assert len({one.unscheduled for one in alike}) == len(equal)
 
 
 def test_nodes_are_listed_where_there_are_several() -> None:

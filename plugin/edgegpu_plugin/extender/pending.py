@@ -30,7 +30,9 @@ def pending_part(state: ClusterState, model: ResourceModel) -> dict[str, Any]:
     if not waiting:
         return {"pending": [], "pending_more": 0}
     rooms = state.rooms(node.name for node in state.nodes() if node.report is not None)
-    rows = [row for pod in waiting[:MOST_PODS] for row in _rows(pod, why(pod, rooms, model))]
+    judged = waiting[:MOST_PODS]
+    told = zip(judged, reasons_of(judged, rooms, model), strict=True)
+    rows = [row for pod, reason in told for row in _rows(pod, reason)]
     return {"pending": rows, "pending_more": max(0, len(waiting) - MOST_PODS)}
 
 
@@ -50,20 +52,33 @@ def nodes_part(state: ClusterState) -> list[dict[str, Any]]:
     ]
 
 
-def why(pod: PodView, rooms: Mapping[str, Room], model: ResourceModel) -> str:
-    """Say why a pod has no node: the numbers of the cards where it has no room, else the scheduler's own words."""
+def reasons_of(pods: Sequence[PodView], rooms: Mapping[str, Room], model: ResourceModel) -> list[str]:
+    """Say of each pod why it has no node; those that ask for the same are judged once."""
+    judged: dict[tuple[object, ...], tuple[bool, str]] = {}
+    reasons = []
+    for pod in pods:
+        asked = (pod.containers, pod.priority, pod.policy, pod.bad_policy)
+        if asked not in judged:
+            judged[asked] = _judged(pod, rooms, model)
+        fitting, words = judged[asked]
+        reasons.append(f"{words}; {_said(pod)}" if fitting else words)
+    return reasons
+
+
+def _judged(pod: PodView, rooms: Mapping[str, Room], model: ResourceModel) -> tuple[bool, str]:
+    """Say whether some node has room, and which; or the numbers of the cards where it has none."""
     if not rooms:
-        return _NO_NODE
+        return False, _NO_NODE
     verdict = judge(pod, rooms, rooms=rooms, model=model)
     if verdict.fitting:
-        return f"has room on {_some(verdict.fitting)}; {_said(pod)}"
+        return True, f"has room on {_some(verdict.fitting)}"
     refused = verdict.hopeless
     reasons = set(refused.values())
     if len(rooms) >= GROUPED_FROM:
-        return f"{'; '.join(sorted(reasons))}{_most_free(pod, rooms, model)}"
+        return False, f"{'; '.join(sorted(reasons))}{_most_free(pod, rooms, model)}"
     if len(reasons) == 1:
-        return reasons.pop()
-    return "; ".join(f"{name}: {reason}" for name, reason in refused.items())
+        return False, reasons.pop()
+    return False, "; ".join(f"{name}: {reason}" for name, reason in refused.items())
 
 
 def _most_free(pod: PodView, rooms: Mapping[str, Room], model: ResourceModel) -> str:
