@@ -2,6 +2,7 @@
 
 import ctypes
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,14 +18,21 @@ _READ_ONLY = {"r-xp", "r--p"}
 SOON_S, AGAIN_S = 30.0, 600.0
 """By the first the process does what it will do for long; what it did rarely makes it grow until the next one."""
 
+STEADY_S = 1.0
+"""What stands in the list now and stood there this long ago is no library that is being loaded: while it is, its later
+data are listed as unwritten, too, and dropping those would end the process."""
+
 
 class Footprint:
     """The task that hands back; `run` until `stop`."""
 
-    def __init__(self, *, soon_s: float = SOON_S, again_s: float = AGAIN_S, maps: Path = _MAPS) -> None:
-        """Make the task; `maps` is the kernel's list of this process's mappings (proc_pid_smaps(5))."""
-        self._soon_s, self._again_s, self._maps = soon_s, again_s, maps
+    def __init__(
+        self, *, soon_s: float = SOON_S, again_s: float = AGAIN_S, hand_back: Callable[[], None] | None = None
+    ) -> None:
+        """Make the task; without another `hand_back` it is `shed`, which `stop` cuts short."""
+        self._soon_s, self._again_s = soon_s, again_s
         self._stopping, self._grown = threading.Event(), threading.Event()
+        self._hand_back = hand_back or (lambda: shed(wait=lambda: self._stopping.wait(STEADY_S)))
 
     def run(self) -> None:
         """Settle once, then hand back now and then."""
@@ -32,7 +40,7 @@ class Footprint:
             return
         memory.settle()
         while True:
-            shed(self._maps)
+            self._hand_back()
             if self._grown.wait(self._again_s):
                 self._grown.clear()
                 self._stopping.wait(self._soon_s)
@@ -49,15 +57,26 @@ class Footprint:
         self._grown.set()
 
 
-def shed(maps: Path = _MAPS) -> None:
-    """Hand back the pages of libraries: start-up and rare work use much that is not used again soon."""
+def shed(maps: Path = _MAPS, *, wait: Callable[[], object] = lambda: time.sleep(STEADY_S)) -> None:
+    """Hand back the pages of libraries: start-up and rare work use much that is not used again soon.
+
+    Args:
+        maps: the kernel's list of this process's mappings.
+        wait: passes the time between two looks at it; only what stands in both is handed back.
+    """
     madvise: Callable[..., int] = ctypes.CDLL(None).madvise
+    before = set(unwritten(_lines(maps)))
+    wait()
+    for start, length in unwritten(_lines(maps)):
+        if (start, length) in before:
+            madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), _DONT_NEED)
+
+
+def _lines(maps: Path) -> list[str]:
     try:
-        lines = maps.read_text(encoding="utf-8", errors="replace").splitlines()
+        return maps.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return
-    for start, length in unwritten(lines):
-        madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), _DONT_NEED)
+        return []
 
 
 def unwritten(lines: list[str]) -> Iterator[tuple[int, int]]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
-import os
+import mmap
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
-from edgegpu_plugin.footprint import Footprint, unwritten
+from edgegpu_plugin.footprint import Footprint, shed, unwritten
 
 SCRIPT = """\
 import json
@@ -22,10 +23,10 @@ def file_kib():
     return int(next(line for line in lines if line.startswith("RssFile")).split()[1])
 key = Ed25519PrivateKey.generate()
 before = file_kib()
-shed()
+shed(wait=lambda: None)
 after = file_kib()
 key.public_key().verify(key.sign(b"x"), b"x")
-shed(Path("/nowhere"))
+shed(Path("/nowhere"), wait=lambda: None)
 print(json.dumps([before, after]))
 """
 
@@ -52,28 +53,43 @@ def test_what_a_process_has_written_is_never_handed_back() -> None:
     assert list(unwritten(lines)) == [(0x7F0000000000, 0x800), (0x7F0000001000, 0x800)]
 
 
-def test_the_task_hands_back_again_and_again_until_it_is_stopped(tmp_path: Path) -> None:
-    task = Footprint(soon_s=0, again_s=0.001, maps=tmp_path / "none")
+def test_the_task_hands_back_again_and_again_until_it_is_stopped() -> None:
+    handed = threading.Semaphore(0)
+    task = Footprint(soon_s=0, again_s=0.001, hand_back=handed.release)
     thread = threading.Thread(target=task.run)
     thread.start()
+    assert all(handed.acquire(timeout=30) for _ in range(3))
     task.stop()
     thread.join(30)
     assert not thread.is_alive()
 
 
-def test_what_made_it_grow_has_it_hand_back_soon(tmp_path: Path) -> None:
-    maps = tmp_path / "maps"
-    os.mkfifo(maps)
-    task = Footprint(soon_s=0, again_s=600, maps=maps)
+def test_what_made_it_grow_has_it_hand_back_soon() -> None:
+    handed = threading.Semaphore(0)
+    task = Footprint(soon_s=0, again_s=600, hand_back=handed.release)
     thread = threading.Thread(target=task.run)
     thread.start()
     for _ in range(3):
-        maps.write_text("")  # waits for who reads the list
+        assert handed.acquire(timeout=30)
         task.soon()
-    maps.write_text("")
+    assert handed.acquire(timeout=30)
     task.stop()
     thread.join(30)
     assert not thread.is_alive()
+
+
+def test_what_did_not_stand_there_before_stays(tmp_path: Path) -> None:
+    """A mapping that came between the two looks would be dropped under a library that is being loaded."""
+    page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    page[:] = b"x" * mmap.PAGESIZE
+    start = ctypes.addressof(ctypes.c_char.from_buffer(page))
+    maps = tmp_path / "maps"
+    maps.write_text("")
+    listed = f"{start:x}-{start + mmap.PAGESIZE:x} r--p 00000000 08:01 12 /lib/x.so\nAnonymous:   0 kB\n"
+    shed(maps, wait=lambda: maps.write_text(listed))
+    assert page[:1] == b"x"
+    shed(maps, wait=lambda: None)
+    assert page[:1] == b"\0"
 
 
 def test_what_start_up_ran_leaves_and_all_goes_on() -> None:
