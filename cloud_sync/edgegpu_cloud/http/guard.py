@@ -11,8 +11,9 @@ _FAULTS = logging.getLogger(__name__)
 
 BODY_MAX_BYTES = 32_768
 BODY_MAX_S = 20.0
-WRITE_MAX_S = 20.0
-"""How long who asked may take for one piece of the answer, 64 KiB at most."""
+WRITE_MAX_S = 120.0
+"""How long nothing more of an answer may be taken. The kernel keeps megabytes of it, and says that there is room again
+when a part of them has gone: over a slow line that takes half a minute, though who asked reads all the time."""
 
 LINES_PER_MINUTE = 600
 """Requests that are logged; of a flood the rest is counted."""

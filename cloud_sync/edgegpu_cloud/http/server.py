@@ -21,7 +21,9 @@ from edgegpu_cloud.http.minute import Counting, Minute
 _LOG = logging.getLogger(__name__)
 
 HEADERS_MAX_S = 20.0
-HANDSHAKE_MAX_S = 5.0
+HANDSHAKE_MAX_S = 20.0
+"""A satellite's link takes a second for each flight, and sends a lost one again after several."""
+
 CONNECTIONS = 1_024
 _KEEP_ALIVE_S = 5
 _BACKLOG = 512
@@ -88,7 +90,7 @@ class _Impatient(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn with short handshakes, which it has no setting for, a quiet log, and a look at the certificate."""
+    """uvicorn with a bound for handshakes, which it has no setting for, a quiet log, and a look at the certificate."""
 
     def __init__(self, config: uvicorn.Config, *, patience: Patience, minute: Minute, files: "_Files") -> None:
         super().__init__(config)
