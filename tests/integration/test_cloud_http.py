@@ -204,20 +204,27 @@ def test_old_tls_is_refused(served: Served) -> None:
     assert done.returncode != 0
 
 
-def test_a_certificate_whose_file_changes_is_shown_without_a_restart_and_the_pin_stays(served: Served) -> None:
-    def shown() -> bytes:
-        context = ssl.create_default_context(cafile=str(served.here.layout.ca_cert("servers")))
-        with (
-            socket.create_connection(("127.0.0.1", served.port), timeout=10) as plain,
-            context.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
-        ):
-            return secure.getpeercert(binary_form=True) or b""
+def shown(served: Served) -> bytes:
+    """Return the certificate that the server shows."""
+    with tls(served) as secure:
+        return secure.getpeercert(binary_form=True) or b""
 
-    before = shown()
+
+def test_a_certificate_whose_file_changes_is_shown_without_a_restart_and_the_pin_stays(served: Served) -> None:
+    before = shown(served)
     key = pin(read_key(served.here.layout, "https").public_key())
     make_server(served.here.layout, served.here.config, "https", now_s=served.here.clock())
-    wait_for(lambda: shown() != before, what="the new certificate is shown")
+    wait_for(lambda: shown(served) != before, what="the new certificate is shown")
     assert pin(read_key(served.here.layout, "https").public_key()) == key
+
+
+def test_a_certificate_that_is_not_its_keys_leaves_the_one_before_shown(
+    alone: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    before, layout = shown(alone), alone.here.layout
+    layout.cert("https").write_bytes(layout.cert("broker").read_bytes())
+    wait_for(lambda: "what was shown before is shown on" in caplog.text, what="the files are looked at")
+    assert shown(alone) == before, "and handshakes go on"
 
 
 def test_a_port_that_is_taken_and_a_certificate_that_is_none(served: Served, tmp_path: Path) -> None:

@@ -149,6 +149,7 @@ class _Files:
             return
         self._seen = now
         try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._cert, self._key)  # half of it may be taken
             self._context.load_cert_chain(self._cert, self._key)
         except (OSError, ssl.SSLError) as error:
             _LOG.error("%s; what was shown before is shown on", _unusable(self._cert, self._key, error))
