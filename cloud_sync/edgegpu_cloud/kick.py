@@ -70,7 +70,7 @@ def await_list(layout: CloudLayout, config: CloudConfig, revoked: Visitor, *, ti
     while not _visit(layout, config, revoked, timeout_s=_PATIENCE_S, patient=False):
         if time.monotonic() >= end_s:
             text = f"cannot cut the box's connection: the broker has not read {layout.crl} again in {timeout_s:g} s"
-            raise CloudError(text, remedy="is that its crlfile? reload it by hand, then `edgegpu-cloud kick`")
+            raise CloudError(text, remedy="is that its crlfile? reload it by hand")
         time.sleep(_PAUSE_S)
 
 

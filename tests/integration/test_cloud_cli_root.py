@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from kits.cloudcli import ok, run
+from kits.enrol import Box, office
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="root becomes another user")
 
@@ -215,6 +216,22 @@ def test_a_brokers_folder_of_another_user_gives_nothing_away(bed: Bed) -> None:
     (out / "data").unlink()
     bed.ok(("broker", "--out", str(out)))
     assert (bed.owners(out), (out / "broker.key").is_symlink()) == ({OTHER}, False)
+
+
+@pytest.mark.parametrize("words", [("revoke",), ("boxes", "forget")])
+def test_the_broker_is_reloaded_as_root_and_an_end_half_way_is_told(bed: Bed, words: tuple[str, ...]) -> None:
+    bed.folder.rmdir()  # else this process becomes its owner
+    here = office(bed.folder)
+    device = Box(here.token(name="lorry")).enrolled(here.desk).device
+    here.store.close()
+    for path in (bed.folder, *bed.folder.rglob("*")):
+        os.chown(path, NOBODY, NOBODY)
+    reload = f"sh -c 'id -u > {bed.vault}/who; exit 7'"
+    [(code, said)] = bed.play((*words, "lorry", "--yes", "--reload", reload))
+    assert (code, "ended with 7" in said) == (1, True), said
+    assert (bed.vault / "who").read_text() == "0\n"
+    done, named = ("forgotten", device) if "forget" in words else ("revoked", "lorry")
+    assert (f"lorry is {done}" in said, f"edgegpu-cloud kick {named}" in said) == (True, True), said
 
 
 def test_another_user_is_told_whom_to_be(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:

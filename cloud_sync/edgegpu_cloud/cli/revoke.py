@@ -23,7 +23,7 @@ from edgegpu_cloud.fleet.views import BoxView
 from edgegpu_cloud.issuing import write_crl
 from edgegpu_cloud.kick import Visitor, await_list, make_visitor
 from edgegpu_cloud.kick import kick as cut
-from edgegpu_cloud.ownership import outside
+from edgegpu_cloud.ownership import Outside, outside
 from edgegpu_cloud.store import BoxState
 from edgegpu_sync.ids import DeviceId
 
@@ -94,9 +94,7 @@ def revoke(
         if not json:
             typer.echo(f"revoked {view.name}: it is ignored from now on")
         if reload:
-            caller.do("reload", None)
-            await_list(cloud.layout, cloud.config, visitor)
-            _kick(cloud, view.device)
+            _cut_off(cloud, caller, visitor, done=f"{view.name} is revoked and ignored from now on", named=view.name)
         if json:
             crl = str(cloud.layout.crl)
             print_json({"device": view.device, "name": view.name, "crl": crl, "cut": bool(reload)})
@@ -136,7 +134,7 @@ def forget(
     json: JsonOption = False,
 ) -> None:
     """Forget a box."""
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), outside(folder, reload=lambda _: _run(reload)) as caller, opened(folder) as cloud:
         view = cloud.fleet.box(name)
         if not yes:
             _ask_for_name(view, as_json=json)
@@ -145,9 +143,7 @@ def forget(
         if not json:
             typer.echo(f"forgot {view.name} ({view.device})")
         if reload:
-            _run(reload)
-            await_list(cloud.layout, cloud.config, visitor)
-            _kick(cloud, view.device)
+            _cut_off(cloud, caller, visitor, done=f"{view.name} is forgotten", named=view.device)
         if json:
             crl = str(cloud.layout.crl)
             print_json({"device": view.device, "name": view.name, "crl": crl, "cut": bool(reload)})
@@ -193,16 +189,27 @@ def _listed(cloud: Cloud, device: DeviceId) -> Visitor:
     return visitor
 
 
+def _cut_off(cloud: Cloud, caller: Outside, visitor: Visitor, *, done: str, named: str) -> None:
+    """Let the broker read the list, and cut the box's connection; an error says what was done before."""
+    try:
+        caller.do("reload", None)
+        await_list(cloud.layout, cloud.config, visitor)
+        _kick(cloud, visitor.device)
+    except CloudError as error:
+        remedy = f"{error.remedy}; then: edgegpu-cloud kick {named}"
+        raise CloudError(f"{done}, but may still be connected: {error.text}", remedy=remedy) from error
+
+
 def _run(command: str) -> None:
     try:
         words = shlex.split(command)
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=_RELOAD_S)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        raise CloudError(f"cannot run {command!r}: {error}", remedy="reload the broker by hand, then `kick`") from error
+        raise CloudError(f"cannot run {command!r}: {error}", remedy="reload the broker by hand") from error
     if done.returncode:
         said = (done.stderr or done.stdout).strip().rpartition("\n")[2]
         text = f"cannot reload the broker: {command!r} ended with {done.returncode}: {said}"
-        raise CloudError(text, remedy="the box is revoked; reload the broker by hand, then `kick`")
+        raise CloudError(text, remedy="reload the broker by hand")
 
 
 def kick(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
