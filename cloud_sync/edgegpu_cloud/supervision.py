@@ -59,17 +59,21 @@ class Part:
     """When it is started again."""
 
     def start(self) -> None:
-        """Fork it; this process has one thread, and has loaded nothing but the command line."""
-        self.line, theirs = socket.socketpair()
+        """Fork it; this process has one thread, and has loaded nothing but the command line. Raises OSError."""
+        ours, theirs = socket.socketpair()
         us = os.getpid()
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
         try:
-            self.pid = os.fork()
-            if not self.pid:
+            pid = os.fork()
+            if not pid:
                 self._live(theirs, us)
+        except OSError:
+            ours.close()
+            raise
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
-        theirs.close()
+            theirs.close()
+        self.pid, self.line = pid, ours
         self.began_s, self.again_s = time.monotonic(), None
 
     def _live(self, line: socket.socket, supervisor: int) -> None:
@@ -87,6 +91,12 @@ class Part:
             _LOG.exception("%s failed", self.name)
         finally:
             os._exit(status)
+
+    def later(self) -> float:
+        """Let it be started again after a while, the next time after a longer one; returns the seconds."""
+        wait_s = self.wait_s
+        self.again_s, self.wait_s = time.monotonic() + wait_s, min(_WAIT_MOST_S, wait_s * 2)
+        return wait_s
 
     def ended(self) -> int:
         """Take the status of one whose line has ended; a signal's is negative."""
@@ -166,12 +176,17 @@ class Supervisor:
             status = self._gone(part)
             if time.monotonic() - part.began_s > _STEADY_S:
                 part.wait_s = _WAIT_S
-            part.again_s = time.monotonic() + part.wait_s
-            _LOG.error("%s has ended (%s): started again in %.0f s", part.name, _words(status), part.wait_s)
-            part.wait_s = min(_WAIT_MOST_S, part.wait_s * 2)
+            _LOG.error("%s has ended (%s): started again in %.0f s", part.name, _words(status), part.later())
         for part in self._parts:
             if not self._stopped and part.again_s is not None and part.again_s <= time.monotonic():
-                self._start(part)
+                self._start_again(part)
+
+    def _start_again(self, part: Part) -> None:
+        """Start a part that fell; where there is no memory or no process left for it, the others go on meanwhile."""
+        try:
+            self._start(part)
+        except OSError as error:
+            _LOG.error("cannot start %s again: %s; tried again in %.0f s", part.name, error, part.later())
 
     def _gone(self, part: Part) -> int:
         if part.line is not None:
