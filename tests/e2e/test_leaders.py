@@ -227,13 +227,12 @@ def test_the_lead_changes_and_every_pod_has_the_card_that_an_extender_chose(both
     assert second
     assert (len(set(first)), len(set(second))) == (len(first), len(second))
     # What the leader before had just sent, the next one finds bound as it should be: in both logs, on the same cards.
-    # A server that comes to lead reads the pods once before its first binding; afterwards bind asks for no list.
-    assert [
-        log.count("listing the pods before the next binding: the scheduler's lead has changed") for log in told
-    ] == [
-        2,
-        1,
-    ]
+    # A server that comes to lead reads the pods once before its first binding; afterwards bind asks for no list. The
+    # second gives the Lease back when it is stopped: a binding at that moment finds another term and reads them again.
+    reread = "listing the pods before the next binding: the scheduler's lead has changed"
+    lists = [log.count(reread) for log in told]
+    assert lists[0] == 2
+    assert lists[1] in {1, 2}
     chosen = set(first) | set(second)
     assert len(chosen) == len(made)
     assert {name for name, _ in chosen} == {f"{NAMESPACE}/{name}" for name in made}
@@ -267,8 +266,8 @@ def test_a_leader_without_our_file_binds_blind_and_the_installation_is_not_compl
         return "nodeName" in cluster.the_pod(NAMESPACE, blind)["spec"]
 
     wait_until(bound, what="the scheduler without an extender binds")
-    cluster.wait_event(NAMESPACE, blind, "needs 12 vcuda-memory on one card")  # refused at its start, by the plugin
-    assert cluster.the_pod(NAMESPACE, blind)["status"]["phase"] == "Pending"
+    cluster.wait_event(NAMESPACE, blind, "needs 12 vcuda-memory on one card")  # refused by the plugin
+    cluster.wait_phase(NAMESPACE, blind, "Failed")  # nobody would make it again elsewhere, and it holds nothing so
     cluster.kubectl("annotate", "node", NODE, "edgegpu.io/extender=1.0", "--overwrite")
     second = {"name": "second", "labels": {"node-role.kubernetes.io/control-plane": ""}}
     cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": second})

@@ -67,7 +67,7 @@ def _pending_with_numbers(k3s: K3s, namespace: str, name: str) -> None:
     """The scheduler says no more than Insufficient: the numbers are in `edgegpu pods` and `status`."""
     (told,) = (row for row in k3s.nodes[SERVER].edgegpu("pods", "-n", namespace)["pods"] if row["pod"] == name)
     assert told["state"] == "pending"
-    assert told["reason"] == "needs 10 vcuda-memory on one card; card 0 has 4 free"
+    assert "needs 10 vcuda-memory on one card; card 0 has 4 free" in told["reason"]  # of the other node something else
     (row,) = (row for row in k3s.nodes[SERVER].edgegpu("status")["pending"] if row["pod"] == name)
     assert row["reason"] == told["reason"]
 
