@@ -79,6 +79,8 @@ def site_of(host: str) -> str:
         found = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return host
-    if found.version == 4:  # noqa: PLR2004  (IPv4)
+    if isinstance(found, ipaddress.IPv4Address):
         return host
+    if found.ipv4_mapped is not None:  # a client of IPv4 at a socket of IPv6
+        return str(found.ipv4_mapped)
     return str(ipaddress.ip_network(f"{found}/64", strict=False))
