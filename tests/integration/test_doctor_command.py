@@ -54,7 +54,7 @@ def test_several_troubles_have_a_line_each(box: Box) -> None:
     done = doctor(box, "--check", "leftovers")
     assert done.code == 1
     assert "(and 1 more)" in done.out
-    assert "     ! /etc/gpu-manager is gpu-manager's\n        Fix: sudo rm -rf /etc/gpu-manager" in done.out
+    assert "     ! /etc/gpu-manager is gpu-manager's\n        Fix: uninstall gpu-manager first; only then" in done.out
 
 
 def test_all_of_a_healthy_box(box: Box) -> None:

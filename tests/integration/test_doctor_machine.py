@@ -159,8 +159,8 @@ def test_leftovers_of_older_installs(box: Box) -> None:
 def test_leftovers_of_other_products(box: Box) -> None:
     box.write("/usr/local/vgpu/libvgpu.so", "")
     box.write("/etc/gpu-manager/vdriver", "")
-    box.expect("leftovers", Level.WARNING, "/usr/local/vgpu is HAMi's", "rm -rf /usr/local/vgpu")
-    box.expect("leftovers", Level.WARNING, "/etc/gpu-manager is gpu-manager's", "rm -rf /etc/gpu-manager")
+    box.expect("leftovers", Level.WARNING, "/usr/local/vgpu is HAMi's", "uninstall HAMi first")
+    box.expect("leftovers", Level.WARNING, "/etc/gpu-manager is gpu-manager's", "uninstall gpu-manager first")
 
 
 def test_leftovers_of_an_install_by_hand(box: Box) -> None:

@@ -50,7 +50,7 @@ def _versions(sight: Sight) -> Iterator[Trouble]:
 def _foreign(sight: Sight) -> Iterator[Trouble]:
     for path, product in _FOREIGN.items():
         if os.path.lexists(sight.at(path)):
-            yield warning(f"{path} is {product}'s", f"sudo rm -rf {path}  # when {product} is uninstalled")
+            yield warning(f"{path} is {product}'s", f"uninstall {product} first; only then remove {path}")
 
 
 def _named(sight: Sight, path: str) -> bool:
