@@ -55,6 +55,16 @@ def test_an_nvidia_default_runtime_beside_cdi(box: Box) -> None:
     box.expect("runtime", Level.WARNING, "default runtime is nvidia", "default-runtime")
 
 
+def test_an_agent_node_is_told_its_own_units_name(box: Box) -> None:
+    for name in ("units/k3s", "etc/systemd/system/k3s.service"):
+        box.at(name).unlink()
+    box.k3s("agent", name="k3s-agent")
+    box.status["injection"] = {"mode": "runtime", "why": "driver.injection says so"}
+    box.status["kubelet"] = {"registered": True, "checkpoint": "no JSON"}
+    box.expect("runtime", Level.BROKEN, "no nvidia runtime", "restart --no-block k3s-agent")
+    box.expect("resources", Level.BROKEN, "book cannot be read", "restart --no-block k3s-agent")
+
+
 def test_the_nvidia_runtime_and_its_class(box: Box) -> None:
     box.status["injection"] = {"mode": "runtime", "why": "driver.injection says so"}
     box.expect("runtime", Level.BROKEN, "no nvidia runtime", "nvidia-container-toolkit")

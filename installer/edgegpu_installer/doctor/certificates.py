@@ -11,6 +11,7 @@ from cryptography import x509
 
 from edgegpu_installer.doctor.extender import our_entry
 from edgegpu_installer.doctor.sight import DoorShut, Sight
+from edgegpu_installer.doctor.units import restart_k3s
 from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, judge, skipped, warning
 from edgegpu_installer.layout import K3S_DATA
 
@@ -18,7 +19,6 @@ _SOON = dt.timedelta(days=90)
 """k3s renews its own at a start from here on."""
 
 _ROTATE = "sudo edgegpu install  # makes them anew"
-_RESTART = "sudo systemctl restart --no-block k3s  # renews its own certificates"
 _K3S = (
     "server/tls/serving-kube-apiserver.crt",
     "server/tls/client-scheduler.crt",
@@ -77,7 +77,11 @@ def _files(sight: Sight) -> Iterator[_Held]:
     for name in _K3S:
         text = sight.text(f"{data}/{name}")
         if text is not None:
-            yield _Held(f"k3s's {name.rpartition('/')[2]}", text.encode(), _RESTART)
+            yield _Held(
+                f"k3s's {name.rpartition('/')[2]}",
+                text.encode(),
+                f"{restart_k3s(sight)}  # renews its own certificates",
+            )
 
 
 def _inline(sight: Sight) -> Iterator[_Held]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from edgegpu_core import injection
 from edgegpu_installer.doctor.sight import Containerd, Sight, Unseen
+from edgegpu_installer.doctor.units import restart_k3s
 from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, judge, skipped, warning
 from edgegpu_installer.host.cluster import Container
 
@@ -107,7 +108,7 @@ def _runtime_troubles(sight: Sight, containerd: Containerd) -> Iterator[Trouble]
     if not containerd.nvidia_runtime:
         yield broken(
             "containerd knows no nvidia runtime, and cards come by it here",
-            "sudo apt-get install nvidia-container-toolkit && sudo systemctl restart --no-block k3s",
+            f"sudo apt-get install nvidia-container-toolkit && {restart_k3s(sight)}",
         )
     if containerd.default_runtime == "nvidia":
         return

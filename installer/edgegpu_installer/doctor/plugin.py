@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edgegpu_installer.doctor.sight import Sight, Unseen
-from edgegpu_installer.doctor.units import last_words, service_troubles, unit
+from edgegpu_installer.doctor.units import last_words, restart_k3s, service_troubles, unit
 from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, info, judge, skipped, warning
 from edgegpu_installer.facts import Facts
 from edgegpu_installer.otherplugins import other_plugins
@@ -66,7 +66,7 @@ def look_resources(sight: Sight) -> Verdict:
     if not settings.has_plugin:
         return skipped("this machine offers no cards (role extender-only)")
     status = sight.status
-    troubles = list(_registration(status))
+    troubles = list(_registration(sight, status))
     names = (settings.memory_resource, settings.core_resource)
     healthy = [card for card in status.get("cards") or () if card.get("healthy", True)]
     wanted = (sum(int(card.get("units", 0)) for card in healthy), 100 * len(healthy))
@@ -82,7 +82,7 @@ def look_resources(sight: Sight) -> Verdict:
     return judge(troubles, well=", ".join(details), details=details)
 
 
-def _registration(status: Mapping[str, Any]) -> Iterator[Trouble]:
+def _registration(sight: Sight, status: Mapping[str, Any]) -> Iterator[Trouble]:
     kubelet = status.get("kubelet") or {}
     if not kubelet.get("registered"):
         yield broken(
@@ -90,7 +90,7 @@ def _registration(status: Mapping[str, Any]) -> Iterator[Trouble]:
             "sudo systemctl status 'k3s*'  # and is kubelet.folder in /etc/edgegpu/plugin.yaml kubelet's --root-dir?",
         )
     if kubelet.get("checkpoint"):
-        yield broken(f"kubelet's book cannot be read: {kubelet['checkpoint']}", "sudo systemctl restart --no-block k3s")
+        yield broken(f"kubelet's book cannot be read: {kubelet['checkpoint']}", restart_k3s(sight))
 
 
 def _offer(name: str, offered: str, wanted: int) -> Iterator[Trouble]:

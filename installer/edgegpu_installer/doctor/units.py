@@ -110,3 +110,8 @@ def last_words(sight: Sight, name: str, lines: int = 3) -> list[str]:
     told = [line.strip()[:300] for line in ran.out.splitlines() if line.strip()]
     complaints = [line for line in told if re.search(r"level=fatal|^[EF]\d{4} |[Ee]rror|failed|cannot", line)]
     return (complaints or told)[-lines:]
+
+
+def restart_k3s(sight: Sight) -> str:
+    """Return the command that starts this node's k3s anew; its unit has another name on an agent node."""
+    return f"sudo systemctl restart --no-block {sight.k3s.unit.name if sight.k3s is not None else 'k3s'}"
