@@ -23,8 +23,9 @@ from edgegpu_cloud.cli.common import (
     since_of,
 )
 from edgegpu_cloud.cli.following import CommandArgument, finish, finish_many, line_of
-from edgegpu_cloud.cli.many import SELECTED, chosen
+from edgegpu_cloud.cli.many import SELECTED, Refused, askable, chosen
 from edgegpu_cloud.cli.watching import Rows, follow
+from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.views import BoxView, CommandView
 from edgegpu_sync.durations import seconds, waiting_s
 from edgegpu_sync.ids import CommandId, DeviceId
@@ -174,8 +175,13 @@ def _each(
     if not many:
         finish(cloud, ask(views[0].device), wait_s, as_json=as_json)
         return
-    asked = [view for view in views if view.is_asked]
-    finish_many(cloud, [ask(view.device) for view in asked], wait_s, as_json=as_json)
+    ids, refused = list[CommandId](), list[Refused]()
+    for view in askable(views):
+        try:
+            ids.append(ask(view.device))
+        except CloudError as error:
+            refused.append(Refused(view.name, error))
+    finish_many(cloud, ids, refused, wait_s, as_json=as_json)
 
 
 def commands(

@@ -25,7 +25,7 @@ from edgegpu_cloud.cli.common import (
     say,
     say_trouble,
 )
-from edgegpu_cloud.cli.many import end_by
+from edgegpu_cloud.cli.many import Refused, end_by
 from edgegpu_cloud.cli.plain import one_line, plain
 from edgegpu_cloud.fleet.views import CommandView
 from edgegpu_sync.durations import seconds
@@ -76,8 +76,10 @@ def finish(cloud: Cloud, id_: CommandId, wait_s: int, *, as_json: bool) -> None:
     _exit_by(view, as_json=as_json)
 
 
-def finish_many(cloud: Cloud, ids: Sequence[CommandId], wait_s: int, *, as_json: bool) -> None:
-    """Show how commands to many boxes end, a line for each, and exit by the worst."""
+def finish_many(
+    cloud: Cloud, ids: Sequence[CommandId], refused: Sequence[Refused], wait_s: int, *, as_json: bool
+) -> None:
+    """Show how commands to many boxes end, a line for each and for those that were refused; exit by the worst."""
     say_trouble(cloud)
     ends_s = time.monotonic() + wait_s
     ended = []
@@ -86,13 +88,15 @@ def finish_many(cloud: Cloud, ids: Sequence[CommandId], wait_s: int, *, as_json:
             left_s = max(0.0, ends_s - time.monotonic())
             ended.append(_last(cloud, id_, left_s) if wait_s else cloud.fleet.one_command(id_))
     if as_json:
-        print_json(ended)
+        print_json([*ended, *(one.document for one in refused)])
     else:
-        print_table(("BOX", "ID", "STATE"), [(one.box, one.id, line_of(one)) for one in ended])
+        rows = [(one.box, str(one.id), line_of(one)) for one in ended]
+        rows += [(one.box, "-", f"not asked: {one.error.text}") for one in refused]
+        print_table(("BOX", "ID", "STATE"), rows)
         for one in ended:
             if found := findings(one):
                 typer.echo(f"{one.box}:\n{found}")
-    end_by([status_of(one) for one in ended] if wait_s else [])
+    end_by([*([status_of(one) for one in ended] if wait_s else []), *(EXIT_FAILED for _ in refused)])
 
 
 def _last(cloud: Cloud, id_: CommandId, wait_s: float) -> CommandView:

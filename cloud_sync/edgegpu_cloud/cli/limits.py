@@ -22,7 +22,7 @@ from edgegpu_cloud.cli.common import (
     say_trouble,
 )
 from edgegpu_cloud.cli.limitsfor import Target, box_and_others, container_of, say_if_unknown, targets
-from edgegpu_cloud.cli.many import SELECTED, chosen, end_by
+from edgegpu_cloud.cli.many import SELECTED, Refused, askable, chosen, end_by
 from edgegpu_cloud.cli.settlements import (
     GOOD,
     exit_by,
@@ -172,7 +172,8 @@ def set_(  # noqa: PLR0913  (one for each option)
         on_drift=on_drift,
     )
     with reporting(as_json=json), opened(folder) as cloud:
-        found = targets(cloud, [one for one in chosen(cloud, name, selector) if name or one.is_asked])
+        views = chosen(cloud, name, selector)
+        found = targets(cloud, views if name else askable(views))
         if show_preview:
             _tell_previews([_previewed(one, limits, container) for one in found], many=bool(selector), as_json=json)
             return
@@ -441,21 +442,31 @@ def forget(
         views = chosen(cloud, name, selector)
         say_trouble(cloud, views[0] if name else None)
         done = [_forgotten(cloud, view, (namespace, app_, container), single=bool(name)) for view in views]
-        gone = [one for one in done if one is not None]
-        if not gone:
+        gone = [one for one in done if isinstance(one, dict)]
+        refused = [one for one in done if isinstance(one, Refused)]
+        if not gone and not refused:
             raise NotFoundError(f"cannot forget limits of {namespace}/{app_}: none were requested there", remedy=_LISTS)
         if json:
-            print_json(gone[0] if name else gone)
-            return
-        for one in gone:
-            for item in one["items"]:
-                typer.echo(f"{item} on {one['box']}: taken back, revision {one['rev']}; what stands there stays")
+            print_json(gone[0] if name else [*gone, *(one.document for one in refused)])
+        else:
+            _tell_forgotten(gone, refused)
+        end_by([EXIT_FAILED] if refused else [])
+
+
+def _tell_forgotten(gone: Sequence[Forgotten], refused: Sequence[Refused]) -> None:
+    for one in gone:
+        for item in one["items"]:
+            typer.echo(f"{item} on {one['box']}: taken back, revision {one['rev']}; what stands there stays")
+    for left in refused:
+        typer.echo(f"{left.box}: not taken back: {left.error.text}\n  {left.error.remedy}")
 
 
 _LISTS = "`edgegpu-cloud limits show` lists them"
 
 
-def _forgotten(cloud: Cloud, view: BoxView, which: tuple[str, str, str | None], *, single: bool) -> Forgotten | None:
+def _forgotten(
+    cloud: Cloud, view: BoxView, which: tuple[str, str, str | None], *, single: bool
+) -> Forgotten | Refused | None:
     before = cloud.fleet.details(view.device)
     try:
         rev = cloud.fleet.forget_limits(view.device, *which)
@@ -463,6 +474,10 @@ def _forgotten(cloud: Cloud, view: BoxView, which: tuple[str, str, str | None], 
         if single:
             raise
         return None
+    except CloudError as error:
+        if single:
+            raise
+        return Refused(view.name, error)
     left = {item_name(item) for item in cloud.fleet.details(view.device).spec.app_limits}
     gone = [item_name(item) for item in before.spec.app_limits if item_name(item) not in left]
     return {"box": view.name, "items": gone, "rev": rev}

@@ -1,11 +1,12 @@
 """Which boxes a command is for: one by its name, or those that a selector over their labels means."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import typer
 
 from edgegpu_cloud.cli.common import Cloud
-from edgegpu_cloud.errors import NotFoundError
+from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.views import BoxView
 
 SELECTED = """\
@@ -39,6 +40,35 @@ def selected(cloud: Cloud, selector: str) -> list[BoxView]:
         remedy = "`edgegpu-cloud boxes -o wide` shows labels, `edgegpu-cloud label` sets them"
         raise NotFoundError(f"cannot find a box by {selector!r}: none has these labels", remedy=remedy)
     return found
+
+
+def askable(views: Sequence[BoxView]) -> list[BoxView]:
+    """Return those of selected boxes that can be asked for something.
+
+    Raises:
+        CloudError: none can.
+    """
+    found = [view for view in views if view.is_asked]
+    if not found:
+        names = ", ".join(view.name for view in views)
+        text = f"cannot ask any box with these labels: revoked, set aside or uninstalled: {names}"
+        raise CloudError(
+            text, remedy="`edgegpu-cloud enrol --for BOX` takes a revoked one in again, `boxes forget` drops one"
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A box of several for which nothing was done, and why."""
+
+    box: str
+    error: CloudError
+
+    @property
+    def document(self) -> dict[str, object]:
+        """What --json prints of it."""
+        return {"box": self.box, "error": self.error.text, "remedy": self.error.remedy}
 
 
 def worst(statuses: Sequence[int]) -> int:

@@ -24,7 +24,7 @@ from edgegpu_cloud.cli.common import (
     say,
     say_trouble,
 )
-from edgegpu_cloud.cli.many import SELECTED, chosen, end_by
+from edgegpu_cloud.cli.many import SELECTED, askable, chosen, end_by
 from edgegpu_cloud.cli.settlements import (
     GOOD,
     exit_by,
@@ -145,7 +145,7 @@ def set_(  # noqa: PLR0913  (one for each option)
         isolation=isolation, policy=policy, exclude=None if exclude is None else tuple(exclude), unit_mib=unit_mib
     )
     with reporting(as_json=json), opened(folder) as cloud:
-        views = [one for one in chosen(cloud, name, selector) if name or one.is_asked]
+        views = chosen(cloud, name, selector) if name else askable(chosen(cloud, name, selector))
         if show_preview:
             _tell_outlooks(cloud, views, settings, many=bool(selector), as_json=json)
             return
