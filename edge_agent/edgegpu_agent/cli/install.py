@@ -196,10 +196,11 @@ def install(  # noqa: PLR0913  (one for each option)
 def _end(
     report: "Report", installing: "Installing", token: str, *, wait_s: float, as_json: bool, show_join: bool
 ) -> None:
-    from edgegpu_agent.cli.membership import membership  # noqa: PLC0415  (slow to load)
-
     stands = None
     if report.well and report.outcome is not None:
+        # Only here: a first installation that was undone has taken away the folder that this program lies in.
+        from edgegpu_agent.cli.membership import membership  # noqa: PLC0415
+
         stands = membership(installing.layout, token, wait_s=wait_s, say=installing.say)
     failed = stands is not None and stands.failed
     if as_json:
