@@ -19,6 +19,16 @@ from edgegpu_plugin.kube import KubeClient
 DEADLINE_S = 10.0
 
 
+class Clock:
+    """The real one, and what a test adds to it."""
+
+    def __init__(self) -> None:
+        self.added = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.added
+
+
 class Caller:
     """The scheduler's side of one kept connection."""
 

@@ -1,25 +1,14 @@
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from integration.extender_run import DEADLINE_S, Running, running
+from integration.extender_run import DEADLINE_S, Clock, Running, running
 from integration.extender_world import cards_of, node, pod, uuid
 from integration.kube_stub import Fault
 
 from edgegpu_plugin.extender import HoldBack
 
 LISTS = r"GET /api/v1/pods\?(?!.*watch)"
-
-
-class Clock:
-    """The real one, and what a test adds to it."""
-
-    def __init__(self) -> None:
-        self.added = 0.0
-
-    def __call__(self) -> float:
-        return time.monotonic() + self.added
 
 
 @pytest.fixture

@@ -1,23 +1,12 @@
 import json
-import time
 from collections.abc import Iterator
 
 import pytest
-from integration.extender_run import Running, running
+from integration.extender_run import Clock, Running, running
 from integration.extender_world import Json, cards_of, node, pod, uuid
 from integration.kube_stub import Fault
 
 from edgegpu_plugin.extender import HoldBack
-
-
-class Clock:
-    """The real one, and what a test adds to it."""
-
-    def __init__(self) -> None:
-        self.added = 0.0
-
-    def __call__(self) -> float:
-        return time.monotonic() + self.added
 
 
 @pytest.fixture

@@ -95,13 +95,8 @@ def revoke(
             typer.echo(f"revoked {view.name}: it is ignored from now on")
         if reload:
             _cut_off(cloud, caller, visitor, done=f"{view.name} is revoked and ignored from now on", named=view.name)
-        if json:
-            crl = str(cloud.layout.crl)
-            print_json({"device": view.device, "name": view.name, "crl": crl, "cut": bool(reload)})
-        elif reload:
-            typer.echo("the broker has read the list, and the box's connection is cut")
-        else:
-            typer.echo(f"let the broker read {cloud.layout.crl} again, then: edgegpu-cloud kick {view.name}")
+        still = f"let the broker read {cloud.layout.crl} again, then: edgegpu-cloud kick {view.name}"
+        _say_whether_cut(cloud, view, cut=bool(reload), still=still, as_json=json)
 
 
 def _ask(view: BoxView, *, as_json: bool) -> None:
@@ -144,14 +139,19 @@ def forget(
             typer.echo(f"forgot {view.name} ({view.device})")
         if reload:
             _cut_off(cloud, caller, visitor, done=f"{view.name} is forgotten", named=view.device)
-        if json:
-            crl = str(cloud.layout.crl)
-            print_json({"device": view.device, "name": view.name, "crl": crl, "cut": bool(reload)})
-        elif reload:
-            typer.echo("the broker has read the list, and the box's connection is cut")
-        elif view.online:
-            typer.echo(f"it is still connected: let the broker read {cloud.layout.crl} again, then:")
-            typer.echo(f"  edgegpu-cloud kick {view.device}")
+        still = f"it is still connected: let the broker read {cloud.layout.crl} again, then:"
+        still += f"\n  edgegpu-cloud kick {view.device}"
+        _say_whether_cut(cloud, view, cut=bool(reload), still=still if view.online else "", as_json=json)
+
+
+def _say_whether_cut(cloud: Cloud, view: BoxView, *, cut: bool, still: str, as_json: bool) -> None:
+    """Say whether the box's connection is cut; `still`: what to do where it is not, empty where nothing is left."""
+    if as_json:
+        print_json({"device": view.device, "name": view.name, "crl": str(cloud.layout.crl), "cut": cut})
+    elif cut:
+        typer.echo("the broker has read the list, and the box's connection is cut")
+    elif still:
+        typer.echo(still)
 
 
 def _ask_for_name(view: BoxView, *, as_json: bool) -> None:
