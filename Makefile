@@ -36,7 +36,7 @@ demo: cc venv simdriver ## run the scenarios, and a box in a cloud, on simulated
 test: cc venv simdriver ## run every tier that needs no root (TIERS=tests/unit: one; PYTEST_ARGS=-x)
 	@$(PY) -m pytest -m "not e2e and not gpu" -n $(JOBS) --dist loadfile $(PYTEST_ARGS) $(HAVE)
 
-lint: venv ## style, types, import contracts, generated code, shell, sizes
+lint: venv ## style, types, import contracts, generated code, documents, shell, sizes
 	@tools/lint
 
 e2e: cc venv simdriver ## run the tests on a real k3s (root; the lab's k3s where there is none)
