@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fuzz.lies import Lie
 
 RESIDENT_MIB = 72.0
-"""What an agent may take in the flood: 60 MiB at rest, and what it hands back later (docs/operations.md)."""
+"""What an agent may take in the flood: 60 MiB at rest, and what it hands back later (docs/box/costs.md)."""
 
 GROWN_MIB = 12.0
 """And by how much its heap may grow."""

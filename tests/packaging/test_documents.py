@@ -27,8 +27,11 @@ from edgegpu_installer.site import Material, Options, Site, SiteKind
 from edgegpu_installer.states import State
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-OPERATIONS = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+CONFIGURE, FILES, INSTALL, TRANSACTION, UNINSTALL = (
+    (ROOT / f"docs/box/{name}.md").read_text(encoding="utf-8")
+    for name in ("configure", "files", "install", "transaction", "uninstall")
+)
 OPTION = re.compile(r"^ {2}(--[a-z0-9-]+)", re.MULTILINE)
 READMES = ("README.md", "README.zh-CN.md")
 
@@ -65,7 +68,7 @@ def test_both_readmes_have_the_same_commands() -> None:
     assert english == chinese
 
 
-@pytest.mark.parametrize("name", [*READMES, "docs/operations.md"])
+@pytest.mark.parametrize("name", [*READMES, "docs/box/install.md", "docs/box/nodes.md", "docs/box/offline.md"])
 def test_the_line_has_options_that_there_are(name: str) -> None:
     known = options_of_the_script() | options_of("install")
     lines = [line for line in commands(ROOT / name) if "install.sh" in line]
@@ -91,19 +94,18 @@ def test_every_package_is_in_architecture() -> None:
 
 def test_every_configuration_key_is_documented() -> None:
     keys = re.findall(r"^ *([a-z_]+):", read("docs/examples/plugin.yaml"), re.MULTILINE)
-    assert not [key for key in keys if not re.search(rf"[`.]{key}[`.]", OPERATIONS)]
+    assert not [key for key in keys if not re.search(rf"[`.]{key}[`.]", CONFIGURE)]
 
 
-@pytest.mark.parametrize("command", ["install", "uninstall"])
-def test_every_option_is_documented(command: str) -> None:
+@pytest.mark.parametrize(("command", "page"), [("install", INSTALL), ("uninstall", UNINSTALL)])
+def test_every_option_is_documented(command: str, page: str) -> None:
     known = options_of(command) | (options_of_the_script() if command == "install" else set())
-    assert not [
-        option for option in known - {"--help"} if f"{option}`" not in OPERATIONS and f"{option} " not in OPERATIONS
-    ]
+    text = page if command == "install" else f"{page}{INSTALL}"  # some are the same for both
+    assert not [option for option in known - {"--help"} if f"{option}`" not in text and f"{option} " not in text]
 
 
 def test_every_state_is_documented() -> None:
-    assert not [state.value for state in State if f"`{state.value}`" not in OPERATIONS]
+    assert not [state.value for state in State if f"`{state.value}`" not in TRANSACTION]
 
 
 def is_documented(path: str) -> bool:
@@ -116,7 +118,7 @@ def is_documented(path: str) -> bool:
 
 
 def stands(word: str) -> bool:
-    return re.search(rf"(?<![\w.-]){re.escape(word)}(?![\w-]|\.\w)", OPERATIONS) is not None
+    return re.search(rf"(?<![\w.-]){re.escape(word)}(?![\w-]|\.\w)", FILES) is not None
 
 
 def test_every_path_of_the_layout_is_documented() -> None:
@@ -129,7 +131,7 @@ def test_every_path_of_the_layout_is_documented() -> None:
 
 def test_every_unit_is_documented() -> None:
     units = [path.name for path in (ROOT / "systemd").iterdir()]
-    assert f"{systemd.DEADMAN}.timer" in OPERATIONS
+    assert f"{systemd.DEADMAN}.timer" in FILES
     assert not [unit for unit in units if not stands(f"{layout.UNITS}/{unit}")]
 
 
@@ -186,6 +188,6 @@ def test_every_object_and_mark_in_the_cluster_is_documented() -> None:
     marks = [nodes.GPU_LABEL, nodes.EXTENDER_ANNOTATION, nodereport.REPORT_ANNOTATION, podview.CARDS_ANNOTATION]
     items = (*RELEASE.rights.items, *rights.manifests(["asr"], model=ResourceModel()))
     named = {word for item in items for word in (item["kind"], item["metadata"]["name"])}
-    assert f"`{lease.NAMESPACE}/{lease.NAME}`" in OPERATIONS
+    assert f"`{lease.NAMESPACE}/{lease.NAME}`" in FILES
     assert not [mark for mark in marks if not stands(mark)]
-    assert not [word for word in named if not re.search(rf"\b{word}s?\b", OPERATIONS)]
+    assert not [word for word in named if not re.search(rf"\b{word}s?\b", FILES)]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ROOT = Path(__file__).resolve().parents[3]
-OPERATIONS = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+BUNDLE = (ROOT / "docs/box/bundle.md").read_text(encoding="utf-8")
 
 
 def printed(document: str) -> str:
@@ -24,8 +24,8 @@ def printed(document: str) -> str:
 
 
 def values(folder: Path) -> Mapping[str, str]:
-    """Return HEX and PIN by the very commands that operations.md prints."""
-    commands = re.findall(r"^(.+) # (HEX|PIN)$", OPERATIONS, re.MULTILINE)
+    """Return HEX and PIN by the very commands that bundle.md prints."""
+    commands = re.findall(r"^(.+) # (HEX|PIN)$", BUNDLE, re.MULTILINE)
     found = {}
     for command, name in commands:
         done = subprocess.run(
@@ -37,7 +37,7 @@ def values(folder: Path) -> Mapping[str, str]:
 
 def test_the_line_for_a_ca_of_ones_own(host: Host, files: Path, box: Sandbox) -> None:
     shutil.copy(host.cert.cert_file, files / "server.crt")
-    line = printed("docs/operations.md").replace("https://HOST", host.url)
+    line = printed("docs/box/install.md").replace("https://HOST", host.url)
     for name, value in values(files).items():
         line = line.replace(name, value)
     box.program("sudo", 'exec "$@"')
