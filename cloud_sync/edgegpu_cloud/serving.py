@@ -29,6 +29,7 @@ from edgegpu_cloud.tasks import Task, TaskGroup
 from edgegpu_cloud.urls import url_of
 from edgegpu_sync.link.events import Address, LinkEvent
 from edgegpu_sync.signing import Signer
+from edgegpu_sync.topics import CONTROLLER_FILTER
 
 if TYPE_CHECKING:
     from edgegpu_cloud.controller.controller import Controller
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-UPLINKS = "edgegpu/v1/+/up/#"
 _SESSION_S = 3_600
 """How long the broker keeps what comes up while this controller is away; what is lost later is asked for again."""
 _UNDER_WAY = 100
@@ -160,7 +160,7 @@ class Service:
 
         link = Link(
             self._address,
-            subscribe=[UPLINKS, *([drops.TOPIC] if self._config.broker.watch_drops else [])],
+            subscribe=[CONTROLLER_FILTER, *([drops.TOPIC] if self._config.broker.watch_drops else [])],
             will=lambda: None,
             put=put,
             rng=random.Random(),  # noqa: S311  (jitter)

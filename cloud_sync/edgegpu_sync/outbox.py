@@ -6,11 +6,6 @@ from dataclasses import dataclass, field, replace
 from edgegpu_sync.down import Receipt
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.stamps import Stamp
-from edgegpu_sync.topics import Kind
-from edgegpu_sync.wire import RESULT_MAX_BYTES
-
-LATEST = frozenset({Kind.STATUS, Kind.REPORTED, Kind.INVENTORY, Kind.ALLOC, Kind.HEALTH})
-"""Kinds that tell how things are: the outbox keeps none of them, the newest is made when it is sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +18,6 @@ class Limits:
     """Refusals, of which a state and a code are kept; as many as `order.WINDOW`."""
     events_bytes: int = 1_048_576
     metrics_bytes: int = 1_048_576
-
-    @property
-    def file_bytes(self) -> int:
-        """How much is set aside on the disk."""
-        return self.results * RESULT_MAX_BYTES + self.refusals * 256 + self.events_bytes + self.metrics_bytes
 
 
 @dataclass(frozen=True, slots=True)

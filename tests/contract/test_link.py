@@ -149,7 +149,7 @@ def test_the_will_is_told_when_it_dies_and_not_when_it_is_stopped(
         proxy.cut()
         assert cloud.next(Arrived).payload == b"first"
         box.next(Up)
-        box.link.reconnect()
+        proxy.cut()
         assert cloud.next(Arrived).payload == b"second"
         box.next(Up)
         box.link.publish(f"{UP}/status", b"bye", retain=True)

@@ -15,7 +15,6 @@ from kits.linkrun import LinkRun
 from kits.mqtt import Mosquitto
 
 from edgegpu_cloud.broker import BrokerLimits
-from edgegpu_sync.link.kick import kick
 from edgegpu_sync.link.link import Arrived, Down, Spoken, Up
 from edgegpu_sync.link.rules import V5, V311
 
@@ -199,7 +198,8 @@ def test_one_who_was_revoked_while_connected_is_put_out_by_a_controller(broker: 
         broker.send(signal.SIGHUP)
         cloud.send("edgegpu/v1/gone234567890123/down/receipt", b"x")
         gone.send("edgegpu/v1/gone234567890123/up/health", b"still there")
-        kick(broker.controller(client_id="gone234567890123"))
+        with LinkRun(broker.controller(client_id="gone234567890123"), session_s=0) as visitor:
+            visitor.next(Up)
         gone.next(Down)
         gone.link.wake()
         gone.next(Down)
@@ -208,8 +208,9 @@ def test_one_who_was_revoked_while_connected_is_put_out_by_a_controller(broker: 
 
 def test_no_box_can_put_another_out(broker: Mosquitto, victim: LinkRun, cloud: LinkRun) -> None:
     downs = len(victim.so_far(Down))
-    kick(replace(broker.box(THIEF), client_id=VICTIM))
-    marked(cloud, victim, b"after the kick")
+    with LinkRun(replace(broker.box(THIEF), client_id=VICTIM), session_s=0) as visitor:
+        visitor.next(Up)
+    marked(cloud, victim, b"after the visit")
     assert len(victim.so_far(Down)) == downs
 
 

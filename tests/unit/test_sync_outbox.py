@@ -69,7 +69,3 @@ def test_only_a_receipt_proves_delivery() -> None:
 def test_measurements_are_gone_when_the_broker_has_them() -> None:
     box = SMALL.add_metrics(kept(1)).add_metrics(kept(2))
     assert [one.stamp.n for one in box.metrics_sent(kept(1).stamp).metrics] == [2]
-
-
-def test_what_is_set_aside_on_the_disk() -> None:
-    assert Limits().file_bytes == 256 * 8_192 + 1_024 * 256 + 2 * 1_048_576

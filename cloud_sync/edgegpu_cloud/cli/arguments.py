@@ -21,14 +21,6 @@ OptionalBoxArgument = Annotated[
         show_default=False,
     ),
 ]
-AppArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAMESPACE/APP",
-        help="The app; without NAMESPACE/ in default.",
-        autocompletion=completing.apps,
-    ),
-]
 SelectorOption = Annotated[
     str, typer.Option("--selector", "-l", metavar="SELECTOR", help="Boxes by their labels: site=hall,rack!=3.")
 ]

@@ -30,7 +30,7 @@ from edgegpu_sync.outputformat import dumped, dumped_one_of_many
 if TYPE_CHECKING:
     from rich.console import Console
 
-EXIT_FAILED, EXIT_USAGE, EXIT_WAITING, EXIT_INTERRUPTED = 1, 2, 3, 130
+EXIT_FAILED, EXIT_WAITING, EXIT_INTERRUPTED = 1, 3, 130
 _PIPE_WIDTH = 100
 _WIDEST = 100_000
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400

@@ -82,7 +82,7 @@ class Link:
         self._keepalive_s, self._receive_max, self._session_s = keepalive_s, receive_max, session_s
         self._desk = Desk(clock, max_inflight=max_inflight)
         self._version, self._known = remembered(recall()), recall()
-        self._stopping, self._hurry, self._again = threading.Event(), threading.Event(), threading.Event()
+        self._stopping, self._hurry = threading.Event(), threading.Event()
         self._alive_at, self._anew = clock(), False
         self._said: str | None = None
         self._up_at = 0.0
@@ -118,11 +118,6 @@ class Link:
         """Try now, where it waits for the next try: the network is there, a certificate was renewed."""
         self._hurry.set()
         self._waker.poke()
-
-    def reconnect(self) -> None:
-        """Close the connection and make it again, with what `address` and `will` say now."""
-        self._again.set()
-        self.wake()
 
     @property
     def alive_s(self) -> float:
@@ -171,7 +166,6 @@ class Link:
             return error.ending, up_s
 
     def _connect(self) -> NoReturn:
-        self._again.clear()
         address = self._address()
         hello = Hello(
             client_id=address.client_id,
@@ -259,9 +253,6 @@ class Link:
             if not one.up or self._desk.idle or now >= one.until:
                 wire.goodbye()
                 raise _StopError
-        elif self._again.is_set():
-            wire.goodbye(with_will=True)
-            raise LinkError(Ending.ABSENT, "it is made anew")
         elif not one.up and now >= one.until:
             ending = Ending.BUSY if one.opened else Ending.SILENT
             raise LinkError(ending, f"no answer to {'SUBSCRIBE' if one.opened else 'CONNECT'} in {GREET_S:g} s")

@@ -22,7 +22,7 @@ from edgegpu_sync.wire import WIRE_MAX_BYTES
 PACKET_MAX_BYTES = WIRE_MAX_BYTES + 1_024
 """A payload with topic and properties."""
 
-_UNSUPPORTED, _TAKEN_OVER, _WITH_WILL = 0x84, 0x8E, 0x04
+_UNSUPPORTED, _TAKEN_OVER = 0x84, 0x8E
 _BUSY = {0x88, 0x89, 0x97, 0x9F}
 """Server unavailable, server busy, quota exceeded, connection rate exceeded."""
 _BLAMES = {0x81, 0x82, 0x83, 0x87, 0x90, 0x95, 0x99, 0x9A, 0x9B}
@@ -158,13 +158,10 @@ class Wire:
         """Send PUBACK."""
         self._client.ack(mid, 1)
 
-    def goodbye(self, *, with_will: bool = False) -> None:
-        """Send DISCONNECT where the connection stands; `with_will`: the broker shall tell that we went."""
+    def goodbye(self) -> None:
+        """Send DISCONNECT where the connection stands."""
         self._client.on_disconnect = None
-        if not with_will:
-            self._client.disconnect()
-        elif self._hello.protocol == V5:
-            self._client.disconnect(ReasonCode(PacketTypes.DISCONNECT, identifier=_WITH_WILL))
+        self._client.disconnect()
 
     def close(self) -> None:
         """Close it; without a goodbye the broker publishes the will."""
