@@ -17,17 +17,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
-from cryptography import x509
-from cryptography.x509.oid import NameOID
 
 from edgegpu_installer import kubeconfig
 from edgegpu_installer.changes import FileChange
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import KUBECONFIG
 
-_NODE_USER = "system:node:"
 _PREFIX = "edgegpu1."
-_END = b"-----END CERTIFICATE-----"
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----([^-]+)-----END CERTIFICATE-----")
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
 _AGAIN = "copy the whole line that `edgegpu install` printed on the server"
@@ -75,26 +71,6 @@ def link(path: str) -> FileChange:
     Not a copy: k3s writes its file at each start, and with it the port of its load balancer over all servers.
     """
     return FileChange(KUBECONFIG, link_to=path)
-
-
-def node_name(cert_pem: bytes) -> str:
-    """Return the node's name in the cluster, from kubelet's client certificate.
-
-    Raises:
-        InstallError: it is no certificate of a node.
-    """
-    first, end, _ = cert_pem.partition(_END)  # what follows is its CA: k3s's has the serial number 0, which is refused
-    try:
-        subject = x509.load_pem_x509_certificate(first + end).subject
-        common = str(subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
-    except (ValueError, IndexError) as error:
-        raise InstallError(f"cannot tell this node's name: kubelet's certificate cannot be read: {error}") from error
-    if not common.startswith(_NODE_USER):
-        raise InstallError(
-            f"cannot act as this node: kubelet's certificate is for {common}, not for {_NODE_USER}…",
-            remedy="use the token that the server prints: --join",
-        )
-    return common.removeprefix(_NODE_USER)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,6 @@ from edgegpu_installer.site import Material, Options, Role, Site, SiteKind, role
 from edgegpu_installer.states import Op
 
 _SECRET, _PLAIN = 0o600, 0o644
-_PROGRAM = 0o755
 _UNIT_DROP_IN = """\
 [Service]
 # Undoes a change of k3s's files that nobody has finished, before k3s reads them.

@@ -20,9 +20,6 @@ from edgegpu_installer.kinds import (
     namespace_of,
 )
 
-FILE = "examples/rbac.yaml"
-"""Where a release keeps the objects, below its folder."""
-
 _ORDER = (NAMESPACE, SERVICE_ACCOUNT, SECRET, CLUSTER_ROLE, CLUSTER_ROLE_BINDING)
 _ANEW = "unpack the release anew"
 

@@ -14,7 +14,6 @@ from edgegpu_installer.nodeidentity import (
     ca_sha256,
     identity,
     link,
-    node_name,
     pack,
     unpack,
 )
@@ -72,15 +71,6 @@ def test_another_kubeconfig_is_refused_and_the_token_named(text: str) -> None:
     with pytest.raises(InstallError, match="cannot act as this node") as caught:
         identity(text, path=PATH)
     assert "--join" in caught.value.remedy
-
-
-def test_a_node_knows_its_name_from_its_certificate() -> None:
-    assert node_name(Authority("system:node:box-1").pem.encode()) == "box-1"
-    assert node_name(f"{Authority('system:node:box-1').pem}{CA.replace('A', 'B')}".encode()) == "box-1"
-    with pytest.raises(InstallError, match="is for admin, not for system:node:"):
-        node_name(Authority("admin").pem.encode())
-    with pytest.raises(InstallError, match="cannot be read"):
-        node_name(b"nothing")
 
 
 def test_a_join_token_becomes_a_kubeconfig_for_the_right_ca_alone() -> None:

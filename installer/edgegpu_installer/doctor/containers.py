@@ -249,9 +249,3 @@ def look_cgroups(sight: Sight) -> Verdict:
         text = f"{len(missing)} links in /dev/char are missing: a daemon-reload takes cards from running containers"
         troubles.append(level(text, f"{_RESTART_PLUGIN}  # makes them; until then no daemon-reload"))
     return judge(troubles, well=f"cgroups by {driver}, {len(nodes)} device nodes have their links", details=missing)
-
-
-def _plain(folder: str) -> str:
-    """/var/run has been a link to /run for long."""
-    whole = folder.rstrip("/")
-    return whole.removeprefix("/var") if whole == "/var/run" or whole.startswith("/var/run/") else whole
