@@ -9,8 +9,6 @@ from pydantic import AfterValidator, Field, StrictInt, StrictStr
 from edgegpu_plugin import configfile
 from edgegpu_plugin.configtypes import AbsolutePath, Section, says
 
-DEFAULT_PATH = Path("/etc/edgegpu/agent.yaml")
-
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _URL = re.compile(r"https://[!-~]{1,500}")
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -99,14 +97,3 @@ def load(path: Path) -> AgentConfig:
         ConfigError: with one line for each problem: file, line, key, value, what is wrong, what would be right.
     """
     return configfile.load(path, AgentConfig)
-
-
-def write(url: str, ca_sha256: str) -> str:
-    """Return the text of a file with nothing but the cloud.
-
-    Raises:
-        ValueError: an address or a SHA-256 that is none.
-    """
-    cloud = CloudSection(url=url, ca_sha256=ca_sha256)
-    pin = f'\n  ca_sha256: "{cloud.ca_sha256}"' if cloud.ca_sha256 else ""
-    return f'# Where this box belongs; read by edgegpu-agent.\nversion: 1\ncloud:\n  url: "{cloud.url}"{pin}\n'

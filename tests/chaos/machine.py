@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chaos.kept import Kept
-
-from edgegpu_agent.settings import write as agent_yaml
+from kits.agentyaml import written
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -175,5 +174,5 @@ def _mounted(folder: Path) -> str:
 def belongs(machine: Machine, *, url: str, ca_sha256: str, token: str) -> None:
     """Write what an install line writes."""
     etc = machine.folder / "etc/edgegpu"
-    (etc / "agent.yaml").write_text(agent_yaml(url, ca_sha256))
+    (etc / "agent.yaml").write_text(written(url, ca_sha256))
     (etc / "cloud-token").write_text(token)

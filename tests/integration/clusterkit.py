@@ -3,6 +3,7 @@
 import base64
 import json
 import random
+import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +15,10 @@ import pytest
 from edgegpu_installer.cluster import Cluster
 from edgegpu_installer.kubeconfig import Access
 from edgegpu_installer.rbac import Account, Rights, read_rights
-from edgegpu_sim.api import ApiServer, Registry, Settings, issue_tokens
+from edgegpu_sim.api import ApiServer, Registry, Settings
 
 ADMIN = "admin-token"
+TOKEN_TYPE = "kubernetes.io/service-account-token"  # noqa: S105  (a kind of Secret)
 CA_PEM = "-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
 RBAC = Path(__file__).resolve().parents[2] / "docs/examples/rbac.yaml"
 
@@ -46,8 +48,16 @@ class Api:
         return False
 
     def issue_tokens(self) -> int:
-        """Do the controller manager's work once."""
-        return issue_tokens(self.registry, self.tokens, ca_pem=CA_PEM)
+        """Do the controller manager's work once: fill the empty token Secrets; return how many there were."""
+        empty = [one for one in self.registry.items("secrets") if one.get("type") == TOKEN_TYPE and not one.get("data")]
+        for metadata in (one["metadata"] for one in empty):
+            token = secrets.token_hex(16)
+            account = metadata["annotations"]["kubernetes.io/service-account.name"]
+            self.tokens[token] = f"system:serviceaccount:{metadata['namespace']}:{account}"
+            texts = {"token": token, "ca.crt": CA_PEM, "namespace": metadata["namespace"]}
+            data = {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
+            self.registry.patch("secrets", metadata["namespace"], metadata["name"], {"data": data})
+        return len(empty)
 
     def admin(self, **changes: Any) -> Access:  # noqa: ANN401  (fields of an Access)
         """Return the administrator's way in."""

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from kits.agent import until
 from kits.agentside import Tasks
+from kits.agentyaml import written
 from kits.cli import edgegpu
 from kits.identity import DEVICE, NAME, Cloud, CloudServer
-
-from edgegpu_agent.settings import write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +26,7 @@ class Side:
             (root / folder).mkdir(parents=True)
         (root / "proc").symlink_to("/proc")
         (root / "etc/machine-id").write_text("3d1219c7c4c5404aaa1f6d2a48adfda4\n")
-        (root / "etc/edgegpu/agent.yaml").write_text(write(cloud.url, cloud.servers.sha256))
+        (root / "etc/edgegpu/agent.yaml").write_text(written(cloud.url, cloud.servers.sha256))
         (root / "etc/edgegpu/cloud-token").write_text("good")
         self.start()
 

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kits.agentyaml import written
 from kits.cli import Done, edgegpu
 
 from edgegpu_agent.daemon.answers import JournalAnswer, JournalLine, OpenCommand, StatusAnswer
@@ -16,7 +17,7 @@ from edgegpu_agent.daemon.localapi import LocalApi
 from edgegpu_agent.identity.enrolment import token_hash
 from edgegpu_agent.identity.standing import Stand, Standing
 from edgegpu_agent.identity.telling import tell
-from edgegpu_agent.settings import load, write
+from edgegpu_agent.settings import load
 from edgegpu_sync.up import ItemReport, Settled
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Box:
         self.answer = StatusAnswer(**HEALTHY)
         self.asked: list[int] = []
         (root / "etc/edgegpu").mkdir(parents=True)
-        (root / "etc/edgegpu/agent.yaml").write_text(write("https://cloud.example:8443", ""))
+        (root / "etc/edgegpu/agent.yaml").write_text(written("https://cloud.example:8443", ""))
         self._api: LocalApi | None = None
         self._thread: threading.Thread | None = None
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from kits.agent import WAIT_S
+from kits.agentyaml import written
 from kits.identity import Cloud, CloudServer
 
 from edgegpu_agent.daemon.cloudside import cloud_tasks
 from edgegpu_agent.daemon.vitals import Vitals
-from edgegpu_agent.settings import write
 from edgegpu_installer.agenthealth import Said, ask_agent
 from edgegpu_installer.layout import Layout
 
@@ -36,7 +36,7 @@ class Side:
         self.threads: list[threading.Thread] = []
 
     def belongs(self, url: str, ca_sha256: str = "a" * 64, *, good: bool = False) -> None:
-        (self.root / "etc/edgegpu/agent.yaml").write_text(write(url, ca_sha256))
+        (self.root / "etc/edgegpu/agent.yaml").write_text(written(url, ca_sha256))
         if good:
             (self.root / SECRET).write_text("good")
 

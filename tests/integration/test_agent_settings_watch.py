@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from kits.agent import WAIT_S, Agent, until
+from kits.agentyaml import written
 
 from edgegpu_agent.daemon.settingswatch import SettingsWatch
-from edgegpu_agent.settings import write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,7 @@ def test_without_a_cloud_it_says_so_and_with_one_it_starts_anew(agent: Agent) ->
     agent.start()
     assert agent.fed()
     assert "belongs to no cloud" in agent.log
-    (agent.root / "etc/edgegpu/agent.yaml").write_text(write("https://127.0.0.1:1", ""))
+    (agent.root / "etc/edgegpu/agent.yaml").write_text(written("https://127.0.0.1:1", ""))
     assert agent.process is not None
     assert agent.process.wait(WAIT_S) == 0
     assert "is another one now: starting anew with it" in agent.log

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 from kits.agent import until
 from kits.agentside import Tasks
+from kits.agentyaml import written
 from kits.doctor import Box, healthy
 from kits.https import Served, serving
 
-from edgegpu_agent.settings import write
 from edgegpu_cloud.keyfiles import file_sha256
 from edgegpu_installer.doctor import Level, Verdict
 from edgegpu_plugin.localserver import Answer, LocalServer
@@ -33,7 +33,7 @@ class Member:
         self.box, self.served = box, served
         box.now = dt.datetime.now(dt.UTC)
         self.sha256 = file_sha256(served.here.layout.ca_cert("servers").read_text())
-        box.write("/etc/edgegpu/agent.yaml", write(served.url, self.sha256))
+        box.write("/etc/edgegpu/agent.yaml", written(served.url, self.sha256))
         box.write("/etc/machine-id", "3d1219c7c4c5404aaa1f6d2a48adfda4\n")
         box.at("/var/lib/edgegpu/tx").mkdir(parents=True)
         self._agent: Tasks | None = None
@@ -138,9 +138,9 @@ def test_a_token_that_was_refused_beside_an_enrolment_is_removed_by_the_remedy(m
 
 def test_a_cloud_that_is_another_one_or_not_there(member: Member) -> None:
     box, yaml = member.box, "/etc/edgegpu/agent.yaml"
-    box.write(yaml, write(member.served.url, "0" * 64))
+    box.write(yaml, written(member.served.url, "0" * 64))
     box.expect("cloud", Level.WARNING, "its ca.crt has sha256", "take the line from your cloud anew")
-    box.write(yaml, write("https://127.0.0.1:9", member.sha256))
+    box.write(yaml, written("https://127.0.0.1:9", member.sha256))
     box.expect("cloud", Level.WARNING, "cannot reach https://127.0.0.1:9", "does this box reach that host?")
     box.write(yaml, "version: 1\ncloud: {url: 'http://x'}\n")
     box.expect("cloud", Level.BROKEN, "not an https address", "sudoedit /etc/edgegpu/agent.yaml")

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from kits.agentside import Tasks
+from kits.agentyaml import written
 from kits.https import Served, serving
 
 from edgegpu_agent.cli.membership import Membership, membership
 from edgegpu_agent.identity.standing import Stand, Standing
-from edgegpu_agent.settings import write
 from edgegpu_cloud.keyfiles import file_sha256
 from edgegpu_installer.layout import Layout
 
@@ -32,7 +32,7 @@ class Box:
         (root / "proc").symlink_to("/proc")
         (root / "etc/machine-id").write_text("3d1219c7c4c5404aaa1f6d2a48adfda4\n")
         sha256 = file_sha256(served.here.layout.ca_cert("servers").read_text())
-        self.layout.agent_yaml.write_text(write(served.url, sha256))
+        self.layout.agent_yaml.write_text(written(served.url, sha256))
         self.agent: Tasks | None = None
 
     def installed(self, token: str, *, wait_s: float = WAIT_S) -> Membership:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import pytest
+from kits.agentyaml import written
 from kits.mqtt import need_mosquitto
 from typer.testing import CliRunner
 
 from edgegpu_agent.demo.processes import free_port
-from edgegpu_agent.settings import write
 from edgegpu_cloud.cli.tree import app
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.store import Store
@@ -156,7 +156,7 @@ class Agent:
         path.chmod(0o755)
 
     def belongs(self, line: dict[str, str]) -> None:
-        (self.root / "etc/edgegpu/agent.yaml").write_text(write(line["url"], line["ca_sha256"]))
+        (self.root / "etc/edgegpu/agent.yaml").write_text(written(line["url"], line["ca_sha256"]))
         (self.root / "etc/edgegpu/cloud-token").write_text(line["token"])
 
     def start(self) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from kits.agentyaml import written
 
-from edgegpu_agent.settings import load, write
+from edgegpu_agent.settings import CloudSection, load
 from edgegpu_plugin.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,20 +25,20 @@ def problems(path: Path, text: str) -> tuple[str, ...]:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "agent.yaml"
-    path.write_text(write("https://cloud.example:8443/", PIN.upper()))
+    path.write_text(written("https://cloud.example:8443/", PIN.upper()))
     config = load(path)
     assert (config.cloud.url, config.cloud.ca_sha256) == ("https://cloud.example:8443", PIN)
     assert config.metrics.period_s == 60
-    path.write_text(write("https://cloud.example", ""))
+    path.write_text(written("https://cloud.example"))
     assert load(path).cloud.ca_sha256 == ""
 
 
 @pytest.mark.parametrize(
     ("url", "pin"), [("http://a", ""), ("https://", ""), ('https://a"\nb', ""), ("https://a", "1")]
 )
-def test_nothing_is_written_that_could_not_be_read(url: str, pin: str) -> None:
+def test_an_address_or_a_sha256_that_is_none_is_refused(url: str, pin: str) -> None:
     with pytest.raises(ValueError, match=r"https address|SHA-256"):
-        write(url, pin)
+        CloudSection(url=url, ca_sha256=pin)
 
 
 def test_each_problem_names_file_line_value_and_remedy(tmp_path: Path) -> None:

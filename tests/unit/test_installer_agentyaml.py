@@ -28,8 +28,8 @@ def test_the_agent_reads_what_the_installer_writes(tmp_path: Path, url: str, ca:
     assert (read.cloud.url, read.cloud.ca_sha256) == (url, ca)
 
 
-def test_what_the_agent_has_written_is_kept_to_the_byte() -> None:
-    text = settings.write(URL, HEX)
+def test_a_file_that_says_so_already_is_kept_to_the_byte() -> None:
+    text = f'# mine\nversion: 1\ncloud:\n  url: "{URL}"\n  ca_sha256: "{HEX}"\n'
     assert agent_yaml(text, HERE) == text
     assert agent_yaml(text, Options(cloud=URL)) == text
     assert agent_yaml(text, Options()) is None
@@ -99,7 +99,7 @@ def test_where_apps_may_be_changed_is_kept_for_the_next_installation(tmp_path: P
 def test_without_a_cloud_there_is_nobody_to_change_limits() -> None:
     assert limits_namespaces(None, Options()) is None
     assert limits_namespaces(None, Options(cloud=URL)) == ("*",)
-    assert limits_namespaces(settings.write(URL, ""), Options()) == ("*",)
+    assert limits_namespaces(written(None, Options(cloud=URL)), Options()) == ("*",)
     with pytest.raises(InstallError, match="no cloud"):
         refuse_homeless(Options(limits_namespaces=()), belongs=False)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import random
 
 import pytest
 
-from edgegpu_sim.api import ApiError, Registry, issue_tokens
+from edgegpu_sim.api import ApiError, Registry
 from edgegpu_sim.api.jsonpatch import patched
 
 SECRET = {
@@ -44,16 +43,6 @@ def test_a_strict_namespace_is_made_and_takes_its_objects_along(registry: Regist
     assert registry.items("secrets") == []
     with pytest.raises(ApiError, match="not found"):
         registry.get("namespaces", "", "space")
-
-
-def test_token_secrets_are_filled_once(registry: Registry) -> None:
-    registry.apply("secrets", "space", "s", SECRET)
-    registry.create("secrets", {"metadata": {"name": "plain", "namespace": "space"}})
-    tokens: dict[str, str] = {}
-    assert issue_tokens(registry, tokens, ca_pem="CA") == 1
-    assert issue_tokens(registry, tokens) == 0
-    token = base64.b64decode(registry.get("secrets", "space", "s")["data"]["token"]).decode()
-    assert tokens == {token: "system:serviceaccount:space:who"}
 
 
 def test_json_patches_are_done_whole_or_not_at_all(registry: Registry) -> None:

@@ -67,7 +67,6 @@ class Standing:
 
 RENEW_LEAST_S, RENEW_MOST_S = 60.0, 86_400.0
 _TRIES_LEFT = 30
-WARN_LEFT_S = 14 * 86_400
 
 
 def renew_retry_s(left_s: float) -> float:

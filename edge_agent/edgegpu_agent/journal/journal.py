@@ -1,7 +1,6 @@
 """The journal: loads what rules are asked of, writes what has changed of it in one step, fsynced when it returns."""
 
 import json
-import logging
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,8 +18,6 @@ from edgegpu_sync.order import MEMORY
 from edgegpu_sync.outbox import Limits
 from edgegpu_sync.stamps import Stamp
 from edgegpu_sync.wire import Json
-
-_LOG = logging.getLogger(__name__)
 
 MOST_HISTORY = 2_000
 """Lines that are kept for people."""

@@ -151,7 +151,5 @@ _TELL = "INSERT INTO history (at_s, kind, about, state, text, by) VALUES (?, ?, 
 def _write_history(link: sqlite3.Connection, change: Change) -> None:
     for entry in change.told:
         values = (entry.at_s or change.at_s, entry.kind, entry.about, entry.state, entry.text, entry.by)
-        done = link.execute(
-            "INSERT INTO history (at_s, kind, about, state, text, by) VALUES (?, ?, ?, ?, ?, ?)", values
-        )
+        done = link.execute(_TELL, values)
         link.execute("DELETE FROM history WHERE n <= ?", ((done.lastrowid or 0) - change.most_told,))

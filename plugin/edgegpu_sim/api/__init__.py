@@ -6,7 +6,6 @@ from edgegpu_sim.api.registry import Registry
 from edgegpu_sim.api.routes import Route
 from edgegpu_sim.api.server import ApiServer, Call, Settings, write_kubeconfig
 from edgegpu_sim.api.store import Change
-from edgegpu_sim.api.tokens import issue_tokens
 
 __all__ = [
     "ApiError",
@@ -18,6 +17,5 @@ __all__ = [
     "Route",
     "Selector",
     "Settings",
-    "issue_tokens",
     "write_kubeconfig",
 ]

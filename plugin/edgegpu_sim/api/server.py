@@ -96,11 +96,6 @@ class ApiServer:
         self._thread.join()
         server.server_close()
 
-    def calls_of(self, user: str) -> list[tuple[str, str]]:
-        """Return the verbs and resources (`pods/status`) that a user has asked for, each once, in order."""
-        pairs = [(c.verb, c.resource + (f"/{c.sub}" if c.sub else "")) for c in self.calls if c.user == user]
-        return sorted(set(pairs))
-
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True

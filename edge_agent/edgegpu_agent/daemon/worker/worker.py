@@ -53,7 +53,6 @@ _RETRY_S = 1.0
 _MOST_AT_ONCE = 64
 
 Call = Callable[[], None]
-Level = Literal["info", "warning", "alarm"]
 Why = Literal["stop", "upgrade", "uninstall", "identity"]
 
 

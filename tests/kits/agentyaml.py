@@ -1,0 +1,13 @@
+"""The agent's configuration as an installation writes it."""
+
+from __future__ import annotations
+
+from edgegpu_installer.agentyaml import agent_yaml
+from edgegpu_installer.site import Options
+
+
+def written(url: str, ca_sha256: str = "") -> str:
+    """Return the text of a file with nothing but the cloud."""
+    text = agent_yaml(None, Options(cloud=url, ca_sha256=ca_sha256))
+    assert text is not None
+    return text
