@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
+from edgegpu_installer import yamledit as edit
 from edgegpu_installer.changes import FileChange
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.kubeadm import edit
 from edgegpu_installer.kubeadm.manifest import MANIFEST, REPAIR, SCHEDULER_FILE, Manifest, understand
 
 ADMIN_KUBECONFIG = "/etc/kubernetes/admin.conf"

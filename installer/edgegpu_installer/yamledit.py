@@ -84,13 +84,13 @@ def sequence(node: yaml.Node, key: str) -> yaml.SequenceNode:
 
 def append(text: str, items: yaml.SequenceNode, item: Item) -> Edit:
     """Return the edit that puts an item behind the last one, laid out like it."""
-    end = _end(items.value[-1])
+    end = end_of(items.value[-1])
     if end < items.start_mark.index:
         raise UnexpectedFormError(f"the list of line {items.start_mark.line + 1} ends in an alias")
     if items.flow_style:
         return Edit(end, end, f", {json.dumps(item)}")
-    prefix = _block_prefix(text, items.value[0])
-    end = _line_end(text, end)
+    prefix = block_prefix(text, items.value[0])
+    end = line_end(text, end)
     dumped = yaml.safe_dump([item], default_flow_style=False, sort_keys=False, width=10_000)
     newline = "\r\n" if "\r\n" in text else "\n"
     lines = [prefix[: prefix.index("-")] + line for line in dumped.splitlines()]
@@ -108,13 +108,13 @@ def drop(text: str, items: yaml.SequenceNode, item: yaml.Node) -> Edit:
         raise UnexpectedFormError(f"nothing else stands in the list of line {items.start_mark.line + 1}")
     if items.flow_style:
         if index:
-            return Edit(_end(items.value[index - 1]), _end(item), "")
+            return Edit(end_of(items.value[index - 1]), end_of(item), "")
         return Edit(item.start_mark.index, items.value[1].start_mark.index, "")
-    _block_prefix(text, item)
+    block_prefix(text, item)
     before = text.rindex("\n", 0, item.start_mark.index)
     if text[before - 1 : before] == "\r":
         before -= 1
-    return Edit(before, _line_end(text, _end(item)), "")
+    return Edit(before, line_end(text, end_of(item)), "")
 
 
 def replace(text: str, scalar: yaml.Node, value: str) -> Edit:
@@ -124,18 +124,26 @@ def replace(text: str, scalar: yaml.Node, value: str) -> Edit:
     return Edit(start, end, f"{quote}{value}{quote}")
 
 
-def _end(node: yaml.Node) -> int:
-    """Return where what is written of a node ends; a block's own mark lies behind the blank lines that follow it."""
+def end_of(node: yaml.Node) -> int:
+    """Return where what is written of a node ends; a block's own mark lies behind the blank lines that follow it.
+
+    Raises:
+        UnexpectedFormError: it ends in a block of text.
+    """
     if isinstance(node, yaml.CollectionNode) and not node.flow_style:
         last = node.value[-1]
-        return _end(last[1] if isinstance(node, yaml.MappingNode) else last)
+        return end_of(last[1] if isinstance(node, yaml.MappingNode) else last)
     if isinstance(node, yaml.ScalarNode) and node.style in {"|", ">"}:
         raise UnexpectedFormError(f"line {node.start_mark.line + 1} begins a block of text")
     return int(node.end_mark.index)
 
 
-def _line_end(text: str, end: int) -> int:
-    """Return where the line ends in which something ends, if nothing but a comment follows there."""
+def line_end(text: str, end: int) -> int:
+    """Return where the line ends in which something ends.
+
+    Raises:
+        UnexpectedFormError: something else than a comment follows there.
+    """
     stop = text.find("\n", end)
     stop = len(text) if stop < 0 else stop
     if not _AFTER_ITEM.fullmatch(text, end, stop):
@@ -143,7 +151,12 @@ def _line_end(text: str, end: int) -> int:
     return stop - 1 if text[stop - 1 : stop] == "\r" else stop
 
 
-def _block_prefix(text: str, item: yaml.Node) -> str:
+def block_prefix(text: str, item: yaml.Node) -> str:
+    """Return what stands before an item of a block list in its line: blanks and its dash.
+
+    Raises:
+        UnexpectedFormError: something else does.
+    """
     start = text.rfind("\n", 0, item.start_mark.index) + 1
     prefix = text[start : item.start_mark.index]
     if not _BEFORE_ITEM.fullmatch(prefix):
