@@ -59,6 +59,28 @@ put() { # kind, path, content: there, and on the disk
     esac && { [ ! -d "${2%/*}" ] || sync "${2%/*}"; }
 }
 
+shared() { # path that k3s reads: is it the user's, with lines of ours in it?
+    case $1 in */edgegpu-scheduler.yaml | */90-edgegpu.yaml) return 1 ;; esac
+}
+
+has_block() { # path; see configblock.py
+    grep -q '^ *# BEGIN edgegpu' "$1" 2> /dev/null && grep -q '^ *# END edgegpu' "$1"
+}
+
+block_out() { # path, kind that it was before us: our lines go, every other byte stays
+    text=$(sed '/^ *# BEGIN edgegpu/,/^ *# END edgegpu/d' "$1" && echo .) || return 1
+    text=${text%.} last=$(tail -n 1 "$1")
+    case $(grep '^ *# BEGIN edgegpu' "$1"):$last in
+    *'had no end.'*:*'# END edgegpu'*)
+        text=${text%"$NEWLINE"}
+        case $last in *"$(printf '\r')") text=${text%"$(printf '\r')"} ;; esac ;;
+    esac
+    case $2$(printf %s "$text" | tr -d '[:space:]') in
+    -) rm -f "$1" ;;
+    *) cp -p "$1" "$tmp-back" && printf %s "$text" > "$tmp-back" && sync "$tmp-back" && mv -fT "$tmp-back" "$1" ;;
+    esac && sync "${1%/*}"
+}
+
 restore() { # early | late: put back those targets, last one first; sets failed, kept and changed
     failed='' kept='' changed=''
     # shellcheck disable=SC2046  # five words a row, none with blanks
@@ -78,6 +100,13 @@ restore_one() {
     path=$ROOT$target tmp=$ROOT${target%/*}/.${target##*/}.edgegpu
     ! same "$old" "$path" "$TX/old/$number" || return 0
     if ! same "$new" "$path" "$TX/new/$number"; then # somebody else's: not ours to overwrite
+        case $flags in
+        *k*) # but lines that name a file which goes would keep k3s down
+            if shared "$target" && has_block "$path" && ! has_block "$TX/old/$number"; then
+                changed=1
+                block_out "$path" "$old" || return 1
+            fi ;;
+        esac
         kept="$kept $target"
         return 0
     fi
@@ -264,14 +293,19 @@ baseline_rows() { # rows of what k3s reads: folder number flags kind path
     set -f
 }
 
-take_out() { # what k3s reads becomes as it was before edgegpu came; a copy is kept for whoever looks for the cause
+take_out() { # what k3s reads of us becomes as it was before edgegpu came; a copy is kept for whoever looks for the cause
     failed='' kept=''
     mkdir -p "$TX/taken"
     # shellcheck disable=SC2046
     set -- $(baseline_rows | tac)
     while [ $# -ge 5 ]; do
         path=$ROOT$5 tmp=$ROOT${5%/*}/.${5##*/}.edgegpu
-        if ! same "$4" "$path" "$1/$2"; then
+        if shared "$5"; then
+            if has_block "$path"; then
+                cp -P "$path" "$TX/taken/${5##*/}" 2> /dev/null
+                block_out "$path" "$4" || failed="$failed $5"
+            fi
+        elif ! same "$4" "$path" "$1/$2"; then
             cp -P "$path" "$TX/taken/${5##*/}" 2> /dev/null
             put "$4" "$path" "$1/$2" || failed="$failed $5"
         fi

@@ -148,6 +148,11 @@ def replaces_ours(files: Iterable[ConfigFile], ours: str) -> str | None:
     return None
 
 
+def naming(files: Iterable[ConfigFile], name: str) -> tuple[str, ...]:
+    """Return the files in which a flag stands, with `+` or without."""
+    return tuple(file.path for file in files if name in {key.removesuffix("+") for key, _ in _pairs(file)[0]})
+
+
 def render_drop_in(ours: str, scheduler: str, without_ours: Sequence[Value]) -> str:
     """Return our drop-in's text: one more argument for the scheduler; where it has a file already, the whole list.
 

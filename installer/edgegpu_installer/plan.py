@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from edgegpu_installer import agentyaml
+from edgegpu_installer import agentyaml, sharedconfig
 from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.kubeadm import kubeadm
@@ -182,10 +182,8 @@ def _scheduler(site: Site, content: bytes, *, read_file: ReadFile) -> list[FileC
     if site.kind is SiteKind.KUBEADM_SERVER:
         manifest = _manifest(site, read_file)
         return list(kubeadm.plan_files(manifest, scheduler_file=content, mode=site.manifest_mode))
-    return [
-        FileChange(site.scheduler_path, content, mode=_SECRET, k3s_reads=True),
-        FileChange(site.drop_in, site.drop_in_text.encode(), k3s_reads=True),
-    ]
+    file = FileChange(site.scheduler_path, content, mode=_SECRET, k3s_reads=True)
+    return [file, *sharedconfig.naming(site, read_file=read_file)]
 
 
 def _folders(site: Site, role: Role) -> list[str]:
@@ -196,7 +194,7 @@ def _folders(site: Site, role: Role) -> list[str]:
     if role is not Role.AGENT:
         found.append(EXTENDER)
         if site.kind.is_k3s:
-            found += [path.rpartition("/")[0] for path in (site.scheduler_path, site.drop_in)]
+            found += [path.rpartition("/")[0] for path in (site.scheduler_path, sharedconfig.named_in(site))]
         else:
             found.append(SCHEDULER_FILE.rpartition("/")[0])
     return found

@@ -8,6 +8,8 @@ from edgegpu_core import injection
 from edgegpu_core.injection import Injection
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer import k3sconfig
+from edgegpu_installer.configblock import with_block
+from edgegpu_installer.errors import InstallError
 from edgegpu_installer.facts import Facts, Kind
 from edgegpu_installer.host.k3s import K3s
 from edgegpu_installer.k3sconfig import COMMAND_LINE, SCHEDULER_ARG
@@ -63,7 +65,7 @@ def precheck(facts: Facts, options: Options, *, model: ResourceModel = _MODEL, u
     role = _role(facts, options)
     found = [*_machine(facts, role, unpacked=unpacked), *_asked(facts, options), *_kind(facts)]
     if facts.k3s is not None:
-        found += [*_health(facts.k3s), *_version(facts.k3s, role), *_configuration(facts.k3s, role)]
+        found += [*_health(facts.k3s), *_version(facts.k3s), *_configuration(facts.k3s, role)]
     if role is not Role.EXTENDER_ONLY:
         found += [*_no_cards(facts), *_runtime(facts), *_others(facts, model)]
     elif facts.cards.on_bus:
@@ -75,8 +77,7 @@ def _role(facts: Facts, options: Options) -> Role:
     """Return what will run here, also on a machine that is no site for it."""
     if options.role is not None:
         return options.role
-    minor = facts.k3s.minor if facts.k3s else None
-    if facts.kind not in {Kind.K3S_SERVER, Kind.KUBEADM_SERVER} or (minor is not None and minor < versions.FIRST):
+    if facts.kind not in {Kind.K3S_SERVER, Kind.KUBEADM_SERVER}:
         return Role.AGENT
     offers = facts.cards.cards and (facts.k3s is None or facts.k3s.has_kubelet)
     return Role.SERVER if offers else Role.EXTENDER_ONLY
@@ -146,26 +147,19 @@ def _health(k3s: K3s) -> Iterator[Finding]:
         yield _no("the API server is not ready", health.why or "/readyz does not answer", look)
 
 
-def _version(k3s: K3s, role: Role) -> Iterator[Finding]:
+def _version(k3s: K3s) -> Iterator[Finding]:
     if k3s.minor is None:
         yield _warn("k3s's version is not known", f"{k3s.unit.program} --version did not say it", "look at it by hand")
     elif k3s.minor < FIRST_MINOR:
         yield _no(
             f"k3s {k3s.version}", f"device plugins need 1.{FIRST_MINOR} or newer", "upgrade k3s, one minor at a time"
         )
-    elif k3s.minor < versions.FIRST and k3s.is_server:
-        what = f"k3s {k3s.version}: the device plugin only"
-        why = (
-            f"a k3s before 1.{versions.FIRST} reads no drop-ins, and so not our scheduler's file: memory and core are "
-        )
-        why += "counted, but two containers may be given a card that does not hold both, and the second then waits"
-        level = Level.REFUSE if role is not Role.AGENT else Level.WARN
-        yield Finding(level, what, why, f"upgrade k3s to 1.{versions.FIRST} or newer, then install again")
     elif k3s.minor < FIRST_SEEN and k3s.is_server:
+        named = "" if k3s.takes_drop_in else f", named by marked lines in {k3s.config}"
         yield _warn(
             f"k3s {k3s.version} is old",
-            f"its scheduler gets a file of {versions.version_for(k3s.minor)}; edgegpu was not run with one so old, and "
-            "what does not work is put back",
+            f"its scheduler gets a file of {versions.version_for(k3s.minor)}{named}; edgegpu was not run with one so "
+            "old, and what does not work is put back",
             "none is needed; k3s 1.25 and newer read the file of today",
         )
 
@@ -202,6 +196,9 @@ def _scheduler(k3s: K3s) -> Iterator[Finding]:
             f"move them to {k3s.config} as `{SCHEDULER_ARG}: [{', '.join(value.text for value in with_line)}]`, take "
             f"them out of {k3s.unit.path}, then systemctl daemon-reload and restart {k3s.unit.name}",
         )
+    if not k3s.takes_drop_in:
+        yield from _block(k3s)
+        return
     if later := k3sconfig.replaces_ours(k3s.files, k3s.drop_in):
         yield _no(
             f"{later} would take our scheduler argument away",
@@ -224,6 +221,24 @@ def _scheduler(k3s: K3s) -> Iterator[Finding]:
             f"{foreign[0].source} names it; ours takes its place and holds what is in it",
             "install again after each change of it",
         )
+
+
+def _block(k3s: K3s) -> Iterator[Finding]:
+    """Judge whether our lines can stand in the file that k3s reads first."""
+    for path in k3sconfig.naming(k3s.files, SCHEDULER_ARG):
+        if path not in {k3s.config, k3s.drop_in}:
+            yield _no(
+                f"{path} gives the scheduler arguments",
+                f"k3s {k3s.version} does not read it, or lets it take the place of those in {k3s.config}",
+                f"move them to {k3s.config}, then install again",
+            )
+    first = next((file for file in k3s.files if file.path == k3s.config), None)
+    if first is None or first.text is not None:
+        try:
+            with_block(first.text or "" if first else "", k3s.scheduler_file, path=k3s.config)
+        except InstallError as error:
+            why = f"k3s {k3s.version} takes the scheduler's arguments from that file alone"
+            yield _no(error.message, why, error.remedy)
 
 
 def _no_cards(facts: Facts) -> Iterator[Finding]:

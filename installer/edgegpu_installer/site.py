@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from edgegpu_installer.certificates import Certificates
 from edgegpu_installer.changes import FileChange
+from edgegpu_installer.host.place import Place
 
 
 class SiteKind(StrEnum):
@@ -40,7 +41,8 @@ class Site:
     """This machine, as far as a plan depends on it.
 
     `unit`: of k3s or kubelet, without `.service`. `scheduler_path`: where our scheduler's configuration lies,
-    `drop_in`: what names it to k3s, by `drop_in_text`. `scheduler_kubeconfig`: the scheduler's own. `scheduler_file`:
+    `drop_in`: what names it to k3s, by `drop_in_text`; `config`: the file that k3s reads first, which does so where it
+    is no use (`takes_drop_in`). `scheduler_kubeconfig`: the scheduler's own. `scheduler_file`:
     the configuration that it has without us, empty where it has none. `scheduler_flags`: what k3s starts it with.
     `manifest`: the static pod of kubeadm's scheduler, of that mode.
     """
@@ -54,6 +56,8 @@ class Site:
     scheduler_path: str = ""
     drop_in: str = ""
     drop_in_text: str = ""
+    config: Place = field(default_factory=Place)
+    takes_drop_in: bool = True
     scheduler_kubeconfig: str = ""
     scheduler_file: str = ""
     scheduler_flags: Mapping[str, str] = field(default_factory=dict)
@@ -62,8 +66,6 @@ class Site:
     has_cards: bool
     cards: int = 0
     """How many there are on this machine."""
-    takes_scheduler_file: bool
-    """False on a k3s before 1.21: it gets the plugin alone."""
     minor: int | None = None
     """Of the Kubernetes version, by which the scheduler's file is written; None where it is not known."""
 
@@ -109,6 +111,6 @@ def role_of(site: Site, options: Options) -> Role:
     """Return what runs here: what was asked for, else what fits the machine."""
     if options.role is not None:
         return options.role
-    if not site.kind.is_server or not site.takes_scheduler_file:
+    if not site.kind.is_server:
         return Role.AGENT
     return Role.SERVER if site.has_cards else Role.EXTENDER_ONLY

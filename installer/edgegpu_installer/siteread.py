@@ -4,7 +4,6 @@ from edgegpu_installer.errors import InstallError
 from edgegpu_installer.facts import Facts, Kind
 from edgegpu_installer.kubeadm.kubeadm import ADMIN_KUBECONFIG
 from edgegpu_installer.kubeadm.manifest import MANIFEST, SCHEDULER_FILE
-from edgegpu_installer.scheduler.versions import FIRST
 from edgegpu_installer.site import Site, SiteKind
 
 _K3S_FLAGS = {"profiling": "false"}
@@ -30,12 +29,13 @@ def site_of(facts: Facts) -> Site:
             scheduler_path=k3s.scheduler_file,
             drop_in=k3s.drop_in,
             drop_in_text=k3s.drop_in_text,
+            config=k3s.place,
+            takes_drop_in=k3s.takes_drop_in,
             scheduler_kubeconfig=k3s.scheduler_kubeconfig,
             scheduler_file=foreign[-1].text if foreign else "",
             scheduler_flags=_K3S_FLAGS | k3s.scheduler_flags,
             has_cards=bool(facts.cards.cards) and k3s.has_kubelet,
             cards=len(facts.cards.cards) if k3s.has_kubelet else 0,
-            takes_scheduler_file=k3s.minor is None or k3s.minor >= FIRST,
             minor=k3s.minor,
         )
     if facts.kind not in {Kind.KUBEADM_SERVER, Kind.KUBEADM_NODE}:
@@ -57,5 +57,4 @@ def site_of(facts: Facts) -> Site:
         manifest_mode=facts.manifest_mode,
         has_cards=bool(facts.cards.cards),
         cards=len(facts.cards.cards),
-        takes_scheduler_file=True,
     )

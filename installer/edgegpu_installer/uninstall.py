@@ -14,6 +14,7 @@ from edgegpu_installer import (
     lease,
     limits,
     nodes,
+    sharedconfig,
     shares,
     transaction,
 )
@@ -178,7 +179,7 @@ class Uninstallation:
         )
 
     def _restored(self) -> tuple[FileChange, ...]:
-        """Return what brings every path back; kubeadm's manifest keeps what others have done to it since.
+        """Return what brings every path back; files that are not ours keep what others have done to them since.
 
         With the agent stays what undoes a change: what is early in a plan.
         """
@@ -186,7 +187,7 @@ class Uninstallation:
         if self.keep_agent:
             changes = tuple(change for change in changes if not change.early and change.path not in _STAYS)
         if self.site.kind is not SiteKind.KUBEADM_SERVER:
-            return changes
+            return sharedconfig.restore(changes, self.machine.layout)
         text = kubeadm_look.manifest_text(self.machine.layout)
         return kubeadm.restore_files(changes, text, mode=self.site.manifest_mode)
 

@@ -11,6 +11,7 @@ from typing import Any
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.changes import Deadline
 from edgegpu_installer.cluster import Cluster
+from edgegpu_installer.configblock import holds_block
 from edgegpu_installer.doctor.extender import entries
 from edgegpu_installer.doctor.web import Way, ask
 from edgegpu_installer.errors import InstallError
@@ -221,12 +222,17 @@ def k3s_verifier(
 
 def _client_on_disk(layout: Layout, k3s: K3s) -> Client | None:
     """Return what the scheduler's file calls our extender with; None where k3s is not told to read one of ours."""
-    if not layout.at(k3s.drop_in).exists():
-        return None
     try:
+        if not layout.at(k3s.drop_in).exists() and not holds_block(_config_text(layout, k3s)):
+            return None
         return read_client(layout.at(k3s.scheduler_file).read_text())
     except (OSError, UnicodeDecodeError):
         return None
+
+
+def _config_text(layout: Layout, k3s: K3s) -> str:
+    path = layout.at(k3s.config)
+    return path.read_text() if path.exists() else ""
 
 
 def read_client(text: str) -> Client | None:

@@ -12,6 +12,7 @@ from kits.doctor import BOOT_ID, BOOTED_S, DROP_IN, SCHEDULER, Box, healthy
 from edgegpu_installer import baseline
 from edgegpu_installer.atomic import Entry
 from edgegpu_installer.changes import FileChange
+from edgegpu_installer.configblock import with_block
 from edgegpu_installer.doctor import Level
 from edgegpu_installer.journal import Journal, Record, Tables, Target
 from edgegpu_installer.kubeadm import kubeadm
@@ -48,13 +49,26 @@ def test_a_k3s_that_was_started_again_and_stayed_up(box: Box) -> None:
     box.expect("k3s", Level.BROKEN, "2 times, last 2 minutes ago", "journalctl -u k3s")
 
 
-@pytest.mark.parametrize(
-    ("version", "level", "words"),
-    [("v1.18.9+k3s1", Level.BROKEN, "too old"), ("v1.20.15+k3s1", Level.WARNING, "without the extender")],
-)
-def test_an_old_k3s(box: Box, version: str, level: Level, words: str) -> None:
-    box.k3s_program(version)
-    box.expect("k3s", level, words, "upgrade k3s to 1.25")
+def test_an_old_k3s(box: Box) -> None:
+    box.k3s_program("v1.19.16+k3s1")
+    box.expect("k3s", Level.BROKEN, "too old", "upgrade k3s to 1.25")
+    box.k3s_program("v1.20.15+k3s1")
+    assert box.see("k3s").level is Level.OK
+
+
+def test_a_k3s_that_has_our_lines_in_its_own_configuration(box: Box) -> None:
+    box.k3s_program("v1.20.15+k3s1")
+    box.write(SCHEDULER, box.at(SCHEDULER).read_text().replace("k8s.io/v1", "k8s.io/v1beta1"), 0o600)
+    box.expect("scheduler", Level.BROKEN, "reads no file of edgegpu's", "edgegpu install")  # of a drop-in
+    box.at(DROP_IN).unlink()
+    box.write(CONFIG, with_block("token: x\n", SCHEDULER, path=CONFIG))
+    assert box.see("scheduler").level is Level.OK
+    assert box.see("scheduler").details == (f"{SCHEDULER}, named by {CONFIG}",)
+    os.utime(box.at(CONFIG), (BOOTED_S + 100, BOOTED_S + 100))
+    box.expect("scheduler", Level.WARNING, f"{CONFIG} changed after k3s had read it", "systemctl restart")
+    os.utime(box.at(CONFIG), (BOOTED_S, BOOTED_S))
+    box.k3s_program("v1.21.14+k3s1")
+    box.expect("scheduler", Level.WARNING, f"{CONFIG} names edgegpu's file, as k3s before 1.21.1", "edgegpu install")
 
 
 def test_a_configuration_that_k3s_cannot_read(box: Box) -> None:
@@ -203,7 +217,8 @@ def test_a_journal_that_makes_no_sense(box: Box) -> None:
 
 
 def test_files_that_somebody_edited(box: Box) -> None:
-    paths = (SCHEDULER, "/etc/edgegpu/plugin.yaml")
+    box.write(CONFIG, with_block("token: x\n", SCHEDULER, path=CONFIG))
+    paths = (SCHEDULER, "/etc/edgegpu/plugin.yaml", CONFIG)  # the last two are there to be edited
     targets = tuple(
         Target(number, FileChange(path), old=Entry(), new=entry_of(box.at(path))) for number, path in enumerate(paths)
     )

@@ -160,7 +160,6 @@ def test_every_file_of_an_installation_is_documented(kind: SiteKind) -> None:
         drop_in=f"{layout.K3S_CONFIG}.d/{layout.K3S_DROP_IN}",
         scheduler_kubeconfig=CREDENTIALS,
         has_cards=True,
-        takes_scheduler_file=True,
     )
     files = {CREDENTIALS: yaml.safe_dump(KUBECONFIG).encode()}
     made = certificates.make(datetime(2026, 1, 1, tzinfo=UTC)) if kind.is_server else None

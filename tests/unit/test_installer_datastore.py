@@ -17,7 +17,6 @@ SERVER = Site(
     kubelet_kubeconfig="/data/agent/kubelet.kubeconfig",
     admin_kubeconfig="/data/server/cred/admin.kubeconfig",
     has_cards=True,
-    takes_scheduler_file=True,
 )
 
 

@@ -154,7 +154,6 @@ def site_of_kind(kind: SiteKind) -> Site:
         kubelet_kubeconfig="/etc/kubernetes/kubelet.conf",
         admin_kubeconfig=kubeadm.ADMIN_KUBECONFIG,
         has_cards=False,
-        takes_scheduler_file=True,
     )
 
 

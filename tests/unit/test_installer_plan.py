@@ -6,7 +6,7 @@ import yaml
 from kits.facts import FakeBox
 from kits.scheduler import KUBECONFIG
 
-from edgegpu_installer import certificates
+from edgegpu_installer import certificates, sharedconfig
 from edgegpu_installer.certificates import Certificates
 from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.errors import InstallError
@@ -106,10 +106,6 @@ def test_roles(box: FakeBox) -> None:
     box.k3s()
     assert yaml.safe_load(text_of(plan_of(box), "/etc/edgegpu/plugin.yaml"))["role"] == "extender-only"
     box.gpu()
-    box.k3s(version="v1.20.15+k3s1")
-    old = plan_of(box)
-    assert yaml.safe_load(text_of(old, "/etc/edgegpu/plugin.yaml"))["role"] == "agent"
-    assert not any(change.k3s_reads for change in old.files)
     box.k3s("agent", unit="k3s")
     assert SCHEDULER not in files_of(plan_of(box))
 
@@ -117,6 +113,7 @@ def test_roles(box: FakeBox) -> None:
 @pytest.mark.parametrize(
     ("version", "api"),
     [
+        ("v1.20.15+k3s1", "v1beta1"),
         ("v1.21.14+k3s1", "v1beta1"),
         ("v1.22.17+k3s1", "v1beta2"),
         ("v1.23.17+k3s1", "v1beta3"),
@@ -234,3 +231,104 @@ def test_a_proxys_password_is_for_root_alone(box: FakeBox) -> None:
         return files_of(plan_of(box, options=options))["/etc/edgegpu/agent.yaml"].mode
 
     assert [mode("http://ann:secret@proxy:3128"), mode("http://proxy:3128")] == [0o600, 0o644]
+
+
+CONFIG, OLD = "/etc/rancher/k3s/config.yaml", "v1.20.15+k3s1"
+
+
+def carried_out(box: FakeBox, plan: Plan) -> None:
+    """Put what k3s reads in place."""
+    for change in plan.files:
+        if change.k3s_reads and change.content is not None:
+            box.write(change.path, "").write_bytes(change.content)
+        elif change.k3s_reads:
+            box.layout.at(change.path).unlink(missing_ok=True)
+
+
+def taken_off(box: FakeBox, before: FileChange) -> FileChange:
+    """What an uninstall makes of the configuration file."""
+    (change,) = sharedconfig.restore([before], box.layout)
+    return change
+
+
+@pytest.mark.parametrize("version", [OLD, "v1.20.0+k3s2", "v1.21.0+k3s1"])
+def test_an_old_server_is_told_of_the_file_in_its_own_configuration(box: FakeBox, version: str) -> None:
+    box.gpu()
+    box.k3s(version=version, config="token: x\r\n")
+    box.layout.at(CONFIG).chmod(0o640)
+    plan = plan_of(box)
+    files = files_of(plan)
+    assert yaml.safe_load(text_of(plan, "/etc/edgegpu/plugin.yaml"))["role"] == "server"
+    assert yaml.safe_load(text_of(plan, SCHEDULER))["apiVersion"] == "kubescheduler.config.k8s.io/v1beta1"
+    assert yaml.safe_load(text_of(plan, CONFIG)) == {"token": "x", "kube-scheduler-arg": [f"config={SCHEDULER}"]}
+    assert text_of(plan, CONFIG).startswith("token: x\r\n")
+    assert (files[CONFIG].k3s_reads, files[CONFIG].mode, files[DROP_IN].absent) == (True, 0o640, True)
+    assert "/etc/rancher/k3s/config.yaml.d" not in plan.folders
+    carried_out(box, plan)
+    assert files_of(plan_of(box)) == files, "a second run changes nothing"
+
+
+def test_the_configuration_of_an_old_server_comes_back_to_the_byte(box: FakeBox) -> None:
+    box.k3s(version=OLD, config="token: x # mine")
+    before = FileChange(CONFIG, b"token: x # mine", mode=0o600, k3s_reads=True)
+    carried_out(box, plan_of(box))
+    assert taken_off(box, before) == before
+    with box.layout.at(CONFIG).open("a") as file:
+        file.write("debug: true\n")
+    kept = taken_off(box, before)
+    assert (kept.content, kept.mode) == (b"token: x # mine\ndebug: true\n", 0o644)
+    box.layout.at(CONFIG).unlink()
+    assert sharedconfig.restore([before], box.layout) == ()
+
+
+def test_a_configuration_that_was_not_there_goes_again(box: FakeBox) -> None:
+    box.k3s(version=OLD)
+    before = FileChange(CONFIG, k3s_reads=True)
+    plan = plan_of(box)
+    assert files_of(plan)[CONFIG].mode == 0o644
+    carried_out(box, plan)
+    assert taken_off(box, before) == before
+    with box.layout.at(CONFIG).open("a") as file:
+        file.write("debug: true\n")
+    assert taken_off(box, before).content == b"debug: true\n"
+
+
+def test_a_configuration_behind_a_link_is_changed_where_it_lies(box: FakeBox) -> None:
+    box.k3s(version=OLD)
+    box.write("/srv/site/k3s.yaml", "token: x\n")
+    box.layout.at("/etc/rancher/k3s").mkdir(parents=True, exist_ok=True)
+    box.layout.at(CONFIG).symlink_to("../../../srv/site/k3s.yaml")
+    plan = plan_of(box)
+    assert "kube-scheduler-arg" in text_of(plan, "/srv/site/k3s.yaml")
+    assert CONFIG not in files_of(plan)
+    box.layout.at(CONFIG).unlink()
+    box.layout.at(CONFIG).symlink_to("/srv/a b.yaml")
+    with pytest.raises(InstallError, match="plain characters"):
+        plan_of(box)
+
+
+def test_a_k3s_that_was_upgraded_gets_the_drop_in_in_place_of_the_lines(box: FakeBox) -> None:
+    box.k3s(version=OLD, config="kube-scheduler-arg:\n  - v=2\n")
+    carried_out(box, plan_of(box))
+    box.k3s(version="v1.22.17+k3s1")
+    assert box.facts().k3s.effective().values(SCHEDULER_ARG)[-1].text == f"config={SCHEDULER}"  # type: ignore[union-attr]
+    plan = plan_of(box)
+    assert text_of(plan, CONFIG) == "kube-scheduler-arg:\n  - v=2\n"
+    assert yaml.safe_load(text_of(plan, DROP_IN)) == {"kube-scheduler-arg+": [f"config={SCHEDULER}"]}
+    carried_out(box, plan)
+    again = plan_of(box)
+    assert CONFIG not in files_of(again)
+    arguments = box.facts().k3s.effective().values(SCHEDULER_ARG)  # type: ignore[union-attr]
+    assert [value.text for value in arguments] == ["v=2", f"config={SCHEDULER}"]
+    box.k3s(version=OLD)
+    back = plan_of(box)
+    assert files_of(back)[DROP_IN].absent
+    assert "BEGIN edgegpu" in text_of(back, CONFIG)
+
+
+def test_an_old_k3s_reads_no_drop_ins(box: FakeBox) -> None:
+    box.k3s(version=OLD)
+    box.write(f"{CONFIG}.d/10-x.yaml", "data-dir: /data\n")
+    assert box.facts().k3s.data == "/var/lib/rancher/k3s"  # type: ignore[union-attr]
+    box.k3s(version="v1.21.0+k3s1")
+    assert box.facts().k3s.data == "/data"  # type: ignore[union-attr]

@@ -110,16 +110,37 @@ def test_versions(box: FakeBox) -> None:
     box.k3s(version="v1.19.16+k3s1", containerd=NVIDIA)
     assert "1.20" in refused(found(box))[0].why
     box.k3s(version="v1.20.15+k3s1", containerd=NVIDIA)
-    old = found(box)
+    old = found(box, role=Role.SERVER)
     assert refused(old) == []
-    assert any("the device plugin only" in finding.what for finding in old)
-    assert refused(found(box, role=Role.SERVER))
+    assert any("v1beta1" in finding.why for finding in old)
     box.k3s(version="v1.24.17+k3s1", containerd=NVIDIA)
     old = found(box, role=Role.SERVER)
     assert refused(old) == []
     assert any("v1beta3" in finding.why for finding in old)
     box.k3s(version="v1.25.16+k3s4", containerd=NVIDIA)
-    assert not any("the device plugin only" in finding.what for finding in found(box))
+    assert not any("is old" in finding.what for finding in found(box))
+
+
+@pytest.mark.parametrize(
+    ("config", "words", "remedy"),
+    [
+        ("kube-scheduler-arg: [v=2]\n", "cannot add to kube-scheduler-arg in /etc/rancher/k3s/config.yaml", "- 'v=2'"),
+        ("kube-scheduler-arg:\n  - config=/etc/mine.yaml\n", "gives the scheduler a configuration already", "take `"),
+    ],
+)
+def test_a_configuration_that_an_old_k3s_cannot_be_told_in(box: FakeBox, config: str, words: str, remedy: str) -> None:
+    box.k3s(version="v1.20.15+k3s1", config=config, containerd=NVIDIA)
+    finding = the_one(refused(found(box)))
+    assert words in finding.what
+    assert remedy in finding.remedy
+
+
+def test_a_drop_in_that_an_old_k3s_does_not_read(box: FakeBox) -> None:
+    box.k3s(version="v1.20.15+k3s1", config="token: x\n", containerd=NVIDIA)
+    box.write(f"{DROP_INS}/10-x.yaml", "kube-scheduler-arg+: [v=2]\n")
+    finding = the_one(refused(found(box)))
+    assert "10-x.yaml gives the scheduler arguments" in finding.what
+    assert "config.yaml" in finding.remedy
 
 
 @pytest.mark.parametrize(

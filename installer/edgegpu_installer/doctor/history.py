@@ -100,7 +100,8 @@ def look_recover(sight: Sight) -> Verdict:
 def look_files(sight: Sight) -> Verdict:
     """Look whether the files that edgegpu wrote are as it wrote them; some are there to be edited, or to be used up."""
     try:
-        changed = [path for path in baseline.drifted(sight.layout) if path not in _MAY_CHANGE]
+        users = {sight.k3s.place.path} if sight.k3s is not None else set[str]()  # with lines of ours, perhaps
+        changed = [path for path in baseline.drifted(sight.layout) if path not in _MAY_CHANGE | users]
     except InstallError as error:
         raise DoorShut(error.message, remedy=error.remedy) from error
     troubles = [

@@ -13,7 +13,6 @@ from edgegpu_installer.k3sconfig import COMMAND_LINE, SCHEDULER_ARG
 from edgegpu_installer.kubeadm import kubeadm
 from edgegpu_installer.kubeadm.manifest import MANIFEST, SCHEDULER_FILE
 from edgegpu_installer.scheduler import file as schedulerfile
-from edgegpu_installer.scheduler.versions import FIRST
 
 _OLDEST = 20
 """A minor version."""
@@ -54,9 +53,6 @@ def _version_troubles(k3s: K3s) -> Iterator[Trouble]:
     upgrade = "upgrade k3s to 1.25 or later, one minor at a time"
     if k3s.minor < _OLDEST:
         yield broken(f"k3s {k3s.version} is too old: its kubelet lacks what the plugin needs", upgrade)
-    elif k3s.minor < FIRST and k3s.is_server:
-        text = f"k3s {k3s.version} reads no drop-ins: cards are chosen without the extender"
-        yield warning(text, f"{upgrade}, then {_INSTALL}")
 
 
 def look_scheduler(sight: Sight) -> Verdict:
@@ -74,7 +70,7 @@ def look_scheduler(sight: Sight) -> Verdict:
     unread = (
         [] if any(one.level is Level.BROKEN for one in wrong) else _unread(sight, k3s, path)
     )  # no restart with that
-    troubles = [*_effective(k3s, tuple(value.text for value in given)), *wrong, *unread]
+    troubles = [*_effective(k3s, tuple(value.text for value in given)), *_moved(k3s), *wrong, *unread]
     source = given[-1].source if given else "nobody"
     return judge(troubles, well=f"reads {path}", details=[f"{path}, named by {source}"])
 
@@ -99,11 +95,11 @@ def _effective(k3s: K3s, given: tuple[str, ...]) -> Iterator[Trouble]:
         return
     if any(value.source == COMMAND_LINE for value in arguments):
         yield broken(
-            f"the unit of k3s has --kube-scheduler-arg, which takes the place of {k3s.drop_in}",
+            f"the unit of k3s has --kube-scheduler-arg, which takes the place of {k3s.named_in}",
             f"sudo systemctl edit --full {k3s.unit.name} && {_INSTALL}  # move it to {k3s.config}",
         )
         return
-    replaced = k3sconfig.replaces_ours(k3s.files, k3s.drop_in)
+    replaced = k3sconfig.replaces_ours(k3s.files, k3s.drop_in) if k3s.takes_drop_in else None
     if replaced is not None:
         yield broken(
             f"{replaced} says kube-scheduler-arg: without +, which takes the place of {k3s.drop_in}",
@@ -114,6 +110,15 @@ def _effective(k3s: K3s, given: tuple[str, ...]) -> Iterator[Trouble]:
         yield broken(f"the scheduler reads {given[-1]} and not edgegpu's file", f"{_INSTALL}, which merges both")
     else:
         yield broken("the scheduler reads no file of edgegpu's: GPU pods are bound without a card", _INSTALL)
+
+
+def _moved(k3s: K3s) -> Iterator[Trouble]:
+    """Find our lines in the user's file on a k3s that takes them from a drop-in: it was an older one."""
+    if k3s.has_block and k3s.takes_drop_in:
+        yield warning(
+            f"{k3s.config} names edgegpu's file, as k3s before 1.21.1 needed it",
+            f"{_INSTALL}, which moves it to {k3s.drop_in}",
+        )
 
 
 def _content(sight: Sight, path: str) -> Iterator[Trouble]:
@@ -138,7 +143,7 @@ def _unread(sight: Sight, k3s: K3s, path: str) -> Iterator[Trouble]:
     started_s = unit(sight, k3s.unit.name).started_s
     if started_s is None:
         return
-    for name in (path, k3s.drop_in):
+    for name in (path, *([k3s.config] if k3s.has_block else []), k3s.drop_in):
         file = sight.at(name)
         if file.exists() and file.stat().st_mtime > started_s + _SLACK_S:
             yield warning(f"{name} changed after k3s had read it", f"sudo systemctl restart --no-block {k3s.unit.name}")

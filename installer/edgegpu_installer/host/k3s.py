@@ -3,17 +3,21 @@
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from edgegpu_installer import k3sconfig
+from edgegpu_installer.configblock import holds_block, strip
 from edgegpu_installer.host.cluster import Kubectl
+from edgegpu_installer.host.place import Place, read_place
 from edgegpu_installer.host.run import SYSTEM_PATH, run
 from edgegpu_installer.host.units import KubeUnit
 from edgegpu_installer.k3sconfig import SCHEDULER_ARG, ConfigFile, Effective, Value
 from edgegpu_installer.layout import K3S_CONFIG, K3S_DATA, K3S_DROP_IN, KUBELET, SCHEDULER_YAML, Layout
 
-_VERSION = re.compile(r"v(\d+)\.(\d+)\.\d+\S*")
+_VERSION = re.compile(r"v(\d+)\.(\d+)\.(\d+)\S*")
+_FIRST_WITH_FOLDER, _FIRST_WITH_PLUS = (1, 21, 0), (1, 21, 1)
+"""The first k3s that reads drop-ins (k3s-io/k3s 3162); that adds to a list from one (k3s-io/k3s 3229)."""
 _STATE = "ActiveState,SubState,NRestarts,ActiveEnterTimestampMonotonic,InvocationID,UnitFileState"
 
 
@@ -42,6 +46,8 @@ class K3s:
     version: str
     """Such as `v1.33.13+k3s1`; empty where it could not be asked."""
     health: Health
+    place: Place = field(default_factory=Place)
+    """Of the file that it reads first."""
 
     @property
     def is_server(self) -> bool:
@@ -60,6 +66,16 @@ class K3s:
         return None if found is None else int(found[2])
 
     @property
+    def takes_drop_in(self) -> bool:
+        """Whether a drop-in can give its scheduler one argument more; else our lines stand in `config`."""
+        return self._is_from(_FIRST_WITH_PLUS)
+
+    def _is_from(self, release: tuple[int, int, int]) -> bool:
+        """Return whether it is of a release or newer; one whose version is not known counts as new."""
+        found = _VERSION.match(self.version)
+        return found is None or (int(found[1]), int(found[2]), int(found[3])) >= release
+
+    @property
     def folder(self) -> str:
         """The folder of its configuration, where our scheduler file lies."""
         return str(PurePosixPath(self.config).parent)
@@ -70,15 +86,29 @@ class K3s:
         return f"{self.config}.d/{K3S_DROP_IN}"
 
     @property
+    def has_block(self) -> bool:
+        """Whether our lines stand in the file that it reads first."""
+        return any(holds_block(file.text or "") for file in self.files if file.path == self.config)
+
+    @property
+    def named_in(self) -> str:
+        """The file that names our scheduler configuration to it, or shall do so."""
+        return self.drop_in if self.takes_drop_in else self.config
+
+    @property
     def scheduler_file(self) -> str:
         """Our scheduler configuration."""
         return f"{self.folder}/{SCHEDULER_YAML}"
 
     def effective(self, *, without_ours: bool = False) -> Effective:
-        """Return its flags as it takes them, or as it would without our drop-in."""
+        """Return its flags as it takes them, or as it would without our drop-in and without our lines."""
         line = k3sconfig.command_line(self.unit.words)
-        without = self.drop_in if without_ours else ""
-        return k3sconfig.effective(line, self.unit.environment, self.files, without=without)
+        files = self.files
+        if not self._is_from(_FIRST_WITH_FOLDER):
+            files = tuple(file for file in files if file.path == self.config)
+        if without_ours:
+            files = tuple(replace(file, text=file.text and strip(file.text)) for file in files)
+        return k3sconfig.effective(line, self.unit.environment, files, without=self.drop_in if without_ours else "")
 
     @property
     def data(self) -> str:
@@ -149,9 +179,10 @@ def read_k3s(
     program = str(layout.at(unit.program))
     told = run((program, "--version"), timeout_s=timeout_s, path=path)
     version = _VERSION.search(told.out)
-    k3s = K3s(unit, config, tuple(_files(layout, config)), version[0] if version else "", _HEALTHLESS)
+    files, place = tuple(_files(layout, config)), read_place(layout, config)
+    k3s = K3s(unit, config, files, version[0] if version else "", _HEALTHLESS, place)
     health = _health(k3s, states[unit.name], layout, path=path, timeout_s=timeout_s, now_s=clock())
-    return K3s(unit, config, k3s.files, k3s.version, health)
+    return replace(k3s, health=health)
 
 
 _HEALTHLESS = Health(active=False, restarts=0, up_s=0.0, invocation="", ready=None)
@@ -199,7 +230,7 @@ def _files(layout: Layout, config: str) -> Iterator[ConfigFile]:
 
 def _file(layout: Layout, path: str) -> ConfigFile:
     try:
-        return ConfigFile(path, layout.at(path).read_text(encoding="utf-8"))
+        return ConfigFile(path, layout.at(path).read_bytes().decode())
     except UnicodeDecodeError:
         return ConfigFile(path, None, "it is no text")
     except OSError as error:

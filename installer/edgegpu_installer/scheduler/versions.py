@@ -1,12 +1,9 @@
 """Which version of its configuration a scheduler takes, by the minor version of its Kubernetes; pure.
 
-Source: `k8s.io/kube-scheduler/config` of 1.20 to 1.29. k3s reads `config.yaml.d`, where our drop-in lies, from 1.21 on.
+Source: `k8s.io/kube-scheduler/config` of 1.20 to 1.29.
 """
 
 GROUP = "kubescheduler.config.k8s.io/"
-FIRST = 21
-"""The first k3s whose scheduler gets a file of ours."""
-
 _TAKEN = {"v1beta1": (19, 22), "v1beta2": (22, 27), "v1beta3": (23, 28), "v1": (25, 1 << 31)}
 """From which minor version to which; the newest last."""
 
