@@ -135,6 +135,13 @@ def test_a_configuration_that_an_old_k3s_cannot_be_told_in(box: FakeBox, config:
     assert remedy in finding.remedy
 
 
+def test_arguments_of_the_unit_can_be_moved_as_it_is_said(box: FakeBox) -> None:
+    box.k3s(version="v1.20.15+k3s1", args="--kube-scheduler-arg=v=2 --kube-scheduler-arg x=y", containerd=NVIDIA)
+    lines = the_one(refused(found(box))).remedy.partition("\n")[2]
+    box.k3s(version="v1.20.15+k3s1", config=f"{lines}\n", containerd=NVIDIA)
+    assert refused(found(box)) == []
+
+
 def test_a_drop_in_that_an_old_k3s_does_not_read(box: FakeBox) -> None:
     box.k3s(version="v1.20.15+k3s1", config="token: x\n", containerd=NVIDIA)
     box.write(f"{DROP_INS}/10-x.yaml", "kube-scheduler-arg+: [v=2]\n")
@@ -172,7 +179,7 @@ def test_arguments_on_the_command_line_come_with_what_to_write_where(box: FakeBo
     box.k3s(args="--kube-scheduler-arg=v=2")
     remedy = the_one(found(box)).remedy
     assert CONFIG in remedy
-    assert "kube-scheduler-arg: [v=2]" in remedy
+    assert "kube-scheduler-arg:\n  - 'v=2'" in remedy
     assert found(box, role=Role.AGENT) == []
 
 
