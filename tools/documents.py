@@ -23,7 +23,6 @@ UNWRAPPED = {
     "CONTRIBUTING.md",
     "docs/app-limits.md",
     "docs/broker.md",
-    "docs/cloud.md",
     "docs/doctor.md",
     "docs/mqtt-api.md",
     "docs/resources.md",

@@ -86,7 +86,7 @@ def _check_newest(store: Store, chain: tuple[Link, ...]) -> None:
         raise CloudError(
             f"cannot change the keys: {name} holds set {newest}, and the sets here end with {len(chain)}: this store "
             "is older than that change, and a box that holds it would follow no other",
-            remedy="add the missing sets first, from a later copy (docs/cloud.md, Backup and restore); where there are "
+            remedy="add the missing sets first, from a later copy (docs/cloud/backup.md); where there are "
             f"none, {name} lies: `edgegpu-cloud revoke {name}`",
         )
 

@@ -222,7 +222,7 @@ def _remedy(path: Path, error: Exception) -> str:
         return "`edgegpu-cloud init` makes a controller; or name the right --folder (or EDGEGPU_CLOUD)"
     if isinstance(error, PermissionError):
         return remedy_for(path)
-    return "put it right: it is YAML, `key: value`, sections two spaces in (docs/cloud.md has each key)"
+    return "put it right: it is YAML, `key: value`, sections two spaces in (docs/cloud/configure.md has each key)"
 
 
 def dump(config: CloudConfig) -> str:

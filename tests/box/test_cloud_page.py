@@ -1,4 +1,4 @@
-"""docs/cloud.md, pasted from nothing to a fleet of two boxes: blocks on a booted machine, the lines on the boxes."""
+"""docs/cloud/set-up.md, pasted from nothing to a fleet of two boxes: blocks on a machine, the lines on the boxes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from e2e.k3s import K3s
 from lab.boxkit import Box
 from lab.labrun import HERE, run, wait_until
 
-PAGE = (ROOT / "docs/cloud.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/cloud/set-up.md").read_text(encoding="utf-8")
 SECTION = PAGE.partition("## From nothing\n")[2].partition("\n## ")[0]
 BLOCKS = re.findall(r"```sh controller\n(.*?)```", SECTION, re.DOTALL)
 HERE_IS = {"SOURCE": "/srv/edgegpu", "BUNDLE": "/srv/bundle"}

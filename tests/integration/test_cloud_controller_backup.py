@@ -87,7 +87,7 @@ def test_keys_that_were_changed_after_the_backup_are_told_and_not_changed_beside
     write_file(layout.signing_key, key_pem(SIGNING))
     bed.settle(30, step_s=2)
     assert "KEYS_AHEAD" in [alarm.kind for alarm in bed.fleet.alarms()]
-    with pytest.raises(CloudError, match=r"box-1 holds set 2, and the sets here end with 1.*docs/cloud.md"):
+    with pytest.raises(CloudError, match=r"box-1 holds set 2, and the sets here end with 1.*docs/cloud/backup.md"):
         prepare(layout, bed.store, rotate=True, drop_old=False)
     if bed.fleet.box("box-1").restored:
         bed.fleet.confirm_restored("box-1")

@@ -1,4 +1,4 @@
-"""docs/cloud.md against the code: each command that it shows can be typed; each code, file and key is there."""
+"""docs/cloud against the code: each command that it shows can be typed; each code, file and key is there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from edgegpu_cloud.tokens import Refusal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TEXT = Path(__file__).parents[2].joinpath("docs", "cloud.md").read_text()
+PAGES = {
+    path.stem: path.read_text(encoding="utf-8")
+    for path in Path(__file__).parents[2].joinpath("docs/cloud").glob("*.md")
+}
+TEXT = "\n".join(PAGES.values())
 _COMMAND = re.compile(r"(?:^|\s)edgegpu-cloud ([a-z].*)")
 
 
@@ -39,7 +43,7 @@ def test_each_command_can_be_typed(line: str) -> None:
 
 def test_each_code_is_explained() -> None:
     for code in Refusal:
-        assert f"| `{code}` |" in TEXT
+        assert f"| `{code}` |" in PAGES["enrol"]
 
 
 def keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
@@ -52,7 +56,7 @@ def keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def test_each_key_of_the_configuration_is_there() -> None:
-    table = TEXT[TEXT.index("## Configuration") : TEXT.index("## Enrolment")]
+    table = PAGES["configure"]
     for key in keys(CloudConfig):
         assert f"`{key}`" in table or f"`{key.rpartition('.')[2]}`" in table or key == "version", key
 

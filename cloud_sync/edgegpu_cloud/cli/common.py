@@ -80,7 +80,7 @@ def opened(folder: Path) -> Iterator[Cloud]:
     layout = CloudLayout(folder)
     config = load(layout.config)
     if not layout.database.exists():
-        remedy = "bring it back from a backup: docs/cloud.md says how"
+        remedy = "bring it back from a backup: docs/cloud/backup.md says how"
         raise CloudError(f"cannot open {layout.database}: it is not there", remedy=remedy)
     if not os.access(layout.database, os.R_OK | os.W_OK):
         raise CloudError(f"cannot open {layout.database}: permission denied", remedy=remedy_for(layout.database))

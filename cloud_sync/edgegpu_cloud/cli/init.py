@@ -130,10 +130,13 @@ def next_steps(layout: CloudLayout) -> list[str]:
     """Say what to do after init, in the order in which to do it."""
     at = "" if layout.folder == DEFAULT else f" --folder {layout.folder}"
     if layout.root_key.exists():
-        first = f"move {layout.root_key} off this machine: it signs key sets, which is seldom needed (docs/cloud.md)"
+        first = (
+            f"move {layout.root_key} off this machine: it signs key sets, which is seldom needed (docs/cloud/keys.md)"
+        )
     else:
         first = (
-            f"sign the first key set where the root key is: edgegpu-cloud keys request{at} > keys.json (docs/cloud.md)"
+            f"sign the first key set where the root key is: edgegpu-cloud keys request{at} > keys.json "
+            "(docs/cloud/keys.md)"
         )
     return [
         first,

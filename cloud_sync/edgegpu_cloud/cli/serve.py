@@ -23,7 +23,8 @@ HELP = """\
 Run the controller: the link to the broker, and HTTPS for boxes (enrolment, renewal, install.sh, the bundle).
 
 Each is a process of its own, on the same store. One that falls is started again, and the other goes on meanwhile. It
-ends with status 0 after SIGTERM or ctrl-C, and with 1 when one of the two cannot begin (docs/cloud.md has the units).
+ends with status 0 after SIGTERM or ctrl-C, and with 1 when one of the two cannot begin (docs/cloud/set-up.md has the
+units).
 
 \b
 Examples:

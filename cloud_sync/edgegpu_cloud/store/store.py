@@ -127,8 +127,8 @@ def _explained(error: SQLAlchemyError, path: str | None) -> StoreError:
     cause = str(getattr(error, "orig", None) or error).partition("\n")[0]
     where = path or "the store"
     remedies = {
-        "not a database": "restore it from a backup (docs/cloud.md says how)",
-        "malformed": "restore it from a backup (docs/cloud.md says how)",
+        "not a database": "restore it from a backup (docs/cloud/backup.md says how)",
+        "malformed": "restore it from a backup (docs/cloud/backup.md says how)",
         "is full": f"make room on the disk of {where}",
         "locked": f"another process has it open: fuser -v {where}",
     }
