@@ -34,6 +34,16 @@ def run(name: str, load: Callable[[], Callable[..., object]]) -> None:
         sys.exit(f"{name}: cannot write its answer: {error}\n  the command itself may have been done")
 
 
+def installed_version() -> str:
+    """Return the version of the package that this command belongs to."""
+    from importlib import metadata  # noqa: PLC0415  (not for `--help` and completion)
+
+    try:
+        return metadata.version("edgegpu")
+    except metadata.PackageNotFoundError:  # run from a source folder
+        return "unknown"
+
+
 def is_output_fault(error: BaseException) -> bool:
     """Say whether standard output is full, or not there: then nothing can be said on it, and `run` ends the command."""
     return isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_FAULTS

@@ -1,10 +1,14 @@
-"""How the help of each command line of ours looks: values by their names alone, without a program's types."""
+"""What each command line of ours is built of: the program, its commands, and help that shows values by their names."""
 
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
+
+from edgegpu_sync.commandline import installed_version
+from edgegpu_sync.outputformat import with_output
 
 _TYPED = re.compile(r"^(  \S.*?) <[^>|]+>", re.MULTILINE)
 """An argument's line as typer writes it: `  BOX <str>  Its name`."""
@@ -43,3 +47,33 @@ def by_names(app: typer.Typer) -> typer.Typer:
         if group.typer_instance is not None:
             by_names(group.typer_instance)
     return app
+
+
+def command_line(name: str, text: str) -> typer.Typer:
+    """Return a program's application, without commands: its help and `--version`."""
+
+    def tell_version(wanted: bool) -> None:  # noqa: FBT001  (as typer calls it)
+        if wanted:
+            typer.echo(f"{name} {installed_version()}")
+            raise typer.Exit
+
+    option = typer.Option("--version", help="Print the version.", is_eager=True, callback=tell_version)
+    app = typer.Typer(
+        name=name,
+        help=text,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @app.callback()
+    def _options(*, version: Annotated[bool, option] = False) -> None:
+        del version
+
+    return app
+
+
+def put(app: typer.Typer, name: str, command: Callable[..., None], text: str, short: str) -> None:
+    """Put a command into an application: its help, and its line in the application's own; `-o` where it has `json`."""
+    app.command(name, help=text, short_help=short)(with_output(command))

@@ -15,8 +15,8 @@ import pytest
 import yaml
 from kits.cli import CARD_0, CARD_1, document, edgegpu, plugin, pod
 
-from edgegpu_agent.cli.version import installed_version
 from edgegpu_plugin.localserver import Answer, LocalServer
+from edgegpu_sync.commandline import installed_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

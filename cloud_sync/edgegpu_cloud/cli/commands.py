@@ -26,6 +26,7 @@ from edgegpu_cloud.cli.following import CommandArgument, finish, finish_many, li
 from edgegpu_cloud.cli.many import SELECTED, Refused, askable, chosen
 from edgegpu_cloud.cli.watching import Rows, follow
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.views import BoxView, CommandView
 from edgegpu_sync.durations import seconds, waiting_s
 from edgegpu_sync.ids import CommandId, DeviceId
@@ -126,40 +127,28 @@ def command(
         )
 
 
-def install(
-    name: OptionalBoxArgument = "",
-    *,
-    folder: FolderOption = DEFAULT,
-    selector: SelectorOption = "",
-    wait: WaitOption = False,
-    timeout: TimeoutOption = None,
-    valid: ValidOption = "1h",
-    json: JsonOption = False,
-) -> None:
-    """Let GPU sharing be installed on a box."""
-    wait_s, valid_s = waiting_s(timeout, wait=wait, default=_WAIT), seconds(valid, option="--valid")
-    with reporting(as_json=json), opened(folder) as cloud:
-        views = chosen(cloud, name, selector)
-        ask = partial(cloud.fleet.install, wait_s=valid_s)
-        _each(cloud, views, ask, wait_s, many=bool(selector), as_json=json)
+def _asking(verb: Callable[..., CommandId]) -> Callable[..., None]:
+    """Return the command that asks boxes for a verb of the fleet's without arguments."""
+
+    def ask(
+        name: OptionalBoxArgument = "",
+        *,
+        folder: FolderOption = DEFAULT,
+        selector: SelectorOption = "",
+        wait: WaitOption = False,
+        timeout: TimeoutOption = None,
+        valid: ValidOption = "1h",
+        json: JsonOption = False,
+    ) -> None:
+        wait_s, valid_s = waiting_s(timeout, wait=wait, default=_WAIT), seconds(valid, option="--valid")
+        with reporting(as_json=json), opened(folder) as cloud:
+            views = chosen(cloud, name, selector)
+            _each(cloud, views, partial(verb, cloud.fleet, wait_s=valid_s), wait_s, many=bool(selector), as_json=json)
+
+    return ask
 
 
-def uninstall(
-    name: OptionalBoxArgument = "",
-    *,
-    folder: FolderOption = DEFAULT,
-    selector: SelectorOption = "",
-    wait: WaitOption = False,
-    timeout: TimeoutOption = None,
-    valid: ValidOption = "1h",
-    json: JsonOption = False,
-) -> None:
-    """Let GPU sharing be taken off a box."""
-    wait_s, valid_s = waiting_s(timeout, wait=wait, default=_WAIT), seconds(valid, option="--valid")
-    with reporting(as_json=json), opened(folder) as cloud:
-        views = chosen(cloud, name, selector)
-        ask = partial(cloud.fleet.uninstall, wait_s=valid_s)
-        _each(cloud, views, ask, wait_s, many=bool(selector), as_json=json)
+install, uninstall = _asking(Fleet.install), _asking(Fleet.uninstall)
 
 
 def _each(

@@ -39,7 +39,7 @@ from edgegpu_cloud.fleet.specs import Limits
 from edgegpu_cloud.fleet.views import BoxView, is_problem
 from edgegpu_cloud.preview import Preview, Wanted, preview
 from edgegpu_sync.durations import waiting_s
-from edgegpu_sync.outputformat import with_output
+from edgegpu_sync.helptext import put
 from edgegpu_sync.spec import AppLimits, OnDrift, item_name
 from edgegpu_sync.up import ItemReport, Settled
 
@@ -483,6 +483,6 @@ def _forgotten(
     return {"box": view.name, "items": gone, "rev": rev}
 
 
-app.command("set", help=SET_HELP, short_help="Set the limits of one container.")(with_output(set_))
-app.command("show", help=SHOW_HELP, short_help="Show what was requested, and what became of it.")(with_output(show))
-app.command("forget", help=FORGET_HELP, short_help="Take back what was requested of an app.")(with_output(forget))
+put(app, "set", set_, SET_HELP, "Set the limits of one container.")
+put(app, "show", show, SHOW_HELP, "Show what was requested, and what became of it.")
+put(app, "forget", forget, FORGET_HELP, "Take back what was requested of an app.")

@@ -42,7 +42,7 @@ from edgegpu_cloud.fleet.specs import Settings, desired_items, with_settings
 from edgegpu_cloud.fleet.views import BoxView, Details, is_problem
 from edgegpu_cloud.preview_sharing import Outlook, check_settings, outlook
 from edgegpu_sync.durations import waiting_s
-from edgegpu_sync.outputformat import with_output
+from edgegpu_sync.helptext import put
 from edgegpu_sync.spec import AnyItem, AppLimits, Exclusions, Isolation, PolicyItem, Sharing, UnitSize
 from edgegpu_sync.up import ItemReport
 
@@ -386,6 +386,6 @@ def _plain(name: str, value: object) -> str:
             return str(value)
 
 
-app.command("set", help=SET_HELP, short_help="Set policy, excluded cards, unit, isolation.")(with_output(set_))
-app.command("show", help=SHOW_HELP, short_help="Show what was requested, and what became of it.")(with_output(show))
-app.command("forget", help=FORGET_HELP, short_help="Take back what was requested.")(with_output(forget))
+put(app, "set", set_, SET_HELP, "Set policy, excluded cards, unit, isolation.")
+put(app, "show", show, SHOW_HELP, "Show what was requested, and what became of it.")
+put(app, "forget", forget, FORGET_HELP, "Take back what was requested.")

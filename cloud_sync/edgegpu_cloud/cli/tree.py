@@ -1,8 +1,5 @@
 """The commands of `edgegpu-cloud` by name."""
 
-from importlib import metadata
-from typing import Annotated
-
 import typer
 
 from edgegpu_cloud.cli import (
@@ -20,7 +17,7 @@ from edgegpu_cloud.cli import (
     sharing,
     tokens,
 )
-from edgegpu_sync.helptext import by_names
+from edgegpu_sync.helptext import by_names, command_line, put
 from edgegpu_sync.outputformat import with_output
 
 _HELP = """Run a controller for edgegpu boxes, and say what they shall be.
@@ -37,81 +34,34 @@ _HELP = """Run a controller for edgegpu boxes, and say what they shall be.
 Exit status: 0 done, 1 failed or rejected (said), 2 a usage error, 3 not ended in the time given.
 """
 
-app = typer.Typer(
-    name="edgegpu-cloud",
-    help=_HELP,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
+app = command_line("edgegpu-cloud", _HELP)
 _boxes = typer.Typer(rich_markup_mode=None)
 _boxes.callback(invoke_without_command=True)(with_output(boxes.boxes))
-_boxes.command("forget", help=revoke.FORGET_HELP, short_help="Drop all that is known of a box.")(
-    with_output(revoke.forget)
-)
-
-
-def _tell_version(wanted: bool) -> None:  # noqa: FBT001  (as typer calls it)
-    if not wanted:
-        return
-    try:
-        found = metadata.version("edgegpu")
-    except metadata.PackageNotFoundError:  # run from a source folder
-        found = "unknown"
-    typer.echo(f"edgegpu-cloud {found}")
-    raise typer.Exit
-
-
-VersionOption = Annotated[
-    bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_tell_version)
-]
-
-
-@app.callback()
-def _options(*, version: VersionOption = False) -> None:
-    del version
-
-
-app.command("init", help=init.HELP, short_help="Make a controller in an empty folder.")(with_output(init.init))
-app.command("serve", help=serve.HELP, short_help="Run the controller.")(with_output(serve.serve))
-app.command("enrol", help=enrol.ENROL_HELP, short_help="Print the line to paste on a box.")(with_output(enrol.enrol))
-app.command("tokens", help=tokens.HELP, short_help="List the tokens, or take one back.")(with_output(tokens.tokens))
-app.command("pending", help=enrol.PENDING_HELP, short_help="Boxes that wait for a yes.")(with_output(enrol.pending))
-app.command("approve", help=enrol.APPROVE_HELP, short_help="Take in a box that waits.")(with_output(enrol.approve))
-app.command("refuse", help=enrol.REFUSE_HELP, short_help="Refuse a box that waits.")(with_output(enrol.refuse))
+put(_boxes, "forget", revoke.forget, revoke.FORGET_HELP, "Drop all that is known of a box.")
+put(app, "init", init.init, init.HELP, "Make a controller in an empty folder.")
+put(app, "serve", serve.serve, serve.HELP, "Run the controller.")
+put(app, "enrol", enrol.enrol, enrol.ENROL_HELP, "Print the line to paste on a box.")
+put(app, "tokens", tokens.tokens, tokens.HELP, "List the tokens, or take one back.")
+put(app, "pending", enrol.pending, enrol.PENDING_HELP, "Boxes that wait for a yes.")
+put(app, "approve", enrol.approve, enrol.APPROVE_HELP, "Take in a box that waits.")
+put(app, "refuse", enrol.refuse, enrol.REFUSE_HELP, "Refuse a box that waits.")
 app.add_typer(_boxes, name="boxes", help=boxes.BOXES_HELP, short_help="List the boxes, or forget one.")
-app.command("box", help=boxes.BOX_HELP, short_help="Show one box.")(with_output(boxes.box))
-app.command("label", help=boxes.LABEL_HELP, short_help="Set labels of boxes, by which -l selects them.")(
-    with_output(boxes.label)
-)
-app.command("rename", help=boxes.RENAME_HELP, short_help="Give a box another name.")(with_output(boxes.rename))
-app.command("revoke", help=revoke.REVOKE_HELP, short_help="Revoke a box.")(with_output(revoke.revoke))
-app.command("kick", help=revoke.KICK_HELP, short_help="Cut the connection of a revoked box.")(with_output(revoke.kick))
-app.command("confirm", help=boxes.CONFIRM_HELP, short_help="Go on with a box that is RESTORED.")(
-    with_output(boxes.confirm)
-)
-app.command("alarms", help=boxes.ALARMS_HELP, short_help="What a person has to look at.")(with_output(boxes.alarms))
+put(app, "box", boxes.box, boxes.BOX_HELP, "Show one box.")
+put(app, "label", boxes.label, boxes.LABEL_HELP, "Set labels of boxes, by which -l selects them.")
+put(app, "rename", boxes.rename, boxes.RENAME_HELP, "Give a box another name.")
+put(app, "revoke", revoke.revoke, revoke.REVOKE_HELP, "Revoke a box.")
+put(app, "kick", revoke.kick, revoke.KICK_HELP, "Cut the connection of a revoked box.")
+put(app, "confirm", boxes.confirm, boxes.CONFIRM_HELP, "Go on with a box that is RESTORED.")
+put(app, "alarms", boxes.alarms, boxes.ALARMS_HELP, "What a person has to look at.")
 app.add_typer(limits.app, name="limits")
 app.add_typer(sharing.app, name="sharing")
-app.command("install", help=commands.INSTALL_HELP, short_help="GPU sharing on a box.")(with_output(commands.install))
-app.command("uninstall", help=commands.UNINSTALL_HELP, short_help="GPU sharing off a box.")(
-    with_output(commands.uninstall)
-)
-app.command("command", help=commands.COMMAND_HELP, short_help="Ask a box to do something once.")(
-    with_output(commands.command)
-)
-app.command("commands", help=commands.COMMANDS_HELP, short_help="List the last commands.")(
-    with_output(commands.commands)
-)
-app.command("cancel", help=commands.CANCEL_HELP, short_help="Give a command no time left.")(
-    with_output(commands.cancel)
-)
-app.command("watch", help=following.WATCH_HELP, short_help="Follow commands.")(with_output(following.watch))
+put(app, "install", commands.install, commands.INSTALL_HELP, "GPU sharing on a box.")
+put(app, "uninstall", commands.uninstall, commands.UNINSTALL_HELP, "GPU sharing off a box.")
+put(app, "command", commands.command, commands.COMMAND_HELP, "Ask a box to do something once.")
+put(app, "commands", commands.commands, commands.COMMANDS_HELP, "List the last commands.")
+put(app, "cancel", commands.cancel, commands.CANCEL_HELP, "Give a command no time left.")
+put(app, "watch", following.watch, following.WATCH_HELP, "Follow commands.")
 app.add_typer(keys.app, name="keys")
-app.command("broker", help=broker.HELP, short_help="Write the broker's files anew.")(with_output(broker.broker))
-app.command("backup", help=backup.HELP, short_help="Everything that a controller is, in one file.")(
-    with_output(backup.backup)
-)
+put(app, "broker", broker.broker, broker.HELP, "Write the broker's files anew.")
+put(app, "backup", backup.backup, backup.HELP, "Everything that a controller is, in one file.")
 by_names(app)

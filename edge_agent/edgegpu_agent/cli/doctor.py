@@ -98,8 +98,8 @@ def _sight(root: Path) -> "Sight":
 
 def _look(checks: list["Check"], sight: "Sight", *, as_json: bool) -> int:
     from edgegpu_agent.cli.doctorview import View, as_document  # noqa: PLC0415  (slow to load)
-    from edgegpu_agent.cli.version import installed_version  # noqa: PLC0415
     from edgegpu_installer.doctor import examine, exit_status, worst  # noqa: PLC0415
+    from edgegpu_sync.commandline import installed_version  # noqa: PLC0415
 
     if as_json:
         results = list(examine(checks, sight))

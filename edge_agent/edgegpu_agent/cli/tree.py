@@ -1,9 +1,5 @@
 """The commands of `edgegpu` by name."""
 
-from typing import Annotated
-
-import typer
-
 from edgegpu_agent.cli import (
     agent,
     config,
@@ -17,8 +13,7 @@ from edgegpu_agent.cli import (
     uninstall,
     version,
 )
-from edgegpu_sync.helptext import by_names
-from edgegpu_sync.outputformat import with_output
+from edgegpu_sync.helptext import by_names, command_line, put
 
 _HELP = """Share NVIDIA GPUs between the services of this box: look at cards, pods and configuration, or try it out.
 
@@ -34,49 +29,16 @@ _HELP = """Share NVIDIA GPUs between the services of this box: look at cards, po
 Exit status: 0 all is well, 1 something is wrong (said), 2 a usage error.
 """
 
-app = typer.Typer(
-    name="edgegpu",
-    help=_HELP,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-def _tell_version(wanted: bool) -> None:  # noqa: FBT001  (as typer calls it)
-    if wanted:
-        typer.echo(f"edgegpu {version.installed_version()}")
-        raise typer.Exit
-
-
-VersionOption = Annotated[
-    bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_tell_version)
-]
-
-
-@app.callback()
-def _options(*, version: VersionOption = False) -> None:
-    del version
-
-
-app.command("status", help=status.HELP, short_help="Cards, who holds what, what is wrong.")(with_output(status.status))
-app.command("pods", help=pods.HELP, short_help="Which container has which card.")(with_output(pods.pods))
+app = command_line("edgegpu", _HELP)
+put(app, "status", status.status, status.HELP, "Cards, who holds what, what is wrong.")
+put(app, "pods", pods.pods, pods.HELP, "Which container has which card.")
 app.add_typer(config.app, name="config")
-app.command("install", help=install.HELP, short_help="Put edgegpu on this machine, or change it there.")(
-    with_output(install.install)
-)
-app.command("uninstall", help=uninstall.HELP, short_help="Take edgegpu off this machine.")(
-    with_output(uninstall.uninstall)
-)
+put(app, "install", install.install, install.HELP, "Put edgegpu on this machine, or change it there.")
+put(app, "uninstall", uninstall.uninstall, uninstall.HELP, "Take edgegpu off this machine.")
 app.add_typer(transaction.app, name="transaction")
-app.command("doctor", help=doctor.HELP, short_help="What is wrong on this box, and what mends it.")(
-    with_output(doctor.doctor)
-)
+put(app, "doctor", doctor.doctor, doctor.HELP, "What is wrong on this box, and what mends it.")
 app.add_typer(agent.app, name="agent")
-app.command("journal", help=journal.HELP, short_help="What this box was asked, and what came of it.")(
-    with_output(journal.journal)
-)
-app.command("version", help=version.HELP, short_help="What is installed, and what runs.")(with_output(version.version))
-app.command("demo", help=demo.HELP, short_help="Try it out: services placed on cards.")(with_output(demo.demo))
+put(app, "journal", journal.journal, journal.HELP, "What this box was asked, and what came of it.")
+put(app, "version", version.version, version.HELP, "What is installed, and what runs.")
+put(app, "demo", demo.demo, demo.HELP, "Try it out: services placed on cards.")
 by_names(app)

@@ -5,6 +5,7 @@ import typer
 from edgegpu_agent.cli.client import fetch_status, find_socket
 from edgegpu_agent.cli.common import ConfigOption, JsonOption, SocketOption, print_json, reporting
 from edgegpu_agent.cli.errors import CliError
+from edgegpu_sync.commandline import installed_version
 
 HELP = """\
 Show the version that is installed, and that of the plugin that runs.
@@ -18,16 +19,6 @@ Example:
 \b
 --json: {"version": TEXT, "plugin": TEXT or null, "problem": why the plugin's is not known, or ""}
 """
-
-
-def installed_version() -> str:
-    """Return the version of the package that this command belongs to."""
-    from importlib import metadata  # noqa: PLC0415  (not for `--help` and completion)
-
-    try:
-        return metadata.version("edgegpu")
-    except metadata.PackageNotFoundError:  # run from a source folder
-        return "unknown"
 
 
 def version(*, json: JsonOption = False, socket: SocketOption = None, config: ConfigOption = None) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from edgegpu_agent.telemetry.programs import Programs
+from edgegpu_sync.commandline import installed_version
 from edgegpu_sync.telemetry import Part
 from edgegpu_sync.up import Versions
 from edgegpu_sync.wire import clipped
@@ -49,7 +50,7 @@ class Machine:
     def agent(self) -> str:
         """Our own version; from the package where this is no release's folder, which costs two MiB."""
         if "agent" not in self._fixed:
-            self._fixed["agent"] = _line(self.release / "VERSION") or _of_package()
+            self._fixed["agent"] = _line(self.release / "VERSION") or installed_version()
         return self._fixed["agent"]
 
     def _os(self) -> str:
@@ -116,15 +117,6 @@ def _k3s_part(units: Mapping[str, str]) -> Part:
     return Part(
         name="k3s", state="ok" if state == "active" else "bad", text="" if state == "active" else f"it is {state}"
     )
-
-
-def _of_package() -> str:
-    from importlib import metadata  # noqa: PLC0415  (two MiB)
-
-    try:
-        return metadata.version("edgegpu")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def _text(path: Path) -> str:
