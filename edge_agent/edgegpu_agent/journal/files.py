@@ -10,6 +10,7 @@ from pathlib import Path
 from edgegpu_agent.journal import room as rooms
 from edgegpu_agent.journal.errors import JournalError
 from edgegpu_agent.journal.schema import UnreadableError, migrate
+from edgegpu_installer import atomic
 
 _LOG = logging.getLogger(__name__)
 
@@ -110,7 +111,7 @@ def _set_aside(path: Path, *, why: str, wall_s: Callable[[], float]) -> str:
     for one in old:
         one.unlink(missing_ok=True)
         rooms.log_of(one).unlink(missing_ok=True)
-    rooms.sync_folder(path.parent)
+    atomic.sync_folder(path.parent)
     told = f"the journal could not be used ({why}); it was set aside as {place}, and this box has to be enrolled again"
     _LOG.error("%s", told)
     return told

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgegpu_agent.journal.errors import JournalError
+from edgegpu_installer.atomic import sync_folder
 from edgegpu_sync.outbox import Limits
 
 PAGE_BYTES = 4_096
@@ -84,15 +85,6 @@ def name_log(path: Path) -> None:
     second.unlink(missing_ok=True)
     os.link(log, second)
     sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder last."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def set_aside_room(link: sqlite3.Connection, path: Path, room: Room) -> None:
