@@ -111,6 +111,8 @@ def main(arguments: list[str]) -> int:
     """Print what is wrong here, or in the folder that is given; return 1 where there is any."""
     found = list(faults(Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent))
     sys.stdout.writelines(f"{line}\n" for line in found)
+    if any(line.endswith(f"the limit is {PROSE_COLUMNS}") for line in found):
+        sys.stderr.write("tools/wrap_documents.py FILE... wraps paragraphs\n")
     return 1 if found else 0
 
 

@@ -110,3 +110,17 @@ def test_the_glossary_names_words_that_the_code_has() -> None:
 
 def read(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_a_paragraph_is_wrapped_and_nothing_else(copy: Path) -> None:
+    row, code = f"| {'x ' * 90}|", f"```\n{'y ' * 90}\n```"
+    text = f"# {'z ' * 90}\n\n{'word ' * 30}- `a b` end\n\n- {'item ' * 30}\n- one\n\n{row}\n\n{code}\n\nshort\nlines\n"
+    page = copy / "docs/page.md"
+    page.write_text(text)
+    assert run("wrap_documents.py", str(page)).stdout == f"wrapped {page}\n"
+    lines = page.read_text().splitlines()
+    assert page.read_text().split() == text.split()
+    assert {row, f"# {'z ' * 90}", "- one", "short", "lines", *code.splitlines()} <= set(lines)
+    assert lines[3].endswith("word - `a b` end")
+    assert [line[:7] for line in lines[5:8]] == ["- item ", "  item ", "- one"]
+    assert run("wrap_documents.py", str(page)).stdout == ""
