@@ -94,6 +94,12 @@ def test_both_readmes_have_the_same_structure() -> None:
     assert targets.findall(english) == targets.findall(chinese)
 
 
+def test_the_chinese_readme_says_edge_device_and_not_box() -> None:
+    text = read("README.zh-CN.md")
+    assert "盒子" not in text
+    assert "边缘设备" in text
+
+
 @pytest.mark.parametrize("name", READMES)
 def test_a_readme_is_short(name: str) -> None:
     assert len(read(name).splitlines()) <= 120
