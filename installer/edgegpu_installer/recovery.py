@@ -13,7 +13,7 @@ from edgegpu_installer.states import LEAVING
 from edgegpu_installer.systemd import Systemd
 
 LIBRARY = f"{RECOVER}-lib.sh"
-FOLDERS = ("/usr/local/lib", LIB, UNITS, WANTS)
+FOLDERS = (UNITS, WANTS, "/usr/local/lib", LIB)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Recovery:
         return cls(folder / "installer/edgegpu-recover", folder / "systemd" / RECOVER_UNIT)
 
     def changes(self) -> tuple[FileChange, ...]:
-        """Return its files as a plan has them.
+        """Return its files as a plan has them, in their order: from the unit and its link on a boot undoes the rest.
 
         Raises:
             InstallError: this version lacks one.
@@ -38,10 +38,10 @@ class Recovery:
         library = self.program.with_name(f"{self.program.name}-lib.sh")
         try:
             return (
-                FileChange(LIBRARY, content=library.read_bytes(), early=True),
-                FileChange(RECOVER, content=self.program.read_bytes(), mode=0o755, early=True),
                 FileChange(unit, content=self.unit.read_bytes(), early=True),
                 FileChange(f"{WANTS}/{RECOVER_UNIT}", link_to=unit, early=True),
+                FileChange(LIBRARY, content=library.read_bytes(), early=True),
+                FileChange(RECOVER, content=self.program.read_bytes(), mode=0o755, early=True),
             )
         except OSError as error:
             raise InstallError(f"cannot read {error.filename}: {error.strerror}", "unpack edgegpu anew") from error

@@ -134,6 +134,7 @@ class _Transaction:
             with self._step("drain"):
                 drain(self._deadline())
         with self._step("stage"):
+            self._make_folders(prepared)
             for target in prepared.swapped:
                 stage(self._at(target), target.new)
         self._enter(State.STAGED)
@@ -159,15 +160,20 @@ class _Transaction:
         """Put in place whatever a boot, or the dead-man, needs for undoing the rest; PREPARED says that it is there."""
         with self._step("backups"):
             self._journal.begin(self._record.id, prepared.tables)
-            for folder in prepared.tables.folders:
-                make_folder(self._layout.at(folder))
         with self._step("arm"):
             self._system.arm_deadman(remaining_s(self._record, read_now()) + 1)
         for target in prepared.early:
             with self._step(f"early-{target.number}"):
+                self._make_folders(prepared, above=target.change.path)
                 stage(self._at(target), target.new)
                 swap(self._at(target), target.new)
         self._enter(State.PREPARED)
+
+    def _make_folders(self, prepared: Prepared, *, above: str = "") -> None:
+        """Make the plan's folders, or those alone in which a path lies: nobody would remove others at a boot yet."""
+        for folder in prepared.tables.folders:
+            if not above or above.startswith(f"{folder}/"):
+                make_folder(self._layout.at(folder))
 
     def _replace(self, prepared: Prepared) -> None:
         plan = prepared.plan

@@ -12,6 +12,7 @@ from integration.transactionkit import DROP_IN, OVER, SCHEDULER, Bed, install
 
 from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.journal import Journal, Record
+from edgegpu_installer.layout import RECOVER_UNIT, UNITS, WANTS
 from edgegpu_installer.lock import LOCK, locked
 from edgegpu_installer.states import Op, State
 
@@ -264,3 +265,27 @@ def test_before_a_boot_starts_k3s_old_files_are_back(bed: Bed) -> None:
     bed.recover("deadline")
     assert record(bed).state is State.ROLLED_BACK
     assert bed.start_of_k3s() == "of this boot"
+
+
+BEFORE_PREPARED = ("after-backups", "after-arm", "before-early-1", *(f"after-early-{n}" for n in range(1, 5)))
+
+
+@pytest.mark.parametrize("finder", ["dead-man", "boot"])
+@pytest.mark.parametrize("step", BEFORE_PREPARED)
+def test_a_first_installation_that_had_not_begun_leaves_nothing(bed: Bed, step: str, finder: str) -> None:
+    """Before recovery is in place nobody comes: then nothing is there; afterwards it takes everything away."""
+    old = bed.tree()
+    bed.die_at(step, install())
+    unit = bed.layout.at(f"{UNITS}/{RECOVER_UNIT}")
+    comes = unit if finder == "dead-man" else bed.layout.at(f"{WANTS}/{RECOVER_UNIT}")
+    if comes.is_symlink() or comes.exists():
+        bed.recover("deadline")
+        assert not (bed.layout.tx / "files").exists()
+    left = differing(old, bed.tree())
+    unit_alone = finder == "boot" and step == "after-early-1"  # nothing starts it, the next run takes it
+    assert left == ({str(unit.relative_to(bed.root))} if unit_alone else set())
+
+
+def differing(old: dict[str, str], new: dict[str, str]) -> set[str]:
+    """The paths that are not as before, less what the journal itself is."""
+    return {path for path in old.keys() | new.keys() if old.get(path) != new.get(path) and "edgegpu/tx" not in path}
