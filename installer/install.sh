@@ -148,6 +148,9 @@ clean_up() { # also after `edgegpu install`: one that was refused leaves nothing
     [ -n "$WORK" ] || return 0
     rm -rf "$WORK"
     if [ -n "${UNPACKED-}" ] && ! in_use; then
+        # killed before its record stood: what it made goes while the program that takes it away is still here
+        [ ! -e "$ROOT/var/lib/edgegpu/tx/files" ] ||
+            EDGEGPU_RECOVER_ROOT=$ROOT "$OPT/$VERSION/installer/edgegpu-recover" deadline 9<&- || :
         mv "$OPT/$VERSION" "$WORK" && rm -rf "$WORK" # never half of it under its name
     fi
     for folder in $made; do

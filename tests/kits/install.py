@@ -71,6 +71,9 @@ def make_environment(folder: Path, version: str = VERSION, *, build: str = "b" *
     (folder / "bin/edgegpu").write_text(EDGEGPU)
     (folder / "bin/edgegpu").chmod(0o755)
     (folder / "bin/link").symlink_to("../ballast")
+    (folder / "installer").mkdir()
+    for name in ("edgegpu-recover", "edgegpu-recover-lib.sh"):
+        shutil.copy(ROOT / "installer" / name, folder / "installer")
     return folder
 
 

@@ -190,6 +190,21 @@ def test_an_unfinished_transaction_keeps_its_files(script: str, host: Host, box:
     state.write_text("id=1\nstate=ROLLED_BACK\n")
 
 
+def test_what_was_made_before_the_record_goes_with_the_unpacked_version(script: str, host: Host, box: Sandbox) -> None:
+    before = box.tree()
+    tx, unit = box.root / "var/lib/edgegpu/tx", box.root / "etc/systemd/system/edgegpu-recover.service"
+    (tx / "new").mkdir(parents=True)
+    unit.parent.mkdir(parents=True)
+    for name in ("touch", "flock", "tac", "tail", "stat", "sync"):  # what edgegpu-recover needs besides
+        box.program(name, f'exec {shutil.which(name)} "$@"')
+    for path in (unit, tx / "new/1"):
+        path.write_text("[Service]\n")
+    (tx / "files").write_text("id abc - - -\n1 e - f /etc/systemd/system/edgegpu-recover.service\n")
+    (tx / "folders").write_text("/etc\n/etc/systemd\n/etc/systemd/system\n")
+    assert box.run(script, *host.trusted, REFUSE="137").returncode == 137
+    assert not {path for path in box.tree().keys() - before.keys() if not path.startswith(("var", "run"))}
+
+
 def test_another_build_is_replaced_unless_it_is_in_use(script: str, host: Host, box: Sandbox) -> None:
     other = make_environment(box.root / "opt/edgegpu" / VERSION, build="c" * 64)
     assert box.run(script, *host.trusted).returncode == 0
