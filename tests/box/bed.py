@@ -33,7 +33,11 @@ CARDS = {"NVIDIA-T4-A": 7611, "NVIDIA-T4-B": 7611}
 UNITS, CORE = 58, 200
 JOURNAL = "/var/lib/edgegpu/tx"
 RECOVER = "/usr/local/lib/edgegpu/edgegpu-recover"
-WAITS = r"farewell|^/usr/local/lib/edgegpu$|/cdi"
+WAITS = (
+    r"^(/usr/local/lib/edgegpu(/edgegpu-farewell|/farewell\.conf)?"
+    r"|/etc/systemd/system/(multi-user\.target\.wants/)?edgegpu-farewell\.service"
+    r"|/var/run/cdi(/edgegpu\.json)?)$"
+)
 """Paths that stay until kubelet has let go of the resources, and are removed then."""
 
 APPS = {"large": 20, "other": 20}

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from box import commandjudge
-from box.bed import NAME
+from box import commandjudge, filejudge
+from box.bed import JOURNAL, NAME
 from box.cloudbed import Cloud
 from box.commandjudge import INSTALL, RESTART, UNINSTALL, Seen, judged
 from lab.labrun import LabError, wait_until
@@ -184,7 +184,7 @@ class Faults:
     def _strike(self, op: str, step: Step, fault: str) -> Cell:
         self._ready(op)
         self._hold(step)
-        before = self._starts()
+        before, disk = self._starts(), self.bed.disk()
         id_ = self._ask(op)
         pid = wait_until(
             lambda: waiting(self._read(_SAID), step.name), what=f"{op} at {step}", timeout_s=_HELD_S, every_s=0.05
@@ -209,7 +209,7 @@ class Faults:
             installed=self.installed,
             runs=(run, self.bed.restarts()),
         )
-        wrong = [*judged(seen), *self._ledgers(view)]
+        wrong = [*judged(seen), *self._ledgers(view), *self._differing(view, disk)]
         return Cell(
             op=op,
             step=str(step),
@@ -262,6 +262,20 @@ class Faults:
             if wanted is Settled.FAILED and not self._item.restored:
                 wrong.append(f"the item does not say that all is as before: {self._item}")
         return wrong
+
+    def _differing(self, view: CommandView, before: dict[str, str]) -> list[str]:
+        """Compare every file with what the end of the command says of it; kubelet is waited for between two."""
+        wait_until(lambda: not self._unfinished, what="the transaction is tidied up")
+        if self.installed:
+            self.bed.offered()  # the plugin's sockets are there again
+        if view.op == RESTART or view.state is not State.SUCCEEDED:
+            return filejudge.put_back(before, self.bed.disk(), first=view.op == INSTALL, farewell=view.op != RESTART)
+        ours, drifted = self.bed.written()
+        return filejudge.carried_out(before, self.bed.disk(), ours=ours, drifted=drifted, farewell=True)
+
+    @property
+    def _unfinished(self) -> bool:
+        return self.bed.machine.exec("test", "-e", f"{JOURNAL}/files", check=False).returncode == 0
 
     def _journal(self) -> list[dict[str, str]]:
         lines: list[dict[str, str]] = json.loads(self.bed.edgegpu("journal", "--json").stdout)["lines"]

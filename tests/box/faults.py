@@ -4,11 +4,11 @@ import json
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from box import filejudge
-from box.bed import APPS, WITH_EDGEGPU, WITH_K3S, Bed
+from box.bed import APPS, JOURNAL, WITH_EDGEGPU, WITH_K3S, Bed
 from box.filejudge import COMMITTED, NOT_BEGUN, ROLLED_BACK
 from lab.labrun import LabError, wait_until
 
@@ -128,15 +128,20 @@ def strike(bed: Bed, op: Op, step: str, *, fault: str, log: Path) -> Cell:
         now = bed.apps_run()
         if fault == "kill" and now != containers:
             raise LabError(f"services of {APPS} were started anew: {containers}, {now}")
-    return Cell(op.name, step, fault, end, round(seconds, 1), tuple(files(bed, op, end, before)))
+    cell = Cell(op.name, step, fault, end, round(seconds, 1))
+    return replace(cell, files=tuple(files(bed, cell, before)))
 
 
-def files(bed: Bed, op: Op, end: str, before: dict[str, str]) -> list[str]:
+def files(bed: Bed, cell: Cell, before: dict[str, str]) -> list[str]:
     """Compare every file with what the end of an operation says of it."""
-    if end != COMMITTED:
-        if op.has_apps:
-            bed.offered()  # the plugin's sockets are there again
+    op = OPS[cell.op]
+    if cell.end != COMMITTED and op.has_apps:
+        bed.offered()  # the plugin's sockets are there again
+    if cell.end == ROLLED_BACK:
         return filejudge.put_back(before, bed.disk(), first=not op.has_apps)
+    if cell.end == NOT_BEGUN:
+        alone = (cell.op, cell.step, cell.fault) == ("install", "after-early-1", "cut")
+        return filejudge.not_begun(before, bed.disk(), first=not op.has_apps, unit_alone=alone)
     if op.name == "uninstall":
         return filejudge.taken_off(bed.pristine, bed.disk())
     bed.offered()
@@ -159,10 +164,13 @@ def waiting(log: Path, step: str) -> str:
     return found[1] if found else ""
 
 
-_NOTHING = """
-! test -e /var/lib/edgegpu/baseline && ! test -e /etc/systemd/system/edgegpu-plugin.service &&
-    ! systemctl is-active -q edgegpu-deadman.timer edgegpu-deadman.service edgegpu-recover.service
+_NOTHING = "! test -e /var/lib/edgegpu/baseline && ! test -e /etc/systemd/system/edgegpu-plugin.service"
+_NOBODY_COMES = """
+systemctl is-active edgegpu-deadman.timer edgegpu-deadman.service | grep -q ^activ && exit 1
+systemctl list-jobs --no-legend | grep -q edgegpu-recover && exit 1
+! systemctl is-active edgegpu-recover.service | grep -q ^activ
 """
+"""Asked in the order in which one of them starts the next."""
 
 
 def ended(bed: Bed, op: Op, last: str) -> str:
@@ -178,11 +186,20 @@ def ended(bed: Bed, op: Op, last: str) -> str:
     """
     journal = bed.journal()
     state = journal.get("state", "")
+    if journal and journal.get("id") != last:
+        return state if state in ENDS and not says(bed, f"test -e {JOURNAL}/files") else ""
+    if not says(bed, _NOBODY_COMES):
+        return ""
     if journal:
-        return "" if state not in ENDS else NOT_BEGUN if journal.get("id") == last else state
-    if op.name not in {"install", "uninstall"} or bed.machine.exec("sh", "-c", _NOTHING, check=False).returncode:
+        return NOT_BEGUN if state in ENDS else ""
+    if op.name not in {"install", "uninstall"} or not says(bed, _NOTHING):
         return ""
     return COMMITTED if op.name == "uninstall" else NOT_BEGUN
+
+
+def says(bed: Bed, script: str) -> bool:
+    """Return whether a script in the box ends well."""
+    return bed.machine.exec("sh", "-c", script, check=False).returncode == 0
 
 
 def write(cells: Sequence[Cell], target: Path) -> str:

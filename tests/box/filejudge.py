@@ -10,32 +10,58 @@ from box.bed import WAITS, differences
 COMMITTED, ROLLED_BACK, NOT_BEGUN = "COMMITTED", "ROLLED_BACK", "NOT_BEGUN"
 """How an operation ends; not begun: it died before there was anything of it, and what stood stands."""
 
-_KEPT = r"^/var/lib/edgegpu(?!/baseline)"
-"""What is kept of the past, whatever the end: the journal's last record, its log, what the plugin has last seen."""
+_KEPT = (
+    r"/var/lib/edgegpu(/(inventory\.json|kubelet-version|clock\.json))?",  # what plugin and agent have seen last
+    r"/var/lib/edgegpu/(agent|identity|collected|upgrades)(/.*)?",  # what belongs to the agent, in no transaction
+    r"/var/lib/edgegpu/tx(/(state|log|k3s))?",  # the last transaction's record, and the history
+)
+"""Kept of the past, whatever the end."""
 
-_UNPACKED = r"^/opt/edgegpu(/|$)"
-"""Versions that install.sh has unpacked; the link to the one that counts is compared by what the installer wrote."""
+_BEFORE_RECORD = (r"/var/lib/edgegpu/tx(/(spare|folders|remove|units|files|(old|new)(/\d+)?))?",)
+"""The journal of what died before its record was written, where power went and nothing was in place to look at it."""
 
-_PROGRAMS = r"^/usr/local/lib/edgegpu(/|$)"
+_BASELINE = (r"/var/lib/edgegpu/baseline(/\d{6}\.[0-9a-z]+(/(index|ours|\d+))?)?",)
+"""How each path was before edgegpu first touched it, kept for the uninstall: each change that is committed adds one."""
 
-_SOCKETS = r"^/var/lib/kubelet/device-plugins/"
-"""The plugin's come and go with it, and kubelet empties the folder at its start."""
+_UNPACKED = (r"/opt/edgegpu(/[0-9][^/]*(/.*)?)?",)
+"""Versions that install.sh has unpacked, before the transaction; `current` is the transaction's."""
+
+_RUN = (r"/var/lib/kubelet/device-plugins/edgegpu(/[^/]+)?", r"/var/run/cdi(/edgegpu\.json)?")
+"""Sockets and CDI spec, which a plugin writes when it first runs, in no transaction."""
+
+_UNIT_ALONE = (r"/etc/systemd/system/edgegpu-recover\.service",)
 
 Disk = Mapping[str, str]
 
 
-def put_back(before: Disk, after: Disk, *, first: bool) -> list[str]:
-    """Say which files are not as before, though the operation was undone or had not begun.
+def put_back(before: Disk, after: Disk, *, first: bool, farewell: bool = False) -> list[str]:
+    """Say which files are not as before, though the operation was undone.
 
     Args:
         before: the disk before the operation.
         after: the disk at its end.
         first: it was a first installation, which unpacks a version before it begins.
+        farewell: sharing was or came off a box on which the agent stays: what waits for kubelet comes and goes.
     """
-    return _told(before, after, but=[_KEPT, *([_UNPACKED, WAITS, _SOCKETS] if first else [])])
+    return _told(before, after, but=[*_KEPT, *([*_UNPACKED, *_RUN] if first else []), *([WAITS] if farewell else [])])
 
 
-def carried_out(before: Disk, after: Disk, *, ours: Collection[str], drifted: Collection[str]) -> list[str]:
+def not_begun(before: Disk, after: Disk, *, first: bool, unit_alone: bool = False) -> list[str]:
+    """Say the same of an operation that died before its record was written.
+
+    Args:
+        before: the disk before the operation.
+        after: the disk at its end.
+        first: it was a first installation, which unpacks a version before it begins.
+        unit_alone: power went between recovery's unit and its link: no boot looks yet (docs/operations.md).
+    """
+    but = [*_KEPT, *_BEFORE_RECORD, *(_UNPACKED if first else []), *(_UNIT_ALONE if unit_alone else [])]
+    return _told(before, after, but=but)
+
+
+def carried_out(
+    before: Disk, after: Disk, *, ours: Collection[str], drifted: Collection[str], farewell: bool = False
+) -> list[str]:
     """Say which files are not as the operation should have left them.
 
     Args:
@@ -43,9 +69,10 @@ def carried_out(before: Disk, after: Disk, *, ours: Collection[str], drifted: Co
         after: the disk at its end.
         ours: the paths that the installer says to have written; no other may be another one.
         drifted: those of them that are not as it wrote them.
+        farewell: as for put_back.
     """
     parents = {path[: path.rindex("/")] for path in ours}
-    others = _told(before, after, but=[_KEPT, _UNPACKED, _PROGRAMS, WAITS, _SOCKETS])
+    others = _told(before, after, but=[*_KEPT, *_BASELINE, *_UNPACKED, *_RUN, *([WAITS] if farewell else [])])
     strange = [line for line in others if (path := line.partition(": ")[0]) not in ours and path not in parents]
     return [*strange, *(f"{path}: not as the installer wrote it" for path in drifted)]
 
@@ -57,4 +84,4 @@ def taken_off(pristine: Disk, after: Disk) -> list[str]:
 
 def _told(before: Disk, after: Disk, *, but: Collection[str]) -> list[str]:
     found = differences(dict(before), dict(after)).items()
-    return [f"{path}: {was} -> {now}" for path, (was, now) in found if not any(re.search(one, path) for one in but)]
+    return [f"{path}: {was} -> {now}" for path, (was, now) in found if not any(re.fullmatch(one, path) for one in but)]
