@@ -257,7 +257,7 @@ install() { # the options of `edgegpu install`
         unpack "$BUNDLE"
         put_in_place
     fi
-    rm -rf "${WORK:?}"/*
+    rm -rf "${WORK:?}" # before anything is changed: a power cut later leaves no half of a bundle
     [ -z "$TOKEN" ] || export EDGEGPU_TOKEN="$TOKEN"
     [ -z "$JOIN" ] || export EDGEGPU_JOIN="$JOIN"
     case $PROXY in http://* | https://*) export EDGEGPU_PROXY="$PROXY" ;; esac

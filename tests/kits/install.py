@@ -54,6 +54,7 @@ install)
     printf '%s' "${EDGEGPU_JOIN-none}" > "$RECORD/join"
     printf '%s' "${EDGEGPU_PROXY-none}" > "$RECORD/proxy"
     printf '%s' "${EDGEGPU_URL-none}" > "$RECORD/url"
+    echo "$EDGEGPU_ROOT"/opt/edgegpu/.*.new > "$RECORD/halves"
     case " $* " in *" --dry-run "*) exit 0 ;; esac
     [ -z "${REFUSE-}" ] || exit "$REFUSE"
     ln -sfn "$(cat "${0%/bin/*}/VERSION")" "$EDGEGPU_ROOT/opt/edgegpu/current"

@@ -29,6 +29,7 @@ def test_fetches_checks_unpacks_and_runs_install(script: str, host: Host, tmp_pa
     assert {path.name for path in (box.root / "opt/edgegpu").iterdir()} == {VERSION, "current"}
     assert (box.root / "opt/edgegpu" / VERSION / "bin/edgegpu").stat().st_mode & 0o777 == 0o755
     assert [path for path, _ in host.faults.asked] == ["/ca.crt", f"/{BASENAME}.tar.xz"]
+    assert "*" in box.noted("halves"), "a power cut while edgegpu is at work would leave it"
 
 
 def test_the_download_has_its_size_and_its_time(script: str, host: Host, files: Path, box: Sandbox) -> None:
