@@ -1,6 +1,5 @@
 """`edgegpu-cloud limits set`, `show`, `forget`: what an app may have of a card, on one box or on many."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, TypedDict
@@ -23,17 +22,7 @@ from edgegpu_cloud.cli.common import (
 )
 from edgegpu_cloud.cli.limitsfor import Target, box_and_others, container_of, say_if_unknown, targets
 from edgegpu_cloud.cli.many import SELECTED, Refused, askable, chosen, end_by
-from edgegpu_cloud.cli.settlements import (
-    GOOD,
-    exit_by,
-    first_line,
-    fix,
-    reports,
-    settled,
-    soon,
-    status_of,
-    words,
-)
+from edgegpu_cloud.cli.settlements import GOOD, Request, Screens, first_line, fix, follow, reports, words
 from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.specs import Limits
 from edgegpu_cloud.fleet.views import BoxView, is_problem
@@ -178,7 +167,7 @@ def set_(  # noqa: PLR0913  (one for each option)
             _tell_previews([_previewed(one, limits, container) for one in found], many=bool(selector), as_json=json)
             return
         requests = [_requested(cloud, one, limits, container, single=not selector) for one in found]
-        _follow(cloud, requests, wait_s=wait_s if wait else None, many=bool(selector), as_json=json)
+        follow(cloud, requests, _SCREENS, wait_s=wait_s if wait else None, many=bool(selector), as_json=json)
 
 
 def _names(words: Sequence[str], selector: str) -> tuple[str, str, str]:
@@ -251,92 +240,43 @@ def _verdict(one: _Previewed) -> tuple[str, str]:
 # set
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """What was requested of a box; `rev` is 0 and `error` says why where it was refused here."""
-
-    target: Target
-    item: str = ""
-    rev: int = 0
-    good: frozenset[Settled] = GOOD
-    report: ItemReport | None = None
-    error: CloudError | None = None
-
-    @property
-    def status(self) -> int:
-        return EXIT_FAILED if self.error else status_of([self.report], good=self.good)
-
-
-def _requested(cloud: Cloud, target: Target, limits: Limits, container: str | None, *, single: bool) -> _Request:
+def _requested(cloud: Cloud, target: Target, limits: Limits, container: str | None, *, single: bool) -> Request:
+    view, looks = target.details.box, f"edgegpu-cloud limits show {target.name}"
     try:
         mine = replace(limits, container=container_of(target, limits.namespace, limits.app, container))
         say_if_unknown(target, limits.namespace, limits.app)
-        rev = cloud.fleet.set_limits(target.details.box.device, mine)
+        rev = cloud.fleet.set_limits(view.device, mine)
     except CloudError as error:
         if single:
             raise
-        return _Request(target, error=error)
-    item = f"app_limits/{mine.namespace}/{mine.app}/{mine.container}"
-    return _Request(target, item, rev, GOOD | {Settled.PENDING} if mine.force else GOOD)
+        return Request(view=view, looks=looks, error=error)
+    items = {f"app_limits/{mine.namespace}/{mine.app}/{mine.container}": None}
+    return Request(view=view, looks=looks, rev=rev, items=items, good=GOOD | {Settled.PENDING} if mine.force else GOOD)
 
 
-def _follow(cloud: Cloud, requests: list[_Request], *, wait_s: int | None, many: bool, as_json: bool) -> None:
-    """Say what was requested, and what came of it: waited for, or as far as it comes at once."""
-    say_trouble(cloud, None if many else requests[0].target.details.box)
-    if not many and not as_json:
-        one = requests[0]
-        typer.echo(f"{one.item} on {one.target.name}: requested, revision {one.rev}")
-    ends_s = time.monotonic() + (wait_s or 0)
-    ended = [_looked(cloud, one, None if wait_s is None else max(0.0, ends_s - time.monotonic())) for one in requests]
-    if as_json:
-        shown = [_shown(one) for one in ended]
-        print_json(shown if many else shown[0])
-    elif many:
-        print_table(("BOX", "STATE", "WHY"), [_line(one) for one in ended])
-    else:
-        _tell(ended[0])
-    statuses = [0 if wait_s is None and one.report is None and not one.error else one.status for one in ended]
-    if many:
-        end_by(statuses)
-    elif statuses[0]:
-        exit_by({ended[0].item: ended[0].report}, looks=_looks(ended[0]), good=ended[0].good)
+def _tell(one: Request) -> None:
+    for item, report in one.items.items():
+        if report is None:
+            typer.echo(f"{words(None)}: {one.looks}")
+            continue
+        typer.echo(words(report))
+        if report.state not in one.good:
+            typer.echo(f"  {fix(one.view.name, item)}")
 
 
-def _looked(cloud: Cloud, one: _Request, wait_s: float | None) -> _Request:
+def _lines(one: Request) -> list[tuple[str, str, str]]:
     if one.error:
-        return one
-    device = one.target.details.box.device
-    if wait_s is None:
-        return replace(one, report=soon(cloud, device, [one.item], rev=one.rev)[one.item])
-    found = settled(cloud, device, [one.item], rev=one.rev, wait_s=wait_s, looks=_looks(one))
-    return replace(one, report=found[one.item])
+        return [(one.view.name, "not requested", one.error.text)]
+    cells = [first_line(report).partition(": ") for report in one.items.values()]
+    return [(one.view.name, state, why or "-") for state, _, why in cells]
 
 
-def _looks(one: _Request) -> str:
-    return f"edgegpu-cloud limits show {one.target.name}"
+def _shown(one: Request) -> dict[str, object]:
+    ((item, report),) = one.items.items()
+    return {"box": one.view.name, "item": item, "rev": one.rev, "report": report}
 
 
-def _tell(one: _Request) -> None:
-    if one.report is None:
-        typer.echo(f"{words(None)}: {_looks(one)}")
-        return
-    typer.echo(words(one.report))
-    if one.report.state not in one.good:
-        typer.echo(f"  {fix(one.target.name, one.item)}")
-
-
-def _line(one: _Request) -> tuple[str, str, str]:
-    if one.error:
-        return one.target.name, "not requested", one.error.text
-    state, _, why = first_line(one.report).partition(": ")
-    return one.target.name, state, why or "-"
-
-
-def _shown(one: _Request) -> dict[str, object]:
-    if one.error:
-        return {"box": one.target.name, **_faults(one.error)}
-    return {"box": one.target.name, "item": one.item, "rev": one.rev, "report": one.report}
-
+_SCREENS = Screens(heads=("BOX", "STATE", "WHY"), tell=_tell, lines=_lines, document=_shown)
 
 # show
 

@@ -1,14 +1,27 @@
 """What became of what was requested of a box: waited for, in words, and as an exit status."""
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import typer
 
-from edgegpu_cloud.cli.common import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WAITING, Cloud, counted, say
+from edgegpu_cloud.cli.common import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_WAITING,
+    Cloud,
+    counted,
+    print_json,
+    print_table,
+    say,
+    say_trouble,
+)
+from edgegpu_cloud.cli.many import end_by
 from edgegpu_cloud.cli.plain import plain
+from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.specs import desired_items
-from edgegpu_cloud.fleet.views import Details, is_dormant
+from edgegpu_cloud.fleet.views import BoxView, Details, is_dormant
 from edgegpu_cloud.standing import trouble
 from edgegpu_sync.up import ItemReport, Settled
 
@@ -33,45 +46,108 @@ def reports(details: Details, names: Iterable[str]) -> dict[str, ItemReport | No
     return found
 
 
-def settled(cloud: Cloud, device: str, names: Collection[str], *, rev: int, wait_s: float, looks: str) -> Reports:
-    """Wait until a box has settled items of this revision, or time is over; `looks` shows it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What was requested of a box, and what became of it; `error` says why where it was refused here.
+
+    `looks` is the command that shows it; `items` are none where it was refused.
+    """
+
+    view: BoxView
+    looks: str
+    rev: int = 0
+    items: Reports = field(default_factory=dict)
+    good: frozenset[Settled] = GOOD
+    error: CloudError | None = None
+
+    @property
+    def status(self) -> int:
+        """The exit status for one that was waited for."""
+        return EXIT_FAILED if self.error else status_of(self.items.values(), good=self.good)
+
+    @property
+    def refused(self) -> bool:
+        """Whether it was refused here, or an item of it has a bad end."""
+        told = (report for report in self.items.values() if report is not None)
+        return self.error is not None or any(report.state not in self.good for report in told)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screens:
+    """How requests are shown: one by `tell`, several as a table of their `lines`, each as a document."""
+
+    heads: Sequence[str]
+    tell: Callable[[Request], None]
+    lines: Callable[[Request], Sequence[Sequence[str]]]
+    document: Callable[[Request], Mapping[str, object]]
+
+
+def follow(
+    cloud: Cloud, requests: Sequence[Request], screens: Screens, *, wait_s: float | None, many: bool, as_json: bool
+) -> None:
+    """Say what was requested, and what came of it: waited for, or as far as it comes at once; exit by it."""
+    say_trouble(cloud, None if many else requests[0].view)
+    if not (many or as_json):
+        one = requests[0]
+        typer.echo(f"{', '.join(one.items)} on {one.view.name}: requested, revision {one.rev}")
+    ends_s = time.monotonic() + (wait_s or 0)
+    ended = [_looked(cloud, one, None if wait_s is None else max(0.0, ends_s - time.monotonic())) for one in requests]
+    if as_json:
+        shown = [_faults(one) if one.error else screens.document(one) for one in ended]
+        print_json(shown if many else shown[0])
+    elif many:
+        print_table(screens.heads, [line for one in ended for line in screens.lines(one)])
+    else:
+        screens.tell(ended[0])
+    statuses = [one.status if wait_s is not None or one.refused else 0 for one in ended]
+    if many:
+        end_by(statuses)
+    elif statuses[0]:
+        if statuses[0] == EXIT_WAITING:
+            say(f"the box has not ended it yet; it goes on: `{ended[0].looks}` looks again")
+        raise typer.Exit(statuses[0])
+
+
+def _faults(one: Request) -> Mapping[str, object]:
+    return {"box": one.view.name, "error": one.error.text, "remedy": one.error.remedy} if one.error else {}
+
+
+def _looked(cloud: Cloud, one: Request, wait_s: float | None) -> Request:
+    if one.error:
+        return one
+    return replace(one, items=_soon(cloud, one) if wait_s is None else _settled(cloud, one, wait_s))
+
+
+def _settled(cloud: Cloud, one: Request, wait_s: float) -> Reports:
+    """Wait until a box has settled items of this revision, or time is over."""
     end_s = time.monotonic() + wait_s
-    while True:
-        details = cloud.fleet.details(device)
-        found = reports(details, names) if details.box.observed_rev >= rev else dict.fromkeys(names)
-        if all(one is not None and one.state is not Settled.OPEN for one in found.values()):
-            return found
-        if time.monotonic() >= end_s:
-            return found
+    while not _all_ended(found := _told(cloud, one)) and time.monotonic() < end_s:
         try:
             time.sleep(_NEW_S)
         except KeyboardInterrupt:
-            say(f"it goes on: `{looks}` looks again")
+            say(f"it goes on: `{one.looks}` looks again")
             raise typer.Exit(EXIT_INTERRUPTED) from None
+    return found
 
 
-def soon(cloud: Cloud, device: str, names: Collection[str], *, rev: int) -> Reports:
+def _soon(cloud: Cloud, one: Request) -> Reports:
     """Return what a box that is there answers at once; None for what it is still at, or was not asked yet."""
-    nothing: Reports = dict.fromkeys(names)
-    if not cloud.fleet.box(device).online or trouble(cloud.layout, cloud.config.broker):
-        return nothing
+    found: Reports = dict.fromkeys(one.items)
+    if not cloud.fleet.box(one.view.device).online or trouble(cloud.layout, cloud.config.broker):
+        return found
     end_s = time.monotonic() + _SOON_S
-    while time.monotonic() < end_s:
-        details = cloud.fleet.details(device)
-        found = reports(details, names) if details.box.observed_rev >= rev else nothing
-        if all(one is not None and one.state is not Settled.OPEN for one in found.values()):
-            return found
+    while time.monotonic() < end_s and not _all_ended(found := _told(cloud, one)):
         time.sleep(_LOOK_S)
-    return {name: None if one is None or one.state is Settled.OPEN else one for name, one in found.items()}
+    return {name: None if report is None or report.state is Settled.OPEN else report for name, report in found.items()}
 
 
-def exit_by(found: Reports, *, looks: str, good: Collection[Settled] = GOOD) -> None:
-    """End a command that has waited: 0 for `good` settlements, 1 for others, 3 where one is open; `looks` shows it."""
-    status = status_of(found.values(), good=good)
-    if status == EXIT_WAITING:
-        say(f"the box has not ended it yet; it goes on: `{looks}` looks again")
-    if status:
-        raise typer.Exit(status)
+def _told(cloud: Cloud, one: Request) -> Reports:
+    details = cloud.fleet.details(one.view.device)
+    return reports(details, one.items) if details.box.observed_rev >= one.rev else dict.fromkeys(one.items)
+
+
+def _all_ended(found: Reports) -> bool:
+    return all(report is not None and report.state is not Settled.OPEN for report in found.values())
 
 
 def status_of(found: Iterable[ItemReport | None], *, good: Collection[Settled] = GOOD) -> int:

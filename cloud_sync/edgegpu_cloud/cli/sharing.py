@@ -1,8 +1,8 @@
 """`edgegpu-cloud sharing set`, `show`: how a box shares its cards, what was requested and what is so."""
 
-import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Annotated, Any, assert_never
 
 import typer
@@ -24,18 +24,8 @@ from edgegpu_cloud.cli.common import (
     say,
     say_trouble,
 )
-from edgegpu_cloud.cli.many import SELECTED, askable, chosen, end_by
-from edgegpu_cloud.cli.settlements import (
-    GOOD,
-    exit_by,
-    first_line,
-    fix,
-    reports,
-    settled,
-    soon,
-    status_of,
-    words,
-)
+from edgegpu_cloud.cli.many import SELECTED, askable, chosen
+from edgegpu_cloud.cli.settlements import Request, Screens, first_line, fix, follow, reports, words
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.now import Now, now_of
 from edgegpu_cloud.fleet.specs import Settings, desired_items, with_settings
@@ -150,7 +140,10 @@ def set_(  # noqa: PLR0913  (one for each option)
             _tell_outlooks(cloud, views, settings, many=bool(selector), as_json=json)
             return
         requests = [_requested(cloud, view, settings, single=bool(name)) for view in views]
-        _follow(cloud, requests, wait_s=wait_s if wait else None, many=bool(selector), as_json=json)
+        screens = Screens(
+            heads=("BOX", "ITEM", "STATE"), tell=partial(_tell, waited=wait), lines=_lines, document=_shown
+        )
+        follow(cloud, requests, screens, wait_s=wait_s if wait else None, many=bool(selector), as_json=json)
 
 
 def _tell_outlooks(cloud: Cloud, views: list[BoxView], settings: Settings, *, many: bool, as_json: bool) -> None:
@@ -196,71 +189,19 @@ def _named(settings: Settings) -> list[str]:
     return [name for name, value in given.items() if value is not None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """What was requested of a box, and what became of it; `error` says why where it was refused here."""
-
-    view: BoxView
-    rev: int = 0
-    items: Mapping[str, ItemReport | None] = field(default_factory=dict)
-    error: CloudError | None = None
-
-    @property
-    def status(self) -> int:
-        return EXIT_FAILED if self.error else status_of(self.items.values())
-
-    @property
-    def looks(self) -> str:
-        return f"edgegpu-cloud sharing show {self.view.name}"
-
-
-def _requested(cloud: Cloud, view: BoxView, settings: Settings, *, single: bool) -> _Request:
+def _requested(cloud: Cloud, view: BoxView, settings: Settings, *, single: bool) -> Request:
+    looks = f"edgegpu-cloud sharing show {view.name}"
     try:
         check_settings(cloud.fleet.details(view.device), settings)
         rev = cloud.fleet.set_settings(view.device, settings)
     except CloudError as error:
         if single:
             raise
-        return _Request(view, error=error)
-    return _Request(view, rev, dict.fromkeys(_named(settings)))
+        return Request(view=view, looks=looks, error=error)
+    return Request(view=view, looks=looks, rev=rev, items=dict.fromkeys(_named(settings)))
 
 
-def _follow(cloud: Cloud, requests: list[_Request], *, wait_s: float | None, many: bool, as_json: bool) -> None:
-    """Say what was requested, and what came of it: waited for, or as far as it comes at once."""
-    say_trouble(cloud, None if many else requests[0].view)
-    if not (many or as_json):
-        one = requests[0]
-        typer.echo(f"{', '.join(one.items)} on {one.view.name}: requested, revision {one.rev}")
-    ends_s = time.monotonic() + (wait_s or 0)
-    ended = [_looked(cloud, one, None if wait_s is None else max(0.0, ends_s - time.monotonic())) for one in requests]
-    if as_json:
-        print_json([_shown(one) for one in ended] if many else _shown(ended[0]))
-    elif many:
-        print_table(("BOX", "ITEM", "STATE"), [row for one in ended for row in _lines(one)])
-    else:
-        _tell(ended[0], waited=wait_s is not None)
-    statuses = [one.status if wait_s is not None or _refused(one) else 0 for one in ended]
-    if many:
-        end_by(statuses)
-    elif statuses[0]:
-        exit_by(ended[0].items, looks=ended[0].looks)
-
-
-def _refused(one: _Request) -> bool:
-    told = (report for report in one.items.values() if report is not None)
-    return one.error is not None or any(report.state not in GOOD for report in told)
-
-
-def _looked(cloud: Cloud, one: _Request, wait_s: float | None) -> _Request:
-    if one.error:
-        return one
-    if wait_s is None:
-        return replace(one, items=soon(cloud, one.view.device, list(one.items), rev=one.rev))
-    found = settled(cloud, one.view.device, list(one.items), rev=one.rev, wait_s=wait_s, looks=one.looks)
-    return replace(one, items=found)
-
-
-def _tell(one: _Request, *, waited: bool) -> None:
+def _tell(one: Request, *, waited: bool) -> None:
     for name, report in one.items.items():
         if waited or report is not None:
             typer.echo(f"{name}: {words(report)}")
@@ -270,15 +211,13 @@ def _tell(one: _Request, *, waited: bool) -> None:
         typer.echo(f"{words(None)}: {one.looks}")
 
 
-def _lines(one: _Request) -> list[tuple[str, str, str]]:
+def _lines(one: Request) -> list[tuple[str, str, str]]:
     if one.error:
         return [(one.view.name, "-", f"not requested: {one.error.text}")]
     return [(one.view.name, name, first_line(report)) for name, report in one.items.items()]
 
 
-def _shown(one: _Request) -> dict[str, object]:
-    if one.error:
-        return {"box": one.view.name, "error": one.error.text, "remedy": one.error.remedy}
+def _shown(one: Request) -> dict[str, object]:
     return {"box": one.view.name, "rev": one.rev, "items": one.items}
 
 
