@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from pydantic_core import to_jsonable_python
@@ -22,17 +22,13 @@ from edgegpu_cloud.layout import DEFAULT_FOLDER, CloudConfig, CloudLayout, load
 from edgegpu_cloud.ownership import account, become_owner, remedy_for
 from edgegpu_cloud.standing import trouble
 from edgegpu_cloud.store import BoxState, Store
+from edgegpu_sync import terminal
 from edgegpu_sync.commandline import is_output_fault
 from edgegpu_sync.durations import seconds
 from edgegpu_sync.errors import SyncError
 from edgegpu_sync.outputformat import dumped, dumped_one_of_many
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 EXIT_FAILED, EXIT_WAITING, EXIT_INTERRUPTED = 1, 3, 130
-_PIPE_WIDTH = 100
-_WIDEST = 100_000
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
 
 FolderOption = Annotated[
@@ -154,35 +150,16 @@ def print_json_line(value: object) -> None:
     sys.stdout.flush()
 
 
-def make_console() -> "Console":
-    """Return a console on stdout: colours on terminals only, NO_COLOR obeyed, nothing cut off in a pipe."""
-    from rich.console import Console  # noqa: PLC0415  (only text output needs it)
-
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
-    return Console(width=width, markup=False, highlight=False, emoji=False)
-
-
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table; in a pipe each row is one whole line, however long."""
-    from rich.measure import Measurement  # noqa: PLC0415  (only text output needs it)
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415  (only text output needs it)
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for head in heads:
         table.add_column(head, overflow="fold")
     for row in rows:
         table.add_row(*map(one_line, row))
-    console = make_console()
-    if console.is_terminal:
-        console.print(table)
-        return
-    console.width = max(
-        console.width, Measurement.get(console, console.options.update(max_width=_WIDEST), table).maximum
-    )
-    with console.capture() as captured:
-        console.print(table)
-    for line in captured.get().splitlines():
-        typer.echo(line.rstrip())
+    terminal.print_table(table, terminal.make_console())
 
 
 def standing(view: BoxView) -> str:
@@ -203,13 +180,6 @@ def since_of(text: str) -> float:
         typer.BadParameter: no length of time.
     """
     return time.time() - seconds(text, option="--since") if text else 0.0
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: 1 unit, 2 units, 2 boxes."""
-    if number == 1:
-        return f"1 {noun}"
-    return f"{number} {noun}{'es' if noun.endswith('x') else 's'}"
 
 
 def ago(then_s: float, now_s: float) -> str:

@@ -16,7 +16,6 @@ from edgegpu_cloud.cli.common import (
     Cloud,
     FolderOption,
     JsonOption,
-    counted,
     opened,
     print_json,
     print_json_line,
@@ -31,6 +30,7 @@ from edgegpu_cloud.fleet.views import CommandView
 from edgegpu_sync.durations import seconds
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.states import State
+from edgegpu_sync.terminal import counted
 
 _NEW_S = 0.5
 _DOCTOR = "doctor.run"

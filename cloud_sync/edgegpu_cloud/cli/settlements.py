@@ -11,7 +11,6 @@ from edgegpu_cloud.cli.common import (
     EXIT_INTERRUPTED,
     EXIT_WAITING,
     Cloud,
-    counted,
     print_json,
     print_table,
     say,
@@ -23,6 +22,7 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.fleet.views import BoxView, Details, is_dormant
 from edgegpu_cloud.standing import trouble
+from edgegpu_sync.terminal import counted
 from edgegpu_sync.up import ItemReport, Settled
 
 _NEW_S = 0.3

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -16,13 +16,7 @@ from edgegpu_agent.cli.errors import CliError
 from edgegpu_sync.commandline import is_output_fault
 from edgegpu_sync.outputformat import dumped
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
 EXIT_WRONG = 1
-_PIPE_WIDTH = 100
-_WIDEST = 100_000
 _SECRET = ("--token", "--join", "--cloud-proxy")
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
@@ -42,38 +36,6 @@ ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="Read paths.run from this configuration instead of the box's own."),
 ]
-
-
-def amount(count: int, noun: str) -> str:
-    """Write a number and what it counts: 1 unit, 2 units."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def make_console() -> "Console":
-    """Return a console on stdout: colours on terminals only, NO_COLOR obeyed, nothing cut off in a pipe."""
-    from rich.console import Console  # noqa: PLC0415  (only text output needs it)
-
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
-    return Console(width=width, markup=False, highlight=False, emoji=False)
-
-
-def print_table(table: "Table", console: "Console") -> None:
-    """Print a table; in a pipe each row is one whole line, however long."""
-    if console.is_terminal:
-        console.print(table)
-        return
-    console.width = max(console.width, width_of(table, console))
-    with console.capture() as captured:
-        console.print(table)
-    for line in captured.get().splitlines():
-        typer.echo(line.rstrip())
-
-
-def width_of(table: "Table", console: "Console") -> int:
-    """Return how many characters a table takes when nothing is folded."""
-    from rich.measure import Measurement  # noqa: PLC0415  (only text output needs it)
-
-    return Measurement.get(console, console.options.update(max_width=_WIDEST), table).maximum
 
 
 def print_json(value: object) -> None:

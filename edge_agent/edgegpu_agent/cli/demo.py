@@ -12,17 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgegpu_agent.cli.client import find_socket
-from edgegpu_agent.cli.common import (
-    EXIT_WRONG,
-    ConfigOption,
-    JsonOption,
-    SocketOption,
-    make_console,
-    print_json,
-    print_table,
-    reporting,
-)
+from edgegpu_agent.cli.common import EXIT_WRONG, ConfigOption, JsonOption, SocketOption, print_json, reporting
 from edgegpu_agent.cli.errors import CliError
+from edgegpu_sync.terminal import make_console, print_table
 
 if TYPE_CHECKING:
     from edgegpu_agent.demo.run import Outcome

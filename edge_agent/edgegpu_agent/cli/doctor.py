@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgegpu_agent.cli import completing
-from edgegpu_agent.cli.common import JsonOption, make_console, need_root, print_json, reporting
+from edgegpu_agent.cli.common import JsonOption, need_root, print_json, reporting
 from edgegpu_agent.cli.errors import CliError
+from edgegpu_sync.terminal import make_console
 
 if TYPE_CHECKING:
     from edgegpu_installer.doctor import Check, Sight

@@ -9,21 +9,11 @@ import typer
 
 from edgegpu_agent.cli import completing
 from edgegpu_agent.cli.client import fetch_status, find_socket
-from edgegpu_agent.cli.common import (
-    ConfigOption,
-    JsonOption,
-    SocketOption,
-    WatchOption,
-    amount,
-    make_console,
-    print_json,
-    print_table,
-    reporting,
-    width_of,
-)
+from edgegpu_agent.cli.common import ConfigOption, JsonOption, SocketOption, WatchOption, print_json, reporting
 from edgegpu_agent.cli.document import PodRow
 from edgegpu_agent.cli.errors import CliError
 from edgegpu_sync.outputformat import is_wide
+from edgegpu_sync.terminal import counted, make_console, print_table, width_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -127,7 +117,7 @@ def _look(path: Path, chosen: _Chosen, *, as_json: bool) -> None:
     else:
         _print(rows)
         if document.pending_more:
-            typer.echo(f"and {amount(document.pending_more, 'more Pending pod')}", err=True)
+            typer.echo(f"and {counted(document.pending_more, 'more Pending pod')}", err=True)
 
 
 def _as_json(row: PodRow) -> dict[str, Any]:
@@ -155,7 +145,7 @@ def _print(rows: Sequence[PodRow]) -> None:
         return
     for row in rows:
         console.print(f"{row.full_name}  {row.container}", style="bold")
-        details = [f"{amount(row.units, 'unit')}, core {row.core}: {row.state}", row.reason]
+        details = [f"{counted(row.units, 'unit')}, core {row.core}: {row.state}", row.reason]
         details += [f"card {card.index}  {card.uuid}" for card in row.cards]
         for detail in filter(None, details):
             console.print(Padding(detail, (0, 0, 0, 2)))

@@ -11,12 +11,11 @@ from edgegpu_agent.cli.common import (
     JsonOption,
     SocketOption,
     WatchOption,
-    amount,
-    make_console,
     print_json,
     reporting,
 )
 from edgegpu_agent.cli.document import Document
+from edgegpu_sync.terminal import counted, make_console
 
 HELP = """\
 Show the plugin of this node: its cards, who holds what of them, and what is wrong.
@@ -110,7 +109,7 @@ def problems(document: Document) -> list[str]:
     ]
     found += [
         f"{row.full_name} container {row.container}: {row.reason or 'its card is gone'}; until it goes, its "
-        f"{amount(row.units, 'unit')} count against the cards that are left"
+        f"{counted(row.units, 'unit')} count against the cards that are left"
         for row in document.pods
         if row.state == "lost"
     ]

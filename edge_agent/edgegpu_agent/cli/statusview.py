@@ -7,9 +7,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from edgegpu_agent.cli.bars import BROKEN, FREE, UNKNOWN, Holder, Piece, holders, pieces, widths
-from edgegpu_agent.cli.common import amount
 from edgegpu_agent.cli.document import CardRow, Document, NodeRow, OtherCard, PodRow
 from edgegpu_core.model import CORE_PER_CARD
+from edgegpu_sync.terminal import counted
 
 _Say = Callable[..., None]
 
@@ -52,7 +52,7 @@ def show(document: Document, problems: Sequence[str], console: Console, letters:
     _section(say, "waiting for a card", [_without_card(row) for row in document.pods if _is_waiting(row)])
     _section(say, "Pending", [line for row in document.pending for line in _pending(row)])
     if document.pending_more:
-        say(f"and {amount(document.pending_more, 'more pod')}", 2)
+        say(f"and {counted(document.pending_more, 'more pod')}", 2)
     _section(say, "nodes", [_node(node) for node in document.nodes])
     _section(say, "Problems", [Text(line, style="red") for line in problems])
 
@@ -103,7 +103,7 @@ def _bar(card: CardRow, held: Sequence[Piece], width: int) -> Iterator[Text]:
     if card.healthy:
         yield Text(f"{card.units_free} of {card.units} units free, core {card.core_free} of {CORE_PER_CARD} free")
     else:
-        yield Text(f"{amount(card.units, 'unit')}, none of them offered now")
+        yield Text(f"{counted(card.units, 'unit')}, none of them offered now")
     room = max(_LEAST_BAR, width - len("  []"))
     bar, taken = Text("["), 0
     for piece, length in zip(held, widths((piece.units for piece in held), card.units, room), strict=True):
@@ -155,14 +155,14 @@ def _is_waiting(row: PodRow) -> bool:
 
 
 def _without_card(row: PodRow) -> Text:
-    asks = f"{amount(row.units, 'unit')}  core {row.core}"
+    asks = f"{counted(row.units, 'unit')}  core {row.core}"
     return Text(f"{row.full_name}  {row.container}  {asks}  {row.phase}  {row.reason}".rstrip())
 
 
 def _pending(row: PodRow) -> Iterator[Text]:
-    yield Text(f"{row.full_name}  {row.container}  {amount(row.units, 'unit')}  core {row.core}")
+    yield Text(f"{row.full_name}  {row.container}  {counted(row.units, 'unit')}  core {row.core}")
     yield Text(f"  {row.reason}", style="yellow")
 
 
 def _node(node: NodeRow) -> Text:
-    return Text(f"{node.name}  {amount(node.cards, 'card')}  {node.units_free} of {node.units} units free")
+    return Text(f"{node.name}  {counted(node.cards, 'card')}  {node.units_free} of {node.units} units free")
