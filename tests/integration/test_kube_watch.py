@@ -15,6 +15,7 @@ from edgegpu_plugin.kube import (
     KubeClient,
     KubeObjects,
     NotFound,
+    Pace,
     Reflector,
     Unavailable,
 )
@@ -113,6 +114,19 @@ def test_a_cut_watch_goes_on_where_it_was(stub: KubeStub, reflector: Reflector[s
     stub.add_pod(pod("two"))
     assert listener.next() == ("change", ("uid-two", "two"))
     assert stub.count(r"GET /api/v1/pods\?limit") == 1
+
+
+def test_a_watch_that_is_opened_anew_long_after_the_list_begins_with_a_list(
+    stub: KubeStub, client: KubeClient, listener: Listener
+) -> None:
+    made = Reflector(client, "/api/v1/pods", convert=name_of, handlers=listener.handlers(), pace=Pace(relist_s=0))
+    made.start()
+    assert listener.next() == ("replace", {})
+    stub.add_pod(pod("one"))
+    assert listener.next() == ("change", ("uid-one", "one"))
+    stub.cut_watches()
+    assert listener.next() == ("replace", {"uid-one": "one"})
+    made.stop()
 
 
 def test_bookmarks_move_the_version_on(stub: KubeStub, reflector: Reflector[str], listener: Listener) -> None:

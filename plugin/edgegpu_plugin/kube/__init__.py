@@ -7,7 +7,7 @@ from edgegpu_plugin.kube.events import EventRecorder, PodRef
 from edgegpu_plugin.kube.kubeconfig import KubeconfigError
 from edgegpu_plugin.kube.kubeconfig import load as load_kubeconfig
 from edgegpu_plugin.kube.objects import KubeObjects
-from edgegpu_plugin.kube.watch import Handlers, Reflector
+from edgegpu_plugin.kube.watch import Handlers, Pace, Reflector
 
 __all__ = [
     "Access",
@@ -22,6 +22,7 @@ __all__ = [
     "KubeObjects",
     "KubeconfigError",
     "NotFound",
+    "Pace",
     "PodRef",
     "Reflector",
     "Unavailable",

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Generic, TypeVar
 
 from edgegpu_plugin.kube.client import PAGE, Json, KubeClient, WatchStream
@@ -15,15 +16,25 @@ from edgegpu_plugin.kube.errors import Expired, KubeError, of_status
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-_WATCH_S = (300, 600)
-"""How long one watch is asked for; at random, so that the watchers of a cluster do not all come back at once."""
-
 _SILENCE_S = 120.0
 """API servers send a bookmark about each minute: after two without a word the watch is opened anew."""
 
 _SHORTEST_WATCH_S = 1.0
-_SHORTEST_WAIT_S, _LONGEST_WAIT_S = 0.25, 3.0
-"""An edge box restarts its API server while pods wait: a watch that comes back late places them late."""
+_SHORTEST_WAIT_S = 0.25
+_SURE = 4
+"""So many refusals in a row are meant: an API server that starts may refuse for a moment what it allows later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often a reflector calls, in seconds."""
+
+    watch_s: tuple[int, int] = (300, 600)
+    """How long one watch is asked for; at random, so that the watchers of a cluster do not all come back at once."""
+    relist_s: float = float("inf")
+    """A watch that is opened anew so long after the last list begins with another list."""
+    longest_wait_s: float = 3.0
+    """Between two tries. An edge box restarts its API server while pods wait: a late watch places them late."""
 
 
 @dataclass(frozen=True)  # no slots: with them `Handlers[T](…)` fails on Python 3.11
@@ -36,13 +47,16 @@ class Handlers(Generic[T]):
     """One object, by UID, is new or different."""
     on_delete: Callable[[str], None]
     """One object is gone, or of no interest any more; it may be one that was never told of."""
+    on_trouble: Callable[[], None] = lambda: None
+    """A call has failed: `problem` says why."""
 
 
 class Reflector(Generic[T]):
     """One thread that keeps its owner's picture of one collection true.
 
     `synced` is set once the first list was told; `last_contact` is the monotonic time of the last word from the API
-    server, None before the first; `problem` says why the picture is not kept at present, empty when it is.
+    server, None before the first; `problem` says why the picture is not kept at present, empty when it is, and `denied`
+    whether that is because this account lacks the right.
 
     An owner that must not act on an old picture waits for a resource version that it has read elsewhere
     (`wait_version`), or for a list that began after its call (`list_again`).
@@ -58,6 +72,7 @@ class Reflector(Generic[T]):
         params: Mapping[str, str] | None = None,
         rng: random.Random | None = None,
         page: int = PAGE,
+        pace: Pace | None = None,
     ) -> None:
         """Prepare it; `start` begins.
 
@@ -69,6 +84,7 @@ class Reflector(Generic[T]):
             params: selectors of list and watch.
             rng: for the jitter.
             page: objects per page of the list.
+            pace: how often it calls; its defaults unless given.
         """
         self._client = client
         self._path = path
@@ -77,6 +93,8 @@ class Reflector(Generic[T]):
         self._params = dict(params or {})
         self._rng = rng or random.Random()  # noqa: S311  (jitter is no secret)
         self._page = page
+        self._pace = pace or Pace()
+        self._listed_s = 0.0
         self._stopping = threading.Event()
         self._stream: WatchStream | None = None
         self._stream_lock = threading.Lock()
@@ -88,6 +106,7 @@ class Reflector(Generic[T]):
         self.synced = threading.Event()
         self.last_contact: float | None = None
         self.problem = ""
+        self.denied = False
 
     def start(self) -> None:
         """Begin to list and watch."""
@@ -139,7 +158,7 @@ class Reflector(Generic[T]):
         failures, said = 0, ""
         while not self._stopping.is_set():
             try:
-                if self._again:
+                if self._again or time.monotonic() - self._listed_s > self._pace.relist_s:
                     version = ""  # also where the list fails: it is tried until it is told
                 version = version or self._list()
                 began, before = time.monotonic(), version
@@ -154,6 +173,8 @@ class Reflector(Generic[T]):
             except KubeError as error:
                 failures += 1
                 self.problem = str(error)
+                self.denied = error.status == HTTPStatus.FORBIDDEN and failures >= _SURE
+                self._handlers.on_trouble()
                 if not self._stopping.is_set() and str(error) != said:
                     said = str(error)
                     _log.warning("%s: %s; trying again", self._path, error)
@@ -165,7 +186,7 @@ class Reflector(Generic[T]):
 
     def _pause_s(self, failures: int) -> float:
         """Return a time that doubles with each failure, with half of it at random."""
-        longest = min(_LONGEST_WAIT_S, _SHORTEST_WAIT_S * 2.0 ** min(failures - 1, 10))
+        longest = min(self._pace.longest_wait_s, _SHORTEST_WAIT_S * 2.0 ** min(failures - 1, 10))
         return longest * self._rng.uniform(0.5, 1.0)
 
     def _list(self) -> str:
@@ -189,6 +210,7 @@ class Reflector(Generic[T]):
             if self._stopping.is_set():
                 return version
         self._handlers.on_replace(found)
+        self._listed_s = time.monotonic()
         with self._progress:
             self._told = number
             self._version = int(version) if version.isdecimal() else 0
@@ -202,7 +224,7 @@ class Reflector(Generic[T]):
             **self._params,
             "resourceVersion": version,
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(self._rng.randint(*_WATCH_S)),
+            "timeoutSeconds": str(self._rng.randint(*self._pace.watch_s)),
         }
         reached = version
         with self._client.watch(self._path, params=params, silence_s=_SILENCE_S) as stream:
@@ -253,7 +275,7 @@ class Reflector(Generic[T]):
 
     def _heard(self) -> None:
         self.last_contact = time.monotonic()
-        self.problem = ""
+        self.problem, self.denied = "", False
 
 
 def _uid(item: Json) -> str:
