@@ -1,19 +1,28 @@
 """Settles one item of app limits as the agent does, in a process of its own in the node: JSON in, JSON out."""
 
 import json
+import queue
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
+from edgegpu_agent.daemon.applimits import AppLimits
+from edgegpu_agent.daemon.looks import Board
+from edgegpu_agent.daemon.looks import Settled as Looked
 from edgegpu_agent.kube import AgentClient, Apps, Leases
 from edgegpu_agent.limits.around import Around, Patience
 from edgegpu_agent.limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
 from edgegpu_agent.limits.settler import AppLimitsSettler
 from edgegpu_core.model import ResourceModel
+from edgegpu_installer.layout import Layout
 from edgegpu_sync.settle import Settlement
-from edgegpu_sync.spec import AppLimits, Asked, TryKey, item_name
-from edgegpu_sync.up import Settled
+from edgegpu_sync.spec import AppLimits as AppLimitsItem
+from edgegpu_sync.spec import Asked, TryKey, item_name
+from edgegpu_sync.up import Condition, Settled
 
+WAIT_S, SETTLE_S = 30.0, 4.0
 PATIENCE = Patience(look_s=0.3, rollout_s=60, blame_s=20, forced_s=3, ready_s=20, restore_s=60)
 
 
@@ -30,6 +39,38 @@ class FileNotes:
         self._path.write_text(json.dumps(note))
 
 
+def watch(client: AgentClient, asked: Asked, order: dict[str, Any]) -> dict[str, Any]:
+    """Follow one settled item as the agent does, write its limits back by another name, and say what came of it."""
+    told: queue.Queue[tuple[Condition, ...]] = queue.Queue()
+    one = Looked(asked=asked, settlement=Settlement.applied(), notes=FileNotes(Path(order["notes"])))
+    board = Board(
+        settled=lambda: [one], landed=print, noticed=lambda _name, conditions: told.put(conditions), again=print
+    )
+    root = Path(order["notes"]).with_suffix(".root")
+    part = AppLimits(client, Layout(root), node=order["me"], look_s=float(order["watch"]))
+    tasks = part.tasks(board)
+    for task in tasks:
+        threading.Thread(target=task.run, daemon=True).start()
+    calm = told.get(timeout=WAIT_S)
+    time.sleep(SETTLE_S)  # until the watches have become those of the one kind
+    assert isinstance(asked.item, AppLimitsItem)
+    containers = [{"name": asked.item.container, "resources": {"limits": order["back"]}}]
+    change = {"spec": {"template": {"spec": {"containers": containers}}}}
+    [found] = Apps(client).find(asked.item.namespace, asked.item.app)
+    began = time.monotonic()
+    Apps(client).patch(found, change)
+    conditions = told.get(timeout=WAIT_S)
+    took_s = time.monotonic() - began
+    for task in tasks:
+        task.stop()
+    return {
+        "calm": [one.type for one in calm],
+        "conditions": [one.type for one in conditions],
+        "took_s": took_s,
+        "trouble": part.trouble,
+    }
+
+
 def main() -> None:
     order = json.load(sys.stdin)
     client = AgentClient.of_kubeconfig(Path(order["kubeconfig"]))
@@ -39,9 +80,12 @@ def main() -> None:
         Apps(client), lease, model=ResourceModel, installed=lambda: True, around=Around(PATIENCE)
     )
     fields = {"cluster": Apps(client).cluster_uid(), **order["item"]}
-    item = AppLimits.model_validate_json(json.dumps(fields))
+    item = AppLimitsItem.model_validate_json(json.dumps(fields))
     asked = Asked(name=item_name(item), key=TryKey(item.rev, "00", item.retry), item=item)
     notes = FileNotes(Path(order["notes"]))
+    if order.get("watch"):
+        sys.stdout.write(json.dumps(watch(client, asked, order)))
+        return
     if order.get("settled"):
         settled = Settlement(state=Settled(order["settled"]))
         sight = settler.look(asked, settled, notes)

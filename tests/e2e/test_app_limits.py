@@ -31,25 +31,24 @@ class Limits:
     def set(self, app: str, memory: int, core: int = 1, **more: Any) -> dict[str, Any]:  # noqa: ANN401
         """Ask for an app's limits, and return its settlement."""
         self._count += 1
-        return self._run(app, memory, core, **more)
+        return self._run(app, memory, core, {}, **more)
 
     def note(self, value: dict[str, Any]) -> None:
         """Lay down what the next settlement finds noted, as after a crash."""
         (self._notes / str(self._count + 1)).write_text(json.dumps(value))
 
-    def look(self, app: str, memory: int, core: int = 1, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    def look(self, app: str, memory: int, core: int = 1, *, settled: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
         """Look at what was settled last."""
-        return self._run(app, memory, core, **more)
+        return self._run(app, memory, core, {"settled": settled}, **more)
 
-    def _run(self, app: str, memory: int, core: int, *, settled: str = "", **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    def watch(self, app: str, memory: int, *, look_s: float) -> dict[str, Any]:
+        """Follow an app's settled limits, write others back, and return what was noticed, and how soon."""
+        return self._run(app, memory, 1, {"watch": look_s, "back": {MEMORY: str(memory - 1), CORE: "1"}})
+
+    def _run(self, app: str, memory: int, core: int, how: dict[str, Any], **more: Any) -> dict[str, Any]:  # noqa: ANN401
         item = {"rev": 1, "namespace": NAMESPACE, "app": app, "container": "main", "memory_units": memory, "core": core}
-        order = {
-            "kubeconfig": KUBECONFIG,
-            "me": SERVER,
-            "item": item | more,
-            "notes": str(self._notes / str(self._count)),
-            "settled": settled,
-        }
+        notes = str(self._notes / str(self._count))
+        order = {"kubeconfig": KUBECONFIG, "me": SERVER, "item": item | more, "notes": notes, **how}
         program = Path(__file__).with_name("limits_agent.py")
         done = self.k3s.server.exec(sys.executable, str(program), input=json.dumps(order), timeout_s=90)
         answer: dict[str, Any] = json.loads(done.stdout)
@@ -159,6 +158,25 @@ def test_a_stateful_set_that_stands_still_goes_on_with_the_limits_before(k3s: K3
     assert limits.running("sized") == ["5", "5"]
     found = k3s.get("statefulset", "sized", namespace=NAMESPACE)
     assert (found["spec"]["replicas"], ASIDE in found["metadata"]["annotations"]) == (2, False)
+
+
+def test_limits_that_are_written_back_are_noticed_by_the_watch_or_said_to_be_looked_at(
+    k3s: K3s, limits: Limits
+) -> None:
+    for name in ("watched", "looked-at"):
+        k3s.apply(app(name, 3, node=AGENT))
+        k3s.wait_phase(NAMESPACE, name, "Running")
+    seen = limits.watch("watched", 3, look_s=3600)
+    assert (seen["calm"], seen["conditions"], seen["trouble"]) == ([], ["Drifted"], "")
+    assert seen["took_s"] < 2
+
+    role = k3s.get("clusterrole", "edgegpu-limits")
+    older = [rule | {"verbs": [verb for verb in rule["verbs"] if verb != "watch"]} for rule in role["rules"]]
+    k3s.kubectl("patch", "clusterrole", "edgegpu-limits", "--type=merge", "-p", json.dumps({"rules": older}))
+    seen = limits.watch("looked-at", 3, look_s=1)
+    assert (seen["calm"], seen["conditions"]) == ([], ["Drifted"])
+    assert "run `edgegpu install`" in seen["trouble"]
+    k3s.kubectl("patch", "clusterrole", "edgegpu-limits", "--type=merge", "-p", json.dumps({"rules": role["rules"]}))
 
 
 def stateful(name: str, *, memory: int, replicas: int) -> dict[str, Any]:

@@ -151,6 +151,7 @@ def test_a_box_with_troubles_names_each_and_exits_1(box: Box) -> None:
             "results_waiting": 243,
             "events_dropped": 7,
             "told": "it was of no use",
+            "limits_trouble": "the account for app limits may not watch",
         }
     )
     box.serve()
@@ -158,6 +159,7 @@ def test_a_box_with_troubles_names_each_and_exits_1(box: Box) -> None:
     assert done.code == 1
     for words in (
         "3 days left, renewal failed 4 times",
+        "the account for app limits may not watch",
         "connection   not connected: connection refused; last heard 3 s ago",
         "settings     revision 13 requested and not received yet, revision 12 was; applied up to revision 12",
         "app_limits/default/asr/main  Rejected  card 0 has 9 free",

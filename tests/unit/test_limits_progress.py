@@ -9,9 +9,10 @@ from kits.limitsworld import MODEL
 from edgegpu_agent.kube import Found, Json, Ref
 from edgegpu_agent.limits.change import ASIDE, aside_patch, back_patch, joined, replicas_patch
 from edgegpu_agent.limits.drift import writer
-from edgegpu_agent.limits.progress import Stage, blame, owns, progress
+from edgegpu_agent.limits.progress import Stage, blame, owns, progress, selector
 from edgegpu_core.limits import Kind
 from edgegpu_core.request import Request
+from edgegpu_sim.api.objects import Selector
 
 
 def found(kind: Kind, status: Json, **spec: Any) -> Found:  # noqa: ANN401
@@ -152,3 +153,21 @@ def test_who_took_limits_away_is_who_wrote_last() -> None:
     assert writer(app, "main", MODEL) == "kubectl-edit"
     app.item["metadata"]["managedFields"] = []
     assert writer(app, "main", MODEL) == ""
+
+
+def test_the_selector_is_written_as_the_api_takes_it() -> None:
+    expressions = [
+        {"key": "tier", "operator": "In", "values": ["a", "b"]},
+        {"key": "old", "operator": "NotIn", "values": ["yes"]},
+        {"key": "x", "operator": "Exists"},
+        {"key": "y", "operator": "DoesNotExist"},
+    ]
+    asked = found(Kind.DEPLOYMENT, {}, selector={"matchLabels": {"app": "asr"}, "matchExpressions": expressions})
+    text = selector(asked)
+    assert text == "!y,app=asr,old notin (yes),tier in (a,b),x"
+    labels = {"app": "asr", "tier": "b", "x": ""}
+    for more, fits in (({}, True), ({"old": "yes"}, False), ({"y": ""}, False), ({"tier": "c"}, False)):
+        one = pod()
+        one["metadata"]["labels"] = labels | more
+        assert owns(asked, one) is fits
+        assert Selector.parse(text).matches(one) is fits

@@ -29,7 +29,11 @@ def test_workloads_may_be_patched_in_the_chosen_namespaces_alone() -> None:
     }
     rules = [rule for one in found for rule in one.get("rules", ())]
     verbs = {verb for rule in rules for verb in rule["verbs"]}
-    assert verbs == {"get", "list", "patch", "create", "update"}
+    assert verbs == {"get", "list", "watch", "patch", "create", "update"}
+    assert [rule["resources"] for rule in rules if "watch" in rule["verbs"]] == [
+        ["pods"],
+        ["deployments", "statefulsets", "daemonsets"],
+    ]
     assert [rule["resources"] for rule in rules if "patch" in rule["verbs"]] == [
         ["deployments", "statefulsets", "daemonsets"]
     ]

@@ -156,6 +156,8 @@ def _of_agent(agent: dict[str, Any]) -> list[str]:
         found.append("too many results wait to be sent: new commands are refused until the cloud has taken some")
     if agent.get("told"):
         found.append(f"this box's record of commands is a new one: {agent['told']}; enrol this box again")
+    if agent.get("limits_trouble"):
+        found.append(str(agent["limits_trouble"]))
     found += [
         f"{name}: {item.get('state')} {item.get('code') or ''}: {item.get('text') or ''}".rstrip(": ")
         for name, item in dict(agent.get("items") or {}).items()

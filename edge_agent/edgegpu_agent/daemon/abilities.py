@@ -18,8 +18,8 @@ from edgegpu_installer.layout import Layout
 from edgegpu_sync.ids import CommandId, op_name
 from edgegpu_sync.ops import Args, Evidence, LogsArgs
 from edgegpu_sync.settle import NO_SHARING, Settlement
-from edgegpu_sync.spec import AnyItem, Asked
 from edgegpu_sync.spec import AppLimits as AppLimitsItem
+from edgegpu_sync.spec import Asked
 
 if TYPE_CHECKING:
     from edgegpu_agent.daemon.applimits import AppLimits
@@ -107,17 +107,17 @@ def abilities(
         proxy=proxy,
         proc=layout.at("/proc"),
     )
-    settlers: dict[type[AnyItem], Settler] = dict(standard_settlers(box))
-    settlers[AppLimitsItem] = NoAccount(layout) if limits is None else limits.settler
+    of_limits: Settler = NoAccount(layout) if limits is None else limits.settler
     able = acts(box)
     return Abilities(
         acts={**able, _LOGS: CappedLogs(able[_LOGS], max_mib)},
-        settlers=settlers,
+        settlers={**standard_settlers(box), AppLimitsItem: of_limits},
         sharing=SharingOfBox(layout),
         telemetry=telemetry,
         versions=telemetry.versions,
         stopping=stop,
         clean=partial(cleaned, redactor=box.redactor),
         tasks=lambda worker: [] if limits is None else limits.tasks(worker.board),
+        limits_trouble=lambda: "" if limits is None else limits.trouble,
         lacks=lambda: () if limits is not None and limits.able else (APP_LIMITS,),
     )

@@ -59,6 +59,7 @@ class StatusAnswer(Answer):
     journal_free_pages: int = 0
     journal_full: bool = False
     told: str = ""
+    limits_trouble: str = ""
     identity: dict[str, Any] = {}
 
 

@@ -1,14 +1,16 @@
-"""App limits in the agent: the settler with its account and lease, and a look each minute at what it has settled."""
+"""App limits in the agent: the settler with its account and lease, and a look at what it has settled, once changed."""
 
 import logging
 import threading
 import time
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgegpu_agent.acts.act import ActStop
 from edgegpu_agent.daemon.looks import Board, Settled
 from edgegpu_agent.daemon.worker.ports import Cluster
-from edgegpu_agent.kube import AgentClient, Apps, KubeError, Leases
+from edgegpu_agent.kube import AgentClient, App, Apps, Interest, KubeError, Leases, Watches
 from edgegpu_agent.limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
 from edgegpu_agent.limits.looking import Sight
 from edgegpu_agent.limits.settler import AppLimitsSettler
@@ -18,12 +20,35 @@ from edgegpu_plugin import config
 from edgegpu_plugin.errors import ConfigError
 from edgegpu_plugin.kube import KubeconfigError
 from edgegpu_plugin.tasks import Task
+from edgegpu_sync.spec import AppLimits as AppLimitsItem
 from edgegpu_sync.spec import Asked
+from edgegpu_sync.up import Settled as State
 
 _LOG = logging.getLogger(__name__)
 
 LOOK_S = 60.0
-_UID_AGAIN_S = 60.0
+"""How often an item is looked at whose watch does not stand: the account may not watch, or the API server is away."""
+
+_APART_S, _AT_ONCE = 20.0, 3
+"""Looks at one item are so far apart where somebody changes it again and again, but for so many at once."""
+
+_BUSY_S = 1.0
+_NEVER = float("inf")
+_STANDING = frozenset({State.APPLIED, State.PENDING})
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What is kept of looking at an item; times are monotonic seconds."""
+
+    since_s: float
+    """When it was looked at last, or seen first."""
+    saw: Hashable = None
+    """What it was like then."""
+    not_before_s: float = 0.0
+    paid_s: float = 0.0
+    """Until when the looks that it had are accounted for."""
+    interest: Interest = field(default_factory=Interest)
 
 
 class AppLimits:
@@ -39,14 +64,17 @@ class AppLimits:
             account: the account's kubeconfig; while that is gone, app limits are no capability of this box.
             layout: where the plugin is configured.
             node: this agent's name among those of the cluster.
-            look_s: between two looks.
+            look_s: between two looks at what is not watched.
         """
-        self._client, self._layout, self._look_s, self._account = client, layout, look_s, account
+        self._layout, self._look_s, self._account, self._node = layout, look_s, account, node
         self._apps = Apps(client)
-        self._lease = LeaseKeeper(Leases(client, namespace=NAMESPACE, name=NAME, duration_s=DURATION_S), me=node)
+        leases = Leases(client, namespace=NAMESPACE, name=NAME, duration_s=DURATION_S)
+        self._lease = LeaseKeeper(leases, me=node, told=self._lease_news)
         self.settler = AppLimitsSettler(self._apps, self._lease, model=self._model, installed=self._installed)
-        self._stopping = threading.Event()
-        self._uid, self._uid_at_s = "", float("-inf")
+        self._stopping, self._wake = threading.Event(), threading.Event()
+        self._watches = Watches(client, self._wake.set)
+        self._kept: dict[str, _Kept] = {}
+        self._uid, self._uid_known = "", False
         self._said: dict[str, str] = {}
 
     def cluster(self) -> Cluster:
@@ -62,41 +90,118 @@ class AppLimits:
         """Return all tasks by name."""
         return [
             Task("lease", self._lease.run, self._stop_lease),
-            Task("limits", lambda: self._looks(board), self._stopping.set),
+            Task("limits", lambda: self._run(board), self._stop_looks),
         ]
+
+    @property
+    def trouble(self) -> str:
+        """What a person has to mend; empty when all is well."""
+        if not (denied := self._watches.denied):
+            return ""
+        return (
+            f"the account for app limits may not watch, so settled limits are looked at each {self._look_s:.0f} s: "
+            f"run `edgegpu install` on this box once: {denied}"
+        )
 
     def _stop_lease(self) -> None:
         self.settler.stop()
         self._lease.stop()
 
-    def _looks(self, board: Board) -> None:
-        while not self._stopping.wait(min(self._look_s, 1.0 if not self._uid else self._look_s)):
-            self._learn_cluster()
+    def _stop_looks(self) -> None:
+        self._stopping.set()
+        self._wake.set()
+
+    def _lease_news(self) -> None:
+        self._uid_known = False  # the cluster under a box may become another one: k3s set up anew
+        self._wake.set()
+
+    def _run(self, board: Board) -> None:
+        board.on_change(self._wake.set)
+        wait_s: float | None = 0.0
+        while not self._stopping.is_set():
+            self._wake.wait(wait_s)
+            self._wake.clear()
             try:
-                for one in board.settled():
-                    self._look(one, board)
+                wait_s = self._turn(board)
             except ActStop:
                 self._stopping.wait()
+        self._watches.follow({})
+
+    def _turn(self, board: Board) -> float | None:
+        """Look at what is due; return after how many seconds something is, None: when it is told."""
+        self._learn_cluster()
+        holder = self._lease.holder == self._node  # while the API server is away nobody else is, and watches go on
+        items = [one for one in board.settled() if isinstance(one.asked.item, AppLimitsItem)] if holder else []
+        now_s = time.monotonic()
+        self._kept = {one.asked.name: self._kept.get(one.asked.name) or _Kept(now_s) for one in items}
+        self._follow(items)
+        self._warn()
+        dues = [] if self._uid_known else [self._look_s]
+        if self._lease.holds():
+            for one in items:
+                if self._due_s(one) <= 0:
+                    self._look(one, board)
+            self._follow(items)
+            dues += [self._due_s(one) for one in items]
+        return min((max(0.0, due) for due in dues if due != _NEVER), default=None)
+
+    def _follow(self, items: list[Settled]) -> None:
+        apps: dict[App, Interest] = {}
+        for one in items:
+            if one.settlement.state in _STANDING:  # several may be of one app
+                interest, other = self._kept[one.asked.name].interest, apps.get(_app(one), Interest())
+                apps[_app(one)] = Interest(interest.kinds & other.kinds, interest.pods or other.pods)
+        self._watches.follow(apps)
+
+    def _warn(self) -> None:
+        if self.trouble:
+            self._say("watch", self.trouble)
+        elif self._said.pop("watch", ""):
+            _LOG.info("the account for app limits may watch now")
+
+    def _state(self, one: Settled) -> Hashable:
+        """Return what differs once an item has to be looked at again; None while nothing would show that."""
+        key = (one.asked.key, one.settlement.state)
+        if one.settlement.state not in _STANDING:
+            return key
+        shown = self._watches.state(_app(one), waits=one.settlement.state is State.PENDING)
+        return None if shown is None else (key, shown)
+
+    def _due_s(self, one: Settled) -> float:
+        """Return in how many seconds an item is to be looked at."""
+        kept, state, now_s = self._kept[one.asked.name], self._state(one), time.monotonic()
+        if state is not None and state == kept.saw:
+            return _NEVER
+        due_s = kept.since_s + self._look_s if state is None else now_s
+        return max(due_s, kept.not_before_s) - now_s
 
     def _learn_cluster(self) -> None:
-        """The cluster under a box may become another one: k3s set up anew."""
-        now = time.monotonic()
-        if now - self._uid_at_s < _UID_AGAIN_S:
+        if self._uid_known:
             return
         try:
+            self._uid_known = True  # before it is asked: there may be news meanwhile
             self._uid = self._apps.cluster_uid()
         except KubeError as error:
+            self._uid_known = False
             self._say("cluster", f"cannot tell which cluster this is: {error}")
-        self._uid_at_s = now
 
     def _look(self, one: Settled, board: Board) -> None:
-        name = one.asked.name
+        name, kept = one.asked.name, self._kept[one.asked.name]
+        state, now_s = self._state(one), time.monotonic()
         try:
             sight = self.settler.look(one.asked, one.settlement, one.notes)
         except KubeError as error:
             self._say(name, f"cannot look at {name}: {error}")
+            kept.since_s, kept.not_before_s = now_s, now_s + self._look_s
             return
         self._said.pop(name, None)
+        if sight == Sight():  # an item is being settled
+            kept.not_before_s = now_s + min(_BUSY_S, self._look_s)
+            return
+        kept.saw, kept.since_s, kept.interest = state, now_s, sight.interest
+        if state is not None:
+            kept.paid_s = max(now_s, kept.paid_s) + _APART_S
+        kept.not_before_s = now_s + self._look_s if sight.set_again else kept.paid_s - _AT_ONCE * _APART_S
         _tell(one.asked, sight, board)
 
     def _say(self, about: str, words: str) -> None:
@@ -112,6 +217,12 @@ class AppLimits:
 
     def _installed(self) -> bool:
         return self._layout.has_sharing
+
+
+def _app(one: Settled) -> App:
+    limits = one.asked.item
+    assert isinstance(limits, AppLimitsItem)  # noqa: S101  (no others are looked at)
+    return limits.namespace, limits.app
 
 
 def _tell(asked: Asked, sight: Sight, board: Board) -> None:

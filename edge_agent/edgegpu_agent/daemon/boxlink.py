@@ -73,6 +73,8 @@ class Abilities:
     tasks: Callable[[TurningWorker], list[Task]] = lambda _worker: []
     lacks: Callable[[], Collection[str]] = tuple
     """Which capabilities are not there now, of those that come with acts and settlers; asked each second."""
+    limits_trouble: Callable[[], str] = str
+    """What a person has to mend about app limits; empty when all is well."""
 
 
 _STAYS = frozenset({State.ROLLING_BACK, State.ROLLED_BACK, State.INCONSISTENT})
@@ -121,6 +123,7 @@ class BoxLink:
             IdentityError: the key cannot.
         """
         self._identity, self._clock, self._vitals, self._at_step = identity, clock, vitals, at_step
+        self._limits_trouble = abilities.limits_trouble
         self._standing, self._installer = standing, installer_journal.Journal(places.tx)
         self._group, self._stopping = TaskGroup(), abilities.stopping
         self._memory = LinkMemory(places.journals / "link.json")
@@ -156,7 +159,8 @@ class BoxLink:
 
     def _status(self) -> StatusAnswer:
         """Say how all of it stands: in one answer, for the file of the identity may be another agent's words."""
-        return self.worker.status().model_copy(update={"identity": self._standing().document()})
+        more = {"identity": self._standing().document(), "limits_trouble": self._limits_trouble()}
+        return self.worker.status().model_copy(update=more)
 
     def _open(self, path: Path) -> Journal:
         if self._at_step is None:

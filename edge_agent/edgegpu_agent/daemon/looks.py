@@ -26,3 +26,5 @@ class Board:
     landed: Callable[[str, TryKey, Settlement], None]
     noticed: Callable[[str, tuple[Condition, ...]], None]
     again: Callable[[str], None]
+    on_change: Callable[[Callable[[], None]], None] = lambda _told: None
+    """Has somebody told, on the worker's thread, whenever `settled` may be another one."""

@@ -43,6 +43,8 @@ class TurningWorker(Worker):
         self._mind_capabilities()
         self.began, self.finished = threading.Event(), threading.Event()
         self._turned_s = time.monotonic()
+        self._shown: object = None
+        self._tell_of_board: list[Callable[[], None]] = []
 
     @property
     def age_s(self) -> float:
@@ -59,7 +61,13 @@ class TurningWorker(Worker):
     @property
     def board(self) -> Board:
         """What the looks at app limits need."""
-        return Board(settled=self._settled, landed=self.landed, noticed=self.noticed, again=self._again_from)
+        return Board(
+            settled=self._settled,
+            landed=self.landed,
+            noticed=self.noticed,
+            again=self._again_from,
+            on_change=self._tell_of_board.append,
+        )
 
     def _settled(self) -> list[Settled]:
         core = self._core
@@ -101,5 +109,10 @@ class TurningWorker(Worker):
         """See `Worker`."""
         self._mind_capabilities()
         super().turn(first)
+        board = self._core.held.board
+        if board is not self._shown:
+            self._shown = board
+            for tell in self._tell_of_board:
+                tell()
         self._turned_s = time.monotonic()
         self.began.set()

@@ -11,11 +11,14 @@ from edgegpu_agent.kube.client import (
     KubeUnavailable,
 )
 from edgegpu_agent.kube.leases import LeaseRecord, Leases
+from edgegpu_agent.kube.watches import App, Interest, Watches
 
 __all__ = [
     "AgentClient",
+    "App",
     "Apps",
     "Found",
+    "Interest",
     "Json",
     "KubeConflict",
     "KubeError",
@@ -25,4 +28,5 @@ __all__ = [
     "LeaseRecord",
     "Leases",
     "Ref",
+    "Watches",
 ]

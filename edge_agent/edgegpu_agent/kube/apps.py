@@ -1,6 +1,6 @@
 """Workloads, and what decides about their pods: found by name, read, patched under their version."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -8,6 +8,9 @@ from edgegpu_agent.kube.client import AgentClient, Json, KubeError, KubeGone
 from edgegpu_core.limits import Kind
 
 SYSTEM = "kube-system"
+_PAGE = 50
+"""Objects per page: a page of pods is half a MiB of text, and several times that once parsed."""
+
 _NOT_THERE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED})
 _PLURALS = {Kind.DEPLOYMENT: "deployments", Kind.STATEFUL_SET: "statefulsets", Kind.DAEMON_SET: "daemonsets"}
 
@@ -21,9 +24,14 @@ class Ref:
     name: str
 
     @property
+    def folder(self) -> str:
+        """Where the API has all of its kind in its namespace."""
+        return f"/apis/apps/v1/namespaces/{self.namespace}/{_PLURALS[self.kind]}"
+
+    @property
     def path(self) -> str:
         """Where the API has it."""
-        return f"/apis/apps/v1/namespaces/{self.namespace}/{_PLURALS[self.kind]}/{self.name}"
+        return f"{self.folder}/{self.name}"
 
     def __str__(self) -> str:
         return f"{self.kind.value} {self.namespace}/{self.name}"
@@ -92,9 +100,9 @@ class Apps:
         """Change a workload as it was read, by a strategic merge patch. Raises KubeConflict when it has changed."""
         return Found(found.ref, self._client.strategic(found.ref.path, change, version=found.version))
 
-    def pods(self, namespace: str = "") -> Iterator[Json]:
-        """Read all pods, or those of a namespace, page by page."""
-        yield from self._items(f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods")
+    def pods(self, namespace: str = "", *, labels: str = "") -> Iterator[Json]:
+        """Read all pods, or those of a namespace, or of a label selector, page by page."""
+        yield from self._items(pods_folder(namespace), {"labelSelector": labels} if labels else {})
 
     def nodes(self) -> Iterator[Json]:
         """Read all nodes."""
@@ -115,11 +123,16 @@ class Apps:
         ]
         return max(most, default=None)
 
-    def _items(self, path: str) -> Iterator[Json]:
+    def _items(self, path: str, params: Mapping[str, str] | None = None) -> Iterator[Json]:
         """Read a collection; one that the API does not have is empty."""
         try:
-            for page in self._client.pages(path):
+            for page in self._client.pages(path, params=params, limit=_PAGE):
                 yield from page.items
         except KubeError as error:
             if error.status not in _NOT_THERE:
                 raise
+
+
+def pods_folder(namespace: str = "") -> str:
+    """Return where the API has the pods of a namespace; without one, all of them."""
+    return f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods"

@@ -84,6 +84,7 @@ class LeaseKeeper:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         renew_s: float = _RENEW_S,
+        told: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare it.
 
@@ -93,12 +94,15 @@ class LeaseKeeper:
             clock: monotonic seconds.
             wall: seconds since 1970, for people.
             renew_s: how often it is looked at.
+            told: told when it has changed hands, and when the API server is there again.
         """
         self._leases = leases
         self._me = me
         self._clock = clock
         self._wall = wall
         self._renew_s = renew_s
+        self._told = told
+        self._away = False
         self._changed = threading.Condition()
         self._stopping = False
         self._seen: LeaseRecord | None = None
@@ -127,7 +131,11 @@ class LeaseKeeper:
         while not self._stopping:
             try:
                 self.look()
+                if self._away:
+                    self._away = False
+                    self._told()
             except KubeError as error:  # k3s restarts, say
+                self._away = True
                 self._say(f"cannot look after the lease {NAME}: {error}", logging.WARNING)
             with self._changed:
                 self._changed.wait_for(lambda: self._stopping, self._renew_s)
@@ -139,25 +147,35 @@ class LeaseKeeper:
             self._changed.notify_all()
 
     def look(self) -> None:
-        """Look at it once, and take or renew it. Raises KubeError."""
+        """Renew it where it is ours, as it was seen; else read it, and take it or wait. Raises KubeError."""
         asked = self._clock()
+        if self.holds() and self._write(self._seen, asked):
+            return
         record = self._leases.read()
         if self._seen is None or record is None or record.version != self._seen.version:
             self._keep(record, since=asked)
         match turn(record, self._me, unchanged_s=asked - self._seen_since):
             case Turn.TAKE:
-                written = self._leases.write(self._me, self._wall(), over=record)
-                if written is not None:
-                    self._keep(written, since=asked, renewed=asked)
-                    self._say("this agent settles the app limits of its cluster")
+                self._write(record, asked)
             case Turn.WAIT:
                 self._say(f"{self.holder} settles the app limits of this cluster")
 
+    def _write(self, over: LeaseRecord | None, asked: float) -> bool:
+        written = self._leases.write(self._me, self._wall(), over=over)
+        if written is not None:
+            self._keep(written, since=asked, renewed=asked)
+            self._say("this agent settles the app limits of its cluster")
+        return written is not None
+
     def _keep(self, record: LeaseRecord | None, *, since: float, renewed: float | None = None) -> None:
         with self._changed:
+            before = self.holder, self.holds()
             self._seen, self._seen_since = record, since
             self._renewed = renewed if record is not None and record.holder == self._me else None
+            now = self.holder, self.holds()
             self._changed.notify_all()
+        if now != before:
+            self._told()
 
     def _say(self, words: str, level: int = logging.INFO) -> None:
         if words != self._said:

@@ -1,15 +1,15 @@
 """Looks at what was settled: a pod that waited has its card, somebody wrote the limits back, the app is gone."""
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from edgegpu_agent.acts.act import Notes
-from edgegpu_agent.kube import Apps, Found, KubeConflict
+from edgegpu_agent.kube import Apps, Found, Interest, KubeConflict
 from edgegpu_agent.limits.change import amounts_patch, back_patch, wanted, written
 from edgegpu_agent.limits.drift import MOST_FIGHTS, drifted, missing, stands
 from edgegpu_agent.limits.lease import Holding
 from edgegpu_agent.limits.note import Note
-from edgegpu_agent.limits.progress import Stage, progress
+from edgegpu_agent.limits.progress import Stage, progress, selector
 from edgegpu_agent.limits.scene import Scene
 from edgegpu_core.limits import Answer
 from edgegpu_core.request import Request
@@ -26,11 +26,14 @@ class Sight:
 
     `landed`: what a Pending one has come to; None: nothing new. `again`: this agent has become the one to settle an
     item that stands as Elsewhere, so it is to be tried. None for `conditions`: they cannot be told here.
+    `interest`: what shows the next change of it. `set_again`: its limits were just set again, which takes its time.
     """
 
     landed: Settlement | None = None
     conditions: tuple[Condition, ...] | None = None
     again: bool = False
+    interest: Interest = field(default_factory=Interest)
+    set_again: bool = False
 
 
 class Looker:
@@ -57,7 +60,9 @@ class Looker:
             self._apps.patch(found[0], back)
         if settled.state not in {Settled.APPLIED, Settled.PENDING}:
             return Sight(conditions=())
-        return self._stands(found[0], limits, settled, notes=notes)
+        waits = selector(found[0]) if settled.state is Settled.PENDING else ""
+        sight = self._stands(found[0], limits, settled, notes=notes)
+        return replace(sight, interest=Interest(frozenset({found[0].ref.kind}), waits))
 
     def _stands(self, found: Found, limits: AppLimits, settled: Settlement, *, notes: Notes) -> Sight:
         model, asked = self._scene.model(), Request(limits.memory_units, limits.core)
@@ -69,11 +74,11 @@ class Looker:
                 landed=self._landed(found, limits, asked) if settled.state is Settled.PENDING else None, conditions=()
             )
         note = Note.read(notes)
-        fights = 0 if note is None else note.fights
+        before = fights = 0 if note is None else note.fights
         if limits.on_drift is OnDrift.ENFORCE and fights < MOST_FIGHTS:
             fights += self._set_again(found, limits, asked, notes=notes)
         condition = drifted(found, limits.container, now, asked=asked, model=model, fights=fights)
-        return Sight(conditions=(condition,))
+        return Sight(conditions=(condition,), set_again=fights > before)
 
     def _landed(self, found: Found, limits: AppLimits, asked: Request) -> Settlement | None:
         far = progress(found, self._scene.pods(found), limits.container, asked, model=self._scene.model())

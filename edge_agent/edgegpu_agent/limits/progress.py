@@ -61,6 +61,24 @@ def owns(found: Found, pod: Json) -> bool:
     return bool(owner.get("uid") == found.uid)
 
 
+def selector(found: Found) -> str:
+    """Return a workload's selector of pods as the API's lists and watches take it."""
+    asked = found.spec.get("selector") or {}
+    parts = [f"{key}={value}" for key, value in (asked.get("matchLabels") or {}).items()]
+    for one in asked.get("matchExpressions") or ():
+        among = f"({','.join(one.get('values') or ())})"
+        match one["operator"]:
+            case "In":
+                parts.append(f"{one['key']} in {among}")
+            case "NotIn":
+                parts.append(f"{one['key']} notin {among}")
+            case "Exists":
+                parts.append(str(one["key"]))
+            case _:
+                parts.append(f"!{one['key']}")
+    return ",".join(sorted(parts))
+
+
 def _selected(found: Found, labels: dict[str, str]) -> bool:
     selector = found.spec.get("selector") or {}
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):

@@ -19,6 +19,7 @@ POLICY_FROM = (1, 30)
 _SYSTEM = "kube-system"
 _RBAC = "rbac.authorization.k8s.io"
 _READ = ["get", "list"]
+_FOLLOW = [*_READ, "watch"]
 
 
 def manifests(namespaces: Sequence[str], *, model: ResourceModel, with_policy: bool = True) -> tuple[Json, ...]:
@@ -64,13 +65,13 @@ def _rule(group: str, resources: list[str], verbs: list[str], names: Sequence[st
 
 def _see() -> list[Json]:
     """Return what must be seen to judge: who holds what on which node, and which cluster this is."""
-    return [_rule("", ["pods", "nodes"], _READ), _rule("", ["namespaces"], ["get"], [_SYSTEM])]
+    return [_rule("", ["pods"], _FOLLOW), _rule("", ["nodes"], _READ), _rule("", ["namespaces"], ["get"], [_SYSTEM])]
 
 
 def _change() -> list[Json]:
     """Return what is needed in a chosen namespace."""
     return [
-        _rule("apps", WORKLOADS, ["get", "list", "patch"]),
+        _rule("apps", WORKLOADS, [*_FOLLOW, "patch"]),
         _rule("autoscaling", ["horizontalpodautoscalers"], _READ),
         _rule("", ["resourcequotas"], _READ),
     ]

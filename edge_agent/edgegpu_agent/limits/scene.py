@@ -5,7 +5,7 @@ from typing import Literal
 
 from edgegpu_agent.kube import Apps, Found, Json
 from edgegpu_agent.limits.drift import stands
-from edgegpu_agent.limits.progress import owned, owns
+from edgegpu_agent.limits.progress import owned, owns, selector
 from edgegpu_core.limits import (
     Answer,
     Case,
@@ -40,7 +40,7 @@ class Scene:
 
     def pods(self, found: Found) -> list[Json]:
         """Return the app's own pods. Raises KubeError."""
-        return owned(found, self._apps.pods(found.ref.namespace))
+        return owned(found, self._apps.pods(found.ref.namespace, labels=selector(found)))
 
     def shared(self) -> bool:
         """Say whether a node of the cluster has GPU sharing. Raises KubeError."""
