@@ -59,7 +59,8 @@ def watch(client: AgentClient, asked: Asked, order: dict[str, Any]) -> dict[str,
     [found] = Apps(client).find(asked.item.namespace, asked.item.app)
     began = time.monotonic()
     Apps(client).patch(found, change)
-    conditions = told.get(timeout=WAIT_S)
+    while not (conditions := told.get(timeout=WAIT_S)):
+        pass
     took_s = time.monotonic() - began
     for task in tasks:
         task.stop()

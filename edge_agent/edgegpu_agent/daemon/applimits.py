@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from edgegpu_agent.acts.act import ActStop
@@ -48,7 +48,8 @@ class _Kept:
     not_before_s: float = 0.0
     paid_s: float = 0.0
     """Until when the looks that it had are accounted for."""
-    interest: Interest = field(default_factory=Interest)
+    interest: Interest | None = None
+    """What shows the next change of it; None before the first look, which tells its kind: a watch costs a thread."""
 
 
 class AppLimits:
@@ -148,8 +149,9 @@ class AppLimits:
     def _follow(self, items: list[Settled]) -> None:
         apps: dict[App, Interest] = {}
         for one in items:
-            if one.settlement.state in _STANDING:  # several may be of one app
-                interest, other = self._kept[one.asked.name].interest, apps.get(_app(one), Interest())
+            interest = self._kept[one.asked.name].interest
+            if interest is not None and one.settlement.state in _STANDING:
+                other = apps.get(_app(one), Interest())  # of another container of it
                 apps[_app(one)] = Interest(interest.kinds & other.kinds, interest.pods or other.pods)
         self._watches.follow(apps)
 
@@ -172,7 +174,7 @@ class AppLimits:
         kept, state, now_s = self._kept[one.asked.name], self._state(one), time.monotonic()
         if state is not None and state == kept.saw:
             return _NEVER
-        due_s = kept.since_s + self._look_s if state is None else now_s
+        due_s = kept.since_s + self._look_s if state is None and kept.interest is not None else now_s
         return max(due_s, kept.not_before_s) - now_s
 
     def _learn_cluster(self) -> None:
