@@ -22,8 +22,12 @@ from edgegpu_agent.daemon.answers import StatusAnswer
 from edgegpu_agent.daemon.worker.telemetry import ALL_S, BATCH
 from edgegpu_agent.demo.processes import free_port
 from edgegpu_agent.settings import MetricsSection
+from edgegpu_cloud.fleet.specs import Limits
+from edgegpu_core.deviceid import Kind as DeviceKind
+from edgegpu_installer.layout import PLUGIN_UNIT, Layout
 from edgegpu_sync.states import State
 from edgegpu_sync.topics import Kind
+from edgegpu_sync.up import Settled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,7 +48,7 @@ class AgentNode:
 
     def start(self) -> None:
         """Let the box enrol; return when the controller knows it, app limits included."""
-        shutil.copyfile(self.node.kubeconfig, self.agent.root / KUBECONFIG)
+        shutil.copyfile(self.node.kubeconfig.with_suffix(".agent"), self.agent.root / KUBECONFIG)
         self.agent.program("nvidia-smi", _smi([card.uuid for card in self.node.cards]))
         self.cloud.start("mosquitto", "controller")
         self.cloud.serves()
@@ -54,13 +58,34 @@ class AgentNode:
         if "app_limits" not in box.capabilities:
             raise RuntimeError(f"app limits are not wired: {', '.join(box.capabilities)}")
 
-    def connected(self) -> bool:
-        """Say whether the agent is on the link, by its own word."""
+    def settle(self, apps: int) -> None:
+        """Let the limits of so many apps be settled; they stand as asked already."""
+        layout = Layout(self.agent.root)
+        layout.units.mkdir(parents=True, exist_ok=True)
+        (layout.units / PLUGIN_UNIT).touch()
+        for at in range(apps):
+            self.node.deploy(f"app-{at}", {DeviceKind.MEMORY: 4, DeviceKind.CORE: 1})
+            limits = Limits(namespace="default", app=f"app-{at}", container="main", memory_units=4, core=1)
+            self.cloud.fleet.set_limits(NAME, limits)
+
+        def applied() -> bool:
+            status = self.status()
+            return status is not None and [one.state for one in status.items.values()].count(Settled.APPLIED) == apps
+
+        wait_for(applied, what="the limits are settled", timeout_s=WAIT_S)
+
+    def status(self) -> StatusAnswer | None:
+        """Return what the agent says of itself; None while it says nothing."""
         try:
             _, body = get(self.agent.root / "run/edgegpu/agent.sock", "/v1/status", timeout_s=5)
         except (OSError, NoHttpError):
-            return False
-        return StatusAnswer.model_validate_json(body).connected
+            return None
+        return StatusAnswer.model_validate_json(body)
+
+    def connected(self) -> bool:
+        """Say whether the agent is on the link, by its own word."""
+        status = self.status()
+        return status is not None and status.connected
 
     def comes_back(self, *, away_s: float) -> float:
         """Kill the broker, start it after `away_s`; return the seconds from its first answer until the agent is on."""

@@ -1,7 +1,7 @@
 """A small API server as a process of its own, so that what it costs is not measured: `api.py KUBECONFIG`.
 
-KUBECONFIG is the plugin's, KUBECONFIG.own the measurement's. A line on stdin is answered with the number of requests
-that the plugin has made.
+KUBECONFIG is the plugin's, KUBECONFIG.agent the agent's, KUBECONFIG.own the measurement's. A user's name on stdin is
+answered with the numbers of reads and of writes that it has made.
 """
 
 import random
@@ -10,22 +10,25 @@ from pathlib import Path
 
 from edgegpu_sim.api import ApiServer, Registry, Settings, write_kubeconfig
 
-PLUGIN, OWN = "plugin", "own"
+PLUGIN, AGENT, OWN = "plugin", "agent", "own"
+READS = ("get", "list", "watch")
 
 
 def main() -> None:
     """Serve until stdin ends."""
     registry = Registry(random_names=random.Random(1))
-    api = ApiServer(registry, Settings(tokens={name: name for name in (PLUGIN, OWN)}))
+    api = ApiServer(registry, Settings(tokens={name: name for name in (PLUGIN, AGENT, OWN)}))
     api.start()
     registry.create("nodes", {"metadata": {"name": "bench"}, "status": {"allocatable": {}}})
     path = Path(sys.argv[1])
     write_kubeconfig(path, url=api.url, token=PLUGIN, user=PLUGIN)
-    write_kubeconfig(path.with_suffix(".own"), url=api.url, token=OWN, user=OWN)
+    for user in (AGENT, OWN):
+        write_kubeconfig(path.with_suffix(f".{user}"), url=api.url, token=user, user=user)
     sys.stdout.write("up\n")
     sys.stdout.flush()
-    for _ in sys.stdin:
-        sys.stdout.write(f"{sum(call.user == PLUGIN for call in list(api.calls))}\n")
+    for line in sys.stdin:
+        reads = [call.verb in READS for call in list(api.calls) if call.user == line.strip()]
+        sys.stdout.write(f"{sum(reads)} {len(reads) - sum(reads)}\n")
         sys.stdout.flush()
     api.stop()
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bench.agentnode import AgentNode
 
 CARDS, MIB = 8, 141 * 1024
-COMMANDS, BREAKS = 40, 15
+COMMANDS, BREAKS, APPS = 40, 15, 5
 IDLE_S, LOOK_S = 60.0, 2.0
 HOUR_S = 3600.0
 SETTLE_S = 35.0
@@ -32,6 +32,7 @@ def run(build: Path) -> list[Figure]:
         agent_node(Path(folder), cards=CARDS, mib=MIB, build=build) as made,
     ):
         began, order = time.monotonic(), random.Random(5)
+        made.settle(APPS)
         accepted = _commands(made, order)
         time.sleep(max(0.0, SETTLE_S - (time.monotonic() - began)))
         idle = _idle(made)
@@ -65,15 +66,19 @@ def _idle(made: AgentNode) -> list[Figure]:
     """Look at both processes for a minute in which nobody asks for anything."""
     agent, both = [], []
     began, cpu, passed = time.monotonic(), made.agent_cpu_s(), made.passed()
+    reads, writes = made.node.calls_of("agent")
     while time.monotonic() < began + IDLE_S:
         agent.append(made.agent.rss_mib)
         both.append(agent[-1] + made.node.rss_mib())
         time.sleep(LOOK_S)
     spent = time.monotonic() - began
+    read, written = (now - before for now, before in zip(made.node.calls_of("agent"), (reads, writes), strict=True))
     kept_up = (made.passed() - passed) * HOUR_S / spent
     return [
         figure("agent resident, idle", agent, unit="MiB", limit=60.0),
         figure("agent and plugin resident, idle", both, unit="MiB", limit=130.0),
         figure("agent idle CPU", [100 * (made.agent_cpu_s() - cpu) / spent], unit="%", limit=0.5),
+        figure("agent idle, API reads an hour, of 5 settled limits", [read * HOUR_S / spent], unit="", limit=10.0),
+        figure("agent idle, API writes an hour: its lease", [written * HOUR_S / spent], unit="", limit=425.0),
         figure("agent idle, bytes an hour in TLS", [(kept_up + made.told_bytes()) / 1000], unit="kB", limit=100.0),
     ]

@@ -200,11 +200,28 @@ class Node:
 
     def requests(self) -> int:
         """Return how many requests the plugin has made to the API server."""
+        return sum(self.calls_of("plugin"))
+
+    def calls_of(self, user: str) -> tuple[int, int]:
+        """Return how many reads and how many writes a user has sent to the API server."""
         assert self._api.stdin is not None
         assert self._api.stdout is not None
-        self._api.stdin.write("\n")
+        self._api.stdin.write(f"{user}\n")
         self._api.stdin.flush()
-        return int(self._api.stdout.readline())
+        reads, writes = self._api.stdout.readline().split()
+        return int(reads), int(writes)
+
+    def deploy(self, name: str, amounts: dict[Kind, int]) -> None:
+        """Put a Deployment into the API that stands with its one pod available."""
+        limits = {RESOURCES[kind]: str(amount) for kind, amount in amounts.items()}
+        labels = {"app": name}
+        pod = {"containers": [{"name": "main", "image": "x", "resources": {"limits": limits}}]}
+        template = {"metadata": {"labels": labels}, "spec": pod}
+        spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+        folder = "/apis/apps/v1/namespaces/default/deployments"
+        self._client.create(folder, {"metadata": {"name": name}, "spec": spec})
+        counts = dict.fromkeys(("observedGeneration", "replicas", "updatedReplicas", "availableReplicas"), 1)
+        self._client.patch(f"{folder}/{name}/status", {"status": counts})
 
     def close(self) -> None:
         """End it all."""
