@@ -169,12 +169,6 @@ class Cluster:
         params = {"fieldManager": FIELD_MANAGER}
         return self.call("PATCH", path, body=change, params=params, content_type="application/merge-patch+json").body
 
-    def patch_json(self, kind: Kind, name: str, steps: list[Json], namespace: str = "", *, sub: str = "") -> Json:
-        """Change an object by a JSON patch (RFC 6902), whole or not at all. Raises ClusterError."""
-        path = kind.path(name, namespace, sub)
-        params = {"fieldManager": FIELD_MANAGER}
-        return self.call("PATCH", path, body=steps, params=params, content_type="application/json-patch+json").body
-
     def delete(self, kind: Kind, name: str, namespace: str = "", *, version: str = "") -> bool:
         """Delete an object, with `version` only as it was then; say whether it was there. Raises ClusterError."""
         body = {"preconditions": {"resourceVersion": version}} if version else None

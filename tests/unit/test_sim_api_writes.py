@@ -1,4 +1,4 @@
-"""What the small API does with an installer's writes: applied objects, JSON patches, namespaces that end, tokens."""
+"""What the small API does with an installer's writes: applied objects, patches, namespaces that end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import random
 import pytest
 
 from edgegpu_sim.api import ApiError, Registry
-from edgegpu_sim.api.jsonpatch import patched
 
 SECRET = {
     "apiVersion": "v1",
@@ -43,28 +42,6 @@ def test_a_strict_namespace_is_made_and_takes_its_objects_along(registry: Regist
     assert registry.items("secrets") == []
     with pytest.raises(ApiError, match="not found"):
         registry.get("namespaces", "", "space")
-
-
-def test_json_patches_are_done_whole_or_not_at_all(registry: Registry) -> None:
-    node = {"metadata": {"name": "n"}, "status": {"capacity": {"a/b": "1", "cpu": "2"}}}
-    registry.create("nodes", node)
-    steps = [{"op": "remove", "path": "/status/capacity/a~1b"}]
-    assert registry.patch_json("nodes", "", "n", steps, sub="status")["status"]["capacity"] == {"cpu": "2"}
-    with pytest.raises(ApiError, match="it is not there"):
-        registry.patch_json("nodes", "", "n", [*steps, *steps], sub="status")
-
-
-def test_every_step_of_a_json_patch() -> None:
-    item = {"a": {"b": 1}}
-    steps = [
-        {"op": "test", "path": "/a/b", "value": 1},
-        {"op": "add", "path": "/a/c", "value": 2},
-        {"op": "replace", "path": "/a/b", "value": 3},
-    ]
-    assert patched(item, steps) == {"a": {"b": 3, "c": 2}}
-    assert item == {"a": {"b": 1}}
-    with pytest.raises(ApiError, match="it is otherwise"):
-        patched(item, [{"op": "test", "path": "/a/b", "value": 2}])
 
 
 def test_a_strategic_patch_merges_containers_by_name(registry: Registry) -> None:

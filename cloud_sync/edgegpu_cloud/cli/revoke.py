@@ -90,11 +90,13 @@ def revoke(
         if not yes:
             _ask(view, as_json=json)
         cloud.fleet.revoke(view.device)
-        visitor = _listed_revoked(cloud, view)
+        done = f"{view.name} is revoked and ignored from now on"
+        remedy = f"then once more: edgegpu-cloud revoke {view.name}"
+        visitor = _listed(cloud, view.device, done=done, remedy=remedy)
         if not json:
             typer.echo(f"revoked {view.name}: it is ignored from now on")
         if reload:
-            _cut_off(cloud, caller, visitor, done=f"{view.name} is revoked and ignored from now on", named=view.name)
+            _cut_off(cloud, caller, visitor, done=done, named=view.name)
         still = f"let the broker read {cloud.layout.crl} again, then: edgegpu-cloud kick {view.name}"
         _say_whether_cut(cloud, view, cut=bool(reload), still=still, as_json=json)
 
@@ -111,15 +113,6 @@ def _ask(view: BoxView, *, as_json: bool) -> None:
         raise typer.Abort
 
 
-def _listed_revoked(cloud: Cloud, view: BoxView) -> Visitor:
-    try:
-        return _listed(cloud, view.device)
-    except CloudError as error:
-        text = f"{view.name} is revoked and ignored from now on, but {cloud.layout.crl} is not written: {error.text}"
-        remedy = f"{error.remedy}; then once more: edgegpu-cloud revoke {view.name}"
-        raise CloudError(text, remedy=remedy) from error
-
-
 def forget(
     name: BoxArgument,
     *,
@@ -134,11 +127,12 @@ def forget(
         if not yes:
             _ask_for_name(view, as_json=json)
         cloud.fleet.forget(view.device)
-        visitor = _listed_forgotten(cloud, view)
+        done = f"{view.name} is forgotten"
+        visitor = _listed(cloud, view.device, done=done, remedy="`edgegpu-cloud serve` writes it when it starts")
         if not json:
             typer.echo(f"forgot {view.name} ({view.device})")
         if reload:
-            _cut_off(cloud, caller, visitor, done=f"{view.name} is forgotten", named=view.device)
+            _cut_off(cloud, caller, visitor, done=done, named=view.device)
         still = f"it is still connected: let the broker read {cloud.layout.crl} again, then:"
         still += f"\n  edgegpu-cloud kick {view.device}"
         _say_whether_cut(cloud, view, cut=bool(reload), still=still if view.online else "", as_json=json)
@@ -174,18 +168,17 @@ def _ask_for_name(view: BoxView, *, as_json: bool) -> None:
         )
 
 
-def _listed_forgotten(cloud: Cloud, view: BoxView) -> Visitor:
+def _listed(cloud: Cloud, device: DeviceId, *, done: str, remedy: str) -> Visitor:
+    """Write the list of the revoked, with a certificate on it by which it is seen whether the broker has read it.
+
+    An error says what was `done` before, and ends its remedy with what to do besides.
+    """
     try:
-        return _listed(cloud, view.device)
+        visitor = make_visitor(cloud.layout, device, now_s=time.time())
+        write_crl(cloud.layout, cloud.store, clock=time.time, also=[visitor.serial])
     except CloudError as error:
-        text = f"{view.name} is forgotten, but {cloud.layout.crl} is not written: {error.text}"
-        raise CloudError(text, remedy=f"{error.remedy}; `edgegpu-cloud serve` writes it when it starts") from error
-
-
-def _listed(cloud: Cloud, device: DeviceId) -> Visitor:
-    """Write the list of the revoked, with a certificate on it by which it is seen whether the broker has read it."""
-    visitor = make_visitor(cloud.layout, device, now_s=time.time())
-    write_crl(cloud.layout, cloud.store, clock=time.time, also=[visitor.serial])
+        text = f"{done}, but {cloud.layout.crl} is not written: {error.text}"
+        raise CloudError(text, remedy=f"{error.remedy}; {remedy}") from error
     return visitor
 
 

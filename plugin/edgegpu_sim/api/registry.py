@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from edgegpu_sim.api import podrules
 from edgegpu_sim.api.errors import already_exists, bad_request, down, invalid, not_found
-from edgegpu_sim.api.jsonpatch import patched
 from edgegpu_sim.api.objects import Json, Selector, merge, now_text, strategic
 from edgegpu_sim.api.store import Change, Key, Store
 
@@ -120,12 +119,6 @@ class Registry:
             if self.store.get(_key(resource, namespace, name)) is None:
                 return self.create(resource, item)
             return self.patch(resource, namespace, name, item)
-
-    def patch_json(self, resource: str, namespace: str, name: str, steps: list[Json], *, sub: str = "") -> Json:
-        """Apply a JSON patch, whole or not at all."""
-        with self.store.lock:
-            old = self.get(resource, namespace, name)
-            return self._write(resource, old, patched(old, steps), sub=sub)
 
     def replace(self, resource: str, namespace: str, name: str, item: Json, *, sub: str = "") -> Json:
         """Put an object in the place of another."""

@@ -64,8 +64,6 @@ class Requests:
         match route.verb, route.sub:
             case "patch", "" if route.form == "apply":
                 return self._registry.apply(*where, _placed(body, route.namespace))
-            case "patch", "" | "status" if route.form == "json":
-                return self._registry.patch_json(*where, body["steps"], sub=route.sub)
             case "patch", "" | "status" if route.form == "strategic":
                 return self._registry.patch_strategic(*where, body, sub=route.sub)
             case "patch", "" | "status":

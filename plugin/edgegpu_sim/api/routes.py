@@ -12,7 +12,7 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 class Route:
     """One request: resource, and what of it; `rest` is the path below a `proxy` subresource.
 
-    `form` is how a patch is written: `merge`, `strategic`, `apply`, or `json`, whose steps are the body's `steps`.
+    `form` is how a patch is written: `merge`, `strategic` or `apply`.
     """
 
     verb: str

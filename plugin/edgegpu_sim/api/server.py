@@ -22,7 +22,6 @@ _PATCHES = {
     "application/merge-patch+json": "merge",
     "application/strategic-merge-patch+json": "strategic",
     "application/apply-patch+yaml": "apply",  # JSON is YAML
-    "application/json-patch+json": "json",
 }
 _HEALTH = ("/readyz", "/livez", "/healthz")
 
@@ -200,8 +199,6 @@ class _Handler(BaseHTTPRequestHandler):
             value = json.loads(text) if text else {}
         except ValueError as error:
             raise bad_request(f"cannot read the body: {error}") from error
-        if isinstance(value, list) and _PATCHES.get(kind) == "json":
-            return {"steps": value}
         if not isinstance(value, dict):
             raise bad_request("the body is no object")
         return value
