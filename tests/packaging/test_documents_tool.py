@@ -114,6 +114,12 @@ def test_the_glossary_names_words_that_the_code_has() -> None:
     assert sorted(words - known) == []
 
 
+def test_the_index_lists_every_page() -> None:
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    listed = set(re.findall(r"\]\(([^)#]+\.md)", read("docs/README.md")))
+    assert pages - listed == {"README.md"}
+
+
 def read(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
