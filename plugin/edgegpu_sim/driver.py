@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+from edgegpu_plugin.errors import PluginError
+from edgegpu_plugin.files import write_if_changed
 from edgegpu_sim import layout
 from edgegpu_sim.cards import SimCard, SimMig, SimVersions, cards_text, make_card
 
@@ -46,7 +48,7 @@ class SimDriver:
         layout.lay_programs(root, build, versions.driver)
         shared = layout.lay_shared(root)
         driver = cls(root)
-        layout.write_atomic(shared / "cards", cards_text(cards, versions))
+        write_if_changed(shared / "cards", cards_text(cards, versions))
         driver._run("check")
         driver._run("init")
         layout.lay_devices(root, cards)
@@ -174,7 +176,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     try:
         sys.stdout.write(_create(args) if args.command == "create" else _command(args))
-    except (SimDriverError, OSError, ValueError) as error:
+    except (SimDriverError, PluginError, OSError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from edgegpu_plugin.files import write_if_changed
 from edgegpu_sim.cards import SimCard, mig_minors_text
 
 LIBRARIES = Path("usr/lib/x86_64-linux-gnu")
@@ -17,16 +18,6 @@ SIMCTL = Path("usr/libexec/edgegpu-sim/simctl")
 _NULL_DEVICE = (1, 3)
 _CONTROL_FILES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 _SONAMES = ("libnvidia-ml.so", "libcuda.so")
-
-
-def write_atomic(path: Path, text: str, mode: int = 0o644) -> None:
-    """Replaces a file as a whole, or leaves it alone when it already says so."""
-    if path.is_file() and path.read_text() == text:
-        return
-    temp = path.with_name(f".{path.name}.{os.getpid()}")
-    temp.write_text(text)
-    temp.chmod(mode)
-    temp.replace(path)
 
 
 def lay_programs(root: Path, build: Path, version: str) -> None:
@@ -51,8 +42,7 @@ def lay_devices(root: Path, cards: Sequence[SimCard]) -> None:
     _lay_nodes(root / "dev/nvidia-caps", caps | {"nvidia-cap1", "nvidia-cap2"}, stale=r"nvidia-cap\d+")
     if root != Path("/"):
         minors = root / "proc/driver/nvidia-caps/mig-minors"
-        minors.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(minors, mig_minors_text(cards))
+        write_if_changed(minors, mig_minors_text(cards))
 
 
 def lay_shared(root: Path) -> Path:
