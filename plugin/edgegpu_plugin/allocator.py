@@ -11,7 +11,7 @@ from edgegpu_core.flight import Target, pick
 from edgegpu_core.nodeview import NodeView
 from edgegpu_core.podview import PodView
 from edgegpu_plugin.nodestate import NodeState
-from edgegpu_plugin.pb import Allocation, PreferredRequest, RefusedError
+from edgegpu_plugin.pb import Allocation, PreferredRequest, RefusedError, WouldWaitError
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,6 +26,10 @@ _TURNED_AWAY = (
 
 class Injector(Protocol):
     """Brings cards into containers: by CDI, or by the nvidia runtime's environment."""
+
+    @property
+    def answers_at_once(self) -> bool:
+        """Whether `allocation` needs neither disk nor network now."""
 
     def allocation(self, cards: Sequence[str]) -> Allocation:
         """Return what kubelet shall give a container; it is frozen for the pod's life."""
@@ -54,10 +58,14 @@ class Allocator:
         self._kubelet_pods = kubelet_pods
         self._clock = clock
 
-    def preferred(self, kind: Kind, request: PreferredRequest) -> list[str]:
-        """Answer GetPreferredAllocation: exactly `size` ids that contain `must_include`."""
+    def preferred(self, kind: Kind, request: PreferredRequest, *, may_wait: bool = True) -> list[str]:
+        """Answer GetPreferredAllocation: exactly `size` ids that contain `must_include`.
+
+        Raises:
+            WouldWaitError: no pod is known that it could be for, and it may not wait for one.
+        """
         must = list(request.must_include)
-        target = self._target(kind, request.size, must)
+        target = self._target(kind, request.size, must, may_wait=may_wait)
         ids = pick(request.available, must, request.size, target)
         who = (
             "a container of no known pod" if target.want is None else _name(target.want.pod, target.want.container.name)
@@ -67,12 +75,15 @@ class Allocator:
         )
         return ids
 
-    def allocate(self, kind: Kind, ids: Sequence[str]) -> Allocation:
+    def allocate(self, kind: Kind, ids: Sequence[str], *, may_wait: bool = True) -> Allocation:
         """Answer Allocate.
 
         Raises:
             RefusedError: the pod shall fail (`turned_away` says which do); an error here is final for it.
+            WouldWaitError: what containers get has to be found out first, and it may not wait; nothing is recorded.
         """
+        if not may_wait and not self._injector.answers_at_once:
+            raise WouldWaitError
         with self._state.lock:
             given = tuple(ids)
             view = self._state.snapshot().view
@@ -120,7 +131,7 @@ class Allocator:
             return Verdict((), f"container {name} asks for nothing of edgegpu")
         return judge(pod, container, view)
 
-    def _target(self, kind: Kind, size: int, must: list[str]) -> Target:
+    def _target(self, kind: Kind, size: int, must: list[str], *, may_wait: bool) -> Target:
         """Find the container; where our watch is late, wait for it, then ask kubelet itself, before any guess."""
         state = self._state
         with state.lock:
@@ -130,6 +141,8 @@ class Allocator:
                 left = deadline - self._clock()
                 if target.want is not None or left <= 0:
                     break
+                if not may_wait:
+                    raise WouldWaitError
                 state.pods_changed.wait(left)
         if target.want is not None:
             return target

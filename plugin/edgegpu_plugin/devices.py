@@ -7,7 +7,7 @@ from typing import Protocol
 from edgegpu_core.deviceid import Kind
 from edgegpu_plugin.board import DeviceBoard
 from edgegpu_plugin.errors import PluginError
-from edgegpu_plugin.pb import Allocation, Device, Options, PreferredRequest, RefusedError, StopSignal
+from edgegpu_plugin.pb import Allocation, Device, Options, PreferredRequest, RefusedError, StopSignal, WouldWaitError
 
 _log = logging.getLogger(__name__)
 
@@ -17,10 +17,10 @@ OPTIONS = Options(pre_start_required=True, preferred_allocation=True)
 class Allocator(Protocol):
     """Knows which container a call is for and what it gets; called from gRPC's threads, several at once."""
 
-    def preferred(self, kind: Kind, request: PreferredRequest) -> Sequence[str]:
+    def preferred(self, kind: Kind, request: PreferredRequest, *, may_wait: bool = True) -> Sequence[str]:
         """Choose `request.size` ids of `request.available`, those of `request.must_include` among them."""
 
-    def allocate(self, kind: Kind, ids: Sequence[str]) -> Allocation:
+    def allocate(self, kind: Kind, ids: Sequence[str], *, may_wait: bool = True) -> Allocation:
         """Say what the container with these devices gets (RefusedError is final for its pod)."""
 
     def pre_start(self, kind: Kind, ids: Sequence[str]) -> None:
@@ -44,17 +44,24 @@ class ResourcePlugin:
         """Return the device lists of the board, now and at each change."""
         return self._board.watch(self.kind, stopped)
 
-    def preferred(self, requests: Sequence[PreferredRequest]) -> list[Sequence[str]]:
-        """Answer each request; an error here would be final for the pod, so there is none."""
-        return [self._prefer(request) for request in requests]
+    def preferred(self, requests: Sequence[PreferredRequest], *, may_wait: bool = True) -> list[Sequence[str]]:
+        """Answer each request; an error here would be final for the pod, so there is none.
 
-    def allocate(self, requests: Sequence[Sequence[str]]) -> list[Allocation]:
+        Raises:
+            WouldWaitError: the allocator has to wait, and may not.
+        """
+        return [self._prefer(request, may_wait=may_wait) for request in requests]
+
+    def allocate(self, requests: Sequence[Sequence[str]], *, may_wait: bool = True) -> list[Allocation]:
         """Answer each request.
 
         Raises:
             RefusedError: by the allocator, or because it failed.
+            WouldWaitError: the allocator has to wait, or of several requests (kubelet sends one) some might.
         """
-        return [self._allocate(list(ids)) for ids in requests]
+        if not may_wait and len(requests) > 1:
+            raise WouldWaitError
+        return [self._allocate(list(ids), may_wait=may_wait) for ids in requests]
 
     def pre_start(self, ids: Sequence[str]) -> None:
         """Let a container start.
@@ -73,9 +80,11 @@ class ResourcePlugin:
             _log.exception("cannot prepare a container's start (%d of %s)", len(ids), self.resource)
             raise RefusedError(f"cannot prepare the container's start: {error}; kubelet tries again") from error
 
-    def _prefer(self, request: PreferredRequest) -> Sequence[str]:
+    def _prefer(self, request: PreferredRequest, *, may_wait: bool) -> Sequence[str]:
         try:
-            chosen = list(self._allocator.preferred(self.kind, request))
+            chosen = list(self._allocator.preferred(self.kind, request, may_wait=may_wait))
+        except WouldWaitError:
+            raise
         except Exception:  # noqa: BLE001  (an error would be final for the pod)
             _log.exception("cannot choose %d of %s: the first free ones it is", request.size, self.resource)
             return first_free(request)
@@ -84,10 +93,10 @@ class ResourcePlugin:
             return first_free(request)
         return chosen
 
-    def _allocate(self, ids: list[str]) -> Allocation:
+    def _allocate(self, ids: list[str], *, may_wait: bool) -> Allocation:
         try:
-            return self._allocator.allocate(self.kind, ids)
-        except RefusedError:
+            return self._allocator.allocate(self.kind, ids, may_wait=may_wait)
+        except (RefusedError, WouldWaitError):
             raise
         except Exception as error:
             _log.exception("cannot allocate %d of %s", len(ids), self.resource)

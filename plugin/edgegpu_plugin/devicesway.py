@@ -39,6 +39,11 @@ class DevicesWay:
         self._folder = folder
         self._files: DriverFiles | None = None
 
+    @property
+    def is_made(self) -> bool:
+        """Whether the driver's files are known."""
+        return self._files is not None
+
     def allocation(self, cards: Sequence[Card]) -> Allocation:
         """Return what kubelet shall give a container with these cards."""
         files = self._known()

@@ -115,10 +115,20 @@ class Injector:
         """Take the cards that this machine had when it was seen last; NVML's word counts more."""
         self._saved = {card.uuid: card for card in cards}
 
+    @property
+    def answers_at_once(self) -> bool:
+        """Whether `allocation` has what it needs: kubelet's version or, for kubelet's own way, the driver's files."""
+        return not self._asks_first and (self._choice.mode is not Injection.DEVICES or self._devices.is_made)
+
+    @property
+    def _asks_first(self) -> bool:
+        """Whether the way is not settled before kubelet's version is known: an old one would ignore CDI silently."""
+        return not self.kubelet and self._choice.mode is Injection.CDI and self._settings.injection is Injection.AUTO
+
     def allocation(self, cards: Sequence[str]) -> Allocation:
         """Return what kubelet shall give a container with these cards; stored and replayed by it."""
-        if not self.kubelet and self._choice.mode is Injection.CDI and self._settings.injection is Injection.AUTO:
-            self.learn_kubelet(self._ask_kubelet())  # an old one would ignore the answer without a word
+        if self._asks_first:
+            self.learn_kubelet(self._ask_kubelet())
         match self._choice.mode:
             case Injection.RUNTIME:
                 return Allocation(envs={"NVIDIA_VISIBLE_DEVICES": ",".join(cards)})

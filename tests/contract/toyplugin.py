@@ -85,13 +85,13 @@ class ToyPlugin:
                 seen, devices = self._version, list(self._devices)
             yield devices
 
-    def preferred(self, requests: Sequence[PreferredRequest]) -> list[Sequence[str]]:
+    def preferred(self, requests: Sequence[PreferredRequest], *, may_wait: bool = True) -> list[Sequence[str]]:  # noqa: ARG002
         if self.refuse_preferred:
             raise RefusedError(self.refuse_preferred)
         self.preferred_calls += requests
         return [self.wanted[: request.size] for request in requests]
 
-    def allocate(self, requests: Sequence[Sequence[str]]) -> list[Allocation]:
+    def allocate(self, requests: Sequence[Sequence[str]], *, may_wait: bool = True) -> list[Allocation]:  # noqa: ARG002
         if self.refuse_allocate:
             raise RefusedError(self.refuse_allocate)
         self.allocations += [frozenset(ids) for ids in requests]

@@ -25,6 +25,7 @@ from edgegpu_plugin.pb import (
     PreferredRequest,
     RefusedError,
     Registration,
+    WouldWaitError,
     channel,
     registration_handler,
 )
@@ -119,13 +120,17 @@ class Choose:
 
     def __init__(self) -> None:
         self.broken = False
+        self.waits: threading.Event | None = None
+        """What its answers wait for, where they have to."""
 
-    def preferred(self, kind: Kind, request: PreferredRequest) -> Sequence[str]:
+    def preferred(self, kind: Kind, request: PreferredRequest, *, may_wait: bool = True) -> Sequence[str]:
+        self._wait(may_wait=may_wait)
         if self.broken:
             raise KeyError(kind)
         return list(request.available)[-request.size :]
 
-    def allocate(self, kind: Kind, ids: Sequence[str]) -> Allocation:
+    def allocate(self, kind: Kind, ids: Sequence[str], *, may_wait: bool = True) -> Allocation:
+        self._wait(may_wait=may_wait)
         if self.broken:
             raise KeyError(kind)
         return Allocation(envs={"IDS": ",".join(ids)})
@@ -133,6 +138,12 @@ class Choose:
     def pre_start(self, kind: Kind, ids: Sequence[str]) -> None:
         if self.broken:
             raise RefusedError(f"{kind.value}: no card has {len(ids)} free")
+
+    def _wait(self, *, may_wait: bool) -> None:
+        if self.waits is not None:
+            if not may_wait:
+                raise WouldWaitError
+            self.waits.wait()
 
 
 class Box:

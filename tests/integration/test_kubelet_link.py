@@ -8,7 +8,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -99,6 +101,22 @@ def test_calls_reach_the_allocator(box: Box, kubelets: Callable[[], Kubelet]) ->
     assert caller.preferred(PreferredRequest(["a", "b", "c"], [], 2), WAIT_S) == ["b", "c"]
     assert caller.allocate(["a", "b"], WAIT_S).envs == {"IDS": "a,b"}
     caller.pre_start(["a"], WAIT_S)
+
+
+def test_an_answer_that_has_to_wait_holds_nobody_else_up(box: Box, kubelets: Callable[[], Kubelet]) -> None:
+    kubelet = kubelets()
+    box.wait_registrations(1)
+    caller = kubelet.caller(MODEL.memory_resource)
+    may_go = box.allocator.waits = threading.Event()
+    with ThreadPoolExecutor(2) as callers:
+        preferring = callers.submit(caller.preferred, PreferredRequest(["a", "b"], [], 1), WAIT_S)
+        allocating = callers.submit(caller.allocate, ["a"], WAIT_S)
+        caller.pre_start(["a"], WAIT_S)
+        assert not preferring.done()
+        assert not allocating.done()
+        may_go.set()
+        assert preferring.result() == ["b"]
+        assert allocating.result().envs == {"IDS": "a"}
 
 
 def test_a_failing_allocator_never_makes_the_preference_fail(

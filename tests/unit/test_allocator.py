@@ -10,11 +10,13 @@ from edgegpu_core.inventory import Card
 from edgegpu_core.policy import Policy
 from edgegpu_plugin.allocator import Allocator
 from edgegpu_plugin.nodestate import NodeState
-from edgegpu_plugin.pb import Allocation, RefusedError
+from edgegpu_plugin.pb import Allocation, PreferredRequest, RefusedError, WouldWaitError
 
 
 class NoInjector:
     """Gives nothing into containers."""
+
+    answers_at_once = True
 
     def allocation(self, cards: object) -> Allocation:
         """Return an empty answer."""
@@ -54,3 +56,10 @@ def test_the_call_that_can_only_be_for_the_bare_pod_is_one(allocator: Allocator)
         allocator.allocate(Kind.MEMORY, MEMORY[:16])
     allocator.allocate(Kind.MEMORY, MEMORY[:15])
     allocator.allocate(Kind.CORE, CORE[:1])
+
+
+def test_a_call_that_may_not_wait_asks_for_its_turn_again(allocator: Allocator) -> None:
+    available = memory_ids("GPU-0", 29)[20:]
+    with pytest.raises(WouldWaitError):
+        allocator.preferred(Kind.MEMORY, PreferredRequest(available, (), 7), may_wait=False)  # nobody asks for 7
+    assert len(allocator.preferred(Kind.MEMORY, PreferredRequest(available, (), 15), may_wait=False)) == 9

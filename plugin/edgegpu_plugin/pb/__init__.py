@@ -20,6 +20,7 @@ from edgegpu_plugin.pb.types import (
     RefusedError,
     Registration,
     StopSignal,
+    WouldWaitError,
 )
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "RegistrationCaller",
     "ServingLoop",
     "StopSignal",
+    "WouldWaitError",
     "channel",
     "encode_devices",
     "pod_resources_handler",

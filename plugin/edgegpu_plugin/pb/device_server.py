@@ -6,16 +6,24 @@ idle plugin (grpcio 1.85: 0.11 % of a core for two idle servers, 0.04 % with the
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import grpc
 from grpc import aio
 
 from edgegpu_plugin.pb.device_messages import allocation_message, encode_devices, options_message
 from edgegpu_plugin.pb.gen import deviceplugin_pb2 as dp
-from edgegpu_plugin.pb.types import Device, DevicePlugin, PreferredRequest, RefusedError, StopCallback
+from edgegpu_plugin.pb.types import (
+    Device,
+    DevicePlugin,
+    PreferredRequest,
+    RefusedError,
+    StopCallback,
+    WouldWaitError,
+)
 
 _T = TypeVar("_T")
 
@@ -23,13 +31,16 @@ _ENDED = object()
 
 
 class ServingLoop:
-    """The thread of the event loop; the plugins' own work runs on the executor, since it may wait."""
+    """The thread of the event loop; what may wait of the plugins' own work runs on the executor.
+
+    A call that went through the executor took 0.15 ms longer: two threads have to wake up.
+    """
 
     def __init__(self, executor: Executor) -> None:
         """Make the loop; its thread starts with the first server.
 
         Args:
-            executor: a stream to kubelet holds one of its threads while it lives, and each call one while it lasts.
+            executor: a stream to kubelet holds one of its threads while it lives, and a call that waits while it lasts.
         """
         self.executor = executor
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -117,15 +128,41 @@ class _Stop:
             callback()
 
 
+class _Patient(Protocol):
+    """A call that raises WouldWaitError where it has to wait and may not."""
+
+    def __call__(self, message: Any, *, may_wait: bool) -> Any:  # noqa: ANN401
+        """Answer a message."""
+
+
+def _on_executor(call: Callable[[Any], Any], executor: Executor) -> Callable[[Any], Awaitable[Any]]:
+    async def answer(message: Any) -> Any:  # noqa: ANN401
+        return await asyncio.get_running_loop().run_in_executor(executor, call, message)
+
+    return answer
+
+
+def _at_once(call: _Patient, executor: Executor) -> Callable[[Any], Awaitable[Any]]:
+    """Answer on the loop; on the executor what has to wait."""
+    wait = _on_executor(partial(call, may_wait=True), executor)
+
+    async def answer(message: Any) -> Any:  # noqa: ANN401
+        try:
+            return call(message, may_wait=False)
+        except WouldWaitError:
+            return await wait(message)
+
+    return answer
+
+
 def _unary(
     request: Any,  # noqa: ANN401  (generated classes have no types)
     response: Any,  # noqa: ANN401
-    call: Callable[[Any], Any],
-    executor: Executor,
+    answer: Callable[[Any], Awaitable[Any]],
 ) -> "grpc.RpcMethodHandler[Any, Any]":
     async def handle(message: Any, context: "aio.ServicerContext[Any, Any]") -> Any:  # noqa: ANN401
         try:
-            return await asyncio.get_running_loop().run_in_executor(executor, call, message)
+            return await answer(message)
         except RefusedError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
 
@@ -165,16 +202,17 @@ def _close(lists: Iterator[Sequence[Device]]) -> None:
 def _handler(plugin: DevicePlugin, executor: Executor) -> "grpc.GenericRpcHandler[Any, Any]":
     """Serve a device plugin as `v1beta1.DevicePlugin`."""
 
-    def preferred(message: dp.PreferredAllocationRequest) -> dp.PreferredAllocationResponse:
+    def preferred(message: dp.PreferredAllocationRequest, *, may_wait: bool) -> dp.PreferredAllocationResponse:
         asked = [
             PreferredRequest(list(r.available_device_ids), list(r.must_include_device_ids), r.allocation_size)
             for r in message.container_requests
         ]
-        answers = [dp.ContainerPreferredAllocationResponse(device_ids=ids) for ids in plugin.preferred(asked)]
+        chosen = plugin.preferred(asked, may_wait=may_wait)
+        answers = [dp.ContainerPreferredAllocationResponse(device_ids=ids) for ids in chosen]
         return dp.PreferredAllocationResponse(container_responses=answers)
 
-    def allocate(message: dp.AllocateRequest) -> dp.AllocateResponse:
-        given = plugin.allocate([r.devices_ids for r in message.container_requests])
+    def allocate(message: dp.AllocateRequest, *, may_wait: bool) -> dp.AllocateResponse:
+        given = plugin.allocate([r.devices_ids for r in message.container_requests], may_wait=may_wait)
         return dp.AllocateResponse(container_responses=[allocation_message(one) for one in given])
 
     def pre_start(message: dp.PreStartContainerRequest) -> dp.Empty:
@@ -184,20 +222,19 @@ def _handler(plugin: DevicePlugin, executor: Executor) -> "grpc.GenericRpcHandle
     def options(_: dp.Empty) -> dp.DevicePluginOptions:
         return options_message(plugin.options())
 
-    def unary(request: Any, response: Any, call: Callable[[Any], Any]) -> "grpc.RpcMethodHandler[Any, Any]":  # noqa: ANN401
-        return _unary(request, response, call, executor)
-
+    preferring, allocating = _at_once(preferred, executor), _at_once(allocate, executor)
+    starting, telling = _on_executor(pre_start, executor), _on_executor(options, executor)
     return grpc.method_handlers_generic_handler(
         "v1beta1.DevicePlugin",
         {
-            "GetDevicePluginOptions": unary(dp.Empty, dp.DevicePluginOptions, options),
+            "GetDevicePluginOptions": _unary(dp.Empty, dp.DevicePluginOptions, telling),
             "ListAndWatch": grpc.unary_stream_rpc_method_handler(
                 _list_and_watch(plugin, executor),
                 request_deserializer=dp.Empty.FromString,
                 response_serializer=bytes,
             ),
-            "GetPreferredAllocation": unary(dp.PreferredAllocationRequest, dp.PreferredAllocationResponse, preferred),
-            "Allocate": unary(dp.AllocateRequest, dp.AllocateResponse, allocate),
-            "PreStartContainer": unary(dp.PreStartContainerRequest, dp.Empty, pre_start),
+            "GetPreferredAllocation": _unary(dp.PreferredAllocationRequest, dp.PreferredAllocationResponse, preferring),
+            "Allocate": _unary(dp.AllocateRequest, dp.AllocateResponse, allocating),
+            "PreStartContainer": _unary(dp.PreStartContainerRequest, dp.Empty, starting),
         },
     )

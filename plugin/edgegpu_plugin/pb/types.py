@@ -11,6 +11,10 @@ class RefusedError(Exception):
     """A call that is answered with an error; its text reaches the pod's events."""
 
 
+class WouldWaitError(Exception):
+    """A call that may not wait found that it has to; it has changed nothing, and is made again where it may."""
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """One device that is offered."""
@@ -87,7 +91,11 @@ class PodDevices:
 
 
 class DevicePlugin(Protocol):
-    """The five calls that kubelet makes; each may raise RefusedError."""
+    """The five calls that kubelet makes; each may raise RefusedError.
+
+    Those that a pod's admission waits for come on the event loop first, with `may_wait` False: they answer without
+    disk, network or another pod's turn, or raise WouldWaitError.
+    """
 
     def options(self) -> Options:
         """Answer GetDevicePluginOptions."""
@@ -95,10 +103,10 @@ class DevicePlugin(Protocol):
     def watch(self, stopped: "StopSignal") -> Iterator[Sequence[Device]]:
         """Yield the full device list at once and again at each change, until `stopped` says so."""
 
-    def preferred(self, requests: Sequence[PreferredRequest]) -> list[Sequence[str]]:
+    def preferred(self, requests: Sequence[PreferredRequest], *, may_wait: bool = True) -> list[Sequence[str]]:
         """Answer GetPreferredAllocation: one list for each request."""
 
-    def allocate(self, requests: Sequence[Sequence[str]]) -> list[Allocation]:
+    def allocate(self, requests: Sequence[Sequence[str]], *, may_wait: bool = True) -> list[Allocation]:
         """Answer Allocate: one response for each list of ids."""
 
     def pre_start(self, ids: Sequence[str]) -> None:
