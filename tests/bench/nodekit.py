@@ -15,19 +15,22 @@ from typing import Any
 
 import grpc
 import yaml
+from bench.rawgrpc import RawCaller
+from google.protobuf.message import Message
 
 from edgegpu_core.deviceid import Kind
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import CARDS_ANNOTATION, write_cards
+from edgegpu_plugin.endpoint import socket_name
 from edgegpu_plugin.kube import KubeClient, KubeObjects, load_kubeconfig
 from edgegpu_plugin.pb import (
     Device,
     DevicePluginCaller,
-    PreferredRequest,
     Registration,
     channel,
     registration_handler,
 )
+from edgegpu_plugin.pb.gen import deviceplugin_pb2 as dp
 from edgegpu_sim.driver import SimDriver, make_card
 
 MODEL = ResourceModel()
@@ -41,7 +44,7 @@ class Kubelet:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.first_list_s: dict[str, float] = {}
-        self.callers: dict[str, DevicePluginCaller] = {}
+        self._asking: dict[str, RawCaller] = {}
         self.devices: dict[str, list[str]] = {}
         self.complete = threading.Event()
         self.entries: list[dict[str, Any]] = []
@@ -66,15 +69,17 @@ class Kubelet:
         """Go away."""
         for link in self._links:
             link.close()
+        for caller in self._asking.values():
+            caller.close()
         self._links.clear()
+        self._asking.clear()
         if self._server is not None:
             self._server.stop(None).wait()
 
     def _registered(self, registration: Registration) -> None:
         link = channel(str(self.folder / registration.endpoint))
         self._links.append(link)
-        caller = self.callers[registration.resource] = DevicePluginCaller(link)
-        self._pool.submit(self._follow, registration.resource, caller)
+        self._pool.submit(self._follow, registration.resource, DevicePluginCaller(link))
 
     def _follow(self, resource: str, caller: DevicePluginCaller) -> None:
         with contextlib.suppress(grpc.RpcError):
@@ -92,19 +97,32 @@ class Kubelet:
         fresh = []
         for kind in order:
             resource = RESOURCES[kind]
-            available = [i for i in self.devices[resource] if i not in booked]
-            request = PreferredRequest(available, [], amounts[kind])
-            ask = self.callers[resource].prepared(request)  # what a kubelet spends on its messages is no cost of ours
-            began = time.perf_counter()
-            ids = ask(10)
-            answer = self.callers[resource].allocate(ids, 10)
-            spent += time.perf_counter() - began
+            asked = dp.ContainerPreferredAllocationRequest(
+                available_device_ids=[i for i in self.devices[resource] if i not in booked],
+                allocation_size=amounts[kind],
+            )
+            text, preferred_s = self._ask(
+                resource, "GetPreferredAllocation", dp.PreferredAllocationRequest(container_requests=[asked])
+            )
+            ids = list(dp.PreferredAllocationResponse.FromString(text).container_responses[0].device_ids)
+            taken = dp.ContainerAllocateRequest(devices_ids=ids)
+            text, allocated_s = self._ask(resource, "Allocate", dp.AllocateRequest(container_requests=[taken]))
+            spent += preferred_s + allocated_s
             assert len(ids) == amounts[kind]
-            assert answer.cdi_devices
+            assert dp.AllocateResponse.FromString(text).container_responses[0].cdi_devices
             fresh.append(_entry(uid, resource, ids))
         self.entries += fresh
         self.write_checkpoint()
         return spent
+
+    def _ask(self, resource: str, method: str, message: Message) -> tuple[bytes, float]:
+        """Return an answer and the seconds it took; what a kubelet spends on its messages is no cost of ours."""
+        if resource not in self._asking:
+            self._asking[resource] = RawCaller(self.folder / socket_name(resource))
+        call = self._asking[resource].ready(f"/v1beta1.DevicePlugin/{method}", message.SerializeToString())
+        began = time.perf_counter()
+        answer = call()
+        return answer, time.perf_counter() - began
 
     def write_checkpoint(self) -> None:
         """Write kubelet's record, whole, as it does."""
@@ -157,7 +175,8 @@ class Node:
             "log_level": "warning",
         }
         (root / "plugin.yaml").write_text(yaml.safe_dump(config))
-        self.process = subprocess.Popen([sys.executable, "-m", "edgegpu_plugin", "--config", str(root / "plugin.yaml")])
+        plugin = [sys.executable, "-m", "edgegpu_plugin", "--config", str(root / "plugin.yaml")]
+        self.process = subprocess.Popen(["nice", "-n", "-10", *plugin])  # as its unit does
 
     def bind(self, number: int, amounts: dict[Kind, int], card: str) -> str:
         """Put a bound and annotated pod into the API; returns its UID."""

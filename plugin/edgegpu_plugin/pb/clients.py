@@ -1,6 +1,6 @@
 """gRPC callers: the clients' side of kubelet's interfaces (ours, and for an embedded kubelet kubelet's own)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import grpc
@@ -93,10 +93,8 @@ class DevicePluginCaller:
     def __init__(self, link: grpc.Channel) -> None:
         path = "/v1beta1.DevicePlugin/"
         self._options = _call(link, path + "GetDevicePluginOptions", dp.Empty, dp.DevicePluginOptions)
-        self._preferred = link.unary_unary(
-            path + "GetPreferredAllocation",
-            request_serializer=bytes,
-            response_deserializer=dp.PreferredAllocationResponse.FromString,
+        self._preferred = _call(
+            link, path + "GetPreferredAllocation", dp.PreferredAllocationRequest, dp.PreferredAllocationResponse
         )
         self._allocate = _call(link, path + "Allocate", dp.AllocateRequest, dp.AllocateResponse)
         self._pre_start = _call(link, path + "PreStartContainer", dp.PreStartContainerRequest, dp.Empty)
@@ -118,21 +116,13 @@ class DevicePluginCaller:
 
     def preferred(self, request: PreferredRequest, timeout_s: float) -> list[str]:
         """Ask for a preferred set."""
-        return self.prepared(request)(timeout_s)
-
-    def prepared(self, request: PreferredRequest) -> Callable[[float], list[str]]:
-        """Return the question for a preferred set with its message made, to be asked with a deadline in seconds."""
         asked = dp.ContainerPreferredAllocationRequest(
             available_device_ids=request.available,
             must_include_device_ids=request.must_include,
             allocation_size=request.size,
         )
-        message = dp.PreferredAllocationRequest(container_requests=[asked]).SerializeToString()
-
-        def ask(timeout_s: float) -> list[str]:
-            return list(self._preferred(message, timeout=timeout_s).container_responses[0].device_ids)
-
-        return ask
+        answer = self._preferred(dp.PreferredAllocationRequest(container_requests=[asked]), timeout=timeout_s)
+        return list(answer.container_responses[0].device_ids)
 
     def allocate(self, ids: Sequence[str], timeout_s: float) -> Allocation:
         """Allocate for one container."""
