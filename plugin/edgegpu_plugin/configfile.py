@@ -1,6 +1,5 @@
 """Reads a YAML file with the lines of its keys, and turns pydantic's errors into lines for people."""
 
-import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -132,6 +131,8 @@ def _verb(what: str) -> str:
 
 
 def _unknown(location: tuple[str | int, ...], model: type[BaseModel]) -> str:
+    import difflib  # noqa: PLC0415  (a process that runs has a configuration without mistakes)
+
     section = _section(location[:-1], model)
     known = sorted(section.model_fields) if section is not None else []
     close = difflib.get_close_matches(str(location[-1]), known, n=1)

@@ -3,12 +3,11 @@
 import gzip
 import os
 import shutil
-import tarfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, cast
 
 from edgegpu_agent.acts.act import Outcome
 from edgegpu_agent.acts.bundles import sha256_of
@@ -19,6 +18,9 @@ from edgegpu_agent.acts.web import Web, WebError
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.ops import Args, Evidence, LogsArgs
 from edgegpu_sync.states import Codes, State
+
+if TYPE_CHECKING:
+    import tarfile
 
 OUR_UNITS = ("edgegpu-agent", "edgegpu-plugin", "edgegpu-recover", "edgegpu-farewell")
 
@@ -129,6 +131,8 @@ class CollectLogs:
 
     def _write(self, archive: Path, asked: LogsArgs) -> None:
         """Write it; each file has its share, so that it is not larger than asked for even if nothing shrinks."""
+        import tarfile  # noqa: PLC0415  (0.4 MiB, for what is asked for rarely)
+
         redactor = self.redactor()
         wanted = sources(self.program, self.k3s(), asked.since_s)
         logs = sum(one.is_log for one in wanted)
@@ -142,14 +146,14 @@ class CollectLogs:
                         tar, one, redactor, clean=archive.with_name("clean"), most_bytes=large if one.is_log else small
                     )
 
-    def _add(self, tar: tarfile.TarFile, one: Source, redactor: Redactor, *, clean: Path, most_bytes: int) -> None:
+    def _add(self, tar: "tarfile.TarFile", one: Source, redactor: Redactor, *, clean: Path, most_bytes: int) -> None:
         with capture(one.command, self.pace, within_s=_PROGRAM_S, env=self.env) as said, clean.open("wb") as out:
             said.seek(max(0, said.seek(0, os.SEEK_END) - _MORE * most_bytes))
             for line in redactor.lines(raw.decode(errors="replace") for raw in said):
                 out.write(line.encode())
         with clean.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            info = tarfile.TarInfo(one.name)
+            info = tar.tarinfo(one.name)
             info.size, info.mode = min(size, most_bytes), 0o600
             file.seek(size - info.size)  # of what is too long the newest stays
             tar.addfile(info, file)
