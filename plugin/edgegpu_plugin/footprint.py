@@ -4,7 +4,7 @@ import ctypes
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from edgegpu_plugin import memory
@@ -28,23 +28,29 @@ class Footprint:
     """The task that hands back; `run` until `stop`."""
 
     def __init__(
-        self, *, soon_s: float = SOON_S, again_s: float = AGAIN_S, hand_back: Callable[[], None] | None = None
+        self,
+        *,
+        first_s: float = SOON_S,
+        soon_s: float = SOON_S,
+        again_s: float = AGAIN_S,
+        hand_back: Callable[[], None] | None = None,
     ) -> None:
         """Make the task; without another `hand_back` it is `shed`, which `stop` cuts short."""
-        self._soon_s, self._again_s = soon_s, again_s
-        self._stopping, self._grown = threading.Event(), threading.Event()
+        self._first_s, self._soon_s, self._again_s = first_s, soon_s, again_s
+        self._stopping, self._grown, self._at_once = threading.Event(), threading.Event(), threading.Event()
         self._hand_back = hand_back or (lambda: shed(wait=lambda: self._stopping.wait(STEADY_S)))
 
     def run(self) -> None:
         """Settle once, then hand back now and then."""
-        if self._stopping.wait(self._soon_s):
+        if self._stopping.wait(self._first_s):
             return
         memory.settle()
         while True:
             self._hand_back()
             if self._grown.wait(self._again_s):
                 self._grown.clear()
-                self._stopping.wait(self._soon_s)
+                self._at_once.wait(self._soon_s)
+                self._at_once.clear()
             if self._stopping.is_set():
                 return
 
@@ -56,10 +62,15 @@ class Footprint:
         gc.collect()
         self._grown.set()
 
+    def now(self) -> None:
+        """Hand back at once: little runs until something rare begins, such as a new connection. For any thread."""
+        self._at_once.set()
+        self._grown.set()
+
     def stop(self) -> None:
         """Let `run` end."""
         self._stopping.set()
-        self._grown.set()
+        self.now()
 
 
 def shed(maps: Path = _MAPS, *, wait: Callable[[], object] = lambda: time.sleep(STEADY_S)) -> None:
@@ -70,21 +81,22 @@ def shed(maps: Path = _MAPS, *, wait: Callable[[], object] = lambda: time.sleep(
         wait: passes the time between two looks at it; only what stands in both is handed back.
     """
     madvise: Callable[..., int] = ctypes.CDLL(None).madvise
-    before = set(unwritten(_lines(maps)))
+    before = _unwritten_of(maps)
     wait()
-    for start, length in unwritten(_lines(maps)):
-        if (start, length) in before:
-            madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), _DONT_NEED)
+    for start, length in before & _unwritten_of(maps):
+        madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), _DONT_NEED)
 
 
-def _lines(maps: Path) -> list[str]:
+def _unwritten_of(maps: Path) -> set[tuple[int, int]]:
+    """Read the list line by line: as a whole it is a megabyte, which would stay with the process."""
     try:
-        return maps.read_text(encoding="utf-8", errors="replace").splitlines()
+        with maps.open(encoding="utf-8", errors="replace") as lines:
+            return set(unwritten(lines))
     except OSError:
-        return []
+        return set()
 
 
-def unwritten(lines: list[str]) -> Iterator[tuple[int, int]]:
+def unwritten(lines: Iterable[str]) -> Iterator[tuple[int, int]]:
     """Yield start and length of each mapping of a file's code or constants of which no page is the process's own.
 
     A page that was written before the mapping became read-only (relocations) is anonymous, and would be lost.

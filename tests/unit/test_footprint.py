@@ -55,7 +55,7 @@ def test_what_a_process_has_written_is_never_handed_back() -> None:
 
 def test_the_task_hands_back_again_and_again_until_it_is_stopped() -> None:
     handed = threading.Semaphore(0)
-    task = Footprint(soon_s=0, again_s=0.001, hand_back=handed.release)
+    task = Footprint(first_s=0, again_s=0.001, hand_back=handed.release)
     thread = threading.Thread(target=task.run)
     thread.start()
     assert all(handed.acquire(timeout=30) for _ in range(3))
@@ -66,7 +66,7 @@ def test_the_task_hands_back_again_and_again_until_it_is_stopped() -> None:
 
 def test_what_made_it_grow_has_it_hand_back_soon() -> None:
     handed = threading.Semaphore(0)
-    task = Footprint(soon_s=0, again_s=600, hand_back=handed.release)
+    task = Footprint(first_s=0, soon_s=0, again_s=600, hand_back=handed.release)
     thread = threading.Thread(target=task.run)
     thread.start()
     for _ in range(3):
@@ -97,3 +97,16 @@ def test_what_start_up_ran_leaves_and_all_goes_on() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
     before, after = json.loads(done.stdout)
     assert after < before - 4_096
+
+
+def test_what_is_about_to_grow_has_it_hand_back_at_once() -> None:
+    handed = threading.Semaphore(0)
+    task = Footprint(first_s=0, soon_s=600, again_s=600, hand_back=handed.release)
+    thread = threading.Thread(target=task.run)
+    thread.start()
+    assert handed.acquire(timeout=30)
+    task.now()
+    assert handed.acquire(timeout=30)
+    task.stop()
+    thread.join(30)
+    assert not thread.is_alive()

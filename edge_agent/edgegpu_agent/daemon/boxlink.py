@@ -29,7 +29,7 @@ from edgegpu_installer.errors import InstallError
 from edgegpu_installer.states import Op, State
 from edgegpu_plugin.footprint import Footprint
 from edgegpu_plugin.tasks import Task, TaskGroup
-from edgegpu_sync.link.events import Address, LinkEvent, Up
+from edgegpu_sync.link.events import Address, Down, LinkEvent, Up
 from edgegpu_sync.link.link import Link, Spoken
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import box_filter
@@ -142,6 +142,8 @@ class BoxLink:
     def _heard(self, event: LinkEvent) -> None:
         if isinstance(event, Up):
             self._footprint.soon()
+        elif isinstance(event, Down):
+            self._footprint.now()  # what connecting anew needs of the libraries comes in their place
         self.worker.put(event)
 
     def _link_of(self, worker: TurningWorker) -> Link:
