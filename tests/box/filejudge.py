@@ -20,7 +20,7 @@ _KEPT = (
 _BEFORE_RECORD = (r"/var/lib/edgegpu/tx(/(spare|folders|remove|units|files|(old|new)(/\d+)?))?",)
 """The journal of what died before its record was written, where power went and nothing was in place to look at it."""
 
-_BASELINE = (r"/var/lib/edgegpu/baseline(/\d{6}\.[0-9a-z]+(/(index|ours|\d+))?)?",)
+_BASELINE = (r"/var/lib/edgegpu/baseline(/\d{6}\.[0-9A-Za-z-]+(/(index|ours|\d+))?)?",)
 """How each path was before edgegpu first touched it, kept for the uninstall: each change that is committed adds one."""
 
 _UNPACKED = (r"/opt/edgegpu(/[0-9][^/]*(/.*)?)?",)

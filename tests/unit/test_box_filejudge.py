@@ -33,8 +33,9 @@ def test_carried_out_only_what_the_installer_wrote_is_another_one() -> None:
 
 
 def test_carried_out_a_change_leaves_its_baseline_and_nothing_else_of_that_name() -> None:
-    kept = {f"/var/lib/edgegpu/baseline/000002.0a1b{name}": "new" for name in ("", "/index", "/ours", "/7")}
-    assert carried_out(BEFORE, BEFORE | kept, ours=(), drifted=()) == []
+    for id_ in ("0a1b", "sharing-1-942032c8"):
+        kept = {f"/var/lib/edgegpu/baseline/000002.{id_}{name}": "new" for name in ("", "/index", "/ours", "/7")}
+        assert carried_out(BEFORE, BEFORE | kept, ours=(), drifted=()) == []
     for left in ("/var/lib/edgegpu/baseline/new", "/var/lib/edgegpu/tx/files", "/etc/.a.edgegpu-old"):
         assert carried_out(BEFORE, BEFORE | {left: "new"}, ours=(), drifted=()) == [f"{left}: absent -> new"]
 
