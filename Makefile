@@ -7,7 +7,7 @@ BIN := $(CURDIR)/.venv/bin
 PY := $(BIN)/python
 
 # A tier is run once it has tests. `make test TIERS=tests/unit` runs one alone.
-TIERS ?= $(addprefix tests/,unit property contract integration native packaging chaos fuzz)
+TIERS ?= $(addprefix tests/,unit property contract integration native packaging golden chaos fuzz)
 HAVE = $(foreach tier,$(TIERS),$(if $(shell find $(tier) -name 'test_*.py' -print -quit 2>/dev/null),$(tier)))
 PYTEST_ARGS ?=
 # Tests of one file run one after the other, files beside each other: one process for each core (JOBS=0: none of that).
