@@ -77,8 +77,6 @@ class Facts:
     cards: Cards
     driver_root: str
     installed: Installed | None
-    unread: tuple[str, ...]
-    """What could not be read, and why."""
 
 
 def read_facts(
@@ -126,7 +124,6 @@ def read_facts(
         cards=cards,
         driver_root=root,
         installed=installed,
-        unread=tuple(_unread(k3s, node, containerd, cards)),
     )
 
 
@@ -214,14 +211,3 @@ def _text(path: Path) -> str | None:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-
-
-def _unread(k3s: K3s | None, node: NodeSeen | None, containerd: Containerd | None, cards: Cards) -> Iterator[str]:
-    if k3s is not None and not k3s.version:
-        yield f"k3s's version: {k3s.unit.program} --version says none"
-    if node is not None and node.why:
-        yield f"the node object: {node.why}"
-    if containerd is not None and containerd.why:
-        yield containerd.why
-    if cards.why:
-        yield f"cards: {cards.why}"

@@ -31,14 +31,14 @@ def test_a_server_is_read_whole(box: FakeBox) -> None:
     assert facts.containerd is not None
     assert (facts.containerd.cdi, facts.containerd.systemd_cgroups) == (True, True)
     assert [card.name for card in facts.cards.cards] == ["Tesla T4"]
-    assert facts.unread == ()
+    assert (facts.node.why, facts.containerd.why, facts.cards.why) == ("", "", "")
     assert facts.installed is None
 
 
 def test_nothing_at_all_is_read_as_that(box: FakeBox) -> None:
     facts = box.facts()
     assert (facts.kind, facts.k3s, facts.node, facts.cards.cards) == (Kind.NONE, None, None, ())
-    assert any("nvidiactl" in line for line in facts.unread)
+    assert "nvidiactl" in facts.cards.why
 
 
 def test_a_unit_of_any_name_is_found_by_what_it_starts(box: FakeBox) -> None:
@@ -122,7 +122,10 @@ def test_what_fails_is_said_and_nothing_else_fails(box: FakeBox) -> None:
     facts = box.facts()
     assert facts.k3s is not None
     assert not facts.k3s.health.active
-    assert len(facts.unread) == 4
+    assert facts.node is not None
+    assert facts.containerd is not None
+    assert not facts.k3s.version
+    assert all((facts.node.why, facts.containerd.why, facts.cards.why))
     assert facts.k3s.effective().problems
 
 

@@ -12,11 +12,10 @@ from edgegpu_cloud.store import BoxState
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A box that is asked for limits, and the others of its cluster; `meant` are the boxes that people named."""
+    """A box that is asked for limits, and the others of its cluster."""
 
     details: Details
     others: Sequence[Details]
-    meant: Sequence[str]
 
     @property
     def name(self) -> str:
@@ -30,21 +29,18 @@ def targets(cloud: Cloud, views: Sequence[BoxView]) -> list[Target]:
     Who is asked in the place of another is said.
     """
     everyone = _enrolled(cloud)
-    found: dict[str, tuple[BoxView, list[str]]] = {}
+    found: dict[str, BoxView] = {}
     for view in views:
         asked = _settler(view, everyone)
         if asked.device != view.device:
             say(f"edgegpu-cloud: {asked.name} applies the app limits of {view.name}'s cluster, and is asked")
-        found.setdefault(view.cluster or view.device, (asked, []))[1].append(view.name)
-    return [
-        Target(cloud.fleet.details(asked.device), _others(cloud, asked, everyone), meant)
-        for asked, meant in found.values()
-    ]
+        found.setdefault(view.cluster or view.device, asked)
+    return [Target(cloud.fleet.details(asked.device), _others(cloud, asked, everyone)) for asked in found.values()]
 
 
 def box_and_others(cloud: Cloud, view: BoxView) -> Target:
     """Return a box itself with the others of its cluster."""
-    return Target(cloud.fleet.details(view.device), _others(cloud, view, _enrolled(cloud)), [view.name])
+    return Target(cloud.fleet.details(view.device), _others(cloud, view, _enrolled(cloud)))
 
 
 def _enrolled(cloud: Cloud) -> list[BoxView]:

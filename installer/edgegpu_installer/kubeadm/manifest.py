@@ -24,7 +24,6 @@ class Manifest:
     pod: str
     namespace: str
     container: str
-    image: str
     command: tuple[str, ...]
     """Command and arguments, one after the other."""
     volumes: tuple[str, ...]
@@ -88,7 +87,6 @@ def _understood(pod: dict[str, Any]) -> tuple[int, Manifest]:
         pod=str(metadata["name"]),
         namespace=str(metadata.get("namespace") or "default"),
         container=str(container["name"]),
-        image=str(container.get("image", "")),
         command=words,
         volumes=volumes,
         flags=_flags(words[1:]),
