@@ -320,6 +320,27 @@ def test_what_a_settlement_does_is_taken(attacked: Attacked, kind: str) -> None:
     assert ASIDE not in attacked.found(kind).item["metadata"]["annotations"]
 
 
+@pytest.mark.parametrize("operation", ["Update", "Apply"])
+def test_a_settlement_of_a_very_large_workload_costs_no_more_than_a_policy_may(
+    attacked: Attacked, operation: str
+) -> None:
+    """The API server refuses whatever costs a policy more than so many steps: a MiB, of which managedFields a part."""
+    name = f"large-{operation.lower()}"
+    env = [{"name": f"SETTING_{at}", "value": "x" * 380} for at in range(20)]
+    more = [container(f"c{at}") | {"env": env} for at in range(99)]
+    made = workload("deployment", {"replicas": 0})
+    made["metadata"] = {"name": name, "namespace": NAMESPACE}
+    made["spec"]["template"]["spec"]["containers"][1:] = more
+    how = ["apply", "--server-side"] if operation == "Apply" else ["create"]
+    attacked.k3s.kubectl(*how, "-f", "-", text=json.dumps(made))
+    ref = Ref(Kind.DEPLOYMENT, NAMESPACE, name)
+    settled = template({"containers": [{"name": "c98", "resources": {"limits": {MEMORY: "9", CORE: "1"}}}]})
+    assert attacked.answers(request(ref.path, settled)) == [""]
+    assert attacked.answers(request(ref.path, main({"resources": {"limits": {MEMORY: "5", CORE: "1"}}}))) == [""]
+    image = template({"containers": [{"name": "c98", "image": "other"}]})
+    attacked.refused({"an image": request(ref.path, image)})
+
+
 def test_a_stateful_set_may_lose_its_stuck_pods_and_gets_them_again(attacked: Attacked) -> None:
     attacked.taken("statefulset", replicas_patch(attacked.found("statefulset"), 1))
     attacked.taken("statefulset", back_patch(attacked.found("statefulset")))
