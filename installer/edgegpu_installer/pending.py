@@ -6,14 +6,14 @@ from edgegpu_installer.journal import Now, Record, remaining_s
 from edgegpu_installer.states import Decision, after_crash
 
 
-def decide(record: Record, now: Now, *, proc: Path) -> Decision:
-    """Return what is to be done; `proc` is the kernel's /proc, which tells whether the author lives."""
+def decide(record: Record, now: Now, *, proc: Path | None) -> Decision:
+    """Return what is to be done; the kernel's /proc tells whether the author lives, None: its lock says it is dead."""
     return after_crash(
         record.state,
         same_boot=record.boot_id == now.boot_id,
         deadline_passed=remaining_s(record, now) == 0,
         attempts=record.attempts,
-        author_alive=is_alive(record.author, proc=proc),
+        author_alive=proc is not None and is_alive(record.author, proc=proc),
     )
 
 

@@ -17,9 +17,10 @@ from edgegpu_installer.farewell import UNIT as FAREWELL
 from edgegpu_installer.journal import Journal, Record, Target, next_record, read_now, remaining_s
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.lock import LOCK, Signals, locked
+from edgegpu_installer.pending import decide
 from edgegpu_installer.preparing import GRACE_S, Machine, Prepared, first_record, prepare, restart_notice, wanted_agent
 from edgegpu_installer.recovery import call
-from edgegpu_installer.states import LEAVING, TERMINAL, Decision, Op, State, after_crash
+from edgegpu_installer.states import LEAVING, TERMINAL, Decision, Op, State
 
 _log = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ def resume(machine: Machine, *, verify: Verify) -> Outcome | None:
         if record is None:
             _tidy(machine, lock)
             return None
-        decision = _decide(record)
+        decision = decide(record, read_now(), proc=None)
         if decision is Decision.NOTHING:
             _tidy(machine, lock)
             return Outcome(record.state, changed=False, why=record.why)
@@ -294,18 +295,6 @@ def _forget(layout: Layout) -> None:
 def _tidy(machine: Machine, lock: int) -> None:
     if machine.layout.tx.exists():
         call(machine.recovery, machine.layout, machine.system, "tidy", lock=lock, say=machine.say)
-
-
-def _decide(record: Record) -> Decision:
-    """Decide about a transaction whose author is dead: we hold its lock."""
-    now = read_now()
-    return after_crash(
-        record.state,
-        same_boot=now.boot_id == record.boot_id,
-        deadline_passed=remaining_s(record, now) == 0,
-        attempts=record.attempts,
-        author_alive=False,
-    )
 
 
 def _boottime() -> float:
