@@ -78,6 +78,8 @@ def plain(value: Any) -> Any:  # noqa: ANN401  (a default)
             return value
         case list() | tuple():
             return [plain(one) for one in value]
+        case Path() if value.is_relative_to(doors.ROOT):
+            return f"CHECKOUT/{value.relative_to(doors.ROOT)}"
         case Path():
             return str(value)
         case _:
