@@ -36,11 +36,6 @@ class TaskGroup:
         self._wake: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._ended = False
 
-    @property
-    def ended(self) -> bool:
-        """Whether it was told to end, or a task has ended."""
-        return self._ended
-
     def end(self, error: BaseException | None = None) -> None:
         """Let `run` return; may be called from a signal handler, which an Event or a lock may not."""
         self._ended = True

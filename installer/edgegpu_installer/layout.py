@@ -63,11 +63,6 @@ class Layout:
         return self.at(CURRENT)
 
     @property
-    def command(self) -> Path:
-        """The engineer's command on the PATH."""
-        return self.at(COMMAND)
-
-    @property
     def etc(self) -> Path:
         """The configuration's folder."""
         return self.at(ETC)
@@ -131,16 +126,6 @@ class Layout:
     def has_sharing(self) -> bool:
         """Whether GPU sharing is installed: the plugin's unit is there."""
         return (self.units / PLUGIN_UNIT).exists()
-
-    @property
-    def wants(self) -> Path:
-        """The folder of links that enable units."""
-        return self.at(WANTS)
-
-    @property
-    def kubelet(self) -> Path:
-        """Kubelet's folder, at its usual place."""
-        return self.at(KUBELET)
 
     def version(self, version: str) -> Path:
         """Return the folder of a version of edgegpu."""

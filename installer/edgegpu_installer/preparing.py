@@ -11,7 +11,7 @@ from edgegpu_installer.changes import Plan
 from edgegpu_installer.journal import Record, Tables, Target, author, read_now
 from edgegpu_installer.layout import AGENT_UNIT, RECOVER_UNIT, UNITS, Layout
 from edgegpu_installer.recovery import Recovery
-from edgegpu_installer.states import LEAVING, Op, State
+from edgegpu_installer.states import Op, State
 from edgegpu_installer.systemd import Systemd
 
 GRACE_S = 10
@@ -139,27 +139,4 @@ def wanted_agent(record: Record, tables: Tables, machine: Machine) -> Wanted | N
         before=Standing(record.agent),
         steady_s=machine.agent_steady_s,
         within_s=machine.agent_within_s,
-    )
-
-
-def steps(prepared: Prepared) -> tuple[str, ...]:
-    """Return the names of the steps that a transaction takes when nothing fails, in their order."""
-    plan = prepared.plan
-    stop = ("stop",) if plan.stop else ()
-    last = plan.op in LEAVING
-    return (
-        *("backups", "arm"),
-        *(f"early-{target.number}" for target in prepared.early),
-        "PREPARED",
-        *(("drain",) if last else ()),
-        *("stage", "STAGED", "SWAPPED"),
-        *(stop if not last else ()),
-        *(f"swap-{target.number}" for target in prepared.swapped),
-        *(("reload",) if plan.reload else ()),
-        *(("start",) if plan.start else ()),
-        *(("RESTARTING", "restart") if prepared.restarts else ()),
-        *("VERIFYING", "verify"),
-        *(stop if last else ()),
-        *(("baseline",) if plan.op is not Op.UNINSTALL else ()),
-        *("COMMITTED", "disarm", "tidy"),
     )

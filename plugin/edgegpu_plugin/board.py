@@ -25,11 +25,6 @@ class DeviceBoard:
         """The cards that are offered."""
         return self._cards
 
-    @property
-    def version(self) -> int:
-        """A number that moves with each change of the lists."""
-        return self._version
-
     def set(self, cards: tuple[Card, ...]) -> bool:
         """Offer these cards (in the order given); say whether that changes the lists.
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.layout import Layout
-from edgegpu_installer.preparing import Machine, prepare, steps
+from edgegpu_installer.preparing import Machine, Prepared, prepare
 from edgegpu_installer.recovery import Recovery
-from edgegpu_installer.states import Op
+from edgegpu_installer.states import LEAVING, Op
 from edgegpu_installer.systemd import Systemd
 from edgegpu_installer.transaction import Outcome, run
 
@@ -200,3 +200,26 @@ KEPT = {"var/lib/edgegpu", "var/lib/edgegpu/tx", "var/lib/edgegpu/tx/state", "va
 
 def kill_me() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def steps(prepared: Prepared) -> tuple[str, ...]:
+    """Return the names of the steps that a transaction takes when nothing fails, in their order."""
+    plan = prepared.plan
+    stop = ("stop",) if plan.stop else ()
+    last = plan.op in LEAVING
+    return (
+        *("backups", "arm"),
+        *(f"early-{target.number}" for target in prepared.early),
+        "PREPARED",
+        *(("drain",) if last else ()),
+        *("stage", "STAGED", "SWAPPED"),
+        *(stop if not last else ()),
+        *(f"swap-{target.number}" for target in prepared.swapped),
+        *(("reload",) if plan.reload else ()),
+        *(("start",) if plan.start else ()),
+        *(("RESTARTING", "restart") if prepared.restarts else ()),
+        *("VERIFYING", "verify"),
+        *(stop if last else ()),
+        *(("baseline",) if plan.op is not Op.UNINSTALL else ()),
+        *("COMMITTED", "disarm", "tidy"),
+    )

@@ -22,11 +22,6 @@ def boxes(context: typer.Context, incomplete: str) -> list[str]:
         return _begin(incomplete, cloud.fleet.names()) if cloud else []
 
 
-def apps(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the apps of the box that is named before: NAMESPACE/APP."""
-    return _apps(context, incomplete, str(context.params.get("name") or ""))
-
-
 def box_or_app(context: typer.Context, incomplete: str) -> list[str]:
     """Return boxes for the first word and apps for the second; where boxes are selected by labels there is no first."""
     words = list(context.params.get("words") or ())
