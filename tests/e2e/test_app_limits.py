@@ -155,7 +155,7 @@ def test_a_stateful_set_that_stands_still_goes_on_with_the_limits_before(k3s: K3
     wait_until(lambda: limits.running("sized") == ["5"], what="one waits", every_s=0.3)
     came = limits.set("sized", 90)
     assert (came["state"], came["restored"]) == ("Failed", True), came
-    assert limits.running("sized") == ["5", "5"]
+    wait_until(lambda: limits.running("sized") == ["5", "5"], what="both run again", timeout_s=20, every_s=0.3)
     found = k3s.get("statefulset", "sized", namespace=NAMESPACE)
     assert (found["spec"]["replicas"], ASIDE in found["metadata"]["annotations"]) == (2, False)
 
