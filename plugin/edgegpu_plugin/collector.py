@@ -14,6 +14,12 @@ MIRROR_S, MIRROR_MOST_S = 1.0, 60.0
 """How long a static pod's mirror is waited for before kubelet is asked again; doubled each time, up to the second."""
 
 
+KEPT_S = 30.0
+"""How long kubelet's list of an ended pod's devices is believed. kubelet 1.22 to 1.24 keeps those of the pod that it
+admitted last until the admission of another begins (`pendingAdmissionPod`), which may be one that waits for them. It
+lets go of others once it has ended their sandbox, within a second or two."""
+
+
 class KubeletWitness(Protocol):
     """What can be asked about pods that the API does not show as live. None means: no answer, believe the worst."""
 
@@ -41,6 +47,8 @@ class Collector:
         self._ask_at_s = 0.0
         self._released: frozenset[str] = frozenset()
         self._asked_for: frozenset[str] = frozenset()
+        self._kept_since: dict[str, float] = {}
+        """Ended pods, none of whose containers runs, that kubelet lists."""
         self._left: set[str] = set()
         """Those of the released that the API, kubelet and the runtime have forgotten."""
 
@@ -72,7 +80,8 @@ class Collector:
     def collect(self) -> bool:
         """Look once; returns whether a pod is left that has ended and still holds devices.
 
-        A pod in a terminal phase is released when PodResources no longer shows its ids. One that is gone from the API
+        A pod in a terminal phase is released when PodResources no longer shows its ids, or shows those of no other
+        such pod for `KEPT_S` after its last container has ended. One that is gone from the API
         (deleted by force, too) must have left kubelet's pod list and the container runtime as well: its container may
         run on, and PodResources hides init containers. That is asked once: a pod that is gone does not come back, and
         the checkpoint may show it for days.
@@ -93,9 +102,19 @@ class Collector:
         held = {entry.pod_uid for entry in self._state.recorded() if not listed.isdisjoint(entry.device_ids)}
         left = gone & self._left if known is None else gone - known
         self._left = left - held
+        held -= self._kept({uid: pod for uid, pod in doubtful.items() if pod is not None and uid in held})
         released = frozenset(uid for uid in doubtful.keys() - held if uid not in gone or uid in left)
         self._settle(released)
         return len(released) < len(doubtful)
+
+    def _kept(self, ended: Mapping[str, PodView]) -> frozenset[str]:
+        """Return the one that kubelet keeps in its books only because it has admitted nobody since."""
+        now_s = self._clock()
+        still = {uid for uid, pod in ended.items() if not pod.running}
+        self._kept_since = {uid: self._kept_since.get(uid, now_s) for uid in still}
+        if len(ended) > 1:  # only one was the last: something keeps kubelet from ending them
+            return frozenset()
+        return frozenset(uid for uid, since_s in self._kept_since.items() if now_s - since_s >= KEPT_S)
 
     def _doubtful(self, snapshot: Snapshot) -> Mapping[str, PodView | None]:
         found: dict[str, PodView | None] = {}

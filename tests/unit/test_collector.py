@@ -90,6 +90,45 @@ def test_an_ended_pod_holds_while_kubelet_lists_its_devices(tmp_path: Path) -> N
     assert kubelet.asked == 0
 
 
+def test_an_ended_pod_that_kubelet_lists_for_ever_holds_no_longer_than_half_a_minute(tmp_path: Path) -> None:
+    """kubelet 1.22 to 1.24 lets go of the pod that it admitted last when it admits another, which waits for this."""
+    state, kubelet, _ = bench(tmp_path)
+    now_s = 1000.0
+    collector = Collector(state, kubelet, clock=lambda: now_s)
+    kubelet.listed = frozenset(IDS)
+    ended = replace(pod_of("u", box("main", 4, 0)), phase="Succeeded")
+    state.put_pod(replace(ended, running=(("main", "id"),)))  # evicted: its containers may take as long as they want
+    for _ in range(2):
+        assert collector.collect()
+        now_s += 600
+    state.put_pod(ended)
+    assert collector.collect()
+    now_s += 29
+    assert collector.collect()
+    assert holders(state) == ("u",)
+    now_s += 1
+    assert not collector.collect()
+    assert holders(state) == ()
+
+
+def test_two_ended_pods_that_kubelet_lists_hold_both(tmp_path: Path) -> None:
+    """Only one can be the last that was admitted: something keeps kubelet from ending them."""
+    state, kubelet, _ = bench(tmp_path)
+    now_s = 1000.0
+    collector = Collector(state, kubelet, clock=lambda: now_s)
+    book = json.loads((tmp_path / "checkpoint").read_text())
+    entries = book["Data"]["PodDeviceEntries"]
+    entries.append({**entries[0], "PodUID": "v", "DeviceIDs": {"-1": ["GPU-0::m0009"]}})
+    (tmp_path / "checkpoint").write_text(json.dumps(book))
+    kubelet.listed = frozenset({*IDS, "GPU-0::m0009"})
+    for uid in "uv":
+        state.put_pod(replace(pod_of(uid, box("main", 4, 0)), phase="Succeeded"))
+    for _ in range(2):
+        assert collector.collect()
+        now_s += 600
+    assert set(holders(state)) == {"u", "v"}
+
+
 def test_who_is_in_the_books_and_not_in_our_watch_is_asked_for_once(tmp_path: Path) -> None:
     state, kubelet, collector = bench(tmp_path)
     collector.learn()

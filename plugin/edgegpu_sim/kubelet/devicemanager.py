@@ -44,8 +44,24 @@ class DeviceManager:
     """The books of one node; its methods may be called from any thread. No lock is held during a plugin's call."""
 
     def __init__(
-        self, folder: Path, *, order: random.Random, active: Callable[[], set[str]], grace_s: float = 300.0
+        self,
+        folder: Path,
+        *,
+        order: random.Random,
+        active: Callable[[], set[str]],
+        grace_s: float = 300.0,
+        keeps_last: bool = False,
     ) -> None:
+        """Read the checkpoint.
+
+        Args:
+            folder: where the checkpoint is.
+            order: where Go has none.
+            active: returns the UIDs of the pods that kubelet has and that have not ended.
+            grace_s: how long the capacity of a plugin that went is kept.
+            keeps_last: the pod that was admitted last keeps its devices until another is admitted, though it has
+                ended, as in 1.22 and 1.24 (`pendingAdmissionPod`; 1.20 and 1.33 have none).
+        """
         self._path = folder / CHECKPOINT
         self._order = order
         self._active = active
@@ -56,7 +72,8 @@ class DeviceManager:
         self._healthy: dict[str, set[str]] = {}
         self._unhealthy: dict[str, set[str]] = {}
         self._allocated: dict[str, set[str]] = {}
-        self._admitting = ""
+        self._keeps_last = keeps_last
+        self._last = ""
         self.sources_ready = False
         """False until the first pods after a start were handled: till then nothing is collected."""
         for resource in self._bookings.read(self._path):
@@ -104,15 +121,15 @@ class DeviceManager:
         with self._lock:
             if not self.sources_ready:
                 return
-            dead = self._bookings.pods() - active - {self._admitting}
+            dead = self._bookings.pods() - active - {self._last}
             if dead:
                 self._bookings.delete(dead)
                 self._allocated = self._bookings.by_resource()
 
     def begin(self, uid: str) -> None:
-        """Take note of the pod whose admission begins: it is not collected before the next one's begins."""
+        """Take note of the pod whose admission begins."""
         with self._lock:
-            self._admitting = uid
+            self._last = uid if self._keeps_last else ""
 
     def knows(self, resource: str) -> bool:
         """Say whether a resource is a device plugin's."""

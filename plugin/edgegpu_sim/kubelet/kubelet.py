@@ -39,6 +39,8 @@ class KubeletSettings:
     grace_s: float = 300.0
     """How long the capacity of a plugin that went is kept."""
     most_pods: int = 110
+    keeps_last: bool = False
+    """Whether an ended pod keeps its devices until another is admitted, if it was the last: as in 1.22 and 1.24."""
 
 
 class Kubelet:
@@ -71,7 +73,11 @@ class Kubelet:
         self._stop = threading.Event()
         self._pods, self._workers, self._over, self._rejections = {}, {}, set(), {}
         self._manager = DeviceManager(
-            self.devices_folder, order=self._order, active=self._active, grace_s=settings.grace_s
+            self.devices_folder,
+            order=self._order,
+            active=self._active,
+            grace_s=settings.grace_s,
+            keeps_last=settings.keeps_last,
         )
         self._reports = ApiReports(self._registry, self._api_pod)
         self._registration = RegistrationServer(self.devices_folder, self._manager)
