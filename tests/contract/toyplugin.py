@@ -21,7 +21,7 @@ from edgegpu_plugin.pb import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 
@@ -33,6 +33,7 @@ class ToyPlugin:
         self.wanted: list[str] = []
         """Ids that GetPreferredAllocation answers, as many as are asked for; without any it answers none."""
         self.refuse_allocate = ""
+        self.before_allocate: Callable[[], None] = lambda: None
         self.refuse_preferred = ""
         self.refuse_start = ""
         self.preferred_calls: list[PreferredRequest] = []
@@ -92,6 +93,7 @@ class ToyPlugin:
         return [self.wanted[: request.size] for request in requests]
 
     def allocate(self, requests: Sequence[Sequence[str]], *, may_wait: bool = True) -> list[Allocation]:  # noqa: ARG002
+        self.before_allocate()
         if self.refuse_allocate:
             raise RefusedError(self.refuse_allocate)
         self.allocations += [frozenset(ids) for ids in requests]

@@ -220,6 +220,15 @@ def test_failed_pods_are_replaced_and_counted(bed: EmbeddedBed, toy: ToyPlugin) 
     bed.wait(lambda: any(p["status"]["phase"] == "Running" for p in bed.pods("app=storm")), what="one runs")
 
 
+def test_an_admission_goes_on_when_the_api_goes_down_in_the_middle(bed: EmbeddedBed, toy: ToyPlugin) -> None:
+    toy.before_allocate = bed.cluster.api.stop
+    bed.apply(pod("late", {TOY: 1}))
+    bed.wait(lambda: toy.allocations, what="kubelet asked")
+    toy.before_allocate = lambda: None
+    bed.cluster.api.start()
+    runs(bed, "late")
+
+
 def test_while_the_api_is_down_containers_go_on_and_news_are_told_later(bed: EmbeddedBed, toy: ToyPlugin) -> None:
     bed.apply(pod("ends", containers=[main({TOY: 1}, command=["sleep", "0.6"])], restartPolicy="Never"))
     runs(bed, "ends")

@@ -60,6 +60,7 @@ class Kubelet:
         self._over: set[str] = set()
         """Pods that were rejected, or had ended before this kubelet started."""
         self._rejections: dict[str, Rejection] = {}
+        self._last_allocatable: Json = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.devices_folder = settings.folder / "device-plugins"
@@ -271,6 +272,10 @@ class Kubelet:
         return found if found["metadata"]["uid"] == metadata["uid"] else None
 
     def _allocatable(self) -> Json:
-        node = self._registry.get("nodes", "", self._settings.node)
-        found: Json = (node.get("status") or {}).get("allocatable") or {}
-        return found
+        """Return what the Node says, as it was seen last: while the API is down an admission goes on."""
+        try:
+            node = self._registry.get("nodes", "", self._settings.node)
+        except ApiError:
+            return self._last_allocatable
+        self._last_allocatable = (node.get("status") or {}).get("allocatable") or {}
+        return self._last_allocatable
