@@ -250,7 +250,17 @@ tidy() { # remove what only the way needed; goes on where it was cut off
     rm -f "$TX/files"
     rm -rf "$TX/old" "$TX/new" "$TX/spare" "$TX/folders" "$TX/remove" "$TX/units" "$TX/state.new" "$TX/state.last" "$BASELINE/new"
     if tail -n 300 "$TX/log" 2> /dev/null > "$TX/log.new"; then mv -f "$TX/log.new" "$TX/log"; else rm -f "$TX/log.new"; fi
+    if copies_away && [ "$state" = COMMITTED ]; then reload_again=1; fi
     [ -z "$reload_again" ] || reload_systemd
+}
+
+copies_away() { # the unit files by which what is stopped last ran on (unitcopies.py); false where there was none
+    none=1
+    for copy in edgegpu-plugin.service edgegpu-agent.service; do
+        copy=$ROOT/run/systemd/system/$copy
+        [ -f "$copy" ] && [ ! -L "$copy" ] && rm -f "$copy" && none=0
+    done
+    return "$none"
 }
 
 vanish() { # an uninstall is complete: the last things go, this program and the journal among them
@@ -279,6 +289,7 @@ vanish() { # an uninstall is complete: the last things go, this program and the 
     rm -rf $gone "$TX" "$STARTS" "$LOCK" "$BEGUN"
     for folder in $folders /var/lib/edgegpu; do rmdir "$ROOT$folder" 2> /dev/null; done
     sync
+    copies_away
     reload_systemd
 }
 

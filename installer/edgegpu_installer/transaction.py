@@ -21,6 +21,7 @@ from edgegpu_installer.pending import decide
 from edgegpu_installer.preparing import GRACE_S, Machine, Prepared, first_record, prepare, restart_notice, wanted_agent
 from edgegpu_installer.recovery import call
 from edgegpu_installer.states import LEAVING, TERMINAL, Decision, Op, State
+from edgegpu_installer.unitcopies import keep_loaded
 
 _log = logging.getLogger(__name__)
 
@@ -178,7 +179,9 @@ class _Transaction:
 
     def _replace(self, prepared: Prepared) -> None:
         plan = prepared.plan
-        if plan.op not in LEAVING:
+        if plan.op in LEAVING:
+            keep_loaded(self._layout, plan.stop)  # they run until k3s was restarted
+        else:
             self._stop(plan.stop)
         for target in prepared.swapped:
             with self._step(f"swap-{target.number}"):

@@ -176,6 +176,11 @@ class Bed:
         found = [json.loads(line)["MESSAGE_ID"] for line in told]
         return found.count(STARTING) - found.count(RESTARTING)
 
+    def starved(self) -> list[str]:
+        """Return what systemd's watchdog has ended since the boot: a unit without its file is not heard any more."""
+        told = self.machine.exec("journalctl", "-q", "-b", "-o", "cat", "-g", "Watchdog timeout", "_PID=1", check=False)
+        return [line for line in told.stdout.splitlines() if line.startswith("edgegpu-")]
+
     def written(self) -> tuple[list[str], list[str]]:
         """Return the paths that the installer has written, and those of them that are not as it wrote them."""
         script = (

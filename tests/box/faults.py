@@ -128,6 +128,8 @@ def strike(bed: Bed, op: Op, step: str, *, fault: str, log: Path) -> Cell:
         now = bed.apps_run()
         if fault == "kill" and now != containers:
             raise LabError(f"services of {APPS} were started anew: {containers}, {now}")
+    if starved := bed.starved():
+        raise LabError(f"systemd's watchdog ended what ran: {starved}")
     cell = Cell(op.name, step, fault, end, round(seconds, 1))
     return replace(cell, files=tuple(files(bed, cell, before)))
 

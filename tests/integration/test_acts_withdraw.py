@@ -18,7 +18,7 @@ from edgegpu_installer import baseline, farewell
 from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.errors import InstallError, KnownError
 from edgegpu_installer.journal import Journal
-from edgegpu_installer.layout import AGENT_UNIT, AGENT_YAML, CLOUD_TOKEN, CURRENT, PLUGIN_UNIT, UNITS
+from edgegpu_installer.layout import AGENT_UNIT, AGENT_YAML, CLOUD_TOKEN, CURRENT, PLUGIN_UNIT, RUN_UNITS, UNITS
 from edgegpu_installer.preparing import Machine
 from edgegpu_installer.recovery import LIBRARY
 from edgegpu_installer.states import Op, State
@@ -26,6 +26,8 @@ from edgegpu_installer.systemd import Systemd
 from edgegpu_installer.transaction import run
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from edgegpu_installer.changes import Deadline
 
 STAYS = {CURRENT, f"{UNITS}/{AGENT_UNIT}"}
@@ -100,6 +102,38 @@ def test_the_plugin_stops_after_k3s_was_restarted(bed: Bed) -> None:
     words = [call for call in bed.calls()[calls:] if call.startswith(("restart", "stop"))]
     assert words.index("restart --no-block -- k3s") < words.index(f"stop -- {PLUGIN_UNIT}")
     assert f"stop -- {AGENT_UNIT}" not in words
+
+
+@pytest.mark.parametrize(("plan_of", "units"), [(withdraw, {PLUGIN_UNIT}), (uninstall, {PLUGIN_UNIT, AGENT_UNIT})])
+@pytest.mark.parametrize("verify", [nothing, refuse])
+def test_what_is_stopped_last_keeps_its_unit_until_then(
+    bed: Bed, plan_of: Callable[[Bed], Plan], units: set[str], verify: Callable[[Deadline], None]
+) -> None:
+    """Without it systemd refuses the watchdog's pings, ends the unit after 30 s and starts it no more."""
+    bed.run(install())
+    copies, seen = bed.layout.at(RUN_UNITS), dict[str, set[str]]()
+    wanted = (bed.layout.units / PLUGIN_UNIT).read_bytes()
+
+    def look(step: str) -> None:
+        found = [path for path in copies.glob("*.service") if path.read_bytes() == wanted]
+        seen[step] = {path.name for path in found}
+
+    calls = len(bed.calls())
+    bed.run(plan_of(bed), verify=verify, at_step=look)
+    assert seen["before-reload"] == seen["before-verify"] == units
+    assert verify is refuse or seen["after-stop"] == units
+    assert not list(copies.iterdir())
+    told = [call for call in bed.calls()[calls:] if call.startswith(("stop", "daemon-reload"))]
+    assert told[-1] == "daemon-reload" or verify is refuse, "systemd forgets the copies"
+
+
+def test_a_unit_that_somebody_has_masked_until_the_next_boot_stays_so(bed: Bed) -> None:
+    bed.run(install())
+    mask = bed.layout.at(RUN_UNITS) / PLUGIN_UNIT
+    mask.parent.mkdir(parents=True)
+    mask.symlink_to("/dev/null")
+    assert bed.run(uninstall(bed)).state is State.COMMITTED
+    assert mask.readlink() == Path("/dev/null")
 
 
 def test_sharing_comes_again_and_all_of_it_goes_after_that(bed: Bed) -> None:
