@@ -131,8 +131,22 @@ def test_an_installation_that_is_undone_lets_it_go_on(machine: Machine, run: Cal
     one.said("waiting for the end of a transaction")
     machine.checkpoint()
     machine.at("/etc/systemd/system/edgegpu-plugin.service").unlink()
+    machine.write("/var/lib/edgegpu/tx/state", "state=ROLLED_BACK\n")
     assert one.ended() == 0
     assert machine.called("replace")
+    assert machine.over()
+
+
+def test_an_uninstall_that_is_not_decided_is_waited_for(machine: Machine, run: Callable[..., Run]) -> None:
+    """Its plugin runs until k3s was restarted, and longer where its author was killed: it is no other plugin."""
+    machine.answers(amounts=AMOUNTS.replace(f"allocatable {MEMORY} 0", f"allocatable {MEMORY} 94"))
+    machine.write("/var/lib/edgegpu/tx/state", "id=1\nstate=VERIFYING\n")
+    one = run()
+    one.said("waiting for the end of a transaction")
+    assert not machine.called("get")
+    machine.write("/var/lib/edgegpu/tx/state", "id=1\nstate=COMMITTED\n")
+    one.said("another device plugin offers")
+    assert one.ended() == 0
     assert machine.over()
 
 
