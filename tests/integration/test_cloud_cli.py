@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tarfile
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -477,8 +476,8 @@ def test_keys_are_rotated_and_boxes_follow(cloud: Cloud) -> None:
 def test_a_backup_is_a_controller(cloud: Cloud, tmp_path: Path) -> None:
     cloud.ok("backup", str(tmp_path / "all.tar.gz"))
     assert (tmp_path / "all.tar.gz").stat().st_mode & 0o777 == 0o600
-    with tarfile.open(tmp_path / "all.tar.gz") as tar:
-        tar.extractall(tmp_path / "back", filter="data")
+    (tmp_path / "back").mkdir()
+    subprocess.run(["tar", "-xzf", tmp_path / "all.tar.gz", "-C", tmp_path / "back"], check=True)
     names = [one["name"] for one in ok("boxes", "--json", folder=tmp_path / "back").json]
     assert names == [one["name"] for one in cloud.ok("boxes", "--json").json]
     assert (tmp_path / "back/broker/data").is_dir()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tarfile
+import subprocess
 from typing import TYPE_CHECKING
 
 from kits.cloudprocess import running
@@ -23,8 +23,7 @@ def test_a_restored_controller_goes_on_after_a_yes(tmp_path: Path) -> None:
         cloud.end()
         for name in ("controller.db", "controller.db-wal", "controller.db-shm"):
             (cloud.folder / name).unlink(missing_ok=True)
-        with tarfile.open(tmp_path / "old.tar.gz") as tar:
-            tar.extractall(cloud.folder, filter="data")
+        subprocess.run(["tar", "-xzf", tmp_path / "old.tar.gz", "-C", cloud.folder], check=True)
         cloud.serve()
 
         wait_for(lambda: cloud.box("asr-hall")["restored"], what="the box is found ahead")
