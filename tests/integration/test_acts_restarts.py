@@ -61,6 +61,18 @@ def test_what_systemd_has_not_begun_yet_is_under_way(bench: Bench) -> None:
     assert act.verify(ID, NOTHING, token) is None
 
 
+def test_it_names_its_own_run_also_where_an_installer_has_begun_another(bench: Bench) -> None:
+    act = restart(bench, PLUGIN)
+    token = act.token(ID, NOTHING)
+    assert act.act(ID, NOTHING, token).state is State.VERIFYING
+    bench.unit(UNITS[PLUGIN], "ours", ActiveState="activating")
+    assert act.verify(ID, NOTHING, token) is None
+    bench.unit(UNITS[PLUGIN], "an installer's")
+    done = act.verify(ID, NOTHING, token)
+    assert done is not None
+    assert (done.state, done.data) == (State.SUCCEEDED, {"unit": UNITS[PLUGIN], "invocation": "ours"})
+
+
 def test_another_boot_is_a_restart(bench: Bench) -> None:
     act = restart(bench)
     token = act.token(ID, NOTHING)

@@ -49,6 +49,8 @@ class Restart:
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     _since_s: dict[CommandId, float] = field(default_factory=dict)
+    _runs: dict[CommandId, str] = field(default_factory=dict)
+    """The first run that was seen after each restart: an installer may begin another before that one is steady."""
 
     def token(self, id_: CommandId, args: Args) -> str:
         """Return the run that will be ended; an installer that is at work is waited for first."""
@@ -98,12 +100,15 @@ class Restart:
         name, before = _read(token)
         began = self._since_s.setdefault(id_, self.monotonic())
         now = self.units.look(name)
-        if now is not None and self._is_well(now, before):
-            self._since_s.pop(id_, None)
-            return Outcome(state=State.SUCCEEDED, data={"unit": name, "invocation": now.invocation})
-        if self.monotonic() - began < self.within_s:
+        if now is not None and before.evidence(self.units.run_of(now)) is Evidence.DONE:
+            self._runs.setdefault(id_, now.invocation)
+        well = now is not None and self._is_well(now, before)
+        if not well and self.monotonic() - began < self.within_s:
             return None
         self._since_s.pop(id_, None)
+        run = self._runs.pop(id_, "")
+        if well:
+            return Outcome(state=State.SUCCEEDED, data={"unit": name, "invocation": run})
         words = now.words if now is not None else "systemd does not answer"
         ready = ", or its node is not Ready" if now is not None and now.active == "active" else ""
         text = f"not well {self.within_s:g} s after the restart: {words}{ready}; journalctl -e -u {name}"
