@@ -19,6 +19,7 @@ from edgegpu_agent.daemon import steps as agent_steps
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.views import CommandView
 from edgegpu_cloud.store import Store
+from edgegpu_installer.layout import CLOUD_TOKEN
 from edgegpu_installer.states import State as Transaction
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.states import State
@@ -271,6 +272,7 @@ class Faults:
         if view.op == RESTART or view.state is not State.SUCCEEDED:
             return filejudge.put_back(before, self.bed.disk(), first=view.op == INSTALL, farewell=view.op != RESTART)
         ours, drifted = self.bed.written()
+        drifted = [path for path in drifted if path != CLOUD_TOKEN]  # the agent takes a token away that it has spent
         return filejudge.carried_out(before, self.bed.disk(), ours=ours, drifted=drifted, farewell=True)
 
     @property
