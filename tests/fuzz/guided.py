@@ -63,6 +63,9 @@ def _one(reader: Reader, folder: Path, *, seconds: int, number: int, hangs_s: in
         (corpus / f"seed-{place}").write_bytes(data)
     (folder / "words").write_bytes(b"\n".join(sorted({word for data in reader.seeds for word in _WORDS.findall(data)})))
     command = [
+        # libFuzzer judges the peak of getrusage, which a process that is started inherits from who started it (Linux,
+        # exec_mmap): from us after a flood, or from timeout(1), which is small.
+        *("timeout", str(seconds + hangs_s + 60)),
         *(sys.executable, str(Path(__file__).with_name("guide.py")), reader.name),
         *(f"-max_total_time={seconds}", f"-timeout={hangs_s}", f"-rss_limit_mb={MOST_MIB}", f"-max_len={_MAX_BYTES}"),
         *(
