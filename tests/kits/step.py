@@ -226,7 +226,8 @@ class Site:
             if box is None or box.applied_rev != rev or self.world.running("asr") != [units]:
                 return []
             found = (one.state for name, one in box.items.items() if name.startswith("app_limits"))
-            return [state.value for state in found if state is not Settled.ELSEWHERE]  # until the lease is in hand
+            interim = (Settled.ELSEWHERE, Settled.OPEN)  # until the lease is in hand; then it is open once more
+            return [state.value for state in found if state not in interim]
 
         return Ask(LIMITS, ends, lambda: len(self._patches()) - before)
 
