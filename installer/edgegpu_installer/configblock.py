@@ -12,7 +12,7 @@ import yaml
 
 from edgegpu_installer import yamledit
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.k3sconfig import SCHEDULER_ARG
+from edgegpu_installer.k3sconfig import SCHEDULER_ARG, argument_item, argument_list
 from edgegpu_installer.yamledit import UnexpectedFormError
 
 _MARK = "# BEGIN edgegpu"
@@ -57,8 +57,7 @@ def with_block(text: str, scheduler: str, *, path: str) -> str:
             return text
         return _added(before, item)
     except UnexpectedFormError as error:
-        rows = "".join(f"\n  - {_quoted(word)}" for word in given)
-        remedy = f"write it as a list with one argument a line, then install again:\n{SCHEDULER_ARG}:{rows}"
+        remedy = f"write it as a list with one argument a line, then install again:\n{argument_list(given)}"
         raise InstallError(
             f"cannot add to {SCHEDULER_ARG} in {path}: {error}",
             remedy
@@ -120,19 +119,18 @@ def _added(text: str, item: str) -> str:
 
 def _placed(text: str, item: str) -> str:
     if not _values(text):
-        return _insert(text, len(text), [f"{SCHEDULER_ARG}:", f"  - {_quoted(item)}"], indent="")
+        return _insert(text, len(text), argument_list([item]).splitlines(), indent="")
     root = yamledit.compose(text)
     if root.flow_style:
         raise UnexpectedFormError(f"its keys stand in braces (line {root.start_mark.line + 1})")
     if yamledit.child(root, SCHEDULER_ARG) is None:
-        rows = [f"{SCHEDULER_ARG}:", f"  - {_quoted(item)}"]
-        return _insert(text, len(text), rows, indent=" " * root.start_mark.column)
+        return _insert(text, len(text), argument_list([item]).splitlines(), indent=" " * root.start_mark.column)
     items = yamledit.sequence(root, SCHEDULER_ARG)
     if items.flow_style:
         raise UnexpectedFormError(f"the list of line {items.start_mark.line + 1} is not one argument a line")
     end = yamledit.end_of(items.value[-1])
     prefix = yamledit.block_prefix(text, items.value[0])
-    return _insert(text, yamledit.line_end(text, end), [f"- {_quoted(item)}"], indent=prefix[: prefix.index("-")])
+    return _insert(text, yamledit.line_end(text, end), [argument_item(item)], indent=prefix[: prefix.index("-")])
 
 
 def _insert(text: str, at: int, rows: list[str], *, indent: str) -> str:
@@ -153,7 +151,3 @@ def _values(text: str) -> dict[str, Any]:
     except yaml.YAMLError:
         empty = False
     return {} if empty else yamledit.values(text)
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -162,17 +162,22 @@ def render_drop_in(ours: str, scheduler: str, without_ours: Sequence[Value]) -> 
         without_ours: its arguments without us.
     """
     if not scheduler:
-        return f"{_DROP_IN}{SCHEDULER_ARG}+:\n  - {_quoted(f'config={ours}')}\n"
+        return f"{_DROP_IN}{argument_list([f'config={ours}'], key=f'{SCHEDULER_ARG}+')}\n"
     named = scheduler_file(without_ours)
     others = [value.text for value in without_ours if not scheduler_file([value])]
-    rows = "".join(f"  - {_quoted(one)}\n" for one in [*others, f"config={ours}"])
-    return (
-        f"{_DROP_IN}{_DROP_IN_WHOLE.format(scheduler=named[-1].text if named else scheduler)}{SCHEDULER_ARG}:\n{rows}"
-    )
+    whole = _DROP_IN_WHOLE.format(scheduler=named[-1].text if named else scheduler)
+    return f"{_DROP_IN}{whole}{argument_list([*others, f'config={ours}'])}\n"
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+def argument_list(arguments: Iterable[str], *, key: str = SCHEDULER_ARG) -> str:
+    """Return the scheduler's arguments as a configuration file has them: a key, one argument a line."""
+    return "\n".join([f"{key}:", *(f"  {argument_item(one)}" for one in arguments)])
+
+
+def argument_item(argument: str) -> str:
+    """Return one line of such a list, without its indent."""
+    text = argument.replace("'", "''")
+    return f"- '{text}'"
 
 
 def _merge(files: Iterable[ConfigFile]) -> tuple[dict[str, tuple[Value, ...]], list[str]]:

@@ -190,12 +190,12 @@ def _scheduler(k3s: K3s) -> Iterator[Finding]:
     with_line = [value for value in k3s.effective().values(SCHEDULER_ARG) if value.source == COMMAND_LINE]
     if with_line:
         args = " ".join(f"--{SCHEDULER_ARG}={value.text}" for value in with_line)
-        rows = "".join(f"\n  - '{value.text}'" for value in with_line)
+        rows = k3sconfig.argument_list(value.text for value in with_line)
         yield _no(
             f"k3s's unit gives its scheduler arguments: {args}",
             "arguments of the command line take the place of those in files, and ours would not be read",
             f"take them out of {k3s.unit.path}, write them into {k3s.config}, then systemctl daemon-reload and restart "
-            f"{k3s.unit.name}:\n{SCHEDULER_ARG}:{rows}",
+            f"{k3s.unit.name}:\n{rows}",
         )
     if not k3s.takes_drop_in:
         yield from _block(k3s)

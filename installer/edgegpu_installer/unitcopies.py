@@ -6,7 +6,7 @@ A unit whose file is gone at a daemon-reload keeps its watchdog and loses the re
 
 from collections.abc import Sequence
 
-from edgegpu_installer.atomic import read_entry
+from edgegpu_installer.atomic import read_entry, write
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import RUN_UNITS, UNITS, Layout
 
@@ -23,7 +23,6 @@ def keep_loaded(layout: Layout, units: Sequence[str]) -> None:
             continue
         try:
             copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(found.content)
-            copy.chmod(found.mode)
         except OSError as error:
             raise InstallError(f"cannot write {copy}: {error.strerror}") from error
+        write(copy, found.content, mode=found.mode)

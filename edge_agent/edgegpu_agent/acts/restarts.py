@@ -100,9 +100,10 @@ class Restart:
         name, before = _read(token)
         began = self._since_s.setdefault(id_, self.monotonic())
         now = self.units.look(name)
+        well = False
         if now is not None and before.evidence(self.units.run_of(now)) is Evidence.DONE:
             self._runs.setdefault(id_, now.invocation)
-        well = now is not None and self._is_well(now, before)
+            well = self._is_well(now)
         if not well and self.monotonic() - began < self.within_s:
             return None
         self._since_s.pop(id_, None)
@@ -114,8 +115,8 @@ class Restart:
         text = f"not well {self.within_s:g} s after the restart: {words}{ready}; journalctl -e -u {name}"
         return Outcome(state=State.FAILED, code=Codes.TIMED_OUT, text=text)
 
-    def _is_well(self, now: Unit, before: UnitRun) -> bool:
-        if now.active != "active" or now.job or before.evidence(self.units.run_of(now)) is not Evidence.DONE:
+    def _is_well(self, now: Unit) -> bool:
+        if now.active != "active" or now.job:
             return False
         mono = self.monotonic()
         steady = mono - now.up_since_s >= self.steady_s
