@@ -17,9 +17,9 @@ from edgegpu_sync.link.link import FOUR_WEEKS_S
 from edgegpu_sync.link.pahoclient import PACKET_MAX_BYTES
 from edgegpu_sync.ops import OPS, LogsArgs, NoArgs, SharingArgs, UpgradeArgs
 from edgegpu_sync.spec import Spec
-from edgegpu_sync.telemetry import Alloc, Event, Health, Inventory, Metrics
-from edgegpu_sync.topics import PREFIX, Kind
-from edgegpu_sync.up import Birth, Bye, NotTaken, Reported, Result, Will
+from edgegpu_sync.telemetry import Alloc, BoxHealth, Event, Inventory, Metrics
+from edgegpu_sync.topics import PREFIX, TopicKind
+from edgegpu_sync.up import Birth, Bye, CommandResult, NotTaken, Reported, Will
 from edgegpu_sync.wire import BODY_MAX_BYTES, RESULT_MAX_BYTES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,25 +30,25 @@ HEAD = "# Made by tools/asyncapi.py from the models in cloud_sync/edgegpu_sync: 
 Json = dict[str, Any]
 KEEPALIVE_S = 30
 
-_MODELS: dict[Kind, tuple[type, ...]] = {
-    Kind.DESIRED: (Desired,),
-    Kind.COMMAND: (Command,),
-    Kind.RECEIPT: (Receipt,),
-    Kind.KEYS: (Keys,),
-    Kind.STATUS: (Birth, Will, Bye),
-    Kind.REPORTED: (Reported,),
-    Kind.RESULT: (Result, NotTaken),
-    Kind.INVENTORY: (Inventory,),
-    Kind.ALLOC: (Alloc,),
-    Kind.HEALTH: (Health,),
-    Kind.EVENT: (Event,),
-    Kind.METRICS: (Metrics,),
+_MODELS: dict[TopicKind, tuple[type, ...]] = {
+    TopicKind.DESIRED: (Desired,),
+    TopicKind.COMMAND: (Command,),
+    TopicKind.RECEIPT: (Receipt,),
+    TopicKind.KEYS: (Keys,),
+    TopicKind.STATUS: (Birth, Will, Bye),
+    TopicKind.REPORTED: (Reported,),
+    TopicKind.RESULT: (CommandResult, NotTaken),
+    TopicKind.INVENTORY: (Inventory,),
+    TopicKind.ALLOC: (Alloc,),
+    TopicKind.HEALTH: (BoxHealth,),
+    TopicKind.EVENT: (Event,),
+    TopicKind.METRICS: (Metrics,),
 }
 _ARGS = (NoArgs, SharingArgs, LogsArgs, UpgradeArgs)
 _INNER: tuple[type, ...] = (Spec, KeySet, *_ARGS)
 """What stands inside of a message as JSON of its own, and is read by rules of its own."""
 
-_TAILS = {Kind.COMMAND: "/{op}/{id}", Kind.RESULT: "/{id}"}
+_TAILS = {TopicKind.COMMAND: "/{op}/{id}", TopicKind.RESULT: "/{id}"}
 _PARAMETERS: dict[str, Json] = {
     "device": {
         "description": "16 of a-z0-9, minted by the controller; client-id and name in the certificate.",
@@ -80,10 +80,10 @@ The payload is the line `s0` and the body: the root key's signatures are inside,
 CONTENT_TYPE = "application/vnd.edgegpu.signed+json"
 
 
-def titles() -> dict[Kind, str]:
+def titles() -> dict[TopicKind, str]:
     """Return what each kind is for, as the table of topics in docs/mqtt-api.md has it."""
     rows = re.findall(r"^\| `edgegpu/v1/\{device\}/(\w+/\w+)\S*` \|.*\| (.+) \|$", _markdown(), re.MULTILINE)
-    return {Kind(name): re.sub(r"\[(.*?)\]\(.*?\)", r"\1", what) for name, what in rows}
+    return {TopicKind(name): re.sub(r"\[(.*?)\]\(.*?\)", r"\1", what) for name, what in rows}
 
 
 def _markdown() -> str:
@@ -116,18 +116,18 @@ def examples() -> dict[str, list[Json]]:
     found: dict[str, list[Json]] = {}
     for name, text in re.findall(r"```json (\S+)\n(.*?)```", _markdown(), re.DOTALL):
         body = json.loads(text)
-        model = _model(Kind(name), body)
+        model = _model(TopicKind(name), body)
         examples = found.setdefault(model.__name__, [])
         examples.append({"name": f"{model.__name__}{len(examples) + 1}", "payload": body})
     return found
 
 
-def _model(kind: Kind, body: Json) -> type:
+def _model(kind: TopicKind, body: Json) -> type:
     match kind:
-        case Kind.STATUS:
+        case TopicKind.STATUS:
             return {"birth": Birth, "will": Will, "bye": Bye}[body["state"]]
-        case Kind.RESULT:
-            return NotTaken if body["state"] == "NOT_TAKEN" else Result
+        case TopicKind.RESULT:
+            return NotTaken if body["state"] == "NOT_TAKEN" else CommandResult
         case _:
             return _MODELS[kind][0]
 
@@ -153,10 +153,10 @@ def messages() -> Json:
             "name": model.__name__,
             "title": (model.__doc__ or "").splitlines()[0].rstrip("."),
             "contentType": CONTENT_TYPE,
-            "description": _flat(_BARE if kind is Kind.KEYS else _SIGNED),
+            "description": _flat(_BARE if kind is TopicKind.KEYS else _SIGNED),
             "payload": payload(model),
             "examples": shown[model.__name__],
-            "x-body-max-bytes": RESULT_MAX_BYTES if kind is Kind.RESULT else BODY_MAX_BYTES,
+            "x-body-max-bytes": RESULT_MAX_BYTES if kind is TopicKind.RESULT else BODY_MAX_BYTES,
         }
     made["Command"]["x-args"] = {str(op): ref("components", "schemas", one.args.__name__) for op, one in OPS.items()}
     made["Command"]["x-after-a-crash"] = {str(op): str(one.settling) for op, one in OPS.items()}
@@ -224,7 +224,7 @@ def server(*, who: str, port: int, scheme: str, description: str, will: bool) ->
     """Return a listener of the broker."""
     mqtt: Json = {"cleanSession": False, "keepAlive": KEEPALIVE_S, "maximumPacketSize": PACKET_MAX_BYTES}
     if will:
-        topic = f"{PREFIX}/{{device}}/{Kind.STATUS}"
+        topic = f"{PREFIX}/{{device}}/{TopicKind.STATUS}"
         mqtt |= {"clientId": "{device}", "sessionExpiryInterval": FOUR_WEEKS_S}
         mqtt |= {"lastWill": {"topic": topic, "qos": 1, "message": "a signed Will", "retain": True}}
     return {

@@ -19,9 +19,9 @@ from edgegpu_agent.cli.document import read_document
 from edgegpu_agent.cli.statusview import show
 from edgegpu_core.inventory import Free, Slot
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.placement import Placement, PodPlan, Refusal, place, plan_pod
+from edgegpu_core.placement import Placement, PlacementRefusal, PodPlan, place, plan_pod
 from edgegpu_core.policy import Policy
-from edgegpu_core.request import ContainerRequest, Request, Role
+from edgegpu_core.request import ContainerRequest, ContainerRole, RequestedAmounts
 
 ROOT = Path(__file__).resolve().parent.parent
 READMES = ("README.md", "README.zh-CN.md")
@@ -38,7 +38,9 @@ LAST = ("planner", 12, 10)
 
 def plan(name: str, units: int, core: int) -> PodPlan:
     """Return what placement makes of a pod of one container."""
-    made = plan_pod((ContainerRequest(name=name, role=Role.APP, request=Request(units, core)),), MODEL)
+    made = plan_pod(
+        (ContainerRequest(name=name, role=ContainerRole.APP, request=RequestedAmounts(units, core)),), MODEL
+    )
     if not isinstance(made, PodPlan):
         raise TypeError(f"{name} cannot be placed: {made.reason}")
     return made
@@ -73,7 +75,7 @@ def document() -> dict[str, Any]:
         free.core[position] -= share.core
         rows.append(row(name, units, core, card=CARDS[position]))
     refused = place(plan(*LAST), free, Policy.FIRST_FIT)
-    if not isinstance(refused, Refusal):
+    if not isinstance(refused, PlacementRefusal):
         raise TypeError("the last pod is to stay Pending")
     return {
         "v": 1,

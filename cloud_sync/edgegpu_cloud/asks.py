@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from edgegpu_sync.down import Link
+from edgegpu_sync.down import KeySetLink
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.keys import PublicKey
 from edgegpu_sync.wire import Line, Sha256
@@ -65,18 +65,18 @@ class Granted(_Model):
     broker: BrokerAddress
     broker_ca: str
     root: PublicKey
-    keys: tuple[Link, ...]
+    keys: tuple[KeySetLink, ...]
     server_time: int
 
 
-class Waiting(_Model):
+class ApprovalPending(_Model):
     """202: a person has to say yes first."""
 
     state: Literal["waiting"] = "waiting"
     retry_s: int = RETRY_S
 
 
-class Renewed(_Model):
+class RenewalAnswer(_Model):
     """200: another certificate for the same box."""
 
     certificate: str

@@ -32,7 +32,7 @@ class RequestError(CloudError):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CertificateRequest:
     """A certificate signing request: its public key alone counts, the names in it are never read."""
 
     public: PublicKey
@@ -85,7 +85,7 @@ class Authority:
         since, until = _EPOCH, self._until(now_s, days)
         return self._sign(self._leaf(public, _name(common), ExtendedKeyUsageOID.CLIENT_AUTH, since=since, until=until))
 
-    def box(self, request: Request, *, device: DeviceId, enrolment: int, now_s: float, days: int) -> Issued:
+    def box(self, request: CertificateRequest, *, device: DeviceId, enrolment: int, now_s: float, days: int) -> Issued:
         """Return a box's certificate: CN is its device id, OU `e{enrolment}`, whatever the request says."""
         now, until = _moment(now_s), self._until(now_s, days)
         subject = _name(device, unit=f"e{enrolment}")
@@ -178,7 +178,7 @@ def load_authority(cert_pem: str, key_pem: str) -> Authority:
     return Authority(certificate, key)
 
 
-def read_request(pem: str) -> Request:
+def read_request(pem: str) -> CertificateRequest:
     """Read a certificate signing request and check that who made it has the key.
 
     Raises:
@@ -195,7 +195,7 @@ def read_request(pem: str) -> Request:
         raise RequestError("cannot take the request: its key is none of EC P-256 and P-384")
     if not valid:
         raise RequestError("cannot take the request: its signature is wrong")
-    return Request(public, hashlib.sha256(request.public_bytes(serialization.Encoding.DER)).hexdigest())
+    return CertificateRequest(public, hashlib.sha256(request.public_bytes(serialization.Encoding.DER)).hexdigest())
 
 
 def days_left(pem: str, *, now_s: float) -> float:

@@ -11,22 +11,22 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from edgegpu_cloud import ca, tokens
-from edgegpu_cloud.asks import BrokerAddress, EnrolAsk, Granted, RenewAsk, Renewed, Waiting
+from edgegpu_cloud.asks import ApprovalPending, BrokerAddress, EnrolAsk, Granted, RenewalAnswer, RenewAsk
 from edgegpu_cloud.ca import Authority, RequestError
 from edgegpu_cloud.fleet.changes import Author, add_box, next_enrolment
 from edgegpu_cloud.fleet.views import is_present
 from edgegpu_cloud.issuing import Issuer
 from edgegpu_cloud.store import (
-    Box,
+    BoxRecord,
     BoxState,
-    Enrolled,
-    Request,
+    ControllerStore,
+    EnrolledBox,
+    EnrolmentAttempt,
     RequestState,
-    Store,
     Token,
     Transaction,
 )
-from edgegpu_cloud.tokens import Refusal, RefusedError
+from edgegpu_cloud.tokens import RefusalCode, RequestRefusedError
 from edgegpu_sync.base64url import from_text
 from edgegpu_sync.ids import DeviceId
 
@@ -51,12 +51,12 @@ def mint_device() -> DeviceId:
     return DeviceId("".join(secrets.choice(_ALPHABET) for _ in range(16)))
 
 
-class Enrolment:
+class EnrolmentService:
     """The rule of `/v1/enrol` and `/v1/renew` over a store; each answer is in the store before it is given."""
 
     def __init__(
         self,
-        store: Store,
+        store: ControllerStore,
         *,
         authority: Authority,
         terms: Terms,
@@ -91,7 +91,7 @@ class Enrolment:
 
     # enrol
 
-    def enrol(self, ask: EnrolAsk, *, address: str) -> Granted | Waiting:
+    def enrol(self, ask: EnrolAsk, *, address: str) -> Granted | ApprovalPending:
         """Exchange a token for an identity. The same request with the same keys gets the same answer, again and again.
 
         Args:
@@ -106,7 +106,7 @@ class Enrolment:
         try:
             with self._store.write() as tx:
                 answer, anew = self._decide(tx, ask, csr, address=address, now_s=now_s)
-        except RefusedError as error:
+        except RequestRefusedError as error:
             self._alarm(error, "enrol", f"{ask.host or 'a box'} at {address}")
             raise
         if anew:
@@ -114,13 +114,13 @@ class Enrolment:
         return answer
 
     def _decide(
-        self, tx: Transaction, ask: EnrolAsk, csr: ca.Request, *, address: str, now_s: float
-    ) -> tuple[Granted | Waiting, bool]:
+        self, tx: Transaction, ask: EnrolAsk, csr: ca.CertificateRequest, *, address: str, now_s: float
+    ) -> tuple[Granted | ApprovalPending, bool]:
         token_digest = tokens.digest(ask.token)
         id_ = tokens.digest(f"{token_digest} {ask.request}")[:32]
         token = tx.enrolments.token(token_digest)
         if token is None:
-            raise RefusedError(Refusal.TOKEN_UNKNOWN)
+            raise RequestRefusedError(RefusalCode.TOKEN_UNKNOWN)
         bound = _bound(ask, csr)
         request = tx.enrolments.request(id_)
         if request is None:
@@ -130,35 +130,37 @@ class Enrolment:
                 "address": address,
                 "name": tokens.box_name(token),
             }
-            request = Request(id=id_, token=token_digest, digest=bound, asked=asked, at_s=now_s)
+            request = EnrolmentAttempt(id=id_, token=token_digest, digest=bound, asked=asked, at_s=now_s)
             tx.enrolments.put_token(token)
             tx.enrolments.add_request(request)
             if not token.approval:
                 request = replace(request, state=RequestState.APPROVED)
         elif request.digest != bound:
-            raise RefusedError(Refusal.TOKEN_USED, alarm=True)
+            raise RequestRefusedError(RefusalCode.TOKEN_USED, alarm=True)
         return self._by_state(tx, request, token, csr, now_s=now_s)
 
     def _by_state(
-        self, tx: Transaction, request: Request, token: Token, csr: ca.Request, *, now_s: float
-    ) -> tuple[Granted | Waiting, bool]:
+        self, tx: Transaction, request: EnrolmentAttempt, token: Token, csr: ca.CertificateRequest, *, now_s: float
+    ) -> tuple[Granted | ApprovalPending, bool]:
         match request.state:
             case RequestState.WAITING:
-                return Waiting(), False
+                return ApprovalPending(), False
             case RequestState.REFUSED:
-                raise RefusedError(Refusal.REFUSED, "a person has refused this box", "ask who runs the cloud")
+                raise RequestRefusedError(
+                    RefusalCode.REFUSED, "a person has refused this box", "ask who runs the cloud"
+                )
             case RequestState.APPROVED:
                 return self._grant(tx, request, token, csr, now_s=now_s)
             case RequestState.DONE:
                 return self._again(tx, request, now_s), False
 
     def _grant(
-        self, tx: Transaction, request: Request, token: Token, csr: ca.Request, *, now_s: float
+        self, tx: Transaction, request: EnrolmentAttempt, token: Token, csr: ca.CertificateRequest, *, now_s: float
     ) -> tuple[Granted, bool]:
         asked = request.asked
         home = _home(tx, token, asked["instance"], now_s)
         device = home.device if home else mint_device()
-        enrolled = Enrolled(
+        enrolled = EnrolledBox(
             device=device,
             enrolment=next_enrolment(tx, device),
             public=asked["sign_key"],
@@ -181,7 +183,7 @@ class Enrolment:
         tx.enrolments.put_request(done)
         return self._answer(tx, done, now_s), home is not None
 
-    def _again(self, tx: Transaction, request: Request, now_s: float) -> Granted:
+    def _again(self, tx: Transaction, request: EnrolmentAttempt, now_s: float) -> Granted:
         device = request.device
         box = tx.boxes.get([device]).get(device) if device else None
         if (
@@ -190,10 +192,10 @@ class Enrolment:
             or box.book.enrolment != (request.answer or {})["enrolment"]
         ):
             text = "what this request was answered is no longer valid: the box was revoked, forgotten, or enrolled anew"
-            raise RefusedError(Refusal.REFUSED, text, "enrol it with a new token", alarm=True)
+            raise RequestRefusedError(RefusalCode.REFUSED, text, "enrol it with a new token", alarm=True)
         return self._answer(tx, request, now_s)
 
-    def _answer(self, tx: Transaction, request: Request, now_s: float) -> Granted:
+    def _answer(self, tx: Transaction, request: EnrolmentAttempt, now_s: float) -> Granted:
         answer = request.answer or {}
         device = answer["device"]
         return Granted(
@@ -208,7 +210,7 @@ class Enrolment:
 
     # renew
 
-    def renew(self, ask: RenewAsk, *, signed: bytes, signature: str, address: str) -> Renewed:
+    def renew(self, ask: RenewAsk, *, signed: bytes, signature: str, address: str) -> RenewalAnswer:
         """Give a box another certificate; the same request gets the same one, while a third of its life is left.
 
         Args:
@@ -227,39 +229,39 @@ class Enrolment:
                 _check_signer(tx.boxes.get([device]).get(device), ask, signed=signed, signature=signature)
                 csr = _read(ask.csr)
                 certificate = self._issuer.issue(tx, csr, device=device, enrolment=ask.enrolment, now_s=now_s)
-                return Renewed(certificate=certificate, server_time=tx.notes.server_time(now_s))
-        except RefusedError as error:
+                return RenewalAnswer(certificate=certificate, server_time=tx.notes.server_time(now_s))
+        except RequestRefusedError as error:
             self._alarm(error, "renew", f"{ask.device} at {address}", device=ask.device)
             raise
 
-    def _alarm(self, error: RefusedError, kind: str, who: str, *, device: str = "") -> None:
+    def _alarm(self, error: RequestRefusedError, kind: str, who: str, *, device: str = "") -> None:
         if not error.alarm:
             return
         with self._store.write() as tx:
             tx.notes.alarm(f"{kind}.{error.code}", device=device, text=f"{who}: {error.text}", now_s=self._clock())
 
 
-def _read(csr: str) -> ca.Request:
+def _read(csr: str) -> ca.CertificateRequest:
     try:
         return ca.read_request(csr)
     except RequestError as error:
-        raise RefusedError(
-            Refusal.BAD_REQUEST, error.text, "is the agent of a version that this cloud knows?"
+        raise RequestRefusedError(
+            RefusalCode.BAD_REQUEST, error.text, "is the agent of a version that this cloud knows?"
         ) from error
 
 
-def _bound(ask: EnrolAsk, csr: ca.Request) -> str:
+def _bound(ask: EnrolAsk, csr: ca.CertificateRequest) -> str:
     """What an answer belongs to: a thief who has seen token and request id, but not the keys, is not answered."""
     value = json.dumps([csr.digest, ask.sign_key, ask.instance])
     return hashlib.sha256(value.encode()).hexdigest()
 
 
-def _home(tx: Transaction, token: Token, instance: str, now_s: float) -> Box | None:
+def _home(tx: Transaction, token: Token, instance: str, now_s: float) -> BoxRecord | None:
     """Return the box that this machine is already; None for a new one."""
     if only := tokens.only_for(token):
         box = tx.boxes.get([DeviceId(only)]).get(DeviceId(only))
         if box is None:
-            raise RefusedError(Refusal.REFUSED, "the box that this token is for is gone", "get a new token")
+            raise RequestRefusedError(RefusalCode.REFUSED, "the box that this token is for is gone", "get a new token")
         _check_not_aside(box)
         return box
     same = tx.boxes.with_instance(instance)
@@ -270,20 +272,20 @@ def _home(tx: Transaction, token: Token, instance: str, now_s: float) -> Box | N
     remedy = f"if it is that box indeed: `edgegpu-cloud enrol --for {box.name}` gives a token for it alone"
     if box.state is BoxState.REVOKED:
         text = f"this machine is the box {box.name}, which is revoked"
-        raise RefusedError(Refusal.REFUSED, text, remedy, alarm=True)
+        raise RequestRefusedError(RefusalCode.REFUSED, text, remedy, alarm=True)
     if is_present(box, now_s=now_s):  # another machine shows its instance
         text = f"this machine has the machine id of the box {box.name}, which is online"
         remedy = f"{remedy}; a copy of its disk needs a machine id of its own first (`systemd-machine-id-setup`)"
-        raise RefusedError(Refusal.REFUSED, text, remedy, alarm=True)
+        raise RequestRefusedError(RefusalCode.REFUSED, text, remedy, alarm=True)
     return box
 
 
-def _check_not_aside(box: Box) -> None:
+def _check_not_aside(box: BoxRecord) -> None:
     """Refuse a box whose numbers cannot be followed: they would be the same under the next enrolment."""
     if box.state is BoxState.SET_ASIDE:
         text = f"this machine is the box {box.name}, which is set aside: its numbers cannot be followed"
         remedy = f"`edgegpu-cloud boxes forget {box.name}`, then enrol it with a new token: it becomes another box"
-        raise RefusedError(Refusal.REFUSED, text, remedy, alarm=True)
+        raise RequestRefusedError(RefusalCode.REFUSED, text, remedy, alarm=True)
 
 
 def _free_name(tx: Transaction, wanted: str, device: DeviceId) -> str:
@@ -293,22 +295,22 @@ def _free_name(tx: Transaction, wanted: str, device: DeviceId) -> str:
     return f"{clean}-{device[:6]}" if tx.boxes.exactly(clean) else clean
 
 
-def _check_signer(box: Box | None, ask: RenewAsk, *, signed: bytes, signature: str) -> None:
+def _check_signer(box: BoxRecord | None, ask: RenewAsk, *, signed: bytes, signature: str) -> None:
     if box is None:
-        raise RefusedError(Refusal.REFUSED, "this box is not known here", "enrol it with a new token")
+        raise RequestRefusedError(RefusalCode.REFUSED, "this box is not known here", "enrol it with a new token")
     if not _signed_by(box.public, signature, signed):
         text = "the signature is not that of this box's present enrolment"
-        raise RefusedError(Refusal.REFUSED, text, f"enrol it anew: `edgegpu-cloud enrol --for {box.name}`")
+        raise RequestRefusedError(RefusalCode.REFUSED, text, f"enrol it anew: `edgegpu-cloud enrol --for {box.name}`")
     _check_not_aside(box)
     if box.state is BoxState.REVOKED:
-        raise RefusedError(Refusal.REFUSED, "this box is revoked", f"`edgegpu-cloud enrol --for {box.name}`")
+        raise RequestRefusedError(RefusalCode.REFUSED, "this box is revoked", f"`edgegpu-cloud enrol --for {box.name}`")
     if ask.enrolment != box.book.enrolment:
         text = f"it is enrolment {ask.enrolment}, the box has {box.book.enrolment}"
-        raise RefusedError(Refusal.REFUSED, text, "enrol it anew")
+        raise RequestRefusedError(RefusalCode.REFUSED, text, "enrol it anew")
     if ask.instance != box.book.instance:
         text = "another machine than the one that was enrolled: a copy of its disk"
         remedy = "give the copy a machine id of its own, and enrol it as a box of its own"
-        raise RefusedError(Refusal.REFUSED, text, remedy, alarm=True)
+        raise RequestRefusedError(RefusalCode.REFUSED, text, remedy, alarm=True)
 
 
 def _signed_by(public: str, signature: str, body: bytes) -> bool:

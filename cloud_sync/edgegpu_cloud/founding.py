@@ -12,14 +12,14 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.keyfiles import PrivateKey, key_pem, load_key, new_key, read_file, write_file
 from edgegpu_cloud.layout import CloudConfig, CloudLayout, dump
 from edgegpu_cloud.ownership import become_owner
-from edgegpu_sync.down import Link
+from edgegpu_sync.down import KeySetLink
 from edgegpu_sync.keys import next_link, public_text
 
 AuthorityName = Literal["boxes", "controllers", "servers"]
 ServerName = Literal["https", "broker"]
 ShownName = Literal["https", "broker", "controller"]
 
-More = Callable[[CloudLayout, Link | None], None]
+More = Callable[[CloudLayout, KeySetLink | None], None]
 """Writes further files into a new folder; the link is the first key set, None where the root key is kept elsewhere."""
 
 _UNFINISHED = ".init"
@@ -81,7 +81,7 @@ def found(
         raise CloudError(f"cannot make {layout.folder}: {error}", remedy=remedy) from error
 
 
-def _make_signers(layout: CloudLayout, root_public: str) -> Link | None:
+def _make_signers(layout: CloudLayout, root_public: str) -> KeySetLink | None:
     signing = Ed25519PrivateKey.generate()
     write_file(layout.signing_key, key_pem(signing))
     if root_public:

@@ -5,14 +5,14 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from edgegpu_cloud.ca import Authority, Issued, Request
+from edgegpu_cloud.ca import Authority, CertificateRequest, Issued
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.founding import authority_of
 from edgegpu_cloud.keyfiles import write_file
 from edgegpu_cloud.layout import CloudLayout
 from edgegpu_cloud.ownership import open_state, remedy_for
-from edgegpu_cloud.store import Certificate, Store, Transaction
-from edgegpu_cloud.tokens import Refusal, RefusedError
+from edgegpu_cloud.store import CertificateRecord, ControllerStore, Transaction
+from edgegpu_cloud.tokens import RefusalCode, RequestRefusedError
 from edgegpu_sync.ids import DeviceId, op_name
 
 _DAY_S = 86_400.0
@@ -29,7 +29,7 @@ class Issuer:
     authority: Authority
     days: int
 
-    def issue(self, tx: Transaction, csr: Request, *, device: DeviceId, enrolment: int, now_s: float) -> str:
+    def issue(self, tx: Transaction, csr: CertificateRequest, *, device: DeviceId, enrolment: int, now_s: float) -> str:
         """Return a box's certificate, PEM: for the same request the same one, while a third of its life is left.
 
         Raises:
@@ -41,7 +41,7 @@ class Issuer:
         _check_number(tx, device, now_s)
         new = self.authority.box(csr, device=device, enrolment=enrolment, now_s=now_s, days=self.days)
         tx.enrolments.add_certificate(
-            Certificate(
+            CertificateRecord(
                 serial=new.serial,
                 device=device,
                 enrolment=enrolment,
@@ -60,10 +60,12 @@ def _check_number(tx: Transaction, device: DeviceId, now_s: float) -> None:
         return
     if len(recent) >= _CERTIFICATES_A_DAY + tx.commands.number_since(device, _ROTATE, now_s - _DAY_S):
         text = f"this box was given {len(recent)} certificates within a day"
-        raise RefusedError(Refusal.TOO_MANY, text, "look at its journal; it may ask again tomorrow", alarm=True)
+        raise RequestRefusedError(
+            RefusalCode.TOO_MANY, text, "look at its journal; it may ask again tomorrow", alarm=True
+        )
 
 
-def _issued(certificate: Certificate) -> Issued:
+def _issued(certificate: CertificateRecord) -> Issued:
     return Issued(
         pem=certificate.pem,
         serial=certificate.serial,
@@ -72,7 +74,9 @@ def _issued(certificate: Certificate) -> Issued:
     )
 
 
-def write_crl(layout: CloudLayout, store: Store, *, clock: Callable[[], float], also: Sequence[str] = ()) -> None:
+def write_crl(
+    layout: CloudLayout, store: ControllerStore, *, clock: Callable[[], float], also: Sequence[str] = ()
+) -> None:
     """Write the list of all certificates of boxes that are revoked; the broker has to read it again.
 
     Args:

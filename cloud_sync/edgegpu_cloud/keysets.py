@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.keyfiles import key_pem, load_signing_key, read_file, write_file
 from edgegpu_cloud.layout import CloudLayout
-from edgegpu_cloud.store import AuditEntry, Store
-from edgegpu_sync.down import Link
-from edgegpu_sync.errors import RefusedError
+from edgegpu_cloud.store import AuditEntry, ControllerStore
+from edgegpu_sync.down import KeySetLink
+from edgegpu_sync.errors import MessageRefusedError
 from edgegpu_sync.keys import KeyRing, KeySet, PublicKey, key_id, next_link, public_text
 from edgegpu_sync.wire import decode
 
@@ -26,22 +26,22 @@ class SigningRequest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     v: Literal[1] = 1
-    before: Link | None
+    before: KeySetLink | None
     keys: Annotated[tuple[PublicKey, ...], Field(min_length=1, max_length=32)]
 
 
-def read_set(link: Link) -> KeySet:
+def read_set(link: KeySetLink) -> KeySet:
     """Return the set in a link of the chain."""
     return decode(_SETS, link.set.encode())
 
 
-def chain_of(store: Store) -> tuple[Link, ...]:
+def chain_of(store: ControllerStore) -> tuple[KeySetLink, ...]:
     """Return the sets that there are, first to last."""
     with store.read() as tx:
         return tx.notes.chain()
 
 
-def ring_of(layout: CloudLayout, chain: tuple[Link, ...]) -> KeyRing:
+def ring_of(layout: CloudLayout, chain: tuple[KeySetLink, ...]) -> KeyRing:
     """Return what a box holds that was enrolled here and has followed the chain.
 
     Raises:
@@ -50,12 +50,12 @@ def ring_of(layout: CloudLayout, chain: tuple[Link, ...]) -> KeyRing:
     ring = KeyRing.pinned(read_file(layout.root_public).strip())
     try:
         return ring.follow(chain) if chain else ring
-    except RefusedError as error:
+    except MessageRefusedError as error:
         remedy = "restore keys and store from one backup"
         raise CloudError(f"cannot use the chain of key sets: {error}", remedy=remedy) from error
 
 
-def prepare(layout: CloudLayout, store: Store, *, rotate: bool, drop_old: bool) -> SigningRequest:
+def prepare(layout: CloudLayout, store: ControllerStore, *, rotate: bool, drop_old: bool) -> SigningRequest:
     """Return what the root has to sign; with `rotate` a new signing key is made, and waits beside the present one.
 
     Args:
@@ -79,7 +79,7 @@ def prepare(layout: CloudLayout, store: Store, *, rotate: bool, drop_old: bool) 
     return SigningRequest(before=chain[-1] if chain else None, keys=tuple(keys))
 
 
-def _check_newest(store: Store, chain: tuple[Link, ...]) -> None:
+def _check_newest(store: ControllerStore, chain: tuple[KeySetLink, ...]) -> None:
     with store.read() as tx:
         newest, name = tx.boxes.newest_key_set()
     if newest > len(chain):
@@ -91,7 +91,7 @@ def _check_newest(store: Store, chain: tuple[Link, ...]) -> None:
         )
 
 
-def sign(request: SigningRequest, root: Ed25519PrivateKey, *, next_root: str = "") -> Link:
+def sign(request: SigningRequest, root: Ed25519PrivateKey, *, next_root: str = "") -> KeySetLink:
     """Sign the next set; done where the root key is.
 
     Raises:
@@ -103,7 +103,7 @@ def sign(request: SigningRequest, root: Ed25519PrivateKey, *, next_root: str = "
     return next_link(root, keys=request.keys, before=request.before, next_root=next_root or None)
 
 
-def add(layout: CloudLayout, store: Store, link: Link, *, by: str, now_s: float) -> KeySet:
+def add(layout: CloudLayout, store: ControllerStore, link: KeySetLink, *, by: str, now_s: float) -> KeySet:
     """Take a set that the root has signed; the key that waits comes into effect with the first set that has it.
 
     Raises:
@@ -114,7 +114,7 @@ def add(layout: CloudLayout, store: Store, link: Link, *, by: str, now_s: float)
     try:
         ring.follow([link])
         new = read_set(link)
-    except RefusedError as error:
+    except MessageRefusedError as error:
         raise CloudError(f"cannot take this key set: {error}", remedy="make the request anew, and sign that") from error
     publics = {key.public for key in new.keys}
     waiting = layout.keys / _NEXT
@@ -136,7 +136,7 @@ def _public(path: Path) -> str:
     return public_text(load_signing_key(path))
 
 
-def settle(layout: CloudLayout, store: Store) -> None:
+def settle(layout: CloudLayout, store: ControllerStore) -> None:
     """Finish an `add` that was cut short: a key that waits and is in the newest set comes into effect.
 
     Raises:

@@ -8,20 +8,31 @@ from edgegpu_cloud.fleet.apps import is_pod_of
 from edgegpu_cloud.fleet.specs import check_app
 from edgegpu_cloud.fleet.views import Details
 from edgegpu_core.inventory import Slot
-from edgegpu_core.limits import Answer, CardNumbers, Case, How, Kind, NewPod, NodeRoom, OwnPod, Workload, judge
+from edgegpu_core.limits import (
+    CardNumbers,
+    FitResult,
+    How,
+    LimitsChange,
+    NewPod,
+    NodeRoom,
+    OwnPod,
+    Workload,
+    WorkloadKind,
+    judge,
+)
 from edgegpu_core.model import CORE_PER_CARD, ResourceModel
 from edgegpu_core.placement import Share
 from edgegpu_core.policy import Policy, parse_policy
-from edgegpu_core.request import ContainerRequest, Request, Role
+from edgegpu_core.request import ContainerRequest, ContainerRole, RequestedAmounts
 from edgegpu_sync.messages import READERS
-from edgegpu_sync.telemetry import Alloc, Inventory, Piece, PodAlloc
-from edgegpu_sync.topics import Kind as Message
+from edgegpu_sync.telemetry import Alloc, CardShare, Inventory, PodAlloc
+from edgegpu_sync.topics import TopicKind as Message
 
 _LAST_WORD = "the box has the last word: selectors, taints, quotas and how the app replaces its pods are known there"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedLimits:
     """The amounts of one container of an app."""
 
     namespace: str
@@ -35,7 +46,7 @@ class Wanted:
 class Preview:
     """The verdict of `edgegpu_core.limits` over the last reports; `as_of_s`: the oldest of them, seconds since 1970."""
 
-    answer: Answer
+    answer: FitResult
     text: str
     need_units: int
     need_core: int
@@ -47,14 +58,16 @@ class Preview:
     @property
     def fits(self) -> bool:
         """Whether it has room, now or after the app's own pods have gone."""
-        return self.answer is not Answer.NEVER
+        return self.answer is not FitResult.NEVER
 
     def words(self) -> str:
         """Return it as lines for people."""
         head = {
-            Answer.FITS: "fits",
-            Answer.AFTER_STOP: "fits when the app's own pods have gone (one that is not recreated needs --interrupt)",
-            Answer.NEVER: "does not fit",
+            FitResult.FITS: "fits",
+            FitResult.AFTER_STOP: (
+                "fits when the app's own pods have gone (one that is not recreated needs --interrupt)"
+            ),
+            FitResult.NEVER: "does not fit",
         }[self.answer]
         pods = f", {self.replicas} pods" if self.replicas != 1 else ""
         lines = [f"{head}: {self.need_units} units, core {self.need_core}{pods}"]
@@ -67,7 +80,7 @@ class Preview:
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
 
-def preview(box: Details, others: Iterable[Details], wanted: Wanted) -> Preview:
+def preview(box: Details, others: Iterable[Details], wanted: WantedLimits) -> Preview:
     """Judge new limits as a box would, over every box of its cluster that has reported.
 
     Raises:
@@ -83,10 +96,10 @@ def preview(box: Details, others: Iterable[Details], wanted: Wanted) -> Preview:
     own = {uid: pod for one in reports for uid, pod in one.pods.items() if is_pod_of(pod, wanted.namespace, wanted.app)}
     nodes = {uid: one.inventory.node for one in reports for uid in one.pods}
     replicas = max(1, len(own))
-    request = Request(wanted.memory_units, wanted.core)
+    request = RequestedAmounts(wanted.memory_units, wanted.core)
     verdict = judge(
-        Case(
-            workload=Workload(kind=Kind.DEPLOYMENT, how=How.RECREATE, replicas=replicas, unavailable=replicas),
+        LimitsChange(
+            workload=Workload(kind=WorkloadKind.DEPLOYMENT, how=How.RECREATE, replicas=replicas, unavailable=replicas),
             request=request,
             before=_before(own, wanted.container),
             pod=NewPod(containers=_containers(own, wanted, request)),
@@ -139,7 +152,7 @@ def _room(report: _Report) -> NodeRoom:
     )
 
 
-def _share(piece: Piece, units: Mapping[str, int]) -> Share:
+def _share(piece: CardShare, units: Mapping[str, int]) -> Share:
     """A whole card holds each of its units, whatever was asked for."""
     whole = piece.core >= CORE_PER_CARD
     return Share(piece.card, units.get(piece.card, 0) if whole else piece.memory_units, min(piece.core, CORE_PER_CARD))
@@ -152,25 +165,29 @@ def _policy(name: str) -> Policy:
         return Policy.FIRST_FIT
 
 
-def _amounts(own: Mapping[str, PodAlloc]) -> dict[str, Request]:
+def _amounts(own: Mapping[str, PodAlloc]) -> dict[str, RequestedAmounts]:
     """Return what each container of one of the app's pods holds, summed over its cards."""
-    found: dict[str, Request] = {}
+    found: dict[str, RequestedAmounts] = {}
     for piece in next(iter(own.values())).pieces if own else ():
-        before = found.get(piece.container, Request(0, 0))
-        found[piece.container] = Request(before.memory_units + piece.memory_units, before.core + piece.core)
+        before = found.get(piece.container, RequestedAmounts(0, 0))
+        found[piece.container] = RequestedAmounts(before.memory_units + piece.memory_units, before.core + piece.core)
     return found
 
 
-def _before(own: Mapping[str, PodAlloc], container: str) -> Request:
-    return _amounts(own).get(container, Request(0, 0))
+def _before(own: Mapping[str, PodAlloc], container: str) -> RequestedAmounts:
+    return _amounts(own).get(container, RequestedAmounts(0, 0))
 
 
-def _containers(own: Mapping[str, PodAlloc], wanted: Wanted, request: Request) -> tuple[ContainerRequest, ...]:
+def _containers(
+    own: Mapping[str, PodAlloc], wanted: WantedLimits, request: RequestedAmounts
+) -> tuple[ContainerRequest, ...]:
     amounts = {**_amounts(own), wanted.container: request}
-    return tuple(ContainerRequest(name, Role.APP, one) for name, one in amounts.items() if one.memory_units or one.core)
+    return tuple(
+        ContainerRequest(name, ContainerRole.APP, one) for name, one in amounts.items() if one.memory_units or one.core
+    )
 
 
-def _notes(own: Mapping[str, PodAlloc], wanted: Wanted) -> list[str]:
+def _notes(own: Mapping[str, PodAlloc], wanted: WantedLimits) -> list[str]:
     notes = [_LAST_WORD]
     if not own:
         notes.append(f"no pod of {wanted.namespace}/{wanted.app} holds a share now: reckoned as one pod")

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.specs import Settings
+from edgegpu_cloud.fleet.specs import SharingSettings
 from edgegpu_cloud.fleet.views import Details
 from edgegpu_sync.messages import READERS
 from edgegpu_sync.spec import AnyItem, Exclusions, Isolation, Mode, PolicyItem, UnitSize
-from edgegpu_sync.telemetry import Alloc, Card, Inventory, PodAlloc
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.telemetry import Alloc, CardReport, Inventory, PodAlloc
+from edgegpu_sync.topics import TopicKind
 
 MOST_UNITS = 25_000
 """Units of a node: kubelet is told each as a device, in one message."""
@@ -18,7 +18,7 @@ MOST_UNITS = 25_000
 _MOST_NAMES = 10
 
 
-class Foreseen(StrEnum):
+class PreviewVerdict(StrEnum):
     """What a box would make of an item."""
 
     AS_IT_IS = "as_it_is"
@@ -31,13 +31,13 @@ class Foreseen(StrEnum):
 class Outlook:
     """The answer for one item, and why, for people."""
 
-    answer: Foreseen
+    answer: PreviewVerdict
     text: str = ""
 
     @property
     def good(self) -> bool:
         """Whether the box would settle it as Applied."""
-        return self.answer in {Foreseen.AS_IT_IS, Foreseen.CHANGED}
+        return self.answer in {PreviewVerdict.AS_IT_IS, PreviewVerdict.CHANGED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,31 +58,31 @@ def outlook(details: Details, items: Mapping[str, AnyItem]) -> dict[str, Outlook
     Raises:
         CloudError: it has not told yet what cards it has.
     """
-    latest = details.latest.get(Kind.INVENTORY)
+    latest = details.latest.get(TopicKind.INVENTORY)
     if latest is None:
         text = f"cannot preview: {details.box.name} has not told yet what cards it has"
         remedy = "wait until it is connected, or ask it: edgegpu-cloud command BOX inventory.refresh"
         raise CloudError(text, remedy=remedy)
-    inventory: Inventory = READERS[Kind.INVENTORY].validate_python(latest.body, strict=False)
-    alloc = details.latest.get(Kind.ALLOC)
-    held: Alloc | None = READERS[Kind.ALLOC].validate_python(alloc.body, strict=False) if alloc else None
+    inventory: Inventory = READERS[TopicKind.INVENTORY].validate_python(latest.body, strict=False)
+    alloc = details.latest.get(TopicKind.ALLOC)
+    held: Alloc | None = READERS[TopicKind.ALLOC].validate_python(alloc.body, strict=False) if alloc else None
     told = _Told(inventory, held.pods if held else {})
     if not inventory.sharing:
-        return dict.fromkeys(items, Outlook(Foreseen.REJECTED, "GPU sharing is not installed there"))
+        return dict.fromkeys(items, Outlook(PreviewVerdict.REJECTED, "GPU sharing is not installed there"))
     return {name: _of(item, told) for name, item in items.items()}
 
 
-def check_settings(details: Details, settings: Settings) -> None:
+def check_settings(details: Details, settings: SharingSettings) -> None:
     """Refuse at once what a box would refuse whatever comes, by what it has told; nothing where it has told nothing.
 
     Raises:
         CloudError: a card that it does not have, or an isolation that boxes of this version do not know.
     """
-    latest = details.latest.get(Kind.INVENTORY)
+    latest = details.latest.get(TopicKind.INVENTORY)
     box = details.box.name
     if latest is None:
         return
-    told: Inventory = READERS[Kind.INVENTORY].validate_python(latest.body, strict=False)
+    told: Inventory = READERS[TopicKind.INVENTORY].validate_python(latest.body, strict=False)
     before = details.spec.exclusions.cards if details.spec.exclusions else ()
     asked = () if settings.exclude in {None, ("none",)} else settings.exclude or ()
     unknown = [word for word in asked if not _is_known(word, told.cards) and word not in before]
@@ -102,46 +102,46 @@ _NO_ISOLATION = "boxes of this version place services, and hold them to nothing"
 def _of(item: AnyItem, told: _Told) -> Outlook:
     match item:
         case Isolation(mode=Mode.NONE):
-            return Outlook(Foreseen.AS_IT_IS)
+            return Outlook(PreviewVerdict.AS_IT_IS)
         case Isolation():
-            return Outlook(Foreseen.UNSUPPORTED, _NO_ISOLATION)
+            return Outlook(PreviewVerdict.UNSUPPORTED, _NO_ISOLATION)
         case PolicyItem(policy=told.inventory.policy):
-            return Outlook(Foreseen.AS_IT_IS)
+            return Outlook(PreviewVerdict.AS_IT_IS)
         case Exclusions(cards=cards):
             return _excluded(cards, told)
         case UnitSize(mib=mib):
             return _unit(mib, told)
         case _:
-            return Outlook(Foreseen.CHANGED, "new pods alone follow it")
+            return Outlook(PreviewVerdict.CHANGED, "new pods alone follow it")
 
 
 def _excluded(words: tuple[str, ...], told: _Told) -> Outlook:
     cards = told.inventory.cards
     after = {card.uuid for card in cards if {card.uuid, card.label, card.label.partition(":")[0]} & set(words)}
     if after == {card.uuid for card in cards if card.excluded}:
-        return Outlook(Foreseen.AS_IT_IS)
+        return Outlook(PreviewVerdict.AS_IT_IS)
     notes = []
     if holders := told.holders(after):
         notes.append(f"these go on there, and do not start there again: {_names(holders)}")
     if unknown := [word for word in words if not _is_known(word, cards)]:
         notes.append(f"no card that it has told of: {', '.join(unknown)}")
-    return Outlook(Foreseen.CHANGED, "; ".join(notes))
+    return Outlook(PreviewVerdict.CHANGED, "; ".join(notes))
 
 
-def _is_known(word: str, cards: tuple[Card, ...]) -> bool:
+def _is_known(word: str, cards: tuple[CardReport, ...]) -> bool:
     return any(word in {card.uuid, card.label, card.label.partition(":")[0]} for card in cards)
 
 
 def _unit(mib: int, told: _Told) -> Outlook:
     now = told.inventory.unit_mib
     if mib == now:
-        return Outlook(Foreseen.AS_IT_IS)
+        return Outlook(PreviewVerdict.AS_IT_IS)
     if holders := told.holders(card.uuid for card in told.inventory.cards):
-        return Outlook(Foreseen.REJECTED, f"pods hold shares in units of {now} MiB, stop them: {_names(holders)}")
+        return Outlook(PreviewVerdict.REJECTED, f"pods hold shares in units of {now} MiB, stop them: {_names(holders)}")
     units = sum(card.memory_mib // mib for card in told.inventory.cards if not card.excluded)
     if units >= MOST_UNITS:
-        return Outlook(Foreseen.REJECTED, f"that makes {units} units, and a node has fewer than {MOST_UNITS}")
-    return Outlook(Foreseen.CHANGED, f"{units} units in all")
+        return Outlook(PreviewVerdict.REJECTED, f"that makes {units} units, and a node has fewer than {MOST_UNITS}")
+    return Outlook(PreviewVerdict.CHANGED, f"{units} units in all")
 
 
 def _names(names: list[str]) -> str:

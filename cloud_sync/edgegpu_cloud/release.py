@@ -17,7 +17,7 @@ _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class BundleFolder:
     """One bundle's folder, and the address that boxes reach this server by."""
 
     folder: Path

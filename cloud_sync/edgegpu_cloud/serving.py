@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgegpu_cloud.asks import BrokerAddress
-from edgegpu_cloud.enrolment import Enrolment, Terms
+from edgegpu_cloud.enrolment import EnrolmentService, Terms
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.founding import authority_of, renew_worn
 from edgegpu_cloud.issuing import write_crl
@@ -22,9 +22,9 @@ from edgegpu_cloud.keyfiles import load_signing_key, read_file
 from edgegpu_cloud.keysets import settle
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
 from edgegpu_cloud.ownership import open_state, remedy_for
-from edgegpu_cloud.release import Release
+from edgegpu_cloud.release import BundleFolder
 from edgegpu_cloud.steady import SteadyClock, check_away
-from edgegpu_cloud.store import SERVER_TIME, Store
+from edgegpu_cloud.store import SERVER_TIME, ControllerStore
 from edgegpu_cloud.tasks import Task, TaskGroup
 from edgegpu_cloud.urls import url_of
 from edgegpu_sync.link.events import Address, LinkEvent
@@ -46,7 +46,7 @@ _CARE_S = 6 * 3_600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ServeOptions:
     """What `serve` is asked for.
 
     `bundle` is the folder of the release; without `link` there is HTTPS alone, without `https` the controller alone.
@@ -67,14 +67,14 @@ class _Care:
     text: str
 
 
-class Service:
+class CloudApp:
     """One process: `run` returns when its group was told to end, or raises what ended it."""
 
     def __init__(
         self,
         layout: CloudLayout,
         config: CloudConfig,
-        options: Options,
+        options: ServeOptions,
         *,
         group: TaskGroup,
         watch: Callable[[LinkEvent], None] = lambda _: None,
@@ -87,12 +87,12 @@ class Service:
         """
         self._layout, self._config, self._group = layout, config, group
         self._care = queue.SimpleQueue[_Care | None]()
-        self._store = Store.open_file(layout.database)
+        self._store = ControllerStore.open_file(layout.database)
         self._clock = self._steady(wall_s, asked=not options.clock_is_right)
         settle(layout, self._store)
         self._renew()
         write_crl(layout, self._store, clock=self._clock)
-        self._server = self._https(Release(options.bundle, url_of(config))) if options.https else None
+        self._server = self._https(BundleFolder(options.bundle, url_of(config))) if options.https else None
         self._linked = self._make_link(watch) if options.link else None
 
     @property
@@ -124,13 +124,13 @@ class Service:
             check_away(last_s=last_s, now_s=wall_s())
         return SteadyClock(last_s=last_s, wall_s=wall_s, leapt=lambda text: self._care.put(_Care("clock.LEAPT", text)))
 
-    def _https(self, release: Release) -> "HttpsServer":
+    def _https(self, release: BundleFolder) -> "HttpsServer":
         from edgegpu_cloud.http.app import make_app  # noqa: PLC0415  (the controller's process needs none of it)
-        from edgegpu_cloud.http.server import CONNECTIONS, HttpsServer, Patience  # noqa: PLC0415
+        from edgegpu_cloud.http.server import CONNECTIONS, HttpsServer, ServerLimits  # noqa: PLC0415
 
         layout, config = self._layout, self._config
         ca_pem = authority_of(layout, "servers").cert_pem
-        desk = Enrolment(
+        desk = EnrolmentService(
             self._store,
             authority=authority_of(layout, "boxes"),
             terms=Terms(
@@ -143,7 +143,7 @@ class Service:
             clock=self._clock,
         )
         app = make_app(desk, release, ca_pem=ca_pem, clock=self._clock)
-        patience = Patience(connections=min(CONNECTIONS, _descriptors() // 2))
+        patience = ServerLimits(connections=min(CONNECTIONS, _descriptors() // 2))
         cert, key = layout.cert("https"), layout.key("https")
         return HttpsServer(app, host=config.https.host, port=config.https.port, cert=cert, key=key, patience=patience)
 

@@ -25,7 +25,7 @@ _OTHER = "cannot serve {folder}: another `edgegpu-cloud serve` does, pid {pid}"
 _REMEDY = "stop that one first (systemctl stop edgegpu-cloud), or name another --folder"
 
 
-class Standing:
+class ServeStatus:
     """Held by the one controller, or HTTPS, of a folder; others see by the lock that it runs, and read what it told."""
 
     def __init__(self, file: IO[str], clock: Callable[[], float], *, bundle: str, pid: int) -> None:
@@ -60,7 +60,7 @@ def hold(
     bundle: str = "",
     pid: int | None = None,
     clock: Callable[[], float] = time.time,
-) -> Standing:
+) -> ServeStatus:
     """Be the one controller (`link`), or the one HTTPS, of a folder, until the process ends.
 
     Args:
@@ -80,7 +80,7 @@ def hold(
         raise CloudError(f"cannot write {path}: {error}", remedy=remedy_for(path)) from error
     for _ in range(_TRIES):
         if _locked(file, fcntl.LOCK_EX):
-            found = Standing(file, clock, bundle=bundle, pid=pid or os.getpid())
+            found = ServeStatus(file, clock, bundle=bundle, pid=pid or os.getpid())
             found.tell("no answer yet" if link else "")
             return found
         time.sleep(_PAUSE_S)

@@ -44,7 +44,7 @@ class Supervised:
 
 
 @dataclass(slots=True)
-class Part:
+class SupervisedProcess:
     """A process to be: `run` is what it does, and returns its status. `task` is its name in `ps`, 15 characters."""
 
     name: str
@@ -123,7 +123,7 @@ class Part:
 class Supervisor:
     """Runs parts until it is told to stop; `stop` may be called from a signal handler."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[SupervisedProcess]) -> None:
         self._parts = parts
         self._selector = selectors.DefaultSelector()
         self._woken, self._wake = os.pipe()
@@ -149,12 +149,12 @@ class Supervisor:
         finally:
             self._end()
 
-    def _start(self, part: Part) -> None:
+    def _start(self, part: SupervisedProcess) -> None:
         part.start()
         if part.line is not None:
             self._selector.register(part.line, selectors.EVENT_READ, part)
 
-    def _until_ready(self, part: Part) -> int:
+    def _until_ready(self, part: SupervisedProcess) -> int:
         """Wait for a part's first word; returns the status of the one that ended instead, 0 where none did."""
         while not self._stopped:
             for one in self._heard(None):
@@ -163,9 +163,9 @@ class Supervisor:
                 return abs(self._gone(one)) or 1
         return 0
 
-    def _heard(self, timeout_s: float | None) -> list[Part]:
+    def _heard(self, timeout_s: float | None) -> list[SupervisedProcess]:
         events = self._selector.select(timeout_s)
-        return [] if self._stopped else [key.data for key, _ in events if isinstance(key.data, Part)]
+        return [] if self._stopped else [key.data for key, _ in events if isinstance(key.data, SupervisedProcess)]
 
     def _step(self) -> None:
         now_s = time.monotonic()
@@ -181,14 +181,14 @@ class Supervisor:
             if not self._stopped and part.again_s is not None and part.again_s <= time.monotonic():
                 self._start_again(part)
 
-    def _start_again(self, part: Part) -> None:
+    def _start_again(self, part: SupervisedProcess) -> None:
         """Start a part that fell; where there is no memory or no process left for it, the others go on meanwhile."""
         try:
             self._start(part)
         except OSError as error:
             _LOG.error("cannot start %s again: %s; tried again in %.0f s", part.name, error, part.later())
 
-    def _gone(self, part: Part) -> int:
+    def _gone(self, part: SupervisedProcess) -> int:
         if part.line is not None:
             self._selector.unregister(part.line)
         return part.ended()

@@ -14,7 +14,7 @@ ONLY_FOR = "edgegpu.io/only-for"
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 
 
-class Refusal(StrEnum):
+class RefusalCode(StrEnum):
     """Why an enrolment or a renewal was refused: the `code` of the answer."""
 
     TOKEN_UNKNOWN = "TOKEN_UNKNOWN"  # noqa: S105  (the name of a code)
@@ -27,26 +27,26 @@ class Refusal(StrEnum):
 
 
 _WORDS = {
-    Refusal.TOKEN_UNKNOWN: (
+    RefusalCode.TOKEN_UNKNOWN: (
         "this token is not known here",
         "paste the line again, whole; or get a new one with `edgegpu-cloud enrol`",
     ),
-    Refusal.TOKEN_USED: (
+    RefusalCode.TOKEN_USED: (
         "this token was used already, for another box or another try",
         "get a new one with `edgegpu-cloud enrol`; if nobody of yours used it, look at `edgegpu-cloud boxes` first",
     ),
-    Refusal.TOKEN_EXPIRED: ("this token is too old", "get a new one with `edgegpu-cloud enrol`"),
-    Refusal.TOKEN_EXHAUSTED: (
+    RefusalCode.TOKEN_EXPIRED: ("this token is too old", "get a new one with `edgegpu-cloud enrol`"),
+    RefusalCode.TOKEN_EXHAUSTED: (
         "this token was used as often as it may be",
         "get a new one with `edgegpu-cloud enrol --count N`",
     ),
 }
 
 
-class RefusedError(Exception):
+class RequestRefusedError(Exception):
     """A box's request that is refused: `code`, `text`, `remedy` are the answer's; `alarm`: people must hear of it."""
 
-    def __init__(self, code: Refusal, text: str = "", remedy: str = "", *, alarm: bool = False) -> None:
+    def __init__(self, code: RefusalCode, text: str = "", remedy: str = "", *, alarm: bool = False) -> None:
         words = _WORDS.get(code, ("", ""))
         self.code, self.text, self.remedy = code, text or words[0], remedy or words[1]
         self.alarm = alarm
@@ -61,11 +61,13 @@ def spend(token: Token, now_s: float) -> Token:
             whoever pasted it waits for a box that does not come.
     """
     if token.used >= token.uses:
-        raise RefusedError(Refusal.TOKEN_USED if token.uses == 1 else Refusal.TOKEN_EXHAUSTED, alarm=True)
+        raise RequestRefusedError(
+            RefusalCode.TOKEN_USED if token.uses == 1 else RefusalCode.TOKEN_EXHAUSTED, alarm=True
+        )
     if token.revoked:
-        raise RefusedError(Refusal.TOKEN_EXPIRED, "this token was taken back", alarm=True)
+        raise RequestRefusedError(RefusalCode.TOKEN_EXPIRED, "this token was taken back", alarm=True)
     if now_s >= token.expires_at_s:
-        raise RefusedError(Refusal.TOKEN_EXPIRED, alarm=True)
+        raise RequestRefusedError(RefusalCode.TOKEN_EXPIRED, alarm=True)
     return replace(token, used=token.used + 1)
 
 

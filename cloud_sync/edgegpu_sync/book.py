@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from edgegpu_sync.errors import RefusedError, Why
+from edgegpu_sync.errors import MessageRefusedError, Why
 from edgegpu_sync.order import WINDOW
 from edgegpu_sync.stamps import Epoch, Stamp
 from edgegpu_sync.up import Birth, NotTaken, Reported
@@ -71,13 +71,13 @@ class Book:
                 its numbers cannot be followed.
         """
         if self.instance and birth.instance != self.instance and birth.enrolment <= self.enrolment:
-            raise RefusedError(Why.CLONED, f"instance {birth.instance[:12]} is not the one that was enrolled")
+            raise MessageRefusedError(Why.CLONED, f"instance {birth.instance[:12]} is not the one that was enrolled")
         if birth.enrolment < self.enrolment:
-            raise RefusedError(Why.OLD_ENROLMENT, f"{birth.enrolment}, the box has {self.enrolment} since")
+            raise MessageRefusedError(Why.OLD_ENROLMENT, f"{birth.enrolment}, the box has {self.enrolment} since")
         check_reach("enrolment", birth.enrolment, self.enrolment)
         book = self if birth.enrolment == self.enrolment else self._enrolled(birth)
         if book.epoch is not None and book.epoch != birth.epoch and birth.epoch.count <= book.epoch.count:
-            raise RefusedError(Why.OLD_EPOCH, f"{birth.epoch.count}, the box has had {book.epoch.count}")
+            raise MessageRefusedError(Why.OLD_EPOCH, f"{birth.epoch.count}, the box has had {book.epoch.count}")
         check_reach("epoch", birth.epoch.count, book.epoch.count if book.epoch is not None else 0)
         check_reach("key_set", birth.key_set, self.key_set)
         if book.epoch != birth.epoch:
@@ -154,7 +154,7 @@ def check_reach(name: str, number: int, known: int) -> None:
         RefusedError: OutOfReach.
     """
     if number > min(known + MAX_JUMP, MAX_FOLLOWED):
-        raise RefusedError(Why.OUT_OF_REACH, f"{name} {number}, known is {known}")
+        raise MessageRefusedError(Why.OUT_OF_REACH, f"{name} {number}, known is {known}")
 
 
 def check_stamp(stamp: Stamp, last: Stamp | None, *, enrolment: int) -> None:
@@ -165,6 +165,6 @@ def check_stamp(stamp: Stamp, last: Stamp | None, *, enrolment: int) -> None:
     """
     if stamp.enrolment != enrolment:
         why = Why.OLD_ENROLMENT if stamp.enrolment < enrolment else Why.NEWER_ENROLMENT
-        raise RefusedError(why, f"{stamp.enrolment}, the box has {enrolment}")
+        raise MessageRefusedError(why, f"{stamp.enrolment}, the box has {enrolment}")
     if not stamp.after(last):
-        raise RefusedError(Why.OLD_STAMP, "a newer one is stored already")
+        raise MessageRefusedError(Why.OLD_STAMP, "a newer one is stored already")

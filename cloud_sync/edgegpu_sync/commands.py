@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from edgegpu_sync.ids import CommandId, OpName
 from edgegpu_sync.ops import OPS, BadArgumentsError, Declaration, Evidence, Settling, read_args
-from edgegpu_sync.states import FOLLOWERS, Codes, State
+from edgegpu_sync.states import FOLLOWERS, Codes, CommandState
 from edgegpu_sync.wire import Json
 
 MOST_ATTEMPTS = 3
@@ -13,7 +13,7 @@ MOST_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class CommandRecord:
     """A command in the journal.
 
     `until_s` is CLOCK_BOOTTIME of the boot `boot`, and means nothing in another; `left_s` is how long that was away
@@ -27,18 +27,18 @@ class Record:
     until_s: float
     left_s: float
     boot: str
-    state: State = State.RECEIVED
+    state: CommandState = CommandState.RECEIVED
     token: str = ""
     attempts: int = 0
     code: str = ""
     text: str = ""
 
-    def _to(self, state: State, *, code: str = "", text: str = "") -> "Record":
+    def _to(self, state: CommandState, *, code: str = "", text: str = "") -> "CommandRecord":
         if state not in FOLLOWERS[self.state]:
             raise ValueError(f"command {self.id}: {state} does not follow {self.state}")
         return replace(self, state=state, code=code, text=text)
 
-    def admitted(self, capabilities: Collection[str], *, room: bool) -> "Record":
+    def admitted(self, capabilities: Collection[str], *, room: bool) -> "CommandRecord":
         """Return it ACCEPTED, or REJECTED with the reason.
 
         Args:
@@ -47,17 +47,17 @@ class Record:
         """
         op = OPS.get(self.op)
         if op is None or self.op not in capabilities:
-            return self._to(State.REJECTED, code=Codes.UNKNOWN_OP, text=f"this box does not know {self.op}")
+            return self._to(CommandState.REJECTED, code=Codes.UNKNOWN_OP, text=f"this box does not know {self.op}")
         if not room:
             text = "too many results wait for their receipt: the box must reach its controller first"
-            return self._to(State.REJECTED, code=Codes.OUTBOX_FULL, text=text)
+            return self._to(CommandState.REJECTED, code=Codes.OUTBOX_FULL, text=text)
         try:
             read_args(op, self.args)
         except BadArgumentsError as error:
-            return self._to(State.REJECTED, code=error.code, text=str(error))
-        return self._to(State.ACCEPTED)
+            return self._to(CommandState.REJECTED, code=error.code, text=str(error))
+        return self._to(CommandState.ACCEPTED)
 
-    def renewed(self, until_s: float, *, boot: str, now_s: float) -> "Record":
+    def renewed(self, until_s: float, *, boot: str, now_s: float) -> "CommandRecord":
         """Return it after its controller has signed it again: what has not begun may begin until then."""
         return self if self.state.begun else replace(self, until_s=until_s, left_s=until_s - now_s, boot=boot)
 
@@ -67,11 +67,13 @@ class Record:
             return now_s < self.until_s
         return False if now_s >= self.left_s else None
 
-    def expired(self) -> "Record":
+    def expired(self) -> "CommandRecord":
         """Return it ended: it had not begun in the time that it was given."""
-        return self._to(State.EXPIRED, code=Codes.TOO_LATE, text="it had not begun in the time that it was given")
+        return self._to(
+            CommandState.EXPIRED, code=Codes.TOO_LATE, text="it had not begun in the time that it was given"
+        )
 
-    def begun(self, token: str = "") -> "Record":
+    def begun(self, token: str = "") -> "CommandRecord":
         """Return it RUNNING, to be written before the act.
 
         Raises:
@@ -79,19 +81,19 @@ class Record:
         """
         if OPS[self.op].settling is Settling.VERIFIABLE and not token:
             raise ValueError(f"{self.op} needs a token before it begins: {OPS[self.op].proof}")
-        return replace(self._to(State.RUNNING), token=token, attempts=1)
+        return replace(self._to(CommandState.RUNNING), token=token, attempts=1)
 
-    def again(self) -> "Record":
+    def again(self) -> "CommandRecord":
         """Return it RUNNING once more, with the first token, to be written before the act."""
-        if self.state is not State.RUNNING:
+        if self.state is not CommandState.RUNNING:
             raise ValueError(f"command {self.id} is {self.state}: only what is RUNNING is done again")
         return replace(self, attempts=self.attempts + 1)
 
-    def verifying(self) -> "Record":
+    def verifying(self) -> "CommandRecord":
         """Return it VERIFYING: the act is over, and it is looked at what came of it."""
-        return self._to(State.VERIFYING)
+        return self._to(CommandState.VERIFYING)
 
-    def ended(self, state: State, code: str = "", text: str = "") -> "Record":
+    def ended(self, state: CommandState, code: str = "", text: str = "") -> "CommandRecord":
         """Return it in a terminal state.
 
         Raises:
@@ -102,7 +104,7 @@ class Record:
         return self._to(state, code=code, text=text)
 
 
-def to_begin(records: Iterable[Record], *, boot: str, now_s: float) -> list[Record]:
+def to_begin(records: Iterable[CommandRecord], *, boot: str, now_s: float) -> list[CommandRecord]:
     """Return which ACCEPTED commands may begin now, in the order of their seq; one that must be renewed blocks none.
 
     Of those that are not idempotent one at a time is under way: a restart that one has made must not look as if it
@@ -110,12 +112,12 @@ def to_begin(records: Iterable[Record], *, boot: str, now_s: float) -> list[Reco
     """
     in_order = sorted(records, key=lambda one: one.seq)
     busy = any(_alone(one) and one.state.begun and not one.state.terminal for one in in_order)
-    accepted = [one for one in in_order if one.state is State.ACCEPTED and one.may_begin(boot, now_s)]
+    accepted = [one for one in in_order if one.state is CommandState.ACCEPTED and one.may_begin(boot, now_s)]
     first = next((one.id for one in accepted if _alone(one) and not busy), None)
     return [one for one in accepted if one.id == first or not _alone(one)]
 
 
-def _alone(record: Record) -> bool:
+def _alone(record: CommandRecord) -> bool:
     return record.op not in OPS or OPS[record.op].alone
 
 
@@ -157,7 +159,7 @@ class ProbeAgain:
 class End:
     """Write this terminal state."""
 
-    state: State
+    state: CommandState
     code: Codes
     text: str
 
@@ -170,7 +172,7 @@ class Nothing:
 Decision = GoOn | AwaitRenewal | ActAgain | Verify | ProbeAgain | End | Nothing
 
 
-def after_crash(record: Record, probe: Probe, op: Declaration | None = None) -> Decision:
+def after_crash(record: CommandRecord, probe: Probe, op: Declaration | None = None) -> Decision:
     """Say how a command that the journal holds goes on.
 
     Args:
@@ -184,49 +186,49 @@ def after_crash(record: Record, probe: Probe, op: Declaration | None = None) -> 
     if not record.state.begun:
         return _not_begun(record, probe)
     if op is None:
-        return End(State.UNKNOWN, Codes.CUT_SHORT, "it was begun by another version of the agent, which knew it")
+        return End(CommandState.UNKNOWN, Codes.CUT_SHORT, "it was begun by another version of the agent, which knew it")
     return _begun(record, probe, op.settling)
 
 
-def _not_begun(record: Record, probe: Probe) -> Decision:
+def _not_begun(record: CommandRecord, probe: Probe) -> Decision:
     match record.may_begin(probe.boot, probe.now_s):
         case None:
             return AwaitRenewal()
         case True:
             return GoOn()
         case False:
-            return End(State.EXPIRED, Codes.TOO_LATE, "it had not begun in the time that it was given")
+            return End(CommandState.EXPIRED, Codes.TOO_LATE, "it had not begun in the time that it was given")
 
 
-def _begun(record: Record, probe: Probe, settling: Settling) -> Decision:
+def _begun(record: CommandRecord, probe: Probe, settling: Settling) -> Decision:
     if settling is Settling.VERIFIABLE:
         return _by_evidence(record, probe.evidence)
-    if record.state is State.VERIFYING:
+    if record.state is CommandState.VERIFYING:
         return Verify()
     if settling is Settling.NEITHER:
-        return End(State.UNKNOWN, Codes.CUT_SHORT, "the agent ended in the middle of it: look at the box")
+        return End(CommandState.UNKNOWN, Codes.CUT_SHORT, "the agent ended in the middle of it: look at the box")
     return _again(record)
 
 
-def _again(record: Record) -> Decision:
+def _again(record: CommandRecord) -> Decision:
     if record.attempts < MOST_ATTEMPTS:
         return ActAgain()
     return End(
-        State.FAILED, Codes.ATTEMPTS, f"begun {record.attempts} times, and the agent ended in the middle of each"
+        CommandState.FAILED, Codes.ATTEMPTS, f"begun {record.attempts} times, and the agent ended in the middle of each"
     )
 
 
-def _by_evidence(record: Record, evidence: Evidence) -> Decision:
+def _by_evidence(record: CommandRecord, evidence: Evidence) -> Decision:
     match evidence:
         case Evidence.NOT_DONE:
-            return Verify() if record.state is State.VERIFYING else _again(record)
+            return Verify() if record.state is CommandState.VERIFYING else _again(record)
         case Evidence.DONE:
             return Verify()
         case Evidence.UNDER_WAY | Evidence.UNREADABLE:
             return ProbeAgain()
         case Evidence.PUT_BACK:
-            return End(State.ROLLED_BACK, Codes.CUT_SHORT, "it was put back: see edgegpu journal")
+            return End(CommandState.ROLLED_BACK, Codes.CUT_SHORT, "it was put back: see edgegpu journal")
         case Evidence.BROKEN:
-            return End(State.FAILED, Codes.INCONSISTENT, "neither done nor put back: edgegpu doctor says more")
+            return End(CommandState.FAILED, Codes.INCONSISTENT, "neither done nor put back: edgegpu doctor says more")
         case Evidence.OTHER:
-            return End(State.FAILED, Codes.SUPERSEDED, "somebody else has changed it since")
+            return End(CommandState.FAILED, Codes.SUPERSEDED, "somebody else has changed it since")

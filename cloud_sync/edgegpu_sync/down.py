@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from edgegpu_sync.ids import CommandIdField
 from edgegpu_sync.stamps import Epoch
-from edgegpu_sync.wire import Body, Count, Json, Line, Seconds, Wire
+from edgegpu_sync.wire import Body, Count, Json, Line, Seconds, WireModel
 
 
 class Desired(Body):
@@ -43,7 +43,7 @@ class Command(Body):
         return self
 
 
-class Want(StrEnum):
+class RefreshRequest(StrEnum):
     """What a controller may ask to be sent at once."""
 
     STATUS = "status"
@@ -73,7 +73,7 @@ class Receipt(Body):
     spread: bool = False
 
 
-class Link(Wire):
+class KeySetLink(WireModel):
     """One key set: the exact text that was signed, and the root key's signature over it."""
 
     set: Annotated[str, Field(max_length=16_384)]
@@ -83,4 +83,4 @@ class Link(Wire):
 class Keys(Body):
     """The controllers' keys: one set after the other, so that a box that was away can follow each step."""
 
-    chain: Annotated[tuple[Link, ...], Field(min_length=1, max_length=256)]
+    chain: Annotated[tuple[KeySetLink, ...], Field(min_length=1, max_length=256)]

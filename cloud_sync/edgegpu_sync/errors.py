@@ -34,7 +34,7 @@ class Why(StrEnum):
     OUT_OF_REACH = "OutOfReach"
 
 
-class RefusedError(SyncError):
+class MessageRefusedError(SyncError):
     """A message that is not taken; `why` is what it is counted under."""
 
     def __init__(self, why: Why, text: str) -> None:

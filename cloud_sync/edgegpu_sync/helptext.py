@@ -27,7 +27,7 @@ def named(text: str) -> str:
     return f"{head}{usage}{line}{blank}{after}"
 
 
-class Command(TyperCommand):
+class HelpCommand(TyperCommand):
     """A command whose help shows names for values."""
 
     def get_help(self, ctx: Any) -> str:  # noqa: ANN401  (typer keeps the class of its contexts to itself)
@@ -42,7 +42,7 @@ class Command(TyperCommand):
 def by_names(app: typer.Typer) -> typer.Typer:
     """Let each command of an application, those of its groups too, show names for values; returns the application."""
     for command in app.registered_commands:
-        command.cls = Command
+        command.cls = HelpCommand
     for group in app.registered_groups:
         if group.typer_instance is not None:
             by_names(group.typer_instance)

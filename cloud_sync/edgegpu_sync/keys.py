@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pydantic import Field, TypeAdapter
 
 from edgegpu_sync.base64url import from_text, to_text
-from edgegpu_sync.down import Link
-from edgegpu_sync.errors import RefusedError, Why
-from edgegpu_sync.wire import Body, Count, Sha256, Wire, decode
+from edgegpu_sync.down import KeySetLink
+from edgegpu_sync.errors import MessageRefusedError, Why
+from edgegpu_sync.wire import Body, Count, Sha256, WireModel, decode
 
 _DOMAIN = b"edgegpu key set 1\n"
 
@@ -21,7 +21,7 @@ PublicKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{43}$")]
 """The 32 bytes of an Ed25519 public key in base64url without padding."""
 
 
-class ControllerKey(Wire):
+class ControllerKey(WireModel):
     """A key whose signatures a box obeys."""
 
     public: PublicKey
@@ -70,7 +70,7 @@ class KeyRing:
         """Return the public key with this id, None when the set has none."""
         return dict(self.keys).get(kid)
 
-    def follow(self, chain: Sequence[Link]) -> "KeyRing":
+    def follow(self, chain: Sequence[KeySetLink]) -> "KeyRing":
         """Take the sets that are newer than what is held, each from the one before it.
 
         Raises:
@@ -81,27 +81,29 @@ class KeyRing:
         for link in chain:
             ring = ring._step(link)
         if ring.version == self.version:
-            raise RefusedError(Why.OLD_KEY_SET, f"the newest set is not above version {self.version}")
+            raise MessageRefusedError(Why.OLD_KEY_SET, f"the newest set is not above version {self.version}")
         return ring
 
-    def no_older(self, chain: Sequence[Link]) -> "KeyRing":
+    def no_older(self, chain: Sequence[KeySetLink]) -> "KeyRing":
         """Return what the chain leads to where that is newer; this ring where it is not, or comes from elsewhere."""
         try:
             return self.follow(chain)
-        except RefusedError:
+        except MessageRefusedError:
             return self
 
-    def _step(self, link: Link) -> "KeyRing":
+    def _step(self, link: KeySetLink) -> "KeyRing":
         text = link.set.encode()
         new = decode(_READER, text)
         if new.version <= self.version:
             return self
         if self.version and new.version != self.version + 1:
-            raise RefusedError(Why.BROKEN_CHAIN, f"version {new.version} does not follow {self.version}")
+            raise MessageRefusedError(Why.BROKEN_CHAIN, f"version {new.version} does not follow {self.version}")
         if not _signed_by(self.root, link.sig, text):
-            raise RefusedError(Why.FORGED, f"key set {new.version} is not signed by the root key that is in effect")
+            raise MessageRefusedError(
+                Why.FORGED, f"key set {new.version} is not signed by the root key that is in effect"
+            )
         if self.version and new.previous != self.digest:
-            raise RefusedError(Why.BROKEN_CHAIN, f"version {new.version} follows another {self.version}")
+            raise MessageRefusedError(Why.BROKEN_CHAIN, f"version {new.version} follows another {self.version}")
         return replace(
             self,
             root=new.root,
@@ -123,9 +125,9 @@ def next_link(
     root: Ed25519PrivateKey,
     *,
     keys: Sequence[str],
-    before: Link | None = None,
+    before: KeySetLink | None = None,
     next_root: str | None = None,
-) -> Link:
+) -> KeySetLink:
     """Sign the key set that follows `before`; done where the root key is, offline.
 
     Args:
@@ -142,4 +144,4 @@ def next_link(
         keys=tuple(ControllerKey(public=public) for public in keys),
     )
     value = json.dumps(new.model_dump(mode="json"), separators=(",", ":"))
-    return Link(set=value, sig=to_text(root.sign(_DOMAIN + value.encode())))
+    return KeySetLink(set=value, sig=to_text(root.sign(_DOMAIN + value.encode())))

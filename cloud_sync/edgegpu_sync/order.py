@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from edgegpu_sync.down import Command, Desired
-from edgegpu_sync.errors import RefusedError, Why
+from edgegpu_sync.errors import MessageRefusedError, Why
 from edgegpu_sync.stamps import Epoch, Stamp
 from edgegpu_sync.states import Codes
 from edgegpu_sync.wire import MAX_COUNT
@@ -16,7 +16,7 @@ MEMORY = 4_096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
+class ReplayGuard:
     """What a box keeps, in its journal, to tell new commands from old ones. `judge` is the rule.
 
     `seen` is a bitmap: bit i stands for seq floor + 1 + i. The ids of all commands with a seq above `forgotten` are
@@ -30,7 +30,7 @@ class Gate:
     seen: int = 0
     forgotten: int = 0
 
-    def born(self, *, nonce: str, now_s: float) -> "Gate":
+    def born(self, *, nonce: str, now_s: float) -> "ReplayGuard":
         """Return the gate of a new birth: what was signed for earlier ones is stale from here on.
 
         Args:
@@ -48,13 +48,13 @@ class Gate:
         """Whether this seq is spent."""
         return seq <= self.floor or bool(self.seen >> (seq - self.floor - 1) & 1)
 
-    def raised(self, floor: int) -> "Gate":
+    def raised(self, floor: int) -> "ReplayGuard":
         """Return it with the floor at least there; it never falls."""
         if floor <= self.floor:
             return self
         return replace(self, floor=floor, seen=self.seen >> (floor - self.floor))
 
-    def forgets(self, seq: int) -> "Gate":
+    def forgets(self, seq: int) -> "ReplayGuard":
         """Return it after the journal has dropped all ids up to this seq.
 
         Raises:
@@ -76,7 +76,9 @@ class Gate:
             RefusedError: NewerEnrolment (this is a copy of a box that was enrolled anew) and OutOfWindow: no answer.
         """
         if command.enrolment > self.enrolment:
-            raise RefusedError(Why.NEWER_ENROLMENT, f"{command.enrolment}, this box has {self.enrolment}: re-enrol it")
+            raise MessageRefusedError(
+                Why.NEWER_ENROLMENT, f"{command.enrolment}, this box has {self.enrolment}: re-enrol it"
+            )
         if command.enrolment < self.enrolment:
             return Refuse(Codes.OLD_ENROLMENT)
         if command.epoch != self.epoch:
@@ -86,13 +88,13 @@ class Gate:
         if known:
             return Known(gate, until_s)
         if command.seq <= gate.forgotten:
-            return Forgotten(gate)
+            return ForgottenCommand(gate)
         if gate.took(command.seq):
             return Refuse(Codes.BEHIND)
         if command.seq > gate.floor + WINDOW:
-            raise RefusedError(Why.OUT_OF_WINDOW, f"seq {command.seq} is too far above floor {gate.floor}")
+            raise MessageRefusedError(Why.OUT_OF_WINDOW, f"seq {command.seq} is too far above floor {gate.floor}")
         gate = replace(gate, seen=gate.seen | 1 << (command.seq - gate.floor - 1))
-        return Expired(gate) if now_s >= until_s else Take(gate, until_s)
+        return ExpiredCommand(gate) if now_s >= until_s else Take(gate, until_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class Take:
     Until `until_s` by CLOCK_BOOTTIME of this boot it may be begun.
     """
 
-    gate: Gate
+    gate: ReplayGuard
     until_s: float
 
 
@@ -110,22 +112,22 @@ class Take:
 class Known:
     """Seen before: answer its state, and let it be begun until `until_s` if it has not been begun yet."""
 
-    gate: Gate
+    gate: ReplayGuard
     until_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Expired:
+class ExpiredCommand:
     """New, and too late: write `gate` and the terminal state EXPIRED in one step, answer that."""
 
-    gate: Gate
+    gate: ReplayGuard
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
+class ForgottenCommand:
     """It may have been done so long ago that its id is forgotten: answer UNKNOWN, FORGOTTEN, and never do it."""
 
-    gate: Gate
+    gate: ReplayGuard
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,17 +137,17 @@ class Refuse:
     code: Codes
 
 
-Verdict = Take | Known | Expired | Forgotten | Refuse
+Verdict = Take | Known | ExpiredCommand | ForgottenCommand | Refuse
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenRevision:
     """The revision that a box observed last: `rev` only rises within an enrolment."""
 
     rev: int = 0
     digest: str = ""
 
-    def observe(self, desired: Desired, *, digest: str, enrolment: int) -> "Seen | None":
+    def observe(self, desired: Desired, *, digest: str, enrolment: int) -> "SeenRevision | None":
         """Return what is observed with this document, or None when it is the one that is observed already.
 
         Args:
@@ -159,13 +161,13 @@ class Seen:
         """
         if desired.enrolment != enrolment:
             why = Why.OLD_ENROLMENT if desired.enrolment < enrolment else Why.NEWER_ENROLMENT
-            raise RefusedError(why, f"{desired.enrolment}, this box has {enrolment}")
+            raise MessageRefusedError(why, f"{desired.enrolment}, this box has {enrolment}")
         if desired.rev < self.rev:
-            raise RefusedError(Why.OLD_REV, f"{desired.rev}, observed is {self.rev}")
+            raise MessageRefusedError(Why.OLD_REV, f"{desired.rev}, observed is {self.rev}")
         if desired.rev > self.rev:
-            return Seen(desired.rev, digest)
+            return SeenRevision(desired.rev, digest)
         if digest != self.digest:
-            raise RefusedError(Why.OTHER_SPEC, f"rev {desired.rev} stood for another document before")
+            raise MessageRefusedError(Why.OTHER_SPEC, f"rev {desired.rev} stood for another document before")
         return None
 
 

@@ -9,7 +9,7 @@ from edgegpu_sync.stamps import Stamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class OutboxSizes:
     """Sizes of the parts. The file is made that large at the start, so that a full disk takes no result away."""
 
     results: int = 256
@@ -33,7 +33,7 @@ class Kept:
 class Outbox:
     """What is kept, oldest first. `open` are commands that have no result yet: each has its place reserved."""
 
-    limits: Limits = field(default_factory=Limits)
+    limits: OutboxSizes = field(default_factory=OutboxSizes)
     open: frozenset[CommandId] = frozenset()
     results: tuple[CommandId, ...] = ()
     refusals: tuple[CommandId, ...] = ()

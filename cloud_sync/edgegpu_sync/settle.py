@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from edgegpu_sync.errors import RefusedError, Why
+from edgegpu_sync.errors import MessageRefusedError, Why
 from edgegpu_sync.ids import OpName, op_name
-from edgegpu_sync.order import Seen
+from edgegpu_sync.order import SeenRevision
 from edgegpu_sync.spec import (
     AnyItem,
     AppLimits,
@@ -19,14 +19,14 @@ from edgegpu_sync.spec import (
     TryKey,
     UnitSize,
 )
-from edgegpu_sync.states import Codes, State
-from edgegpu_sync.up import Condition, ItemReport, Numbers, Settled
+from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.up import Condition, ItemReport, ItemState, Numbers
 from edgegpu_sync.wire import clipped
 
 MOST_TRIES = 3
 """How often an item is begun that takes the agent down with it."""
 
-NOTHING_SEEN = Seen()
+NOTHING_SEEN = SeenRevision()
 INSTALL, UNINSTALL = op_name("sharing.install"), op_name("sharing.uninstall")
 
 
@@ -34,7 +34,7 @@ INSTALL, UNINSTALL = op_name("sharing.install"), op_name("sharing.uninstall")
 class Settlement:
     """What came of one item; numbers and words are for people. `restored`: what was before is there again."""
 
-    state: Settled
+    state: ItemState
     code: str = ""
     text: str = ""
     numbers: Numbers | None = None
@@ -43,25 +43,25 @@ class Settlement:
     @classmethod
     def applied(cls, text: str = "") -> "Settlement":
         """Return that of an item that stands as asked, verified."""
-        return cls(state=Settled.APPLIED, text=text)
+        return cls(state=ItemState.APPLIED, text=text)
 
     @classmethod
     def rejected(cls, code: str, text: str, numbers: Numbers | None = None) -> "Settlement":
         """Return that of an item that was not begun, with the numbers that say why."""
-        return cls(state=Settled.REJECTED, code=code, text=text, numbers=numbers)
+        return cls(state=ItemState.REJECTED, code=code, text=text, numbers=numbers)
 
     @classmethod
     def unsupported(cls, text: str) -> "Settlement":
         """Return that of an item that this agent, or this box, cannot do."""
-        return cls(state=Settled.UNSUPPORTED, code=Codes.UNSUPPORTED, text=text)
+        return cls(state=ItemState.UNSUPPORTED, code=Codes.UNSUPPORTED, text=text)
 
     @classmethod
     def failed(cls, code: str, text: str, *, restored: bool) -> "Settlement":
         """Return that of an item that was begun and did not come to stand as asked."""
-        return cls(state=Settled.FAILED, code=code, text=text, restored=restored)
+        return cls(state=ItemState.FAILED, code=code, text=text, restored=restored)
 
 
-OPEN = Settlement(state=Settled.OPEN)
+OPEN = Settlement(state=ItemState.OPEN)
 NO_SHARING = Settlement.rejected(Codes.NOT_INSTALLED, "GPU sharing is not installed on this box")
 """That of what cannot stand without sharing. By its code, it is looked at again when sharing comes."""
 TAKEN_OFF = Settlement.rejected(
@@ -94,18 +94,18 @@ class Try:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Board:
+class DesiredState:
     """A box's desired state and how it stands: what was observed, its items in order, and the last try of each.
 
     All of it is in the journal. `applied_rev` is the last revision of which all items were settled.
     """
 
-    seen: Seen = NOTHING_SEEN
+    seen: SeenRevision = NOTHING_SEEN
     asked: tuple[Asked, ...] = ()
     tries: Mapping[str, Try] = field(default_factory=dict)
     applied_rev: int = 0
 
-    def observe(self, seen: Seen, asked: tuple[Asked, ...]) -> "Board":
+    def observe(self, seen: SeenRevision, asked: tuple[Asked, ...]) -> "DesiredState":
         """Return the board with a newer revision; what was tried under the same key stays as it is.
 
         Items that this version cannot do are settled at once. Those that are not asked for any more are forgotten.
@@ -114,7 +114,7 @@ class Board:
             RefusedError: OldRev.
         """
         if seen.rev <= self.seen.rev:
-            raise RefusedError(Why.OLD_REV, f"{seen.rev}, observed is {self.seen.rev}")
+            raise MessageRefusedError(Why.OLD_REV, f"{seen.rev}, observed is {self.seen.rev}")
         tries = {one.name: self.tries[one.name] for one in asked if one.name in self.tries}
         for one in asked:
             if one.item is None:
@@ -129,9 +129,9 @@ class Board:
 
     def next(self) -> Asked | None:
         """Return the item to try now; None when all are settled. One at a time, and again after each settlement."""
-        return next((one for one in self.asked if self.settlement(one).state is Settled.OPEN), None)
+        return next((one for one in self.asked if self.settlement(one).state is ItemState.OPEN), None)
 
-    def begin(self, one: Asked) -> "Board":
+    def begin(self, one: Asked) -> "DesiredState":
         """Return the board with the item begun, to be written before anything is done.
 
         It is the same key after a crash in the middle; then what was journalled by the one who applies it tells how
@@ -145,7 +145,9 @@ class Board:
             return self.settle(one.name, one.key, Settlement.failed(Codes.ATTEMPTS, text, restored=False))
         return self._with(one.name, Try(key=one.key, tries=tries))
 
-    def settle(self, name: str, key: TryKey, settlement: Settlement, found: SharingFound | None = None) -> "Board":
+    def settle(
+        self, name: str, key: TryKey, settlement: Settlement, found: SharingFound | None = None
+    ) -> "DesiredState":
         """Return the board with an item settled; nothing when it is not asked for any more.
 
         A newer revision may have come meanwhile: then the settlement is that of the old key, and the item is open.
@@ -159,14 +161,14 @@ class Board:
         Raises:
             ValueError: for Open, which settles nothing.
         """
-        if settlement.state is Settled.OPEN:
+        if settlement.state is ItemState.OPEN:
             raise ValueError(f"cannot settle {name} as Open")
         before = self.tries.get(name)
-        if before is None or before.key != key or before.settlement.state is not Settled.OPEN:
+        if before is None or before.key != key or before.settlement.state is not ItemState.OPEN:
             return self.follow(found)
         return _counted(self._with(name, replace(before, settlement=settlement)).follow(found))
 
-    def follow(self, found: SharingFound | None) -> "Board":
+    def follow(self, found: SharingFound | None) -> "DesiredState":
         """Return the board as what stands says; itself where that says nothing else, or is not known (None).
 
         Applied is what stands, not what was done once: sharing may have gone by an older revision's uninstall, by an
@@ -182,23 +184,23 @@ class Board:
                 continue
             if _may_stand_now(tried.settlement, found):
                 del tries[one.name]
-            elif tried.settlement.state is Settled.APPLIED:
+            elif tried.settlement.state is ItemState.APPLIED:
                 tries[one.name] = _as_found(one.item, tried, found)
         return self if tries == self.tries else replace(self, tries=tries)
 
-    def landed(self, name: str, key: TryKey, settlement: Settlement) -> "Board":
+    def landed(self, name: str, key: TryKey, settlement: Settlement) -> "DesiredState":
         """Return the board after a Pending item has come to something: its pod got a card, or was given up."""
         before = self.tries.get(name)
-        if before is None or before.key != key or before.settlement.state is not Settled.PENDING:
+        if before is None or before.key != key or before.settlement.state is not ItemState.PENDING:
             return self
         return self._with(name, replace(before, settlement=settlement))
 
-    def noticed(self, name: str, conditions: tuple[Condition, ...]) -> "Board":
+    def noticed(self, name: str, conditions: tuple[Condition, ...]) -> "DesiredState":
         """Return the board with what is true of an item now, `Drifted` for one; its settlement stays."""
         before = self.tries.get(name)
         return self if before is None else self._with(name, replace(before, conditions=conditions))
 
-    def _with(self, name: str, tried: Try) -> "Board":
+    def _with(self, name: str, tried: Try) -> "DesiredState":
         return replace(self, tries={**self.tries, name: tried})
 
     def report(self) -> dict[str, ItemReport]:
@@ -215,14 +217,14 @@ class Board:
             code=settlement.code or None,
             text=clipped(settlement.text) or None,
             numbers=settlement.numbers,
-            restored=settlement.restored if settlement.state is Settled.FAILED else None,
+            restored=settlement.restored if settlement.state is ItemState.FAILED else None,
             conditions=(tried.conditions or None) if tried is not None else None,
         )
 
 
 def _may_stand_now(settlement: Settlement, found: SharingFound) -> bool:
     in_the_way = Codes.NOT_INSTALLED if found.installed else Codes.INSTALLED
-    return settlement.state is Settled.REJECTED and settlement.code == in_the_way
+    return settlement.state is ItemState.REJECTED and settlement.code == in_the_way
 
 
 def _as_found(item: AnyItem, tried: Try, found: SharingFound) -> Try:
@@ -254,15 +256,15 @@ def _otherwise(item: OfSharing, found: SharingFound) -> str:
             assert_never(item)
 
 
-def _counted(board: Board) -> Board:
+def _counted(board: DesiredState) -> DesiredState:
     return board if board.next() else replace(board, applied_rev=board.seen.rev)
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ItemEnd:
     """How a command ends."""
 
-    state: State
+    state: CommandState
     code: str = ""
     text: str = ""
 
@@ -275,15 +277,15 @@ class Waits:
 
 
 _ENDS = {
-    Settled.APPLIED: State.SUCCEEDED,
-    Settled.REJECTED: State.REJECTED,
-    Settled.UNSUPPORTED: State.REJECTED,
-    Settled.ELSEWHERE: State.REJECTED,
-    Settled.PENDING: State.SUCCEEDED,
+    ItemState.APPLIED: CommandState.SUCCEEDED,
+    ItemState.REJECTED: CommandState.REJECTED,
+    ItemState.UNSUPPORTED: CommandState.REJECTED,
+    ItemState.ELSEWHERE: CommandState.REJECTED,
+    ItemState.PENDING: CommandState.SUCCEEDED,
 }
 
 
-def sharing_command(op: OpName, min_rev: int, board: Board) -> Ended | Waits:
+def sharing_command(op: OpName, min_rev: int, board: DesiredState) -> ItemEnd | Waits:
     """Say how `sharing.install` or `sharing.uninstall` stands: its result is the settlement of the item `sharing`.
 
     Args:
@@ -295,15 +297,17 @@ def sharing_command(op: OpName, min_rev: int, board: Board) -> Ended | Waits:
         return Waits(min_rev)
     one = next((one for one in board.asked if one.name == "sharing"), None)
     if one is None:
-        return Ended(State.REJECTED, Codes.SUPERSEDED, f"revision {board.seen.rev} does not speak of sharing")
+        return ItemEnd(CommandState.REJECTED, Codes.SUPERSEDED, f"revision {board.seen.rev} does not speak of sharing")
     if isinstance(one.item, Sharing) and one.item.installed is not (op == INSTALL):
         stands = "installed" if one.item.installed else "not installed"
-        return Ended(State.REJECTED, Codes.SUPERSEDED, f"by revision {board.seen.rev} sharing is to be {stands}")
+        return ItemEnd(
+            CommandState.REJECTED, Codes.SUPERSEDED, f"by revision {board.seen.rev} sharing is to be {stands}"
+        )
     settlement = board.settlement(one)
-    if settlement.state is Settled.OPEN:
+    if settlement.state is ItemState.OPEN:
         return Waits(board.seen.rev)
-    if settlement.state is Settled.FAILED:
-        state = State.ROLLED_BACK if settlement.restored else State.FAILED
+    if settlement.state is ItemState.FAILED:
+        state = CommandState.ROLLED_BACK if settlement.restored else CommandState.FAILED
     else:
         state = _ENDS[settlement.state]
-    return Ended(state, settlement.code, settlement.text)
+    return ItemEnd(state, settlement.code, settlement.text)

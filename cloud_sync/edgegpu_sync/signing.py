@@ -7,10 +7,10 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from edgegpu_sync.base64url import from_text, to_text
-from edgegpu_sync.errors import RefusedError, TooLargeError, Why
+from edgegpu_sync.errors import MessageRefusedError, TooLargeError, Why
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.keys import KeyRing, key_id, public_text
-from edgegpu_sync.topics import Kind, Topic
+from edgegpu_sync.topics import Topic, TopicKind
 from edgegpu_sync.wire import WIRE_MAX_BYTES
 
 _DOMAIN = b"edgegpu message 1\n"
@@ -65,15 +65,15 @@ def open_down(topic: Topic, payload: bytes, *, me: DeviceId, ring: KeyRing) -> b
         RefusedError: UnknownTopic (an uplink's), WrongDevice, Oversize, Malformed, UnknownKey, Forged.
     """
     if not topic.kind.down:
-        raise RefusedError(Why.UNKNOWN_TOPIC, f"{topic.kind} does not come down")
+        raise MessageRefusedError(Why.UNKNOWN_TOPIC, f"{topic.kind} does not come down")
     if topic.device != me:
-        raise RefusedError(Why.WRONG_DEVICE, f"it is for {topic.device}")
-    if topic.kind is Kind.KEYS:
+        raise MessageRefusedError(Why.WRONG_DEVICE, f"it is for {topic.device}")
+    if topic.kind is TopicKind.KEYS:
         return _unsigned(payload)
     kid, signature, body = _split(payload)
     public = ring.public(kid)
     if public is None:
-        raise RefusedError(Why.UNKNOWN_KEY, f"key {kid} is not in key set {ring.version}")
+        raise MessageRefusedError(Why.UNKNOWN_KEY, f"key {kid} is not in key set {ring.version}")
     _verify(public, signature, _signed(topic, body))
     return body
 
@@ -85,10 +85,10 @@ def open_up(topic: Topic, payload: bytes, *, public: str) -> bytes:
         RefusedError: UnknownTopic (a downlink's), Oversize, Malformed, UnknownKey, Forged.
     """
     if topic.kind.down:
-        raise RefusedError(Why.UNKNOWN_TOPIC, f"{topic.kind} does not come up")
+        raise MessageRefusedError(Why.UNKNOWN_TOPIC, f"{topic.kind} does not come up")
     kid, signature, body = _split(payload)
     if kid != key_id(public):
-        raise RefusedError(Why.UNKNOWN_KEY, f"key {kid} is not that of {topic.device}")
+        raise MessageRefusedError(Why.UNKNOWN_KEY, f"key {kid} is not that of {topic.device}")
     _verify(public, signature, _signed(topic, body))
     return body
 
@@ -96,7 +96,7 @@ def open_up(topic: Topic, payload: bytes, *, public: str) -> bytes:
 def _unsigned(payload: bytes) -> bytes:
     _check_size(payload)
     if not payload.startswith(_BARE):
-        raise RefusedError(Why.MALFORMED, "keys come without a controller's signature")
+        raise MessageRefusedError(Why.MALFORMED, "keys come without a controller's signature")
     return payload[len(_BARE) :]
 
 
@@ -104,20 +104,20 @@ def _split(payload: bytes) -> tuple[str, bytes, bytes]:
     _check_size(payload)
     line = _LINE.match(payload)
     if line is None:
-        raise RefusedError(Why.MALFORMED, "no signature line")
+        raise MessageRefusedError(Why.MALFORMED, "no signature line")
     try:
         return line[1].decode(), from_text(line[2].decode()), payload[line.end() :]
     except ValueError as error:
-        raise RefusedError(Why.MALFORMED, f"signature line: {error}") from error
+        raise MessageRefusedError(Why.MALFORMED, f"signature line: {error}") from error
 
 
 def _check_size(payload: bytes) -> None:
     if len(payload) > WIRE_MAX_BYTES:
-        raise RefusedError(Why.OVERSIZE, f"{len(payload)} bytes, the limit is {WIRE_MAX_BYTES}")
+        raise MessageRefusedError(Why.OVERSIZE, f"{len(payload)} bytes, the limit is {WIRE_MAX_BYTES}")
 
 
 def _verify(public: str, signature: bytes, signed: bytes) -> None:
     try:
         Ed25519PublicKey.from_public_bytes(from_text(public)).verify(signature, signed)
     except (InvalidSignature, ValueError) as error:
-        raise RefusedError(Why.FORGED, "the signature is not that of this message under this topic") from error
+        raise MessageRefusedError(Why.FORGED, "the signature is not that of this message under this topic") from error

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, ValidationError
 
-from edgegpu_sync.wire import ITEM_NAME_MAX, Core, Count, Critical, Json, Name, Token, Units, Wire, clipped, digest
+from edgegpu_sync.wire import ITEM_NAME_MAX, Core, Count, Critical, Json, Name, Token, Units, WireModel, clipped, digest
 
 MAX_APP_LIMITS = 100
 """Apps in one document: more would not fit into 64 KiB of answers."""
@@ -88,7 +88,7 @@ OfSharing = Isolation | PolicyItem | Exclusions | UnitSize
 """What is set of GPU sharing on a box, and goes with it when it is taken off."""
 
 
-class Spec(Wire):
+class Spec(WireModel):
     """The whole of it, as a controller writes it; what is left out is left as it is on the box."""
 
     sharing: Sharing | None = None

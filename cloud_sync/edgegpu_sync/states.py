@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class State(StrEnum):
+class CommandState(StrEnum):
     """Where a command stands on its box."""
 
     RECEIVED = "RECEIVED"
@@ -25,22 +25,24 @@ class State(StrEnum):
     @property
     def begun(self) -> bool:
         """Whether the act may have been begun, or is over."""
-        return self not in {State.RECEIVED, State.ACCEPTED}
+        return self not in {CommandState.RECEIVED, CommandState.ACCEPTED}
 
 
-_ENDS = frozenset({State.SUCCEEDED, State.FAILED, State.ROLLED_BACK, State.REJECTED, State.UNKNOWN})
+_ENDS = frozenset(
+    {CommandState.SUCCEEDED, CommandState.FAILED, CommandState.ROLLED_BACK, CommandState.REJECTED, CommandState.UNKNOWN}
+)
 
-FOLLOWERS: dict[State, frozenset[State]] = {
-    State.RECEIVED: frozenset({State.ACCEPTED, State.REJECTED, State.EXPIRED}),
-    State.ACCEPTED: frozenset({State.RUNNING, State.REJECTED, State.EXPIRED}),
-    State.RUNNING: _ENDS | {State.VERIFYING},
-    State.VERIFYING: _ENDS - {State.REJECTED},
-    State.SUCCEEDED: frozenset(),
-    State.FAILED: frozenset(),
-    State.ROLLED_BACK: frozenset(),
-    State.REJECTED: frozenset(),
-    State.EXPIRED: frozenset(),
-    State.UNKNOWN: frozenset(),
+FOLLOWERS: dict[CommandState, frozenset[CommandState]] = {
+    CommandState.RECEIVED: frozenset({CommandState.ACCEPTED, CommandState.REJECTED, CommandState.EXPIRED}),
+    CommandState.ACCEPTED: frozenset({CommandState.RUNNING, CommandState.REJECTED, CommandState.EXPIRED}),
+    CommandState.RUNNING: _ENDS | {CommandState.VERIFYING},
+    CommandState.VERIFYING: _ENDS - {CommandState.REJECTED},
+    CommandState.SUCCEEDED: frozenset(),
+    CommandState.FAILED: frozenset(),
+    CommandState.ROLLED_BACK: frozenset(),
+    CommandState.REJECTED: frozenset(),
+    CommandState.EXPIRED: frozenset(),
+    CommandState.UNKNOWN: frozenset(),
 }
 """What may follow what. RUNNING to REJECTED is an act that found, before it changed anything, that it may not."""
 

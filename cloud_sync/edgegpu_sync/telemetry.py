@@ -4,13 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from edgegpu_sync.up import Uplink
-from edgegpu_sync.wire import Core, Count, Line, Name, Text, Token, Units, Wire
+from edgegpu_sync.up import UplinkBody
+from edgegpu_sync.wire import Core, Count, Line, Name, Text, Token, Units, WireModel
 
 Uid = Annotated[str, Field(pattern=r"^[0-9a-zA-Z-]{1,64}$")]
 
 
-class Card(Wire):
+class CardReport(WireModel):
     """A card, or a MIG device, as NVML tells of it."""
 
     uuid: Token
@@ -23,7 +23,7 @@ class Card(Wire):
     text: Line = ""
 
 
-class Inventory(Uplink):
+class Inventory(UplinkBody):
     """The cards of a box and what is offered of them; sent whole when it changes and when asked."""
 
     node: Name
@@ -34,10 +34,10 @@ class Inventory(Uplink):
     mode: Token
     policy: Token
     driver: Line = ""
-    cards: Annotated[tuple[Card, ...], Field(max_length=128)]
+    cards: Annotated[tuple[CardReport, ...], Field(max_length=128)]
 
 
-class Piece(Wire):
+class CardShare(WireModel):
     """What one container holds of one card."""
 
     container: Name
@@ -46,17 +46,17 @@ class Piece(Wire):
     core: Core
 
 
-class PodAlloc(Wire):
+class PodAlloc(WireModel):
     """A pod and its pieces; `enforced` is what its containers are held to: enforced, degraded, off."""
 
     namespace: Name
     name: Name
     phase: Token
     enforced: Token = "off"
-    pieces: Annotated[tuple[Piece, ...], Field(max_length=64)]
+    pieces: Annotated[tuple[CardShare, ...], Field(max_length=64)]
 
 
-class Alloc(Uplink):
+class Alloc(UplinkBody):
     """Who holds what. With `base` it changes the one with that `n` of this epoch; without, it is the whole."""
 
     base: Count | None = None
@@ -76,7 +76,7 @@ def merged(before: dict[str, PodAlloc], message: Alloc) -> dict[str, PodAlloc]:
     return {uid: pod for uid, pod in {**kept, **message.pods}.items() if uid not in message.gone}
 
 
-class Part(Wire):
+class HealthPart(WireModel):
     """One thing that can be well or not."""
 
     name: Token
@@ -84,17 +84,17 @@ class Part(Wire):
     text: Text = ""
 
 
-class Health(Uplink):
+class BoxHealth(UplinkBody):
     """How a box is; `refused` counts messages that were not taken, by the name of the refusal."""
 
     state: Literal["ok", "warn", "bad"]
-    parts: Annotated[tuple[Part, ...], Field(max_length=64)]
+    parts: Annotated[tuple[HealthPart, ...], Field(max_length=64)]
     refused: dict[Token, Count] = Field(default_factory=dict)
     controller_unseen_s: Count = 0
     outbox_used: Annotated[float, Field(ge=0, le=1)] = 0.0
 
 
-class Event(Uplink):
+class Event(UplinkBody):
     """Something that happened; kept in the outbox until a receipt's `n` has reached it, or room is needed."""
 
     kind: Token
@@ -105,7 +105,7 @@ class Event(Uplink):
     """Seconds since 1970 by the box's clock, which may be wrong by years: for people."""
 
 
-class CardSample(Wire):
+class CardSample(WireModel):
     """A card over one period."""
 
     uuid: Token
@@ -115,14 +115,14 @@ class CardSample(Wire):
     power_w: Annotated[float, Field(ge=0, le=10_000)] | None = None
 
 
-class Sample(Wire):
+class Sample(WireModel):
     """What was measured in the `period_s` seconds before `at`."""
 
     at: Count
     cards: Annotated[tuple[CardSample, ...], Field(max_length=128)]
 
 
-class Metrics(Uplink):
+class Metrics(UplinkBody):
     """Measurements, oldest first; the first to be given up when there is no room."""
 
     period_s: Annotated[int, Field(ge=1, le=86_400)]

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, get_args
 
-from edgegpu_sync.errors import RefusedError, SyncError, Why
+from edgegpu_sync.errors import MessageRefusedError, SyncError, Why
 from edgegpu_sync.ids import CommandId, DeviceId, OpName, command_id, device_id, op_name
 
 PREFIX = "edgegpu/v1"
 """The version of the topics; that of a message's body stands in its `v`."""
 
 
-class Kind(StrEnum):
+class TopicKind(StrEnum):
     """What a topic is for: direction and name, as they stand in it after the device."""
 
     DESIRED = "down/desired"
@@ -38,20 +38,20 @@ class Kind(StrEnum):
 
         Commands are not: a retained one and a persistent session together deliver it twice.
         """
-        return self in {Kind.DESIRED, Kind.KEYS, Kind.STATUS}
+        return self in {TopicKind.DESIRED, TopicKind.KEYS, TopicKind.STATUS}
 
 
 PlainKind = Literal[
-    Kind.DESIRED,
-    Kind.RECEIPT,
-    Kind.KEYS,
-    Kind.STATUS,
-    Kind.REPORTED,
-    Kind.INVENTORY,
-    Kind.ALLOC,
-    Kind.HEALTH,
-    Kind.EVENT,
-    Kind.METRICS,
+    TopicKind.DESIRED,
+    TopicKind.RECEIPT,
+    TopicKind.KEYS,
+    TopicKind.STATUS,
+    TopicKind.REPORTED,
+    TopicKind.INVENTORY,
+    TopicKind.ALLOC,
+    TopicKind.HEALTH,
+    TopicKind.EVENT,
+    TopicKind.METRICS,
 ]
 PLAIN_KINDS: dict[str, PlainKind] = {kind.value: kind for kind in get_args(PlainKind)}
 """The kinds of which each box has one topic, by their text."""
@@ -77,9 +77,9 @@ class CommandTopic:
     id: CommandId
 
     @property
-    def kind(self) -> Literal[Kind.COMMAND]:
+    def kind(self) -> Literal[TopicKind.COMMAND]:
         """What it is for."""
-        return Kind.COMMAND
+        return TopicKind.COMMAND
 
     def __str__(self) -> str:
         return f"{PREFIX}/{self.device}/{self.kind}/{self.op}/{self.id}"
@@ -93,9 +93,9 @@ class ResultTopic:
     id: CommandId
 
     @property
-    def kind(self) -> Literal[Kind.RESULT]:
+    def kind(self) -> Literal[TopicKind.RESULT]:
         """What it is for."""
-        return Kind.RESULT
+        return TopicKind.RESULT
 
     def __str__(self) -> str:
         return f"{PREFIX}/{self.device}/{self.kind}/{self.id}"
@@ -119,8 +119,8 @@ def parse(text: str) -> Topic:
             case ["edgegpu", "v1", device, way, name] if f"{way}/{name}" in PLAIN_KINDS:
                 return PlainTopic(device_id(device), PLAIN_KINDS[f"{way}/{name}"])
     except SyncError as error:
-        raise RefusedError(Why.UNKNOWN_TOPIC, str(error)) from error
-    raise RefusedError(Why.UNKNOWN_TOPIC, f"{text[:128]!r} is no topic of this protocol")
+        raise MessageRefusedError(Why.UNKNOWN_TOPIC, str(error)) from error
+    raise MessageRefusedError(Why.UNKNOWN_TOPIC, f"{text[:128]!r} is no topic of this protocol")
 
 
 def box_filter(device: DeviceId) -> str:

@@ -7,8 +7,8 @@ from edgegpu_sync.book import Book
 from edgegpu_sync.down import Command
 from edgegpu_sync.ids import CommandId, OpName
 from edgegpu_sync.stamps import Epoch, Stamp
-from edgegpu_sync.states import Codes, State
-from edgegpu_sync.up import NotTaken, Result
+from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.up import CommandResult, NotTaken
 from edgegpu_sync.wire import Json
 
 RESEND_S = (10, 20, 40, 80, 160, 300)
@@ -19,7 +19,7 @@ QUIET_S = 120
 
 MAX_VALID_S = 2**31 - 1
 
-_RANK = {state: place for place, state in enumerate(State)}
+_RANK = {state: place for place, state in enumerate(CommandState)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Tracked:
     args: Json
     due_at_s: float
     seq: int | None = None
-    state: State | None = None
+    state: CommandState | None = None
     code: str = ""
     text: str = ""
     signed_for: Epoch | None = None
@@ -64,7 +64,7 @@ class Tracked:
         wait_s = RESEND_S[min(self.tries, len(RESEND_S)) - 1] if self.state is None else QUIET_S
         return self.quiet_since_s + wait_s
 
-    def on_result(self, result: Result, *, now_s: float) -> "Tracked":
+    def on_result(self, result: CommandResult, *, now_s: float) -> "Tracked":
         """Return it after its box's word. A terminal state is final; before it, states only go on."""
         if self.ended or (self.state is not None and _RANK[result.state] < _RANK[self.state]):
             return self
@@ -106,7 +106,7 @@ class Tracked:
         """
         if self.ended:
             return self
-        return replace(self, state=State.UNKNOWN, code=Codes.REIMAGED, text="the box was set up anew meanwhile")
+        return replace(self, state=CommandState.UNKNOWN, code=Codes.REIMAGED, text="the box was set up anew meanwhile")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pydantic import Field
 from edgegpu_sync.errors import TooLargeError
 from edgegpu_sync.ids import OpNameField
 from edgegpu_sync.stamps import Epoch, Stamp
-from edgegpu_sync.states import State
+from edgegpu_sync.states import CommandState
 from edgegpu_sync.wire import (
     RESULT_MAX_BYTES,
     Body,
@@ -23,13 +23,13 @@ from edgegpu_sync.wire import (
     Sha256,
     Text,
     Token,
-    Wire,
+    WireModel,
     clipped,
     encode,
 )
 
 
-class Uplink(Body):
+class UplinkBody(Body):
     """What each message of a box carries: its stamp, and how old the birth was when it was sent."""
 
     enrolment: Count
@@ -43,7 +43,7 @@ class Uplink(Body):
         return Stamp(enrolment=self.enrolment, epoch=self.epoch, n=self.n)
 
 
-class Versions(Wire):
+class Versions(WireModel):
     """What runs on the box; empty where there is none."""
 
     agent: Line
@@ -53,7 +53,7 @@ class Versions(Wire):
     os: Line = ""
 
 
-class Birth(Uplink):
+class Birth(UplinkBody):
     """A box is there: sent at each connection, before anything else.
 
     `seq`, `floor`, `observed_rev` and `key_set` are the numbers that only rise, as the box has them: a controller that
@@ -71,13 +71,13 @@ class Birth(Uplink):
     key_set: Count
 
 
-class Will(Uplink):
+class Will(UplinkBody):
     """A box is gone: left with the broker at each connection, with the `n` after the birth's."""
 
     state: Literal["will"]
 
 
-class Bye(Uplink):
+class Bye(UplinkBody):
     """A box goes, and says why: it is stopped, upgraded, or edgegpu is taken off it."""
 
     state: Literal["bye"]
@@ -87,7 +87,7 @@ class Bye(Uplink):
 Status = Annotated[Birth | Will | Bye, Field(discriminator="state")]
 
 
-class Settled(StrEnum):
+class ItemState(StrEnum):
     """How an item of a revision stands; all but Open are settled."""
 
     OPEN = "Open"
@@ -99,7 +99,7 @@ class Settled(StrEnum):
     ELSEWHERE = "Elsewhere"
 
 
-class CardRoom(Wire):
+class CardRoom(WireModel):
     """A card in the numbers of a refusal."""
 
     node: Name
@@ -109,7 +109,7 @@ class CardRoom(Wire):
     held_by_app_units: Count = 0
 
 
-class Numbers(Wire):
+class Numbers(WireModel):
     """What an item needs and what there is, so that a person sees why it does not fit."""
 
     need_units: Count
@@ -119,7 +119,7 @@ class Numbers(Wire):
     cards: Annotated[tuple[CardRoom, ...], Field(max_length=64)] = ()
 
 
-class Condition(Wire):
+class Condition(WireModel):
     """What is true of an item beside its settlement, `Drifted` with the manager that writes it back."""
 
     type: Token
@@ -127,10 +127,10 @@ class Condition(Wire):
     text: Text = ""
 
 
-class ItemReport(Wire):
+class ItemReport(WireModel):
     """How one item stands. `rev`, `hash` and `retry` name what was tried, as the box read it."""
 
-    state: Settled
+    state: ItemState
     rev: Count
     hash: Hex
     retry: Count
@@ -141,7 +141,7 @@ class ItemReport(Wire):
     conditions: Annotated[tuple[Condition, ...], Field(max_length=8)] | None = None
 
 
-class Reported(Uplink):
+class Reported(UplinkBody):
     """How a box stands against what is desired: the whole of it each time, so that any one of them is enough."""
 
     observed_rev: Count
@@ -176,18 +176,18 @@ def _without(reported: Reported, fields: tuple[str, ...]) -> Reported:
     return reported.model_copy(update={"items": items})
 
 
-class Result(Uplink):
+class CommandResult(UplinkBody):
     """Where a command stands; its id is in the topic. After a terminal state nothing follows."""
 
     op: OpNameField
-    state: State
+    state: CommandState
     code: Code | None = None
     text: Text | None = None
     data: Json | None = None
     attempts: Count = 1
 
 
-class NotTaken(Uplink):
+class NotTaken(UplinkBody):
     """A command was not taken and nothing is known of it: no state, the controller signs it again or thinks anew.
 
     STALE_EPOCH: it was signed for an earlier birth. BEHIND: its seq belongs to another command, so the controller's
@@ -204,10 +204,10 @@ class NotTaken(Uplink):
     observed_rev: Count
 
 
-Answer = Result | NotTaken
+Answer = CommandResult | NotTaken
 
 
-def encode_result(result: Result) -> bytes:
+def encode_result(result: CommandResult) -> bytes:
     """Write a result; data and text that do not fit into 8 KiB are cut, the state never."""
     try:
         return encode(result, limit_bytes=RESULT_MAX_BYTES)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
-from edgegpu_sync.errors import RefusedError, TooLargeError, Why
+from edgegpu_sync.errors import MessageRefusedError, TooLargeError, Why
 
 WIRE_MAX_BYTES = 65_536
 """A whole payload, signature line included. A broker closes the connection on what is over its own limit, and the
@@ -50,19 +50,19 @@ Json = Annotated[dict[str, JsonValue], AfterValidator(_finite)]
 T = TypeVar("T")
 
 
-class Wire(BaseModel):
+class WireModel(BaseModel):
     """A piece of a message: frozen, strict about types, and silent about fields that it does not know."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
 
 
-class Body(Wire):
+class Body(WireModel):
     """A whole message."""
 
     v: Literal[1] = 1
 
 
-class Critical(Wire):
+class Critical(WireModel):
     """A piece whose sender may name fields that must be understood: a reader that does not know one leaves it be."""
 
     critical: Annotated[tuple[Token, ...], Field(max_length=32)] = ()
@@ -96,7 +96,7 @@ def decode(reader: TypeAdapter[T], data: bytes) -> T:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         why = Why.UNKNOWN_VERSION if first["loc"][-1:] == ("v",) else Why.MALFORMED
         where = ".".join(str(part) for part in first["loc"])
-        raise RefusedError(why, f"{where or 'body'}: {first['msg']}"[:300]) from error
+        raise MessageRefusedError(why, f"{where or 'body'}: {first['msg']}"[:300]) from error
 
 
 def digest(value: JsonValue | Mapping[str, JsonValue]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgegpu_installer import kubeconfig
-from edgegpu_installer.cluster import Cluster, ClusterError
+from edgegpu_installer.cluster import ClusterClient, ClusterError
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.kinds import (
     ACCESS_REVIEW,
@@ -17,12 +17,12 @@ from edgegpu_installer.kinds import (
     ROLE_BINDING,
     SECRET,
     Json,
-    Kind,
+    ObjectKind,
     kind_of,
     name_of,
     namespace_of,
 )
-from edgegpu_installer.kubeconfig import Access
+from edgegpu_installer.kubeconfig import ClusterAccess
 from edgegpu_installer.rbac import Account, Rights
 
 _TOKEN_S = 30.0
@@ -46,7 +46,7 @@ _EVERYTHING = {"verb": "*", "group": "*", "resource": "*"}
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ControllerWait:
     """How long is waited for the cluster's own controllers, by which clock."""
 
     token_s: float = _TOKEN_S
@@ -79,14 +79,14 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
+class AccountRemoval:
     """What a removal of the accounts did: objects by kind and name, gone or still going."""
 
     gone: tuple[str, ...]
     left: tuple[str, ...] = ()
 
 
-def grant(cluster: Cluster, rights: Rights, *, pace: Pace | None = None) -> None:
+def grant(cluster: ClusterClient, rights: Rights, *, pace: ControllerWait | None = None) -> None:
     """Make the rights' objects be as the release says; running it again changes nothing.
 
     Raises:
@@ -95,12 +95,14 @@ def grant(cluster: Cluster, rights: Rights, *, pace: Pace | None = None) -> None
     """
     for item in rights.items:
         if kind_of(item) == NAMESPACE:
-            _ensure_namespace(cluster, item, pace or Pace())
+            _ensure_namespace(cluster, item, pace or ControllerWait())
         else:
             _apply(cluster, item)
 
 
-def mint(cluster: Cluster, rights: Rights, account: Account, *, server: str = "", pace: Pace | None = None) -> str:
+def mint(
+    cluster: ClusterClient, rights: Rights, account: Account, *, server: str = "", pace: ControllerWait | None = None
+) -> str:
     """Return the kubeconfig of an account, the same text each time while the account lives.
 
     Args:
@@ -117,13 +119,15 @@ def mint(cluster: Cluster, rights: Rights, account: Account, *, server: str = ""
     return join(cluster, rights, account, server=server, pace=pace).kubeconfig()
 
 
-def join(cluster: Cluster, rights: Rights, account: Account, *, server: str = "", pace: Pace | None = None) -> Join:
+def join(
+    cluster: ClusterClient, rights: Rights, account: Account, *, server: str = "", pace: ControllerWait | None = None
+) -> Join:
     """Return what a machine needs to be this account, once the cluster has made the token. Arguments as for `mint`.
 
     Raises:
         InstallError: no token came, or no CA is known.
     """
-    pace = pace or Pace()
+    pace = pace or ControllerWait()
     name, space = rights.secret(account), rights.namespace
     found: dict[str, str] = {}
 
@@ -160,10 +164,10 @@ def usable(path: Path, account: Account, *, timeout_s: float = 5.0) -> bool:
     return works(access, account, timeout_s=timeout_s)
 
 
-def works(access: Access, account: Account, *, timeout_s: float = 5.0) -> bool:
+def works(access: ClusterAccess, account: Account, *, timeout_s: float = 5.0) -> bool:
     """Say whether this way in has the account's rights, and is not an administrator's. Raises as `usable`."""
     try:
-        with Cluster(access, timeout_s=timeout_s) as cluster:
+        with ClusterClient(access, timeout_s=timeout_s) as cluster:
             return _may(cluster, _REPRESENTATIVE[account]) and not _may(cluster, _EVERYTHING)
     except ClusterError as error:
         if error.is_unreached and not _is_distrust(error):
@@ -171,7 +175,7 @@ def works(access: Access, account: Account, *, timeout_s: float = 5.0) -> bool:
         return False
 
 
-def remove(cluster: Cluster, rights: Rights, *, pace: Pace | None = None) -> Removal:
+def remove(cluster: ClusterClient, rights: Rights, *, pace: ControllerWait | None = None) -> AccountRemoval:
     """Delete every object of the rights, the namespace last, and wait until all are gone.
 
     Objects of the same name that others have put into the namespace go with it; what does not go in time is said.
@@ -179,7 +183,7 @@ def remove(cluster: Cluster, rights: Rights, *, pace: Pace | None = None) -> Rem
     Raises:
         ClusterError: the API server refuses, or is away.
     """
-    pace = pace or Pace()
+    pace = pace or ControllerWait()
     there = [item for item in reversed(rights.items) if _delete(cluster, item)]
     left: list[Json] = []
 
@@ -188,7 +192,7 @@ def remove(cluster: Cluster, rights: Rights, *, pace: Pace | None = None) -> Rem
         return not left
 
     pace.until(gone, pace.gone_s)
-    return Removal(tuple(_said(item) for item in there if item not in left), tuple(_said(item) for item in left))
+    return AccountRemoval(tuple(_said(item) for item in there if item not in left), tuple(_said(item) for item in left))
 
 
 def named(rights: Rights) -> tuple[str, ...]:
@@ -196,12 +200,12 @@ def named(rights: Rights) -> tuple[str, ...]:
     return tuple(_said(item) for item in rights.items)
 
 
-def present(cluster: Cluster, rights: Rights) -> tuple[str, ...]:
+def present(cluster: ClusterClient, rights: Rights) -> tuple[str, ...]:
     """Return which of the rights' objects are in the cluster now. Raises ClusterError."""
     return tuple(_said(item) for item in rights.items if cluster.find(*_place(item)) is not None)
 
 
-def _ensure_namespace(cluster: Cluster, item: Json, pace: Pace) -> None:
+def _ensure_namespace(cluster: ClusterClient, item: Json, pace: ControllerWait) -> None:
     """Create the namespace where it is not; one that is being deleted takes nothing in, so its end is waited for."""
     name = name_of(item)
 
@@ -218,7 +222,7 @@ def _ensure_namespace(cluster: Cluster, item: Json, pace: Pace) -> None:
         cluster.apply(item)
 
 
-def _apply(cluster: Cluster, item: Json) -> None:
+def _apply(cluster: ClusterClient, item: Json) -> None:
     try:
         cluster.apply(item)
     except ClusterError as error:
@@ -229,11 +233,11 @@ def _apply(cluster: Cluster, item: Json) -> None:
         cluster.apply(item)
 
 
-def _delete(cluster: Cluster, item: Json) -> bool:
+def _delete(cluster: ClusterClient, item: Json) -> bool:
     return cluster.delete(*_place(item))
 
 
-def _place(item: Json) -> tuple[Kind, str, str]:
+def _place(item: Json) -> tuple[ObjectKind, str, str]:
     return kind_of(item), name_of(item), namespace_of(item)
 
 
@@ -251,7 +255,7 @@ def _decoded(data: dict[str, str]) -> dict[str, str]:
         return {}
 
 
-def _may(cluster: Cluster, right: dict[str, str]) -> bool:
+def _may(cluster: ClusterClient, right: dict[str, str]) -> bool:
     """Ask the API server whether this account has a right; every account may ask that about itself."""
     asked = {
         "apiVersion": ACCESS_REVIEW.version,

@@ -28,7 +28,7 @@ _OK = 200
 _REMEDY = f"journalctl -e -u {AGENT_UNIT}"
 
 
-class Standing(StrEnum):
+class AgentCondition(StrEnum):
     """How the agent stood before a change; the new one has to stand as well. The values are in the journal."""
 
     SILENT = ""
@@ -39,7 +39,7 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class AgentReply:
     """What an agent answers; `version` is empty from one that does not say it yet."""
 
     version: str
@@ -48,44 +48,44 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class AgentSample:
     """How the agent is at a moment; `said` is None where it does not answer."""
 
     active: bool
     invocation: str
     restarts: int
-    said: Said | None
+    said: AgentReply | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedAgent:
     """What the new agent has to be: this version, for so long in one piece, in so many seconds; as it was before."""
 
     version: str
-    before: Standing
+    before: AgentCondition
     steady_s: float = 10.0
     within_s: float = 60.0
 
 
-def standing(layout: Layout) -> Standing:
+def standing(layout: Layout) -> AgentCondition:
     """Return how the agent stands now."""
     said = ask_agent(layout.run / AGENT_SOCKET)
     if said is None:
-        return Standing.SILENT
-    return Standing.LINKED if said.connected else Standing.ANSWERS
+        return AgentCondition.SILENT
+    return AgentCondition.LINKED if said.connected else AgentCondition.ANSWERS
 
 
-def look(system: Systemd, layout: Layout) -> Look:
+def look(system: Systemd, layout: Layout) -> AgentSample:
     """Look once; systemd that does not answer is an agent that is not seen to run."""
     try:
         unit = system.unit(AGENT_UNIT)
     except InstallError:
-        return Look(active=False, invocation="", restarts=0, said=None)
+        return AgentSample(active=False, invocation="", restarts=0, said=None)
     said = ask_agent(layout.run / AGENT_SOCKET) if unit.is_active else None
-    return Look(active=unit.is_active, invocation=unit.invocation, restarts=unit.restarts, said=said)
+    return AgentSample(active=unit.is_active, invocation=unit.invocation, restarts=unit.restarts, said=said)
 
 
-def verify(wanted: Wanted, system: Systemd, layout: Layout, *, deadline: Deadline) -> None:
+def verify(wanted: WantedAgent, system: Systemd, layout: Layout, *, deadline: Deadline) -> None:
     """Wait until the agent of this machine is as wanted.
 
     Raises:
@@ -95,7 +95,11 @@ def verify(wanted: Wanted, system: Systemd, layout: Layout, *, deadline: Deadlin
 
 
 def wait_until_well(
-    wanted: Wanted, *, look: Callable[[], Look], deadline: Deadline, pause: Callable[[float], None] = time.sleep
+    wanted: WantedAgent,
+    *,
+    look: Callable[[], AgentSample],
+    deadline: Deadline,
+    pause: Callable[[float], None] = time.sleep,
 ) -> None:
     """Wait until the agent is as wanted, and has run for long enough without an end.
 
@@ -126,7 +130,7 @@ def wait_until_well(
         pause(min(wanted.steady_s / _LOOKS, limit.remaining_s()))
 
 
-def ask_agent(path: Path) -> Said | None:
+def ask_agent(path: Path) -> AgentReply | None:
     """Ask the agent how it stands: its worker answers, so it turns. None: nobody answers, or it does not."""
     connection = _Unix(path)
     try:
@@ -139,7 +143,7 @@ def ask_agent(path: Path) -> Said | None:
         connection.close()
     if answer.status != _OK or not isinstance(value, dict):
         return None
-    return Said(
+    return AgentReply(
         version=str(value.get("agent") or ""),
         connected=value.get("connected") is True,
         why_down=str(value.get("why_down") or ""),
@@ -158,25 +162,25 @@ class _Unix(http.client.HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-def _lacks(wanted: Wanted, seen: Look) -> str:
+def _lacks(wanted: WantedAgent, seen: AgentSample) -> str:
     """Return what is missing at the moment, in words; empty when the agent is as wanted."""
     if not seen.active:
         return "does not run"
-    if wanted.before is Standing.SILENT:
+    if wanted.before is AgentCondition.SILENT:
         return ""  # a box without a cloud has nothing to answer with
     if seen.said is None:
         return f"does not answer on {AGENT_SOCKET}, which the one before it did"
     if seen.said.version != wanted.version:
         return f"says that it is of version {seen.said.version or 'none'}"
-    if wanted.before is Standing.LINKED and not seen.said.connected:
+    if wanted.before is AgentCondition.LINKED and not seen.said.connected:
         why = f": {seen.said.why_down}" if seen.said.why_down else ""
         return f"is not on the link again, where the one before it was{why}"
     return ""
 
 
-def _unsettled(wanted: Wanted, up_s: float) -> str:
+def _unsettled(wanted: WantedAgent, up_s: float) -> str:
     return "" if up_s >= wanted.steady_s else f"has not run for {wanted.steady_s:g} s in one piece"
 
 
-def _failed(wanted: Wanted, why: str) -> InstallError:
+def _failed(wanted: WantedAgent, why: str) -> InstallError:
     return InstallError(f"cannot verify the change: edgegpu-agent {wanted.version} {why}", _REMEDY)

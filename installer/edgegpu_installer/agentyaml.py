@@ -7,13 +7,13 @@ import yaml
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import AGENT_YAML, LIMITS_KUBECONFIG
 from edgegpu_installer.limits import EVERYWHERE
-from edgegpu_installer.site import Options
+from edgegpu_installer.site import InstallOptions
 
 _HEADER = "# Where this box belongs; read by edgegpu-agent.\n"
 _RIGHT = f"put {AGENT_YAML} right, or remove it"
 
 
-def agent_yaml(existing: str | None, options: Options) -> str | None:
+def agent_yaml(existing: str | None, options: InstallOptions) -> str | None:
     """Return the configuration's text; None where no cloud was named, the same bytes where it stands there already.
 
     The authority's SHA-256 is the cloud's: without one, it is kept for the same address and goes with another.
@@ -48,7 +48,7 @@ def holds_secret(text: str) -> bool:
     return "@" in str(_section(_read(text), "cloud").get("proxy", ""))
 
 
-def limits_namespaces(existing: str | None, options: Options) -> tuple[str, ...] | None:
+def limits_namespaces(existing: str | None, options: InstallOptions) -> tuple[str, ...] | None:
     """Return where apps' limits may be changed once this is installed; None where the machine belongs to no cloud.
 
     Raises:
@@ -66,7 +66,7 @@ def limits_namespaces(existing: str | None, options: Options) -> tuple[str, ...]
     return tuple(str(one) for one in found) if isinstance(found, list) else (EVERYWHERE,)
 
 
-def refuse_homeless(options: Options, *, belongs: bool) -> None:
+def refuse_homeless(options: InstallOptions, *, belongs: bool) -> None:
     """Refuse what leads nowhere: a token, or an authority, and no cloud that it is for; `belongs`: one stands there.
 
     Raises:

@@ -15,7 +15,7 @@ FILE, LINK, NOTHING = "f", "l", "-"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PathEntry:
     """What is at a path: a file (`content`), a link (`link_to`), or neither; mode and owner of a file."""
 
     content: bytes | None = None
@@ -32,7 +32,7 @@ class Entry:
         return LINK if self.link_to is not None else NOTHING
 
 
-def read_entry(path: Path) -> Entry:
+def read_entry(path: Path) -> PathEntry:
     """Return what is at the path.
 
     Raises:
@@ -41,25 +41,25 @@ def read_entry(path: Path) -> Entry:
     try:
         info = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
-        return Entry()
+        return PathEntry()
     except OSError as error:
         raise InstallError(f"cannot read {path}: {error.strerror}") from error
     try:
         if stat.S_ISLNK(info.st_mode):
-            return Entry(link_to=os.readlink(path), uid=info.st_uid, gid=info.st_gid)  # noqa: PTH115  (Path tidies it up)
+            return PathEntry(link_to=os.readlink(path), uid=info.st_uid, gid=info.st_gid)  # noqa: PTH115  (Path tidies it up)
         if stat.S_ISREG(info.st_mode):
-            return Entry(path.read_bytes(), mode=stat.S_IMODE(info.st_mode), uid=info.st_uid, gid=info.st_gid)
+            return PathEntry(path.read_bytes(), mode=stat.S_IMODE(info.st_mode), uid=info.st_uid, gid=info.st_gid)
     except OSError as error:
         raise InstallError(f"cannot read {path}: {error.strerror}") from error
     raise InstallError(f"cannot change {path}: it is neither a file nor a link", "move it away")
 
 
-def wanted(change: FileChange) -> Entry:
+def wanted(change: FileChange) -> PathEntry:
     """Return what will be at the path of a change."""
     uid, gid = change.owner or (os.geteuid(), os.getegid())
     if change.content is not None:
-        return Entry(change.content, mode=change.mode, uid=uid, gid=gid)
-    return Entry(link_to=change.link_to, uid=uid, gid=gid) if change.link_to is not None else Entry()
+        return PathEntry(change.content, mode=change.mode, uid=uid, gid=gid)
+    return PathEntry(link_to=change.link_to, uid=uid, gid=gid) if change.link_to is not None else PathEntry()
 
 
 def beside(path: Path, what: str) -> Path:
@@ -67,7 +67,7 @@ def beside(path: Path, what: str) -> Path:
     return path.with_name(f".{path.name}.edgegpu-{what}")
 
 
-def create(path: Path, entry: Entry) -> None:
+def create(path: Path, entry: PathEntry) -> None:
     """Make an entry at a path where nothing counts, on the disk but for the folder's own entry."""
     path.unlink(missing_ok=True)
     if entry.link_to is not None:
@@ -83,7 +83,7 @@ def create(path: Path, entry: Entry) -> None:
             os.fsync(descriptor)
 
 
-def stage(path: Path, entry: Entry) -> None:
+def stage(path: Path, entry: PathEntry) -> None:
     """Put the new content beside its path, and a second name for the old one, which costs no room to put back.
 
     Raises:
@@ -98,7 +98,7 @@ def stage(path: Path, entry: Entry) -> None:
         sync_folder(path.parent)
 
 
-def swap(path: Path, entry: Entry) -> None:
+def swap(path: Path, entry: PathEntry) -> None:
     """Replace what is at the path by what was staged for it, in one rename that is on the disk afterwards.
 
     Raises:
@@ -120,7 +120,7 @@ def write(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     """
     with _said(f"cannot write {path}"):
         new = path.with_name(f"{path.name}.new")
-        create(new, Entry(content, mode=mode, uid=os.geteuid(), gid=os.getegid()))
+        create(new, PathEntry(content, mode=mode, uid=os.geteuid(), gid=os.getegid()))
         new.replace(path)
         sync_folder(path.parent)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgegpu_installer import atomic
-from edgegpu_installer.atomic import Entry, read_entry
+from edgegpu_installer.atomic import PathEntry, read_entry
 from edgegpu_installer.changes import FileChange
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.farewell import PASSING
@@ -68,7 +68,7 @@ def withdrawn(layout: Layout) -> bool:
     Raises:
         InstallError: the baseline cannot be read.
     """
-    return _ours(layout).get(f"{UNITS}/{PLUGIN_UNIT}") == _fingerprint(Entry())
+    return _ours(layout).get(f"{UNITS}/{PLUGIN_UNIT}") == _fingerprint(PathEntry())
 
 
 def _ours(layout: Layout) -> dict[str, str]:
@@ -134,7 +134,7 @@ def _text(rows: Sequence[str]) -> bytes:
 
 
 def _change(original: Original) -> FileChange:
-    entry = read_entry(original.kept) if original.kind != atomic.NOTHING else Entry()
+    entry = read_entry(original.kept) if original.kind != atomic.NOTHING else PathEntry()
     return FileChange(
         original.path,
         content=entry.content,
@@ -146,6 +146,6 @@ def _change(original: Original) -> FileChange:
     )
 
 
-def _fingerprint(entry: Entry) -> str:
+def _fingerprint(entry: PathEntry) -> str:
     said = f"{entry.kind} {entry.mode:o} {entry.uid}:{entry.gid} {entry.link_to or ''} ".encode()
     return hashlib.sha256(said + (entry.content or b"")).hexdigest()

@@ -23,7 +23,7 @@ _BUILT = dt.datetime(2025, 6, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class KeyPair:
     """A certificate and its key, PEM. The key stays out of its repr."""
 
     cert: str
@@ -35,8 +35,8 @@ class Certificates:
     """What the extender (`ca`, `server`) and the scheduler (`ca`, `client`) need of each other, PEM."""
 
     ca: str
-    server: Pair
-    client: Pair
+    server: KeyPair
+    client: KeyPair
 
 
 def make(now: dt.datetime) -> Certificates:
@@ -58,7 +58,7 @@ def make(now: dt.datetime) -> Certificates:
         .sign(authority, hashes.SHA256())
     )
 
-    def issue(common: str, purpose: x509.ObjectIdentifier, *more: x509.ExtensionType) -> Pair:
+    def issue(common: str, purpose: x509.ObjectIdentifier, *more: x509.ExtensionType) -> KeyPair:
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(common), name, key.public_key(), since, until)
         critical: tuple[x509.ExtensionType, ...] = (
@@ -75,7 +75,7 @@ def make(now: dt.datetime) -> Certificates:
         )
         for extension in plain:
             builder = builder.add_extension(extension, critical=False)
-        return Pair(_pem(builder.sign(authority, hashes.SHA256())), _key_pem(key))
+        return KeyPair(_pem(builder.sign(authority, hashes.SHA256())), _key_pem(key))
 
     names = x509.SubjectAlternativeName([x509.DNSName(SERVER_NAME), x509.IPAddress(_ADDRESS)])
     return Certificates(
@@ -134,7 +134,7 @@ def _purposes(certificate: x509.Certificate) -> x509.ExtendedKeyUsage:
     return certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
 
 
-def _fits(pair: Pair, certificate: x509.Certificate) -> bool:
+def _fits(pair: KeyPair, certificate: x509.Certificate) -> bool:
     key = serialization.load_pem_private_key(pair.key.encode(), password=None)
     return key.public_key() == certificate.public_key()
 

@@ -17,8 +17,8 @@ from urllib3.exceptions import HTTPError, ProtocolError
 
 from edgegpu_installer import kubeconfig
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.kinds import Json, Kind, kind_of, name_of, namespace_of
-from edgegpu_installer.kubeconfig import Access
+from edgegpu_installer.kinds import Json, ObjectKind, kind_of, name_of, namespace_of
+from edgegpu_installer.kubeconfig import ClusterAccess
 from edgegpu_installer.tls import access_context
 
 FIELD_MANAGER = "edgegpu-installer"
@@ -68,17 +68,17 @@ class ClusterError(InstallError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiResponse:
     """A successful answer: the object, and the server's own time where it said it."""
 
     body: Json
     date: datetime | None
 
 
-class Cluster:
+class ClusterClient:
     """One API server under one account; its methods may be called from any thread. Close it, or use it in a `with`."""
 
-    def __init__(self, access: Access, *, timeout_s: float = 10.0) -> None:
+    def __init__(self, access: ClusterAccess, *, timeout_s: float = 10.0) -> None:
         """Prepare the connections; nothing is sent yet.
 
         Args:
@@ -111,15 +111,15 @@ class Cluster:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def get(self, kind: Kind, name: str, namespace: str = "") -> Json:
+    def get(self, kind: ObjectKind, name: str, namespace: str = "") -> Json:
         """Return an object. Raises ClusterError, also when it does not exist."""
         return self.call("GET", kind.path(name, namespace)).body
 
-    def find(self, kind: Kind, name: str, namespace: str = "") -> Json | None:
+    def find(self, kind: ObjectKind, name: str, namespace: str = "") -> Json | None:
         """Return an object, None when it does not exist. Raises ClusterError."""
         return self.find_answer(kind, name, namespace)[0]
 
-    def find_answer(self, kind: Kind, name: str, namespace: str = "") -> tuple[Json | None, datetime | None]:
+    def find_answer(self, kind: ObjectKind, name: str, namespace: str = "") -> tuple[Json | None, datetime | None]:
         """Return an object or None, and the server's time of the answer. Raises ClusterError."""
         try:
             answer = self.call("GET", kind.path(name, namespace))
@@ -129,7 +129,7 @@ class Cluster:
             return None, None
         return answer.body, answer.date
 
-    def items(self, kind: Kind, namespace: str = "", *, labels: str = "", fields: str = "") -> list[Json]:
+    def items(self, kind: ObjectKind, namespace: str = "", *, labels: str = "", fields: str = "") -> list[Json]:
         """Return the objects of a namespace, or of all, that the selectors mean. Raises ClusterError."""
         params = {"limit": str(_PAGE), "labelSelector": labels, "fieldSelector": fields}
         found: list[Json] = []
@@ -155,7 +155,7 @@ class Cluster:
         params = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return self.call("PATCH", path, body=item, params=params, content_type="application/apply-patch+yaml").body
 
-    def patch(self, kind: Kind, name: str, change: Json, namespace: str = "", *, sub: str = "") -> Json:
+    def patch(self, kind: ObjectKind, name: str, change: Json, namespace: str = "", *, sub: str = "") -> Json:
         """Change an object by a merge patch; `metadata.resourceVersion` in it is a precondition. Raises ClusterError.
 
         Args:
@@ -169,7 +169,7 @@ class Cluster:
         params = {"fieldManager": FIELD_MANAGER}
         return self.call("PATCH", path, body=change, params=params, content_type="application/merge-patch+json").body
 
-    def delete(self, kind: Kind, name: str, namespace: str = "", *, version: str = "") -> bool:
+    def delete(self, kind: ObjectKind, name: str, namespace: str = "", *, version: str = "") -> bool:
         """Delete an object, with `version` only as it was then; say whether it was there. Raises ClusterError."""
         body = {"preconditions": {"resourceVersion": version}} if version else None
         try:
@@ -204,7 +204,7 @@ class Cluster:
         body: object = None,
         params: Mapping[str, str] | None = None,
         content_type: str = "application/json",
-    ) -> Answer:
+    ) -> ApiResponse:
         """Make one call and return its answer. Raises ClusterError."""
         what = f"cannot {method} {path} at {self.access.server}"
         query = urlencode({key: value for key, value in (params or {}).items() if value})
@@ -217,7 +217,7 @@ class Cluster:
         status, text, date = self._send(method, url, headers=headers, body=body, what=what)
         if status >= _FIRST_ERROR:
             raise ClusterError(f"{what}: {status}: {_said(text)}", status=status)
-        return Answer(_object(text, what), date)
+        return ApiResponse(_object(text, what), date)
 
     def _send(
         self, method: str, url: str, *, headers: dict[str, str], body: object, what: str
@@ -243,7 +243,7 @@ def _twice(read: Callable[[], _T]) -> _T:
     return read()
 
 
-def _client(access: Access) -> ApiClient:
+def _client(access: ClusterAccess) -> ApiClient:
     # An empty proxy, not None: with None the client would take HTTPS_PROXY, meant for the download, for the API server.
     settings = Configuration(
         host=access.server, proxy="", no_proxy="", retries=False, tls_server_name=access.server_name

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer import shares
 from edgegpu_installer.changes import Deadline
-from edgegpu_installer.cluster import Cluster, ClusterError
+from edgegpu_installer.cluster import ClusterClient, ClusterError
 from edgegpu_installer.kinds import NODE
 from edgegpu_installer.nodes import facts_of
 
@@ -17,7 +17,7 @@ _LOOK_S = 1.0
 
 
 def drain(
-    cluster: Cluster,
+    cluster: ClusterClient,
     model: ResourceModel,
     *,
     node: str,
@@ -46,7 +46,7 @@ def drain(
     say(f"going on although pods that wait for a card may be placed on {node} now and not start: {why}")
 
 
-def _free(cluster: Cluster, model: ResourceModel, node: str) -> int:
+def _free(cluster: ClusterClient, model: ResourceModel, node: str) -> int:
     found = cluster.find(NODE, node)
     if found is None:
         return 0

@@ -30,7 +30,7 @@ class KnownError(InstallError):
     code = "KNOWN"
 
 
-class JournalError(InstallError):
+class TransactionJournalError(InstallError):
     """The journal of the last transaction cannot be read or written."""
 
 

@@ -13,7 +13,7 @@ import yaml
 
 from edgegpu_installer.host.cards import Cards, read_cards
 from edgegpu_installer.host.cluster import NodeSeen, read_node
-from edgegpu_installer.host.containerd import Containerd, read_containerd
+from edgegpu_installer.host.containerd import ContainerdConfig, read_containerd
 from edgegpu_installer.host.k3s import K3s, kubectl_of, read_k3s
 from edgegpu_installer.host.run import SYSTEM_PATH
 from edgegpu_installer.host.units import kube_units
@@ -24,7 +24,7 @@ _ROOMS = ("/", "/etc", "/var/lib", "/opt", "/usr/local")
 _MIB = 1 << 20
 
 
-class Kind(StrEnum):
+class NodeKind(StrEnum):
     """What the machine is in its cluster."""
 
     K3S_SERVER = "k3s server"
@@ -36,7 +36,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class DiskSpace:
     """One folder's file system."""
 
     path: str
@@ -55,15 +55,15 @@ class Installed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class MachineFacts:
     """A box."""
 
     root: bool
     """Whether we are root."""
     machine: str
     """Such as `x86_64`."""
-    rooms: tuple[Room, ...]
-    kind: Kind
+    rooms: tuple[DiskSpace, ...]
+    kind: NodeKind
     manifest_mode: int
     """Of kubeadm's manifest of the scheduler; what kubeadm gives it where there is none."""
     k3s: K3s | None
@@ -73,7 +73,7 @@ class Facts:
     kubelet_folder: str
     sockets: tuple[str, ...]
     """Names in kubelet's folder of device plugins, kubelet's own and ours left out."""
-    containerd: Containerd | None
+    containerd: ContainerdConfig | None
     cards: Cards
     driver_root: str
     installed: Installed | None
@@ -88,7 +88,7 @@ def read_facts(
     timeout_s: float = 10.0,
     clock: Callable[[], float] = time.monotonic,
     hostname: Callable[[], str] = socket.gethostname,
-) -> Facts:
+) -> MachineFacts:
     """Read a box.
 
     Args:
@@ -109,7 +109,7 @@ def read_facts(
     node = read_node(kubectl_of(k3s, layout, path=path, timeout_s=timeout_s), name) if k3s else None
     containerd = read_containerd(layout, k3s.containerd_config if k3s else "/etc/containerd/config.toml")
     cards = read_cards(layout, driver_root=root, timeout_s=timeout_s, path=path)
-    return Facts(
+    return MachineFacts(
         root=os.geteuid() == 0,
         machine=platform.machine(),
         rooms=tuple(_rooms(layout)),
@@ -139,14 +139,14 @@ def file_reader(layout: Layout) -> Callable[[str], bytes | None]:
     return read
 
 
-def _kind(layout: Layout, k3s: K3s | None, *, rke2: bool) -> Kind:
+def _kind(layout: Layout, k3s: K3s | None, *, rke2: bool) -> NodeKind:
     if k3s is not None:
-        return Kind.K3S_SERVER if k3s.is_server else Kind.K3S_AGENT
+        return NodeKind.K3S_SERVER if k3s.is_server else NodeKind.K3S_AGENT
     if rke2:
-        return Kind.RKE2
+        return NodeKind.RKE2
     if layout.at(MANIFEST).exists():
-        return Kind.KUBEADM_SERVER
-    return Kind.KUBEADM_NODE if layout.at("/etc/kubernetes/kubelet.conf").exists() else Kind.NONE
+        return NodeKind.KUBEADM_SERVER
+    return NodeKind.KUBEADM_NODE if layout.at("/etc/kubernetes/kubelet.conf").exists() else NodeKind.NONE
 
 
 def _node_name(k3s: K3s | None, layout: Layout, hostname: Callable[[], str]) -> str:
@@ -160,7 +160,7 @@ def _node_name(k3s: K3s | None, layout: Layout, hostname: Callable[[], str]) -> 
     return hostname().lower()
 
 
-def _rooms(layout: Layout) -> Iterator[Room]:
+def _rooms(layout: Layout) -> Iterator[DiskSpace]:
     for path in _ROOMS:
         place = layout.at(path)
         while not place.exists():
@@ -170,7 +170,7 @@ def _rooms(layout: Layout) -> Iterator[Room]:
         except OSError:
             continue
         free = found.f_bavail * found.f_frsize // _MIB
-        yield Room(path, free, read_only=bool(found.f_flag & os.ST_RDONLY))
+        yield DiskSpace(path, free, read_only=bool(found.f_flag & os.ST_RDONLY))
 
 
 def _sockets(layout: Layout, kubelet: str) -> tuple[str, ...]:

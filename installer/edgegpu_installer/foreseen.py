@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer import accounts, lease
-from edgegpu_installer.cluster import Cluster
+from edgegpu_installer.cluster import ClusterClient
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.kinds import NODE, Json, name_of
-from edgegpu_installer.limits import Limits, has_policies, there
+from edgegpu_installer.limits import AppLimitsAccount, has_policies, there
 from edgegpu_installer.nodes import EXTENDER_ANNOTATION, GPU_LABEL, marks_of
 from edgegpu_installer.rbac import Rights
 
@@ -40,7 +40,7 @@ class Object:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Foreseen:
+class DryRun:
     """What a run would do to the cluster; `unseen`: why nobody could say how it is now."""
 
     marks: tuple[Mark, ...] = ()
@@ -49,15 +49,15 @@ class Foreseen:
 
 
 def of_install(
-    open_: Callable[[], Cluster],
+    open_: Callable[[], ClusterClient],
     rights: Rights,
     *,
     gpu: Iterable[str],
     extender: str,
     by: str,
-    limits: Limits | None = None,
+    limits: AppLimitsAccount | None = None,
     model: ResourceModel | None = None,
-) -> Foreseen:
+) -> DryRun:
     """Return what an installation on a server would do.
 
     Args:
@@ -82,8 +82,8 @@ def of_install(
         marks = tuple(Mark(node=n, kind=k, name=m, value=v, change=UNKNOWN) for n, k, m, v in wanted)
         wanted_rights = _with_limits(rights, limits, model, policy=True)
         objects = tuple(Object(one, UNKNOWN) for one in accounts.named(wanted_rights))
-        return Foreseen(marks=marks, objects=(*objects, Object(_LEASE, _FOR_THE_RUN)), unseen=error.message)
-    return Foreseen(
+        return DryRun(marks=marks, objects=(*objects, Object(_LEASE, _FOR_THE_RUN)), unseen=error.message)
+    return DryRun(
         marks=tuple(
             Mark(node=n, kind=k, name=m, value=v, change=_mark_change(now.get(n), k, name=m, value=v))
             for n, k, m, v in wanted
@@ -95,13 +95,20 @@ def of_install(
     )
 
 
-def _with_limits(rights: Rights, limits: Limits | None, model: ResourceModel | None, *, policy: bool) -> Rights:
+def _with_limits(
+    rights: Rights, limits: AppLimitsAccount | None, model: ResourceModel | None, *, policy: bool
+) -> Rights:
     return rights if limits is None else limits.rights(rights, model or ResourceModel(), policy=policy)
 
 
 def of_uninstall(
-    open_: Callable[[], Cluster], rights: Rights, *, node: str, is_server: bool, limits: Limits | None = None
-) -> Foreseen:
+    open_: Callable[[], ClusterClient],
+    rights: Rights,
+    *,
+    node: str,
+    is_server: bool,
+    limits: AppLimitsAccount | None = None,
+) -> DryRun:
     """Return what an uninstall would do: the node's marks go, the accounts with the last machine, from a server."""
     held = (Object(_LEASE, _FOR_THE_RUN),) if is_server else ()
     try:
@@ -109,17 +116,17 @@ def of_uninstall(
             found = cluster.find(NODE, node)
             marks = () if found is None else tuple(_removed(found))
             if not is_server:
-                return Foreseen(marks=marks)
+                return DryRun(marks=marks)
             others = used_by_others(cluster, node)
             change = f"stays for {', '.join(others)}" if others else _REMOVED
             all_rights = there(cluster, rights, limits)
             objects = tuple(Object(one, change) for one in accounts.present(cluster, all_rights))
-            return Foreseen(marks=marks, objects=(*objects, *held))
+            return DryRun(marks=marks, objects=(*objects, *held))
     except InstallError as error:
-        return Foreseen(objects=held, unseen=error.message)
+        return DryRun(objects=held, unseen=error.message)
 
 
-def used_by_others(cluster: Cluster, node: str) -> tuple[str, ...]:
+def used_by_others(cluster: ClusterClient, node: str) -> tuple[str, ...]:
     """Return the nodes other than this one that still have edgegpu. Raises ClusterError."""
     found = (one for one in cluster.items(NODE) if marks_of(one).annotations)
     return tuple(name_of(one) for one in found if name_of(one) != node)

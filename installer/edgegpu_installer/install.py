@@ -23,21 +23,21 @@ from edgegpu_installer import (
 from edgegpu_installer.ask import Terminal
 from edgegpu_installer.atomic import read_entry, wanted
 from edgegpu_installer.changes import Deadline, FileChange, Plan
-from edgegpu_installer.cluster import Cluster, ClusterError
+from edgegpu_installer.cluster import ClusterClient, ClusterError
 from edgegpu_installer.completeness import completeness
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.foreseen import Foreseen, of_install
+from edgegpu_installer.foreseen import DryRun, of_install
 from edgegpu_installer.kinds import NODE
 from edgegpu_installer.layout import AGENT_UNIT, CURRENT, ETC, LIMITS_KUBECONFIG, PLUGIN_UNIT, UNITS
-from edgegpu_installer.limits import Limits
+from edgegpu_installer.limits import AppLimitsAccount
 from edgegpu_installer.plan import plan_agent, plan_install
-from edgegpu_installer.preparing import Machine
+from edgegpu_installer.preparing import TransactionMachine
 from edgegpu_installer.rbac import Account
 from edgegpu_installer.release import Release
 from edgegpu_installer.servers import other_servers
-from edgegpu_installer.site import Material, Options, Role, Site, role_of
-from edgegpu_installer.states import Op, State
-from edgegpu_installer.transaction import Outcome, Verify
+from edgegpu_installer.site import InstallOptions, MachineRole, Material, Site, role_of
+from edgegpu_installer.states import Op, TransactionState
+from edgegpu_installer.transaction import TransactionOutcome, Verify
 from edgegpu_installer.verifying import configured_model, look_again
 
 _AGENT_READS = (f"{UNITS}/{AGENT_UNIT}", CURRENT, LIMITS_KUBECONFIG)
@@ -50,20 +50,20 @@ class Report:
     """What an installation did; `outcome` is None after a dry run. `join` is what other nodes' lines need: a secret."""
 
     op: Op
-    outcome: Outcome | None
-    role: Role
+    outcome: TransactionOutcome | None
+    role: MachineRole
     version: str
     plan: Plan
     restarted: bool = False
     lacking: tuple[str, ...] = ()
     join: str = field(default="", repr=False)
-    foreseen: Foreseen = field(default_factory=Foreseen)
+    foreseen: DryRun = field(default_factory=DryRun)
     """Of a dry run: what would be done to the cluster."""
 
     @property
     def well(self) -> bool:
         """Whether the machine is as it was asked for."""
-        return self.outcome is None or self.outcome.state is State.COMMITTED
+        return self.outcome is None or self.outcome.state is TransactionState.COMMITTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +75,12 @@ class Installation:
     """
 
     site: Site
-    options: Options
+    options: InstallOptions
     release: Release
-    machine: Machine
+    machine: TransactionMachine
     verifier: Callable[[bool], Verify]
     terminal: Terminal | None = None
-    limits: Limits | None = None
+    limits: AppLimitsAccount | None = None
     deadline_s: float = 600.0
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
 
@@ -89,7 +89,7 @@ class Installation:
         layout = self.machine.layout
         role = role_of(self.site, self.options)
         certificates = None
-        if role is not Role.AGENT and not self.options.agent_only:
+        if role is not MachineRole.AGENT and not self.options.agent_only:
             certificates = material.extender_certificates(layout, self.site.scheduler_path, now=self.now())
         account = limits.foreseen(layout, self.limits) if self.limits is not None else None
         made = Material(kubeconfig=material.kept_kubeconfig(layout), certificates=certificates, limits=account)
@@ -102,14 +102,14 @@ class Installation:
             foreseen=self._foresee(role),
         )
 
-    def _foresee(self, role: Role) -> Foreseen:
+    def _foresee(self, role: MachineRole) -> DryRun:
         if not self.site.kind.is_server or self.options.agent_only:
-            return Foreseen()  # an agent's installer has no right over nodes and accounts
+            return DryRun()  # an agent's installer has no right over nodes and accounts
         return of_install(
-            lambda: Cluster.from_kubeconfig(self.machine.layout.at(self.site.admin_kubeconfig)),
+            lambda: ClusterClient.from_kubeconfig(self.machine.layout.at(self.site.admin_kubeconfig)),
             self.release.rights,
             gpu=self.options.nodes or self._here(),
-            extender="" if role is Role.AGENT else self.site.node_name,
+            extender="" if role is MachineRole.AGENT else self.site.node_name,
             by=self.release.version,
             limits=self.limits,
             model=configured_model(self.machine.layout),
@@ -138,7 +138,7 @@ class Installation:
             return self._change(role, Material(kubeconfig=made))
         layout = self.machine.layout
         self._check_unit(self.site.admin_kubeconfig)
-        with Cluster.from_kubeconfig(layout.at(self.site.admin_kubeconfig)) as cluster:
+        with ClusterClient.from_kubeconfig(layout.at(self.site.admin_kubeconfig)) as cluster:
             marked = self._nodes(cluster)
             self.machine.say("taking the cluster's install lease")
             me = lease.this_process(self.site.node_name, layout.root)
@@ -159,10 +159,10 @@ class Installation:
         """Refuse another size of a unit while pods hold shares. Raises InstallError."""
         layout, wanted = self.machine.layout, self.options.unit_mib
         if unitsize.changes(layout, wanted):
-            with Cluster.from_kubeconfig(layout.at(kubeconfig)) as cluster:
+            with ClusterClient.from_kubeconfig(layout.at(kubeconfig)) as cluster:
                 unitsize.refuse_while_held(cluster, layout, wanted, node=self.site.node_name)
 
-    def _material(self, cluster: Cluster, role: Role) -> Material:
+    def _material(self, cluster: ClusterClient, role: MachineRole) -> Material:
         layout, rights = self.machine.layout, self.release.rights
         kubeconfig = material.server_kubeconfig(cluster, rights, layout)
         account = None
@@ -170,7 +170,7 @@ class Installation:
             model, say = configured_model(layout), self.machine.say
             account = limits.grant(cluster, rights, self.limits, model=model, layout=layout, say=say)
         certificates = None
-        if role is not Role.AGENT:
+        if role is not MachineRole.AGENT:
             certificates = material.extender_certificates(layout, self.site.scheduler_path, now=self.now())
         datastore.settle(self.site, layout)  # before the files that name these accounts are on the disk
         return Material(kubeconfig=kubeconfig, certificates=certificates, limits=account)
@@ -217,20 +217,20 @@ class Installation:
             or not self.machine.system.unit(unit).is_active
         )
 
-    def _change(self, role: Role, made: Material | None) -> Report:
+    def _change(self, role: MachineRole, made: Material | None) -> Report:
         """Carry the plan out; without material it is that of the agent alone."""
         plan, previous = self._plan(made), self._link()
         had_sharing = self.machine.layout.has_sharing
         before = self.machine.system.unit(self.site.unit).invocation
-        offers = role is not Role.EXTENDER_ONLY and self.site.has_cards
+        offers = role is not MachineRole.EXTENDER_ONLY and self.site.has_cards
         verify = self._see_agent if made is None else self.verifier(offers)
         outcome = transaction.run(plan, self.machine, verify=verify, deadline_s=self.deadline_s)
         outcome = look_again(outcome, self.site, self.machine.layout)
         if farewell.UNIT in plan.stop:  # it decides: to go on where we were rolled back, else to remove itself
             self.machine.system.restart_no_block(farewell.UNIT)
-        elif not had_sharing and outcome.state is State.ROLLED_BACK:
+        elif not had_sharing and outcome.state is TransactionState.ROLLED_BACK:
             leftover.clean_up(self.site, self.release, self.machine)
-        if outcome.state is State.COMMITTED and plan.op is Op.UPGRADE:
+        if outcome.state is TransactionState.COMMITTED and plan.op is Op.UPGRADE:
             self._remove_old_versions(previous)
         restarted = self.machine.system.unit(self.site.unit).invocation != before
         return Report(
@@ -241,7 +241,7 @@ class Installation:
         if not self.machine.system.unit(AGENT_UNIT).is_active:
             raise InstallError(f"cannot verify the change: {AGENT_UNIT} does not run", f"journalctl -e -u {AGENT_UNIT}")
 
-    def _nodes(self, cluster: Cluster) -> tuple[str, ...]:
+    def _nodes(self, cluster: ClusterClient) -> tuple[str, ...]:
         """Return the nodes to label: those named, those chosen at the terminal, else this one where it has cards."""
         known = nodes.all_facts(cluster, configured_model(self.machine.layout))
         if self.options.nodes:
@@ -256,7 +256,7 @@ class Installation:
         return ask.choose_nodes(self.terminal, known, here=self.site.node_name, cards_here=self.site.cards)
 
     @contextmanager
-    def _accounts(self, cluster: Cluster) -> Iterator[Callable[[], None]]:
+    def _accounts(self, cluster: ClusterClient) -> Iterator[Callable[[], None]]:
         """Take the accounts away again where a first installation comes to nothing."""
         there = bool(accounts.present(cluster, self.release.rights))
 
@@ -273,12 +273,12 @@ class Installation:
             undo()
             raise
 
-    def _mark(self, cluster: Cluster, report: Report, marked: tuple[str, ...]) -> Report:
+    def _mark(self, cluster: ClusterClient, report: Report, marked: tuple[str, ...]) -> Report:
         """Label the nodes, and say what the cluster still lacks; the machine is well whatever comes of that."""
         try:
             for name in marked:
                 nodes.mark_gpu(cluster, name)
-            if report.role is not Role.AGENT:
+            if report.role is not MachineRole.AGENT:
                 nodes.mark_server(cluster, self.site.node_name, self.release.version, say=self.machine.say)
             datastore.settle(self.site, self.machine.layout)
             lacking = completeness(
@@ -291,7 +291,7 @@ class Installation:
         except InstallError as error:
             return replace(report, lacking=(f"the nodes of the cluster could not be marked: {error}",))
 
-    def _join(self, cluster: Cluster) -> str:
+    def _join(self, cluster: ClusterClient) -> str:
         made = accounts.join(cluster, self.release.rights, Account.AGENT)
         return nodeidentity.pack(server=made.server, ca_pem=made.ca_pem, token=made.token)
 

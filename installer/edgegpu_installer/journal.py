@@ -7,17 +7,17 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from edgegpu_installer import atomic
-from edgegpu_installer.atomic import Entry, read_entry
+from edgegpu_installer.atomic import PathEntry, read_entry
 from edgegpu_installer.changes import FileChange
-from edgegpu_installer.errors import InstallError, JournalError
-from edgegpu_installer.states import TERMINAL, Op, State, may_follow
+from edgegpu_installer.errors import InstallError, TransactionJournalError
+from edgegpu_installer.states import TERMINAL, Op, TransactionState, may_follow
 
 _SPARE_BYTES = 4096
 """Room for the records of an undoing, on a disk that fills up meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class TransactionRecord:
     """What the journal says of a transaction.
 
     `deadline_boot_s` is of CLOCK_BOOTTIME and counts while `boot_id` is this boot's; after another boot
@@ -29,7 +29,7 @@ class Record:
 
     id: str
     op: Op
-    state: State
+    state: TransactionState
     boot_id: str = ""
     started_s: int = 0
     deadline_wall_s: int = 0
@@ -49,7 +49,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Now:
+class Clocks:
     """The clocks of this machine: wall and CLOCK_BOOTTIME in seconds, and which boot it is."""
 
     wall_s: float
@@ -58,13 +58,13 @@ class Now:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetPath:
     """One path of a transaction with what it held and shall hold; `number` names the contents in the journal."""
 
     number: int
     change: FileChange
-    old: Entry
-    new: Entry
+    old: PathEntry
+    new: PathEntry
 
     @property
     def row(self) -> str:
@@ -81,13 +81,13 @@ class Tables:
     those that it stops or starts, with whether they ran before.
     """
 
-    targets: tuple[Target, ...]
+    targets: tuple[TargetPath, ...]
     folders: tuple[str, ...]
     remove: tuple[str, ...]
     units: tuple[tuple[str, bool], ...]
 
 
-def remaining_s(record: Record, now: Now) -> float:
+def remaining_s(record: TransactionRecord, now: Clocks) -> float:
     """Return how many seconds the transaction has until its first deadline; 0 when it has passed.
 
     After a boot a wall clock that stands before the transaction's start says nothing: no time is left then.
@@ -99,19 +99,19 @@ def remaining_s(record: Record, now: Now) -> float:
     return max(0.0, record.deadline_wall_s - now.wall_s)
 
 
-def read_now(root: Path = Path("/")) -> Now:
+def read_now(root: Path = Path("/")) -> Clocks:
     """Return this machine's clocks."""
     boot_id = (root / "proc/sys/kernel/random/boot_id").read_text().strip()
-    return Now(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME), boot_id)
+    return Clocks(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME), boot_id)
 
 
-class Journal:
+class TransactionJournal:
     """The folder of the journal; nothing is in memory."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def read(self) -> Record | None:
+    def read(self) -> TransactionRecord | None:
         """Return the record; None where there is none.
 
         Raises:
@@ -123,13 +123,13 @@ class Journal:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise JournalError(f"cannot read {path}: {error.strerror}", "only root may") from error
+            raise TransactionJournalError(f"cannot read {path}: {error.strerror}", "only root may") from error
         try:
             return _record(dict(line.partition("=")[::2] for line in lines))
         except (ValueError, KeyError) as error:
-            raise JournalError(f"cannot understand {path}: {error}", "edgegpu-recover show") from error
+            raise TransactionJournalError(f"cannot understand {path}: {error}", "edgegpu-recover show") from error
 
-    def write(self, record: Record) -> None:
+    def write(self, record: TransactionRecord) -> None:
         """Put the record on the disk, and a line into the log.
 
         Raises:
@@ -138,7 +138,7 @@ class Journal:
         """
         last = self.read()
         if last is not None and last.id == record.id and not may_follow(last.state, record.state):
-            raise JournalError(f"cannot go from {last.state} to {record.state}")
+            raise TransactionJournalError(f"cannot go from {last.state} to {record.state}")
         self.log(f"{record.id} {record.op} {record.state} {_one_line(record.why)}".rstrip())
         text = "".join(f"{field.name}={_one_line(_text(getattr(record, field.name)))}\n" for field in fields(record))
         atomic.write(self.folder / "state", text.encode())
@@ -183,7 +183,9 @@ class Journal:
                 units=tuple((unit, ran == "active") for ran, unit in units),
             )
         except (OSError, ValueError, IndexError) as error:
-            raise JournalError(f"cannot read the tables in {self.folder}: {error}", "edgegpu-recover show") from error
+            raise TransactionJournalError(
+                f"cannot read the tables in {self.folder}: {error}", "edgegpu-recover show"
+            ) from error
 
     def log(self, text: str) -> None:
         """Add a line to the history, on the disk when this returns; one that cannot be written stops nothing."""
@@ -204,7 +206,7 @@ class Journal:
         except OSError:
             return ()
 
-    def state_of(self, transaction: str) -> State | None:
+    def state_of(self, transaction: str) -> TransactionState | None:
         """Return how far the transaction with this id has come; None: it was never begun, as far as is known.
 
         Earlier ones than the last are known by the history, of which the last 300 lines are kept. A line there that is
@@ -218,12 +220,12 @@ class Journal:
             return record.state
         said = [words[3] for words in map(str.split, self.history()) if words[1:2] == [transaction] and words[3:]]
         ended = said and said[-1] in {state.value for state in TERMINAL}
-        return State(said[-1]) if ended else None
+        return TransactionState(said[-1]) if ended else None
 
     def _lines(self, name: str) -> list[str]:
         return (self.folder / name).read_text(encoding="utf-8").splitlines()
 
-    def _target(self, row: Sequence[str]) -> Target:
+    def _target(self, row: Sequence[str]) -> TargetPath:
         number, flags, _, _, path = row
         old, new = (read_entry(self.folder / name / number) for name in (atomic.OLD, atomic.NEW))
         change = FileChange(
@@ -235,13 +237,15 @@ class Journal:
             k3s_reads="k" in flags,
             early="e" in flags,
         )
-        return Target(int(number), change, old, new)
+        return TargetPath(int(number), change, old, new)
 
     def _table(self, name: str, rows: Sequence[str]) -> None:
         atomic.write(self.folder / name, "".join(f"{row}\n" for row in rows).encode())
 
 
-def next_record(record: Record, state: State, *, why: str = "", attempts: int | None = None) -> Record:
+def next_record(
+    record: TransactionRecord, state: TransactionState, *, why: str = "", attempts: int | None = None
+) -> TransactionRecord:
     """Return the record at another state."""
     return replace(record, state=state, why=why, attempts=record.attempts if attempts is None else attempts)
 
@@ -256,14 +260,14 @@ def author() -> str:
     return f"{pid}:{after_name[19]}"
 
 
-def _record(values: dict[str, str]) -> Record:
+def _record(values: dict[str, str]) -> TransactionRecord:
     def number(name: str) -> int:
         return int(values.get(name) or 0)
 
-    return Record(
+    return TransactionRecord(
         id=values["id"],
         op=Op(values["op"]),
-        state=State(values["state"]),
+        state=TransactionState(values["state"]),
         boot_id=values.get("boot_id", ""),
         started_s=number("started_s"),
         deadline_wall_s=number("deadline_wall_s"),

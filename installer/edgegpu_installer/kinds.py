@@ -8,7 +8,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ObjectKind:
     """One resource of the API: `version` as in an object's `apiVersion`, `plural` as in the API's paths."""
 
     version: str
@@ -23,33 +23,35 @@ class Kind:
         return "/".join([root, *(quote(part, safe="") for part in parts if part)])
 
 
-NAMESPACE = Kind("v1", "Namespace", "namespaces", namespaced=False)
-NODE = Kind("v1", "Node", "nodes", namespaced=False)
-POD = Kind("v1", "Pod", "pods")
-SECRET = Kind("v1", "Secret", "secrets")
-SERVICE_ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
-CLUSTER_ROLE = Kind("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", namespaced=False)
-CLUSTER_ROLE_BINDING = Kind(
+NAMESPACE = ObjectKind("v1", "Namespace", "namespaces", namespaced=False)
+NODE = ObjectKind("v1", "Node", "nodes", namespaced=False)
+POD = ObjectKind("v1", "Pod", "pods")
+SECRET = ObjectKind("v1", "Secret", "secrets")
+SERVICE_ACCOUNT = ObjectKind("v1", "ServiceAccount", "serviceaccounts")
+CLUSTER_ROLE = ObjectKind("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", namespaced=False)
+CLUSTER_ROLE_BINDING = ObjectKind(
     "rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False
 )
-ROLE = Kind("rbac.authorization.k8s.io/v1", "Role", "roles")
-ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
-POLICY = Kind(
+ROLE = ObjectKind("rbac.authorization.k8s.io/v1", "Role", "roles")
+ROLE_BINDING = ObjectKind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
+POLICY = ObjectKind(
     "admissionregistration.k8s.io/v1",
     "ValidatingAdmissionPolicy",
     "validatingadmissionpolicies",
     namespaced=False,
 )
-POLICY_BINDING = Kind(
+POLICY_BINDING = ObjectKind(
     "admissionregistration.k8s.io/v1",
     "ValidatingAdmissionPolicyBinding",
     "validatingadmissionpolicybindings",
     namespaced=False,
 )
 POLICIES = (POLICY, POLICY_BINDING)
-ENDPOINTS = Kind("v1", "Endpoints", "endpoints")
-LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
-ACCESS_REVIEW = Kind("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False)
+ENDPOINTS = ObjectKind("v1", "Endpoints", "endpoints")
+LEASE = ObjectKind("coordination.k8s.io/v1", "Lease", "leases")
+ACCESS_REVIEW = ObjectKind(
+    "authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False
+)
 
 _ALL = (
     *(NAMESPACE, NODE, POD, SECRET, SERVICE_ACCOUNT),
@@ -59,7 +61,7 @@ _ALL = (
 )
 
 
-def kind_of(item: Json) -> Kind:
+def kind_of(item: Json) -> ObjectKind:
     """Return the kind of an object, by its `apiVersion` and `kind`.
 
     Raises:

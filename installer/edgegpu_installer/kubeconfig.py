@@ -16,7 +16,7 @@ _ANEW = "write the file anew, or name another one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class ClusterAccess:
     """One way into one API server; certificates and keys are PEM text. Secrets stay out of its repr."""
 
     server: str
@@ -83,7 +83,7 @@ class _File(_Entry):
 _Named = TypeVar("_Named", _NamedCluster, _NamedUser, _NamedContext)
 
 
-def read(path: Path, context: str | None = None) -> Access:
+def read(path: Path, context: str | None = None) -> ClusterAccess:
     """Read one context of a kubeconfig, the current one where none is named; file names in it count from its folder.
 
     Raises:
@@ -148,7 +148,7 @@ def _pick(path: Path, entries: tuple[_Named, ...], name: str, what: str) -> _Nam
     raise InstallError(f"cannot use the kubeconfig {path}: it has no {what} {name!r} (known: {known})", remedy=_ANEW)
 
 
-def _access(path: Path, cluster: _Cluster, user: _User) -> Access:
+def _access(path: Path, cluster: _Cluster, user: _User) -> ClusterAccess:
     if not _is_url(cluster.server):
         raise InstallError(f"cannot use the kubeconfig {path}: {cluster.server!r} is no http(s) URL", remedy=_ANEW)
     cert = _pem(path, user.client_certificate_data, user.client_certificate)
@@ -163,7 +163,7 @@ def _access(path: Path, cluster: _Cluster, user: _User) -> Access:
             f"cannot use the kubeconfig {path}: its user logs in by a program",
             remedy="name one with a token or a client certificate, as k3s's own has",
         )
-    return Access(
+    return ClusterAccess(
         server=cluster.server.rstrip("/"),
         ca_pem=_pem(path, cluster.certificate_authority_data, cluster.certificate_authority),
         verify=not cluster.insecure_skip_tls_verify,

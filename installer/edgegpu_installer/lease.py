@@ -16,10 +16,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from edgegpu_installer.cluster import Cluster, ClusterError
+from edgegpu_installer.cluster import ClusterClient, ClusterError
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.kinds import LEASE, Json
-from edgegpu_installer.leaserule import DURATION_S, RENEW_S, Holder, Record, Sight, Verdict, verdict
+from edgegpu_installer.leaserule import (
+    DURATION_S,
+    RENEW_S,
+    InstallLeaseRecord,
+    LeaseAction,
+    LeaseHolder,
+    LeaseObservation,
+    verdict,
+)
 
 NAMESPACE = "kube-system"
 NAME = "edgegpu-install"
@@ -34,7 +42,7 @@ class HeldError(InstallError):
 
     code = "BUSY"
 
-    def __init__(self, record: Record, now: datetime | None) -> None:
+    def __init__(self, record: InstallLeaseRecord, now: datetime | None) -> None:
         self.record = record
         super().__init__(
             f"cannot begin: {_who(record)} is changing this cluster's servers, {_when(record, now)}",
@@ -51,16 +59,16 @@ class LostError(InstallError):
 class Surroundings:
     """What the lease's owner needs of its machine: which processes live, and time."""
 
-    alive: Callable[[Holder], bool]
+    alive: Callable[[LeaseHolder], bool]
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     pause: Callable[[float], None] = time.sleep
     renew_s: float = RENEW_S
 
 
-def this_process(node: str, root: Path = Path("/")) -> Holder:
+def this_process(node: str, root: Path = Path("/")) -> LeaseHolder:
     """Return who this process is; `node` is the machine's name in the cluster."""
-    return Holder(node, os.getpid(), _boot(root))
+    return LeaseHolder(node, os.getpid(), _boot(root))
 
 
 def surroundings(root: Path = Path("/")) -> Surroundings:
@@ -68,7 +76,7 @@ def surroundings(root: Path = Path("/")) -> Surroundings:
     return Surroundings(alive=lambda holder: lives(holder, root))
 
 
-def lives(holder: Holder, root: Path = Path("/")) -> bool:
+def lives(holder: LeaseHolder, root: Path = Path("/")) -> bool:
     """Say whether a holder of this node lives: this boot, and its process is there."""
     return holder.boot == _boot(root) and (root / "proc" / str(holder.pid)).exists()
 
@@ -76,12 +84,12 @@ def lives(holder: Holder, root: Path = Path("/")) -> bool:
 class InstallLease:
     """The lease while it is held: a thread renews it; leaving the `with` releases and deletes it."""
 
-    def __init__(self, cluster: Cluster, me: Holder, version: str, *, around: Surroundings) -> None:
+    def __init__(self, cluster: ClusterClient, me: LeaseHolder, version: str, *, around: Surroundings) -> None:
         self._cluster = cluster
         self._me = me
         self._version = version
         self._around = around
-        self._lost: Record | None = None
+        self._lost: InstallLeaseRecord | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="install-lease", daemon=True)
         self._thread.start()
@@ -165,8 +173,8 @@ class InstallLease:
 
 
 def acquire(
-    cluster: Cluster,
-    me: Holder,
+    cluster: ClusterClient,
+    me: LeaseHolder,
     *,
     around: Surroundings,
     say: Callable[[str], None],
@@ -191,14 +199,14 @@ def acquire(
     while True:
         record, now = _read(cluster)
         first = first or record
-        sight = Sight(record, now, first, around.clock() - began)
+        sight = LeaseObservation(record, now, first, around.clock() - began)
         match verdict(sight, me, around.alive):
-            case Verdict.TAKE:
+            case LeaseAction.TAKE:
                 version = _take(cluster, me, record, around.now())
                 if version is not None:
                     return InstallLease(cluster, me, version, around=around)
                 began, first = around.clock(), None  # somebody was quicker: look at that one
-            case Verdict.HELD if record is not None:
+            case LeaseAction.HELD if record is not None:
                 raise HeldError(record, now)
             case _ if record is not None and around.clock() - began >= patience_s:
                 raise HeldError(record, now)
@@ -208,17 +216,17 @@ def acquire(
         around.pause(_LOOK_S)
 
 
-def holder(cluster: Cluster) -> Record | None:
+def holder(cluster: ClusterClient) -> InstallLeaseRecord | None:
     """Return who holds the lease, None when nobody does. Raises ClusterError."""
     return _read(cluster)[0]
 
 
-def _read(cluster: Cluster) -> tuple[Record | None, datetime | None]:
+def _read(cluster: ClusterClient) -> tuple[InstallLeaseRecord | None, datetime | None]:
     item, now = cluster.find_answer(LEASE, NAME, NAMESPACE)
     if item is None:
         return None, now
     spec = item.get("spec") or {}
-    record = Record(
+    record = InstallLeaseRecord(
         holder=str(spec.get("holderIdentity") or ""),
         version=_version(item),
         since=_time(spec.get("acquireTime")),
@@ -228,7 +236,7 @@ def _read(cluster: Cluster) -> tuple[Record | None, datetime | None]:
     return record, now
 
 
-def _take(cluster: Cluster, me: Holder, old: Record | None, now: datetime) -> str | None:
+def _take(cluster: ClusterClient, me: LeaseHolder, old: InstallLeaseRecord | None, now: datetime) -> str | None:
     """Write ourselves into the lease as it was seen; None when it has changed since."""
     body = _body(me, now)
     try:
@@ -242,7 +250,7 @@ def _take(cluster: Cluster, me: Holder, old: Record | None, now: datetime) -> st
         raise
 
 
-def _body(me: Holder, now: datetime) -> Json:
+def _body(me: LeaseHolder, now: datetime) -> Json:
     stamp = _micro(now)
     return {
         "apiVersion": LEASE.version,
@@ -276,12 +284,12 @@ def _boot(root: Path) -> str:
     return (root / "proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
-def _who(record: Record) -> str:
-    found = Holder.parse(record.holder)
+def _who(record: InstallLeaseRecord) -> str:
+    found = LeaseHolder.parse(record.holder)
     return f"{found.node} (process {found.pid})" if found else record.holder
 
 
-def _when(record: Record, now: datetime | None) -> str:
+def _when(record: InstallLeaseRecord, now: datetime | None) -> str:
     since = f"since {record.since:%Y-%m-%d %H:%M:%S} UTC" if record.since else "since when it does not say"
     if record.renewed is None or now is None:
         return since

@@ -17,7 +17,7 @@ _LOOKS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class LeaseHolder:
     """A process of one boot of one node, as it stands in the lease."""
 
     node: str
@@ -28,7 +28,7 @@ class Holder:
         return f"{self.node}/{self.pid}/{self.boot}"
 
     @classmethod
-    def parse(cls, text: str) -> "Holder | None":
+    def parse(cls, text: str) -> "LeaseHolder | None":
         """Read a lease's holderIdentity; None when it is not of our form."""
         node, _, rest = text.partition("/")
         pid, _, boot = rest.partition("/")
@@ -36,7 +36,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class InstallLeaseRecord:
     """A lease as the API server stores it."""
 
     holder: str
@@ -47,20 +47,20 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class LeaseObservation:
     """What one who wants the lease has seen of it."""
 
-    record: Record | None
+    record: InstallLeaseRecord | None
     """As it is now; None without a lease."""
     now: datetime | None
     """The API server's clock, where it said it."""
-    first: Record | None
+    first: InstallLeaseRecord | None
     """As it was when the looking began."""
     watched_s: float
     """For how long it has been looked at, by our own monotonic clock."""
 
 
-class Verdict(Enum):
+class LeaseAction(Enum):
     """What one who wants the lease does."""
 
     TAKE = "take"
@@ -71,7 +71,7 @@ class Verdict(Enum):
     """Its holder lives."""
 
 
-def verdict(sight: Sight, me: Holder, alive: Callable[[Holder], bool]) -> Verdict:
+def verdict(sight: LeaseObservation, me: LeaseHolder, alive: Callable[[LeaseHolder], bool]) -> LeaseAction:
     """Say what one who wants the lease does about what it has seen.
 
     A holder lives when it renews before our eyes. It is gone when it is of this node and its process or its boot is;
@@ -85,20 +85,20 @@ def verdict(sight: Sight, me: Holder, alive: Callable[[Holder], bool]) -> Verdic
     """
     record, first = sight.record, sight.first
     if record is None or not record.holder or record.holder == str(me):
-        return Verdict.TAKE
-    holder = Holder.parse(record.holder)
+        return LeaseAction.TAKE
+    holder = LeaseHolder.parse(record.holder)
     if holder is not None and holder.node == me.node and not alive(holder):
-        return Verdict.TAKE
+        return LeaseAction.TAKE
     if first is not None and first.version != record.version:
-        return Verdict.HELD
+        return LeaseAction.HELD
     if sight.watched_s >= record.duration_s:
-        return Verdict.TAKE
+        return LeaseAction.TAKE
     if sight.watched_s >= _LOOKS * RENEW_S and _is_over(record, sight.now):
-        return Verdict.TAKE
-    return Verdict.WAIT
+        return LeaseAction.TAKE
+    return LeaseAction.WAIT
 
 
-def _is_over(record: Record, now: datetime | None) -> bool:
+def _is_over(record: InstallLeaseRecord, now: datetime | None) -> bool:
     if now is None or record.renewed is None:
         return False
     return now - record.renewed > timedelta(seconds=record.duration_s)

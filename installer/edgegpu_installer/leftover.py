@@ -7,14 +7,14 @@ from edgegpu_installer import farewell, transaction
 from edgegpu_installer.changes import Plan
 from edgegpu_installer.farewell import CDI_SPEC, Farewell
 from edgegpu_installer.layout import LIB
-from edgegpu_installer.preparing import Machine
+from edgegpu_installer.preparing import TransactionMachine
 from edgegpu_installer.release import Release
 from edgegpu_installer.site import Site
 from edgegpu_installer.states import Op
-from edgegpu_installer.transaction import Outcome
+from edgegpu_installer.transaction import TransactionOutcome
 
 
-def clean_up(site: Site, release: Release, machine: Machine) -> Outcome | None:
+def clean_up(site: Site, release: Release, machine: TransactionMachine) -> TransactionOutcome | None:
     """Let edgegpu-farewell wait for kubelet and take the rest away; None where the plugin has not come so far.
 
     kubelet would offer 0 of the resources for ever, and the CDI spec would stay until the next boot.

@@ -7,9 +7,9 @@ from typing import Any
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer import accounts
-from edgegpu_installer.accounts import Pace
+from edgegpu_installer.accounts import ControllerWait
 from edgegpu_installer.changes import FileChange
-from edgegpu_installer.cluster import Cluster
+from edgegpu_installer.cluster import ClusterClient
 from edgegpu_installer.kinds import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
@@ -21,7 +21,7 @@ from edgegpu_installer.kinds import (
     SECRET,
     SERVICE_ACCOUNT,
     Json,
-    Kind,
+    ObjectKind,
     kind_of,
     name_of,
     namespace_of,
@@ -36,7 +36,7 @@ _POLICY_FROM = 30
 """The first minor version of Kubernetes 1 that has ValidatingAdmissionPolicy for good."""
 
 # Bounds stand before what they bound, and go after it: objects are removed in the reverse order.
-_ORDER: tuple[Kind, ...] = (
+_ORDER: tuple[ObjectKind, ...] = (
     LEASE,
     SERVICE_ACCOUNT,
     SECRET,
@@ -53,7 +53,7 @@ Objects = Callable[[Sequence[str], ResourceModel, bool], Sequence[Json]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class AppLimitsAccount:
     """What is asked for: `namespaces` in which apps may be changed, none for no account at all.
 
     `lease`: what the account makes in the cluster when it is used; it goes with it.
@@ -68,7 +68,7 @@ class Limits:
         chosen = self.namespaces if policy else tuple(one for one in self.namespaces if one != EVERYWHERE)
         return _with(base, self.objects(chosen, model, policy)) if chosen else base
 
-    def there(self, cluster: Cluster, base: Rights) -> Rights:
+    def there(self, cluster: ClusterClient, base: Rights) -> Rights:
         """Return the rights with all that may be in the cluster, whatever was chosen before. Raises ClusterError."""
         model = ResourceModel()
         everywhere = self.objects([EVERYWHERE], model, True)  # noqa: FBT003  (a callable's)
@@ -85,21 +85,21 @@ class Limits:
         return _with(base, [*known, *(item for item in bound if _place(item) not in places)])
 
 
-def has_policies(cluster: Cluster) -> bool:
+def has_policies(cluster: ClusterClient) -> bool:
     """Say whether this Kubernetes takes the policy. Raises ClusterError."""
     found = re.match(r"v1\.(\d+)", cluster.version())
     return found is not None and int(found[1]) >= _POLICY_FROM
 
 
 def grant(
-    cluster: Cluster,
+    cluster: ClusterClient,
     base: Rights,
-    limits: Limits,
+    limits: AppLimitsAccount,
     *,
     model: ResourceModel,
     layout: Layout,
     say: Callable[[str], None],
-    pace: Pace | None = None,
+    pace: ControllerWait | None = None,
 ) -> FileChange:
     """Make the account as it is asked for, take away what is not, and return its kubeconfig, absent without an account.
 
@@ -131,12 +131,12 @@ def grant(
     return FileChange(LIMITS_KUBECONFIG, text.encode(), mode=_SECRET)
 
 
-def there(cluster: Cluster, base: Rights, limits: Limits | None) -> Rights:
+def there(cluster: ClusterClient, base: Rights, limits: AppLimitsAccount | None) -> Rights:
     """Return the rights with all that may be in the cluster for app limits. Raises ClusterError."""
     return base if limits is None else limits.there(cluster, base)
 
 
-def foreseen(layout: Layout, limits: Limits) -> FileChange:
+def foreseen(layout: Layout, limits: AppLimitsAccount) -> FileChange:
     """Return the kubeconfig as a dry run shows it."""
     if not limits.namespaces:
         return FileChange(LIMITS_KUBECONFIG)
@@ -145,7 +145,9 @@ def foreseen(layout: Layout, limits: Limits) -> FileChange:
     return FileChange(LIMITS_KUBECONFIG, content, mode=_SECRET)
 
 
-def _possible(cluster: Cluster, limits: Limits, *, policy: bool, say: Callable[[str], None]) -> Limits:
+def _possible(
+    cluster: ClusterClient, limits: AppLimitsAccount, *, policy: bool, say: Callable[[str], None]
+) -> AppLimitsAccount:
     """Leave out what this cluster does not have, and say so."""
     chosen = []
     for name in limits.namespaces:
@@ -158,7 +160,7 @@ def _possible(cluster: Cluster, limits: Limits, *, policy: bool, say: Callable[[
     return replace(limits, namespaces=tuple(chosen))
 
 
-def _shrink(cluster: Cluster, there: Rights, wanted: Rights, *, lease: Json, pace: Pace | None) -> None:
+def _shrink(cluster: ClusterClient, there: Rights, wanted: Rights, *, lease: Json, pace: ControllerWait | None) -> None:
     """Remove what is in the cluster of an earlier choice and is not wanted now; the lease only with everything."""
     keep = {_place(item) for item in wanted.items}
     if _account_of(wanted):

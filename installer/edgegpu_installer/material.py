@@ -7,9 +7,9 @@ from typing import Any
 import yaml
 
 from edgegpu_installer import accounts, certificates, nodeidentity
-from edgegpu_installer.certificates import Certificates, Pair
+from edgegpu_installer.certificates import Certificates, KeyPair
 from edgegpu_installer.changes import FileChange
-from edgegpu_installer.cluster import Cluster, ClusterError
+from edgegpu_installer.cluster import ClusterClient, ClusterError
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import EXTENDER_CA, EXTENDER_CERT, EXTENDER_KEY, KUBECONFIG, Layout
 from edgegpu_installer.rbac import Account, Rights
@@ -18,7 +18,7 @@ from edgegpu_installer.scheduler.file import SERVER_NAME
 _SECRET = 0o600
 
 
-def server_kubeconfig(cluster: Cluster, rights: Rights, layout: Layout) -> FileChange:
+def server_kubeconfig(cluster: ClusterClient, rights: Rights, layout: Layout) -> FileChange:
     """Grant edgegpu's rights and return the kubeconfig of a server's account; one that works is kept to the byte.
 
     Raises:
@@ -93,14 +93,14 @@ def _existing(layout: Layout, scheduler_file: str) -> Certificates | None:
         client = _client(layout.at(scheduler_file).read_text())
     except (OSError, UnicodeDecodeError):
         return None
-    return Certificates(ca=ca, server=Pair(cert, key), client=client) if client is not None else None
+    return Certificates(ca=ca, server=KeyPair(cert, key), client=client) if client is not None else None
 
 
-def _client(text: str) -> Pair | None:
+def _client(text: str) -> KeyPair | None:
     """Find the client's certificate in the scheduler's file: what holds its key has it inline."""
     try:
         extenders: list[Any] = yaml.safe_load(text)["extenders"]
         tls = next(one["tlsConfig"] for one in extenders if one.get("tlsConfig", {}).get("serverName") == SERVER_NAME)
-        return Pair(base64.b64decode(tls["certData"]).decode(), base64.b64decode(tls["keyData"]).decode())
+        return KeyPair(base64.b64decode(tls["certData"]).decode(), base64.b64decode(tls["keyData"]).decode())
     except (yaml.YAMLError, KeyError, TypeError, ValueError, StopIteration):
         return None

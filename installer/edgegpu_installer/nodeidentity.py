@@ -30,7 +30,7 @@ _AGAIN = "copy the whole line that `edgegpu install` printed on the server"
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class NodeIdentity:
     """What a kubelet's kubeconfig names: all files by absolute path, so that a renewed certificate counts at once."""
 
     server: str
@@ -39,7 +39,7 @@ class Identity:
     key_file: str
 
 
-def identity(text: str, *, path: str) -> Identity:
+def identity(text: str, *, path: str) -> NodeIdentity:
     """Read a kubelet's kubeconfig.
 
     Raises:
@@ -50,7 +50,7 @@ def identity(text: str, *, path: str) -> Identity:
         entry = _named(config["contexts"], config["current-context"])["context"]
         cluster = _named(config["clusters"], entry["cluster"])["cluster"]
         user = _named(config["users"], entry["user"])["user"]
-        found = Identity(
+        found = NodeIdentity(
             str(cluster["server"]).rstrip("/"),
             str(cluster["certificate-authority"]),
             str(user["client-certificate"]),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodereport import REPORT_ANNOTATION, read_report
-from edgegpu_installer.cluster import Cluster, ClusterError
+from edgegpu_installer.cluster import ClusterClient, ClusterError
 from edgegpu_installer.kinds import NODE, Json, name_of
 
 DOMAIN = "edgegpu.io/"
@@ -79,7 +79,7 @@ def facts_of(node: Json, model: ResourceModel) -> NodeFacts:
     )
 
 
-def all_facts(cluster: Cluster, model: ResourceModel) -> tuple[NodeFacts, ...]:
+def all_facts(cluster: ClusterClient, model: ResourceModel) -> tuple[NodeFacts, ...]:
     """Return the facts of every node, servers first. Raises ClusterError."""
     found = (facts_of(node, model) for node in cluster.items(NODE))
     return tuple(sorted(found, key=lambda facts: (not facts.is_server, facts.name)))
@@ -95,12 +95,12 @@ def lacking_extender(nodes: Iterable[NodeFacts], version: str) -> tuple[str, ...
     return tuple(node.name for node in nodes if node.is_server and node.extender != version)
 
 
-def mark_gpu(cluster: Cluster, name: str) -> bool:
+def mark_gpu(cluster: ClusterClient, name: str) -> bool:
     """Label a node as one whose cards are shared; say whether that was news. Raises ClusterError."""
     return _mark(cluster, name, labels={GPU_LABEL: "true"})
 
 
-def mark_extender(cluster: Cluster, name: str, version: str) -> bool:
+def mark_extender(cluster: ClusterClient, name: str, version: str) -> bool:
     """Note on a server that its scheduler has the extender of a version; say whether that was news.
 
     Raises:
@@ -109,7 +109,7 @@ def mark_extender(cluster: Cluster, name: str, version: str) -> bool:
     return _mark(cluster, name, annotations={EXTENDER_ANNOTATION: version})
 
 
-def mark_server(cluster: Cluster, name: str, version: str, *, say: Callable[[str], None]) -> None:
+def mark_server(cluster: ClusterClient, name: str, version: str, *, say: Callable[[str], None]) -> None:
     """Do that where there is a Node; a k3s server without a kubelet has none, which is said. Raises ClusterError."""
     try:
         mark_extender(cluster, name, version)
@@ -127,7 +127,7 @@ def marks_of(node: Json) -> Marks:
     return Marks(_ours(_labels(node)), _ours(_annotations(node)))
 
 
-def clear(cluster: Cluster, name: str) -> Marks:
+def clear(cluster: ClusterClient, name: str) -> Marks:
     """Remove every mark of ours from a node, the plugin's report as well, and return what was removed.
 
     A node that is gone has none. Call it when the plugin there has stopped: it would report again.
@@ -147,7 +147,7 @@ def clear(cluster: Cluster, name: str) -> Marks:
 
 
 def _mark(
-    cluster: Cluster,
+    cluster: ClusterClient,
     name: str,
     *,
     labels: Mapping[str, str] | None = None,

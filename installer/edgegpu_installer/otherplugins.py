@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from edgegpu_installer.facts import Facts
+from edgegpu_installer.facts import MachineFacts
 
 _REMOVE = "take it off this node (its DaemonSet's nodeSelector, or helm uninstall), then install again"
 
@@ -48,7 +48,7 @@ _KNOWN = (
 )
 
 
-def other_plugins(facts: Facts, *, memory: str, core: str) -> Iterator[OtherPlugin]:
+def other_plugins(facts: MachineFacts, *, memory: str, core: str) -> Iterator[OtherPlugin]:
     """Yield the other device plugins of a node.
 
     A resource of a plugin that went stays in the node's object with 0, and says nothing.

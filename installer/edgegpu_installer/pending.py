@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from edgegpu_installer.journal import Now, Record, remaining_s
+from edgegpu_installer.journal import Clocks, TransactionRecord, remaining_s
 from edgegpu_installer.states import Decision, after_crash
 
 
-def decide(record: Record, now: Now, *, proc: Path | None) -> Decision:
+def decide(record: TransactionRecord, now: Clocks, *, proc: Path | None) -> Decision:
     """Return what is to be done; the kernel's /proc tells whether the author lives, None: its lock says it is dead."""
     return after_crash(
         record.state,

@@ -30,7 +30,7 @@ from edgegpu_installer.pluginyaml import places, plugin_yaml, resource_model
 from edgegpu_installer.release import Release
 from edgegpu_installer.scheduler import file as schedulerfile
 from edgegpu_installer.scheduler.refs import ReadFile
-from edgegpu_installer.site import Material, Options, Role, Site, SiteKind, role_of
+from edgegpu_installer.site import InstallOptions, MachineRole, Material, Site, SiteKind, role_of
 from edgegpu_installer.states import Op
 
 _SECRET, _PLAIN = 0o600, 0o644
@@ -42,7 +42,13 @@ ExecStartPre=-{recover} check {unit}
 
 
 def plan_install(
-    site: Site, options: Options, *, release: Release, material: Material, read_file: ReadFile, op: Op = Op.INSTALL
+    site: Site,
+    options: InstallOptions,
+    *,
+    release: Release,
+    material: Material,
+    read_file: ReadFile,
+    op: Op = Op.INSTALL,
 ) -> Plan:
     """Return the plan that brings this machine to what was asked for, whatever of edgegpu is on it now.
 
@@ -62,7 +68,7 @@ def plan_install(
         *_service(PLUGIN_UNIT, release.plugin_unit),
         *_service(AGENT_UNIT, release.agent_unit),
     ]
-    if role is not Role.AGENT:
+    if role is not MachineRole.AGENT:
         files += _extender(site, material, config=config, read_file=read_file)
     return Plan(
         op=op,
@@ -74,7 +80,7 @@ def plan_install(
     )
 
 
-def plan_agent(site: Site, options: Options, *, release: Release, read_file: ReadFile, op: Op) -> Plan:
+def plan_agent(site: Site, options: InstallOptions, *, release: Release, read_file: ReadFile, op: Op) -> Plan:
     """Return the plan that brings the agent of a version here, and nothing of sharing; k3s reads none of it."""
     files = [
         *_guard(site),
@@ -83,7 +89,7 @@ def plan_agent(site: Site, options: Options, *, release: Release, read_file: Rea
         *_service(AGENT_UNIT, release.agent_unit),
         *_cloud(options, read_file=read_file),
     ]
-    folders = tuple(_folders(site, Role.AGENT))
+    folders = tuple(_folders(site, MachineRole.AGENT))
     return Plan(op=op, files=tuple(files), folders=folders, reload=True, start=(AGENT_UNIT,))
 
 
@@ -100,7 +106,7 @@ def _service(unit: str, content: bytes) -> list[FileChange]:
     return [FileChange(path, content), FileChange(f"{WANTS}/{unit}", link_to=path)]
 
 
-def _config(site: Site, options: Options, *, role: Role, read_file: ReadFile) -> str:
+def _config(site: Site, options: InstallOptions, *, role: MachineRole, read_file: ReadFile) -> str:
     """Return the plugin's configuration as it will be."""
     there = read_file(PLUGIN_YAML)
     return plugin_yaml(None if there is None else there.decode(errors="replace"), site=site, options=options, role=role)
@@ -114,7 +120,7 @@ def _settings(config: str, *, material: Material) -> list[FileChange]:
     ]
 
 
-def _cloud(options: Options, *, read_file: ReadFile) -> list[FileChange]:
+def _cloud(options: InstallOptions, *, read_file: ReadFile) -> list[FileChange]:
     """Return where the box belongs, and then what it shows there: the agent looks at the second after the first."""
     there = read_file(AGENT_YAML)
     text = agentyaml.agent_yaml(None if there is None else there.decode(errors="replace"), options)
@@ -133,7 +139,7 @@ def _extender(site: Site, material: Material, *, config: str, read_file: ReadFil
     if made is None:
         raise InstallError("cannot set up the extender without certificates", "install again")
     model = resource_model(config)
-    wanted = schedulerfile.Extender(
+    wanted = schedulerfile.ExtenderEndpoint(
         ca=made.ca,
         cert=made.client.cert,
         key=made.client.key,
@@ -186,12 +192,12 @@ def _scheduler(site: Site, content: bytes, *, read_file: ReadFile) -> list[FileC
     return [file, *sharedconfig.naming(site, read_file=read_file)]
 
 
-def _folders(site: Site, role: Role) -> list[str]:
+def _folders(site: Site, role: MachineRole) -> list[str]:
     """Return the folders that must be there, outer ones first."""
     found = [OPT, ETC]
     if site.kind.is_k3s:
         found.append(unit_drop_in(site.unit).rpartition("/")[0])
-    if role is not Role.AGENT:
+    if role is not MachineRole.AGENT:
         found.append(EXTENDER)
         if site.kind.is_k3s:
             found += [path.rpartition("/")[0] for path in (site.scheduler_path, sharedconfig.named_in(site))]

@@ -9,7 +9,7 @@ from edgegpu_core.model import ResourceModel
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import KUBECONFIG, KUBELET, PLUGIN_YAML, RUN
 from edgegpu_installer.scheduler.file import DEFAULT_LISTEN
-from edgegpu_installer.site import Options, Role, Site
+from edgegpu_installer.site import InstallOptions, MachineRole, Site
 
 _HEADER = """\
 # /etc/edgegpu/plugin.yaml, written by `edgegpu install`: what is not here has its default (edgegpu config check).
@@ -29,7 +29,7 @@ _DEFAULTS: dict[str, Any] = {
 """What need not be written, as docs/examples/plugin.yaml has it."""
 
 
-def plugin_yaml(existing: str | None, *, site: Site, options: Options, role: Role) -> str:
+def plugin_yaml(existing: str | None, *, site: Site, options: InstallOptions, role: MachineRole) -> str:
     """Return the configuration's text; the same bytes when what is there says so already.
 
     Raises:
@@ -115,7 +115,7 @@ def unit_mib(existing: str | None) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class PluginPaths:
     """Where a configured plugin is found, and what it writes outside its own folders."""
 
     listen: str
@@ -123,7 +123,7 @@ class Places:
     run: str
 
 
-def places(existing: str | None) -> Places:
+def places(existing: str | None) -> PluginPaths:
     """Return the places that a configuration names; the defaults where it does not say.
 
     Raises:
@@ -134,7 +134,7 @@ def places(existing: str | None) -> Places:
     def at(section: str, key: str, default: str) -> str:
         return str((config.get(section) or {}).get(key) or default)
 
-    return Places(
+    return PluginPaths(
         listen=at("extender", "listen", DEFAULT_LISTEN),
         cdi_folder=at("driver", "cdi_folder", "/var/run/cdi"),
         run=at("paths", "run", RUN),

@@ -10,12 +10,12 @@ from edgegpu_core.model import ResourceModel
 from edgegpu_installer import k3sconfig
 from edgegpu_installer.configblock import with_block
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.facts import Facts, Kind
+from edgegpu_installer.facts import MachineFacts, NodeKind
 from edgegpu_installer.host.k3s import K3s
 from edgegpu_installer.k3sconfig import COMMAND_LINE, SCHEDULER_ARG
 from edgegpu_installer.otherplugins import other_plugins
 from edgegpu_installer.scheduler import versions
-from edgegpu_installer.site import Options, Role
+from edgegpu_installer.site import InstallOptions, MachineRole
 
 FIRST_MINOR, FIRST_SEEN = 20, 25
 """The first k3s that is installed on; whose scheduler's file was tried on a scheduler of its kind."""
@@ -29,7 +29,7 @@ STEADY_S = 10.0
 """A k3s in a crash loop is never up for so long: it is started again every few seconds."""
 
 
-class Level(StrEnum):
+class FindingLevel(StrEnum):
     """How much a finding weighs."""
 
     REFUSE = "refuse"
@@ -40,7 +40,7 @@ class Level(StrEnum):
 class Finding:
     """One thing that is in the way, or that the person should know."""
 
-    level: Level
+    level: FindingLevel
     what: str
     why: str
     remedy: str
@@ -48,10 +48,12 @@ class Finding:
 
 def refused(findings: list[Finding]) -> list[Finding]:
     """Return those that forbid the installation."""
-    return [finding for finding in findings if finding.level is Level.REFUSE]
+    return [finding for finding in findings if finding.level is FindingLevel.REFUSE]
 
 
-def precheck(facts: Facts, options: Options, *, model: ResourceModel = _MODEL, unpacked: bool = False) -> list[Finding]:
+def precheck(
+    facts: MachineFacts, options: InstallOptions, *, model: ResourceModel = _MODEL, unpacked: bool = False
+) -> list[Finding]:
     """Return all findings about a box, those that refuse first.
 
     Args:
@@ -61,32 +63,32 @@ def precheck(facts: Facts, options: Options, *, model: ResourceModel = _MODEL, u
         unpacked: whether the version that is to be installed lies in /opt already.
     """
     if options.agent_only:
-        return list(_machine(facts, Role.EXTENDER_ONLY, unpacked=unpacked))
+        return list(_machine(facts, MachineRole.EXTENDER_ONLY, unpacked=unpacked))
     role = _role(facts, options)
     found = [*_machine(facts, role, unpacked=unpacked), *_asked(facts, options), *_kind(facts)]
     if facts.k3s is not None:
         found += [*_health(facts.k3s), *_version(facts.k3s), *_configuration(facts.k3s, role)]
-    if role is not Role.EXTENDER_ONLY:
+    if role is not MachineRole.EXTENDER_ONLY:
         found += [*_no_cards(facts), *_runtime(facts), *_others(facts, model)]
     elif facts.cards.on_bus:
         found += _no_cards(facts)
-    return sorted(found, key=lambda finding: finding.level is Level.WARN)
+    return sorted(found, key=lambda finding: finding.level is FindingLevel.WARN)
 
 
-def _role(facts: Facts, options: Options) -> Role:
+def _role(facts: MachineFacts, options: InstallOptions) -> MachineRole:
     """Return what will run here, also on a machine that is no site for it."""
     if options.role is not None:
         return options.role
-    if facts.kind not in {Kind.K3S_SERVER, Kind.KUBEADM_SERVER}:
-        return Role.AGENT
+    if facts.kind not in {NodeKind.K3S_SERVER, NodeKind.KUBEADM_SERVER}:
+        return MachineRole.AGENT
     offers = facts.cards.cards and (facts.k3s is None or facts.k3s.has_kubelet)
-    return Role.SERVER if offers else Role.EXTENDER_ONLY
+    return MachineRole.SERVER if offers else MachineRole.EXTENDER_ONLY
 
 
-def _machine(facts: Facts, role: Role, *, unpacked: bool) -> Iterator[Finding]:
+def _machine(facts: MachineFacts, role: MachineRole, *, unpacked: bool) -> Iterator[Finding]:
     if not facts.root:
         yield _no("not root", "units, /etc and k3s's files are root's", "run it again with sudo")
-    if facts.machine not in _MACHINES and role is not Role.EXTENDER_ONLY:
+    if facts.machine not in _MACHINES and role is not MachineRole.EXTENDER_ONLY:
         yield _no(
             f"a machine of kind {facts.machine}",
             "edgegpu shares NVIDIA cards of x86-64 machines",
@@ -108,8 +110,8 @@ def _machine(facts: Facts, role: Role, *, unpacked: bool) -> Iterator[Finding]:
             )
 
 
-def _asked(facts: Facts, options: Options) -> Iterator[Finding]:
-    if options.nodes and facts.kind in {Kind.K3S_AGENT, Kind.KUBEADM_NODE}:
+def _asked(facts: MachineFacts, options: InstallOptions) -> Iterator[Finding]:
+    if options.nodes and facts.kind in {NodeKind.K3S_AGENT, NodeKind.KUBEADM_NODE}:
         yield _no(
             f"--node on an agent node ({facts.kind})",
             "it may not label nodes",
@@ -117,15 +119,15 @@ def _asked(facts: Facts, options: Options) -> Iterator[Finding]:
         )
 
 
-def _kind(facts: Facts) -> Iterator[Finding]:
+def _kind(facts: MachineFacts) -> Iterator[Finding]:
     match facts.kind:
-        case Kind.NONE:
+        case NodeKind.NONE:
             yield _no(
                 "no k3s on this machine",
                 "no unit runs `k3s server` or `k3s agent`, and there is no kubelet of kubeadm's",
                 "install k3s first: https://docs.k3s.io/quick-start",
             )
-        case Kind.RKE2:
+        case NodeKind.RKE2:
             yield _no(
                 "RKE2",
                 "its scheduler is a static pod that RKE2 writes anew at each start",
@@ -164,7 +166,7 @@ def _version(k3s: K3s) -> Iterator[Finding]:
         )
 
 
-def _configuration(k3s: K3s, role: Role) -> Iterator[Finding]:
+def _configuration(k3s: K3s, role: MachineRole) -> Iterator[Finding]:
     flags = k3s.effective()
     for problem in flags.problems:
         yield _no("k3s's configuration", problem, "put the file right; k3s would not come up with it either")
@@ -174,7 +176,7 @@ def _configuration(k3s: K3s, role: Role) -> Iterator[Finding]:
             "cards come into containers by CDI or by the nvidia runtime of k3s's own containerd",
             f"take --docker out of {k3s.unit.path} or {k3s.config} and restart k3s",
         )
-    if role is not Role.AGENT and k3s.is_server:
+    if role is not MachineRole.AGENT and k3s.is_server:
         yield from _scheduler(k3s)
 
 
@@ -242,7 +244,7 @@ def _block(k3s: K3s) -> Iterator[Finding]:
             yield _no(error.message, why, error.remedy)
 
 
-def _no_cards(facts: Facts) -> Iterator[Finding]:
+def _no_cards(facts: MachineFacts) -> Iterator[Finding]:
     if facts.cards.cards:
         return
     if facts.cards.on_bus and not facts.cards.driver:
@@ -259,7 +261,7 @@ def _no_cards(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _runtime(facts: Facts) -> Iterator[Finding]:
+def _runtime(facts: MachineFacts) -> Iterator[Finding]:
     containerd = facts.containerd
     if containerd is None or containerd.why:
         return
@@ -269,7 +271,7 @@ def _runtime(facts: Facts) -> Iterator[Finding]:
             "an image that sets NVIDIA_VISIBLE_DEVICES=all brings every card to every pod of it",
             "take default-runtime out of k3s's configuration and restart k3s",
         )
-    known = injection.Containerd(containerd.path, containerd.cdi, (), nvidia_runtime=containerd.nvidia_runtime)
+    known = injection.ContainerdSupport(containerd.path, containerd.cdi, (), nvidia_runtime=containerd.nvidia_runtime)
     choice = injection.choose(Injection.AUTO, kubelet=_kubelet(facts), containerd=known)
     match choice.mode:
         case Injection.RUNTIME:
@@ -289,21 +291,21 @@ def _runtime(facts: Facts) -> Iterator[Finding]:
             pass
 
 
-def _kubelet(facts: Facts) -> str | None:
+def _kubelet(facts: MachineFacts) -> str | None:
     """Return kubelet's version: k3s brings it, and its Node object says it."""
     told = facts.node.kubelet if facts.node is not None else ""
     return told or (facts.k3s.version if facts.k3s is not None else "") or None
 
 
-def _others(facts: Facts, model: ResourceModel) -> Iterator[Finding]:
+def _others(facts: MachineFacts, model: ResourceModel) -> Iterator[Finding]:
     for other in other_plugins(facts, memory=model.memory_resource, core=model.core_resource):
         why = f"{other.seen}: both would hand out the same cards, and neither knows of the other"
         yield _no(f"another device plugin: {other.name}", why, other.remedy)
 
 
 def _no(what: str, why: str, remedy: str) -> Finding:
-    return Finding(Level.REFUSE, what, why, remedy)
+    return Finding(FindingLevel.REFUSE, what, why, remedy)
 
 
 def _warn(what: str, why: str, remedy: str) -> Finding:
-    return Finding(Level.WARN, what, why, remedy)
+    return Finding(FindingLevel.WARN, what, why, remedy)

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from edgegpu_installer import baseline
-from edgegpu_installer.agenthealth import Standing, Wanted, standing
+from edgegpu_installer.agenthealth import AgentCondition, WantedAgent, standing
 from edgegpu_installer.atomic import read_entry, wanted
 from edgegpu_installer.changes import Plan
-from edgegpu_installer.journal import Record, Tables, Target, author, read_now
+from edgegpu_installer.journal import Tables, TargetPath, TransactionRecord, author, read_now
 from edgegpu_installer.layout import AGENT_UNIT, RECOVER_UNIT, UNITS, Layout
 from edgegpu_installer.recovery import Recovery
-from edgegpu_installer.states import Op, State
+from edgegpu_installer.states import Op, TransactionState
 from edgegpu_installer.systemd import Systemd
 
 GRACE_S = 10
@@ -19,7 +19,7 @@ GRACE_S = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class TransactionMachine:
     """What a transaction works with.
 
     `say` takes a line for the user. `at_step` is called before and after each step, with `before-NAME` and `after-NAME`
@@ -55,19 +55,19 @@ class Prepared:
         return not self.tables.targets and self.plan.op is not Op.UNINSTALL
 
     @property
-    def early(self) -> tuple[Target, ...]:
+    def early(self) -> tuple[TargetPath, ...]:
         """What is put in place before the transaction begins; an uninstall takes it away after its end."""
         if self.plan.op is Op.UNINSTALL:
             return ()
         return tuple(target for target in self.tables.targets if target.change.early)
 
     @property
-    def swapped(self) -> tuple[Target, ...]:
+    def swapped(self) -> tuple[TargetPath, ...]:
         """What is replaced by the transaction."""
         return tuple(target for target in self.tables.targets if not target.change.early)
 
 
-def prepare(plan: Plan, machine: Machine) -> Prepared:
+def prepare(plan: Plan, machine: TransactionMachine) -> Prepared:
     """Put the files of recovery into the plan, and drop what changes nothing.
 
     Raises:
@@ -78,7 +78,7 @@ def prepare(plan: Plan, machine: Machine) -> Prepared:
     plan = machine.recovery.into(plan)
     entries = ((change, read_entry(layout.at(change.path)), wanted(change)) for change in plan.files)
     changing = [entry for entry in entries if entry[1] != entry[2]]
-    targets = tuple(Target(number, *entry) for number, entry in enumerate(changing, 1))
+    targets = tuple(TargetPath(number, *entry) for number, entry in enumerate(changing, 1))
     if any(target.change.path == f"{UNITS}/{RECOVER_UNIT}" for target in targets):
         plan = replace(plan, reload=True)
     units = dict.fromkeys((*plan.stop, *plan.start)) if targets else {}
@@ -104,15 +104,15 @@ def restart_notice(prepared: Prepared) -> str:
     )
 
 
-def first_record(prepared: Prepared, machine: Machine, deadline_s: float) -> Record:
+def first_record(prepared: Prepared, machine: TransactionMachine, deadline_s: float) -> TransactionRecord:
     """Return the record of a transaction that begins now."""
     now = read_now()
     unit = prepared.plan.restart or ""
     k3s = machine.system.unit(unit) if unit else None
-    return Record(
+    return TransactionRecord(
         id=machine.transaction_id or uuid.uuid4().hex[:12],
         op=prepared.plan.op,
-        state=State.PREPARED,
+        state=TransactionState.PREPARED,
         boot_id=now.boot_id,
         started_s=int(now.wall_s),
         deadline_wall_s=int(now.wall_s + deadline_s + GRACE_S),
@@ -130,13 +130,13 @@ def first_record(prepared: Prepared, machine: Machine, deadline_s: float) -> Rec
     )
 
 
-def wanted_agent(record: Record, tables: Tables, machine: Machine) -> Wanted | None:
+def wanted_agent(record: TransactionRecord, tables: Tables, machine: TransactionMachine) -> WantedAgent | None:
     """Return what the agent has to be after an upgrade, by which alone a box is commanded; None after other changes."""
     if record.op is not Op.UPGRADE or AGENT_UNIT not in dict(tables.units):
         return None
-    return Wanted(
+    return WantedAgent(
         version=record.version,
-        before=Standing(record.agent),
+        before=AgentCondition(record.agent),
         steady_s=machine.agent_steady_s,
         within_s=machine.agent_within_s,
     )

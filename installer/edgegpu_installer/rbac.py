@@ -14,7 +14,7 @@ from edgegpu_installer.kinds import (
     SECRET,
     SERVICE_ACCOUNT,
     Json,
-    Kind,
+    ObjectKind,
     kind_of,
     name_of,
     namespace_of,
@@ -83,7 +83,7 @@ def parse_rights(text: str) -> Rights:
     return Rights(tuple(ordered), spaces.pop())
 
 
-def _known(item: Json) -> Kind:
+def _known(item: Json) -> ObjectKind:
     kind = kind_of(item)
     if kind not in _ORDER:
         raise ValueError(f"it holds a {kind.kind}")

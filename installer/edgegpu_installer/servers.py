@@ -3,7 +3,7 @@
 import socket
 from collections.abc import Callable
 
-from edgegpu_installer.cluster import Cluster
+from edgegpu_installer.cluster import ClusterClient
 from edgegpu_installer.kinds import ENDPOINTS, Json
 
 
@@ -18,7 +18,7 @@ def is_here(address: str) -> bool:
     return True
 
 
-def other_servers(cluster: Cluster, *, here: Callable[[str], bool] = is_here) -> tuple[str, ...]:
+def other_servers(cluster: ClusterClient, *, here: Callable[[str], bool] = is_here) -> tuple[str, ...]:
     """Return the addresses of the API servers on other machines, as each keeps its own in default/kubernetes.
 
     Raises:

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView, pod_view
-from edgegpu_core.request import Role
-from edgegpu_installer.cluster import Cluster
+from edgegpu_core.request import ContainerRole
+from edgegpu_installer.cluster import ClusterClient
 from edgegpu_installer.kinds import POD, Json
 
 
@@ -22,7 +22,7 @@ def shares_of(pods: Iterable[Json], model: ResourceModel, *, node: str | None = 
     return tuple(sorted(found, key=lambda view: (view.node, view.namespace, view.name)))
 
 
-def in_use(cluster: Cluster, model: ResourceModel, *, node: str | None = None) -> tuple[PodView, ...]:
+def in_use(cluster: ClusterClient, model: ResourceModel, *, node: str | None = None) -> tuple[PodView, ...]:
     """Ask the cluster which pods of all namespaces use shares. Arguments as for `shares_of`. Raises ClusterError."""
     fields = "" if node is None else f"spec.nodeName={node}"
     return shares_of(cluster.items(POD, fields=fields), model, node=node)
@@ -38,7 +38,7 @@ def units_of(share: PodView) -> int:
     for one in share.containers:
         units = one.request.memory_units
         most = max(most, stays + units)
-        if one.role is not Role.INIT:
+        if one.role is not ContainerRole.INIT:
             stays += units
     return max(most, stays)
 

@@ -28,7 +28,7 @@ class SiteKind(StrEnum):
         return self in {SiteKind.K3S_SERVER, SiteKind.K3S_AGENT}
 
 
-class Role(StrEnum):
+class MachineRole(StrEnum):
     """What of edgegpu runs on this machine, as the plugin's configuration has it."""
 
     SERVER = "server"
@@ -71,10 +71,10 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class InstallOptions:
     """What the user asked for; None or empty: as it is, or the default."""
 
-    role: Role | None = None
+    role: MachineRole | None = None
     policy: str | None = None
     exclude: tuple[str, ...] | None = None
     unit_mib: int | None = None
@@ -107,10 +107,10 @@ class Material:
     """The kubeconfig for app limits, absent where there is no account; None: this machine has none to do with."""
 
 
-def role_of(site: Site, options: Options) -> Role:
+def role_of(site: Site, options: InstallOptions) -> MachineRole:
     """Return what runs here: what was asked for, else what fits the machine."""
     if options.role is not None:
         return options.role
     if not site.kind.is_server:
-        return Role.AGENT
-    return Role.SERVER if site.has_cards else Role.EXTENDER_ONLY
+        return MachineRole.AGENT
+    return MachineRole.SERVER if site.has_cards else MachineRole.EXTENDER_ONLY

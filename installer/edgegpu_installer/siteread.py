@@ -1,7 +1,7 @@
 """What a machine is to an installation, from what was read of it."""
 
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.facts import Facts, Kind
+from edgegpu_installer.facts import MachineFacts, NodeKind
 from edgegpu_installer.kubeadm.kubeadm import ADMIN_KUBECONFIG
 from edgegpu_installer.kubeadm.manifest import MANIFEST, SCHEDULER_FILE
 from edgegpu_installer.site import Site, SiteKind
@@ -10,7 +10,7 @@ _K3S_FLAGS = {"profiling": "false"}
 """What k3s itself gives its scheduler, as far as a file silences it (its pkg/daemons/control/server.go)."""
 
 
-def site_of(facts: Facts) -> Site:
+def site_of(facts: MachineFacts) -> Site:
     """Return the site that a machine is.
 
     Raises:
@@ -38,12 +38,12 @@ def site_of(facts: Facts) -> Site:
             cards=len(facts.cards.cards) if k3s.has_kubelet else 0,
             minor=k3s.minor,
         )
-    if facts.kind not in {Kind.KUBEADM_SERVER, Kind.KUBEADM_NODE}:
+    if facts.kind not in {NodeKind.KUBEADM_SERVER, NodeKind.KUBEADM_NODE}:
         raise InstallError(
             f"cannot install here: {facts.kind} runs on this machine",
             "edgegpu needs a k3s server or agent, or a node of kubeadm's: install one of them first",
         )
-    server = facts.kind is Kind.KUBEADM_SERVER
+    server = facts.kind is NodeKind.KUBEADM_SERVER
     return Site(
         kind=SiteKind.KUBEADM_SERVER if server else SiteKind.KUBEADM_NODE,
         unit="kubelet",

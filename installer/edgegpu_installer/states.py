@@ -23,7 +23,7 @@ LEAVING = frozenset({Op.UNINSTALL, Op.WITHDRAW})
 """Sharing is not there after these."""
 
 
-class State(StrEnum):
+class TransactionState(StrEnum):
     """How far a transaction has come; each is in the journal before what it names is begun."""
 
     PREPARED = "PREPARED"
@@ -58,45 +58,59 @@ class Decision(StrEnum):
     """Rolling back was begun: go on, everything in it can be done twice."""
 
 
-TERMINAL = frozenset({State.COMMITTED, State.ROLLED_BACK})
+TERMINAL = frozenset({TransactionState.COMMITTED, TransactionState.ROLLED_BACK})
 """Nothing is left to be done about a transaction in these."""
 
-TRIED = frozenset({State.RESTARTING, State.VERIFYING})
+TRIED = frozenset({TransactionState.RESTARTING, TransactionState.VERIFYING})
 """All files of the plan are in place in these, and k3s may come up with them."""
 
-NEXT: dict[State, frozenset[State]] = {
-    State.PREPARED: frozenset({State.STAGED, State.ROLLED_BACK, State.INCONSISTENT}),
-    State.STAGED: frozenset({State.SWAPPED, State.ROLLED_BACK, State.INCONSISTENT}),
-    State.SWAPPED: frozenset({State.RESTARTING, State.VERIFYING, State.ROLLING_BACK}),
-    State.RESTARTING: frozenset({State.RESTARTING, State.VERIFYING, State.ROLLING_BACK}),
-    State.VERIFYING: frozenset({State.VERIFYING, State.COMMITTED, State.ROLLING_BACK}),
-    State.ROLLING_BACK: frozenset({State.ROLLING_BACK, State.ROLLED_BACK, State.INCONSISTENT}),
-    State.INCONSISTENT: frozenset({State.ROLLING_BACK}),
-    State.COMMITTED: frozenset({State.PREPARED, State.ROLLING_BACK}),
-    State.ROLLED_BACK: frozenset({State.PREPARED, State.ROLLING_BACK}),
+NEXT: dict[TransactionState, frozenset[TransactionState]] = {
+    TransactionState.PREPARED: frozenset(
+        {TransactionState.STAGED, TransactionState.ROLLED_BACK, TransactionState.INCONSISTENT}
+    ),
+    TransactionState.STAGED: frozenset(
+        {TransactionState.SWAPPED, TransactionState.ROLLED_BACK, TransactionState.INCONSISTENT}
+    ),
+    TransactionState.SWAPPED: frozenset(
+        {TransactionState.RESTARTING, TransactionState.VERIFYING, TransactionState.ROLLING_BACK}
+    ),
+    TransactionState.RESTARTING: frozenset(
+        {TransactionState.RESTARTING, TransactionState.VERIFYING, TransactionState.ROLLING_BACK}
+    ),
+    TransactionState.VERIFYING: frozenset(
+        {TransactionState.VERIFYING, TransactionState.COMMITTED, TransactionState.ROLLING_BACK}
+    ),
+    TransactionState.ROLLING_BACK: frozenset(
+        {TransactionState.ROLLING_BACK, TransactionState.ROLLED_BACK, TransactionState.INCONSISTENT}
+    ),
+    TransactionState.INCONSISTENT: frozenset({TransactionState.ROLLING_BACK}),
+    TransactionState.COMMITTED: frozenset({TransactionState.PREPARED, TransactionState.ROLLING_BACK}),
+    TransactionState.ROLLED_BACK: frozenset({TransactionState.PREPARED, TransactionState.ROLLING_BACK}),
 }
 """Which state may follow which. RESTARTING and VERIFYING follow themselves when attempts are counted; after COMMITTED
 and ROLLED_BACK another transaction begins: PREPARED, or ROLLING_BACK for the guard's."""
 
-_ABANDONED: dict[State, Decision] = {
-    State.PREPARED: Decision.DISCARD,
-    State.STAGED: Decision.DISCARD,
-    State.SWAPPED: Decision.ROLL_BACK,  # perhaps half of the files are replaced: not worth a try
-    State.RESTARTING: Decision.ROLL_BACK,
-    State.VERIFYING: Decision.ROLL_BACK,
-    State.COMMITTED: Decision.NOTHING,
-    State.ROLLING_BACK: Decision.FINISH_ROLLBACK,
-    State.ROLLED_BACK: Decision.NOTHING,
-    State.INCONSISTENT: Decision.FINISH_ROLLBACK,
+_ABANDONED: dict[TransactionState, Decision] = {
+    TransactionState.PREPARED: Decision.DISCARD,
+    TransactionState.STAGED: Decision.DISCARD,
+    TransactionState.SWAPPED: Decision.ROLL_BACK,  # perhaps half of the files are replaced: not worth a try
+    TransactionState.RESTARTING: Decision.ROLL_BACK,
+    TransactionState.VERIFYING: Decision.ROLL_BACK,
+    TransactionState.COMMITTED: Decision.NOTHING,
+    TransactionState.ROLLING_BACK: Decision.FINISH_ROLLBACK,
+    TransactionState.ROLLED_BACK: Decision.NOTHING,
+    TransactionState.INCONSISTENT: Decision.FINISH_ROLLBACK,
 }
 
 
-def may_follow(state: State, after: State) -> bool:
+def may_follow(state: TransactionState, after: TransactionState) -> bool:
     """Return whether `after` may be written to a journal that stands at `state`."""
     return after in NEXT[state]
 
 
-def after_crash(state: State, *, same_boot: bool, deadline_passed: bool, attempts: int, author_alive: bool) -> Decision:
+def after_crash(
+    state: TransactionState, *, same_boot: bool, deadline_passed: bool, attempts: int, author_alive: bool
+) -> Decision:
     """Return what to do about a transaction that is found in the journal at `state`.
 
     `attempts`: how often k3s has started on the new files. `deadline_passed` is about the transaction's first deadline,

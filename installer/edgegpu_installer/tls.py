@@ -6,10 +6,10 @@ import ssl
 import urllib3
 from urllib3.exceptions import InsecureRequestWarning
 
-from edgegpu_installer.kubeconfig import Access
+from edgegpu_installer.kubeconfig import ClusterAccess
 
 
-def access_context(access: Access) -> ssl.SSLContext:
+def access_context(access: ClusterAccess) -> ssl.SSLContext:
     """Return the context; the official client would put the administrator's key into a file in /tmp, and leave it.
 
     Raises:

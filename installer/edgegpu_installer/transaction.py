@@ -14,13 +14,28 @@ from edgegpu_installer.changes import Deadline, Plan
 from edgegpu_installer.devicelinks import make_device_links
 from edgegpu_installer.errors import InstallError, KnownError, SystemdError
 from edgegpu_installer.farewell import UNIT as FAREWELL
-from edgegpu_installer.journal import Journal, Record, Target, next_record, read_now, remaining_s
+from edgegpu_installer.journal import (
+    TargetPath,
+    TransactionJournal,
+    TransactionRecord,
+    next_record,
+    read_now,
+    remaining_s,
+)
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.lock import LOCK, Signals, locked
 from edgegpu_installer.pending import decide
-from edgegpu_installer.preparing import GRACE_S, Machine, Prepared, first_record, prepare, restart_notice, wanted_agent
+from edgegpu_installer.preparing import (
+    GRACE_S,
+    Prepared,
+    TransactionMachine,
+    first_record,
+    prepare,
+    restart_notice,
+    wanted_agent,
+)
 from edgegpu_installer.recovery import call
-from edgegpu_installer.states import LEAVING, TERMINAL, Decision, Op, State
+from edgegpu_installer.states import LEAVING, TERMINAL, Decision, Op, TransactionState
 from edgegpu_installer.unitcopies import keep_loaded
 
 _log = logging.getLogger(__name__)
@@ -33,22 +48,22 @@ _AGAIN_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TransactionOutcome:
     """How a transaction ended; `changed`: whether the machine is another one than before."""
 
-    state: State
+    state: TransactionState
     changed: bool
     why: str = ""
 
 
 def run(
     plan: Plan,
-    machine: Machine,
+    machine: TransactionMachine,
     *,
     verify: Verify,
     drain: Callable[[Deadline], None] = lambda _deadline: None,
     deadline_s: float = 600.0,
-) -> Outcome:
+) -> TransactionOutcome:
     """Carry a plan out, and say how it ended: COMMITTED, ROLLED_BACK with why, or INCONSISTENT with what stands where.
 
     A plan that changes no file does nothing. From a first change on the dead-man is armed: if this process is not done
@@ -66,7 +81,7 @@ def run(
         _clear(machine, lock)
         prepared = prepare(plan, machine)
         if prepared.is_done:
-            return Outcome(State.COMMITTED, changed=False)
+            return TransactionOutcome(TransactionState.COMMITTED, changed=False)
         if notice := restart_notice(prepared):
             machine.say(notice)
         record = first_record(prepared, machine, deadline_s)
@@ -74,7 +89,7 @@ def run(
         return transaction.to_its_end(lambda: transaction.forward(prepared, verify, drain))
 
 
-def resume(machine: Machine, *, verify: Verify) -> Outcome | None:
+def resume(machine: TransactionMachine, *, verify: Verify) -> TransactionOutcome | None:
     """Finish the transaction of an author who died, as states.after_crash says; None where there is none.
 
     Raises:
@@ -82,7 +97,7 @@ def resume(machine: Machine, *, verify: Verify) -> Outcome | None:
         InstallError: the journal cannot be read.
     """
     with locked(_lock_file(machine.layout)) as lock, Signals() as signals:
-        journal = Journal(machine.layout.tx)
+        journal = TransactionJournal(machine.layout.tx)
         record = journal.read()
         if record is None:
             _tidy(machine, lock)
@@ -90,7 +105,7 @@ def resume(machine: Machine, *, verify: Verify) -> Outcome | None:
         decision = decide(record, read_now(), proc=None)
         if decision is Decision.NOTHING:
             _tidy(machine, lock)
-            return Outcome(record.state, changed=False, why=record.why)
+            return TransactionOutcome(record.state, changed=False, why=record.why)
         if decision is Decision.VERIFY:
             transaction = _Transaction(machine, record, lock, signals)
             return transaction.to_its_end(lambda: transaction.go_on(verify))
@@ -101,16 +116,16 @@ def resume(machine: Machine, *, verify: Verify) -> Outcome | None:
 class _Transaction:
     """One transaction under way; what is true of it stands in the journal, not here."""
 
-    def __init__(self, machine: Machine, record: Record, lock: int, signals: Signals) -> None:
+    def __init__(self, machine: TransactionMachine, record: TransactionRecord, lock: int, signals: Signals) -> None:
         self._machine = machine
         self._layout = machine.layout
         self._system = machine.system
-        self._journal = Journal(machine.layout.tx)
+        self._journal = TransactionJournal(machine.layout.tx)
         self._record = record
         self._lock = lock
         self._signals = signals
 
-    def to_its_end(self, go: Callable[[], None]) -> Outcome:
+    def to_its_end(self, go: Callable[[], None]) -> TransactionOutcome:
         """Go forward; where that fails, undo."""
         try:
             go()
@@ -119,13 +134,13 @@ class _Transaction:
         except Exception as error:  # noqa: BLE001  (a border: whatever it is, it must be undone)
             _log.exception("the transaction failed for a reason that nobody thought of")
             return self._give_up(f"{type(error).__name__}: {error}")
-        return Outcome(State.COMMITTED, changed=True)
+        return TransactionOutcome(TransactionState.COMMITTED, changed=True)
 
-    def _give_up(self, why: str) -> Outcome:
+    def _give_up(self, why: str) -> TransactionOutcome:
         self._signals.hold()
         self._machine.say(f"undoing: {why}")
         outcome = _undo(self._machine, self._lock, self._record, why)
-        if self._record.op is Op.INSTALL and outcome.state is State.ROLLED_BACK:
+        if self._record.op is Op.INSTALL and outcome.state is TransactionState.ROLLED_BACK:
             _forget(self._layout)
         return outcome
 
@@ -139,11 +154,11 @@ class _Transaction:
             self._make_folders(prepared)
             for target in prepared.swapped:
                 stage(self._at(target), target.new)
-        self._enter(State.STAGED)
-        self._enter(State.SWAPPED)
+        self._enter(TransactionState.STAGED)
+        self._enter(TransactionState.SWAPPED)
         self._replace(prepared)
         if self._record.restart:
-            self._enter(State.RESTARTING, attempts=1)
+            self._enter(TransactionState.RESTARTING, attempts=1)
             with self._step("restart"):
                 self._machine.say(f"restarting {self._record.unit}")
                 self._system.restart_no_block(self._record.unit)
@@ -152,7 +167,7 @@ class _Transaction:
     def go_on(self, verify: Verify) -> None:
         """Go on from RESTARTING or VERIFYING, in the time that the dead author had."""
         record = self._record
-        if record.state is State.RESTARTING and record.restart:
+        if record.state is TransactionState.RESTARTING and record.restart:
             with self._step("restart"):
                 if self._system.unit(record.unit).invocation == record.invocation:
                     self._system.restart_no_block(record.unit)
@@ -169,7 +184,7 @@ class _Transaction:
                 self._make_folders(prepared, above=target.change.path)
                 stage(self._at(target), target.new)
                 swap(self._at(target), target.new)
-        self._enter(State.PREPARED)
+        self._enter(TransactionState.PREPARED)
 
     def _make_folders(self, prepared: Prepared, *, above: str = "") -> None:
         """Make the plan's folders, or those alone in which a path lies: nobody would remove others at a boot yet."""
@@ -199,7 +214,7 @@ class _Transaction:
                     self._system.restart(unit)
 
     def _verify(self, verify: Verify) -> None:
-        self._enter(State.VERIFYING)
+        self._enter(TransactionState.VERIFYING)
         deadline = self._deadline()
         began_s = deadline.clock()
         with self._step("verify"):
@@ -217,7 +232,7 @@ class _Transaction:
             with self._step("baseline"):
                 baseline.record(self._layout, self._record.id, self._journal.tables())
         self._signals.hold()
-        self._enter(State.COMMITTED)
+        self._enter(TransactionState.COMMITTED)
         with self._step("disarm"), suppress(SystemdError):  # one that finds COMMITTED does nothing
             self._system.disarm_deadman()
         with self._step("tidy"):
@@ -229,7 +244,7 @@ class _Transaction:
                 for unit in units:
                     self._system.stop(unit)
 
-    def _enter(self, state: State, *, attempts: int | None = None) -> None:
+    def _enter(self, state: TransactionState, *, attempts: int | None = None) -> None:
         with self._step(state.value):
             record = next_record(self._record, state, attempts=attempts)
             self._journal.write(record)
@@ -238,7 +253,7 @@ class _Transaction:
     def _deadline(self) -> Deadline:
         return Deadline(_boottime() + remaining_s(self._record, read_now()) - GRACE_S, _boottime)
 
-    def _at(self, target: Target) -> Path:
+    def _at(self, target: TargetPath) -> Path:
         return self._layout.at(target.change.path)
 
     @contextmanager
@@ -248,16 +263,16 @@ class _Transaction:
         self._machine.at_step(f"after-{name}")
 
 
-def _see_new(machine: Machine) -> None:
+def _see_new(machine: TransactionMachine) -> None:
     """Refuse an id that has been: whoever gave it may have died before it learnt what came of it."""
-    known = machine.transaction_id and Journal(machine.layout.tx).state_of(machine.transaction_id)
+    known = machine.transaction_id and TransactionJournal(machine.layout.tx).state_of(machine.transaction_id)
     if known:
         raise KnownError(f"cannot begin {machine.transaction_id} again: it is at {known}", "edgegpu transaction show")
 
 
-def _clear(machine: Machine, lock: int) -> None:
+def _clear(machine: TransactionMachine, lock: int) -> None:
     """Bring an earlier transaction to its end, so that the next one starts from files that somebody stands for."""
-    record = Journal(machine.layout.tx).read()
+    record = TransactionJournal(machine.layout.tx).read()
     if record is None or record.state in TERMINAL:
         _tidy(machine, lock)
         return
@@ -267,16 +282,16 @@ def _clear(machine: Machine, lock: int) -> None:
         raise InstallError(f"cannot undo the last {record.op}: {outcome.why}", "edgegpu-recover show")
 
 
-def _undo(machine: Machine, lock: int, record: Record, why: str) -> Outcome:
+def _undo(machine: TransactionMachine, lock: int, record: TransactionRecord, why: str) -> TransactionOutcome:
     """Let edgegpu-recover undo, and read from the journal what came of it."""
     call(machine.recovery, machine.layout, machine.system, "undo", why, lock=lock, say=machine.say)
-    found = Journal(machine.layout.tx).read()
+    found = TransactionJournal(machine.layout.tx).read()
     if found is None or found.id != record.id:  # it had not begun
-        outcome = Outcome(State.ROLLED_BACK, changed=False, why=why)
+        outcome = TransactionOutcome(TransactionState.ROLLED_BACK, changed=False, why=why)
     elif found.state in TERMINAL:
-        outcome = Outcome(found.state, changed=found.state is State.COMMITTED, why=found.why)
+        outcome = TransactionOutcome(found.state, changed=found.state is TransactionState.COMMITTED, why=found.why)
     else:
-        outcome = Outcome(State.INCONSISTENT, changed=True, why=found.why or why)
+        outcome = TransactionOutcome(TransactionState.INCONSISTENT, changed=True, why=found.why or why)
     with suppress(SystemdError):
         if outcome.state in TERMINAL:
             machine.system.disarm_deadman()
@@ -295,7 +310,7 @@ def _forget(layout: Layout) -> None:
             layout.state.rmdir()
 
 
-def _tidy(machine: Machine, lock: int) -> None:
+def _tidy(machine: TransactionMachine, lock: int) -> None:
     if machine.layout.tx.exists():
         call(machine.recovery, machine.layout, machine.system, "tidy", lock=lock, say=machine.say)
 

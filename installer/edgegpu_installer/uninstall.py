@@ -20,10 +20,10 @@ from edgegpu_installer import (
 )
 from edgegpu_installer.ask import Terminal
 from edgegpu_installer.changes import Deadline, FileChange, Plan
-from edgegpu_installer.cluster import Cluster, ClusterError
+from edgegpu_installer.cluster import ClusterClient, ClusterError
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.farewell import Farewell
-from edgegpu_installer.foreseen import Foreseen, of_uninstall, used_by_others
+from edgegpu_installer.foreseen import DryRun, of_uninstall, used_by_others
 from edgegpu_installer.kubeadm import kubeadm
 from edgegpu_installer.kubeadm import look as kubeadm_look
 from edgegpu_installer.layout import (
@@ -38,13 +38,13 @@ from edgegpu_installer.layout import (
     UNITS,
     WANTS,
 )
-from edgegpu_installer.limits import Limits
+from edgegpu_installer.limits import AppLimitsAccount
 from edgegpu_installer.pluginyaml import places
-from edgegpu_installer.preparing import Machine
+from edgegpu_installer.preparing import TransactionMachine
 from edgegpu_installer.release import Release
 from edgegpu_installer.site import Site, SiteKind
-from edgegpu_installer.states import Op, State
-from edgegpu_installer.transaction import Outcome, Verify
+from edgegpu_installer.states import Op, TransactionState
+from edgegpu_installer.transaction import TransactionOutcome, Verify
 from edgegpu_installer.verifying import configured_model, look_again
 
 _STAYS = frozenset(
@@ -68,20 +68,20 @@ class InUseError(InstallError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Removal:
+class UninstallResult:
     """What an uninstall did; `still`: pods that run on with their shares; `kept`: what stays, and why."""
 
-    outcome: Outcome | None
+    outcome: TransactionOutcome | None
     plan: Plan
     still: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
-    foreseen: Foreseen = field(default_factory=Foreseen)
+    foreseen: DryRun = field(default_factory=DryRun)
     """Of a dry run: what would be done to the cluster."""
 
     @property
     def well(self) -> bool:
         """Whether edgegpu is gone, or nothing was asked for but a look."""
-        return self.outcome is None or self.outcome.state is State.COMMITTED
+        return self.outcome is None or self.outcome.state is TransactionState.COMMITTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,18 +90,18 @@ class Uninstallation:
 
     site: Site
     release: Release
-    machine: Machine
+    machine: TransactionMachine
     verifier: Callable[[bool], Verify]
     terminal: Terminal | None = None
     agreed: bool = False
     """The user said `--yes`."""
     force: bool = False
     keep_agent: bool = False
-    limits: Limits | None = None
+    limits: AppLimitsAccount | None = None
     """What of app limits may be in the cluster."""
     deadline_s: float = 600.0
 
-    def preview(self) -> Removal:
+    def preview(self) -> UninstallResult:
         """Return what would be changed."""
         site = self.site
         path = site.admin_kubeconfig if site.kind.is_server else site.kubelet_kubeconfig
@@ -112,9 +112,9 @@ class Uninstallation:
             is_server=site.kind.is_server,
             limits=self.limits,
         )
-        return Removal(outcome=None, plan=self._plan(), foreseen=foreseen)
+        return UninstallResult(outcome=None, plan=self._plan(), foreseen=foreseen)
 
-    def run(self) -> Removal:
+    def run(self) -> UninstallResult:
         """Uninstall.
 
         Raises:
@@ -130,17 +130,17 @@ class Uninstallation:
             with lease.acquire(cluster, me, around=around, say=self.machine.say):
                 return self._run(cluster)
 
-    def _cluster(self, path: str) -> Cluster:
-        return Cluster.from_kubeconfig(self.machine.layout.at(path))
+    def _cluster(self, path: str) -> ClusterClient:
+        return ClusterClient.from_kubeconfig(self.machine.layout.at(path))
 
-    def _run(self, cluster: Cluster) -> Removal:
+    def _run(self, cluster: ClusterClient) -> UninstallResult:
         still = tuple(shares.said(pod) for pod in self._in_use(cluster))
         if self._plan().files:  # else sharing is gone already, and what an earlier run has left in the cluster goes
             self._agree(still)
         removal = self._change(cluster, still)
         return self._clear(cluster, removal) if removal.well else removal
 
-    def _in_use(self, cluster: Cluster) -> tuple[PodView, ...]:
+    def _in_use(self, cluster: ClusterClient) -> tuple[PodView, ...]:
         return shares.in_use(cluster, configured_model(self.machine.layout), node=self.site.node_name)
 
     def _agree(self, still: tuple[str, ...]) -> None:
@@ -191,7 +191,7 @@ class Uninstallation:
         text = kubeadm_look.manifest_text(self.machine.layout)
         return kubeadm.restore_files(changes, text, mode=self.site.manifest_mode)
 
-    def _change(self, cluster: Cluster, still: tuple[str, ...]) -> Removal:
+    def _change(self, cluster: ClusterClient, still: tuple[str, ...]) -> UninstallResult:
         plan, model = self._plan(), configured_model(self.machine.layout)
 
         def drain(deadline: Deadline) -> None:
@@ -205,9 +205,9 @@ class Uninstallation:
             deadline_s=self.deadline_s,
         )
         outcome = look_again(outcome, self.site, self.machine.layout)
-        return Removal(outcome=outcome, plan=plan, still=still)
+        return UninstallResult(outcome=outcome, plan=plan, still=still)
 
-    def _clear(self, cluster: Cluster, removal: Removal) -> Removal:
+    def _clear(self, cluster: ClusterClient, removal: UninstallResult) -> UninstallResult:
         """Take our marks off the node, and the accounts away with the last machine that has edgegpu."""
         kept: list[str] = []
         try:

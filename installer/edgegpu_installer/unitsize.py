@@ -1,7 +1,7 @@
 """A change of the size of a unit is refused while pods of the node hold shares, as the cloud refuses it."""
 
 from edgegpu_installer import shares
-from edgegpu_installer.cluster import Cluster
+from edgegpu_installer.cluster import ClusterClient
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.pluginyaml import unit_mib
@@ -19,7 +19,7 @@ def changes(layout: Layout, wanted_mib: int | None) -> bool:
     return wanted_mib is not None and layout.has_sharing and wanted_mib != _now_mib(layout)
 
 
-def refuse_while_held(cluster: Cluster, layout: Layout, wanted_mib: int | None, *, node: str) -> None:
+def refuse_while_held(cluster: ClusterClient, layout: Layout, wanted_mib: int | None, *, node: str) -> None:
     """Refuse a change of the size while pods of this node hold shares: their devices would be other amounts of memory.
 
     Raises:

@@ -43,7 +43,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedMachine:
     """How a machine shall be.
 
     `unit`: k3s or k3s-agent, without `.service`. `node`: its node's name, empty where it has no kubelet. `caller`: our
@@ -71,7 +71,7 @@ class Before:
 
 
 @dataclass(frozen=True, slots=True)
-class Scheduler:
+class SchedulerStatus:
     """The scheduler by its own word: what is wrong with it, what it was configured with, does it elect a leader."""
 
     health: str
@@ -92,7 +92,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class MachineSample:
     """The machine at one moment; `unseen` and `extender` say what is wrong, empty when nothing is."""
 
     invocation: str
@@ -100,7 +100,7 @@ class Look:
     restarts: int
     unseen: str = ""
     """Why the API server, the scheduler or the node could not be seen."""
-    scheduler: Scheduler | None = None
+    scheduler: SchedulerStatus | None = None
     extender: str = ""
     """Why our extender does not answer a call with the scheduler's certificate."""
     node: Node | None = None
@@ -116,10 +116,10 @@ class _Since:
 
 
 def wait_until_well(
-    wanted: Wanted,
+    wanted: WantedMachine,
     before: Before,
     *,
-    look: Callable[[], Look],
+    look: Callable[[], MachineSample],
     last_words: Callable[[], str],
     deadline: Deadline,
     pause: Callable[[float], None],
@@ -167,7 +167,7 @@ def wait_until_well(
         pause(min(_EVERY_S, deadline.remaining_s()))
 
 
-def lacks(wanted: Wanted, before: Before, seen: Look) -> str:
+def lacks(wanted: WantedMachine, before: Before, seen: MachineSample) -> str:
     """Return what is missing at the moment, in words; empty when the machine is as wanted."""
     if not seen.active:
         return f"{wanted.unit} is not up"
@@ -180,7 +180,7 @@ def lacks(wanted: Wanted, before: Before, seen: Look) -> str:
     return ""
 
 
-def _scheduler_lacks(wanted: Wanted, seen: Look) -> str:
+def _scheduler_lacks(wanted: WantedMachine, seen: MachineSample) -> str:
     if seen.scheduler is None:
         return "the scheduler has not been seen"
     if seen.scheduler.health:
@@ -193,7 +193,7 @@ def _scheduler_lacks(wanted: Wanted, seen: Look) -> str:
     return f"the extender does not answer: {seen.extender}" if seen.extender else ""
 
 
-def _node_lacks(wanted: Wanted, before: Before, seen: Look) -> str:
+def _node_lacks(wanted: WantedMachine, before: Before, seen: MachineSample) -> str:
     if seen.node is None:
         return f"the node {wanted.node} has not been seen"
     if not seen.node.ready:
@@ -204,7 +204,7 @@ def _node_lacks(wanted: Wanted, before: Before, seen: Look) -> str:
     return f"the node {wanted.node} offers no {' and no '.join(missing)}" if missing else ""
 
 
-def lost_pods(before: Before, seen: Look) -> str:
+def lost_pods(before: Before, seen: MachineSample) -> str:
     """Return which pods of before have failed or run in other containers now; one that was deleted is not lost."""
     now = {pod.uid: pod for pod in seen.pods}
     lost = []
@@ -219,13 +219,13 @@ def lost_pods(before: Before, seen: Look) -> str:
     return "; ".join(lost)
 
 
-def _same(since: _Since | None, seen: Look, now_s: float) -> _Since:
+def _same(since: _Since | None, seen: MachineSample, now_s: float) -> _Since:
     if since is not None and (since.invocation, since.restarts) == (seen.invocation, seen.restarts):
         return since
     return _Since(seen.invocation, seen.restarts, now_s, seen.scheduler.renewed if seen.scheduler else "")
 
 
-def _unsettled(since: _Since, seen: Look, *, now_s: float, settle_s: float) -> str:
+def _unsettled(since: _Since, seen: MachineSample, *, now_s: float, settle_s: float) -> str:
     if now_s - since.at_s < settle_s:
         return f"all is well, but has not been for {settle_s:g} s yet"
     if seen.scheduler is not None and seen.scheduler.elects and seen.scheduler.renewed in {"", since.renewed}:
@@ -233,5 +233,5 @@ def _unsettled(since: _Since, seen: Look, *, now_s: float, settle_s: float) -> s
     return ""
 
 
-def _failed(wanted: Wanted, why: str) -> InstallError:
+def _failed(wanted: WantedMachine, why: str) -> InstallError:
     return InstallError(f"cannot verify the change: {why}", remedy=_READ_FIRST.format(unit=wanted.unit))

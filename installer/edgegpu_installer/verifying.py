@@ -6,17 +6,17 @@ from dataclasses import replace
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.changes import Deadline
-from edgegpu_installer.cluster import Cluster
+from edgegpu_installer.cluster import ClusterClient
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.facts import Facts
+from edgegpu_installer.facts import MachineFacts
 from edgegpu_installer.kubeadm import look as kubeadm_look
 from edgegpu_installer.kubeadm.verify import STABLE_S
 from edgegpu_installer.layout import PLUGIN_UNIT, PLUGIN_YAML, Layout
 from edgegpu_installer.pluginyaml import resource_model
 from edgegpu_installer.site import Site, SiteKind
-from edgegpu_installer.states import State
+from edgegpu_installer.states import TransactionState
 from edgegpu_installer.systemd import Systemd
-from edgegpu_installer.transaction import Outcome, Verify
+from edgegpu_installer.transaction import TransactionOutcome, Verify
 from edgegpu_installer.verifylook import k3s_verifier
 
 _AGAIN_S = 60.0
@@ -25,7 +25,7 @@ _AGAIN_STABLE_S = 2.0
 
 
 def verifier(
-    facts: Facts,
+    facts: MachineFacts,
     site: Site,
     *,
     layout: Layout,
@@ -59,12 +59,14 @@ def verifier(
     return verify
 
 
-def look_again(outcome: Outcome, site: Site, layout: Layout, *, within_s: float = _AGAIN_S) -> Outcome:
+def look_again(
+    outcome: TransactionOutcome, site: Site, layout: Layout, *, within_s: float = _AGAIN_S
+) -> TransactionOutcome:
     """Return the outcome; after a rollback on kubeadm its `why` says also what is wrong with the scheduler put back.
 
     Whoever undoes a change waits for k3s, which it restarts; the pod of kubeadm's scheduler is kubelet's affair.
     """
-    if outcome.state is not State.ROLLED_BACK or site.kind is not SiteKind.KUBEADM_SERVER:
+    if outcome.state is not TransactionState.ROLLED_BACK or site.kind is not SiteKind.KUBEADM_SERVER:
         return outcome
     try:
         deadline = Deadline(time.monotonic() + within_s, time.monotonic)
@@ -75,7 +77,7 @@ def look_again(outcome: Outcome, site: Site, layout: Layout, *, within_s: float 
 
 
 def _see_static_pod(site: Site, layout: Layout, deadline: Deadline, *, stable_s: float = STABLE_S) -> None:
-    with Cluster.from_kubeconfig(layout.at(site.admin_kubeconfig)) as cluster:
+    with ClusterClient.from_kubeconfig(layout.at(site.admin_kubeconfig)) as cluster:
         kubeadm_look.verify_scheduler(layout, cluster, node=site.node_name, deadline=deadline, stable_s=stable_s)
 
 

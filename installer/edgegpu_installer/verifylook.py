@@ -10,10 +10,10 @@ from typing import Any
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.changes import Deadline
-from edgegpu_installer.cluster import Cluster
+from edgegpu_installer.cluster import ClusterClient
 from edgegpu_installer.configblock import holds_block
 from edgegpu_installer.doctor.extender import entries
-from edgegpu_installer.doctor.web import Way, ask
+from edgegpu_installer.doctor.web import TlsTarget, ask
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.host.k3s import K3s
 from edgegpu_installer.host.run import SYSTEM_PATH, run
@@ -22,7 +22,16 @@ from edgegpu_installer.layout import Layout
 from edgegpu_installer.scheduler.file import SERVER_NAME
 from edgegpu_installer.systemd import Systemd
 from edgegpu_installer.tls import client_context
-from edgegpu_installer.verify import Before, Caller, Look, Node, Running, Scheduler, Wanted, wait_until_well
+from edgegpu_installer.verify import (
+    Before,
+    Caller,
+    MachineSample,
+    Node,
+    Running,
+    SchedulerStatus,
+    WantedMachine,
+    wait_until_well,
+)
 
 SCHEDULER = "https://127.0.0.1:10259"
 """Where kube-scheduler says how it is; /configz, for the administrator, says what it was configured with."""
@@ -60,7 +69,7 @@ class Eyes:
 
     system: Systemd
     kubeconfig: Path
-    wanted: Wanted
+    wanted: WantedMachine
     client: Client | None
     model: ResourceModel
     schedulers: tuple[str, ...] = (SCHEDULER,)
@@ -72,17 +81,17 @@ class Eyes:
         seen = self.look()
         return Before(seen.invocation, seen.node.heartbeat if seen.node else "", seen.pods)
 
-    def look(self) -> Look:
+    def look(self) -> MachineSample:
         """Look once: at most some seconds, and it fails about nothing."""
         try:
             unit = self.system.unit(f"{self.wanted.unit}.service")
         except InstallError as error:
-            return Look(invocation="", active=False, restarts=0, unseen=str(error))
-        seen = Look(invocation=unit.invocation, active=unit.is_active, restarts=unit.restarts)
+            return MachineSample(invocation="", active=False, restarts=0, unseen=str(error))
+        seen = MachineSample(invocation=unit.invocation, active=unit.is_active, restarts=unit.restarts)
         if not seen.active:
             return seen
         try:
-            with Cluster.from_kubeconfig(self.kubeconfig, timeout_s=_CALL_S) as cluster:
+            with ClusterClient.from_kubeconfig(self.kubeconfig, timeout_s=_CALL_S) as cluster:
                 return self._inside(cluster, seen)
         except InstallError as error:
             return replace(seen, unseen=error.message)
@@ -116,7 +125,7 @@ class Eyes:
 
         return verify
 
-    def _inside(self, cluster: Cluster, seen: Look) -> Look:
+    def _inside(self, cluster: ClusterClient, seen: MachineSample) -> MachineSample:
         if not cluster.ready():
             return replace(seen, unseen="the API server is not ready")
         scheduler, extender = None, ""
@@ -132,23 +141,23 @@ class Eyes:
             pods = tuple(_running(pod) for pod in listed if _asks(pod, self.model))
         return replace(seen, scheduler=scheduler, extender=extender, node=node, pods=pods)
 
-    def _scheduler(self, cluster: Cluster) -> Scheduler:
+    def _scheduler(self, cluster: ClusterClient) -> SchedulerStatus:
         access = cluster.access
         context = client_context(cert_pem=access.cert_pem, key_pem=access.key_pem, verify=False)
-        way = Way(context=context, timeout_s=_CALL_S)
+        way = TlsTarget(context=context, timeout_s=_CALL_S)
         place = answering(self.schedulers, way)
         try:
             health = ask(f"{place}/healthz", way)
             if health.status != _OK:
-                return Scheduler(f"/healthz answers {health.status}", (), elects=False)
+                return SchedulerStatus(f"/healthz answers {health.status}", (), elects=False)
             answer = ask(f"{place}/configz", way)
             config = json.loads(answer.body)["componentconfig"]
         except OSError as error:
-            return Scheduler(f"{place}: {error.strerror or error}", (), elects=False)
+            return SchedulerStatus(f"{place}: {error.strerror or error}", (), elects=False)
         except (ValueError, KeyError, TypeError):
-            return Scheduler(f"{place}/configz does not say yet what it was configured with", (), elects=False)
+            return SchedulerStatus(f"{place}/configz does not say yet what it was configured with", (), elects=False)
         elects = bool(config.get("LeaderElection", {}).get("LeaderElect"))
-        return Scheduler("", _callers(config), elects, _renewed(cluster) if elects else "")
+        return SchedulerStatus("", _callers(config), elects, _renewed(cluster) if elects else "")
 
 
 def schedulers_of(k3s: K3s) -> tuple[str, ...]:
@@ -157,7 +166,7 @@ def schedulers_of(k3s: K3s) -> tuple[str, ...]:
     return (SCHEDULER, OLD_SCHEDULER) if old else (SCHEDULER,)
 
 
-def answering(places: tuple[str, ...], way: Way) -> str:
+def answering(places: tuple[str, ...], way: TlsTarget) -> str:
     """Return the first of these addresses at which something answers, the last where nothing does."""
     for place in places[:-1]:
         try:
@@ -196,7 +205,7 @@ def k3s_verifier(
     """
 
     def eyes(client: Client | None) -> Eyes:
-        wanted = Wanted(
+        wanted = WantedMachine(
             unit=k3s.unit.name,
             node=node,
             has_scheduler=k3s.is_server and not k3s.effective().on("disable-scheduler"),
@@ -252,7 +261,7 @@ def _called(client: Client) -> str:
     """Call the extender as the scheduler does; return what is wrong, empty when nothing is."""
     try:
         context = client_context(ca_pem=client.ca, cert_pem=client.cert, key_pem=client.key, verify=bool(client.ca))
-        way = Way(context=context, server_name=SERVER_NAME, timeout_s=_CALL_S)
+        way = TlsTarget(context=context, server_name=SERVER_NAME, timeout_s=_CALL_S)
         answer = ask(f"{client.url}/healthz", way)
     except OSError as error:
         return str(error.strerror or error)
@@ -269,7 +278,7 @@ def _callers(config: Mapping[str, Any]) -> tuple[Caller, ...]:
     return tuple(found)
 
 
-def _renewed(cluster: Cluster) -> str:
+def _renewed(cluster: ClusterClient) -> str:
     lease = cluster.find(LEASE, "kube-scheduler", "kube-system")
     return str(((lease or {}).get("spec") or {}).get("renewTime") or "")
 

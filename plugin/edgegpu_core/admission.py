@@ -4,17 +4,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from edgegpu_core import reasons
-from edgegpu_core.deviceid import Kind, count_by_card
+from edgegpu_core.deviceid import DeviceKind, count_by_card
 from edgegpu_core.ledger import Grant, free_after
 from edgegpu_core.model import CORE_PER_CARD
-from edgegpu_core.nodeview import NodeView, Want, asked, has_room, planned
+from edgegpu_core.nodeview import NodeView, WaitingContainer, asked, has_room, planned
 from edgegpu_core.placement import Placement, Share, held_of, place
 from edgegpu_core.podview import PodView
 from edgegpu_core.request import Ask, ContainerRequest, Unplaceable, classify
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AdmissionVerdict:
     """Admitted on these cards, or refused with the reason."""
 
     cards: tuple[str, ...]
@@ -28,7 +28,7 @@ class Verdict:
         return not self.reason
 
 
-def judge(pod: PodView, container: ContainerRequest, view: NodeView) -> Verdict:
+def judge(pod: PodView, container: ContainerRequest, view: NodeView) -> AdmissionVerdict:
     """Say whether a container may start, or why not.
 
     It may when its devices lie as they should and either they are what it was promised, or nobody else is wronged.
@@ -39,21 +39,21 @@ def judge(pod: PodView, container: ContainerRequest, view: NodeView) -> Verdict:
     cards = grant.cards()
     ask = classify(container.request, view.model)
     if isinstance(ask, Unplaceable):
-        return Verdict(cards, f"container {container.name} {ask.reason}")
+        return AdmissionVerdict(cards, f"container {container.name} {ask.reason}")
     known = {slot.uuid: slot for slot in view.slots}
     missing = [card for card in cards if card not in known]
     if missing:
         why = f"its card {missing[0]} is not offered on this node: it is not there any more, or excluded"
-        return Verdict(cards, why, card_missing=True)
+        return AdmissionVerdict(cards, why, card_missing=True)
     if not _is_sound(grant, ask, container):
-        return Verdict(cards, _no_room(pod, container, ask, view))
+        return AdmissionVerdict(cards, _no_room(pod, container, ask, view))
     promised = view.promises.get(uid, {}).get(container.name, ())
     if tuple(sorted(promised)) == cards:
-        return Verdict(cards)
+        return AdmissionVerdict(cards)
     free = free_after(view.slots, [*_before(pod, view), *_own(pod, container, view)])
     if not has_room(free, held_of(ask, cards, view.slots)):
-        return Verdict(cards, _no_room(pod, container, ask, view))
-    return Verdict(cards)
+        return AdmissionVerdict(cards, _no_room(pod, container, ask, view))
+    return AdmissionVerdict(cards)
 
 
 def would_fit(pod: PodView, view: NodeView) -> bool:
@@ -65,7 +65,7 @@ def would_fit(pod: PodView, view: NodeView) -> bool:
     return isinstance(place(plan, free, pod.policy or view.policy), Placement)
 
 
-def turned_away(want: Want, view: NodeView) -> str:
+def turned_away(want: WaitingContainer, view: NodeView) -> str:
     """Return why the pod of a container that kubelet asks devices for shall fail at once; empty when it goes on.
 
     It fails when nobody placed it, no card has room for it, and it has no controller. It could not start, and while it
@@ -85,14 +85,14 @@ def turned_away(want: Want, view: NodeView) -> str:
 
 def is_torn(grant: Grant) -> bool:
     """Whether no container may have these devices, whatever it asked for: several cards that are not whole ones."""
-    cards, core = grant.cards(), count_by_card(grant.ids.get(Kind.CORE, ()))
+    cards, core = grant.cards(), count_by_card(grant.ids.get(DeviceKind.CORE, ()))
     return len(cards) > 1 and any(core.get(card) != CORE_PER_CARD for card in cards)
 
 
 def _is_sound(grant: Grant, ask: Ask, container: ContainerRequest) -> bool:
     """Whether the ids are as many as asked, memory and core on the same card, whole cards whole and memory spread."""
-    memory, core = (count_by_card(grant.ids.get(kind, ())) for kind in (Kind.MEMORY, Kind.CORE))
-    if any(asked(container, kind) != len(grant.ids.get(kind, ())) for kind in Kind):
+    memory, core = (count_by_card(grant.ids.get(kind, ())) for kind in (DeviceKind.MEMORY, DeviceKind.CORE))
+    if any(asked(container, kind) != len(grant.ids.get(kind, ())) for kind in DeviceKind):
         return False
     if not ask.whole:
         return len(memory.keys() | core.keys()) == 1

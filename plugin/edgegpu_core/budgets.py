@@ -10,7 +10,7 @@ Labels = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
+class LabelRequirement:
     """One requirement of a label selector."""
 
     key: str
@@ -37,7 +37,7 @@ class Budget:
     """One PodDisruptionBudget: whom it protects, and how many of them may go now."""
 
     namespace: str
-    requirements: tuple[Requirement, ...]
+    requirements: tuple[LabelRequirement, ...]
     allowed: int
     disrupted: frozenset[str]
     """Names of pods that are on their way out already and count no more."""
@@ -54,9 +54,11 @@ def read_budget(item: Mapping[str, Any]) -> Budget:
     """Read a PodDisruptionBudget of the API."""
     metadata, status = item.get("metadata") or {}, item.get("status") or {}
     selector = (item.get("spec") or {}).get("selector") or {}
-    wanted = [Requirement(key, "In", frozenset({value})) for key, value in (selector.get("matchLabels") or {}).items()]
+    wanted = [
+        LabelRequirement(key, "In", frozenset({value})) for key, value in (selector.get("matchLabels") or {}).items()
+    ]
     wanted += [
-        Requirement(str(one.get("key")), str(one.get("operator")), frozenset(one.get("values") or ()))
+        LabelRequirement(str(one.get("key")), str(one.get("operator")), frozenset(one.get("values") or ()))
         for one in selector.get("matchExpressions") or ()
     ]
     return Budget(

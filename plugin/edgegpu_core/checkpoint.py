@@ -10,7 +10,7 @@ class CheckpointError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CheckpointEntry:
     """The devices of one resource that kubelet booked for one container; init containers stand in it as well."""
 
     pod_uid: str
@@ -19,7 +19,7 @@ class Entry:
     device_ids: tuple[str, ...]
 
 
-def parse_checkpoint(text: str | bytes) -> tuple[Entry, ...]:
+def parse_checkpoint(text: str | bytes) -> tuple[CheckpointEntry, ...]:
     """Read the checkpoint; dead pods' entries are in it too, until kubelet writes it again.
 
     `DeviceIDs` is a list up to Kubernetes 1.19 and a map from NUMA node to list since then.
@@ -33,7 +33,7 @@ def parse_checkpoint(text: str | bytes) -> tuple[Entry, ...]:
         raise CheckpointError(f"cannot read kubelet's device checkpoint: {type(error).__name__}: {error}") from error
 
 
-def _entry(value: Any) -> Entry:  # noqa: ANN401  (foreign JSON)
+def _entry(value: Any) -> CheckpointEntry:  # noqa: ANN401  (foreign JSON)
     ids = value["DeviceIDs"]
     lists = list(ids.values()) if isinstance(ids, dict) else [ids]
     if not all(part is None or isinstance(part, list) for part in lists):
@@ -41,4 +41,4 @@ def _entry(value: Any) -> Entry:  # noqa: ANN401  (foreign JSON)
     found = tuple(text for part in lists for text in part or ())
     names = (value["PodUID"], value["ContainerName"], value["ResourceName"])
     "".join((*names, *found))  # raises TypeError for what is no text, at a fifth of the cost of looking at each
-    return Entry(*names, found)
+    return CheckpointEntry(*names, found)

@@ -13,16 +13,16 @@ MAX_ID_LENGTH = 63
 """kubelet's limit on the length of a device id."""
 
 
-class Kind(Enum):
+class DeviceKind(Enum):
     """Which of the two resources a device belongs to; the value is the letter in its id."""
 
     MEMORY = "m"
     CORE = "c"
 
     @property
-    def other(self) -> "Kind":
+    def other(self) -> "DeviceKind":
         """The other resource of the pair."""
-        return Kind.CORE if self is Kind.MEMORY else Kind.MEMORY
+        return DeviceKind.CORE if self is DeviceKind.MEMORY else DeviceKind.MEMORY
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class DeviceId:
     """One device: a unit of memory or a hundredth of the compute of one card."""
 
     card: str
-    kind: Kind
+    kind: DeviceKind
     number: int
 
     def __str__(self) -> str:
-        return f"{self.card}{SEPARATOR}{self.kind.value}{self.number:0{4 if self.kind is Kind.MEMORY else 2}d}"
+        return f"{self.card}{SEPARATOR}{self.kind.value}{self.number:0{4 if self.kind is DeviceKind.MEMORY else 2}d}"
 
 
 def parse(text: str) -> DeviceId:
@@ -46,7 +46,7 @@ def parse(text: str) -> DeviceId:
     card, separator, tail = text.partition(SEPARATOR)
     if not (card and separator and len(tail) > 1 and tail[0] in "mc" and tail[1:].isascii() and tail[1:].isdigit()):
         raise ValueError(f"not a device id of edgegpu: {text!r}")
-    return DeviceId(card, Kind(tail[0]), int(tail[1:]))
+    return DeviceId(card, DeviceKind(tail[0]), int(tail[1:]))
 
 
 def card_of(text: str) -> str:

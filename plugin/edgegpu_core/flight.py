@@ -3,10 +3,10 @@
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 
-from edgegpu_core.deviceid import SEPARATOR, Kind, card_of, count_by_card, parse
+from edgegpu_core.deviceid import SEPARATOR, DeviceKind, card_of, count_by_card, parse
 from edgegpu_core.ledger import Grant, Ledger
 from edgegpu_core.model import CORE_PER_CARD
-from edgegpu_core.nodeview import NodeView, Want, asked, cards_so_far, planned
+from edgegpu_core.nodeview import NodeView, WaitingContainer, asked, cards_so_far, planned
 from edgegpu_core.placement import Placement, place, place_container
 from edgegpu_core.request import Ask, Unplaceable, classify
 
@@ -18,7 +18,7 @@ PAIR_LIMIT_S = 2.0
 class Given:
     """Devices given since kubelet last wrote its checkpoint, and to whom, as far as is known."""
 
-    kind: Kind
+    kind: DeviceKind
     ids: tuple[str, ...]
     owner: tuple[str, str] | None
 
@@ -33,22 +33,22 @@ class _Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class AllocationTarget:
     """Where a container's devices shall lie: cards with how many on each, and who it is."""
 
     cards: tuple[tuple[str, int], ...]
-    want: Want | None
+    want: WaitingContainer | None
     guessed: bool = False
     """Nobody chose the card before: the plugin did, by first fit."""
     view: NodeView | None = field(default=None, repr=False, compare=False)
     """The node as the question found it, for what must lie elsewhere."""
 
-    def spare(self, kind: Kind) -> dict[str, int]:
+    def spare(self, kind: DeviceKind) -> dict[str, int]:
         """Return how many devices of each card are promised to nobody."""
         if self.view is None:
             return {}
         free = self.view.free()
-        counts = free.memory if kind is Kind.MEMORY else free.core
+        counts = free.memory if kind is DeviceKind.MEMORY else free.core
         return {slot.uuid: count for slot, count in zip(self.view.slots, counts, strict=True)}
 
 
@@ -87,19 +87,21 @@ class Flight:
         """Return kubelet's UIDs of the pods that were given something which kubelet has not written down yet."""
         return frozenset(given.owner[0] for given in self._given if given.owner is not None)
 
-    def prefer(self, kind: Kind, size: int, must_include: Sequence[str], view: NodeView, *, now_s: float) -> Target:
+    def prefer(
+        self, kind: DeviceKind, size: int, must_include: Sequence[str], view: NodeView, *, now_s: float
+    ) -> AllocationTarget:
         """Say where `size` devices shall lie; the want is None when no pod is known that asks for so many."""
         want = self._identify(kind, size, must_include, view, now_s=now_s)
         if must_include:
             return _target(kind, size, tuple(count_by_card(must_include)), want, view)
         if want is None:
-            return Target(self._guess_unknown(kind, size, view, now_s=now_s), None, guessed=True, view=view)
+            return AllocationTarget(self._guess_unknown(kind, size, view, now_s=now_s), None, guessed=True, view=view)
         cards = _cards_so_far(want, view) or _promised(want, view)
         if cards:
             return _target(kind, size, cards, want, view)
         return replace(_target(kind, size, _guess(want, view), want, view), guessed=True)
 
-    def asking(self, kind: Kind, size: int, view: NodeView, *, now_s: float) -> tuple[Want, ...]:
+    def asking(self, kind: DeviceKind, size: int, view: NodeView, *, now_s: float) -> tuple[WaitingContainer, ...]:
         """Return every container that an Allocate may be for; nothing is recorded.
 
         The second call of a container may be for that one alone, and for none where the first was taken for another's.
@@ -109,7 +111,9 @@ class Flight:
             return wants
         return tuple(want for want in wants if want.key == self._pair.key)
 
-    def allocated(self, kind: Kind, ids: tuple[str, ...], view: NodeView, *, now_s: float) -> Want | None:
+    def allocated(
+        self, kind: DeviceKind, ids: tuple[str, ...], view: NodeView, *, now_s: float
+    ) -> WaitingContainer | None:
         """Record an Allocate; returns the container that it was for, as far as can be told."""
         want = self._identify(kind, len(ids), ids, view, now_s=now_s)
         failed = self._failed(kind, view)
@@ -126,7 +130,9 @@ class Flight:
             self._pair = None
         return want
 
-    def _identify(self, kind: Kind, size: int, ids: Sequence[str], view: NodeView, *, now_s: float) -> Want | None:
+    def _identify(
+        self, kind: DeviceKind, size: int, ids: Sequence[str], view: NodeView, *, now_s: float
+    ) -> WaitingContainer | None:
         failed = self._failed(kind, view)
         everyone = [_without(want, failed) for want in view.wants()]
         wants = [want for want in everyone if want.lacks(kind) and asked(want.container, kind) == size]
@@ -146,7 +152,7 @@ class Flight:
         mine = [i for i, given in enumerate(self._given) if self._pair is not None and given.owner == self._pair.key]
         return mine[-1] if mine else None
 
-    def _failed(self, kind: Kind, view: NodeView) -> Given | None:
+    def _failed(self, kind: DeviceKind, view: NodeView) -> Given | None:
         """Return the first half whose second will not come: its pod has ended, or it is asked for once more."""
         index = self._first_call()
         given = None if index is None else self._given[index]
@@ -154,7 +160,7 @@ class Flight:
             return given
         return None if given.owner is None or given.owner[0] in view.pods else given
 
-    def _mistaken(self, kind: Kind, wants: list[Want], view: NodeView) -> Want | None:
+    def _mistaken(self, kind: DeviceKind, wants: list[WaitingContainer], view: NodeView) -> WaitingContainer | None:
         """The first call was taken for another container: find the one that fits both, as if it held the first."""
         index = self._first_call()
         given = None if index is None else self._given[index]
@@ -167,14 +173,16 @@ class Flight:
                 return replace(right, grant=right.grant.with_ids(given.kind, given.ids))
         return _first(wants, "", view)
 
-    def _guess_unknown(self, kind: Kind, size: int, view: NodeView, *, now_s: float) -> tuple[tuple[str, int], ...]:
+    def _guess_unknown(
+        self, kind: DeviceKind, size: int, view: NodeView, *, now_s: float
+    ) -> tuple[tuple[str, int], ...]:
         """Choose for a container of which only one amount is known: where its first half went, or by first fit."""
         first = self._first_call()
         if first is not None and self._pair is not None and now_s - self._pair.at_s <= PAIR_LIMIT_S:
             given = self._given[first]
             if given.owner is None and given.kind is kind.other:
                 return _on_cards(kind, size, tuple(count_by_card(given.ids)), None, view)
-        if kind is Kind.MEMORY:
+        if kind is DeviceKind.MEMORY:
             ask = Ask(1, size, 0, whole=False)
         elif size >= CORE_PER_CARD and size % CORE_PER_CARD == 0:
             ask = Ask(size // CORE_PER_CARD, 0, CORE_PER_CARD, whole=True)
@@ -186,7 +194,7 @@ class Flight:
         return _on_cards(kind, size, tuple(share.card for share in shares), None, view)
 
 
-def pick(available: Sequence[str], must_include: Sequence[str], size: int, target: Target) -> list[str]:
+def pick(available: Sequence[str], must_include: Sequence[str], size: int, target: AllocationTarget) -> list[str]:
     """Choose exactly `size` ids, `must_include` among them: on the target's cards, and elsewhere only in need.
 
     What lies elsewhere comes from what is promised to nobody, and there from the card with the most ids left, so that
@@ -206,7 +214,7 @@ def pick(available: Sequence[str], must_include: Sequence[str], size: int, targe
     return chosen
 
 
-def _elsewhere(available: Sequence[str], taken: frozenset[str], count: int, target: Target) -> list[str]:
+def _elsewhere(available: Sequence[str], taken: frozenset[str], count: int, target: AllocationTarget) -> list[str]:
     """Choose the rest: what is left on the target's cards, then from the fullest card on."""
     by_card: dict[str, list[str]] = {}
     for text in available:
@@ -224,14 +232,16 @@ def _elsewhere(available: Sequence[str], taken: frozenset[str], count: int, targ
     return (unpromised + promised)[:count]
 
 
-def _without(want: Want, failed: Given | None) -> Want:
+def _without(want: WaitingContainer, failed: Given | None) -> WaitingContainer:
     """Return the want without a first half that was taken for its own and went to a container that has failed."""
     if failed is None or want.key != failed.owner:
         return want
     return replace(want, grant=Grant({kind: ids for kind, ids in want.grant.ids.items() if kind is not failed.kind}))
 
 
-def _holder(kind: Kind, ids: Sequence[str], wants: list[Want], view: NodeView) -> Want | None:
+def _holder(
+    kind: DeviceKind, ids: Sequence[str], wants: list[WaitingContainer], view: NodeView
+) -> WaitingContainer | None:
     """Return the want of the pod that holds some of these ids already: an init container's devices are reused."""
     if not ids:
         return None
@@ -243,21 +253,21 @@ def _holder(kind: Kind, ids: Sequence[str], wants: list[Want], view: NodeView) -
     return None
 
 
-def _first(wants: list[Want], card: str, view: NodeView) -> Want | None:
+def _first(wants: list[WaitingContainer], card: str, view: NodeView) -> WaitingContainer | None:
     """Return the best guess: one that is promised this card, then any that is promised one, then the earliest."""
 
-    def rank(want: Want) -> tuple[bool, bool]:
+    def rank(want: WaitingContainer) -> tuple[bool, bool]:
         promised = _promised(want, view)
         return (bool(card) and card not in promised, not promised)
 
     return min(wants, key=rank, default=None)
 
 
-def _promised(want: Want, view: NodeView) -> tuple[str, ...]:
+def _promised(want: WaitingContainer, view: NodeView) -> tuple[str, ...]:
     return view.promises.get(want.pod.kubelet_uid, {}).get(want.container.name, ())
 
 
-def _cards_so_far(want: Want, view: NodeView) -> tuple[str, ...]:
+def _cards_so_far(want: WaitingContainer, view: NodeView) -> tuple[str, ...]:
     """Return the cards that the container's other resource lies on, or those of its pod's GPU init container."""
     if want.grant.ids:
         return cards_so_far(want.grant, _promised(want, view))
@@ -267,17 +277,19 @@ def _cards_so_far(want: Want, view: NodeView) -> tuple[str, ...]:
     return ()
 
 
-def _target(kind: Kind, size: int, cards: tuple[str, ...], want: Want | None, view: NodeView) -> Target:
-    return Target(_on_cards(kind, size, cards, want, view), want, view=view)
+def _target(
+    kind: DeviceKind, size: int, cards: tuple[str, ...], want: WaitingContainer | None, view: NodeView
+) -> AllocationTarget:
+    return AllocationTarget(_on_cards(kind, size, cards, want, view), want, view=view)
 
 
 def _on_cards(
-    kind: Kind, size: int, cards: tuple[str, ...], want: Want | None, view: NodeView
+    kind: DeviceKind, size: int, cards: tuple[str, ...], want: WaitingContainer | None, view: NodeView
 ) -> tuple[tuple[str, int], ...]:
     """Return how many devices of a resource go on each of the cards: hundreds of core, memory spread evenly."""
     if len(cards) < 2:  # noqa: PLR2004  (one card takes all)
         return tuple((card, size) for card in cards)
-    if kind is Kind.CORE and size == CORE_PER_CARD * len(cards):
+    if kind is DeviceKind.CORE and size == CORE_PER_CARD * len(cards):
         return tuple((card, CORE_PER_CARD) for card in cards)
     cards_wanted = max(1, want.container.request.core // CORE_PER_CARD) if want is not None else len(cards)
     parts = Ask(max(cards_wanted, len(cards)), size, CORE_PER_CARD, whole=True).memory_parts()
@@ -286,7 +298,7 @@ def _on_cards(
     return tuple(zip(larger_first, parts, strict=False))
 
 
-def _guess(want: Want, view: NodeView) -> tuple[str, ...]:
+def _guess(want: WaitingContainer, view: NodeView) -> tuple[str, ...]:
     """Choose cards where nobody did: for the pod as a whole while it is untouched, else for the container."""
     free = view.free(without=want.pod.kubelet_uid if not view.ledger.grants(want.pod.kubelet_uid) else "")
     policy = want.pod.policy or view.policy

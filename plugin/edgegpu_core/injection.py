@@ -20,7 +20,7 @@ class Injection(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Containerd:
+class ContainerdSupport:
     """What containerd's configuration says about ways for cards."""
 
     path: str
@@ -39,7 +39,7 @@ class Choice:
 
 
 def choose(
-    wanted: Injection, *, kubelet: str | None, containerd: Containerd | None, cdi_folder: str | None = None
+    wanted: Injection, *, kubelet: str | None, containerd: ContainerdSupport | None, cdi_folder: str | None = None
 ) -> Choice:
     """Choose: CDI where kubelet and containerd have it, else the nvidia runtime, else kubelet's own way for devices.
 
@@ -63,7 +63,7 @@ def choose(
     return Choice(Injection.DEVICES, f"{problem}; kubelet is given device nodes and files", problem)
 
 
-def cdi_problem(containerd: Containerd | None, *, kubelet: str | None, cdi_folder: str | None = None) -> str:
+def cdi_problem(containerd: ContainerdSupport | None, *, kubelet: str | None, cdi_folder: str | None = None) -> str:
     """Say why CDI does not work on a node; nothing when it does."""
     if not passes_cdi(kubelet):
         return f"kubelet {kubelet} passes no CDI devices on ({'.'.join(map(str, FIRST_WITH_CDI))} and later do)"

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from edgegpu_core.checkpoint import Entry
-from edgegpu_core.deviceid import Kind, count_by_card
+from edgegpu_core.checkpoint import CheckpointEntry
+from edgegpu_core.deviceid import DeviceKind, count_by_card
 from edgegpu_core.inventory import Free, Slot
 from edgegpu_core.model import CORE_PER_CARD, ResourceModel
 from edgegpu_core.placement import Share
@@ -14,11 +14,11 @@ class Grant:
 
     __slots__ = ("_cards", "ids")
 
-    def __init__(self, ids: Mapping[Kind, tuple[str, ...]] | None = None) -> None:
-        self.ids: Mapping[Kind, tuple[str, ...]] = ids or {}
+    def __init__(self, ids: Mapping[DeviceKind, tuple[str, ...]] | None = None) -> None:
+        self.ids: Mapping[DeviceKind, tuple[str, ...]] = ids or {}
         self._cards: tuple[str, ...] | None = None
 
-    def with_ids(self, kind: Kind, ids: tuple[str, ...]) -> "Grant":
+    def with_ids(self, kind: DeviceKind, ids: tuple[str, ...]) -> "Grant":
         """Return the grant with the ids of one more resource."""
         return Grant({**self.ids, kind: ids})
 
@@ -38,7 +38,9 @@ class Ledger:
         self._grants: dict[str, dict[str, Grant]] = {}
 
     @classmethod
-    def of_entries(cls, entries: Iterable[Entry], model: ResourceModel, before: "Ledger | None" = None) -> "Ledger":
+    def of_entries(
+        cls, entries: Iterable[CheckpointEntry], model: ResourceModel, before: "Ledger | None" = None
+    ) -> "Ledger":
         """Build it from kubelet's checkpoint, other resources left out.
 
         Args:
@@ -46,8 +48,8 @@ class Ledger:
             model: which resources are ours.
             before: an earlier ledger, whose grants are taken over where they say the same: they know their cards.
         """
-        kinds = {model.memory_resource: Kind.MEMORY, model.core_resource: Kind.CORE}
-        found: dict[tuple[str, str], dict[Kind, tuple[str, ...]]] = {}
+        kinds = {model.memory_resource: DeviceKind.MEMORY, model.core_resource: DeviceKind.CORE}
+        found: dict[tuple[str, str], dict[DeviceKind, tuple[str, ...]]] = {}
         for entry in entries:
             kind = kinds.get(entry.resource)
             if kind is not None:
@@ -59,7 +61,7 @@ class Ledger:
             ledger._grants.setdefault(uid, {})[container] = grant
         return ledger
 
-    def add(self, uid: str, container: str, kind: Kind, ids: tuple[str, ...]) -> None:
+    def add(self, uid: str, container: str, kind: DeviceKind, ids: tuple[str, ...]) -> None:
         """Book ids for a container."""
         grants = self._grants.get(uid, {})
         self._grants[uid] = {**grants, container: (grants.get(container) or Grant()).with_ids(kind, ids)}
@@ -85,21 +87,21 @@ class Ledger:
 
     def held(self, uid: str, slots: tuple[Slot, ...]) -> tuple[Share, ...]:
         """Return what a pod holds of each card; ids that an init container handed on count once, whole cards whole."""
-        ids: dict[Kind, set[str]] = {Kind.MEMORY: set(), Kind.CORE: set()}
+        ids: dict[DeviceKind, set[str]] = {DeviceKind.MEMORY: set(), DeviceKind.CORE: set()}
         whole: set[str] = set()
         for grant in self.grants(uid).values():
             for kind, some in grant.ids.items():
                 ids[kind].update(some)
-            core = count_by_card(grant.ids.get(Kind.CORE, ()))
+            core = count_by_card(grant.ids.get(DeviceKind.CORE, ()))
             whole.update(card for card, count in core.items() if count == CORE_PER_CARD)
         units = {slot.uuid: slot.units for slot in slots}
-        memory, core = count_by_card(ids[Kind.MEMORY]), count_by_card(ids[Kind.CORE])
+        memory, core = count_by_card(ids[DeviceKind.MEMORY]), count_by_card(ids[DeviceKind.CORE])
         return tuple(
             Share(card, units.get(card, 0) if card in whole else memory.get(card, 0), core.get(card, 0))
             for card in sorted(memory.keys() | core.keys())
         )
 
-    def owner_of(self, kind: Kind, ids: Iterable[str]) -> tuple[str, str] | None:
+    def owner_of(self, kind: DeviceKind, ids: Iterable[str]) -> tuple[str, str] | None:
         """Return pod UID and container that hold exactly these ids (the last one, where an init's were reused)."""
         wanted = frozenset(ids)
         found = None

@@ -5,21 +5,21 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from edgegpu_core.deviceid import Kind
+from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.inventory import Free, Slot
 from edgegpu_core.ledger import Grant, Ledger, free_after
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import Placement, PodPlan, Share, footprint, held_of, place, plan_pod
 from edgegpu_core.podview import Cards, PodView
 from edgegpu_core.policy import Policy
-from edgegpu_core.request import ContainerRequest, Request, Unplaceable
+from edgegpu_core.request import ContainerRequest, RequestedAmounts, Unplaceable
 
 planned = lru_cache(maxsize=4096)(plan_pod)
 """plan_pod with a memory: pods of one Deployment ask for the same."""
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class WaitingContainer:
     """A container whose turn it is to get devices: the first of its pod that lacks some."""
 
     pod: PodView
@@ -33,7 +33,7 @@ class Want:
         """Pod UID (kubelet's) and container name."""
         return (self.pod.kubelet_uid, self.container.name)
 
-    def lacks(self, kind: Kind) -> bool:
+    def lacks(self, kind: DeviceKind) -> bool:
         """Whether the container asks for this resource and has not got it."""
         return asked(self.container, kind) > 0 and kind not in self.grant.ids
 
@@ -52,15 +52,15 @@ class NodeView:
     promises: Mapping[str, Cards]
     """By kubelet's UID: the cards that a pod is promised, after corrections."""
 
-    _wants: list[tuple[Want, ...]] = field(default_factory=list, init=False, repr=False, compare=False)
+    _wants: list[tuple[WaitingContainer, ...]] = field(default_factory=list, init=False, repr=False, compare=False)
 
-    def wants(self) -> tuple[Want, ...]:
+    def wants(self) -> tuple[WaitingContainer, ...]:
         """Return the containers that kubelet may ask for next, the earliest pods first; found once."""
         if not self._wants:
             self._wants.append(self._find_wants())
         return self._wants[0]
 
-    def _find_wants(self) -> tuple[Want, ...]:
+    def _find_wants(self) -> tuple[WaitingContainer, ...]:
         found = []
         for pod in self.pods.values():
             grants = self.ledger.grants(pod.kubelet_uid)
@@ -68,7 +68,7 @@ class NodeView:
             for container in pod.containers:
                 grant = grants.get(container.name) or Grant()
                 if not is_complete(container, grant):
-                    found.append(Want(pod, container, grant, started))
+                    found.append(WaitingContainer(pod, container, grant, started))
                     break
                 started = True
         return tuple(sorted(found, key=lambda want: (want.pod.created, want.pod.uid)))
@@ -109,15 +109,15 @@ class NodeView:
         return free_after(self.slots, self.holdings(without=without).values())
 
 
-def asked(container: ContainerRequest, kind: Kind) -> int:
+def asked(container: ContainerRequest, kind: DeviceKind) -> int:
     """Return how many devices of a resource a container asks for."""
-    return container.request.memory_units if kind is Kind.MEMORY else container.request.core
+    return container.request.memory_units if kind is DeviceKind.MEMORY else container.request.core
 
 
 def is_complete(container: ContainerRequest, grant: Grant) -> bool:
     """Whether a container has all the devices that it asks for."""
     request, ids = container.request, grant.ids
-    return (Kind.MEMORY in ids or not request.memory_units) and (Kind.CORE in ids or not request.core)
+    return (DeviceKind.MEMORY in ids or not request.memory_units) and (DeviceKind.CORE in ids or not request.core)
 
 
 def settle(view: NodeView, *, gone: Container[str] = ()) -> dict[str, Cards]:
@@ -133,7 +133,7 @@ def settle(view: NodeView, *, gone: Container[str] = ()) -> dict[str, Cards]:
             holders whom nobody knows nothing is moved: such a pod may have got the card of a twin that inherits its.
     """
     promises = {uid: dict(cards) for uid, cards in view.promises.items()}
-    left: dict[Request, Counter[tuple[str, ...]]] = {}
+    left: dict[RequestedAmounts, Counter[tuple[str, ...]]] = {}
     for uid, pod in view.pods.items():
         for container in pod.containers:
             before = promises.get(uid, {}).get(container.name)
@@ -152,7 +152,9 @@ def settle(view: NodeView, *, gone: Container[str] = ()) -> dict[str, Cards]:
     return promises
 
 
-def _inherit(view: NodeView, promises: dict[str, Cards], left: dict[Request, Counter[tuple[str, ...]]]) -> None:
+def _inherit(
+    view: NodeView, promises: dict[str, Cards], left: dict[RequestedAmounts, Counter[tuple[str, ...]]]
+) -> None:
     """Give those whose promised cards went to others of equal amounts what these left; all at once, as in a ring."""
     for want in view.wants():
         uid, name = want.key

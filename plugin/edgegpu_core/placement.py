@@ -8,7 +8,7 @@ from edgegpu_core import reasons
 from edgegpu_core.inventory import Free, Slot
 from edgegpu_core.model import CORE_PER_CARD, ResourceModel
 from edgegpu_core.policy import Policy, in_order
-from edgegpu_core.request import Ask, ContainerRequest, Role, Unplaceable, classify
+from edgegpu_core.request import Ask, ContainerRequest, ContainerRole, Unplaceable, classify
 
 _MOST_STEPS = 5_000
 """Bound on the search over the cards for pods of many GPU containers; single ones never come near it."""
@@ -33,7 +33,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class PlacementRefusal:
     """Why a pod does not fit on a node; `never` when it would not fit on the empty node either."""
 
     reason: str
@@ -62,10 +62,10 @@ def plan_pod(containers: tuple[ContainerRequest, ...], model: ResourceModel) -> 
         if isinstance(ask, Unplaceable):
             return Unplaceable(f"container {container.name} {ask.reason}")
         planned.append((container, ask))
-    one_card = any(container.role is Role.INIT for container, _ in planned)
+    one_card = any(container.role is ContainerRole.INIT for container, _ in planned)
     several = any(ask.cards > 1 for _, ask in planned)
     if one_card and several:
-        staying = [ask for container, ask in planned if container.role is not Role.INIT]
+        staying = [ask for container, ask in planned if container.role is not ContainerRole.INIT]
         if len(staying) > 1 or len({ask for _, ask in planned}) > 1:
             return Unplaceable(
                 "has a GPU init container beside whole cards: kubelet reuses its devices at random, so let the init "
@@ -74,13 +74,13 @@ def plan_pod(containers: tuple[ContainerRequest, ...], model: ResourceModel) -> 
     return PodPlan(tuple(planned), one_card, model)
 
 
-def place(plan: PodPlan, free: Free, policy: Policy) -> Placement | Refusal:
+def place(plan: PodPlan, free: Free, policy: Policy) -> Placement | PlacementRefusal:
     """Place a pod on a node, or say why it does not fit; `free` is left as it was."""
     placed = _placed(plan, free.copy(), policy)
     if placed is not None:
         return placed
     never = _placed(plan, Free(free.slots), policy) is None
-    return Refusal(_why(plan, free, policy, empty=never), never)
+    return PlacementRefusal(_why(plan, free, policy, empty=never), never)
 
 
 def fits(plan: PodPlan, free: Free) -> bool:
@@ -208,7 +208,7 @@ def _joint_need(plan: PodPlan) -> tuple[int, int, bool]:
         for resource, amount in (("memory", ask.memory_units), ("core", ask.core * ask.cards)):
             reused = min(pool[resource], amount)
             need[resource] += amount - reused
-            pool[resource] += amount - reused if container.role is Role.INIT else -reused
+            pool[resource] += amount - reused if container.role is ContainerRole.INIT else -reused
     return need["memory"], need["core"], any(ask.whole for _, ask in plan.containers)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.policy import Policy, parse_policy
-from edgegpu_core.request import ContainerRequest, Request, Role
+from edgegpu_core.request import ContainerRequest, ContainerRole, RequestedAmounts
 
 CARDS_ANNOTATION = "edgegpu.io/cards"
 """Written by the extender with the binding: which container gets which cards."""
@@ -83,13 +83,15 @@ def gpu_containers(spec: Mapping[str, Any], model: ResourceModel) -> tuple[Conta
     Amounts stand in `limits` (the API server demands that requests of extended resources are equal to them).
     """
     found: list[ContainerRequest] = []
-    for field, plain in (("initContainers", Role.INIT), ("containers", Role.APP)):
+    for field, plain in (("initContainers", ContainerRole.INIT), ("containers", ContainerRole.APP)):
         for container in spec.get(field) or ():
             limits = (container.get("resources") or {}).get("limits") or {}
-            request = Request(_amount(limits.get(model.memory_resource)), _amount(limits.get(model.core_resource)))
+            request = RequestedAmounts(
+                _amount(limits.get(model.memory_resource)), _amount(limits.get(model.core_resource))
+            )
             if request.memory_units or request.core:
-                sidecar = plain is Role.INIT and container.get("restartPolicy") == "Always"
-                found.append(ContainerRequest(container["name"], Role.SIDECAR if sidecar else plain, request))
+                sidecar = plain is ContainerRole.INIT and container.get("restartPolicy") == "Always"
+                found.append(ContainerRequest(container["name"], ContainerRole.SIDECAR if sidecar else plain, request))
     return tuple(found)
 
 

@@ -18,7 +18,7 @@ So it is for pods of several containers however few the others are: each questio
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class CardHolder:
     """Who holds something of a node's cards; `pod` is None where nobody knows whose devices they are."""
 
     uid: str
@@ -30,13 +30,13 @@ Victims = tuple[PodView, ...]
 _Fits = Callable[[frozenset[str]], bool]
 
 
-def may_go(holder: Holder, priority: int) -> bool:
+def may_go(holder: CardHolder, priority: int) -> bool:
     """Say whether a pod of this priority may take a holder's place; deleting a static pod's mirror ends nothing."""
     pod = holder.pod
     return pod is not None and not pod.mirrors and not pod.is_static and pod.priority < priority
 
 
-def free_without(slots: tuple[Slot, ...], holders: Iterable[Holder], gone: frozenset[str]) -> Free:
+def free_without(slots: tuple[Slot, ...], holders: Iterable[CardHolder], gone: frozenset[str]) -> Free:
     """Return what is free when some of the holders are gone."""
     return free_after(slots, (holder.shares for holder in holders if holder.uid not in gone))
 
@@ -46,7 +46,7 @@ def choose_victims(
     priority: int,
     *,
     slots: tuple[Slot, ...],
-    holders: Sequence[Holder],
+    holders: Sequence[CardHolder],
     budgets: Sequence[Budget] = (),
 ) -> Victims | None:
     """Choose the pods that have to go so that a pod fits; None when no choice helps, empty when it fits as it is.
@@ -82,8 +82,8 @@ def _questions(
     plan: PodPlan,
     *,
     slots: tuple[Slot, ...],
-    holders: Sequence[Holder],
-    staying: Sequence[Holder],
+    holders: Sequence[CardHolder],
+    staying: Sequence[CardHolder],
     leaving: frozenset[str],
 ) -> Iterator[tuple[list[PodView], _Fits]]:
     """Yield groups of pods of which some may have to go, with the question whether it is enough that some are gone.

@@ -7,7 +7,7 @@ from enum import Enum
 from edgegpu_core.model import CORE_PER_CARD, ResourceModel, short_name
 
 
-class Role(Enum):
+class ContainerRole(Enum):
     """When kubelet allocates for a container, and whether later containers of the pod reuse its devices."""
 
     INIT = "init"
@@ -16,7 +16,7 @@ class Role(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RequestedAmounts:
     """The amounts in a container's limits: memory in units, core in hundredths of a card."""
 
     memory_units: int
@@ -28,8 +28,8 @@ class ContainerRequest:
     """One GPU container of a pod."""
 
     name: str
-    role: Role
-    request: Request
+    role: ContainerRole
+    request: RequestedAmounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +57,23 @@ class Unplaceable:
     reason: str
 
 
-def total(containers: Iterable[ContainerRequest]) -> Request:
+def total(containers: Iterable[ContainerRequest]) -> RequestedAmounts:
     """Return what a pod asks for in all, as the scheduler counts it against a node's sum.
 
     Kubernetes (1.33, PodRequests): containers and sidecars together, or an init container with the sidecars before it.
     """
-    most = Request(0, 0)
-    running = Request(0, 0)
+    most = RequestedAmounts(0, 0)
+    running = RequestedAmounts(0, 0)
     for container in containers:
         memory = running.memory_units + container.request.memory_units
         core = running.core + container.request.core
-        if container.role is not Role.INIT:
-            running = Request(memory, core)
-        most = Request(max(most.memory_units, memory), max(most.core, core))
+        if container.role is not ContainerRole.INIT:
+            running = RequestedAmounts(memory, core)
+        most = RequestedAmounts(max(most.memory_units, memory), max(most.core, core))
     return most
 
 
-def classify(request: Request, model: ResourceModel) -> Ask | Unplaceable:
+def classify(request: RequestedAmounts, model: ResourceModel) -> Ask | Unplaceable:
     """Say what a non-empty request means; the table of docs/resources.md.
 
     Args:

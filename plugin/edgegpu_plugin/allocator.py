@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from edgegpu_core.admission import Verdict, is_torn, judge, turned_away
-from edgegpu_core.deviceid import Kind, card_of
-from edgegpu_core.flight import Target, pick
+from edgegpu_core.admission import AdmissionVerdict, is_torn, judge, turned_away
+from edgegpu_core.deviceid import DeviceKind, card_of
+from edgegpu_core.flight import AllocationTarget, pick
 from edgegpu_core.nodeview import NodeView
 from edgegpu_core.podview import PodView
 from edgegpu_plugin.nodestate import NodeState
-from edgegpu_plugin.pb import Allocation, PreferredRequest, RefusedError, WouldWaitError
+from edgegpu_plugin.pb import Allocation, CallRefusedError, PreferredRequest, WouldWaitError
 
 _LOG = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ _TURNED_AWAY = (
 )
 
 
-class Injector(Protocol):
+class CardInjector(Protocol):
     """Brings cards into containers: by CDI, or by the nvidia runtime's environment."""
 
     @property
@@ -49,7 +49,7 @@ class Allocator:
         self,
         *,
         state: NodeState,
-        injector: Injector,
+        injector: CardInjector,
         kubelet_pods: Callable[[], Iterable[PodView] | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -58,7 +58,7 @@ class Allocator:
         self._kubelet_pods = kubelet_pods
         self._clock = clock
 
-    def preferred(self, kind: Kind, request: PreferredRequest, *, may_wait: bool = True) -> list[str]:
+    def preferred(self, kind: DeviceKind, request: PreferredRequest, *, may_wait: bool = True) -> list[str]:
         """Answer GetPreferredAllocation: exactly `size` ids that contain `must_include`.
 
         Raises:
@@ -75,7 +75,7 @@ class Allocator:
         )
         return ids
 
-    def allocate(self, kind: Kind, ids: Sequence[str], *, may_wait: bool = True) -> Allocation:
+    def allocate(self, kind: DeviceKind, ids: Sequence[str], *, may_wait: bool = True) -> Allocation:
         """Answer Allocate.
 
         Raises:
@@ -91,7 +91,7 @@ class Allocator:
             reasons = {turned_away(one, view) for one in asking}
             if len(reasons) == 1 and (reason := reasons.pop()):  # else the second call tells, or the start does
                 _LOG.warning("%s fails: %s", " or ".join(one.pod.full_name for one in asking), reason)
-                raise RefusedError(f"edgegpu: {reason}. {_TURNED_AWAY}")
+                raise CallRefusedError(f"edgegpu: {reason}. {_TURNED_AWAY}")
             want = self._state.flight.allocated(kind, given, view, now_s=self._clock())
             self._state.touch()
         cards = sorted({card_of(text) for text in given})
@@ -99,7 +99,7 @@ class Allocator:
         _LOG.info("%s gets %d %s on %s", who, len(given), kind.name.lower(), ", ".join(cards))
         return self._injector.allocation(cards)
 
-    def pre_start(self, kind: Kind, ids: Sequence[str]) -> None:
+    def pre_start(self, kind: DeviceKind, ids: Sequence[str]) -> None:
         """Answer PreStartContainer.
 
         Raises:
@@ -109,29 +109,31 @@ class Allocator:
             snapshot = self._state.snapshot()
             owner = snapshot.view.ledger.owner_of(kind, ids)
             if owner is None:
-                raise RefusedError("edgegpu: kubelet's checkpoint does not hold these devices; it will be asked again")
+                raise CallRefusedError(
+                    "edgegpu: kubelet's checkpoint does not hold these devices; it will be asked again"
+                )
             pod = snapshot.view.pods.get(owner[0])
             if pod is None and is_torn(snapshot.view.ledger.grant(*owner)):
-                raise RefusedError(
+                raise CallRefusedError(
                     "edgegpu: refused: its devices lie on several cards, and its pod is not known yet (is the API "
                     "server up?); it will be asked again"
                 )
             if pod is not None:
                 if not snapshot.view.slots:
-                    raise RefusedError("edgegpu: the cards of this node are not known yet; it will be asked again")
+                    raise CallRefusedError("edgegpu: the cards of this node are not known yet; it will be asked again")
                 verdict = self._verdict(pod, owner[1], snapshot.view)
                 if not verdict.admitted:
-                    raise RefusedError(f"edgegpu: refused: {verdict.reason}")
+                    raise CallRefusedError(f"edgegpu: refused: {verdict.reason}")
                 self._state.admit(owner[0], owner[1], verdict.cards)
         self._injector.prepare(sorted({card_of(text) for text in ids}))
 
-    def _verdict(self, pod: PodView, name: str, view: NodeView) -> Verdict:
+    def _verdict(self, pod: PodView, name: str, view: NodeView) -> AdmissionVerdict:
         container = next((one for one in pod.containers if one.name == name), None)
         if container is None:
-            return Verdict((), f"container {name} asks for nothing of edgegpu")
+            return AdmissionVerdict((), f"container {name} asks for nothing of edgegpu")
         return judge(pod, container, view)
 
-    def _target(self, kind: Kind, size: int, must: list[str], *, may_wait: bool) -> Target:
+    def _target(self, kind: DeviceKind, size: int, must: list[str], *, may_wait: bool) -> AllocationTarget:
         """Find the container; where our watch is late, wait for it, then ask kubelet itself, before any guess."""
         state = self._state
         with state.lock:
@@ -154,7 +156,7 @@ class Allocator:
             state.learn_pods(pods)
             return self._prefer(kind, size, must)
 
-    def _prefer(self, kind: Kind, size: int, must: list[str]) -> Target:
+    def _prefer(self, kind: DeviceKind, size: int, must: list[str]) -> AllocationTarget:
         view = self._state.snapshot().view
         return self._state.flight.prefer(kind, size, must, view, now_s=self._clock())
 

@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 _BEAT_S = 5.0
 
 
-class App:
+class PluginApp:
     """One process: `run` returns when its group was told to end, or raises what ended it."""
 
     def __init__(self, config: PluginConfig, group: TaskGroup) -> None:

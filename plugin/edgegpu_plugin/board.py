@@ -3,10 +3,10 @@
 import threading
 from collections.abc import Iterator
 
-from edgegpu_core.deviceid import Kind, core_ids, memory_ids
+from edgegpu_core.deviceid import DeviceKind, core_ids, memory_ids
 from edgegpu_core.inventory import Card
 from edgegpu_core.model import ResourceModel
-from edgegpu_plugin.pb import Device, StopSignal, encode_devices
+from edgegpu_plugin.pb import OfferedDevice, StopSignal, encode_devices
 
 
 class DeviceBoard:
@@ -17,7 +17,7 @@ class DeviceBoard:
         self._changed = threading.Condition()
         self._cards: tuple[Card, ...] = ()
         self._only: frozenset[str] | None = None
-        self._lists: dict[Kind, tuple[Device, ...]] = {Kind.MEMORY: (), Kind.CORE: ()}
+        self._lists: dict[DeviceKind, tuple[OfferedDevice, ...]] = {DeviceKind.MEMORY: (), DeviceKind.CORE: ()}
         self._version = 0
 
     @property
@@ -36,13 +36,13 @@ class DeviceBoard:
         with self._changed:
             self._model.check_device_count([card.memory_mib for card in cards])
             lists = {
-                Kind.MEMORY: tuple(
-                    Device(text, card.healthy and self._may_have(text))
+                DeviceKind.MEMORY: tuple(
+                    OfferedDevice(text, card.healthy and self._may_have(text))
                     for card in cards
                     for text in memory_ids(card.uuid, self._model.units_of(card.memory_mib))
                 ),
-                Kind.CORE: tuple(
-                    Device(text, card.healthy and self._may_have(text))
+                DeviceKind.CORE: tuple(
+                    OfferedDevice(text, card.healthy and self._may_have(text))
                     for card in cards
                     for text in core_ids(card.uuid)
                 ),
@@ -78,11 +78,11 @@ class DeviceBoard:
     def _may_have(self, text: str) -> bool:
         return self._only is None or text in self._only
 
-    def devices(self, kind: Kind) -> tuple[Device, ...]:
+    def devices(self, kind: DeviceKind) -> tuple[OfferedDevice, ...]:
         """Return the devices of one resource."""
         return self._lists[kind]
 
-    def watch(self, kind: Kind, stopped: StopSignal) -> Iterator[tuple[Device, ...]]:
+    def watch(self, kind: DeviceKind, stopped: StopSignal) -> Iterator[tuple[OfferedDevice, ...]]:
         """Yield the list at once and again at each change, until the stream ends."""
         ended = threading.Event()
 

@@ -33,7 +33,7 @@ from edgegpu_plugin.configtypes import (
 DEFAULT_PATH = Path("/etc/edgegpu/plugin.yaml")
 
 
-class Role(StrEnum):
+class ProcessRole(StrEnum):
     """What runs on this machine."""
 
     SERVER = "server"
@@ -43,12 +43,12 @@ class Role(StrEnum):
     @property
     def has_plugin(self) -> bool:
         """Whether this machine has cards to share."""
-        return self is not Role.EXTENDER_ONLY
+        return self is not ProcessRole.EXTENDER_ONLY
 
     @property
     def has_extender(self) -> bool:
         """Whether this machine's scheduler asks us."""
-        return self is not Role.AGENT
+        return self is not ProcessRole.AGENT
 
 
 class Resources(Section):
@@ -68,7 +68,7 @@ class Resources(Section):
         return core
 
 
-class Placement(Section):
+class PlacementSection(Section):
     """How cards are chosen, and which never."""
 
     policy: Annotated[Policy, says("one of first-fit, best-fit, spread")] = Policy.FIRST_FIT
@@ -78,7 +78,7 @@ class Placement(Section):
     ] = ()
 
 
-class Kubelet(Section):
+class KubeletSection(Section):
     """Where kubelet is."""
 
     folder: Annotated[AbsolutePath, says("kubelet's folder, an absolute path")] = Path("/var/lib/kubelet")
@@ -138,7 +138,7 @@ class Tls(Section):
     client_ca: AbsolutePath = Path("/etc/edgegpu/extender/ca.crt")
 
 
-class Extender(Section):
+class ExtenderSection(Section):
     """Where the scheduler calls us."""
 
     listen: Listen = "127.0.0.1:8787"
@@ -168,13 +168,13 @@ class PluginConfig(Section):
 
     version: Annotated[Literal[1], says("1, the version of this file's form")]
     node_name: NodeName = Field(default_factory=lambda: socket.gethostname().lower())
-    role: Annotated[Role, says("one of server, agent, extender-only")] = Role.SERVER
+    role: Annotated[ProcessRole, says("one of server, agent, extender-only")] = ProcessRole.SERVER
     resources: Resources = Resources()
-    placement: Placement = Placement()
-    kubelet: Kubelet = Kubelet()
+    placement: PlacementSection = PlacementSection()
+    kubelet: KubeletSection = KubeletSection()
     kubernetes: Kubernetes = Kubernetes()
     driver: Driver = Driver()
-    extender: Extender = Extender()
+    extender: ExtenderSection = ExtenderSection()
     paths: Paths = Paths()
     log_level: Annotated[Literal["debug", "info", "warning", "error"], says("one of debug, info, warning, error")] = (
         "info"

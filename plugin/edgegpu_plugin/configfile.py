@@ -31,7 +31,7 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class YamlDocument:
     """A file's content: as plain values, and as nodes that know their lines."""
 
     path: Path
@@ -67,7 +67,7 @@ def load(path: Path, model: type[_Model]) -> _Model:
         raise ConfigError(explain(document, error, model)) from error
 
 
-def read(path: Path) -> Document:
+def read(path: Path) -> YamlDocument:
     """Read a file that holds one mapping; sections without content count as left out.
 
     Raises:
@@ -97,10 +97,10 @@ def read(path: Path) -> Document:
         raise ConfigError([f"{path}:1: not a list of `key: value`; start with `version: 1`"])
     if twice:
         raise ConfigError(twice)
-    return Document(path, {key: part for key, part in value.items() if part is not None}, root)
+    return YamlDocument(path, {key: part for key, part in value.items() if part is not None}, root)
 
 
-def explain(document: Document, error: ValidationError, model: type[BaseModel]) -> list[str]:
+def explain(document: YamlDocument, error: ValidationError, model: type[BaseModel]) -> list[str]:
     """Return one line for each problem, in the order of the file."""
     told = []
     for detail in error.errors(include_url=False):

@@ -4,43 +4,51 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from edgegpu_core.deviceid import Kind
+from edgegpu_core.deviceid import DeviceKind
 from edgegpu_plugin.board import DeviceBoard
 from edgegpu_plugin.errors import PluginError
-from edgegpu_plugin.pb import Allocation, Device, Options, PreferredRequest, RefusedError, StopSignal, WouldWaitError
+from edgegpu_plugin.pb import (
+    Allocation,
+    CallRefusedError,
+    DevicePluginOptions,
+    OfferedDevice,
+    PreferredRequest,
+    StopSignal,
+    WouldWaitError,
+)
 
 _log = logging.getLogger(__name__)
 
-OPTIONS = Options(pre_start_required=True, preferred_allocation=True)
+OPTIONS = DevicePluginOptions(pre_start_required=True, preferred_allocation=True)
 
 
-class Allocator(Protocol):
+class DeviceAllocator(Protocol):
     """Knows which container a call is for and what it gets; called from gRPC's threads, several at once."""
 
-    def preferred(self, kind: Kind, request: PreferredRequest, *, may_wait: bool = True) -> Sequence[str]:
+    def preferred(self, kind: DeviceKind, request: PreferredRequest, *, may_wait: bool = True) -> Sequence[str]:
         """Choose `request.size` ids of `request.available`, those of `request.must_include` among them."""
 
-    def allocate(self, kind: Kind, ids: Sequence[str], *, may_wait: bool = True) -> Allocation:
+    def allocate(self, kind: DeviceKind, ids: Sequence[str], *, may_wait: bool = True) -> Allocation:
         """Say what the container with these devices gets (RefusedError is final for its pod)."""
 
-    def pre_start(self, kind: Kind, ids: Sequence[str]) -> None:
+    def pre_start(self, kind: DeviceKind, ids: Sequence[str]) -> None:
         """Make all that the answer of `allocate` refers to (RefusedError: kubelet tries again)."""
 
 
 class ResourcePlugin:
     """The device plugin of one resource, as pb.DevicePlugin demands it."""
 
-    def __init__(self, *, kind: Kind, resource: str, board: DeviceBoard, allocator: Allocator) -> None:
+    def __init__(self, *, kind: DeviceKind, resource: str, board: DeviceBoard, allocator: DeviceAllocator) -> None:
         self.kind = kind
         self.resource = resource
         self._board = board
         self._allocator = allocator
 
-    def options(self) -> Options:
+    def options(self) -> DevicePluginOptions:
         """Ask for both optional calls."""
         return OPTIONS
 
-    def watch(self, stopped: StopSignal) -> Iterator[Sequence[Device]]:
+    def watch(self, stopped: StopSignal) -> Iterator[Sequence[OfferedDevice]]:
         """Return the device lists of the board, now and at each change."""
         return self._board.watch(self.kind, stopped)
 
@@ -71,14 +79,14 @@ class ResourcePlugin:
         """
         try:
             self._allocator.pre_start(self.kind, list(ids))
-        except RefusedError:
+        except CallRefusedError:
             raise
         except PluginError as error:  # a driver that is late, a folder that cannot be written: nothing unforeseen
             _log.warning("a container's start is refused: %s", error)
-            raise RefusedError(f"edgegpu: {error}; kubelet tries again") from error
+            raise CallRefusedError(f"edgegpu: {error}; kubelet tries again") from error
         except Exception as error:
             _log.exception("cannot prepare a container's start (%d of %s)", len(ids), self.resource)
-            raise RefusedError(f"cannot prepare the container's start: {error}; kubelet tries again") from error
+            raise CallRefusedError(f"cannot prepare the container's start: {error}; kubelet tries again") from error
 
     def _prefer(self, request: PreferredRequest, *, may_wait: bool) -> Sequence[str]:
         try:
@@ -96,11 +104,11 @@ class ResourcePlugin:
     def _allocate(self, ids: list[str], *, may_wait: bool) -> Allocation:
         try:
             return self._allocator.allocate(self.kind, ids, may_wait=may_wait)
-        except (RefusedError, WouldWaitError):
+        except (CallRefusedError, WouldWaitError):
             raise
         except Exception as error:
             _log.exception("cannot allocate %d of %s", len(ids), self.resource)
-            raise RefusedError(
+            raise CallRefusedError(
                 f"cannot allocate {len(ids)} of {self.resource}: {error}; see the plugin's log"
             ) from error
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from edgegpu_plugin.devices import ResourcePlugin
 from edgegpu_plugin.errors import PluginError
-from edgegpu_plugin.pb import Device, DevicePluginServer, Options, ServingLoop, StopSignal
+from edgegpu_plugin.pb import DevicePluginOptions, DevicePluginServer, OfferedDevice, ServingLoop, StopSignal
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class _Streams:
         self._told = told
         self._lock = threading.Lock()
 
-    def options(self) -> Options:
+    def options(self) -> DevicePluginOptions:
         _log.debug("kubelet dialled for %s", self._plugin.resource)
         return self._plugin.options()
 
@@ -91,7 +91,7 @@ class _Streams:
             self._kubelet += 1
             self.count = 0
 
-    def watch(self, stopped: StopSignal) -> Iterator[Sequence[Device]]:
+    def watch(self, stopped: StopSignal) -> Iterator[Sequence[OfferedDevice]]:
         counted, kubelet = False, self._kubelet
         _log.debug("kubelet opened its stream of %s", self._plugin.resource)
         try:
@@ -112,7 +112,7 @@ class _Streams:
         self._told()
 
 
-class Endpoint:
+class PluginSocket:
     """One resource's socket; its methods are called by one thread.
 
     Each server listens under a name of its own that is renamed into place: gRPC deletes the path of a socket when

@@ -12,7 +12,7 @@ from pathlib import Path
 import grpc
 
 from edgegpu_plugin.devices import OPTIONS, ResourcePlugin
-from edgegpu_plugin.endpoint import Endpoint, FileIdentity
+from edgegpu_plugin.endpoint import FileIdentity, PluginSocket
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.inotify import folder_watch
 from edgegpu_plugin.pb import Registration, RegistrationCaller, ServingLoop, channel
@@ -74,15 +74,15 @@ class KubeletLink:
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="kubelet-call")
         self._loop = ServingLoop(self._executor)
         self._endpoints = [
-            Endpoint(plugin, folder=folder, loop=self._loop, told=self._streams_changed) for plugin in plugins
+            PluginSocket(plugin, folder=folder, loop=self._loop, told=self._streams_changed) for plugin in plugins
         ]
         self._stopping = threading.Event()
         self._link: grpc.Channel | None = None
         self._kubelet: FileIdentity | None = None
-        self._pending: set[Endpoint] = set()
+        self._pending: set[PluginSocket] = set()
         self._failures = 0
         self._retry_at = 0.0
-        self._lost_at: dict[Endpoint, float] = {}
+        self._lost_at: dict[PluginSocket, float] = {}
         self._began_wall = 0.0
         self._listed_wall = 0.0
         self._announced = False

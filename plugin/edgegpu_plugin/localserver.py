@@ -17,7 +17,7 @@ _PROBE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """What a request gets: HTTP's status and JSON."""
 
     status: int
@@ -27,7 +27,7 @@ class Answer:
 class LocalServer:
     """Serves `answer` under a socket of mode 0600 between `open` and `close`; `run` it on a thread of its own."""
 
-    def __init__(self, path: Path, answer: Callable[[str], Answer], *, owner: str, remedy: str = "") -> None:
+    def __init__(self, path: Path, answer: Callable[[str], Response], *, owner: str, remedy: str = "") -> None:
         """Prepare it.
 
         Args:
@@ -91,7 +91,7 @@ class LocalServer:
 
 class _Server(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
-    answer: Callable[[str], Answer]
+    answer: Callable[[str], Response]
     owner: str
 
 
@@ -109,12 +109,12 @@ class _Handler(socketserver.StreamRequestHandler):
             head = f"HTTP/1.0 {said.status} -\r\nContent-Type: application/json\r\nContent-Length: {len(said.body)}\r\n"
             self.wfile.write(head.encode() + b"\r\n" + said.body)
 
-    def _said(self, target: str) -> Answer:
+    def _said(self, target: str) -> Response:
         try:
             return self.server.answer(target)
         except Exception:  # noqa: BLE001  (a request's border)
             _LOG.exception("cannot answer %s", target)
-            return Answer(500, f'{{"error": "see the log of {self.server.owner}"}}'.encode())
+            return Response(500, f'{{"error": "see the log of {self.server.owner}"}}'.encode())
 
 
 def _is_served(path: Path) -> bool:

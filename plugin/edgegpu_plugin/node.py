@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edgegpu_core.deviceid import Kind
+from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.injection import Injection
 from edgegpu_core.inventory import Card, usable
 from edgegpu_core.model import ModelError, ResourceModel
@@ -31,7 +31,7 @@ from edgegpu_plugin.nodestate import NodeState, Snapshot
 from edgegpu_plugin.nvml import Nvml
 from edgegpu_plugin.podresources import PodResources
 from edgegpu_plugin.publisher import Publisher
-from edgegpu_plugin.reconciler import Reconciler, Refused, Times
+from edgegpu_plugin.reconciler import Reconciler, RefusedPod, Times
 from edgegpu_plugin.status import cards_part, other_cards_part, pods_part
 from edgegpu_plugin.tasks import Task
 from edgegpu_plugin.withdrawal import Withdrawal
@@ -72,7 +72,7 @@ class NodePart:
             model=model, kubelet=self._kubelet_pods, pod_resources=PodResources(config.kubelet.pod_resources)
         )
         allocator = Allocator(state=self.state, injector=self.injector, kubelet_pods=witness.pods)
-        names = {Kind.MEMORY: model.memory_resource, Kind.CORE: model.core_resource}
+        names = {DeviceKind.MEMORY: model.memory_resource, DeviceKind.CORE: model.core_resource}
         self.link = KubeletLink(
             folder=config.kubelet.device_plugins,
             plugins=[
@@ -167,13 +167,13 @@ class NodePart:
             "report_generation": self.publisher.generation,
         }
 
-    def _look_inside(self, snapshot: Snapshot) -> tuple[Refused, ...]:
+    def _look_inside(self, snapshot: Snapshot) -> tuple[RefusedPod, ...]:
         """Return the containers that run without their cards, and why."""
         labels = {card.uuid: card.label for card in self.state.cards()}
         found = self._card_sight.look(snapshot)
         mode = Injection(self.injector.mode)
         return tuple(
-            Refused(
+            RefusedPod(
                 one.pod,
                 cardless(one.container, [labels.get(card, card) for card in one.cards], mode),
                 container=one.container,

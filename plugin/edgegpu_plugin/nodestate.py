@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from edgegpu_core.checkpoint import CheckpointError, Entry, parse_checkpoint
+from edgegpu_core.checkpoint import CheckpointEntry, CheckpointError, parse_checkpoint
 from edgegpu_core.flight import Flight
 from edgegpu_core.inventory import Card, Slot, slots
 from edgegpu_core.ledger import Ledger
@@ -60,7 +60,7 @@ class NodeState:
         self.policy = policy
         self._checkpoint = checkpoint
         self._stamp: tuple[int, ...] = ()
-        self._entries: tuple[Entry, ...] = ()
+        self._entries: tuple[CheckpointEntry, ...] = ()
         self._booked = Ledger()
         self.checkpoint_problem = ""
         """Why kubelet's checkpoint cannot be read, in words; empty when it can."""
@@ -268,7 +268,7 @@ class NodeState:
             self._read_checkpoint()
             return self._booked.pods()
 
-    def recorded(self) -> tuple[Entry, ...]:
+    def recorded(self) -> tuple[CheckpointEntry, ...]:
         """Return kubelet's records as they stand in its checkpoint, dead pods included."""
         with self.lock:
             self._read_checkpoint()
@@ -301,7 +301,7 @@ class NodeState:
     def _read_checkpoint(self) -> None:
         """Read kubelet's checkpoint when it changed; kubelet writes it whole and renames it."""
         stamp: tuple[int, ...] = ()
-        entries: tuple[Entry, ...] = ()
+        entries: tuple[CheckpointEntry, ...] = ()
         try:
             stat = self._checkpoint.stat()
             stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)

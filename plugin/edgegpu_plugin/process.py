@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edgegpu_core.model import ModelError
 from edgegpu_plugin import memory
-from edgegpu_plugin.app import App, version
+from edgegpu_plugin.app import PluginApp, version
 from edgegpu_plugin.config import DEFAULT_PATH, PluginConfig, load
 from edgegpu_plugin.errors import ConfigError, PluginError
 from edgegpu_plugin.extender import CertificateError, ExtenderError
@@ -52,7 +52,7 @@ def run(argv: Sequence[str] | None, group: TaskGroup) -> int:
 def _serve(config: PluginConfig, group: TaskGroup) -> int:
     try:
         if not group.ended:
-            App(config, group).run()
+            PluginApp(config, group).run()
     except (ModelError, KubeconfigError, CertificateError) as error:
         sys.stderr.write(f"edgegpu-plugin: {error}\n")
         return EXIT_CONFIG

@@ -58,7 +58,7 @@ class PodWriter(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedPod:
     """A pod that may not start where it is, whose card is gone, or that runs without it, and why."""
 
     pod: PodView
@@ -90,7 +90,7 @@ class Reconciler:
         synced: Callable[[], bool],
         beat: Callable[[], None],
         times: Times,
-        look_inside: Callable[[Snapshot], tuple[Refused, ...]] = lambda _: (),
+        look_inside: Callable[[Snapshot], tuple[RefusedPod, ...]] = lambda _: (),
     ) -> None:
         self._state = state
         self._collector = collector
@@ -106,10 +106,10 @@ class Reconciler:
         self._lost_since: dict[str, float] = {}
         self._held_since: float | None = None
         self._given_up: dict[str, str] = {}
-        self.refused: tuple[Refused, ...] = ()
-        self.lost: tuple[Refused, ...] = ()
+        self.refused: tuple[RefusedPod, ...] = ()
+        self.lost: tuple[RefusedPod, ...] = ()
         """Pods, also such as run, whose card is gone."""
-        self.cardless: tuple[Refused, ...] = ()
+        self.cardless: tuple[RefusedPod, ...] = ()
         """Containers that run without the cards which they were given."""
         self.last_error = ""
 
@@ -263,23 +263,23 @@ class Reconciler:
                 self._pods.delete(pod)
 
 
-def _lost(snapshot: Snapshot, wait_s: float) -> tuple[Refused, ...]:
-    found: list[Refused] = []
+def _lost(snapshot: Snapshot, wait_s: float) -> tuple[RefusedPod, ...]:
+    found: list[RefusedPod] = []
     for uid, pod in snapshot.view.pods.items():
         cards = () if pod.deleting else snapshot.gone_cards(uid)
         if cards:
             reason = reasons.card_gone(cards, wait_s=wait_s, controlled=pod.controlled, is_static=pod.is_static)
-            found.append(Refused(pod, reason, card_missing=True))
+            found.append(RefusedPod(pod, reason, card_missing=True))
     return tuple(found)
 
 
-def _refused(view: NodeView) -> tuple[Refused, ...]:
-    found: list[Refused] = []
+def _refused(view: NodeView) -> tuple[RefusedPod, ...]:
+    found: list[RefusedPod] = []
     for uid, pod in view.pods.items():
         if pod.phase != "Pending" or pod.deleting:
             continue
         complete = [c for c in pod.containers if is_complete(c, view.ledger.grant(uid, c.name))]
         verdicts = [verdict for c in complete if not (verdict := judge(pod, c, view)).admitted]
         if verdicts:
-            found.append(Refused(pod, verdicts[0].reason, any(verdict.card_missing for verdict in verdicts)))
+            found.append(RefusedPod(pod, verdicts[0].reason, any(verdict.card_missing for verdict in verdicts)))
     return tuple(found)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from edgegpu_core import injection
-from edgegpu_core.injection import Choice, Containerd, Injection
+from edgegpu_core.injection import Choice, ContainerdSupport, Injection
 from edgegpu_plugin.errors import PluginError
 
 CONTAINERD_CONFIGS = (
@@ -41,7 +41,7 @@ def choose(
     return injection.choose(wanted, kubelet=kubelet, containerd=containerd, cdi_folder=str(cdi_folder))
 
 
-def read_containerd(configs: Sequence[Path]) -> Containerd | None:
+def read_containerd(configs: Sequence[Path]) -> ContainerdSupport | None:
     """Read the first configuration of containerd that is there; None when none is.
 
     Raises:
@@ -60,7 +60,7 @@ def read_containerd(configs: Sequence[Path]) -> Containerd | None:
         cdi = bool(part.get("enable_cdi", cdi))
         folders = part.get("cdi_spec_dirs", folders)
         runtimes |= part.get("containerd", {}).get("runtimes", {})
-    return Containerd(str(path), cdi and version > 1, tuple(folders), any(map(_is_nvidia, runtimes.items())))
+    return ContainerdSupport(str(path), cdi and version > 1, tuple(folders), any(map(_is_nvidia, runtimes.items())))
 
 
 def _is_nvidia(runtime: tuple[str, Any]) -> bool:

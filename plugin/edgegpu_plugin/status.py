@@ -5,13 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from edgegpu_core.deviceid import Kind, count_by_card
+from edgegpu_core.deviceid import DeviceKind, count_by_card
 from edgegpu_core.ledger import Grant
 from edgegpu_core.nodeview import is_complete
 from edgegpu_core.podview import PodView
-from edgegpu_plugin.localserver import Answer, LocalServer
+from edgegpu_plugin.localserver import LocalServer, Response
 from edgegpu_plugin.nodestate import Snapshot
-from edgegpu_plugin.reconciler import Refused
+from edgegpu_plugin.reconciler import RefusedPod
 
 SOCKET_NAME = "plugin.sock"
 """In the run folder; mode 0600."""
@@ -50,9 +50,9 @@ def other_cards_part(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 def pods_part(
     snapshot: Snapshot,
-    refused: tuple[Refused, ...],
-    lost: tuple[Refused, ...] = (),
-    cardless: tuple[Refused, ...] = (),
+    refused: tuple[RefusedPod, ...],
+    lost: tuple[RefusedPod, ...] = (),
+    cardless: tuple[RefusedPod, ...] = (),
 ) -> list[dict[str, Any]]:
     """Return one row for each GPU container of this node, and one for each holder that the API does not know.
 
@@ -84,8 +84,8 @@ def pods_part(
                         "pod": "" if ended is None else ended.name,
                         "uid": uid,
                         "container": container,
-                        "memory_units": len(grant.ids.get(Kind.MEMORY, ())),
-                        "core": len(grant.ids.get(Kind.CORE, ())),
+                        "memory_units": len(grant.ids.get(DeviceKind.MEMORY, ())),
+                        "core": len(grant.ids.get(DeviceKind.CORE, ())),
                         "cards": _card_refs(grant, grant.cards(), labels),
                         "phase": "Gone" if ended is None else ended.phase,
                         "state": "held",
@@ -98,8 +98,8 @@ def pods_part(
 def _card_refs(grant: Grant, cards: tuple[str, ...], labels: dict[str, str]) -> list[dict[str, Any]]:
     """Return a container's cards, each with the units that it holds there; devices may lie badly when it is refused."""
     refs: list[dict[str, Any]] = [{"index": labels.get(card, "?"), "uuid": card} for card in cards]
-    if Kind.MEMORY in grant.ids:
-        units = count_by_card(grant.ids[Kind.MEMORY])
+    if DeviceKind.MEMORY in grant.ids:
+        units = count_by_card(grant.ids[DeviceKind.MEMORY])
         for ref in refs:
             ref["units"] = units.get(ref["uuid"], 0)
     return refs
@@ -148,7 +148,7 @@ class StatusServer(LocalServer):
         )
         self._document = document
 
-    def _said(self, target: str) -> Answer:
+    def _said(self, target: str) -> Response:
         if target != "/v1/status":
-            return Answer(404, b'{"error": "ask for /v1/status"}')
-        return Answer(200, json.dumps(self._document()).encode())
+            return Response(404, b'{"error": "ask for /v1/status"}')
+        return Response(200, json.dumps(self._document()).encode())

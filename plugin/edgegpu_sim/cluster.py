@@ -12,13 +12,13 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any, Self, TypeVar
 
-from edgegpu_sim.api import ApiError, ApiServer, Json, Registry, Selector, Settings, write_kubeconfig
+from edgegpu_sim.api import ApiError, ApiServer, Json, ObjectSelector, Registry, ServerSettings, write_kubeconfig
 from edgegpu_sim.controllers import Controllers
 from edgegpu_sim.errors import TimeoutSimError
 from edgegpu_sim.node import NodeSpec, SimNode
 from edgegpu_sim.scheduler.extender import ClientTls, ExtenderSettings
-from edgegpu_sim.scheduler.queue import Backoff
-from edgegpu_sim.scheduler.scheduler import Scheduler, SchedulerSettings
+from edgegpu_sim.scheduler.queue import AttemptBackoff
+from edgegpu_sim.scheduler.scheduler import SchedulerSettings, SimScheduler
 
 _T = TypeVar("_T")
 _RESOURCES = {"Pod": "pods", "Deployment": "deployments", "Node": "nodes"}
@@ -36,7 +36,7 @@ class ClusterSettings:
     client_tls: ClientTls | None = None
     extender: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of ExtenderSettings."""
-    backoff: Backoff = field(default_factory=Backoff)
+    backoff: AttemptBackoff = field(default_factory=AttemptBackoff)
     history: int = 20_000
 
 
@@ -51,7 +51,7 @@ class EmbeddedCluster:
         self._tokens = {spec.name: secrets.token_hex(16) for spec in nodes}
         self._admin = secrets.token_hex(16)
         users = {token: f"plugin:{name}" for name, token in self._tokens.items()}
-        self.api = ApiServer(self.registry, Settings({**users, self._admin: "admin"}))
+        self.api = ApiServer(self.registry, ServerSettings({**users, self._admin: "admin"}))
         self.nodes = {
             spec.name: SimNode(
                 spec,
@@ -64,7 +64,7 @@ class EmbeddedCluster:
         self.extender_port = _free_port()
         self.controllers = Controllers(self.registry)
         self._settings = settings
-        self.scheduler = Scheduler(
+        self.scheduler = SimScheduler(
             SchedulerSettings(extender=self._extender(), backoff=settings.backoff),
             registry=self.registry,
             order=random.Random(order.random()),  # noqa: S311
@@ -148,11 +148,11 @@ class EmbeddedCluster:
 
     def pods(self, namespace: str = "", labels: str = "") -> list[Json]:
         """Return pods by namespace and label selector."""
-        return self.registry.items("pods", namespace, Selector.parse(labels))
+        return self.registry.items("pods", namespace, ObjectSelector.parse(labels))
 
     def events(self, namespace: str, name: str) -> list[str]:
         """Return an object's events as `REASON: message`, in the order in which they came up."""
-        found = self.registry.items("events", namespace, Selector.parse(fields=f"involvedObject.name={name}"))
+        found = self.registry.items("events", namespace, ObjectSelector.parse(fields=f"involvedObject.name={name}"))
         found.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
         return [f"{event['reason']}: {event['message']}" for event in found]
 

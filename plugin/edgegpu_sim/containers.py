@@ -44,7 +44,7 @@ class Edits:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ContainerView:
     """A container's root folder and its environment."""
 
     root: Path
@@ -70,7 +70,9 @@ class View:
         return shutil.which(name) if Path(name).name in _IMAGE_TOOLS else None
 
 
-def make_view(root: Path, *, cdi_folders: Sequence[Path], given: Allocation, pod_env: Mapping[str, str]) -> View:
+def make_view(
+    root: Path, *, cdi_folders: Sequence[Path], given: Allocation, pod_env: Mapping[str, str]
+) -> ContainerView:
     """Lay out a container's root and return it.
 
     The order of environments is the real one: the plugin's, over it the pod's own, over both what CDI says.
@@ -97,7 +99,7 @@ def make_view(root: Path, *, cdi_folders: Sequence[Path], given: Allocation, pod
             why = f'error mounting "{outside}" to rootfs at "{inside}": stat {outside}: no such file or directory'
             raise CreateError(f"failed to create shim task: OCI runtime create failed: runc create failed: {why}")
         _place(root, inside, outside)
-    return View(root, {**given.envs, **pod_env, **edits.env})
+    return ContainerView(root, {**given.envs, **pod_env, **edits.env})
 
 
 def _inject(edits: Edits, folders: Sequence[Path], names: Sequence[str]) -> None:

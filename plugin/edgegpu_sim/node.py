@@ -20,8 +20,8 @@ from edgegpu_sim.cards import SimCard
 from edgegpu_sim.driver import SimDriver
 from edgegpu_sim.errors import SimError
 from edgegpu_sim.kubelet.devicemanager import CHECKPOINT
-from edgegpu_sim.kubelet.kubelet import Kubelet, KubeletSettings
-from edgegpu_sim.kubelet.podworker import Pace
+from edgegpu_sim.kubelet.kubelet import KubeletSettings, SimKubelet
+from edgegpu_sim.kubelet.podworker import PodTimings
 from edgegpu_sim.kubelet.runtime import Runtime
 
 _STOP_S = 15.0
@@ -39,7 +39,7 @@ class NodeSpec:
     """Merged over the plugin's generated configuration."""
     kubelet: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of KubeletSettings other than node, folder and labels."""
-    pace: Pace = field(default_factory=Pace)
+    pace: PodTimings = field(default_factory=PodTimings)
 
 
 class SimNode:
@@ -61,7 +61,7 @@ class SimNode:
         settings = KubeletSettings(
             node=spec.name, folder=folder / "k", labels=spec.labels, pace=spec.pace, **dict(spec.kubelet)
         )
-        self.kubelet = Kubelet(settings, registry=registry, runtime=self.runtime, order=order)
+        self.kubelet = SimKubelet(settings, registry=registry, runtime=self.runtime, order=order)
         self.plugin: subprocess.Popen[bytes] | None = None
 
     def write_config(self, *, extender: Mapping[str, Any]) -> None:

@@ -22,12 +22,12 @@ from edgegpu_agent.daemon.answers import StatusAnswer
 from edgegpu_agent.daemon.worker.telemetry import ALL_S, BATCH
 from edgegpu_agent.demo.processes import free_port
 from edgegpu_agent.settings import MetricsSection
-from edgegpu_cloud.fleet.specs import Limits
-from edgegpu_core.deviceid import Kind as DeviceKind
+from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_core.deviceid import DeviceKind
 from edgegpu_installer.layout import PLUGIN_UNIT, Layout
-from edgegpu_sync.states import State
-from edgegpu_sync.topics import Kind
-from edgegpu_sync.up import Settled
+from edgegpu_sync.states import CommandState
+from edgegpu_sync.topics import TopicKind
+from edgegpu_sync.up import ItemState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -65,12 +65,12 @@ class AgentNode:
         (layout.units / PLUGIN_UNIT).touch()
         for at in range(apps):
             self.node.deploy(f"app-{at}", {DeviceKind.MEMORY: 4, DeviceKind.CORE: 1})
-            limits = Limits(namespace="default", app=f"app-{at}", container="main", memory_units=4, core=1)
+            limits = ContainerLimits(namespace="default", app=f"app-{at}", container="main", memory_units=4, core=1)
             self.cloud.fleet.set_limits(NAME, limits)
 
         def applied() -> bool:
             status = self.status()
-            return status is not None and [one.state for one in status.items.values()].count(Settled.APPLIED) == apps
+            return status is not None and [one.state for one in status.items.values()].count(ItemState.APPLIED) == apps
 
         wait_for(applied, what="the limits are settled", timeout_s=WAIT_S)
 
@@ -110,9 +110,9 @@ class AgentNode:
         id_ = fleet.command(NAME, "inventory.refresh", {})
         wait_for(lambda: fleet.one_command(id_).ended, what="the command has ended", timeout_s=WAIT_S)
         done = fleet.one_command(id_)
-        if done.state is not State.SUCCEEDED or (done.data or {}).get("cards") != len(self.node.cards):
+        if done.state is not CommandState.SUCCEEDED or (done.data or {}).get("cards") != len(self.node.cards):
             raise RuntimeError(f"inventory.refresh: {done.state}, {done.text}, {done.data}")
-        return next(one.at_s for one in done.history if one.state is not State.RECEIVED) - began
+        return next(one.at_s for one in done.history if one.state is not CommandState.RECEIVED) - began
 
     def agent_cpu_s(self) -> float:
         """Return the CPU seconds of the agent and of the programs that it has run."""
@@ -127,7 +127,11 @@ class AgentNode:
     def told_bytes(self) -> float:
         """Return what an idle box says by itself in an hour, of the sizes that the controller has from this one."""
         latest = self.cloud.fleet.details(NAME).latest
-        each = {Kind.INVENTORY: ALL_S, Kind.HEALTH: ALL_S, Kind.METRICS: float(MetricsSection().period_s * BATCH)}
+        each = {
+            TopicKind.INVENTORY: ALL_S,
+            TopicKind.HEALTH: ALL_S,
+            TopicKind.METRICS: float(MetricsSection().period_s * BATCH),
+        }
         return sum(
             3600 / every_s * (len(json.dumps(latest[kind].body, separators=(",", ":"))) + AROUND_BYTES)
             for kind, every_s in each.items()

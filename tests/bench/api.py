@@ -8,7 +8,7 @@ import random
 import sys
 from pathlib import Path
 
-from edgegpu_sim.api import ApiServer, Registry, Settings, write_kubeconfig
+from edgegpu_sim.api import ApiServer, Registry, ServerSettings, write_kubeconfig
 
 PLUGIN, AGENT, OWN = "plugin", "agent", "own"
 READS = ("get", "list", "watch")
@@ -17,7 +17,7 @@ READS = ("get", "list", "watch")
 def main() -> None:
     """Serve until stdin ends."""
     registry = Registry(random_names=random.Random(1))
-    api = ApiServer(registry, Settings(tokens={name: name for name in (PLUGIN, AGENT, OWN)}))
+    api = ApiServer(registry, ServerSettings(tokens={name: name for name in (PLUGIN, AGENT, OWN)}))
     api.start()
     registry.create("nodes", {"metadata": {"name": "bench"}, "status": {"allocatable": {}}})
     path = Path(sys.argv[1])

@@ -10,7 +10,7 @@ from bench.bench_extender import run as run_filter
 from bench.figures import Figure, figure
 from bench.nodekit import Node, node
 
-from edgegpu_core.deviceid import Kind
+from edgegpu_core.deviceid import DeviceKind
 
 CARDS, MIB = 8, 141 * 1024
 UNITS = MIB // 256
@@ -56,9 +56,9 @@ def _admissions(made: Node) -> list[float]:
         if number % AT_ONCE == 0:
             made.clear()
         card = made.cards[number % CARDS].uuid
-        amounts = {Kind.MEMORY: order.randint(1, 40), Kind.CORE: order.randint(1, 7)}
+        amounts = {DeviceKind.MEMORY: order.randint(1, 40), DeviceKind.CORE: order.randint(1, 7)}
         uid = made.bind(number, amounts, card)
-        kinds = list(Kind)
+        kinds = list(DeviceKind)
         order.shuffle(kinds)
         time.sleep(BETWEEN_S)
         took.append(made.kubelet.admit(uid, amounts, kinds) * 1000)

@@ -18,14 +18,14 @@ import yaml
 from bench.rawgrpc import RawCaller
 from google.protobuf.message import Message
 
-from edgegpu_core.deviceid import Kind
+from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import CARDS_ANNOTATION, write_cards
 from edgegpu_plugin.endpoint import socket_name
 from edgegpu_plugin.kube import KubeClient, KubeObjects, load_kubeconfig
 from edgegpu_plugin.pb import (
-    Device,
     DevicePluginCaller,
+    OfferedDevice,
     Registration,
     channel,
     registration_handler,
@@ -34,7 +34,7 @@ from edgegpu_plugin.pb.gen import deviceplugin_pb2 as dp
 from edgegpu_sim.driver import SimDriver, make_card
 
 MODEL = ResourceModel()
-RESOURCES = {Kind.MEMORY: MODEL.memory_resource, Kind.CORE: MODEL.core_resource}
+RESOURCES = {DeviceKind.MEMORY: MODEL.memory_resource, DeviceKind.CORE: MODEL.core_resource}
 NODE = "bench"
 
 
@@ -83,14 +83,14 @@ class Kubelet:
 
     def _follow(self, resource: str, caller: DevicePluginCaller) -> None:
         with contextlib.suppress(grpc.RpcError):
-            devices: list[Device]
+            devices: list[OfferedDevice]
             for devices in caller.watch():
                 self.devices[resource] = [device.id for device in devices]
                 self.first_list_s.setdefault(resource, time.perf_counter() - self.began_s)
                 if len(self.first_list_s) == len(RESOURCES) and all(self.devices.values()):
                     self.complete.set()
 
-    def admit(self, uid: str, amounts: dict[Kind, int], order: list[Kind]) -> float:
+    def admit(self, uid: str, amounts: dict[DeviceKind, int], order: list[DeviceKind]) -> float:
         """Admit a container as kubelet does; returns the seconds that our calls took."""
         spent = 0.0
         booked = {i for entry in self.entries for i in entry["DeviceIDs"]["-1"]}
@@ -178,7 +178,7 @@ class Node:
         plugin = [sys.executable, "-m", "edgegpu_plugin", "--config", str(root / "plugin.yaml")]
         self.process = subprocess.Popen(["nice", "-n", "-10", *plugin])  # as its unit does
 
-    def bind(self, number: int, amounts: dict[Kind, int], card: str) -> str:
+    def bind(self, number: int, amounts: dict[DeviceKind, int], card: str) -> str:
         """Put a bound and annotated pod into the API; returns its UID."""
         limits = {RESOURCES[kind]: str(amount) for kind, amount in amounts.items()}
         name = f"p{number}"
@@ -230,7 +230,7 @@ class Node:
         reads, writes = self._api.stdout.readline().split()
         return int(reads), int(writes)
 
-    def deploy(self, name: str, amounts: dict[Kind, int]) -> None:
+    def deploy(self, name: str, amounts: dict[DeviceKind, int]) -> None:
         """Put a Deployment into the API that stands with its one pod available."""
         limits = {RESOURCES[kind]: str(amount) for kind, amount in amounts.items()}
         labels = {"app": name}

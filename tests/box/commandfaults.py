@@ -18,12 +18,12 @@ from lab.labrun import LabError, wait_until
 from edgegpu_agent.daemon import steps as agent_steps
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.views import CommandView
-from edgegpu_cloud.store import Store
+from edgegpu_cloud.store import ControllerStore
 from edgegpu_installer.layout import CLOUD_TOKEN
-from edgegpu_installer.states import State as Transaction
+from edgegpu_installer.states import TransactionState as Transaction
 from edgegpu_sync.ids import CommandId
-from edgegpu_sync.states import State
-from edgegpu_sync.up import ItemReport, Settled
+from edgegpu_sync.states import CommandState
+from edgegpu_sync.up import ItemReport, ItemState
 
 OPS = (RESTART, UNINSTALL, INSTALL)
 
@@ -99,7 +99,7 @@ class Faults:
     def __init__(self, cloud: Cloud, name: str) -> None:
         """Ask as `edgegpu-cloud` does, over the controller's store, without a start of that program each time."""
         self.bed, self.name = cloud.bed, name
-        self._store = Store.open_file(cloud.folder / "controller.db")
+        self._store = ControllerStore.open_file(cloud.folder / "controller.db")
         self._fleet = Fleet(self._store, clock=time.time, by="box")
         self._files = Path()
 
@@ -121,7 +121,7 @@ class Faults:
         its = [name for name in dict.fromkeys(self._read(_ITS_TRACE).split()) if name.startswith("after-")]
         states = [Step(INSTALLER, name) for name in its if name.removeprefix("after-") in _STATES]
         at = next((at for at, one in enumerate(found) if one.name == f"after-{agent_steps.SETTLE}"), len(found))
-        return [Step(AGENT, f"before-{State.RECEIVED}"), *found[:at], *states, *found[at:]]
+        return [Step(AGENT, f"before-{CommandState.RECEIVED}"), *found[:at], *states, *found[at:]]
 
     def _hold(self, step: Step | None) -> None:
         """Start the agent anew: it tells its steps, and waits at one where one is given; a boot forgets that."""
@@ -254,13 +254,17 @@ class Faults:
         if ends != [view.state]:
             wrong.append(f"the controller was told the ends {ends}")
         told = wait_until(self._journal, what="the agent tells its journal", every_s=0.5)
-        ends = [State(line["state"]) for line in told if line["about"] == view.id and State(line["state"]).terminal]
+        ends = [
+            CommandState(line["state"])
+            for line in told
+            if line["about"] == view.id and CommandState(line["state"]).terminal
+        ]
         if ends != [view.state]:
             wrong.append(f"the box's journal has the ends {ends}")
         if view.op != RESTART:
-            wanted = Settled.APPLIED if view.state is State.SUCCEEDED else Settled.FAILED
+            wanted = ItemState.APPLIED if view.state is CommandState.SUCCEEDED else ItemState.FAILED
             wait_until(lambda: self._item.state is wanted, what=f"the item is {wanted}, not {self._item}")
-            if wanted is Settled.FAILED and not self._item.restored:
+            if wanted is ItemState.FAILED and not self._item.restored:
                 wrong.append(f"the item does not say that all is as before: {self._item}")
         return wrong
 
@@ -269,7 +273,7 @@ class Faults:
         wait_until(lambda: not self._unfinished, what="the transaction is tidied up")
         if self.installed:
             self.bed.offered()  # the plugin's sockets are there again
-        if view.op == RESTART or view.state is not State.SUCCEEDED:
+        if view.op == RESTART or view.state is not CommandState.SUCCEEDED:
             return filejudge.put_back(before, self.bed.disk(), first=view.op == INSTALL, farewell=view.op != RESTART)
         ours, drifted = self.bed.written()
         drifted = [path for path in drifted if path != CLOUD_TOKEN]  # the agent takes a token away that it has spent

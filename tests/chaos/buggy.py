@@ -16,14 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgegpu_agent.acts.standard import Box, acts, standard_settlers
+from edgegpu_agent.acts.standard import ActionContext, acts, standard_settlers
 from edgegpu_agent.daemon.keeper import Keeper
 from edgegpu_agent.daemon.worker.ports import Clock, Me
 from edgegpu_agent.daemon.worker.worker import Parts, Worker
-from edgegpu_agent.identity.device import Identity, load_identity
+from edgegpu_agent.identity.device import BoxIdentity, load_identity
 from edgegpu_agent.identity.instance import instance
-from edgegpu_agent.journal.held import Held
-from edgegpu_agent.journal.journal import Journal
+from edgegpu_agent.journal.held import JournalContents
+from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_installer import journal as installer_journal
 from edgegpu_installer.layout import Layout
 from edgegpu_plugin.inotify import folder_watch
@@ -37,8 +37,8 @@ from edgegpu_sync.up import Versions
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from edgegpu_agent.journal.held import Entry
-    from edgegpu_sync.commands import Record
+    from edgegpu_agent.journal.held import HistoryEntry
+    from edgegpu_sync.commands import CommandRecord
     from edgegpu_sync.ids import CommandId
     from edgegpu_sync.stamps import Stamp
     from edgegpu_sync.wire import Json
@@ -46,21 +46,21 @@ if TYPE_CHECKING:
 _LATE_S = 1.0
 
 
-class LateJournal(Journal):
+class LateJournal(BoxJournal):
     """`save` returns before anything is on the disk, but for births: messages are acknowledged and acts begun first."""
 
-    _late: Held | None = None
+    _late: JournalContents | None = None
     _since_s = 0.0
     _bodies: dict[CommandId | Stamp, bytes]
     _notes: dict[str, Json | None]
 
     def save(
         self,
-        held: Held,
+        held: JournalContents,
         *,
         bodies: Mapping[CommandId | Stamp, bytes] | None = None,
         notes: Mapping[str, Json | None] | None = None,
-        told: Sequence[Entry] = (),
+        told: Sequence[HistoryEntry] = (),
         spare: bool = False,
     ) -> None:
         if self._late is None:
@@ -90,10 +90,10 @@ class LateJournal(Journal):
         return super().body(key)
 
 
-class ForgetfulJournal(Journal):
+class ForgetfulJournal(BoxJournal):
     """Knows nothing, after a start, of what has ended: neither ids and results, nor the numbers that are spent."""
 
-    def load(self, *, enrolment: int, root: str) -> Held:
+    def load(self, *, enrolment: int, root: str) -> JournalContents:
         held = super().load(enrolment=enrolment, root=root)
         records = {id_: one for id_, one in held.records.items() if not one.state.terminal}
         spent = [one.seq for one in records.values() if one.seq > held.gate.floor]
@@ -101,15 +101,15 @@ class ForgetfulJournal(Journal):
         outbox = replace(held.outbox, results=(), refusals=())
         return replace(held, records=records, outbox=outbox, gate=replace(held.gate, seen=seen))
 
-    def recall(self, id_: CommandId) -> Record | None:
+    def recall(self, id_: CommandId) -> CommandRecord | None:
         del id_
         return None
 
 
-BUGS: dict[str, type[Journal]] = {
+BUGS: dict[str, type[BoxJournal]] = {
     "ack-before-journal": LateJournal,
     "forget-ids": ForgetfulJournal,
-    "no-bug": Journal,  # what is found is found of the journals above, and not of how this agent is put together
+    "no-bug": BoxJournal,  # what is found is found of the journals above, and not of how this agent is put together
 }
 
 
@@ -122,7 +122,7 @@ class _Place:
         self.journals = self.layout.state / "agent"
 
 
-def _enrolled(place: _Place, command: tuple[str, ...]) -> Identity:
+def _enrolled(place: _Place, command: tuple[str, ...]) -> BoxIdentity:
     """Return the identity; without one become the real agent, which enrols and is killed then."""
     identity = load_identity(place.identity)
     if identity is None:
@@ -130,9 +130,9 @@ def _enrolled(place: _Place, command: tuple[str, ...]) -> Identity:
     return identity
 
 
-def _run(place: _Place, identity: Identity, *, edgegpu: str, bug: str) -> None:
+def _run(place: _Place, identity: BoxIdentity, *, edgegpu: str, bug: str) -> None:
     stop = threading.Event()
-    box = Box(
+    box = ActionContext(
         stop=stop,
         identity=place.identity,
         layout=place.layout,
@@ -170,7 +170,7 @@ def _run(place: _Place, identity: Identity, *, edgegpu: str, bug: str) -> None:
 
 def _keeper(place: _Place, edgegpu: str) -> Keeper:
     return Keeper(
-        journal=installer_journal.Journal(place.layout.tx),
+        journal=installer_journal.TransactionJournal(place.layout.tx),
         root=place.layout.root,
         command=(edgegpu, "transaction", "resume", "--json"),
         deadline_s=60,
@@ -179,7 +179,7 @@ def _keeper(place: _Place, edgegpu: str) -> Keeper:
     )
 
 
-def _link(identity: Identity, worker: Worker) -> Link:
+def _link(identity: BoxIdentity, worker: Worker) -> Link:
     broker = identity.device.broker
 
     def address() -> Address:

@@ -12,7 +12,7 @@ from chaos.booted import Booted
 from chaos.verdict import RESTARTS, Done, Start, Told
 
 from edgegpu_agent.identity.device import load_identity
-from edgegpu_agent.journal.journal import Journal
+from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_sync.ids import command_id
 from edgegpu_sync.spec import item_name
 
@@ -135,7 +135,7 @@ def journal(folder: Path, ids: Iterable[str]) -> tuple[dict[str, str], int]:
     state = folder / "var/lib/edgegpu"
     identity = load_identity(state / "identity")
     assert identity is not None
-    opened = Journal(state / f"agent/{identity.id}.db", wall_s=time.time)
+    opened = BoxJournal(state / f"agent/{identity.id}.db", wall_s=time.time)
     try:
         held = opened.load(enrolment=identity.device.enrolment, root=identity.device.root)
         found = {id_: held.records.get(command_id(id_)) or opened.recall(command_id(id_)) for id_ in ids}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from chaos.booted import APPS, Booted
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.specs import Limits
+from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_sync.ids import CommandId, command_id
 from edgegpu_sync.spec import Exclusions, PolicyItem, Spec
 
@@ -184,7 +184,7 @@ class Load:
         """Return the revision; 0 where the box has not told of its cluster since its last birth."""
         app = self._rng.choice(APPS)
         units, core = next(self._amounts[box.name, app])
-        limits = Limits(namespace="default", app=app, container="main", memory_units=units, core=core)
+        limits = ContainerLimits(namespace="default", app=app, container="main", memory_units=units, core=core)
         try:
             return self._fleet.set_limits(box.device, limits)
         except CloudError:

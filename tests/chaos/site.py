@@ -21,7 +21,7 @@ from edgegpu_agent.demo.processes import free_port
 from edgegpu_cloud.brokerfolder import write_broker
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.layout import CloudConfig, CloudLayout, load
-from edgegpu_cloud.store import Store
+from edgegpu_cloud.store import ControllerStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ class Site:
     to_boxes: FaultProxy
     to_controller: FaultProxy
     uploads: Uploads
-    store: Store
+    store: ControllerStore
     fleet: Fleet
     open_port: int
     """The broker's listener that asks nobody who he is: what a taken-over broker is."""
@@ -111,7 +111,7 @@ def build(
     )
     _broker_files(layout, boxes=ports[0], controllers=ports[1], anybody=ports[2])
     cert, key = layout.cert("https"), layout.key("https")
-    store = Store.open_file(layout.database)
+    store = ControllerStore.open_file(layout.database)
     bin_ = machine.programs(place / "bin")
     own = machine.make
     bundle = ("--bundle", BUNDLE) if booted else ()

@@ -11,9 +11,9 @@ from kits.agent import Agent, Cloud, until
 from kits.cli import document, edgegpu, plugin
 
 from edgegpu_sync.spec import Exclusions, Spec
-from edgegpu_sync.states import State
-from edgegpu_sync.topics import Kind
-from edgegpu_sync.up import Settled
+from edgegpu_sync.states import CommandState
+from edgegpu_sync.topics import TopicKind
+from edgegpu_sync.up import ItemState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,7 +105,7 @@ class Asked:
 
     @property
     def births(self) -> int:
-        return self.cloud.fleet.details(HALL).latest[Kind.STATUS].stamp.epoch.count
+        return self.cloud.fleet.details(HALL).latest[TopicKind.STATUS].stamp.epoch.count
 
     @property
     def converged(self) -> bool:
@@ -124,7 +124,7 @@ def test_three_losses_of_the_broker_lose_and_double_nothing(cloud: Cloud, box: H
             lose_the_broker(cloud, box, asked)
         until(lambda: asked.converged, lambda: (cloud.fleet.commands(HALL), cloud.box(HALL)))
     check_commands(cloud, box, asked)
-    assert cloud.fleet.box(HALL).items["exclusions"].state is Settled.APPLIED
+    assert cloud.fleet.box(HALL).items["exclusions"].state is ItemState.APPLIED
     excluded = Counter(line.partition("--exclude ")[2].partition(" ")[0] for line in box.lines("installed"))
     assert set(excluded.values()) == {1}, excluded
     assert f"GPU-{asked.rev}" in excluded
@@ -151,11 +151,13 @@ def check_commands(cloud: Cloud, box: HeldBox, asked: Asked) -> None:
     """Hold what the controller was told against the box's journal, and against what was really done."""
     told = json.loads(edgegpu("journal", "--limit", "2000", "--json", "--root", box.root).out)["lines"]
     ends = Counter(
-        (line["about"], line["state"]) for line in told if line["kind"] == "command" and State(line["state"]).terminal
+        (line["about"], line["state"])
+        for line in told
+        if line["kind"] == "command" and CommandState(line["state"]).terminal
     )
     assert ends == {(id_, "SUCCEEDED"): 1 for id_ in asked.commands}
     for id_ in asked.commands:
         heard = [line.state for line in cloud.fleet.one_command(id_).history if line.state.terminal]
-        assert heard == [State.SUCCEEDED], id_
+        assert heard == [CommandState.SUCCEEDED], id_
     restarts = sum(op == RESTART for op in asked.commands.values())
     assert len(box.lines("restarted")) == len(box.lines("begun")) == restarts == 2 * LOSSES

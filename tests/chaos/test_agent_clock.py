@@ -14,7 +14,7 @@ import pytest
 from kits.agent import WAIT_S, Agent, Cloud, until
 
 from edgegpu_sync.spec import Isolation, Mode, Spec
-from edgegpu_sync.states import State
+from edgegpu_sync.states import CommandState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,14 +83,14 @@ def test_a_clock_that_is_behind_and_then_ahead_by_decades_keeps_nothing_from_its
     cloud.serves()
     wrong.begin(-30)
     cloud.online("wrong")
-    assert cloud.end("wrong", "identity.rotate").state is State.SUCCEEDED
+    assert cloud.end("wrong", "identity.rotate").state is CommandState.SUCCEEDED
 
     wrong.leap(0)  # somebody sets it right, under the agent that runs
-    assert cloud.end("wrong", "identity.rotate").state is State.SUCCEEDED
+    assert cloud.end("wrong", "identity.rotate").state is CommandState.SUCCEEDED
 
     wrong.kill()
     wrong.begin(30)  # its own certificate seems to have ended, and that of the broker
-    assert cloud.end("wrong", "identity.rotate").state is State.SUCCEEDED
+    assert cloud.end("wrong", "identity.rotate").state is CommandState.SUCCEEDED
     rev = cloud.fleet.set_spec("wrong", lambda _: Spec(isolation=Isolation(rev=0, mode=Mode.NONE)))
     until(lambda: (seen := cloud.box("wrong")) is not None and seen.applied_rev == rev, lambda: cloud.box("wrong"))
     assert wrong.log.count("the certificate was renewed") <= 1, "a clock renews nothing without end"

@@ -17,7 +17,7 @@ from edgegpu_agent.demo.embedded import embedded
 from edgegpu_agent.demo.model import DemoError
 from edgegpu_agent.demo.plan import CARD_24G_MIB, FIELD_FILLING
 from edgegpu_agent.demo.processes import Processes, answers, free_port
-from edgegpu_agent.demo.stage import Stage
+from edgegpu_agent.demo.stage import DemoStage
 from edgegpu_agent.demo.standin import StandIns
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def left_of(folder: Path) -> list[str]:
 def test_limits_are_refused_and_set_and_sharing_goes_and_comes() -> None:
     said: list[str] = []
     with embedded((CARD_24G_MIB,), policy="first-fit") as bed:
-        stage = Stage(bed=bed, scenario="cloud", say=said.append, clock=time.monotonic)
+        stage = DemoStage(bed=bed, scenario="cloud", say=said.append, clock=time.monotonic)
         play_cloud(bed, stage, FIELD_FILLING, said.append, mosquitto=None)
         assert not answers(int(next(one for one in said if " init " in one).rpartition(" ")[2]))
     assert stage.failures == [], "\n".join(said)

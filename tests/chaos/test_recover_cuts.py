@@ -13,8 +13,8 @@ from integration.transactionkit import OVER, RECOVER, Bed, install
 
 from edgegpu_installer import baseline
 from edgegpu_installer.changes import FileChange, Plan
-from edgegpu_installer.journal import Journal, Record
-from edgegpu_installer.states import TERMINAL, Op, State
+from edgegpu_installer.journal import TransactionJournal, TransactionRecord
+from edgegpu_installer.states import TERMINAL, Op, TransactionState
 from edgegpu_installer.transaction import resume
 
 if TYPE_CHECKING:
@@ -106,19 +106,21 @@ def test_killed_at_every_step(tmp_path: Path, op: Op, finder: Callable[[Bed], No
     new = strip(bed.tree())
     for number, step in enumerate(some(steps), 1):
         bed, plan = begin(tmp_path / str(number), op)
-        before = Journal(bed.layout.tx).read()
+        before = TransactionJournal(bed.layout.tx).read()
         bed.die_at(step, plan, deadline_s=OVER if finder is not agent else 600)
         finder(bed)
-        record, found = Journal(bed.layout.tx).read(), strip(bed.tree())
+        record, found = TransactionJournal(bed.layout.tx).read(), strip(bed.tree())
         where = (op, step, record)
         assert record is None or record.state in TERMINAL, where
         # without a record nothing has begun, or all is gone
-        committed = record.state is State.COMMITTED and is_new(record, before) if record else op is Op.UNINSTALL
+        committed = (
+            record.state is TransactionState.COMMITTED and is_new(record, before) if record else op is Op.UNINSTALL
+        )
         assert found == (new if committed else old), where
         assert bed.unit("k3s") == "active", where
 
 
-def is_new(record: Record, before: Record | None) -> bool:
+def is_new(record: TransactionRecord, before: TransactionRecord | None) -> bool:
     return before is None or record.id != before.id
 
 
@@ -130,7 +132,7 @@ def test_after_a_kill_the_same_can_be_done_again(tmp_path: Path) -> None:
                 continue
             bed.die_at(step, plan)
             if bed.layout.tx.exists():
-                assert bed.run(plan).state is State.COMMITTED
+                assert bed.run(plan).state is TransactionState.COMMITTED
 
 
 def strip(tree: dict[str, str]) -> dict[str, str]:
@@ -159,9 +161,9 @@ def test_the_program_that_undoes_can_itself_be_killed_anywhere(tmp_path: Path) -
         environment["PATH"] = f"{cut}:{environment['PATH']}"
         done = subprocess.run(["sh", RECOVER, "deadline"], env=environment, check=False, start_new_session=True)
         bed.recover("deadline")
-        record = Journal(bed.layout.tx).read()
+        record = TransactionJournal(bed.layout.tx).read()
         assert record is not None
-        assert record.state is State.ROLLED_BACK
+        assert record.state is TransactionState.ROLLED_BACK
         assert bed.tree() == old, number
         if done.returncode == 0:
             break

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from edgegpu_core.checkpoint import Entry, parse_checkpoint
+from edgegpu_core.checkpoint import CheckpointEntry, parse_checkpoint
 from edgegpu_plugin.pb import PodDevices, PodResourcesCaller, channel
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Bed(Protocol):
     def devices_folder(self, node: str) -> Path:
         """Return kubelet's device-plugin folder, as the test reaches it."""
 
-    def checkpoint(self, node: str) -> tuple[Entry, ...]: ...
+    def checkpoint(self, node: str) -> tuple[CheckpointEntry, ...]: ...
 
     def pod_resources(self, node: str) -> list[PodDevices]: ...
 
@@ -97,7 +97,7 @@ class EmbeddedBed:
     def devices_folder(self, node: str) -> Path:
         return self.cluster.nodes[node].kubelet.devices_folder
 
-    def checkpoint(self, node: str) -> tuple[Entry, ...]:
+    def checkpoint(self, node: str) -> tuple[CheckpointEntry, ...]:
         return parse_checkpoint((self.devices_folder(node) / "kubelet_internal_checkpoint").read_text())
 
     def pod_resources(self, node: str) -> list[PodDevices]:

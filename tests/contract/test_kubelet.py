@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from contract.bed import Bed, main, phase, pod, waiting_for
 
-from edgegpu_plugin.pb import Device
+from edgegpu_plugin.pb import OfferedDevice
 
 if TYPE_CHECKING:
     from contract.toyplugin import ToyPlugin
@@ -38,7 +38,7 @@ def held(bed: Bed, name: str) -> dict[str, frozenset[str]]:
 
 def test_devices_are_offered_and_at_the_streams_end_unhealthy_at_once(bed: Bed, toy: ToyPlugin) -> None:
     offered(bed, 8)
-    toy.offer([Device(f"toy-{i}", healthy=i > 0) for i in range(8)])
+    toy.offer([OfferedDevice(f"toy-{i}", healthy=i > 0) for i in range(8)])
     offered(bed, 7)
     assert amounts(bed, "capacity") == "8"
     toy.stop()

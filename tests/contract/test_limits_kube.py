@@ -11,9 +11,9 @@ from kits.limitscases import manifest
 
 from edgegpu_agent.kube import AgentClient, Apps, Json, KubeConflict, KubeGone, Leases, Ref
 from edgegpu_agent.limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
-from edgegpu_core.limits import Kind
-from edgegpu_plugin.kube import Access
-from edgegpu_sim.api import ApiServer, Registry, Settings
+from edgegpu_core.limits import WorkloadKind
+from edgegpu_plugin.kube import ApiAccess
+from edgegpu_sim.api import ApiServer, Registry, ServerSettings
 
 Put = Callable[[Json], Json]
 
@@ -28,14 +28,14 @@ class Bed:
 
 
 def simulated() -> Iterator[Bed]:
-    server = ApiServer(Registry(random_names=random.Random(1)), Settings({"token": "agent"}))
+    server = ApiServer(Registry(random_names=random.Random(1)), ServerSettings({"token": "agent"}))
     server.start()
 
     def put(item: Json) -> Json:
         return server.registry.create({"Deployment": "deployments", "Pod": "pods", "Node": "nodes"}[item["kind"]], item)
 
     try:
-        yield Bed(AgentClient(Access(server=server.url, token="token"), timeout_s=5), put)  # noqa: S106
+        yield Bed(AgentClient(ApiAccess(server=server.url, token="token"), timeout_s=5), put)  # noqa: S106
     finally:
         server.stop()
 
@@ -64,11 +64,11 @@ def bed(request: pytest.FixtureRequest) -> Iterator[Bed]:
 def test_a_workload_is_found_by_name_and_read(bed: Bed) -> None:
     bed.put(manifest("Deployment", "asr", memory=4))
     [found] = bed.apps.find("default", "asr")
-    assert found.ref == Ref(Kind.DEPLOYMENT, "default", "asr")
+    assert found.ref == Ref(WorkloadKind.DEPLOYMENT, "default", "asr")
     assert found.template["spec"]["containers"][0]["name"] == "main"
     assert bed.apps.find("default", "nobody") == ()
     with pytest.raises(KubeGone):
-        bed.apps.read(Ref(Kind.STATEFUL_SET, "default", "asr"))
+        bed.apps.read(Ref(WorkloadKind.STATEFUL_SET, "default", "asr"))
     assert bed.apps.cluster_uid()
 
 
@@ -91,7 +91,7 @@ def test_lists_and_collections_that_there_are_not(bed: Bed) -> None:
     assert [one["metadata"]["name"] for one in bed.apps.pods("default")] == ["p"]
     assert [one["metadata"]["name"] for one in bed.apps.nodes()] == ["box-1"]
     assert bed.apps.quotas("default") == []
-    assert bed.apps.autoscaled_to(Ref(Kind.DEPLOYMENT, "default", "asr")) is None
+    assert bed.apps.autoscaled_to(Ref(WorkloadKind.DEPLOYMENT, "default", "asr")) is None
 
 
 class Clock:

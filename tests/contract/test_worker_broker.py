@@ -17,15 +17,15 @@ from kits.workerworld import CountedAct, LimitsSettler, RestartAct, SharingSettl
 
 from edgegpu_agent.daemon.worker.ports import Clock, Me
 from edgegpu_agent.daemon.worker.worker import Parts, Worker
-from edgegpu_agent.journal.journal import Journal
+from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_sync.keys import public_text
 from edgegpu_sync.link.events import Arrived, LinkEvent, Up
 from edgegpu_sync.link.link import Link
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.spec import AppLimits, Sharing, Spec
-from edgegpu_sync.states import State
+from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import CONTROLLER_FILTER, box_filter, parse
-from edgegpu_sync.up import Settled, Versions
+from edgegpu_sync.up import ItemState, Versions
 
 
 class RealTime(World):
@@ -48,7 +48,7 @@ class RealBox:
 
     def start(self) -> None:
         world = self.world
-        self.journal = Journal(self.folder / "journal.db", limits=SMALL, room=ROOM, wall_s=time.time)
+        self.journal = BoxJournal(self.folder / "journal.db", limits=SMALL, room=ROOM, wall_s=time.time)
         versions = Versions(agent="0.2.0")
         me = Me(device=DEVICE, enrolment=3, instance=INSTANCE, signer=Signer.of(BOX_KEY), versions=lambda: versions)
         self.worker = Worker(
@@ -174,11 +174,11 @@ def test_commands_and_desired_state_over_a_broker_that_dies_and_forgets(folder: 
     controller.until(lambda: model.tracked[ids[-1]].ended)
     controller.until(lambda: model.reported is not None and model.reported.applied_rev == rev)
     controller.until(lambda: box.worker.status().results_waiting == 0)
-    assert model.ends == {id_: [State.SUCCEEDED] for id_ in ids}
+    assert model.ends == {id_: [CommandState.SUCCEEDED] for id_ in ids}
     assert set(world.restarted_by.values()) == {1}
     assert len(world.restarted_by) == 7
     assert model.reported is not None
-    assert {item.state for item in model.reported.items.values()} == {Settled.APPLIED}
+    assert {item.state for item in model.reported.items.values()} == {ItemState.APPLIED}
     assert model.events == ["it was away"]
     box.stop()
     controller.stop()

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from edgegpu_plugin.pb import (
     Allocation,
-    Device,
+    CallRefusedError,
+    DevicePluginOptions,
     DevicePluginServer,
-    Options,
+    OfferedDevice,
     PreferredRequest,
-    RefusedError,
     Registration,
     RegistrationCaller,
     ServingLoop,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class ToyPlugin:
     """Offers devices `toy-0` … of one resource; keeps what it was asked."""
 
-    def __init__(self, folder: Path, resource: str, *, count: int, options: Options | None = None) -> None:
+    def __init__(self, folder: Path, resource: str, *, count: int, options: DevicePluginOptions | None = None) -> None:
         self.resource = resource
         self.wanted: list[str] = []
         """Ids that GetPreferredAllocation answers, as many as are asked for; without any it answers none."""
@@ -41,9 +41,9 @@ class ToyPlugin:
         self.starts: list[frozenset[str]] = []
         self._folder = folder
         self._socket = f"{resource.replace('/', '-')}.sock"
-        self._options = options or Options(pre_start_required=True, preferred_allocation=True)
+        self._options = options or DevicePluginOptions(pre_start_required=True, preferred_allocation=True)
         self._changed = threading.Condition()
-        self._devices = [Device(f"toy-{i}") for i in range(count)]
+        self._devices = [OfferedDevice(f"toy-{i}") for i in range(count)]
         self._version = 0
         self._loop = ServingLoop(ThreadPoolExecutor(8))
         self._server: DevicePluginServer | None = None
@@ -61,16 +61,16 @@ class ToyPlugin:
             self._server.stop().result()
             self._server = None
 
-    def offer(self, devices: Sequence[Device]) -> None:
+    def offer(self, devices: Sequence[OfferedDevice]) -> None:
         with self._changed:
             self._devices = list(devices)
             self._version += 1
             self._changed.notify_all()
 
-    def options(self) -> Options:
+    def options(self) -> DevicePluginOptions:
         return self._options
 
-    def watch(self, stopped: StopSignal) -> Iterator[Sequence[Device]]:
+    def watch(self, stopped: StopSignal) -> Iterator[Sequence[OfferedDevice]]:
         over = threading.Event()
 
         def end() -> None:
@@ -88,18 +88,18 @@ class ToyPlugin:
 
     def preferred(self, requests: Sequence[PreferredRequest], *, may_wait: bool = True) -> list[Sequence[str]]:  # noqa: ARG002
         if self.refuse_preferred:
-            raise RefusedError(self.refuse_preferred)
+            raise CallRefusedError(self.refuse_preferred)
         self.preferred_calls += requests
         return [self.wanted[: request.size] for request in requests]
 
     def allocate(self, requests: Sequence[Sequence[str]], *, may_wait: bool = True) -> list[Allocation]:  # noqa: ARG002
         self.before_allocate()
         if self.refuse_allocate:
-            raise RefusedError(self.refuse_allocate)
+            raise CallRefusedError(self.refuse_allocate)
         self.allocations += [frozenset(ids) for ids in requests]
         return [Allocation(envs={"TOY": ",".join(sorted(ids))}) for ids in requests]
 
     def pre_start(self, ids: Sequence[str]) -> None:
         if self.refuse_start:
-            raise RefusedError(self.refuse_start)
+            raise CallRefusedError(self.refuse_start)
         self.starts.append(frozenset(ids))

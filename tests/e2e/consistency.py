@@ -14,7 +14,7 @@ from edgegpu_core.deviceid import card_of
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodereport import REPORT_ANNOTATION, read_report
 from edgegpu_core.podview import PodView, pod_view
-from edgegpu_core.request import Role
+from edgegpu_core.request import ContainerRole
 
 MODEL = ResourceModel()
 Key = tuple[str, str]
@@ -76,7 +76,7 @@ def compare(k3s: K3s, node: PluginNode) -> dict[Key, Cards]:
         (pod.full_name, c.name): cards[pod.kubelet_uid, c.name]
         for pod in pods
         for c in pod.containers
-        if c.role is not Role.INIT
+        if c.role is not ContainerRole.INIT
     }
     _same(f"{node.name}: PodResources against the checkpoint", listed, wanted)
     _same(f"{node.name}: pods in the Node's report", _report(k3s, node), {pod.uid for pod in pods})

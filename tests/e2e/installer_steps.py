@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from edgegpu_core.model import ResourceModel
-from edgegpu_installer.accounts import Pace, grant, join, mint, present, remove, usable
-from edgegpu_installer.cluster import Cluster, ClusterError
+from edgegpu_installer.accounts import ControllerWait, grant, join, mint, present, remove, usable
+from edgegpu_installer.cluster import ClusterClient, ClusterError
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.kinds import CLUSTER_ROLE_BINDING, NAMESPACE, NODE, POD, SECRET, kind_of, name_of, namespace_of
 from edgegpu_installer.lease import HeldError, acquire, holder, surroundings, this_process
@@ -42,7 +42,7 @@ def status_of(call: Callable[[], object]) -> int:
     return 0
 
 
-def ways(cluster: Cluster) -> Any:  # noqa: ANN401  (JSON)
+def ways(cluster: ClusterClient) -> Any:  # noqa: ANN401  (JSON)
     """Reads, refusals, and the server's own words."""
     assert cluster.ready()
     assert cluster.time() is not None
@@ -52,7 +52,7 @@ def ways(cluster: Cluster) -> Any:  # noqa: ANN401  (JSON)
     return {"version": cluster.version(), "nodes": len(cluster.items(NODE))}
 
 
-def accounts(cluster: Cluster, file: str) -> Any:  # noqa: ANN401
+def accounts(cluster: ClusterClient, file: str) -> Any:  # noqa: ANN401
     """Rights are made, used, made again without a change, and removed."""
     mine = rights("steps")
     grant(cluster, mine)
@@ -66,7 +66,7 @@ def accounts(cluster: Cluster, file: str) -> Any:  # noqa: ANN401
     path.write_text(agent.kubeconfig())
     assert usable(path, Account.AGENT)
     assert not usable(path, Account.SERVER)
-    with Cluster.from_kubeconfig(path) as limited:
+    with ClusterClient.from_kubeconfig(path) as limited:
         limited.items(POD)
         assert status_of(lambda: limited.items(SECRET)) == 403
     before = _versions(cluster, mine)
@@ -80,7 +80,7 @@ def accounts(cluster: Cluster, file: str) -> Any:  # noqa: ANN401
     return {"gone": len(done.gone), "changed": changed}
 
 
-def _versions(cluster: Cluster, mine: Rights) -> dict[str, str]:
+def _versions(cluster: ClusterClient, mine: Rights) -> dict[str, str]:
     found: dict[str, str] = {}
     for item in mine.items:
         now = cluster.get(kind_of(item), name_of(item), namespace_of(item))
@@ -88,7 +88,7 @@ def _versions(cluster: Cluster, mine: Rights) -> dict[str, str]:
     return found
 
 
-def other_role(cluster: Cluster) -> Any:  # noqa: ANN401
+def other_role(cluster: ClusterClient) -> Any:  # noqa: ANN401
     """A binding of our name that grants something else is made anew, not refused."""
     mine = rights("other")
     binding = next(item for item in mine.items if item["kind"] == "ClusterRoleBinding")
@@ -100,7 +100,7 @@ def other_role(cluster: Cluster) -> Any:  # noqa: ANN401
     return {"role": now["roleRef"]["name"]}
 
 
-def left(cluster: Cluster) -> Any:  # noqa: ANN401
+def left(cluster: ClusterClient) -> Any:  # noqa: ANN401
     """A namespace that somebody's finalizer holds is said to be left, and goes when that is lifted."""
     mine = rights("left")
     grant(cluster, mine)
@@ -111,9 +111,9 @@ def left(cluster: Cluster) -> Any:  # noqa: ANN401
         "metadata": {"name": "held", "namespace": mine.namespace, "finalizers": ["example.com/held"]},
     }
     cluster.create(secret)
-    first = remove(cluster, mine, pace=Pace(gone_s=3))
+    first = remove(cluster, mine, pace=ControllerWait(gone_s=3))
     try:
-        grant(cluster, mine, pace=Pace(gone_s=0.5))
+        grant(cluster, mine, pace=ControllerWait(gone_s=0.5))
     except InstallError as error:
         refused_again = str(error)
     cluster.patch(SECRET, "held", {"metadata": {"finalizers": None}}, mine.namespace)
@@ -121,7 +121,7 @@ def left(cluster: Cluster) -> Any:  # noqa: ANN401
     return {"left": first.left, "later": second.left, "present": present(cluster, mine), "again": refused_again}
 
 
-def marks(cluster: Cluster, name: str) -> Any:  # noqa: ANN401
+def marks(cluster: ClusterClient, name: str) -> Any:  # noqa: ANN401
     """Marks are written, shown, and taken away without a trace."""
     clear(cluster, name)  # the report of a plugin that has run here
     mark_gpu(cluster, name)
@@ -131,12 +131,12 @@ def marks(cluster: Cluster, name: str) -> Any:  # noqa: ANN401
     return {"facts": asdict(shown), "left": asdict(marks_of(cluster.get(NODE, name)))}
 
 
-def shares(cluster: Cluster, name: str) -> Any:  # noqa: ANN401
+def shares(cluster: ClusterClient, name: str) -> Any:  # noqa: ANN401
     """Return which pods use shares on a node."""
     return [share.full_name for share in in_use(cluster, MODEL, node=name)]
 
 
-def hold(cluster: Cluster, name: str, until: str) -> Any:  # noqa: ANN401
+def hold(cluster: ClusterClient, name: str, until: str) -> Any:  # noqa: ANN401
     """Hold the install lease until a file is there; return how often k3s was away meanwhile."""
     away = 0
     with acquire(cluster, this_process(name), around=surroundings(), say=print) as lease:
@@ -148,7 +148,7 @@ def hold(cluster: Cluster, name: str, until: str) -> Any:  # noqa: ANN401
     return {"away": away, "left": holder(cluster) is not None}
 
 
-def refused(cluster: Cluster, name: str) -> Any:  # noqa: ANN401
+def refused(cluster: ClusterClient, name: str) -> Any:  # noqa: ANN401
     """Want the lease as another server does; return why it was refused."""
     began = time.monotonic()
     try:
@@ -173,7 +173,7 @@ STEPS: dict[str, Callable[..., Any]] = {
 def main() -> None:
     """Run one step."""
     step, kubeconfig, *args = sys.argv[1:]
-    with Cluster.from_kubeconfig(Path(kubeconfig)) as cluster:
+    with ClusterClient.from_kubeconfig(Path(kubeconfig)) as cluster:
         print(json.dumps(STEPS[step](cluster, *args)))  # noqa: T201
 
 

@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from edgegpu_agent.daemon.applimits import AppLimits
-from edgegpu_agent.daemon.looks import Board
-from edgegpu_agent.daemon.looks import Settled as Looked
+from edgegpu_agent.daemon.applimits import AppLimitsService
+from edgegpu_agent.daemon.looks import DriftBoard
+from edgegpu_agent.daemon.looks import SettledItem as Looked
 from edgegpu_agent.kube import AgentClient, Apps, Leases
-from edgegpu_agent.limits.around import Around, Patience
+from edgegpu_agent.limits.around import Around, Timeouts
 from edgegpu_agent.limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
 from edgegpu_agent.limits.settler import AppLimitsSettler
 from edgegpu_core.model import ResourceModel
@@ -20,10 +20,10 @@ from edgegpu_installer.layout import Layout
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.spec import AppLimits as AppLimitsItem
 from edgegpu_sync.spec import Asked, TryKey, item_name
-from edgegpu_sync.up import Condition, Settled
+from edgegpu_sync.up import Condition, ItemState
 
 WAIT_S, SETTLE_S = 30.0, 4.0
-PATIENCE = Patience(look_s=0.3, rollout_s=60, blame_s=20, forced_s=3, ready_s=20, restore_s=60)
+PATIENCE = Timeouts(look_s=0.3, rollout_s=60, blame_s=20, forced_s=3, ready_s=20, restore_s=60)
 
 
 class FileNotes:
@@ -43,11 +43,11 @@ def watch(client: AgentClient, asked: Asked, order: dict[str, Any]) -> dict[str,
     """Follow one settled item as the agent does, write its limits back by another name, and say what came of it."""
     told: queue.Queue[tuple[Condition, ...]] = queue.Queue()
     one = Looked(asked=asked, settlement=Settlement.applied(), notes=FileNotes(Path(order["notes"])))
-    board = Board(
+    board = DriftBoard(
         settled=lambda: [one], landed=print, noticed=lambda _name, conditions: told.put(conditions), again=print
     )
     root = Path(order["notes"]).with_suffix(".root")
-    part = AppLimits(client, Layout(root), node=order["me"], look_s=float(order["watch"]))
+    part = AppLimitsService(client, Layout(root), node=order["me"], look_s=float(order["watch"]))
     tasks = part.tasks(board)
     for task in tasks:
         threading.Thread(target=task.run, daemon=True).start()
@@ -88,7 +88,7 @@ def main() -> None:
         sys.stdout.write(json.dumps(watch(client, asked, order)))
         return
     if order.get("settled"):
-        settled = Settlement(state=Settled(order["settled"]))
+        settled = Settlement(state=ItemState(order["settled"]))
         sight = settler.look(asked, settled, notes)
         landed = sight.landed.state.value if sight.landed else ""
         conditions = [one.model_dump() for one in sight.conditions or ()]

@@ -13,7 +13,7 @@ import yaml
 from e2e.machine import Machine
 from lab.labkit import LabError, Process, wait_until
 
-from edgegpu_core.checkpoint import Entry, parse_checkpoint
+from edgegpu_core.checkpoint import CheckpointEntry, parse_checkpoint
 from edgegpu_plugin.pb import PodDevices, PodResourcesCaller, channel
 from edgegpu_sim.driver import SimCard, SimDriver, make_card
 
@@ -126,7 +126,7 @@ class PluginNode:
         done = self.lab.exec(sys.executable, "-m", "edgegpu_agent.cli.app", *args, "--json")
         return json.loads(done.stdout)
 
-    def checkpoint(self) -> tuple[Entry, ...]:
+    def checkpoint(self) -> tuple[CheckpointEntry, ...]:
         """Read kubelet's device checkpoint."""
         path = self.lab.path(f"{KUBELET}/device-plugins/kubelet_internal_checkpoint")
         return parse_checkpoint(path.read_bytes()) if path.exists() else ()

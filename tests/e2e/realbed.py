@@ -10,7 +10,7 @@ from e2e.k3s import K3s
 from e2e.plugin_node import KUBELET
 from lab.labkit import IMAGE, LabError, wait_until
 
-from edgegpu_core.checkpoint import Entry
+from edgegpu_core.checkpoint import CheckpointEntry
 from edgegpu_plugin.pb import PodDevices
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class RealBed:
         """Return kubelet's device-plugin folder."""
         return self._k3s.nodes[node].lab.path(f"{KUBELET}/device-plugins")
 
-    def checkpoint(self, node: str) -> tuple[Entry, ...]:
+    def checkpoint(self, node: str) -> tuple[CheckpointEntry, ...]:
         """Read kubelet's checkpoint."""
         return self._k3s.nodes[node].checkpoint()
 

@@ -21,9 +21,9 @@ from edgegpu_agent.limits.change import (
     wanted,
     written,
 )
-from edgegpu_core.limits import Kind
+from edgegpu_core.limits import WorkloadKind
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.request import Request
+from edgegpu_core.request import RequestedAmounts
 
 Json = dict[str, Any]
 NAMESPACE = "attacked"
@@ -31,7 +31,11 @@ STRATEGIC, MERGE, LIST, APPLY = (
     f"application/{kind}"
     for kind in ("strategic-merge-patch+json", "merge-patch+json", "json-patch+json", "apply-patch+yaml")
 )
-KINDS = {"deployment": Kind.DEPLOYMENT, "statefulset": Kind.STATEFUL_SET, "daemonset": Kind.DAEMON_SET}
+KINDS = {
+    "deployment": WorkloadKind.DEPLOYMENT,
+    "statefulset": WorkloadKind.STATEFUL_SET,
+    "daemonset": WorkloadKind.DAEMON_SET,
+}
 KEPT = ("labels", "annotations", "finalizers", "ownerReferences")
 POLICY, RIGHTS = "ValidatingAdmissionPolicy 'edgegpu-limits'", "forbidden"
 
@@ -226,7 +230,7 @@ class Attacked:
         """Return the patch of a settlement, by the agent's own code."""
         spec = self.found(kind).template["spec"]
         now = written(spec, name, ResourceModel())
-        return amounts_patch(spec, name, wanted(now, Request(memory, min(1, memory)), ResourceModel()))
+        return amounts_patch(spec, name, wanted(now, RequestedAmounts(memory, min(1, memory)), ResourceModel()))
 
 
 def workload(kind: str, spec: Json) -> Json:
@@ -333,7 +337,7 @@ def test_a_settlement_of_a_very_large_workload_costs_no_more_than_a_policy_may(
     made["spec"]["template"]["spec"]["containers"][1:] = more
     how = ["apply", "--server-side"] if operation == "Apply" else ["create"]
     attacked.k3s.kubectl(*how, "-f", "-", text=json.dumps(made))
-    ref = Ref(Kind.DEPLOYMENT, NAMESPACE, name)
+    ref = Ref(WorkloadKind.DEPLOYMENT, NAMESPACE, name)
     settled = template({"containers": [{"name": "c98", "resources": {"limits": {MEMORY: "9", CORE: "1"}}}]})
     assert attacked.answers(request(ref.path, settled)) == [""]
     assert attacked.answers(request(ref.path, main({"resources": {"limits": {MEMORY: "5", CORE: "1"}}}))) == [""]
@@ -422,16 +426,14 @@ def test_beside_workloads_there_is_one_lease(attacked: Attacked) -> None:
     seen = {"resourceVersion": version["metadata"]["resourceVersion"]}
     attacked.refused({name: put(lease(**seen, **one)) for name, one in bad.items()})
     assert attacked.answers(put(lease(**seen))) == [""]
-    path = Ref(Kind.DEPLOYMENT, NAMESPACE, "deployment").path
+    path, new = (Ref(WorkloadKind.DEPLOYMENT, NAMESPACE, name).path for name in ("deployment", "new"))
     made = workload("deployment", {"replicas": 1}) | {"metadata": {"name": "new", "namespace": NAMESPACE}}
     attacked.refused(
         {
             "delete": request(path, None, method="DELETE"),
             "its scale": request(f"{path}/scale", {"spec": {"replicas": 0}}, MERGE),
             "its status": request(f"{path}/status", {"status": {"replicas": 9}}, MERGE),
-            "a new one by apply": request(
-                Ref(Kind.DEPLOYMENT, NAMESPACE, "new").path, made, APPLY, fieldManager="edgegpu-agent", force="true"
-            ),
+            "a new one by apply": request(new, made, APPLY, fieldManager="edgegpu-agent", force="true"),
             "the policy": request(
                 "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/edgegpu-limits", {}, MERGE
             ),

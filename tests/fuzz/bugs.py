@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from edgegpu_agent.identity.device import load_identity
-from edgegpu_agent.journal.journal import Journal
+from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_sync.keys import public_text
 
 if TYPE_CHECKING:
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
     from chaos.site import Site
 
-    from edgegpu_agent.journal.held import Held
+    from edgegpu_agent.journal.held import JournalContents
     from edgegpu_sync.signing import Signer
 
 
 def trusts_a_stranger(here: Site, stranger: Signer) -> None:
     """Let the box obey a key that its controller has never named: what that key has signed is accepted."""
 
-    def with_key(held: Held) -> Held:
+    def with_key(held: JournalContents) -> JournalContents:
         keys = (*held.ring.keys, (stranger.kid, public_text(stranger.key)))
         return replace(held, ring=replace(held.ring, keys=keys))
 
     _edit(here, with_key)
 
 
-def _edit(here: Site, change: Callable[[Held], Held]) -> None:
+def _edit(here: Site, change: Callable[[JournalContents], JournalContents]) -> None:
     """Change what the first box's journal holds, while its agent is away."""
     box = here.boxes[0]
     box.agent.held = True
@@ -37,7 +37,7 @@ def _edit(here: Site, change: Callable[[Held], Held]) -> None:
     state = box.folder / "var/lib/edgegpu"
     identity = load_identity(state / "identity")
     assert identity is not None
-    journal = Journal(state / f"agent/{identity.id}.db", wall_s=time.time)
+    journal = BoxJournal(state / f"agent/{identity.id}.db", wall_s=time.time)
     try:
         journal.save(change(journal.load(enrolment=identity.device.enrolment, root=identity.device.root)))
     finally:

@@ -26,7 +26,7 @@ from edgegpu_cloud.layout import CloudLayout
 from edgegpu_sync.down import Keys
 from edgegpu_sync.signing import Signer, bare
 from edgegpu_sync.spec import PolicyItem, Spec
-from edgegpu_sync.topics import Kind, PlainTopic
+from edgegpu_sync.topics import PlainTopic, TopicKind
 from edgegpu_sync.wire import encode
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ _DOES = {
     "k3s.restart": "k3s.service",
 }
 _LEDGERS = ("doctor", "edgegpu-plugin.service", "k3s.service", "changes")
-_KINDS = {Kind.DESIRED, Kind.RECEIPT, Kind.COMMAND}
+_KINDS = {TopicKind.DESIRED, TopicKind.RECEIPT, TopicKind.COMMAND}
 """The keys come with the enrolment, and are not sent to a box that has them."""
 
 _UNFORESEEN = ("see the log", "cannot take what came", "cannot read what the broker sends", "Traceback")
@@ -182,7 +182,7 @@ class Flood:
         with self.here.store.read() as tx:
             chain = tx.notes.chain()
         me = self._down()[0].device
-        keys = Heard(str(PlainTopic(me, Kind.KEYS)), bare(encode(Keys(chain=chain))))
+        keys = Heard(str(PlainTopic(me, TopicKind.KEYS)), bare(encode(Keys(chain=chain))))
         births = [
             one.value["epoch"] for one in self.mouth.heard if one.device == self.box.device and "/up/" in one.topic
         ]
@@ -191,7 +191,7 @@ class Flood:
         other = self.here.boxes[1].device
         return Material(
             me=me,
-            down=[*(one for one in self._down() if one.kind is not Kind.KEYS), keys],
+            down=[*(one for one in self._down() if one.kind is not TopicKind.KEYS), keys],
             other_down=[one for one in self.mouth.heard if one.topic.startswith(f"edgegpu/v1/{other}/down/")],
             up=[one for one in self.mouth.heard if "/up/" in one.topic],
             controller=Signer.of(load_signing_key(layout.signing_key)),
@@ -200,7 +200,7 @@ class Flood:
             epoch=now,
             older_epochs=[epoch for epoch in births if epoch["count"] < status.epoch],
             rev=status.observed_rev,
-            seq=max(one.value["seq"] for one in self._down() if one.kind is Kind.COMMAND),
+            seq=max(one.value["seq"] for one in self._down() if one.kind is TopicKind.COMMAND),
             link=chain[-1],
         )
 

@@ -20,7 +20,7 @@ from edgegpu_sync.base64url import to_text
 from edgegpu_sync.errors import Why
 from edgegpu_sync.order import WINDOW
 from edgegpu_sync.signing import Signer
-from edgegpu_sync.topics import Kind, parse
+from edgegpu_sync.topics import TopicKind, parse
 from edgegpu_sync.wire import MAX_COUNT, WIRE_MAX_BYTES
 
 Draw = Any  # what `st.composite` gives; its type cannot be written without a name of hypothesis's own
@@ -121,7 +121,7 @@ def redirected(draw: Draw, have: Material) -> Lie:
     was = draw(st.sampled_from([*have.down, *have.other_down, *have.up]))
     topic = draw(st.sampled_from(have.down)).topic if draw(st.booleans()) else draw(command_topics(have.me))
     assume(topic != was.topic)
-    to_keys, from_keys = parse(topic).kind is Kind.KEYS, was.kind is Kind.KEYS
+    to_keys, from_keys = parse(topic).kind is TopicKind.KEYS, was.kind is TopicKind.KEYS
     assume(not (to_keys and from_keys))
     signed = Why.FORGED if was.kind.down else Why.UNKNOWN_KEY
     whys = one(Why.MALFORMED if to_keys or from_keys else signed)
@@ -132,7 +132,7 @@ def redirected(draw: Draw, have: Material) -> Lie:
 def replayed(draw: Draw, have: Material) -> Lie:
     """Send once more what was really sent: it is known, of an older birth, or older than what is observed."""
     was = draw(st.sampled_from(have.down))
-    whys = one(Why.OLD_REV) if was.kind is Kind.DESIRED else one()
+    whys = one(Why.OLD_REV) if was.kind is TopicKind.DESIRED else one()
     return Lie("replayed", was.topic, was.payload, retain=False, whys=whys)
 
 
@@ -159,7 +159,7 @@ def _old_command(draw: Draw, have: Material) -> tuple[str, dict[str, Any], froze
 
 
 def _old_desired(draw: Draw, have: Material) -> tuple[str, dict[str, Any], frozenset[Why]]:
-    was = draw(st.sampled_from(have.of(Kind.DESIRED)))
+    was = draw(st.sampled_from(have.of(TopicKind.DESIRED)))
     value = was.value
     match draw(st.sampled_from(("rev", "enrolment", "newer", "other"))):
         case "rev":
@@ -176,7 +176,7 @@ def _old_desired(draw: Draw, have: Material) -> tuple[str, dict[str, Any], froze
 
 
 def _old_receipt(draw: Draw, have: Material) -> tuple[str, dict[str, Any], frozenset[Why]]:
-    was = draw(st.sampled_from(have.of(Kind.RECEIPT)))
+    was = draw(st.sampled_from(have.of(TopicKind.RECEIPT)))
     value = was.value | {"server_time": MAX_COUNT, "ask": ["status"]}
     if draw(st.booleans()):
         return was.topic, value | {"enrolment": draw(st.integers(0, have.enrolment - 1))}, one(Why.OLD_ENROLMENT)
@@ -273,7 +273,7 @@ def _other_epochs(have: Material) -> st.SearchStrategy[dict[str, Any]]:
 @st.composite
 def claimed(draw: Draw, have: Material) -> Lie:
     """Tell the controller how a command has ended, with a signature that is not the box's."""
-    was = draw(st.sampled_from([one for one in have.up if one.kind is Kind.RESULT]))
+    was = draw(st.sampled_from([one for one in have.up if one.kind is TopicKind.RESULT]))
     value = was.value | {"state": draw(st.sampled_from(("SUCCEEDED", "FAILED", "EXPIRED"))), "n": MAX_COUNT}
     body = json.dumps(value).encode()
     stranger = sealed(have.stranger, was.topic, body)

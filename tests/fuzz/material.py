@@ -6,12 +6,12 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from edgegpu_sync.topics import Kind, parse
+from edgegpu_sync.topics import TopicKind, parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgegpu_sync.down import Link
+    from edgegpu_sync.down import KeySetLink
     from edgegpu_sync.ids import DeviceId
     from edgegpu_sync.signing import Signer
 
@@ -24,7 +24,7 @@ class Heard:
     payload: bytes = field(repr=False)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> TopicKind:
         return parse(self.topic).kind
 
     @property
@@ -61,13 +61,13 @@ class Material:
     older_epochs: Sequence[dict[str, Any]]
     rev: int
     seq: int
-    link: Link
+    link: KeySetLink
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:  # noqa: ANN401, FBT001
         """Be short: hypothesis names its strategies by their arguments."""
         printer.text("have")
 
-    def of(self, kind: Kind) -> list[Heard]:
+    def of(self, kind: TopicKind) -> list[Heard]:
         """Return what came down to this box of a kind."""
         return [one for one in self.down if one.kind is kind]
 
@@ -78,4 +78,4 @@ class Material:
     @property
     def signed(self) -> list[Heard]:
         """What came down to this box under a controller's signature."""
-        return [one for one in self.down if one.kind is not Kind.KEYS]
+        return [one for one in self.down if one.kind is not TopicKind.KEYS]

@@ -21,25 +21,25 @@ from pydantic import ValidationError
 from edgegpu_agent.journal import codec
 from edgegpu_cloud import ca
 from edgegpu_cloud.asks import EnrolAsk, RenewAsk
-from edgegpu_cloud.controller.case import Case, UnknownBirthError
-from edgegpu_cloud.store.records import Box, StoredCommand
+from edgegpu_cloud.controller.case import BoxSession, UnknownBirthError
+from edgegpu_cloud.store.records import BoxRecord, StoredCommand
 from edgegpu_sync import topics
 from edgegpu_sync.base64url import to_text
 from edgegpu_sync.book import Book
-from edgegpu_sync.commands import Record
-from edgegpu_sync.down import Command, Desired, Keys, Link, Receipt
-from edgegpu_sync.errors import RefusedError
+from edgegpu_sync.commands import CommandRecord
+from edgegpu_sync.down import Command, Desired, Keys, KeySetLink, Receipt
+from edgegpu_sync.errors import MessageRefusedError
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
 from edgegpu_sync.keys import KeyRing, next_link, public_text
 from edgegpu_sync.messages import read
 from edgegpu_sync.ops import OPS, BadArgumentsError, read_args
-from edgegpu_sync.order import Gate, Seen
+from edgegpu_sync.order import ReplayGuard, SeenRevision
 from edgegpu_sync.outbox import Outbox
-from edgegpu_sync.settle import Board
+from edgegpu_sync.settle import DesiredState
 from edgegpu_sync.signing import Signer, open_down, open_up
 from edgegpu_sync.spec import asked
 from edgegpu_sync.stamps import Epoch, Stamp
-from edgegpu_sync.topics import Kind, parse
+from edgegpu_sync.topics import TopicKind, parse
 from edgegpu_sync.tracking import Tracked
 from edgegpu_sync.up import Reported, encode_reported
 from edgegpu_sync.wire import digest
@@ -55,8 +55,8 @@ EPOCH = Epoch(42, "9f2c4d1a7b3e5f60")
 _ROOT, _CONTROLLER, _BOX_KEY = (Ed25519PrivateKey.from_private_bytes(bytes([number] * 32)) for number in (1, 2, 3))
 _CHAIN = next_link(_ROOT, keys=[public_text(_CONTROLLER)])
 _RING = KeyRing.pinned(public_text(_ROOT)).follow([_CHAIN])
-_GATE = Gate(enrolment=ENROLMENT, epoch=EPOCH, born_s=0.0, floor=100)
-_UP = tuple(kind for kind in Kind if not kind.down)
+_GATE = ReplayGuard(enrolment=ENROLMENT, epoch=EPOCH, born_s=0.0, floor=100)
+_UP = tuple(kind for kind in TopicKind if not kind.down)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +69,18 @@ class Reader:
     seeds: Sequence[bytes]
 
 
-def envelope(signer: Signer, kinds: Sequence[Kind], data: bytes) -> None:
+def envelope(signer: Signer, kinds: Sequence[TopicKind], data: bytes) -> None:
     """Read a topic (the first line) and a payload (the rest), as they come, and again with the signature put right."""
     line, _, payload = data.partition(b"\n")
-    with contextlib.suppress(RefusedError):
+    with contextlib.suppress(MessageRefusedError):
         topic = parse(line.decode("utf-8", "replace"))
         assert str(topic) == line.decode()
         for one in (payload, signer.seal(topic, payload[:60_000])):
-            with contextlib.suppress(RefusedError):
+            with contextlib.suppress(MessageRefusedError):
                 body = (
-                    open_up(topic, one, public=public_text(signer.key)) if Kind.STATUS in kinds else _down(topic, one)
+                    open_up(topic, one, public=public_text(signer.key))
+                    if TopicKind.STATUS in kinds
+                    else _down(topic, one)
                 )
                 read(topic.kind, body)
 
@@ -89,20 +91,20 @@ def _down(topic: topics.Topic, payload: bytes) -> bytes:
 
 def desired(data: bytes) -> None:
     """Read a desired document, settle nothing of it, and report it."""
-    with contextlib.suppress(RefusedError):
-        message = read(Kind.DESIRED, data)
+    with contextlib.suppress(MessageRefusedError):
+        message = read(TopicKind.DESIRED, data)
         assert isinstance(message, Desired)
-        seen = Seen(3, "0" * 16).observe(message, digest=digest(message.spec), enrolment=ENROLMENT)
+        seen = SeenRevision(3, "0" * 16).observe(message, digest=digest(message.spec), enrolment=ENROLMENT)
         if seen is None:
             return
         items = asked(message.spec, message.rev)
-        board = Board().observe(seen, items)
+        board = DesiredState().observe(seen, items)
         for one in items:
             assert codec.dumps(one.key.digest)
         encode_reported(_reported(board))
 
 
-def _reported(board: Board) -> Reported:
+def _reported(board: DesiredState) -> Reported:
     return Reported(
         enrolment=ENROLMENT,
         epoch=EPOCH,
@@ -118,11 +120,11 @@ def _reported(board: Board) -> Reported:
 
 def command(data: bytes) -> None:
     """Read a command, judge it, read its arguments as each op's, and write it down as the journal does."""
-    with contextlib.suppress(RefusedError):
-        message = read(Kind.COMMAND, data)
+    with contextlib.suppress(MessageRefusedError):
+        message = read(TopicKind.COMMAND, data)
         assert isinstance(message, Command)
         for known in (False, True):
-            with contextlib.suppress(RefusedError):
+            with contextlib.suppress(MessageRefusedError):
                 _GATE.judge(message, known=known, now_s=50.0)
         for op in OPS.values():
             with contextlib.suppress(BadArgumentsError):
@@ -133,8 +135,8 @@ def command(data: bytes) -> None:
         assert codec.record_of(record.id, text, args) == record
 
 
-def _record(message: Command) -> Record:
-    return Record(
+def _record(message: Command) -> CommandRecord:
+    return CommandRecord(
         id=CommandId("01j9zq4v7m2c8x5n"),
         op=OpName("k3s.restart"),
         seq=message.seq,
@@ -147,41 +149,41 @@ def _record(message: Command) -> Record:
 
 def receipt(data: bytes) -> None:
     """Read a receipt and let it free the outbox."""
-    with contextlib.suppress(RefusedError):
-        message = read(Kind.RECEIPT, data)
+    with contextlib.suppress(MessageRefusedError):
+        message = read(TopicKind.RECEIPT, data)
         assert isinstance(message, Receipt)
         Outbox(results=(CommandId("01j9zq4v7m2c8x5n"),)).receipted(message)
 
 
 def keys(data: bytes) -> None:
     """Read a chain of key sets and follow it; then the same bytes as one set that the root has signed."""
-    with contextlib.suppress(RefusedError):
-        message = read(Kind.KEYS, data)
+    with contextlib.suppress(MessageRefusedError):
+        message = read(TopicKind.KEYS, data)
         assert isinstance(message, Keys)
         _RING.follow(message.chain)
-    with contextlib.suppress(RefusedError, ValidationError):
+    with contextlib.suppress(MessageRefusedError, ValidationError):
         text = data[:16_000].decode("utf-8", "replace")
-        link = Link(set=text, sig=to_text(_ROOT.sign(b"edgegpu key set 1\n" + text.encode())))
+        link = KeySetLink(set=text, sig=to_text(_ROOT.sign(b"edgegpu key set 1\n" + text.encode())))
         _RING.follow([link])
 
 
-def uplink(kind: Kind, data: bytes) -> None:
+def uplink(kind: TopicKind, data: bytes) -> None:
     """Read what a box says, and put it to the box's records as the controller does."""
-    with contextlib.suppress(RefusedError):
+    with contextlib.suppress(MessageRefusedError):
         message = read(kind, data)
-        topic = parse(f"edgegpu/v1/{BOX}/{kind}" + ("/01j9zq4v7m2c8x5n" if kind is Kind.RESULT else ""))
+        topic = parse(f"edgegpu/v1/{BOX}/{kind}" + ("/01j9zq4v7m2c8x5n" if kind is TopicKind.RESULT else ""))
         for live in (True, False):
             case = _case()
             for _ in range(2):  # the second time it is not new any more
-                with contextlib.suppress(RefusedError, UnknownBirthError):
+                with contextlib.suppress(MessageRefusedError, UnknownBirthError):
                     case.take(topic, message, live=live)
             for held in case.latest.values():
                 json.dumps(held.body).encode()
 
 
-def _case() -> Case:
+def _case() -> BoxSession:
     book = Book(enrolment=ENROLMENT, instance="", epoch=EPOCH, born_at_s=1.0, next_seq=119, rev=12)
-    box = Box(device=BOX, name="box", public=public_text(_BOX_KEY), book=book)
+    box = BoxRecord(device=BOX, name="box", public=public_text(_BOX_KEY), book=book)
     tracked = Tracked(
         id=CommandId("01j9zq4v7m2c8x5n"),
         op=OpName("k3s.restart"),
@@ -192,7 +194,7 @@ def _case() -> Case:
         stamp=Stamp(enrolment=ENROLMENT, epoch=EPOCH, n=1),
     )
     command = StoredCommand(device=BOX, tracked=tracked, by="", at_s=0.0)
-    return Case(box=box, now_s=100.0, latest={}, commands={command.id: command})
+    return BoxSession(box=box, now_s=100.0, latest={}, commands={command.id: command})
 
 
 def ask(data: bytes) -> None:
@@ -204,14 +206,14 @@ def ask(data: bytes) -> None:
 
 def readers() -> dict[str, Reader]:
     """Return all of them by name."""
-    down = [kind for kind in Kind if kind.down]
+    down = [kind for kind in TopicKind if kind.down]
     controller, box = Signer.of(_CONTROLLER), Signer.of(_BOX_KEY)
     found = [
         Reader("box-envelope", "box", partial(envelope, controller, down), seeds.payloads(controller, BOX, down)),
-        Reader("box-desired", "box", desired, seeds.bodies(Kind.DESIRED)),
+        Reader("box-desired", "box", desired, seeds.bodies(TopicKind.DESIRED)),
         Reader("box-command", "box", command, seeds.commands()),
-        Reader("box-receipt", "box", receipt, seeds.bodies(Kind.RECEIPT)),
-        Reader("box-keys", "box", keys, [*seeds.bodies(Kind.KEYS), _CHAIN.set.encode()]),
+        Reader("box-receipt", "box", receipt, seeds.bodies(TopicKind.RECEIPT)),
+        Reader("box-keys", "box", keys, [*seeds.bodies(TopicKind.KEYS), _CHAIN.set.encode()]),
         Reader("cloud-envelope", "controller", partial(envelope, box, _UP), seeds.payloads(box, BOX, _UP)),
         *(Reader(f"cloud-{name(kind)}", "controller", partial(uplink, kind), seeds.bodies(kind)) for kind in _UP),
         Reader("cloud-ask", "controller", ask, seeds.asks(public_text(_BOX_KEY))),
@@ -219,9 +221,9 @@ def readers() -> dict[str, Reader]:
     return {one.name: one for one in found}
 
 
-def name(kind: Kind) -> str:
+def name(kind: TopicKind) -> str:
     """Return what an uplink's reader is called: `result` for `up/cmd`, else as in its topic."""
-    return "result" if kind is Kind.RESULT else kind.value.removeprefix("up/")
+    return "result" if kind is TopicKind.RESULT else kind.value.removeprefix("up/")
 
 
 def faulty() -> dict[str, Reader]:
@@ -235,5 +237,5 @@ def faulty() -> dict[str, Reader]:
         if b"null" in data or b"{}" in data:
             time.sleep(600)  # not a loop: each of its turns would cost the fuzzer memory, up to the other limit
 
-    start = seeds.bodies(Kind.HEALTH)
+    start = seeds.bodies(TopicKind.HEALTH)
     return {one.name: one for one in (Reader("fails", "test", fails, start), Reader("hangs", "test", hangs, start))}

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from fuzz.account import undone
 
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.topics import TopicKind
 
 if TYPE_CHECKING:
     from fuzz.flood import Flood
 
-_OVERWRITTEN = (str(Kind.DESIRED), str(Kind.KEYS))
+_OVERWRITTEN = (str(TopicKind.DESIRED), str(TopicKind.KEYS))
 """The controller may have said these again since: each is one more, or not."""
 
 

@@ -11,7 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from edgegpu_sync.topics import Kind, parse
+from edgegpu_sync.topics import TopicKind, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +27,7 @@ _ARGS: tuple[dict[str, Any], ...] = (
 )
 
 
-def bodies(kind: Kind) -> list[bytes]:
+def bodies(kind: TopicKind) -> list[bytes]:
     """Return the examples of a kind, without their spaces."""
     found = re.findall(rf"```json {re.escape(kind)}\n(.*?)```", _DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
     return [json.dumps(json.loads(text), separators=(",", ":")).encode() for text in found]
@@ -35,18 +35,18 @@ def bodies(kind: Kind) -> list[bytes]:
 
 def commands() -> list[bytes]:
     """Return the example with the arguments of each op."""
-    plain = json.loads(bodies(Kind.COMMAND)[0])
+    plain = json.loads(bodies(TopicKind.COMMAND)[0])
     return [json.dumps(plain | {"args": args}).encode() for args in (plain["args"], *_ARGS)]
 
 
-def payloads(signer: Signer, device: DeviceId, kinds: Iterable[Kind]) -> list[bytes]:
+def payloads(signer: Signer, device: DeviceId, kinds: Iterable[TopicKind]) -> list[bytes]:
     """Return topic and payload of an example of each kind."""
     made = []
     for kind in kinds:
-        tail = {Kind.COMMAND: "/k3s.restart/01j9zq4v7m2c8x5n", Kind.RESULT: "/01j9zq4v7m2c8x5n"}.get(kind, "")
+        tail = {TopicKind.COMMAND: "/k3s.restart/01j9zq4v7m2c8x5n", TopicKind.RESULT: "/01j9zq4v7m2c8x5n"}.get(kind, "")
         topic = parse(f"edgegpu/v1/{device}/{kind}{tail}")
         for body in bodies(kind):
-            payload = b"s0\n" + body if kind is Kind.KEYS else signer.seal(topic, body)
+            payload = b"s0\n" + body if kind is TopicKind.KEYS else signer.seal(topic, body)
             made.append(str(topic).encode() + b"\n" + payload)
     return made
 

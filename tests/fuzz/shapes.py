@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.topics import TopicKind
 
 if TYPE_CHECKING:
     from edgegpu_sync.ids import DeviceId
@@ -16,9 +16,9 @@ Draw = Any  # what `st.composite` gives
 
 _OPS = ("k3s.restart", "plugin.restart", "sharing.uninstall", "doctor.run", "agent.upgrade", "never.heard")
 _NUMBERS = {
-    Kind.DESIRED: ("enrolment", "rev"),
-    Kind.COMMAND: ("enrolment", "seq", "floor", "valid_s"),
-    Kind.RECEIPT: ("enrolment", "n", "rev", "server_time"),
+    TopicKind.DESIRED: ("enrolment", "rev"),
+    TopicKind.COMMAND: ("enrolment", "seq", "floor", "valid_s"),
+    TopicKind.RECEIPT: ("enrolment", "n", "rev", "server_time"),
 }
 """The whole numbers that each body must have."""
 
@@ -101,7 +101,7 @@ def _long(value: dict[str, Any], name: str) -> st.SearchStrategy[bytes]:
     return st.integers(30_000, 32_000).map(lambda count: _with(value, name, "[" + "0," * count + "0]"))
 
 
-def misfits(body: bytes, kind: Kind) -> st.SearchStrategy[bytes]:
+def misfits(body: bytes, kind: TopicKind) -> st.SearchStrategy[bytes]:
     """Return what a reader of this kind must refuse, made of a message that it would take."""
     value: dict[str, Any] = json.loads(body)
     ways = (_number, _missing, _twice, _version, _deep, _not_text, _no_json, _epoch, _long)

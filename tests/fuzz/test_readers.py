@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgegpu_cloud import ca
-from edgegpu_sync.errors import RefusedError
+from edgegpu_sync.errors import MessageRefusedError
 from edgegpu_sync.messages import read
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.topics import TopicKind
 
 ALL = readers()
 
@@ -43,10 +43,10 @@ def test_a_certificate_request_of_an_unknown_version_is_refused() -> None:
         ca.read_request(of_another_version())
 
 
-@pytest.mark.parametrize("kind", [Kind.DESIRED, Kind.COMMAND, Kind.RECEIPT])
+@pytest.mark.parametrize("kind", [TopicKind.DESIRED, TopicKind.COMMAND, TopicKind.RECEIPT])
 @given(st.data())
 @settings(max_examples=150)
-def test_what_is_called_a_misfit_is_refused_by_its_reader(kind: Kind, data: st.DataObject) -> None:
+def test_what_is_called_a_misfit_is_refused_by_its_reader(kind: TopicKind, data: st.DataObject) -> None:
     body = data.draw(misfits(seeds.bodies(kind)[0], kind))
-    with pytest.raises(RefusedError, match=r"Malformed|UnknownVersion|Oversize"):
+    with pytest.raises(MessageRefusedError, match=r"Malformed|UnknownVersion|Oversize"):
         read(kind, body)

@@ -12,7 +12,7 @@ from fuzz.mutate import mutated
 from kits.worker import Wire, fast_folder, wired
 from kits.workercontroller import DEVICE
 
-from edgegpu_sync.topics import Kind, parse
+from edgegpu_sync.topics import TopicKind, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,11 +28,11 @@ def wire() -> Iterator[Wire]:
         wire.box.crash()
 
 
-def odd(wire: Wire, kind: Kind, number: int) -> bytes:
+def odd(wire: Wire, kind: TopicKind, number: int) -> bytes:
     """Return a body that is new to the box, with something odd in it: of a document in its spec, else anywhere."""
-    known = seeds.commands() if kind is Kind.COMMAND else seeds.bodies(kind)
+    known = seeds.commands() if kind is TopicKind.COMMAND else seeds.bodies(kind)
     plain = json.loads(known[number % len(known)])
-    if kind is Kind.DESIRED:
+    if kind is TopicKind.DESIRED:
         spec = mutated(json.dumps(plain["spec"]).encode(), number)
         assert spec is not None
         return b'{"v":1,"enrolment":3,"rev":%d,"spec":%s}' % (number + 1, spec)
@@ -42,14 +42,14 @@ def odd(wire: Wire, kind: Kind, number: int) -> bytes:
     return body
 
 
-@pytest.mark.parametrize("kind", [Kind.DESIRED, Kind.COMMAND, Kind.RECEIPT])
+@pytest.mark.parametrize("kind", [TopicKind.DESIRED, TopicKind.COMMAND, TopicKind.RECEIPT])
 def test_odd_messages_that_are_well_signed_end_nothing(
-    wire: Wire, kind: Kind, caplog: pytest.LogCaptureFixture
+    wire: Wire, kind: TopicKind, caplog: pytest.LogCaptureFixture
 ) -> None:
     taken = 0
     for number in range(_EACH):
         body = odd(wire, kind, number)
-        tail = f"/k3s.restart/odd0{number:08}" if kind is Kind.COMMAND else ""
+        tail = f"/k3s.restart/odd0{number:08}" if kind is TopicKind.COMMAND else ""
         topic = parse(f"edgegpu/v1/{DEVICE}/{kind}{tail}")
         before = sum(wire.box.worker.status().refused.values())
         wire.box.arrive(str(topic), wire.controller.signer.seal(topic, body[:60_000]))
@@ -63,7 +63,7 @@ def test_odd_messages_that_are_well_signed_end_nothing(
 
 @pytest.mark.parametrize("spec", [{"app_limits": [0] * 20_000}, {"critical": [f"{n:x}" for n in range(7_000)]}])
 def test_a_document_of_thousands_of_items_is_answered(wire: Wire, spec: dict[str, object]) -> None:
-    topic = parse(f"edgegpu/v1/{DEVICE}/{Kind.DESIRED}")
+    topic = parse(f"edgegpu/v1/{DEVICE}/{TopicKind.DESIRED}")
     body = json.dumps({"v": 1, "enrolment": 3, "rev": 9, "spec": spec}).encode()
     wire.box.arrive(str(topic), wire.controller.signer.seal(topic, body))
     wire.exchange()

@@ -108,7 +108,7 @@ def held(fresh: Any) -> Any:  # noqa: ANN401  (the doors')
     spec, asked = given("desired")["spec"], items()
     report = given("reported")["items"]["app_limits/default/asr/main"]
     numbers = doors.Numbers.model_validate_json(json.dumps(report["numbers"]))
-    board = fresh.board.observe(doors.Seen(12, doors.digest(spec)), asked)
+    board = fresh.board.observe(doors.SeenRevision(12, doors.digest(spec)), asked)
     board = board.begin(asked[0]).settle(asked[0].name, asked[0].key, doors.Settlement.applied("it stands"))
     refused = doors.Settlement.rejected("NO_ROOM", "none", numbers)
     board = board.begin(asked[5]).settle(asked[5].name, asked[5].key, refused)
@@ -126,10 +126,10 @@ def held(fresh: Any) -> Any:  # noqa: ANN401  (the doors')
         spec=spec,
         settling=asked[2],
         ring=replace(fresh.ring, version=2, digest="ab" * 32, keys=(("kid", "public"),)),
-        records={first: record(first, doors.State.SUCCEEDED), other: record(other, doors.State.RUNNING)},
+        records={first: record(first, doors.CommandState.SUCCEEDED), other: record(other, doors.CommandState.RUNNING)},
         outbox=replace(outbox, dropped_events=3),
         server_time=17,
-        heard=doors.Heard("boot", 3.5),
+        heard=doors.LastContact("boot", 3.5),
         refused={"Forged": 2},
     )
 
@@ -156,7 +156,7 @@ def example_stamp() -> Any:  # noqa: ANN401  (the door's)
 
 
 def journal(path: Path) -> Any:  # noqa: ANN401  (the door's)
-    room = doors.Room(pages=900, log_pages=300)
+    room = doors.JournalPages(pages=900, log_pages=300)
     return doors.BoxJournal(path, limits=doors.OutboxLimits(**LIMITS), room=room, wall_s=lambda: NOW_S)
 
 
@@ -333,7 +333,7 @@ def snapshot() -> Any:  # noqa: ANN401  (the door's)
 def agent_words(folder: Path) -> dict[str, str]:
     floor = folder / "clock.json"
     doors.ClockFloor(floor, clock=lambda: NOW_S, boot_s=lambda: 1.0).raise_to(int(NOW_S))
-    standing = doors.Standing(stand=doors.Stand.ENROLLED)
+    standing = doors.IdentityStatus(stand=doors.Stand.ENROLLED)
     doors.tell_standing(folder / "standing.json", standing)
     join = doors.pack(server="https://10.0.0.1:6443", ca_pem=doors.NO_CERTIFICATE, token="t")  # noqa: S106
     kubeconfig = doors.render_kubeconfig(server="https://127.0.0.1:6443", ca_pem="PEM", token="t")  # noqa: S106

@@ -43,19 +43,18 @@ from edgegpu_agent.daemon.answers import JournalAnswer, JournalLine, OpenCommand
 from edgegpu_agent.daemon.localapi import LocalApi
 from edgegpu_agent.daemon.process import _parser as agent_parser
 from edgegpu_agent.identity.clock import ClockFloor
-from edgegpu_agent.identity.cloud import Enrolled as EnrolledAnswer
+from edgegpu_agent.identity.cloud import EnrolmentAnswer as EnrolledAnswer
 from edgegpu_agent.identity.cloud import RenewedAnswer
 from edgegpu_agent.identity.device import CloudAddress
-from edgegpu_agent.identity.enrolment import Enrolment as BoxEnrolment
-from edgegpu_agent.identity.enrolment import Facts as BoxFacts
+from edgegpu_agent.identity.enrolment import BoxEnrolment
+from edgegpu_agent.identity.enrolment import EnrolmentFacts as BoxFacts
 from edgegpu_agent.identity.renewal import Renewal as BoxRenewal
-from edgegpu_agent.identity.standing import Stand, Standing
+from edgegpu_agent.identity.standing import IdentityStatus, Stand
 from edgegpu_agent.identity.telling import tell as tell_standing
 from edgegpu_agent.journal.codec import asked_of, asked_text
-from edgegpu_agent.journal.held import Entry as HistoryEntry
-from edgegpu_agent.journal.held import Heard
-from edgegpu_agent.journal.journal import Journal as BoxJournal
-from edgegpu_agent.journal.room import Room
+from edgegpu_agent.journal.held import HistoryEntry, LastContact
+from edgegpu_agent.journal.journal import BoxJournal
+from edgegpu_agent.journal.room import JournalPages
 from edgegpu_agent.limits import rights as limits_rights
 from edgegpu_agent.limits.change import ASIDE as LIMITS_ASIDE
 from edgegpu_agent.limits.change import Written
@@ -66,12 +65,12 @@ from edgegpu_cloud.cli.tree import app as edgegpu_cloud_app
 from edgegpu_cloud.http.app import make_app
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
 from edgegpu_cloud.layout import load as load_controller_yaml
-from edgegpu_cloud.preview_sharing import Foreseen
-from edgegpu_cloud.release import Release as CloudRelease
-from edgegpu_cloud.store import Store
+from edgegpu_cloud.preview_sharing import PreviewVerdict
+from edgegpu_cloud.release import BundleFolder as CloudRelease
+from edgegpu_cloud.store import ControllerStore
 from edgegpu_cloud.store import schema as _schema
 from edgegpu_cloud.store.records import BoxState, RequestState
-from edgegpu_cloud.tokens import Refusal
+from edgegpu_cloud.tokens import RefusalCode
 from edgegpu_core.deviceid import core_ids, memory_ids
 from edgegpu_core.injection import Injection
 from edgegpu_core.inventory import Card, Slot
@@ -83,29 +82,26 @@ from edgegpu_core.policy import Policy
 from edgegpu_installer import agenthealth, baseline, certificates, doctor, precheck
 from edgegpu_installer import layout as _layout
 from edgegpu_installer.agentyaml import agent_yaml
-from edgegpu_installer.atomic import Entry, wanted
+from edgegpu_installer.atomic import PathEntry, wanted
 from edgegpu_installer.baseline import _fingerprint as fingerprint
 from edgegpu_installer.changes import FileChange
 from edgegpu_installer.install import Installation
-from edgegpu_installer.journal import Journal as TransactionJournal
-from edgegpu_installer.journal import Record as TransactionRecord
-from edgegpu_installer.journal import Tables, Target
+from edgegpu_installer.journal import Tables, TargetPath, TransactionJournal, TransactionRecord
 from edgegpu_installer.kubeconfig import render as render_kubeconfig
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.nodeidentity import pack, unpack
 from edgegpu_installer.nodes import EXTENDER_ANNOTATION, GPU_LABEL
 from edgegpu_installer.rbac import Account
 from edgegpu_installer.release import read_release
-from edgegpu_installer.site import Options, SiteKind
-from edgegpu_installer.site import Role as SiteRole
+from edgegpu_installer.site import InstallOptions, SiteKind
+from edgegpu_installer.site import MachineRole as SiteRole
 from edgegpu_installer.siteread import site_of
-from edgegpu_installer.states import Decision, Op
-from edgegpu_installer.states import State as TransactionState
+from edgegpu_installer.states import Decision, Op, TransactionState
 from edgegpu_installer.uninstall import Uninstallation
-from edgegpu_plugin.app import App as PluginApp
+from edgegpu_plugin.app import PluginApp
 from edgegpu_plugin.cdi import build_spec, cdi_name
 from edgegpu_plugin.config import PluginConfig
-from edgegpu_plugin.config import Role as PluginRole
+from edgegpu_plugin.config import ProcessRole as PluginRole
 from edgegpu_plugin.config import load as load_plugin_yaml
 from edgegpu_plugin.driverfiles import DriverFiles, Library
 from edgegpu_plugin.inventory_store import InventoryStore
@@ -117,52 +113,52 @@ from edgegpu_plugin.status import cards_part, other_cards_part, pods_part
 from edgegpu_plugin.tasks import TaskGroup
 from edgegpu_sim.driver import _parser as simdriver_parser
 from edgegpu_sync import commandline
-from edgegpu_sync.commands import Record as CommandRecord
-from edgegpu_sync.down import Want
+from edgegpu_sync.commands import CommandRecord
+from edgegpu_sync.down import RefreshRequest
 from edgegpu_sync.errors import Why
 from edgegpu_sync.ids import command_id, device_id, op_name
 from edgegpu_sync.keys import KeyRing, key_id, next_link, public_text
 from edgegpu_sync.link.rules import beat_topic
 from edgegpu_sync.messages import READERS, read
 from edgegpu_sync.ops import OPS, Settling, UnitRun, read_args
-from edgegpu_sync.order import Seen
+from edgegpu_sync.order import SeenRevision
 from edgegpu_sync.outbox import Kept
-from edgegpu_sync.outbox import Limits as OutboxLimits
+from edgegpu_sync.outbox import OutboxSizes as OutboxLimits
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.signing import Signer, bare, open_down, open_up
 from edgegpu_sync.spec import Mode, OnDrift, Spec, asked
 from edgegpu_sync.stamps import Epoch, Stamp
-from edgegpu_sync.states import FOLLOWERS, Codes, State
-from edgegpu_sync.topics import CONTROLLER_FILTER, Kind, box_filter, parse
-from edgegpu_sync.up import Condition, Numbers, Settled
+from edgegpu_sync.states import FOLLOWERS, Codes, CommandState
+from edgegpu_sync.topics import CONTROLLER_FILTER, TopicKind, box_filter, parse
+from edgegpu_sync.up import Condition, ItemState, Numbers
 from edgegpu_sync.wire import digest, encode
 
 WORDS = {
     "app limits, on drift": OnDrift,
     "box in the store": BoxState,
-    "change foreseen": Foreseen,
-    "doctor's levels": doctor.Level,
+    "change foreseen": PreviewVerdict,
+    "doctor's levels": doctor.CheckLevel,
     "enrolment of a box": Stand,
-    "enrolment refused": Refusal,
+    "enrolment refused": RefusalCode,
     "enrolment request in the store": RequestState,
     "installer's account": Account,
     "installer's decision": Decision,
     "installer's op": Op,
-    "installer's precheck": precheck.Level,
+    "installer's precheck": precheck.FindingLevel,
     "installer's role": SiteRole,
     "installer's site": SiteKind,
     "installer's state": TransactionState,
     "isolation": Mode,
-    "item settled": Settled,
+    "item settled": ItemState,
     "plugin's injection": Injection,
     "plugin's policy": Policy,
     "plugin's role": PluginRole,
-    "receipt asks for": Want,
+    "receipt asks for": RefreshRequest,
     "refusal of a message": Why,
     "result's code": Codes,
-    "result's state": State,
+    "result's state": CommandState,
     "settling of an op": Settling,
-    "standing of the agent in the installer's journal": agenthealth.Standing,
+    "standing of the agent in the installer's journal": agenthealth.AgentCondition,
 }
 """Enumerations whose values others read: on the wire, in files, in documents."""
 
@@ -228,7 +224,7 @@ def plugin_document(folder: Path, run: Path) -> dict[str, Any]:
 def postgresql_tables() -> str:
     """Return the store's tables as PostgreSQL gets them."""
     made: list[DDLElement] = []
-    for table in _schema.Row.metadata.sorted_tables:
+    for table in _schema.TableRow.metadata.sorted_tables:
         made.append(CreateTable(table))
         made += [CreateIndex(index) for index in sorted(table.indexes, key=lambda one: str(one.name))]
     dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
@@ -252,7 +248,7 @@ KUBEADM_MANIFEST = ROOT / "tests/lab/kubeadm-scheduler.yaml"
 
 def write_agent_yaml(url: str, ca_sha256: str) -> str:
     """Return the agent's configuration with nothing but a cloud, as the installer writes it."""
-    return agent_yaml(None, Options(cloud=url, ca_sha256=ca_sha256)) or ""
+    return agent_yaml(None, InstallOptions(cloud=url, ca_sha256=ca_sha256)) or ""
 
 
 def plugin_exit(*words: str) -> int:
@@ -261,10 +257,10 @@ def plugin_exit(*words: str) -> int:
 
 def example_messages() -> list[tuple[Any, Any]]:
     """Return one message of each kind that a box tells by itself."""
-    return [(kind, message) for kind, message in telemetry() if kind not in {Kind.EVENT, Kind.METRICS}]
+    return [(kind, message) for kind, message in telemetry() if kind not in {TopicKind.EVENT, TopicKind.METRICS}]
 
 
-WHOLE = {Kind.ALLOC: {"base": None, "gone": ()}}
+WHOLE = {TopicKind.ALLOC: {"base": None, "gone": ()}}
 """What makes an example that changes an earlier message one that stands alone."""
 
 
@@ -283,7 +279,7 @@ def install_document(folder: Path) -> dict[str, Any]:
     """Return what `edgegpu install --dry-run --json` prints for a server with cards."""
     box = server_box(folder)
     installing = Installing(say=print, layout=box.layout)
-    return dict(_install_document(report_of(box, Options(nodes=("far",))), installing, show_join=True))
+    return dict(_install_document(report_of(box, InstallOptions(nodes=("far",))), installing, show_join=True))
 
 
 def uninstall_document(folder: Path) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def boxes(folder: Path) -> list[tuple[str, Any]]:
 def plan_of(box: Any, release: Any, **options: Any) -> Any:  # noqa: ANN401  (the doors')
     made = doors.Installation(
         site=doors.site_of(box.facts()),
-        options=doors.Options(**options),
+        options=doors.InstallOptions(**options),
         release=release,
         machine=doors.machine_of(box),
         verifier=doors.never,
@@ -180,12 +180,13 @@ def without_prose(text: str) -> str:
 
 
 def entry(content: bytes | None = None, *, mode: int = 0o644, link_to: str | None = None) -> Any:  # noqa: ANN401
-    return doors.Entry(content, mode=mode, link_to=link_to, uid=os.geteuid(), gid=os.getegid())
+    return doors.PathEntry(content, mode=mode, link_to=link_to, uid=os.geteuid(), gid=os.getegid())
 
 
 def tables_of(changes: Sequence[Any], folders: Sequence[str]) -> Any:  # noqa: ANN401  (the doors')
     targets = [
-        doors.Target(number, change, entry(), doors.wanted(change)) for number, change in enumerate(changes, start=1)
+        doors.TargetPath(number, change, entry(), doors.wanted(change))
+        for number, change in enumerate(changes, start=1)
     ]
     return doors.Tables(targets=tuple(targets), folders=tuple(folders), remove=(), units=())
 
@@ -204,7 +205,7 @@ def example_tables() -> Any:  # noqa: ANN401  (the door's)
         (change("/etc/removed"), entry(b"was here\n")),
         (change("/opt/edgegpu/current", link_to="2.0", owner=owner), entry(link_to="1.0")),
     )
-    targets = [doors.Target(number, one, old, doors.wanted(one)) for number, (one, old) in enumerate(made, start=1)]
+    targets = [doors.TargetPath(number, one, old, doors.wanted(one)) for number, (one, old) in enumerate(made, start=1)]
     return doors.Tables(
         targets=tuple(targets),
         folders=("/etc/edgegpu", "/etc/edgegpu/extender"),
@@ -232,7 +233,7 @@ def example_record() -> Any:  # noqa: ANN401  (the door's)
         settle_s=11,
         wait_s=181,
         version="1.2.3",
-        agent=doors.agenthealth.Standing.LINKED.value,
+        agent=doors.agenthealth.AgentCondition.LINKED.value,
         why="two words",
     )
 
@@ -245,8 +246,8 @@ def transaction(folder: Path) -> dict[str, str]:
     journal.begin("01j9zq4v7m2c8x5n", example_tables())
     journal.write(example_record())
     doors.baseline.record(layout, "01j9zq4v7m2c8x5n", example_tables())
-    owned = doors.Entry(b"new\n", mode=0o640, uid=0, gid=0)
-    prints = [doors.fingerprint(one) for one in (doors.Entry(), owned, doors.Entry(link_to="2.0"))]
+    owned = doors.PathEntry(b"new\n", mode=0o640, uid=0, gid=0)
+    prints = [doors.fingerprint(one) for one in (doors.PathEntry(), owned, doors.PathEntry(link_to="2.0"))]
     return {
         "journal.tree": tree(layout.tx),
         "baseline.tree": tree(layout.baseline),

@@ -78,14 +78,14 @@ def files(_: Path) -> dict[str, str]:
     made["desired.json"] = written(desired())
     made["ops.json"] = written(ops())
     made["words.json"] = written({name: words(kind) for name, kind in doors.WORDS.items()})
-    made["followers.json"] = written({one.value: sorted(doors.FOLLOWERS[one]) for one in doors.State})
+    made["followers.json"] = written({one.value: sorted(doors.FOLLOWERS[one]) for one in doors.CommandState})
     return made
 
 
 def topics() -> dict[str, Any]:
     device = doors.device_id(DEVICE)
     return {
-        "kinds": {kind.value: {"down": kind.down, "retained": kind.retained} for kind in doors.Kind},
+        "kinds": {kind.value: {"down": kind.down, "retained": kind.retained} for kind in doors.TopicKind},
         "a box subscribes": doors.box_filter(device),
         "a controller subscribes": doors.CONTROLLER_FILTER,
         "a beat": doors.beat_topic(device),

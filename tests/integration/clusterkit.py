@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from edgegpu_installer.cluster import Cluster
-from edgegpu_installer.kubeconfig import Access
+from edgegpu_installer.cluster import ClusterClient
+from edgegpu_installer.kubeconfig import ClusterAccess
 from edgegpu_installer.rbac import Account, Rights, read_rights
-from edgegpu_sim.api import ApiServer, Registry, Settings
+from edgegpu_sim.api import ApiServer, Registry, ServerSettings
 
 ADMIN = "admin-token"
 TOKEN_TYPE = "kubernetes.io/service-account-token"  # noqa: S105  (a kind of Secret)
@@ -29,7 +29,7 @@ class Api:
     def __init__(self) -> None:
         self.tokens = {ADMIN: "admin"}
         self.registry = Registry(random_names=random.Random(7), strict_namespaces=True)
-        self.server = ApiServer(self.registry, Settings(tokens=self.tokens, may=self.may))
+        self.server = ApiServer(self.registry, ServerSettings(tokens=self.tokens, may=self.may))
         self.rights: Rights = read_rights(RBAC)
 
     def may(self, user: str, attributes: dict[str, Any]) -> bool:
@@ -59,13 +59,13 @@ class Api:
             self.registry.patch("secrets", metadata["namespace"], metadata["name"], {"data": data})
         return len(empty)
 
-    def admin(self, **changes: Any) -> Access:  # noqa: ANN401  (fields of an Access)
+    def admin(self, **changes: Any) -> ClusterAccess:  # noqa: ANN401  (fields of an Access)
         """Return the administrator's way in."""
-        return Access(**{"server": self.server.url, "token": ADMIN, **changes})
+        return ClusterAccess(**{"server": self.server.url, "token": ADMIN, **changes})
 
-    def cluster(self, *, timeout_s: float = 5.0) -> Cluster:
+    def cluster(self, *, timeout_s: float = 5.0) -> ClusterClient:
         """Return the cluster as the administrator sees it."""
-        return Cluster(self.admin(), timeout_s=timeout_s)
+        return ClusterClient(self.admin(), timeout_s=timeout_s)
 
     def secret(self, account: Account) -> str:
         """Return the token in an account's Secret."""

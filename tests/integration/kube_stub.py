@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
-from edgegpu_plugin.kube import Access
+from edgegpu_plugin.kube import ApiAccess
 
 Json = dict[str, Any]
 
@@ -87,8 +87,8 @@ class KubeStub:
         self._thread.join(30)
 
     @property
-    def access(self) -> Access:
-        return Access(server=f"http://127.0.0.1:{self._server.server_address[1]}")
+    def access(self) -> ApiAccess:
+        return ApiAccess(server=f"http://127.0.0.1:{self._server.server_address[1]}")
 
     def pod(self, name: str, namespace: str = "default") -> Json:
         return self.store.objects["pods"][f"{namespace}/{name}"]

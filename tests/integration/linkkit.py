@@ -10,7 +10,7 @@ from pathlib import Path
 
 import grpc
 
-from edgegpu_core.deviceid import Kind
+from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.inventory import Card
 from edgegpu_core.model import ResourceModel
 from edgegpu_plugin.board import DeviceBoard
@@ -20,10 +20,10 @@ from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.kubelet import KubeletLink
 from edgegpu_plugin.pb import (
     Allocation,
-    Device,
+    CallRefusedError,
     DevicePluginCaller,
+    OfferedDevice,
     PreferredRequest,
-    RefusedError,
     Registration,
     WouldWaitError,
     channel,
@@ -47,7 +47,7 @@ class Kubelet:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.lists: dict[str, list[Device]] = {}
+        self.lists: dict[str, list[OfferedDevice]] = {}
         self.streams: dict[str, int] = {}
         self.refusals = 0
         self._changed = threading.Condition()
@@ -92,7 +92,7 @@ class Kubelet:
     def _register(self, registration: Registration) -> None:
         if self.refusals:
             self.refusals -= 1
-            raise RefusedError("not yet")
+            raise CallRefusedError("not yet")
         link = channel(str(self.folder / registration.endpoint))
         link.resource = registration.resource  # type: ignore[attr-defined]
         self._links.append(link)
@@ -123,21 +123,21 @@ class Choose:
         self.waits: threading.Event | None = None
         """What its answers wait for, where they have to."""
 
-    def preferred(self, kind: Kind, request: PreferredRequest, *, may_wait: bool = True) -> Sequence[str]:
+    def preferred(self, kind: DeviceKind, request: PreferredRequest, *, may_wait: bool = True) -> Sequence[str]:
         self._wait(may_wait=may_wait)
         if self.broken:
             raise KeyError(kind)
         return list(request.available)[-request.size :]
 
-    def allocate(self, kind: Kind, ids: Sequence[str], *, may_wait: bool = True) -> Allocation:
+    def allocate(self, kind: DeviceKind, ids: Sequence[str], *, may_wait: bool = True) -> Allocation:
         self._wait(may_wait=may_wait)
         if self.broken:
             raise KeyError(kind)
         return Allocation(envs={"IDS": ",".join(ids)})
 
-    def pre_start(self, kind: Kind, ids: Sequence[str]) -> None:
+    def pre_start(self, kind: DeviceKind, ids: Sequence[str]) -> None:
         if self.broken:
-            raise RefusedError(f"{kind.value}: no card has {len(ids)} free")
+            raise CallRefusedError(f"{kind.value}: no card has {len(ids)} free")
 
     def _wait(self, *, may_wait: bool) -> None:
         if self.waits is not None:
@@ -164,7 +164,7 @@ class Box:
         self._thread = threading.Thread(target=self._run)
 
     def _plugins(self) -> list[ResourcePlugin]:
-        names = {Kind.MEMORY: MODEL.memory_resource, Kind.CORE: MODEL.core_resource}
+        names = {DeviceKind.MEMORY: MODEL.memory_resource, DeviceKind.CORE: MODEL.core_resource}
         return [
             ResourcePlugin(kind=kind, resource=name, board=self.board, allocator=self.allocator)
             for kind, name in names.items()

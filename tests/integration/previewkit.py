@@ -11,11 +11,11 @@ from kits.scheduler import KUBECONFIG
 
 from edgegpu_installer.install import Installation, Report
 from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT
-from edgegpu_installer.preparing import Machine
+from edgegpu_installer.preparing import TransactionMachine
 from edgegpu_installer.rbac import Rights
 from edgegpu_installer.recovery import Recovery
 from edgegpu_installer.release import Release
-from edgegpu_installer.site import Options
+from edgegpu_installer.site import InstallOptions
 from edgegpu_installer.siteread import site_of
 from edgegpu_installer.systemd import Systemd
 from edgegpu_installer.transaction import Verify
@@ -47,12 +47,12 @@ def never(_offers: bool) -> Verify:  # noqa: FBT001  (the installer's type)
     raise AssertionError("a dry run verifies nothing")
 
 
-def machine_of(box: FakeBox) -> Machine:
+def machine_of(box: FakeBox) -> TransactionMachine:
     system = Systemd({"PATH": f"{box.bin}:{os.environ['PATH']}"})
-    return Machine(layout=box.layout, system=system, recovery=release().recovery, say=lambda _: None)
+    return TransactionMachine(layout=box.layout, system=system, recovery=release().recovery, say=lambda _: None)
 
 
-def report_of(box: FakeBox, options: Options) -> Report:
+def report_of(box: FakeBox, options: InstallOptions) -> Report:
     site = site_of(box.facts())
     made = Installation(site=site, options=options, release=release(), machine=machine_of(box), verifier=never)
     return made.preview()

@@ -13,12 +13,12 @@ from box.webcert import make_web_cert
 from kits.acts import ID, NOTHING, Bench, Uploads, uploads
 from kits.install import proxy
 
-from edgegpu_agent.acts.act import Outcome
+from edgegpu_agent.acts.act import ActionOutcome
 from edgegpu_agent.acts.idempotent import doctor_data
 from edgegpu_agent.acts.standard import acts
 from edgegpu_sync.ids import command_id, op_name
 from edgegpu_sync.ops import Args, LogsArgs
-from edgegpu_sync.states import State
+from edgegpu_sync.states import CommandState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ def host(tmp_path: Path, bench: Bench) -> Iterator[Uploads]:
         yield found
 
 
-def do(bench: Bench, op: str, args: Args = NOTHING, **more: object) -> Outcome:
+def do(bench: Bench, op: str, args: Args = NOTHING, **more: object) -> ActionOutcome:
     return acts(bench.box(**more))[op_name(op)].act(ID, args, "")
 
 
@@ -59,7 +59,7 @@ def left(bench: Bench) -> list[str]:
 
 def test_an_archive_comes_with_the_boxs_certificate_and_without_secrets(bench: Bench, host: Uploads) -> None:
     found = do(bench, "logs.collect", LogsArgs(url=f"{host.url}/boxes/"))
-    assert found.state is State.SUCCEEDED, found.text
+    assert found.state is CommandState.SUCCEEDED, found.text
     assert list(host.files) == [f"/boxes/{ID}.tar.gz"]
     archive = host.files[f"/boxes/{ID}.tar.gz"]
     assert found.data is not None
@@ -78,19 +78,21 @@ def test_an_archive_comes_with_the_boxs_certificate_and_without_secrets(bench: B
 def test_an_archive_goes_by_the_proxy_where_one_is_named(bench: Bench, host: Uploads) -> None:
     with proxy(user="ann:secret") as (address, asked):
         named = address.replace("//", "//ann:secret@")
-        assert do(bench, "logs.collect", LogsArgs(url=f"{host.url}/boxes/"), proxy=named).state is State.SUCCEEDED
+        assert (
+            do(bench, "logs.collect", LogsArgs(url=f"{host.url}/boxes/"), proxy=named).state is CommandState.SUCCEEDED
+        )
     assert asked == [host.url.removeprefix("https://")]
     assert list(host.files) == [f"/boxes/{ID}.tar.gz"]
 
 
 def test_a_url_that_names_the_file_is_taken_as_it_is(bench: Bench, host: Uploads) -> None:
-    assert do(bench, "logs.collect", LogsArgs(url=f"{host.url}/x/{ID}.tgz?a=1")).state is State.SUCCEEDED
+    assert do(bench, "logs.collect", LogsArgs(url=f"{host.url}/x/{ID}.tgz?a=1")).state is CommandState.SUCCEEDED
     assert list(host.files) == [f"/x/{ID}.tgz?a=1"]
 
 
 def test_twice_is_once(bench: Bench, host: Uploads) -> None:
     for _ in range(2):
-        assert do(bench, "logs.collect", LogsArgs(url=f"{host.url}/boxes/")).state is State.SUCCEEDED
+        assert do(bench, "logs.collect", LogsArgs(url=f"{host.url}/boxes/")).state is CommandState.SUCCEEDED
     assert len(host.files) == 1
 
 
@@ -102,7 +104,7 @@ def test_two_at_once_leave_each_other_alone_and_what_was_left_over_goes(bench: B
     ids = [command_id(f"{ID[:-1]}{number}") for number in range(3)]
     with ThreadPoolExecutor(len(ids)) as pool:
         found = list(pool.map(lambda id_: collect.act(id_, LogsArgs(url=f"{host.url}/boxes/"), ""), ids))
-    assert [(one.state, one.text) for one in found] == [(State.SUCCEEDED, "")] * len(ids)
+    assert [(one.state, one.text) for one in found] == [(CommandState.SUCCEEDED, "")] * len(ids)
     assert sorted(host.files) == [f"/boxes/{id_}.tar.gz" for id_ in ids]
     for archive in host.files.values():
         assert opened(archive)["logs/edgegpu-plugin.log"] == "plugin says hello\n"
@@ -112,7 +114,7 @@ def test_two_at_once_leave_each_other_alone_and_what_was_left_over_goes(bench: B
 def test_it_is_not_larger_than_asked_for_and_the_newest_stays(bench: Bench, host: Uploads) -> None:
     lines = [f"{number:06} {number * 7919 % 104729:x} {number**5 % 99991:x}" for number in range(200_000)]
     bench.tell("logs/k3s", "\n".join(lines))
-    assert do(bench, "logs.collect", LogsArgs(url=f"{host.url}/", max_mib=1)).state is State.SUCCEEDED
+    assert do(bench, "logs.collect", LogsArgs(url=f"{host.url}/", max_mib=1)).state is CommandState.SUCCEEDED
     (archive,) = host.files.values()
     assert len(archive) <= 1024 * 1024
     assert opened(archive)["logs/k3s.log"].endswith(lines[-1])
@@ -120,13 +122,13 @@ def test_it_is_not_larger_than_asked_for_and_the_newest_stays(bench: Bench, host
 
 def test_a_host_that_is_busy_is_asked_again(bench: Bench, host: Uploads) -> None:
     host.answers += [503, 503]
-    assert do(bench, "logs.collect", LogsArgs(url=f"{host.url}/")).state is State.SUCCEEDED
+    assert do(bench, "logs.collect", LogsArgs(url=f"{host.url}/")).state is CommandState.SUCCEEDED
 
 
 def test_a_host_that_refuses_is_asked_once(bench: Bench, host: Uploads) -> None:
     host.answers += [403]
     found = do(bench, "logs.collect", LogsArgs(url=f"{host.url}/?sig=hush"))
-    assert found.state is State.FAILED
+    assert found.state is CommandState.FAILED
     assert "the host answers 403" in found.text
     assert "hush" not in found.text
     assert left(bench) == []
@@ -134,7 +136,7 @@ def test_a_host_that_refuses_is_asked_once(bench: Bench, host: Uploads) -> None:
 
 def test_a_program_that_is_missing_is_said_in_the_archive(bench: Bench, host: Uploads) -> None:
     (bench.fake / "bin/edgegpu").unlink()
-    assert do(bench, "logs.collect", LogsArgs(url=f"{host.url}/")).state is State.SUCCEEDED
+    assert do(bench, "logs.collect", LogsArgs(url=f"{host.url}/")).state is CommandState.SUCCEEDED
     (archive,) = host.files.values()
     assert "cannot run" in opened(archive)["doctor.json"]
 
@@ -144,7 +146,7 @@ def test_a_program_that_is_missing_is_said_in_the_archive(bench: Bench, host: Up
 
 def test_the_doctors_word_is_a_result_though_things_are_broken(bench: Bench) -> None:
     found = do(bench, "doctor.run")
-    assert (found.state, found.text) == (State.SUCCEEDED, "broken")
+    assert (found.state, found.text) == (CommandState.SUCCEEDED, "broken")
     assert found.data is not None
     assert found.data["checks"] == 3
 
@@ -167,13 +169,13 @@ def test_what_the_doctor_says_fits_into_a_result() -> None:
 
 def test_a_doctor_that_says_nothing_has_failed(bench: Bench) -> None:
     bench.tell("doctor.json", "no json")
-    assert do(bench, "doctor.run").state is State.FAILED
+    assert do(bench, "doctor.run").state is CommandState.FAILED
 
 
 def test_without_a_plugin_the_inventory_is_sent_all_the_same(bench: Bench) -> None:
     looked: list[int] = []
     found = do(bench, "inventory.refresh", looked=lambda: looked.append(1), speed=1000.0)
-    assert (found.state, looked) == (State.FAILED, [1])
+    assert (found.state, looked) == (CommandState.FAILED, [1])
 
 
 class CannotError(Exception):
@@ -193,7 +195,7 @@ def test_the_identity_is_renewed_for_the_commands_id(bench: Bench) -> None:
             raise LaterError("no answer")
 
     found = do(bench, "identity.rotate", renew=renew, refusals=(CannotError,), passing=(LaterError,))
-    assert found.state is State.SUCCEEDED
+    assert found.state is CommandState.SUCCEEDED
     assert causes == [ID, ID]
 
 
@@ -202,7 +204,7 @@ def test_a_denied_renewal_has_failed(bench: Bench) -> None:
         raise CannotError("revoked")
 
     found = do(bench, "identity.rotate", renew=renew, refusals=(CannotError,))
-    assert (found.state, found.text) == (State.FAILED, "revoked")
+    assert (found.state, found.text) == (CommandState.FAILED, "revoked")
 
 
 def test_what_cannot_be_done_is_not_among_the_acts(bench: Bench) -> None:

@@ -14,7 +14,7 @@ from edgegpu_installer.farewell import UNIT
 from edgegpu_installer.install import Installation
 from edgegpu_installer.layout import AGENT_UNIT, CURRENT, PLUGIN_UNIT, PLUGIN_YAML, RECOVER, UNITS, unit_drop_in
 from edgegpu_installer.precheck import precheck, refused
-from edgegpu_installer.site import Options
+from edgegpu_installer.site import InstallOptions
 from edgegpu_installer.siteread import site_of
 from edgegpu_installer.states import Op
 from edgegpu_installer.uninstall import Uninstallation
@@ -66,7 +66,7 @@ def test_where_sharing_is_gone_nothing_is_planned(box: FakeBox) -> None:
 
 
 def test_the_agent_comes_alone(box: FakeBox) -> None:
-    plan = report_of(box, Options(agent_only=True)).plan
+    plan = report_of(box, InstallOptions(agent_only=True)).plan
     assert (plan.op, plan.start, plan.restart) == (Op.INSTALL, (AGENT_UNIT,), None)
     assert not any(change.k3s_reads for change in plan.files)
     paths = {change.path for change in plan.files}
@@ -78,7 +78,7 @@ def test_the_agent_alone_is_refused_where_sharing_is(box: FakeBox) -> None:
     installed(box)
     site = site_of(box.facts())
     made = Installation(
-        site=site, options=Options(agent_only=True), release=release(), machine=machine_of(box), verifier=never
+        site=site, options=InstallOptions(agent_only=True), release=release(), machine=machine_of(box), verifier=never
     )
     with pytest.raises(InstallError, match="GPU sharing is installed"):
         made.run()
@@ -87,5 +87,5 @@ def test_the_agent_alone_is_refused_where_sharing_is(box: FakeBox) -> None:
 def test_for_the_agent_alone_k3s_need_not_be_well(tmp_path: Path) -> None:
     bare = FakeBox(tmp_path / "bare")
     found = bare.facts()
-    assert any("no k3s" in one.what for one in refused(precheck(found, Options())))
-    assert not any("no k3s" in one.what for one in refused(precheck(found, Options(agent_only=True))))
+    assert any("no k3s" in one.what for one in refused(precheck(found, InstallOptions())))
+    assert not any("no k3s" in one.what for one in refused(precheck(found, InstallOptions(agent_only=True))))

@@ -15,7 +15,7 @@ from edgegpu_agent.acts.standard import acts
 from edgegpu_agent.acts.transactions import at_work
 from edgegpu_sync.ids import op_name
 from edgegpu_sync.ops import Evidence
-from edgegpu_sync.states import Codes, State
+from edgegpu_sync.states import Codes, CommandState
 
 K3S, PLUGIN = op_name("k3s.restart"), op_name("plugin.restart")
 UNITS = {K3S: "k3s.service", PLUGIN: "edgegpu-plugin.service"}
@@ -39,11 +39,11 @@ def test_it_is_asked_for_once_and_seen(bench: Bench, op: str) -> None:
     act = restart(bench, op)
     token = act.token(ID, NOTHING)
     assert act.evidence(ID, token) is Evidence.NOT_DONE
-    assert act.act(ID, NOTHING, token).state is State.VERIFYING
+    assert act.act(ID, NOTHING, token).state is CommandState.VERIFYING
     assert act.evidence(ID, token) is Evidence.DONE
     done = act.verify(ID, NOTHING, token)
     assert done is not None
-    assert (done.state, done.data) == (State.SUCCEEDED, {"unit": UNITS[op_name(op)], "invocation": "new1"})
+    assert (done.state, done.data) == (CommandState.SUCCEEDED, {"unit": UNITS[op_name(op)], "invocation": "new1"})
     assert bench.said("restarts") == [f"restart --no-block -- {UNITS[op_name(op)]}"]
 
 
@@ -51,7 +51,7 @@ def test_what_systemd_has_not_begun_yet_is_under_way(bench: Bench) -> None:
     act = restart(bench)
     token = act.token(ID, NOTHING)
     bench.tell("stuck")
-    assert act.act(ID, NOTHING, token).state is State.VERIFYING
+    assert act.act(ID, NOTHING, token).state is CommandState.VERIFYING
     assert act.evidence(ID, token) is Evidence.UNDER_WAY
     assert act.verify(ID, NOTHING, token) is None
     bench.unit("k3s.service", ActiveState="deactivating")
@@ -64,13 +64,13 @@ def test_what_systemd_has_not_begun_yet_is_under_way(bench: Bench) -> None:
 def test_it_names_its_own_run_also_where_an_installer_has_begun_another(bench: Bench) -> None:
     act = restart(bench, PLUGIN)
     token = act.token(ID, NOTHING)
-    assert act.act(ID, NOTHING, token).state is State.VERIFYING
+    assert act.act(ID, NOTHING, token).state is CommandState.VERIFYING
     bench.unit(UNITS[PLUGIN], "ours", ActiveState="activating")
     assert act.verify(ID, NOTHING, token) is None
     bench.unit(UNITS[PLUGIN], "an installer's")
     done = act.verify(ID, NOTHING, token)
     assert done is not None
-    assert (done.state, done.data) == (State.SUCCEEDED, {"unit": UNITS[PLUGIN], "invocation": "ours"})
+    assert (done.state, done.data) == (CommandState.SUCCEEDED, {"unit": UNITS[PLUGIN], "invocation": "ours"})
 
 
 def test_another_boot_is_a_restart(bench: Bench) -> None:
@@ -86,7 +86,7 @@ def test_a_systemd_that_does_not_answer_tells_nothing(bench: Bench) -> None:
     bench.program(bench.fake / "bin/systemctl", "#!/bin/sh\nexit 1\n")
     assert act.evidence(ID, token) is Evidence.UNREADABLE
     assert act.verify(ID, NOTHING, token) is None
-    assert act.act(ID, NOTHING, token).state is State.REJECTED
+    assert act.act(ID, NOTHING, token).state is CommandState.REJECTED
 
 
 def test_one_that_has_come_up_just_now_is_not_believed(bench: Bench) -> None:
@@ -96,8 +96,12 @@ def test_one_that_has_come_up_just_now_is_not_believed(bench: Bench) -> None:
     assert act.verify(ID, NOTHING, token) is None
 
 
-@pytest.mark.parametrize(("ready", "state"), [(True, State.SUCCEEDED), (None, State.SUCCEEDED), (False, None)])
-def test_the_node_must_be_ready_where_it_can_be_asked(bench: Bench, *, ready: bool | None, state: State | None) -> None:
+@pytest.mark.parametrize(
+    ("ready", "state"), [(True, CommandState.SUCCEEDED), (None, CommandState.SUCCEEDED), (False, None)]
+)
+def test_the_node_must_be_ready_where_it_can_be_asked(
+    bench: Bench, *, ready: bool | None, state: CommandState | None
+) -> None:
     asked: list[float] = []
 
     def node(since_s: float) -> bool | None:
@@ -125,7 +129,7 @@ def test_what_does_not_come_up_fails_with_the_units_words(bench: Bench) -> None:
     )
     found = act.verify(ID, NOTHING, token)
     assert found is not None
-    assert (found.state, found.code) == (State.FAILED, Codes.TIMED_OUT)
+    assert (found.state, found.code) == (CommandState.FAILED, Codes.TIMED_OUT)
     assert "k3s.service is activating (auto-restart, exit-code, started again 4 times)" in found.text
 
 
@@ -134,7 +138,7 @@ def test_what_systemd_refuses_has_failed(bench: Bench) -> None:
     token = act.token(ID, NOTHING)
     bench.tell("refused")
     found = act.act(ID, NOTHING, token)
-    assert (found.state, found.text) == (State.FAILED, "cannot restart k3s.service: Access denied")
+    assert (found.state, found.text) == (CommandState.FAILED, "cannot restart k3s.service: Access denied")
 
 
 @pytest.mark.parametrize("op", UNITS)
@@ -142,7 +146,7 @@ def test_a_unit_that_is_not_there_is_rejected(bench: Bench, op: str) -> None:
     (bench.fake / "units" / UNITS[op_name(op)]).unlink()
     act = restart(bench, op)
     found = act.act(ID, NOTHING, act.token(ID, NOTHING))
-    assert (found.state, found.code) == (State.REJECTED, Codes.NOT_INSTALLED)
+    assert (found.state, found.code) == (CommandState.REJECTED, Codes.NOT_INSTALLED)
     assert bench.said("restarts") == []
 
 
@@ -150,9 +154,9 @@ def test_k3s_is_left_alone_while_the_plugin_is_down(bench: Bench) -> None:
     bench.unit("edgegpu-plugin.service", ActiveState="failed", SubState="failed")
     act = restart(bench)
     found = act.act(ID, NOTHING, act.token(ID, NOTHING))
-    assert (found.state, found.code) == (State.REJECTED, Codes.PRECHECK)
+    assert (found.state, found.code) == (CommandState.REJECTED, Codes.PRECHECK)
     (bench.fake / "units/edgegpu-plugin.service").unlink()
-    assert act.act(ID, NOTHING, act.token(ID, NOTHING)).state is State.VERIFYING
+    assert act.act(ID, NOTHING, act.token(ID, NOTHING)).state is CommandState.VERIFYING
 
 
 def test_the_unit_is_found_whatever_it_is_called(bench: Bench) -> None:

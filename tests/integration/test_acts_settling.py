@@ -14,11 +14,11 @@ from integration.settlingkit import die_while, id_of, settle
 from kits.acts import Bench, FileNotes, item, wait_for
 
 from edgegpu_agent.acts.act import ActStop
-from edgegpu_installer.journal import Journal
+from edgegpu_installer.journal import TransactionJournal
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.spec import Asked
 from edgegpu_sync.states import Codes
-from edgegpu_sync.up import Settled
+from edgegpu_sync.up import ItemState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +50,7 @@ def notes(tmp_path: Path) -> FileNotes:
     ],
 )
 def test_an_item_is_one_transaction_of_its_own_name(bench: Bench, notes: FileNotes, one: Asked, words: str) -> None:
-    assert settle(bench, one, notes).state is Settled.APPLIED
+    assert settle(bench, one, notes).state is ItemState.APPLIED
     assert bench.said("done") == [f"{words} --json --transaction-id {id_of(notes)}"]
     assert id_of(notes).startswith(f"{one.name}-3-")
 
@@ -61,27 +61,27 @@ def test_an_item_is_one_transaction_of_its_own_name(bench: Bench, notes: FileNot
 def test_settings_want_sharing_installed(bench: Bench, notes: FileNotes, one: Asked) -> None:
     (bench.layout.units / "edgegpu-plugin.service").unlink()
     settlement = settle(bench, one, notes)
-    assert (settlement.state, settlement.code) == (Settled.REJECTED, Codes.NOT_INSTALLED)
+    assert (settlement.state, settlement.code) == (ItemState.REJECTED, Codes.NOT_INSTALLED)
     assert bench.said("asked") == []
 
 
 def test_isolation_is_none_and_others_are_unsupported(bench: Bench, notes: FileNotes) -> None:
-    assert settle(bench, item("isolation", mode="none"), notes).state is Settled.APPLIED
+    assert settle(bench, item("isolation", mode="none"), notes).state is ItemState.APPLIED
     settlement = settle(bench, item("isolation", mode="mps"), notes)
-    assert (settlement.state, settlement.code) == (Settled.UNSUPPORTED, Codes.UNSUPPORTED)
+    assert (settlement.state, settlement.code) == (ItemState.UNSUPPORTED, Codes.UNSUPPORTED)
     assert bench.said("asked") == []
 
 
 def test_what_the_installer_refuses_is_rejected_in_its_words(bench: Bench, notes: FileNotes) -> None:
     bench.tell("refuse", "IN_USE\n")
     settlement = settle(bench, UNINSTALL, notes)
-    assert (settlement.state, settlement.code) == (Settled.REJECTED, Codes.PRECHECK)
+    assert (settlement.state, settlement.code) == (ItemState.REJECTED, Codes.PRECHECK)
     assert settlement.text == "cannot uninstall: for a reason\nmend it"
 
 
 def test_somebody_elses_change_is_waited_for(bench: Bench, notes: FileNotes) -> None:
     bench.tell("refuse", "BUSY\nBUSY\n")
-    assert settle(bench, INSTALL, notes).state is Settled.APPLIED
+    assert settle(bench, INSTALL, notes).state is ItemState.APPLIED
     assert (len(bench.said("asked")), len(bench.said("done"))) == (3, 1)
 
 
@@ -96,7 +96,7 @@ def test_a_refusal_is_not_the_last_word_while_k3s_comes_up(
     bench.unit("k3s.service", ActiveState=active, ActiveEnterTimestampMonotonic=since)
     bench.tell("refuse", "REFUSED\nREFUSED\n")
     state = settle(bench, INSTALL, notes).state
-    assert (state, len(bench.said("asked"))) == (Settled.APPLIED if times == 3 else Settled.REJECTED, times)
+    assert (state, len(bench.said("asked"))) == (ItemState.APPLIED if times == 3 else ItemState.REJECTED, times)
 
 
 @pytest.mark.parametrize(
@@ -108,14 +108,14 @@ def test_what_is_undone_is_failed_and_restored(
     bench.tell("end", end)
     bench.tell("why", "k3s is not well")
     settlement = settle(bench, INSTALL, notes)
-    assert (settlement.state, settlement.code, settlement.restored) == (Settled.FAILED, code, restored)
+    assert (settlement.state, settlement.code, settlement.restored) == (ItemState.FAILED, code, restored)
     assert settlement.text == "k3s is not well"
 
 
 def test_an_installer_that_cannot_be_started_is_said(bench: Bench, notes: FileNotes) -> None:
     (bench.fake / "bin/edgegpu").unlink()
     settlement = settle(bench, INSTALL, notes)
-    assert (settlement.state, settlement.restored) == (Settled.FAILED, True)
+    assert (settlement.state, settlement.restored) == (ItemState.FAILED, True)
     assert "No such file" in settlement.text
 
 
@@ -128,7 +128,7 @@ def test_killed_while_the_installer_works_its_end_is_found(
     first = id_of(notes)
     release = threading.Timer(0.2, bench.untell, (f"hold-{hold}",))
     release.start()
-    assert settle(bench, one, notes).state is Settled.APPLIED
+    assert settle(bench, one, notes).state is ItemState.APPLIED
     release.join()
     by_name = [line for line in bench.said("done") if line.endswith(first)]
     assert len(by_name) == 1
@@ -147,18 +147,18 @@ def test_killed_with_the_installer_it_is_what_the_journal_says(bench: Bench, not
         undo.start()
     settlement = settle(bench, one, notes)
     if hold in STATES:
-        assert (settlement.state, settlement.restored) == (Settled.FAILED, True)
+        assert (settlement.state, settlement.restored) == (ItemState.FAILED, True)
         assert settlement.text == "its author died"
         undo.join()
     else:
-        assert settlement.state is Settled.APPLIED
+        assert settlement.state is ItemState.APPLIED
     assert [line.endswith(first) for line in bench.said("done")] == [True]
 
 
 def rolled_back(bench: Bench, id_: str) -> None:
     """Do as edgegpu-recover does."""
     path = bench.layout.tx / "state"
-    journal = Journal(bench.layout.tx)
+    journal = TransactionJournal(bench.layout.tx)
     journal.log(f"{id_} install ROLLED_BACK its author died")
     lines = [line for line in path.read_text().splitlines() if not line.startswith(("state=", "why="))]
     new = path.with_name("new")
@@ -168,7 +168,7 @@ def rolled_back(bench: Bench, id_: str) -> None:
 
 def test_killed_before_the_installer_was_started_it_is_begun(bench: Bench, notes: FileNotes) -> None:
     notes.write({"transaction": "sharing-3-abcdefgh", "done": False})
-    assert settle(bench, INSTALL, notes).state is Settled.APPLIED
+    assert settle(bench, INSTALL, notes).state is ItemState.APPLIED
     assert bench.said("done") == ["install --yes --json --transaction-id sharing-3-abcdefgh"]
 
 
@@ -181,7 +181,7 @@ def test_an_installer_that_dies_without_a_word_is_begun_once_more(bench: Bench, 
         wait_for(lambda wanted=count: len(bench.said("asked")) == wanted)  # type: ignore[misc]
         os.kill(bench.installer_pid(), signal.SIGKILL)
     thread.join()
-    assert (found[0].state, found[0].code, found[0].restored) == (Settled.FAILED, Codes.ERROR, True)
+    assert (found[0].state, found[0].code, found[0].restored) == (ItemState.FAILED, Codes.ERROR, True)
     assert bench.said("done") == []
 
 
@@ -190,7 +190,7 @@ def test_after_a_crash_a_refusal_takes_nothing_back(bench: Bench, notes: FileNot
     os.kill(bench.installer_pid(), signal.SIGKILL)
     bench.untell("hold-MARKS")
     bench.tell("refuse", "REFUSED\n" * 2)
-    assert settle(bench, INSTALL, notes).state is Settled.APPLIED
+    assert settle(bench, INSTALL, notes).state is ItemState.APPLIED
     assert len(bench.said("done")) == 2
 
 
@@ -208,7 +208,7 @@ def test_the_agent_ends_and_the_installer_goes_on(bench: Bench, notes: FileNotes
     stop.join()
     bench.untell("hold-SWAPPED")
     bench.comes("at-MARKS")
-    assert str(Journal(bench.layout.tx).state_of(id_of(notes))) == "COMMITTED"
+    assert str(TransactionJournal(bench.layout.tx).state_of(id_of(notes))) == "COMMITTED"
 
 
 # --- unit size
@@ -237,17 +237,17 @@ def plugin(bench: Bench) -> Iterator[list[str]]:
 
 
 def test_another_unit_is_set_where_nobody_holds_shares(bench: Bench, notes: FileNotes, plugin: list[str]) -> None:
-    assert settle(bench, item("unit_size", mib=256), notes).state is Settled.APPLIED
+    assert settle(bench, item("unit_size", mib=256), notes).state is ItemState.APPLIED
     assert bench.said("asked") == []
     plugin.append('{"namespace": "n", "pod": "p", "state": "allocated"}')
     settlement = settle(bench, item("unit_size", mib=512), notes)
-    assert (settlement.state, settlement.code) == (Settled.REJECTED, Codes.PRECHECK)
+    assert (settlement.state, settlement.code) == (ItemState.REJECTED, Codes.PRECHECK)
     assert "n/p" in settlement.text
     plugin.clear()
-    assert settle(bench, item("unit_size", mib=512), notes).state is Settled.APPLIED
+    assert settle(bench, item("unit_size", mib=512), notes).state is ItemState.APPLIED
     assert bench.said("done")[0].startswith("install --yes --unit-mib 512")
 
 
 def test_without_the_plugins_word_the_unit_stays(bench: Bench, notes: FileNotes) -> None:
     settlement = settle(bench, item("unit_size", mib=512), notes)
-    assert (settlement.state, settlement.code) == (Settled.REJECTED, Codes.PRECHECK)
+    assert (settlement.state, settlement.code) == (ItemState.REJECTED, Codes.PRECHECK)

@@ -13,12 +13,12 @@ import pytest
 from kits.acts import ID, Bench, Vendor, wait_for
 from kits.install import Host, serve
 
-from edgegpu_agent.acts.act import Act, Outcome
+from edgegpu_agent.acts.act import Act, ActionOutcome
 from edgegpu_agent.acts.bundles import sha256_of
 from edgegpu_agent.acts.standard import acts
 from edgegpu_sync.ids import op_name
 from edgegpu_sync.ops import Evidence, UpgradeArgs
-from edgegpu_sync.states import State
+from edgegpu_sync.states import CommandState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,12 +42,12 @@ class World:
         path = archive or self.archive
         return self.vendor.args(f"{self.host.url}/{path.name}", sha256_of(path), **more)
 
-    def run(self, args: UpgradeArgs | None = None) -> Outcome:
+    def run(self, args: UpgradeArgs | None = None) -> ActionOutcome:
         args = args or self.args()
         act = self.act
         token = act.token(ID, args)
         found = act.act(ID, args, token)
-        verified = act.verify(ID, args, token) if found.state is State.VERIFYING else found
+        verified = act.verify(ID, args, token) if found.state is CommandState.VERIFYING else found
         assert verified is not None
         return verified
 
@@ -73,7 +73,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def test_a_signed_release_is_installed_by_its_own_installer(world: World) -> None:
     found = world.run()
-    assert (found.state, found.data) == (State.SUCCEEDED, {"before": "1.0.0", "version": "2.0.0"})
+    assert (found.state, found.data) == (CommandState.SUCCEEDED, {"before": "1.0.0", "version": "2.0.0"})
     assert world.link == "2.0.0"
     assert world.bench.said("done") == [f"install --yes --json --transaction-id {ID}"]
     assert list((world.bench.layout.state / "upgrades").iterdir()) == []
@@ -81,39 +81,39 @@ def test_a_signed_release_is_installed_by_its_own_installer(world: World) -> Non
 
 def test_where_sharing_was_taken_off_it_does_not_come_back(world: World) -> None:
     (world.bench.layout.units / "edgegpu-plugin.service").unlink()
-    assert world.run().state is State.SUCCEEDED
+    assert world.run().state is CommandState.SUCCEEDED
     assert world.bench.said("done") == [f"install --yes --agent-only --json --transaction-id {ID}"]
 
 
 def test_the_version_that_runs_is_not_installed_again(world: World) -> None:
-    assert world.run(world.args(version="1.0.0")).state is State.SUCCEEDED
+    assert world.run(world.args(version="1.0.0")).state is CommandState.SUCCEEDED
     assert world.untouched()
 
 
 def test_a_release_that_another_has_signed_is_refused(world: World) -> None:
     signed = Vendor().args(world.host.url, sha256_of(world.archive)).signature
     found = world.run(world.args(signature=signed))
-    assert (found.state, found.code) == (State.REJECTED, "BAD_SIGNATURE")
+    assert (found.state, found.code) == (CommandState.REJECTED, "BAD_SIGNATURE")
     assert world.untouched()
     assert world.host.faults.asked == []
 
 
 def test_an_older_release_is_refused(world: World) -> None:
     found = world.run(world.args(version="0.9.9"))
-    assert (found.state, found.code) == (State.REJECTED, "DOWNGRADE")
+    assert (found.state, found.code) == (CommandState.REJECTED, "DOWNGRADE")
     assert world.untouched()
 
 
 def test_without_a_release_key_nothing_is_taken(world: World) -> None:
     (world.bench.layout.current / "release.pub").unlink()
     found = world.run()
-    assert (found.state, found.code) == (State.REJECTED, "NO_RELEASE_KEY")
+    assert (found.state, found.code) == (CommandState.REJECTED, "NO_RELEASE_KEY")
 
 
 def test_a_bundle_that_is_another_is_not_unpacked(world: World) -> None:
     args = world.vendor.args(f"{world.host.url}/{world.archive.name}", "c" * 64)
     found = world.run(args)
-    assert (found.state, found.code) == (State.FAILED, "ERROR")
+    assert (found.state, found.code) == (CommandState.FAILED, "ERROR")
     assert "its sha256 is" in found.text
     assert world.untouched()
 
@@ -127,7 +127,7 @@ def test_a_bundle_that_is_not_well_is_not_put_in_place(world: World, *, starts: 
     archive = world.vendor.bundle(folder, starts=starts, named=named)
     archive = archive.rename(world.folder / "other.tar.gz")
     found = world.run(world.args(archive))
-    assert found.state is State.FAILED
+    assert found.state is CommandState.FAILED
     assert words in found.text
     assert world.untouched()
     assert list((world.bench.layout.state / "upgrades").iterdir()) == []
@@ -136,7 +136,7 @@ def test_a_bundle_that_is_not_well_is_not_put_in_place(world: World, *, starts: 
 def test_a_download_that_breaks_off_goes_on_where_it_was(world: World) -> None:
     world.host.faults.cut = 2
     world.host.faults.busy = 1
-    assert world.run().state is State.SUCCEEDED
+    assert world.run().state is CommandState.SUCCEEDED
     ranges = [wanted for _, wanted in world.host.faults.asked]
     assert ranges[:2] == ["", ""]
     assert all(wanted.startswith("bytes=") for wanted in ranges[2:])
@@ -145,7 +145,7 @@ def test_a_download_that_breaks_off_goes_on_where_it_was(world: World) -> None:
 
 def test_a_host_that_has_it_not_is_asked_once(world: World) -> None:
     args = world.vendor.args(f"{world.host.url}/none.tar.gz", sha256_of(world.archive))
-    assert world.run(args).state is State.FAILED
+    assert world.run(args).state is CommandState.FAILED
     assert len(world.host.faults.asked) == 1
 
 
@@ -154,7 +154,7 @@ def test_a_version_that_is_not_well_is_put_back_and_removed(world: World) -> Non
     world.bench.tell("old", "1.0.0")
     world.bench.tell("why", "the agent did not start")
     found = world.run()
-    assert (found.state, found.text) == (State.ROLLED_BACK, "the agent did not start")
+    assert (found.state, found.text) == (CommandState.ROLLED_BACK, "the agent did not start")
     assert world.link == "1.0.0"
     assert not world.bench.layout.version("2.0.0").exists()
 
@@ -162,7 +162,7 @@ def test_a_version_that_is_not_well_is_put_back_and_removed(world: World) -> Non
 def test_what_the_installer_refuses_is_rejected(world: World) -> None:
     world.bench.tell("refuse", "REFUSED\n")
     found = world.run()
-    assert (found.state, found.code) == (State.REJECTED, "PRECHECK")
+    assert (found.state, found.code) == (CommandState.REJECTED, "PRECHECK")
     assert world.untouched()
 
 
@@ -192,7 +192,7 @@ def test_killed_while_it_is_installed_it_is_found_and_not_begun_again(world: Wor
         gone.wait(0.01)
     found = act.verify(ID, world.args(), token)
     assert found is not None
-    assert found.state is State.SUCCEEDED
+    assert found.state is CommandState.SUCCEEDED
     assert len(world.bench.said("done")) == 1
 
 
@@ -203,7 +203,7 @@ def test_killed_with_its_installer_before_anything_it_is_done_again(world: World
     world.bench.untell("hold-BEFORE")
     wait_for(lambda: world.act.evidence(ID, token) is Evidence.NOT_DONE)  # one that was killed takes a moment to go
     asked = len(world.host.faults.asked)
-    assert world.act.act(ID, world.args(), token).state is State.VERIFYING
+    assert world.act.act(ID, world.args(), token).state is CommandState.VERIFYING
     assert len(world.host.faults.asked) == asked  # it lies there unpacked
     assert len(world.bench.said("done")) == 1
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from kits.install import Host, serve
 
-from edgegpu_agent.acts.pace import Pace
+from edgegpu_agent.acts.pace import ActionTimer
 from edgegpu_agent.acts.web import Trust, Web, WebError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def host(tmp_path: Path, content: bytes) -> Iterator[Host]:
 def web(tmp_path: Path, host: Host) -> Web:
     ca = tmp_path / "ca.crt"
     ca.write_text(host.cert.ca)
-    return Web(Trust(ca=ca), Pace(threading.Event(), speed=100.0))
+    return Web(Trust(ca=ca), ActionTimer(threading.Event(), speed=100.0))
 
 
 @pytest.mark.parametrize("begun", [0, 100_000])

@@ -17,11 +17,11 @@ from edgegpu_agent.cli.errors import CliError
 from edgegpu_installer import baseline, farewell
 from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.errors import InstallError, KnownError
-from edgegpu_installer.journal import Journal
+from edgegpu_installer.journal import TransactionJournal
 from edgegpu_installer.layout import AGENT_UNIT, AGENT_YAML, CLOUD_TOKEN, CURRENT, PLUGIN_UNIT, RUN_UNITS, UNITS
-from edgegpu_installer.preparing import Machine
+from edgegpu_installer.preparing import TransactionMachine
 from edgegpu_installer.recovery import LIBRARY
-from edgegpu_installer.states import Op, State
+from edgegpu_installer.states import Op, TransactionState
 from edgegpu_installer.systemd import Systemd
 from edgegpu_installer.transaction import run
 
@@ -67,9 +67,11 @@ def uninstall(bed: Bed) -> Plan:
     return Plan(Op.UNINSTALL, files, reload=True, stop=(PLUGIN_UNIT, AGENT_UNIT), restart="k3s")
 
 
-def named(bed: Bed, id_: str) -> Machine:
+def named(bed: Bed, id_: str) -> TransactionMachine:
     machine = bed.machine()
-    return Machine(**{name: getattr(machine, name) for name in Machine.__slots__} | {"transaction_id": id_})
+    return TransactionMachine(
+        **{name: getattr(machine, name) for name in TransactionMachine.__slots__} | {"transaction_id": id_}
+    )
 
 
 def nothing(_: Deadline) -> None:
@@ -86,7 +88,7 @@ def there(bed: Bed, path: str) -> bool:
 
 def test_sharing_goes_and_the_agent_stays_with_what_undoes_a_change(bed: Bed) -> None:
     bed.run(install())
-    assert bed.run(withdraw(bed)).state is State.COMMITTED
+    assert bed.run(withdraw(bed)).state is TransactionState.COMMITTED
     assert not any(there(bed, path) for path in (SCHEDULER, DROP_IN, f"{UNITS}/{PLUGIN_UNIT}"))
     assert all(there(bed, path) for path in (*STAYS, LIBRARY, farewell.UNIT_FILE))
     assert (bed.unit(PLUGIN_UNIT), bed.unit(AGENT_UNIT), bed.unit("k3s")) == ("inactive", "active", "active")
@@ -132,7 +134,7 @@ def test_a_unit_that_somebody_has_masked_until_the_next_boot_stays_so(bed: Bed) 
     mask = bed.layout.at(RUN_UNITS) / PLUGIN_UNIT
     mask.parent.mkdir(parents=True)
     mask.symlink_to("/dev/null")
-    assert bed.run(uninstall(bed)).state is State.COMMITTED
+    assert bed.run(uninstall(bed)).state is TransactionState.COMMITTED
     assert mask.readlink() == Path("/dev/null")
 
 
@@ -150,7 +152,7 @@ def test_sharing_comes_again_and_all_of_it_goes_after_that(bed: Bed) -> None:
     }
     (bed.layout.state / "identity").mkdir()
     (bed.layout.state / "identity/tls.key").write_text("secret")
-    assert bed.run(uninstall(bed)).state is State.COMMITTED
+    assert bed.run(uninstall(bed)).state is TransactionState.COMMITTED
     assert bed.tree() == before
     assert not bed.layout.state.exists()
 
@@ -160,14 +162,14 @@ def test_a_withdrawn_machine_is_uninstalled_whole(bed: Bed) -> None:
     bed.run(install())
     bed.run(withdraw(bed))
     bed.layout.at(farewell.UNIT_FILE).unlink()
-    assert bed.run(uninstall(bed)).state is State.COMMITTED
+    assert bed.run(uninstall(bed)).state is TransactionState.COMMITTED
     assert bed.tree() == before
 
 
 def test_one_that_k3s_does_not_stand_is_undone(bed: Bed) -> None:
     bed.run(install())
     before = bed.tree()
-    assert bed.run(withdraw(bed), verify=refuse).state is State.ROLLED_BACK
+    assert bed.run(withdraw(bed), verify=refuse).state is TransactionState.ROLLED_BACK
     assert bed.tree() == before
     assert (bed.unit(PLUGIN_UNIT), bed.unit(AGENT_UNIT)) == ("active", "active")
 
@@ -182,35 +184,35 @@ def test_killed_at_each_step_the_dead_man_leaves_the_old_machine_or_the_new_one(
         old = bed.tree()
         bed.die_at(step, withdraw(bed), deadline_s=-60.0)
         bed.recover("deadline")
-        state = Journal(bed.layout.tx).read()
+        state = TransactionJournal(bed.layout.tx).read()
         assert state is not None
         ends.add(state.state)
-        if state.op is Op.WITHDRAW and state.state is State.COMMITTED:
+        if state.op is Op.WITHDRAW and state.state is TransactionState.COMMITTED:
             assert not there(bed, f"{UNITS}/{PLUGIN_UNIT}")
             assert there(bed, f"{UNITS}/{AGENT_UNIT}")
             assert (bed.layout.tx / "log").exists()
         else:
             assert bed.tree() == old, step
         assert not list((bed.root / "etc").rglob(".*edgegpu*"))
-    assert ends == {State.COMMITTED, State.ROLLED_BACK}
+    assert ends == {TransactionState.COMMITTED, TransactionState.ROLLED_BACK}
 
 
 def test_a_transaction_has_the_id_that_was_given_once(bed: Bed) -> None:
-    journal = Journal(bed.layout.tx)
+    journal = TransactionJournal(bed.layout.tx)
     assert journal.state_of("sharing-0001") is None
     run(install(), named(bed, "sharing-0001"), verify=nothing)
-    assert journal.state_of("sharing-0001") is State.COMMITTED
+    assert journal.state_of("sharing-0001") is TransactionState.COMMITTED
     with pytest.raises(KnownError):
         run(withdraw(bed), named(bed, "sharing-0001"), verify=nothing)
     run(withdraw(bed), named(bed, "sharing-0002"), verify=refuse)
-    assert journal.state_of("sharing-0001") is State.COMMITTED
-    assert journal.state_of("sharing-0002") is State.ROLLED_BACK
+    assert journal.state_of("sharing-0001") is TransactionState.COMMITTED
+    assert journal.state_of("sharing-0002") is TransactionState.ROLLED_BACK
     assert journal.state_of("sharing-000") is None
 
 
 def test_what_died_before_its_record_was_written_has_not_been(bed: Bed) -> None:
     run(install(), named(bed, "sharing-0001"), verify=nothing)
-    journal = Journal(bed.layout.tx)
+    journal = TransactionJournal(bed.layout.tx)
     journal.log("sharing-0002 withdraw PREPARED")
     assert journal.state_of("sharing-0002") is None
 
@@ -246,5 +248,5 @@ def test_what_enrolling_by_hand_has_written_goes_with_an_uninstall(bed: Bed, *, 
     if again:  # an installer that finds the files keeps them as how it was before
         files = tuple(FileChange(path, content=b"cloud: {}\n") for path in (AGENT_YAML, CLOUD_TOKEN))
         bed.run(Plan(Op.CHANGE, files=files))
-    assert bed.run(uninstall(bed)).state is State.COMMITTED
+    assert bed.run(uninstall(bed)).state is TransactionState.COMMITTED
     assert bed.tree() == before

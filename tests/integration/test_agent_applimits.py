@@ -14,17 +14,17 @@ from kits.limitsbed import Bed, Paper, field
 from kits.limitscases import manifest
 from kits.limitsworld import CLUSTER
 
-from edgegpu_agent.daemon.applimits import AppLimits, app_limits
-from edgegpu_agent.daemon.looks import Board, Settled
+from edgegpu_agent.daemon.applimits import AppLimitsService, app_limits
+from edgegpu_agent.daemon.looks import DriftBoard, SettledItem
 from edgegpu_agent.kube import AgentClient, Leases
 from edgegpu_agent.limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
 from edgegpu_installer.layout import PLUGIN_UNIT, Layout
-from edgegpu_plugin.kube import Access
-from edgegpu_sim.api import ApiServer, Registry, Settings
+from edgegpu_plugin.kube import ApiAccess
+from edgegpu_sim.api import ApiServer, Registry, ServerSettings
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.spec import AppLimits as AppLimitsItem
 from edgegpu_sync.spec import Asked, OnDrift, TryKey, item_name
-from edgegpu_sync.up import Settled as State
+from edgegpu_sync.up import ItemState as State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,11 +50,11 @@ class Looks:
     """The part in threads; what it tells the worker lies in `told`."""
 
     def __init__(self, client: AgentClient, root: Path, *, look_s: float = 0.02) -> None:
-        self.part = AppLimits(client, layout(root), node="box-1", look_s=look_s)
+        self.part = AppLimitsService(client, layout(root), node="box-1", look_s=look_s)
         self.told: queue.Queue[tuple[str, Any]] = queue.Queue()
-        self._items: list[Settled] = []
+        self._items: list[SettledItem] = []
         self._tell: list[Callable[[], None]] = []
-        board = Board(
+        board = DriftBoard(
             settled=lambda: self._items,
             on_change=self._tell.append,
             landed=lambda name, _key, settlement: self.told.put((name, settlement)),
@@ -82,7 +82,7 @@ class Looks:
 
     def settled(self, *asked: Asked, state: State = State.APPLIED) -> None:
         """Let the worker have settled these."""
-        self._items = [Settled(asked=one, settlement=Settlement(state=state), notes=Paper()) for one in asked]
+        self._items = [SettledItem(asked=one, settlement=Settlement(state=state), notes=Paper()) for one in asked]
         for tell in self._tell:
             tell()
 
@@ -110,7 +110,7 @@ def test_a_box_without_the_account_has_no_such_part(tmp_path: Path) -> None:
 
 def test_it_is_able_while_its_account_is_there(bed: Bed, tmp_path: Path) -> None:
     account = tmp_path / "limits-kubeconfig"
-    part = AppLimits(bed.api.client(), layout(tmp_path), node="box-1", account=account)
+    part = AppLimitsService(bed.api.client(), layout(tmp_path), node="box-1", account=account)
     assert not part.able
     account.touch()
     assert part.able
@@ -120,12 +120,12 @@ class Box:
     """An API server with watches, with apps whose limits were settled."""
 
     def __init__(self, root: Path) -> None:
-        self.api = ApiServer(Registry(random_names=random.Random(1)), Settings({"token": "agent"}))
+        self.api = ApiServer(Registry(random_names=random.Random(1)), ServerSettings({"token": "agent"}))
         self.api.start()
         self.root = root
 
     def client(self) -> AgentClient:
-        return AgentClient(Access(server=self.api.url, token="token"), timeout_s=5)  # noqa: S106
+        return AgentClient(ApiAccess(server=self.api.url, token="token"), timeout_s=5)  # noqa: S106
 
     def app(self, name: str, kind: str = "Deployment", **more: Any) -> Asked:  # noqa: ANN401
         self.api.registry.create(f"{kind.lower()}s", manifest(kind, name, memory=4))

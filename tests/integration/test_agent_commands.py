@@ -15,10 +15,10 @@ from kits.cli import Done, edgegpu
 from edgegpu_agent.daemon.answers import JournalAnswer, JournalLine, OpenCommand, StatusAnswer
 from edgegpu_agent.daemon.localapi import LocalApi
 from edgegpu_agent.identity.enrolment import token_hash
-from edgegpu_agent.identity.standing import Stand, Standing
+from edgegpu_agent.identity.standing import IdentityStatus, Stand
 from edgegpu_agent.identity.telling import tell
 from edgegpu_agent.settings import load
-from edgegpu_sync.up import ItemReport, Settled
+from edgegpu_sync.up import ItemReport, ItemState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,7 @@ HEALTHY: dict[str, Any] = {
     "applied_rev": 12,
     "wanted_rev": 12,
 }
-REJECTED = ItemReport(state=Settled.REJECTED, rev=12, hash="0123", retry=0, code="NO_ROOM", text="card 0 has 9 free")
+REJECTED = ItemReport(state=ItemState.REJECTED, rev=12, hash="0123", retry=0, code="NO_ROOM", text="card 0 has 9 free")
 LINES = (
     JournalLine(n=2, at=1_790_000_001, kind="command", about="01j9zq4v", state="SUCCEEDED", text="k3s.restart"),
     JournalLine(n=1, at=1_790_000_000, kind="command", about="01j9zq4v", state="RECEIVED", by="operator anna"),
@@ -64,7 +64,7 @@ class Box:
             "not_after_s": int(time.time()) + 90 * 86_400,
             **more,
         }
-        tell(self.root / "run/edgegpu/agent-identity.json", Standing(stand=stand, **fields))
+        tell(self.root / "run/edgegpu/agent-identity.json", IdentityStatus(stand=stand, **fields))
 
     def serve(self) -> None:
         path = self.root / "run/edgegpu/agent.sock"
@@ -126,7 +126,7 @@ def test_a_box_that_is_well(box: Box) -> None:
 
 def test_an_agent_that_answers_speaks_for_the_identity_too(box: Box) -> None:
     box.stands(warning="not on the link: cannot open the journal: database is locked")
-    stands = Standing(stand=Stand.ENROLLED, not_after_s=int(time.time()) + 90 * 86_400).document()
+    stands = IdentityStatus(stand=Stand.ENROLLED, not_after_s=int(time.time()) + 90 * 86_400).document()
     box.answer = StatusAnswer(**HEALTHY, identity=stands)
     box.serve()
     done = box.run("agent", "status")
@@ -233,7 +233,7 @@ def systemctl(root: Path, *, loaded: str = "loaded", on_restart: str = "") -> di
 
 
 def said(stand: Stand, **more: Any) -> str:  # noqa: ANN401  (fields of Standing)
-    return json.dumps(Standing(stand=stand, token_sha256=token_hash("secret-token"), **more).document())
+    return json.dumps(IdentityStatus(stand=stand, token_sha256=token_hash("secret-token"), **more).document())
 
 
 def enrol(root: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch, *more: str) -> Done:

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from kits.agent import Agent, Cloud, until
 
 from edgegpu_sync.spec import Isolation, Mode, Spec
-from edgegpu_sync.states import Codes, State
+from edgegpu_sync.states import Codes, CommandState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +87,7 @@ def test_a_box_that_was_off_until_its_certificate_had_ended_renews_it_and_is_bac
     cloud.online("expired")
     assert certificate.read_bytes() != old
     *_, last = cloud.fleet.follow(id_, timeout_s=60)
-    assert last.state is State.SUCCEEDED
+    assert last.state is CommandState.SUCCEEDED
     assert not cloud.fleet.box("expired").restored
 
 
@@ -104,7 +104,7 @@ def test_a_copy_of_its_disk_stays_off_the_link_and_says_so(cloud: Cloud, agent: 
         assert "on the link" not in copy.log
         agent.start()
         cloud.online("origin")
-        assert cloud.end("origin", "identity.rotate").state is State.SUCCEEDED
+        assert cloud.end("origin", "identity.rotate").state is CommandState.SUCCEEDED
     assert cloud.fleet.box("origin").enrolment == 1
 
 
@@ -121,10 +121,10 @@ def test_a_box_that_is_imaged_anew_is_itself_again_and_becomes_what_it_shall_be(
     agent.start()
     until(lambda: cloud.fleet.box(device).enrolment == 2 and cloud.fleet.box(device).online, lambda: agent.log)
     ended = cloud.fleet.one_command(open_)
-    assert (ended.state, ended.code) == (State.UNKNOWN, Codes.REIMAGED)
+    assert (ended.state, ended.code) == (CommandState.UNKNOWN, Codes.REIMAGED)
     until(lambda: cloud.fleet.box(device).applied_rev == cloud.fleet.box(device).rev, lambda: cloud.box("imaged"))
     assert "isolation" in cloud.fleet.box(device).items
-    assert cloud.end(device, "identity.rotate").state is State.SUCCEEDED
+    assert cloud.end(device, "identity.rotate").state is CommandState.SUCCEEDED
     assert not cloud.fleet.box(device).restored
 
 

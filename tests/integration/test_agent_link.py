@@ -12,8 +12,8 @@ from kits.cli import document, edgegpu, plugin
 
 from edgegpu_agent.acts.redact import HIDDEN
 from edgegpu_sync.spec import Isolation, Mode, Spec
-from edgegpu_sync.states import State
-from edgegpu_sync.up import Settled
+from edgegpu_sync.states import CommandState
+from edgegpu_sync.up import ItemState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,16 +52,16 @@ def test_from_a_token_to_commands_and_desired_state(cloud: Cloud, agent: Agent) 
     assert "plugin.restart" in box.capabilities
     assert agent.fed()
     assert not (agent.root / "etc/edgegpu/cloud-token").exists()
-    assert cloud.end("one", "plugin.restart").state is State.SUCCEEDED
+    assert cloud.end("one", "plugin.restart").state is CommandState.SUCCEEDED
     assert agent.restarts == 1
     with plugin(agent.root / "run/edgegpu", document()):
         refreshed = cloud.end("one", "inventory.refresh")
     counts = {"cards": 2, "healthy": 2, "driver": "560.35.03", "problem": ""}
-    assert (refreshed.state, refreshed.data) == (State.SUCCEEDED, counts)
+    assert (refreshed.state, refreshed.data) == (CommandState.SUCCEEDED, counts)
     rev = cloud.fleet.set_spec("one", lambda _: Spec(isolation=Isolation(rev=0, mode=Mode.NONE)))
     until(lambda: (seen := cloud.box("one")) is not None and seen.applied_rev == rev, lambda: cloud.box("one"))
     isolation = cloud.online("one").items["isolation"]
-    assert (isolation.state, isolation.code) == (Settled.REJECTED, "NOT_INSTALLED")
+    assert (isolation.state, isolation.code) == (ItemState.REJECTED, "NOT_INSTALLED")
 
 
 def test_what_the_doctor_says_leaves_without_the_boxs_secrets(cloud: Cloud, agent: Agent) -> None:
@@ -71,7 +71,7 @@ def test_what_the_doctor_says_leaves_without_the_boxs_secrets(cloud: Cloud, agen
     agent.program("edgegpu", f"echo '{said}'; exit 2")
     on_link(cloud, agent, "doctor")
     found = cloud.end("doctor", "doctor.run")
-    assert (found.state, found.text) == (State.SUCCEEDED, "broken")
+    assert (found.state, found.text) == (CommandState.SUCCEEDED, "broken")
     assert found.data is not None
     assert found.data["troubled"] == [checks[0] | {"text": f"{HIDDEN} is refused"}]
 
@@ -80,14 +80,14 @@ def test_what_was_killed_goes_on_and_what_is_told_to_end_says_goodbye(cloud: Clo
     on_link(cloud, agent, "two")
     agent.kill()
     agent.start()
-    assert cloud.end("two", "plugin.restart").state is State.SUCCEEDED
+    assert cloud.end("two", "plugin.restart").state is CommandState.SUCCEEDED
     certificate = agent.root / "var/lib/edgegpu/identity/tls.crt"
     before = certificate.read_bytes()
-    assert cloud.end("two", "identity.rotate").state is State.SUCCEEDED
+    assert cloud.end("two", "identity.rotate").state is CommandState.SUCCEEDED
     assert certificate.read_bytes() != before
     agent.kill()
     agent.start()
-    assert cloud.end("two", "plugin.restart").state is State.SUCCEEDED
+    assert cloud.end("two", "plugin.restart").state is CommandState.SUCCEEDED
     assert agent.restarts == 2
     told = json.loads(edgegpu("journal", "--json", "--root", agent.root).out)["lines"]
     assert sum(one["kind"] == "command" and one["state"] == "SUCCEEDED" for one in told) == 3
@@ -102,7 +102,7 @@ def test_another_token_takes_the_link_over_to_the_next_enrolment(cloud: Cloud, a
     on_link(cloud, agent, "again")
     (agent.root / "etc/edgegpu/cloud-token").write_text(cloud.line("again", "--for")["token"])
     until(lambda: (box := cloud.box("again")) is not None and box.enrolment == 2 and box.online, lambda: agent.log)
-    assert cloud.end("again", "plugin.restart").state is State.SUCCEEDED
+    assert cloud.end("again", "plugin.restart").state is CommandState.SUCCEEDED
     assert agent.process is not None
     assert agent.process.poll() is None
     status = json.loads(edgegpu("agent", "status", "--json", "--root", agent.root).out)
@@ -121,4 +121,4 @@ def test_a_broker_that_is_away_starves_no_watchdog_and_is_found_again(cloud: Clo
     assert agent.fed()
     cloud.start("mosquitto")
     until(lambda: "connection   connected" in link(), link)
-    assert cloud.end("three", "plugin.restart").state is State.SUCCEEDED
+    assert cloud.end("three", "plugin.restart").state is CommandState.SUCCEEDED

@@ -14,7 +14,7 @@ from kits.identity import Cloud, CloudServer
 
 from edgegpu_agent.daemon.cloudside import cloud_tasks
 from edgegpu_agent.daemon.vitals import Vitals
-from edgegpu_installer.agenthealth import Said, ask_agent
+from edgegpu_installer.agenthealth import AgentReply, ask_agent
 from edgegpu_installer.layout import Layout
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ class Side:
         self.said = self.ask()
         self.ready.set()
 
-    def ask(self) -> Said | None:
+    def ask(self) -> AgentReply | None:
         return ask_agent(self.root / "run/edgegpu/agent.sock")
 
-    def answers(self) -> Said:
+    def answers(self) -> AgentReply:
         """Wait for what is said on the socket, which another task serves."""
         pause = threading.Event()
         for _ in range(int(WAIT_S / 0.02)):

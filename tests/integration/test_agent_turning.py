@@ -17,21 +17,21 @@ from kits.workerworld import World
 from edgegpu_agent.daemon.turning import TurningWorker
 from edgegpu_agent.daemon.worker.ports import Clock, Me
 from edgegpu_agent.daemon.worker.worker import Parts
-from edgegpu_agent.journal.journal import Journal
+from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_sync.keys import public_text
 from edgegpu_sync.link.events import Arrived, Delivered, Up
 from edgegpu_sync.messages import read
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.spec import AppLimits, Asked, Spec
-from edgegpu_sync.topics import Kind
-from edgegpu_sync.up import Birth, Settled, Versions
+from edgegpu_sync.topics import TopicKind
+from edgegpu_sync.up import Birth, ItemState, Versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from edgegpu_agent.acts.act import Notes
+    from edgegpu_agent.acts.act import SettlerNotes
 
 WAIT_S = 20.0
 NAME = "app_limits/default/asr/main"
@@ -44,11 +44,11 @@ class Elsewhere:
         self.ours = False
         self.tries = 0
 
-    def settle(self, one: Asked, notes: Notes) -> Settlement:
+    def settle(self, one: Asked, notes: SettlerNotes) -> Settlement:
         del one
         self.tries += 1
         notes.write({"try": self.tries})
-        return Settlement.applied() if self.ours else Settlement(state=Settled.ELSEWHERE, text="box-2 does")
+        return Settlement.applied() if self.ours else Settlement(state=ItemState.ELSEWHERE, text="box-2 does")
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def lacking() -> set[str]:
 
 @pytest.fixture
 def worker(tmp_path: Path, settler: Elsewhere, lacking: set[str]) -> Iterator[TurningWorker]:
-    journal = Journal(tmp_path / "journal.db", wall_s=time.time)
+    journal = BoxJournal(tmp_path / "journal.db", wall_s=time.time)
     me = Me(
         device=DEVICE,
         enrolment=3,
@@ -92,12 +92,12 @@ def worker(tmp_path: Path, settler: Elsewhere, lacking: set[str]) -> Iterator[Tu
     journal.close()
 
 
-def stands(worker: TurningWorker, state: Settled) -> bool:
+def stands(worker: TurningWorker, state: ItemState) -> bool:
     item = worker.status().items.get(NAME)
     return item is not None and item.state is state
 
 
-def until(worker: TurningWorker, state: Settled) -> None:
+def until(worker: TurningWorker, state: ItemState) -> None:
     ends = time.monotonic() + WAIT_S
     while not stands(worker, state):
         assert time.monotonic() < ends, worker.status()
@@ -116,7 +116,9 @@ def desire(worker: TurningWorker, cluster: str, rev: int = 1) -> None:
 
 
 def births(link: SimLink) -> list[Birth]:
-    said = [read(Kind.STATUS, payload.partition(b"\n")[2]) for topic, payload in link.sent if topic.endswith("status")]
+    said = [
+        read(TopicKind.STATUS, payload.partition(b"\n")[2]) for topic, payload in link.sent if topic.endswith("status")
+    ]
     return [one for one in said if isinstance(one, Birth)]
 
 
@@ -155,18 +157,18 @@ def test_it_says_that_it_turns(worker: TurningWorker) -> None:
 
 def test_what_stood_elsewhere_is_tried_again_and_what_stands_is_not(worker: TurningWorker, settler: Elsewhere) -> None:
     desire(worker, CLUSTER)
-    until(worker, Settled.ELSEWHERE)
+    until(worker, ItemState.ELSEWHERE)
     (one,) = worker.board.settled()
-    assert (one.asked.name, one.settlement.state, one.notes.read()) == (NAME, Settled.ELSEWHERE, None)
+    assert (one.asked.name, one.settlement.state, one.notes.read()) == (NAME, ItemState.ELSEWHERE, None)
     one.notes.write({"fights": 1})
     assert one.notes.read() == {"fights": 1}
     settler.ours = True
     worker.board.again(NAME)
-    until(worker, Settled.APPLIED)
+    until(worker, ItemState.APPLIED)
     (one,) = worker.board.settled()
     assert one.notes.read() == {"fights": 1}, "it is the same asking"
     desire(worker, CLUSTER, rev=2)
-    until(worker, Settled.APPLIED)
+    until(worker, ItemState.APPLIED)
     (one,) = worker.board.settled()
     assert one.asked.key.rev == 2
     assert one.notes.read() is None, "a new one begins from nothing"

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from kits.cli import CARD_0, CARD_1, document, edgegpu, plugin, pod
 
-from edgegpu_plugin.localserver import Answer, LocalServer
+from edgegpu_plugin.localserver import LocalServer, Response
 from edgegpu_sync.commandline import installed_version
 
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ def test_watch_prints_anew_what_changed_until_it_is_interrupted(short_tmp: Path)
 def journal(folder: Path, lines: list[dict[str, Any]]) -> Iterator[Path]:
     """Serve a journal that may grow, the newest first."""
 
-    def answer(_: str) -> Answer:
-        return Answer(200, json.dumps({"version": 1, "lines": lines[::-1]}).encode())
+    def answer(_: str) -> Response:
+        return Response(200, json.dumps({"version": 1, "lines": lines[::-1]}).encode())
 
     server = LocalServer(folder / "agent.sock", answer, owner="x", remedy="y")
     server.open()

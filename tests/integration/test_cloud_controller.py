@@ -5,7 +5,7 @@ from pathlib import Path
 from kits.controller import Bed
 
 from edgegpu_sync.spec import PolicyItem
-from edgegpu_sync.states import State
+from edgegpu_sync.states import CommandState
 
 
 def test_a_command_is_done_and_told(tmp_path: Path) -> None:
@@ -16,8 +16,8 @@ def test_a_command_is_done_and_told(tmp_path: Path) -> None:
     id_ = bed.fleet.command("box-1", "k3s.restart", {}, wait_s=600)
     views = list(bed.fleet.follow(id_, timeout_s=60))
 
-    assert views[-1].state is State.SUCCEEDED
-    assert [line.state for line in views[-1].history][-1] is State.SUCCEEDED
+    assert views[-1].state is CommandState.SUCCEEDED
+    assert [line.state for line in views[-1].history][-1] is CommandState.SUCCEEDED
     assert bed.world.done[bed.devices[0], id_] == 1
     bed.settle(2)
     assert id_ in bed.box().receipted
@@ -46,5 +46,5 @@ def test_sharing_is_installed_by_a_revision_and_its_command(tmp_path: Path) -> N
     id_ = bed.fleet.install("box-1")
     bed.until(lambda: bed.fleet.one_command(id_).ended, within_s=60)
 
-    assert bed.state(id_) is State.SUCCEEDED
+    assert bed.state(id_) is CommandState.SUCCEEDED
     assert bed.fleet.box("box-1").items["sharing"].state == "Applied"

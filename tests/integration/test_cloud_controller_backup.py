@@ -12,8 +12,8 @@ from edgegpu_cloud.keysets import add, prepare, sign
 from edgegpu_cloud.layout import CloudLayout
 from edgegpu_sync.keys import public_text
 from edgegpu_sync.spec import Isolation, Mode, Spec
-from edgegpu_sync.states import Codes, State
-from edgegpu_sync.topics import Kind, parse
+from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.topics import TopicKind, parse
 
 
 def set_mode(bed: Bed, mode: Mode) -> int:
@@ -54,7 +54,7 @@ def test_nothing_but_receipts_is_signed_before_a_person_confirms(bed: Bed) -> No
 
     assert bed.fleet.box("box-1").restored
     assert [alarm.kind for alarm in bed.fleet.alarms()] == ["RESTORED"]
-    assert {parse(topic).kind for topic, _ in bed.network.seen_down} == {Kind.RECEIPT}
+    assert {parse(topic).kind for topic, _ in bed.network.seen_down} == {TopicKind.RECEIPT}
     assert bed.state(waiting) is None
     assert bed.box().board.asked[0].item == Isolation(rev=2, mode=Mode.LIMITER)
 
@@ -64,7 +64,7 @@ def test_nothing_but_receipts_is_signed_before_a_person_confirms(bed: Bed) -> No
 
     view = bed.fleet.box("box-1")
     assert not view.restored
-    assert bed.state(waiting) is State.SUCCEEDED
+    assert bed.state(waiting) is CommandState.SUCCEEDED
     assert (view.rev, view.applied_rev) == (3, 3)
     assert bed.box().board.asked[0].item == Isolation(rev=1, mode=Mode.NONE)
     with pytest.raises(CloudError, match="not RESTORED"):
@@ -114,7 +114,7 @@ def test_what_the_backup_knows_as_never_signed_is_not_done_twice(bed: Bed) -> No
     bed.fleet.confirm_restored("box-1")
     bed.until(lambda: all(bed.fleet.one_command(id_).ended for id_ in (first, second)))
 
-    assert bed.state(first) is bed.state(second) is State.SUCCEEDED
+    assert bed.state(first) is bed.state(second) is CommandState.SUCCEEDED
     assert [bed.world.done[bed.devices[0], id_] for id_ in (first, second)] == [1, 1]
 
 
@@ -133,7 +133,7 @@ def test_ends_of_unknown_commands_are_kept_and_receipted(bed: Bed) -> None:
     bed.restore(backup)
     bed.settle(120, step_s=2)
 
-    assert [(one.id, one.state) for one in bed.fleet.details("box-1").orphans] == [(id_, State.SUCCEEDED)]
+    assert [(one.id, one.state) for one in bed.fleet.details("box-1").orphans] == [(id_, CommandState.SUCCEEDED)]
     assert id_ in bed.box().receipted
 
 
@@ -147,8 +147,8 @@ def test_a_box_that_was_enrolled_anew_since_ends_what_is_open(bed: Bed) -> None:
     bed.settle(5)
 
     view = bed.fleet.one_command(id_)
-    assert (view.state, view.code) == (State.UNKNOWN, Codes.REIMAGED)
-    assert [line.state for line in view.history] == [State.UNKNOWN]
+    assert (view.state, view.code) == (CommandState.UNKNOWN, Codes.REIMAGED)
+    assert [line.state for line in view.history] == [CommandState.UNKNOWN]
     assert bed.fleet.box("box-1").applied_rev == 1
     run(bed)
 

@@ -8,7 +8,7 @@ from kits.controller import Bed, Faults, Killer
 
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.spec import Exclusions, Spec
-from edgegpu_sync.states import State
+from edgegpu_sync.states import CommandState
 
 OPS = ("k3s.restart", "inventory.refresh", "plugin.restart", "doctor.run")
 
@@ -25,7 +25,7 @@ def check_ledgers(bed: Bed, asked: dict[CommandId, DeviceId]) -> None:
         assert record is not None
         assert record.state is view.state
         assert done <= 1 or view.op in {"inventory.refresh", "doctor.run"}, f"{id_} was done {done} times"
-        assert (done > 0) == (view.state is State.SUCCEEDED)
+        assert (done > 0) == (view.state is CommandState.SUCCEEDED)
 
 
 def chaos(bed: Bed, rng: random.Random, *, commands: int) -> dict[CommandId, DeviceId]:
@@ -119,7 +119,7 @@ def test_a_box_that_was_away_for_weeks_says_all_and_does_nothing_late(tmp_path: 
     bed.until(bed.all_ended)
     bed.settle(60, step_s=5)
 
-    assert (bed.state(done), bed.state(late)) == (State.SUCCEEDED, State.EXPIRED)
+    assert (bed.state(done), bed.state(late)) == (CommandState.SUCCEEDED, CommandState.EXPIRED)
     assert bed.world.done == {(bed.devices[0], done): 1}
     view = bed.fleet.box("box-1")
     assert (view.rev, view.applied_rev, view.restored) == (28, 28, False)

@@ -15,7 +15,7 @@ from edgegpu_sync.errors import Why
 from edgegpu_sync.ids import device_id
 from edgegpu_sync.link.link import Arrived
 from edgegpu_sync.signing import Signer
-from edgegpu_sync.states import State
+from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import parse
 
 
@@ -106,7 +106,7 @@ def test_broken_messages_change_nothing_and_the_controller_lives(tapped: Wiretap
     assert dump(tapped.bed.path) == before
     id_ = tapped.bed.fleet.command("box-1", "k3s.restart", {}, wait_s=600)
     tapped.bed.until(lambda: tapped.bed.fleet.one_command(id_).ended)
-    assert tapped.bed.state(id_) is State.SUCCEEDED
+    assert tapped.bed.state(id_) is CommandState.SUCCEEDED
 
 
 def test_a_revoked_box_is_ignored_and_nothing_is_signed_for_it(tapped: Wiretap) -> None:
@@ -126,7 +126,7 @@ def test_a_revoked_box_is_ignored_and_nothing_is_signed_for_it(tapped: Wiretap) 
     assert [topic for topic, _ in bed.network.seen_down if bed.devices[1] in topic] == []
     only_two = [line for line in before if bed.devices[1] in line]
     assert [line for line in dump(bed.path) if bed.devices[1] in line] == only_two
-    assert (bed.state(waiting), bed.fleet.one_command(waiting).code) == (State.UNKNOWN, "REVOKED")
+    assert (bed.state(waiting), bed.fleet.one_command(waiting).code) == (CommandState.UNKNOWN, "REVOKED")
     assert bed.controller.refused["", "UnknownBox"] > 0
 
 

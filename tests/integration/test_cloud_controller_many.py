@@ -7,11 +7,11 @@ from pathlib import Path
 from kits.controller import Bed, Killer
 from kits.modelbox import ModelBox, box_key, instance_of
 
-from edgegpu_cloud.store import Box
+from edgegpu_cloud.store import BoxRecord
 from edgegpu_sync.book import Book
 from edgegpu_sync.ids import device_id
 from edgegpu_sync.keys import public_text
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.topics import TopicKind
 
 MANY = 1_000
 
@@ -22,7 +22,7 @@ def test_a_thousand_births(tmp_path: Path, record_property: Callable[[str, objec
     with bed.store.write() as tx:
         for device in bed.devices:
             book = Book(enrolment=1, instance=instance_of(device))
-            tx.boxes.add(Box(device=device, name=device, public=public_text(box_key(device)), book=book))
+            tx.boxes.add(BoxRecord(device=device, name=device, public=public_text(box_key(device)), book=book))
     bed.network.boxes = {device: ModelBox(bed.world, device) for device in bed.devices}
     bed.controller.step()
     commits = Killer(lambda _: False)
@@ -32,7 +32,7 @@ def test_a_thousand_births(tmp_path: Path, record_property: Callable[[str, objec
     bed.network.seen_down.clear()
 
     begun_s = time.perf_counter()
-    while len({topic for topic, _ in bed.network.seen_down if topic.endswith(Kind.RECEIPT)}) < MANY:
+    while len({topic for topic, _ in bed.network.seen_down if topic.endswith(TopicKind.RECEIPT)}) < MANY:
         bed.controller.step()
     births_per_s = MANY / (time.perf_counter() - begun_s)
 

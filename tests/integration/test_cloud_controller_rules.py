@@ -13,15 +13,15 @@ from edgegpu_sync.errors import Why
 from edgegpu_sync.keys import key_id, next_link, public_text
 from edgegpu_sync.messages import read
 from edgegpu_sync.spec import PolicyItem, Spec
-from edgegpu_sync.states import Codes, State
-from edgegpu_sync.topics import Kind, parse
+from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.topics import TopicKind, parse
 
 
 def with_policy(spec: Spec) -> Spec:
     return spec.model_copy(update={"policy": PolicyItem(rev=0, policy="spread")})
 
 
-def kinds(bed: Bed) -> list[Kind]:
+def kinds(bed: Bed) -> list[TopicKind]:
     return [parse(topic).kind for topic, _ in bed.network.seen_down]
 
 
@@ -43,7 +43,7 @@ def test_a_command_to_a_box_that_is_away_waits_for_its_birth(bed: Bed) -> None:
 
     bed.network.connect(bed.box())
     bed.until(lambda: bed.fleet.one_command(id_).ended)
-    assert bed.state(id_) is State.SUCCEEDED
+    assert bed.state(id_) is CommandState.SUCCEEDED
 
 
 def test_one_that_is_too_late_expires_and_is_not_done(bed: Bed) -> None:
@@ -55,7 +55,7 @@ def test_one_that_is_too_late_expires_and_is_not_done(bed: Bed) -> None:
 
     bed.network.connect(bed.box())
     bed.until(lambda: bed.fleet.one_command(id_).ended)
-    assert (bed.state(id_), bed.fleet.one_command(id_).code) == (State.EXPIRED, Codes.TOO_LATE)
+    assert (bed.state(id_), bed.fleet.one_command(id_).code) == (CommandState.EXPIRED, Codes.TOO_LATE)
     assert not bed.world.done
 
 
@@ -65,7 +65,7 @@ def test_a_command_that_was_lost_is_asked_about_at_the_end_of_its_time(bed: Bed)
     bed.settle(13)
     bed.network.faults = Faults()
     bed.settle(5)
-    assert bed.state(id_) is State.EXPIRED
+    assert bed.state(id_) is CommandState.EXPIRED
 
 
 def test_a_cancelled_command_expires_where_it_has_not_begun(bed: Bed) -> None:
@@ -76,7 +76,7 @@ def test_a_cancelled_command_expires_where_it_has_not_begun(bed: Bed) -> None:
     bed.network.connect(bed.box())
     bed.until(lambda: bed.fleet.one_command(id_).ended)
 
-    assert bed.state(id_) is State.EXPIRED
+    assert bed.state(id_) is CommandState.EXPIRED
     assert bed.fleet.one_command(id_).cancelled
     assert not bed.world.done
 
@@ -87,10 +87,10 @@ def test_a_controller_that_starts_signs_nothing_before_it_knows_how_old_the_birt
     bed.restart()
     bed.fleet.command("box-1", "k3s.restart", {}, wait_s=3600)
     bed.settle(20)
-    assert set(kinds(bed)) == {Kind.RECEIPT}
+    assert set(kinds(bed)) == {TopicKind.RECEIPT}
     bed.network.faults = Faults()
     bed.settle(5)
-    assert Kind.COMMAND in kinds(bed)
+    assert TopicKind.COMMAND in kinds(bed)
 
 
 def test_a_box_that_is_behind_is_asked_and_told_again(bed: Bed) -> None:
@@ -98,13 +98,13 @@ def test_a_box_that_is_behind_is_asked_and_told_again(bed: Bed) -> None:
     bed.fleet.set_spec("box-1", with_policy)
     bed.settle(20)
     bed.network.faults = Faults()
-    assert kinds(bed).count(Kind.DESIRED) == 1
+    assert kinds(bed).count(TopicKind.DESIRED) == 1
     bed.settle(15)
 
-    assert kinds(bed).count(Kind.DESIRED) == 2
+    assert kinds(bed).count(TopicKind.DESIRED) == 2
     assert bed.fleet.box("box-1").applied_rev == 1
     bed.settle(300, step_s=10)
-    assert kinds(bed).count(Kind.DESIRED) == 2
+    assert kinds(bed).count(TopicKind.DESIRED) == 2
 
 
 def test_desired_documents_go_out_at_each_birth(bed: Bed) -> None:
@@ -113,28 +113,28 @@ def test_desired_documents_go_out_at_each_birth(bed: Bed) -> None:
     for _ in range(3):
         bed.network.connect(bed.box())
         bed.settle(2)
-    assert kinds(bed).count(Kind.DESIRED) == 4
+    assert kinds(bed).count(TopicKind.DESIRED) == 4
 
 
 def test_each_birth_and_each_reported_state_is_answered_though_nothing_is_open(bed: Bed) -> None:
     for _ in range(3):
         bed.box().say_reported()
         bed.settle(2)
-    assert kinds(bed) == [Kind.RECEIPT] * 3
+    assert kinds(bed) == [TopicKind.RECEIPT] * 3
     bed.network.seen_down.clear()
     bed.box().say_birth()
     bed.settle(2)
-    assert Kind.RECEIPT in kinds(bed)
+    assert TopicKind.RECEIPT in kinds(bed)
 
 
 def test_no_more_than_an_outbox_can_hold_is_under_way(bed: Bed) -> None:
     bed.network.faults = Faults(delay=1.0)
     asked = [bed.fleet.command("box-1", "inventory.refresh", {}, wait_s=3600) for _ in range(MOST_UNDER_WAY + 20)]
     bed.settle(5)
-    assert kinds(bed).count(Kind.COMMAND) == MOST_UNDER_WAY
+    assert kinds(bed).count(TopicKind.COMMAND) == MOST_UNDER_WAY
     bed.network.faults = Faults()
     bed.until(bed.all_ended)
-    assert {bed.state(id_) for id_ in asked} == {State.SUCCEEDED}
+    assert {bed.state(id_) for id_ in asked} == {CommandState.SUCCEEDED}
     assert [bed.fleet.one_command(id_).seq for id_ in asked] == list(range(1, len(asked) + 1))
 
 
@@ -146,7 +146,7 @@ def test_no_receipt_names_a_stamp_above_that_of_the_last_stored_event(bed: Bed) 
     bed.settle(2)
     bed.box().say_reported()
     bed.settle(2)
-    bodies = [read(Kind.RECEIPT, payload.partition(b"\n")[2]) for _, payload in bed.network.seen_down]
+    bodies = [read(TopicKind.RECEIPT, payload.partition(b"\n")[2]) for _, payload in bed.network.seen_down]
     upto = [(one.epoch.count, one.n) for one in bodies if isinstance(one, Receipt)]
     stored = (event.stamp.epoch.count, event.stamp.n)
     assert (upto[0], upto[-1]) == ((0, 0), stored)
@@ -194,7 +194,7 @@ def test_the_time_that_boxes_are_told_never_goes_back(bed: Bed) -> None:
     bed.restart()
     id_ = bed.fleet.command("box-1", "inventory.refresh", {}, wait_s=600)
     bed.settle(10)
-    assert bed.state(id_) is State.SUCCEEDED
+    assert bed.state(id_) is CommandState.SUCCEEDED
     with bed.store.read() as tx:
         assert tx.notes.number("server_time") >= told
 
@@ -210,7 +210,7 @@ def test_a_clock_that_is_set_gives_no_command_more_time_than_it_was_given(bed: B
     assert bed.network.down
     bed.network.faults = Faults()
     bed.settle(10)
-    assert bed.state(id_) is State.EXPIRED
+    assert bed.state(id_) is CommandState.EXPIRED
     assert not bed.world.done
 
 
@@ -221,7 +221,7 @@ def test_when_the_link_is_down_nothing_is_signed(bed: Bed) -> None:
     assert bed.fleet.one_command(id_).tries == 0
     bed.network.attach(bed.controller)
     bed.until(lambda: bed.fleet.one_command(id_).ended)
-    assert bed.state(id_) is State.SUCCEEDED
+    assert bed.state(id_) is CommandState.SUCCEEDED
 
 
 def test_what_the_link_cannot_take_at_once_waits(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_another_key_is_signed_with_when_the_boxes_are_told_of_it(bed: Bed) -> N
     bed.settle(1)
     bed.network.window = None
     bed.until(lambda: bed.fleet.one_command(first).ended and bed.fleet.one_command(second).ended)
-    assert [bed.state(first), bed.state(second)] == [State.SUCCEEDED] * 2
+    assert [bed.state(first), bed.state(second)] == [CommandState.SUCCEEDED] * 2
     assert Why.UNKNOWN_KEY not in bed.box().refused, "nothing was signed with a key that the box did not obey there"
     keys = [payload.split()[1].decode() for _, payload in bed.network.seen_down if payload.startswith(b"s1 ")]
     assert list(dict.fromkeys(keys)) == [key_id(public_text(SIGNING)), key_id(public_text(new))]

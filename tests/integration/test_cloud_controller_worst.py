@@ -15,8 +15,8 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.store import BoxState
 from edgegpu_sync.ids import CommandId, DeviceId, device_id
 from edgegpu_sync.link.link import Arrived
-from edgegpu_sync.states import State
-from edgegpu_sync.topics import Kind, PlainTopic, ResultTopic, Topic
+from edgegpu_sync.states import CommandState
+from edgegpu_sync.topics import PlainTopic, ResultTopic, Topic, TopicKind
 from edgegpu_sync.wire import MAX_COUNT
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def serve(bed: Bed, names: Sequence[str] = GOOD) -> None:
     """See that boxes get what is asked of them, and are heard."""
     ids = [bed.fleet.command(name, "k3s.restart", {}, wait_s=600) for name in names]
     bed.until(lambda: all(bed.fleet.one_command(id_).ended for id_ in ids), within_s=30)
-    assert {bed.state(id_) for id_ in ids} == {State.SUCCEEDED}
+    assert {bed.state(id_) for id_ in ids} == {CommandState.SUCCEEDED}
 
 
 @pytest.fixture
@@ -114,9 +114,9 @@ def put(body: dict[str, Any], where: Where, value: object) -> dict[str, Any]:
 def uplinks(device: DeviceId, id_: CommandId) -> list[tuple[Topic, dict[str, Any]]]:
     made = []
     for kind, message in one_of_each():
-        if kind in {Kind.DESIRED, Kind.COMMAND, Kind.RECEIPT, Kind.KEYS}:
+        if kind in {TopicKind.DESIRED, TopicKind.COMMAND, TopicKind.RECEIPT, TopicKind.KEYS}:
             continue
-        topic: Topic = ResultTopic(device, id_) if kind is Kind.RESULT else PlainTopic(device, kind)
+        topic: Topic = ResultTopic(device, id_) if kind is TopicKind.RESULT else PlainTopic(device, kind)
         body = json.loads(message.model_dump_json(exclude_none=True))
         made.append((topic, body | {name: 0 for name in ("seq", "observed_rev", "key_set") if name in body}))
     return made
@@ -145,7 +145,7 @@ def test_the_worst_of_each_number_sets_one_box_aside_and_it_comes_back_as_anothe
             bed.restart()
         rooted.is_used()
         assert bed.fleet.box(rooted.name).state is BoxState.SET_ASIDE, (topic, name)
-        assert (bed.state(id_), bed.fleet.one_command(id_).code) == (State.UNKNOWN, "SET_ASIDE")
+        assert (bed.state(id_), bed.fleet.one_command(id_).code) == (CommandState.UNKNOWN, "SET_ASIDE")
     serve(bed)
     anew = [rooted.comes_back(number).name for number, rooted in enumerate(bad, 31)]
     bed.settle(1)

@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from kits.enrol import NOW_S
 from kits.https import Served, serving
 
-from edgegpu_agent.identity.cloud import CloudClient, Waiting
-from edgegpu_agent.identity.device import CloudAddress, Identity
-from edgegpu_agent.identity.enrolment import Enrolment, Facts
+from edgegpu_agent.identity.cloud import CloudClient, PendingAnswer
+from edgegpu_agent.identity.device import BoxIdentity, CloudAddress
+from edgegpu_agent.identity.enrolment import BoxEnrolment, EnrolmentFacts
 from edgegpu_agent.identity.errors import DeniedError, IdentityError
 from edgegpu_agent.identity.renewal import LIFE, Renewal
 from edgegpu_cloud.keyfiles import file_sha256
@@ -31,24 +31,24 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield one
 
 
-def agent(folder: Path, served: Served, *, ca_sha256: str = "", instance: str = INSTANCE) -> Enrolment:
+def agent(folder: Path, served: Served, *, ca_sha256: str = "", instance: str = INSTANCE) -> BoxEnrolment:
     pem = served.here.layout.ca_cert("servers").read_text()
     address = CloudAddress(url=served.url, ca_sha256=ca_sha256 or file_sha256(pem))
-    return Enrolment(
+    return BoxEnrolment(
         folder=folder,
         cloud=address,
-        facts=Facts(instance=instance, host="box-1", agent="0.2.0"),
+        facts=EnrolmentFacts(instance=instance, host="box-1", agent="0.2.0"),
         client=lambda ca: CloudClient(url=served.url, ca_pem=ca, check_dates=lambda: True),
     )
 
 
-def enrolled(folder: Path, served: Served, *, instance: str = INSTANCE) -> Identity:
+def enrolled(folder: Path, served: Served, *, instance: str = INSTANCE) -> BoxIdentity:
     identity = agent(folder, served, instance=instance).attempt(served.here.token())
-    assert isinstance(identity, Identity)
+    assert isinstance(identity, BoxIdentity)
     return identity
 
 
-def renewal(identity: Identity, served: Served, *, instance: str) -> Renewal:
+def renewal(identity: BoxIdentity, served: Served, *, instance: str) -> Renewal:
     return Renewal(
         identity=identity,
         instance=instance,
@@ -63,7 +63,7 @@ def test_the_agent_enrols_with_either_hash_of_the_ca(served: Served, tmp_path: P
     pem = served.here.layout.ca_cert("servers").read_bytes()
     der = hashlib.sha256(x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER)).hexdigest()
     made = agent(tmp_path / "two", served, ca_sha256=der, instance="02" * 32).attempt(served.here.token())
-    assert isinstance(made, Identity)
+    assert isinstance(made, BoxIdentity)
     with pytest.raises(IdentityError, match="cannot trust"):
         agent(tmp_path / "three", served, ca_sha256="0" * 64).attempt(served.here.token())
 
@@ -72,7 +72,7 @@ def test_the_agent_waits_for_a_yes_and_hears_a_no(served: Served, tmp_path: Path
     waiting = agent(tmp_path, served, instance="03" * 32)
     token = served.here.token(approval=True)
     answer = waiting.attempt(token)
-    assert isinstance(answer, Waiting)
+    assert isinstance(answer, PendingAnswer)
     assert answer.retry_s == 15
     with pytest.raises(DeniedError, match="not known"):
         waiting.attempt("wrong")

@@ -20,7 +20,7 @@ from edgegpu_cloud.enrolment import RENEW_DOMAIN
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.founding import make_server, read_key
 from edgegpu_cloud.http import guard, server
-from edgegpu_cloud.http.server import HttpsServer, Patience
+from edgegpu_cloud.http.server import HttpsServer, ServerLimits
 from edgegpu_cloud.keyfiles import pin
 from edgegpu_sync.base64url import to_text
 
@@ -266,14 +266,14 @@ def rest_of(connection: socket.socket) -> bytes:
 
 @pytest.mark.parametrize("said", [b"", HALF, WHOLE + HALF, WHOLE * 3 + HALF])
 def test_a_connection_on_which_no_whole_request_comes_is_closed(tmp_path: Path, said: bytes) -> None:
-    with serving(tmp_path, patience=Patience(headers_s=0.2)) as served, tls(served) as secure:
+    with serving(tmp_path, patience=ServerLimits(headers_s=0.2)) as served, tls(served) as secure:
         secure.sendall(said)
         assert rest_of(secure).count(b"200 OK") == said.count(WHOLE), "it ends, and half a request is not answered"
 
 
 def test_a_connection_without_tls_is_closed(tmp_path: Path) -> None:
     with (
-        serving(tmp_path, patience=Patience(handshake_s=0.2)) as served,
+        serving(tmp_path, patience=ServerLimits(handshake_s=0.2)) as served,
         socket.create_connection(("127.0.0.1", served.port), timeout=20) as plain,
     ):
         assert rest_of(plain) == b""
@@ -281,7 +281,7 @@ def test_a_connection_without_tls_is_closed(tmp_path: Path) -> None:
 
 
 def test_who_does_not_read_the_answer_is_cut_off(tmp_path: Path) -> None:
-    with serving(tmp_path, write_s=0.2, patience=Patience(shutdown_s=0.2)) as served:
+    with serving(tmp_path, write_s=0.2, patience=ServerLimits(shutdown_s=0.2)) as served:
         with (served.bundle / ARCHIVE).open("ab") as archive:
             archive.truncate(64 << 20)
         with tls(served) as secure:
@@ -293,7 +293,7 @@ def test_who_does_not_read_the_answer_is_cut_off(tmp_path: Path) -> None:
 def test_a_flood_of_connections_takes_no_place_from_others_and_no_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with serving(tmp_path, patience=Patience(connections=20)) as served, ExitStack() as flood:
+    with serving(tmp_path, patience=ServerLimits(connections=20)) as served, ExitStack() as flood:
         quiet = flood.enter_context(tls(served, source="127.0.0.2"))
         for _ in range(100):
             flood.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=20))

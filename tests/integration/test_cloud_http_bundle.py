@@ -12,7 +12,7 @@ from kits.https import ARCHIVE, SCRIPT, Served, make_bundle, serving
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.founding import read_key
 from edgegpu_cloud.keyfiles import file_sha256, pin
-from edgegpu_cloud.release import Release
+from edgegpu_cloud.release import BundleFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,7 @@ def test_install_sh_has_the_address_in_it_and_its_checksum_is_right(served: Serv
     sums = {name: found for found, name in lines}
     assert sums["install.sh"] == hashlib.sha256(script).hexdigest()
     assert sums[ARCHIVE] == hashlib.sha256(served.get(f"/{ARCHIVE}").data).hexdigest()
-    assert list(Release(served.bundle, served.url).problems()) == []
+    assert list(BundleFolder(served.bundle, served.url).problems()) == []
 
 
 def test_a_broken_download_goes_on(served: Served) -> None:
@@ -63,12 +63,12 @@ def test_problems_of_a_bundle_are_told(tmp_path: Path) -> None:
     bundle = make_bundle(tmp_path / "bundle")
     (bundle / ARCHIVE).write_bytes(b"other")
     (bundle / "uninstall.sh").unlink()
-    found = " ".join(Release(bundle, "https://x").problems())
+    found = " ".join(BundleFolder(bundle, "https://x").problems())
     assert "uninstall.sh is missing" in found
     assert f"{ARCHIVE} is not what" in found
-    assert "there is no bundle" in next(Release(tmp_path, "https://x").problems())
+    assert "there is no bundle" in next(BundleFolder(tmp_path, "https://x").problems())
     with pytest.raises(CloudError, match="cannot put"):
-        Release(bundle, "https://x';rm -rf /;'").installer()
+        BundleFolder(bundle, "https://x';rm -rf /;'").installer()
 
 
 def test_the_line_that_people_paste_works_with_curl(served: Served) -> None:

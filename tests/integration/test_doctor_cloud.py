@@ -18,8 +18,8 @@ from kits.doctor import Box, healthy
 from kits.https import Served, serving
 
 from edgegpu_cloud.keyfiles import file_sha256
-from edgegpu_installer.doctor import Level, Verdict
-from edgegpu_plugin.localserver import Answer, LocalServer
+from edgegpu_installer.doctor import CheckLevel, CheckResult
+from edgegpu_plugin.localserver import LocalServer, Response
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,9 +48,9 @@ class Member:
         if self._agent is not None:
             self._agent.stop()
 
-    def becomes(self, name: str, level: Level, remedy: str = "") -> Verdict:
+    def becomes(self, name: str, level: CheckLevel, remedy: str = "") -> CheckResult:
         """Return the first verdict of a level with these words in its remedies: a starting agent has other troubles."""
-        seen: list[Verdict] = []
+        seen: list[CheckResult] = []
 
         def so() -> bool:
             seen[:] = [self.box.see(name)]
@@ -83,7 +83,7 @@ def answering(box: Box, **status: object) -> Iterator[None]:
     """Let an agent of an enrolled box answer on its socket."""
     identity = {"stand": "enrolled", "name": "hall-1", "not_after_s": int(box.now.timestamp()) + 300 * 86_400}
     body = json.dumps({"connected": True, "controller_unseen_s": 3, "identity": identity, **status}).encode()
-    server = LocalServer(box.at("/run/edgegpu/agent.sock"), lambda _: Answer(200, body), owner="x", remedy="y")
+    server = LocalServer(box.at("/run/edgegpu/agent.sock"), lambda _: Response(200, body), owner="x", remedy="y")
     server.open()
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -95,76 +95,80 @@ def answering(box: Box, **status: object) -> Iterator[None]:
 def test_an_agent_that_does_not_run_or_does_not_start_with_the_machine(member: Member) -> None:
     box = member.box
     box.unit("edgegpu-agent", ActiveState="failed", SubState="failed", Result="exit-code")
-    box.expect("agent", Level.BROKEN, "edgegpu-agent is failed (failed, exit-code)", "systemctl restart edgegpu-agent")
+    box.expect(
+        "agent", CheckLevel.BROKEN, "edgegpu-agent is failed (failed, exit-code)", "systemctl restart edgegpu-agent"
+    )
     box.unit("edgegpu-agent", UnitFileState="disabled")
-    box.expect("agent", Level.BROKEN, "does not start with the machine", "sudo systemctl enable edgegpu-agent")
+    box.expect("agent", CheckLevel.BROKEN, "does not start with the machine", "sudo systemctl enable edgegpu-agent")
     box.at("units/edgegpu-agent").unlink()
-    box.expect("agent", Level.BROKEN, "there is no edgegpu-agent.service", "sudo edgegpu install")
+    box.expect("agent", CheckLevel.BROKEN, "there is no edgegpu-agent.service", "sudo edgegpu install")
 
 
 def test_an_enrolled_box_whose_agent_is_silent(member: Member) -> None:
     member.start(member.served.here.token(name="hall-1"))
-    member.becomes("enrolment", Level.OK)
+    member.becomes("enrolment", CheckLevel.OK)
     member.stop()
-    member.box.expect("agent", Level.BROKEN, "edgegpu-agent does not answer", "systemctl restart edgegpu-agent")
-    assert member.box.see("link").level is Level.SKIPPED
+    member.box.expect("agent", CheckLevel.BROKEN, "edgegpu-agent does not answer", "systemctl restart edgegpu-agent")
+    assert member.box.see("link").level is CheckLevel.SKIPPED
 
 
 def test_a_box_that_is_enrolled_is_well_but_for_a_broker_that_is_not_there(member: Member) -> None:
     member.start(member.served.here.token(name="hall-1"))
-    verdict = member.becomes("enrolment", Level.OK)
+    verdict = member.becomes("enrolment", CheckLevel.OK)
     assert verdict.text.startswith(f"as hall-1 at {member.served.url}, for 3")
     assert member.box.see("cloud").text == f"{member.served.url} answers, and is the one it should be"
-    member.becomes("agent", Level.OK)
-    member.box.expect("link", Level.WARNING, "not connected to 127.0.0.1:8883: ", "/dev/tcp/127.0.0.1/8883")
+    member.becomes("agent", CheckLevel.OK)
+    member.box.expect("link", CheckLevel.WARNING, "not connected to 127.0.0.1:8883: ", "/dev/tcp/127.0.0.1/8883")
 
 
 def test_a_box_without_a_token_is_enrolled_by_the_remedy(member: Member) -> None:
     """The line of the doctor is run as it stands; the agent that systemd would start anew is started here."""
     member.start()
-    (trouble,) = member.becomes("enrolment", Level.BROKEN, "agent enrol").troubles
+    (trouble,) = member.becomes("enrolment", CheckLevel.BROKEN, "agent enrol").troubles
     assert trouble.remedy.startswith(f"sudo edgegpu agent enrol --url {member.served.url} --ca-sha256 {member.sha256}")
     handed_in = f'echo "{member.served.here.token(name="hall-1")}" > "{member.box.at("/etc/edgegpu/cloud-token")}"'
     member.paste(trouble.remedy, edgegpu=f'[ "$1 $2 $3" = "agent enrol --url" ] || exit 2\n{handed_in}')
     member.start()
-    member.becomes("enrolment", Level.OK)
+    member.becomes("enrolment", CheckLevel.OK)
 
 
 def test_a_token_that_was_refused_beside_an_enrolment_is_removed_by_the_remedy(member: Member) -> None:
     member.start(member.served.here.token(name="hall-1"))
-    member.becomes("enrolment", Level.OK)
+    member.becomes("enrolment", CheckLevel.OK)
     old = member.served.here.token()
     member.served.here.clock.now_s += 3_601
     member.start(old)
-    (trouble,) = member.becomes("enrolment", Level.WARNING).troubles
+    (trouble,) = member.becomes("enrolment", CheckLevel.WARNING).troubles
     assert "this token is too old" in trouble.text
     token = member.box.at("/etc/edgegpu/cloud-token")
     assert trouble.remedy.startswith("sudo rm /etc/edgegpu/cloud-token  # ")
     member.paste(trouble.remedy.replace("/etc/edgegpu/cloud-token", str(token)))
-    member.becomes("enrolment", Level.OK)
+    member.becomes("enrolment", CheckLevel.OK)
 
 
 def test_a_cloud_that_is_another_one_or_not_there(member: Member) -> None:
     box, yaml = member.box, "/etc/edgegpu/agent.yaml"
     box.write(yaml, written(member.served.url, "0" * 64))
-    box.expect("cloud", Level.WARNING, "its ca.crt has sha256", "take the line from your cloud anew")
+    box.expect("cloud", CheckLevel.WARNING, "its ca.crt has sha256", "take the line from your cloud anew")
     box.write(yaml, written("https://127.0.0.1:9", member.sha256))
-    box.expect("cloud", Level.WARNING, "cannot reach https://127.0.0.1:9", "does this box reach that host?")
+    box.expect("cloud", CheckLevel.WARNING, "cannot reach https://127.0.0.1:9", "does this box reach that host?")
     box.write(yaml, "version: 1\ncloud: {url: 'http://x'}\n")
-    box.expect("cloud", Level.BROKEN, "not an https address", "sudoedit /etc/edgegpu/agent.yaml")
+    box.expect("cloud", CheckLevel.BROKEN, "not an https address", "sudoedit /etc/edgegpu/agent.yaml")
 
 
 def test_a_link_that_is_up_and_a_controller_that_is_silent(member: Member) -> None:
     with answering(member.box, refused={"BadSignature": 3}):
         verdict = member.box.see("link")
-        assert (verdict.level, verdict.details) == (Level.OK, ("messages that were not believed: BadSignature 3",))
+        assert (verdict.level, verdict.details) == (CheckLevel.OK, ("messages that were not believed: BadSignature 3",))
     with answering(member.box, controller_unseen_s=6_000, outbox_used=0.95):
-        member.box.expect("link", Level.WARNING, "no controller was heard for 100 minutes", "edgegpu-cloud serve")
-        member.box.expect("link", Level.WARNING, "too many results wait to be sent", "edgegpu-cloud serve")
+        member.box.expect("link", CheckLevel.WARNING, "no controller was heard for 100 minutes", "edgegpu-cloud serve")
+        member.box.expect("link", CheckLevel.WARNING, "too many results wait to be sent", "edgegpu-cloud serve")
 
 
-@pytest.mark.parametrize(("left_days", "level"), [(300, Level.OK), (9, Level.WARNING), (-1, Level.BROKEN)])
-def test_a_certificate_that_ends(member: Member, left_days: int, level: Level) -> None:
+@pytest.mark.parametrize(
+    ("left_days", "level"), [(300, CheckLevel.OK), (9, CheckLevel.WARNING), (-1, CheckLevel.BROKEN)]
+)
+def test_a_certificate_that_ends(member: Member, left_days: int, level: CheckLevel) -> None:
     ends = int(member.box.now.timestamp()) + left_days * 86_400 + 60
     with answering(member.box, identity={"stand": "enrolled", "name": "hall-1", "not_after_s": ends}):
         assert member.box.see("enrolment").level is level
@@ -172,5 +176,5 @@ def test_a_certificate_that_ends(member: Member, left_days: int, level: Level) -
 
 def test_a_person_has_to_say_yes(member: Member) -> None:
     member.start(member.served.here.token(approval=True))
-    member.becomes("enrolment", Level.WARNING)
-    member.box.expect("enrolment", Level.WARNING, "a person has to approve this box", "edgegpu-cloud approve ID")
+    member.becomes("enrolment", CheckLevel.WARNING)
+    member.box.expect("enrolment", CheckLevel.WARNING, "a person has to approve this box", "edgegpu-cloud approve ID")

@@ -10,7 +10,7 @@ from kits.cli import CARD_0, CARD_1, pod
 from kits.doctor import Box, healthy
 from kits.doctorserver import CONTAINERD
 
-from edgegpu_installer.doctor import Level
+from edgegpu_installer.doctor import CheckLevel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,25 +26,25 @@ def box(short_tmp: Path) -> Iterator[Box]:
 def test_containerd_without_cdi(box: Box) -> None:
     config = "/var/lib/rancher/k3s/agent/etc/containerd/config.toml"
     box.write(config, CONTAINERD.replace("enable_cdi = true", "enable_cdi = false"))
-    box.expect("runtime", Level.BROKEN, "has CDI off", "1.29")
+    box.expect("runtime", CheckLevel.BROKEN, "has CDI off", "1.29")
     box.write(config, CONTAINERD.replace(', "/var/run/cdi"', ""))
-    box.expect("runtime", Level.BROKEN, "reads CDI specs from /etc/cdi", "driver.cdi_folder")
+    box.expect("runtime", CheckLevel.BROKEN, "reads CDI specs from /etc/cdi", "driver.cdi_folder")
     box.write(config, "version = [")
-    box.expect("runtime", Level.BROKEN, "cannot read containerd's configuration", "restart --no-block k3s")
+    box.expect("runtime", CheckLevel.BROKEN, "cannot read containerd's configuration", "restart --no-block k3s")
     box.at(config).unlink()
-    box.expect("runtime", Level.WARNING, "no configuration of containerd", "driver.containerd_config")
+    box.expect("runtime", CheckLevel.WARNING, "no configuration of containerd", "driver.containerd_config")
 
 
 def test_a_kubelet_that_ignores_cdi(box: Box) -> None:
     box.k3s_program("v1.28.15+k3s1")
-    box.expect("runtime", Level.BROKEN, "kubelet v1.28.15+k3s1 passes no CDI devices on", "driver.injection")
+    box.expect("runtime", CheckLevel.BROKEN, "kubelet v1.28.15+k3s1 passes no CDI devices on", "driver.injection")
     box.status["injection"] = {"mode": "devices", "why": "kubelet is given device nodes and files"}
-    assert box.see("runtime").level is Level.OK
+    assert box.see("runtime").level is CheckLevel.OK
 
 
 def test_a_container_that_runs_without_its_card(box: Box) -> None:
     box.status["pods"] = [pod("p", 4, CARD_0, namespace="ns", state="cardless", reason="runs without its card 0")]
-    box.expect("runtime", Level.BROKEN, "pod ns/p, container main: runs without its card 0", "delete pod -n ns p")
+    box.expect("runtime", CheckLevel.BROKEN, "pod ns/p, container main: runs without its card 0", "delete pod -n ns p")
 
 
 def test_an_nvidia_default_runtime_beside_cdi(box: Box) -> None:
@@ -52,7 +52,7 @@ def test_an_nvidia_default_runtime_beside_cdi(box: Box) -> None:
         "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
         CONTAINERD + "[plugins.'io.containerd.cri.v1.runtime'.containerd]\ndefault_runtime_name = 'nvidia'\n",
     )
-    box.expect("runtime", Level.WARNING, "default runtime is nvidia", "default-runtime")
+    box.expect("runtime", CheckLevel.WARNING, "default runtime is nvidia", "default-runtime")
 
 
 def test_an_agent_node_is_told_its_own_units_name(box: Box) -> None:
@@ -61,49 +61,51 @@ def test_an_agent_node_is_told_its_own_units_name(box: Box) -> None:
     box.k3s("agent", name="k3s-agent")
     box.status["injection"] = {"mode": "runtime", "why": "driver.injection says so"}
     box.status["kubelet"] = {"registered": True, "checkpoint": "no JSON"}
-    box.expect("runtime", Level.BROKEN, "no nvidia runtime", "restart --no-block k3s-agent")
-    box.expect("resources", Level.BROKEN, "book cannot be read", "restart --no-block k3s-agent")
+    box.expect("runtime", CheckLevel.BROKEN, "no nvidia runtime", "restart --no-block k3s-agent")
+    box.expect("resources", CheckLevel.BROKEN, "book cannot be read", "restart --no-block k3s-agent")
 
 
 def test_the_nvidia_runtime_and_its_class(box: Box) -> None:
     box.status["injection"] = {"mode": "runtime", "why": "driver.injection says so"}
-    box.expect("runtime", Level.BROKEN, "no nvidia runtime", "nvidia-container-toolkit")
-    box.expect("runtime", Level.BROKEN, "no RuntimeClass nvidia", "kubectl apply")
+    box.expect("runtime", CheckLevel.BROKEN, "no nvidia runtime", "nvidia-container-toolkit")
+    box.expect("runtime", CheckLevel.BROKEN, "no RuntimeClass nvidia", "kubectl apply")
     box.api.objects["/apis/node.k8s.io/v1/runtimeclasses/nvidia"] = {"handler": "nvidia"}
     box.write(
         "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
         CONTAINERD + "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia]\nruntime_type = 'x'\n",
     )
-    assert box.see("runtime").level is Level.OK
+    assert box.see("runtime").level is CheckLevel.OK
 
 
 def test_a_cdi_spec_whose_files_are_gone(box: Box) -> None:
     box.cdi_spec(library="/usr/lib/libcuda.so.1.2")
-    box.expect("cdi", Level.BROKEN, "/usr/lib/libcuda.so.1.2, which is not there", "restart edgegpu-plugin")
+    box.expect("cdi", CheckLevel.BROKEN, "/usr/lib/libcuda.so.1.2, which is not there", "restart edgegpu-plugin")
 
 
 def test_a_cdi_spec_without_a_card_or_with_a_double(box: Box) -> None:
     box.cdi_spec(CARD_0)
-    box.expect("cdi", Level.BROKEN, f"lacks card 1 ({CARD_1})", "restart edgegpu-plugin")
+    box.expect("cdi", CheckLevel.BROKEN, f"lacks card 1 ({CARD_1})", "restart edgegpu-plugin")
     box.write("/etc/cdi/old.json", json.dumps({"kind": "edgegpu.io/gpu", "devices": []}))
-    box.expect("cdi", Level.BROKEN, "/etc/cdi/old.json names devices of edgegpu.io/gpu too", "rm /etc/cdi/old.json")
+    box.expect(
+        "cdi", CheckLevel.BROKEN, "/etc/cdi/old.json names devices of edgegpu.io/gpu too", "rm /etc/cdi/old.json"
+    )
 
 
 def test_no_cdi_spec_and_one_that_is_none(box: Box) -> None:
     box.write("/var/run/cdi/edgegpu.json", "{}")
-    box.expect("cdi", Level.BROKEN, "is no CDI spec", "rm")
+    box.expect("cdi", CheckLevel.BROKEN, "is no CDI spec", "rm")
     box.at("/var/run/cdi/edgegpu.json").unlink()
-    box.expect("cdi", Level.BROKEN, "there is no CDI spec", "restart edgegpu-plugin")
+    box.expect("cdi", CheckLevel.BROKEN, "there is no CDI spec", "restart edgegpu-plugin")
     box.status["injection"] = {"mode": "runtime"}
-    assert box.see("cdi").level is Level.SKIPPED
+    assert box.see("cdi").level is CheckLevel.SKIPPED
 
 
 def test_missing_device_links(box: Box) -> None:
     box.at("dev/char/1:3").unlink()
-    box.expect("cgroups", Level.BROKEN, "2 links in /dev/char are missing", "restart edgegpu-plugin")
+    box.expect("cgroups", CheckLevel.BROKEN, "2 links in /dev/char are missing", "restart edgegpu-plugin")
     assert box.see("cgroups").details == ("/dev/char/1:3 for /dev/nvidia0", "/dev/char/1:3 for /dev/nvidiactl")
     box.write("/var/lib/rancher/k3s/agent/etc/containerd/config.toml", CONTAINERD.replace("true", "false"))
-    box.expect("cgroups", Level.WARNING, "2 links", "restart edgegpu-plugin")
+    box.expect("cgroups", CheckLevel.WARNING, "2 links", "restart edgegpu-plugin")
 
 
 def by_nvidia(box: Box, *containers: dict[str, object], runtime_class: str = "nvidia", phase: str = "Running") -> None:
@@ -122,26 +124,28 @@ def says(value: str) -> dict[str, object]:
 
 
 def test_a_container_that_sees_cards_past_its_share(box: Box) -> None:
-    assert box.see("visible").level is Level.OK
+    assert box.see("visible").level is CheckLevel.OK
     by_nvidia(box, says("all"))
-    box.expect("visible", Level.WARNING, "pod ns/p, container c0: it sees the cards NVIDIA_VISIBLE_DEVICES=all", "void")
+    box.expect(
+        "visible", CheckLevel.WARNING, "pod ns/p, container c0: it sees the cards NVIDIA_VISIBLE_DEVICES=all", "void"
+    )
     by_nvidia(box, SHARE | says("0"))
-    box.expect("visible", Level.WARNING, "NVIDIA_VISIBLE_DEVICES=0 past its share", "deny-all-cards")
+    box.expect("visible", CheckLevel.WARNING, "NVIDIA_VISIBLE_DEVICES=0 past its share", "deny-all-cards")
     by_nvidia(box, {})
-    box.expect("visible", Level.WARNING, "it has no share, and sees every card if its image says", "void")
+    box.expect("visible", CheckLevel.WARNING, "it has no share, and sees every card if its image says", "void")
     by_nvidia(box, SHARE, says("void"), says("none"))
-    assert box.see("visible").level is Level.OK
+    assert box.see("visible").level is CheckLevel.OK
     by_nvidia(box, says("all"), phase="Succeeded")
-    assert box.see("visible").level is Level.OK
+    assert box.see("visible").level is CheckLevel.OK
 
 
 def test_by_the_default_runtime_a_container_that_names_none_sees_cards_too(box: Box) -> None:
     by_nvidia(box, says("all"), runtime_class="")
-    assert box.see("visible").level is Level.OK
+    assert box.see("visible").level is CheckLevel.OK
     box.write(
         "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
         CONTAINERD + "[plugins.'io.containerd.cri.v1.runtime'.containerd]\ndefault_runtime_name = 'nvidia'\n",
     )
-    box.expect("visible", Level.WARNING, "container c0: it sees the cards", "void")
+    box.expect("visible", CheckLevel.WARNING, "container c0: it sees the cards", "void")
     by_nvidia(box, {}, runtime_class="")
-    assert box.see("visible").level is Level.OK  # its image may say so: that is told by the check `runtime`
+    assert box.see("visible").level is CheckLevel.OK  # its image may say so: that is told by the check `runtime`

@@ -14,7 +14,7 @@ from kits.doctor import Box, healthy
 from kits.doctorserver import NOW
 
 from edgegpu_installer import certificates
-from edgegpu_installer.doctor import Level
+from edgegpu_installer.doctor import CheckLevel
 from edgegpu_installer.doctor.access import EXTENDER_RIGHTS, NODE_RIGHTS, Right
 
 if TYPE_CHECKING:
@@ -33,32 +33,32 @@ def test_a_plugin_that_does_not_run(box: Box) -> None:
     box.unit("edgegpu-plugin", ActiveState="activating", SubState="auto-restart", Result="exit-code")
     box.program("journalctl", "echo nothing special; echo cannot listen on 127.0.0.1:8787")
     box.stop_plugin()
-    box.expect("plugin", Level.BROKEN, "activating (auto-restart, exit-code)", "systemctl restart edgegpu-plugin")
+    box.expect("plugin", CheckLevel.BROKEN, "activating (auto-restart, exit-code)", "systemctl restart edgegpu-plugin")
     assert "cannot listen on 127.0.0.1:8787" in box.see("plugin").details
     assert len(box.see("plugin").troubles) == 1
     box.unit("edgegpu-plugin")
-    box.expect("plugin", Level.BROKEN, "it is not running (no socket there)", "journalctl")
+    box.expect("plugin", CheckLevel.BROKEN, "it is not running (no socket there)", "journalctl")
 
 
 def test_a_box_without_edgegpu(box: Box) -> None:
     for path in ("units/edgegpu-plugin", "etc/systemd/system/edgegpu-plugin.service", "etc/edgegpu/plugin.yaml"):
         box.at(path).unlink()
     box.at("/opt/edgegpu/current").unlink()
-    box.expect("plugin", Level.BROKEN, "edgegpu is not installed", "sudo edgegpu install")
-    assert box.see("extender").level is Level.SKIPPED
+    box.expect("plugin", CheckLevel.BROKEN, "edgegpu is not installed", "sudo edgegpu install")
+    assert box.see("extender").level is CheckLevel.SKIPPED
 
 
 def test_a_plugin_that_does_not_start_with_the_machine_or_is_started_often(box: Box) -> None:
     again = {"NRestarts": "12", "ExecMainStartTimestampMonotonic": box.since_boot_us(ago_s=60)}
     box.unit("edgegpu-plugin", UnitFileState="disabled", NeedDaemonReload="yes", **again)
-    box.expect("plugin", Level.BROKEN, "does not start with the machine", "systemctl enable")
-    box.expect("plugin", Level.WARNING, "started again by systemd 12 times", "journalctl")
-    box.expect("plugin", Level.WARNING, "unit file changed", "edgegpu install")
+    box.expect("plugin", CheckLevel.BROKEN, "does not start with the machine", "systemctl enable")
+    box.expect("plugin", CheckLevel.WARNING, "started again by systemd 12 times", "journalctl")
+    box.expect("plugin", CheckLevel.WARNING, "unit file changed", "edgegpu install")
 
 
 def test_a_configuration_that_cannot_be_used(box: Box) -> None:
     box.write("/etc/edgegpu/plugin.yaml", "version: 1\nrole: sever\n")
-    box.expect("plugin", Level.BROKEN, "sever", "edgegpu config check")
+    box.expect("plugin", CheckLevel.BROKEN, "sever", "edgegpu config check")
 
 
 def test_what_the_plugin_says_is_wrong(box: Box) -> None:
@@ -67,41 +67,43 @@ def test_what_the_plugin_says_is_wrong(box: Box) -> None:
         "api": {"synced": False, "problem": ""},
         "pods": [pod("face", 30, state="refused", reason="needs 30 vcuda-memory on one card")],
     }
-    box.expect("plugin", Level.BROKEN, "the NVIDIA driver is not loaded", "driver")
-    box.expect("plugin", Level.WARNING, "has not been read yet", "kubeconfig")
-    box.expect("plugin", Level.WARNING, "baetyl-edge/face is refused: needs 30", "edgegpu pods")
+    box.expect("plugin", CheckLevel.BROKEN, "the NVIDIA driver is not loaded", "driver")
+    box.expect("plugin", CheckLevel.WARNING, "has not been read yet", "kubeconfig")
+    box.expect("plugin", CheckLevel.WARNING, "baetyl-edge/face is refused: needs 30", "edgegpu pods")
 
 
 def test_a_unit_that_waits_until_nobody_holds_a_share(box: Box) -> None:
     box.status["unit_wanted_mib"] = 512
-    box.expect("plugin", Level.WARNING, "resources.unit_mib is 512, and units are of 256 MiB", "set resources.unit_mib")
+    box.expect(
+        "plugin", CheckLevel.WARNING, "resources.unit_mib is 512, and units are of 256 MiB", "set resources.unit_mib"
+    )
 
 
 def test_a_machine_without_systemd(box: Box) -> None:
     box.program("systemctl", "echo System has not been booted with systemd >&2; exit 1")
-    box.expect("plugin", Level.BROKEN, "System has not been booted", "systemd")
+    box.expect("plugin", CheckLevel.BROKEN, "System has not been booted", "systemd")
 
 
 def test_a_plugin_that_kubelet_does_not_know(box: Box) -> None:
     box.status["kubelet"] = {"registered": False, "waiting_for": "kubelet.sock"}
-    box.expect("resources", Level.BROKEN, "waiting for kubelet.sock", "kubelet.folder")
+    box.expect("resources", CheckLevel.BROKEN, "waiting for kubelet.sock", "kubelet.folder")
 
 
 def test_a_node_that_offers_nothing(box: Box) -> None:
     box.api.objects["/api/v1/nodes/box-1"]["status"]["allocatable"] = {"baidu.com/vcuda-core": "100"}
-    box.expect("resources", Level.BROKEN, "no baidu.com/vcuda-memory, the plugin 58", "restart edgegpu-plugin")
-    box.expect("resources", Level.WARNING, "offers 100 baidu.com/vcuda-core, the plugin 200", "sleep 15; ")
+    box.expect("resources", CheckLevel.BROKEN, "no baidu.com/vcuda-memory, the plugin 58", "restart edgegpu-plugin")
+    box.expect("resources", CheckLevel.WARNING, "offers 100 baidu.com/vcuda-core, the plugin 200", "sleep 15; ")
 
 
 def test_a_node_of_another_name(box: Box) -> None:
     box.configure(node_name="box-2")
-    assert box.see("resources").level is Level.SKIPPED
+    assert box.see("resources").level is CheckLevel.SKIPPED
 
 
 def test_resources_of_a_plugin_that_is_down_are_told_by_the_plugins_check(box: Box) -> None:
     box.stop_plugin()
     verdict = box.see("resources")
-    assert verdict.level is Level.SKIPPED
+    assert verdict.level is CheckLevel.SKIPPED
     assert "(see the check `plugin`)" in verdict.text
 
 
@@ -110,119 +112,123 @@ def test_another_device_plugin(box: Box) -> None:
     box.write("/var/lib/kubelet/device-plugins/kvm.sock", "")
     assert box.see("double").details == ("sockets of other plugins: kvm.sock",)
     box.write("/var/lib/kubelet/device-plugins/nvidia-gpu.sock", "")
-    box.expect("double", Level.BROKEN, "NVIDIA's k8s-device-plugin hands out the same cards: the socket", "DaemonSet")
+    box.expect(
+        "double", CheckLevel.BROKEN, "NVIDIA's k8s-device-plugin hands out the same cards: the socket", "DaemonSet"
+    )
     box.node("projecthami/hami:v2.9", **{"nvidia.com/gpumem": "16000"})
-    box.expect("double", Level.BROKEN, "HAMi hands out the same cards", "DaemonSet")
+    box.expect("double", CheckLevel.BROKEN, "HAMi hands out the same cards", "DaemonSet")
 
 
 def test_what_may_be_another_device_plugin(box: Box) -> None:
     box.write("/var/lib/kubelet/device-plugins/mygpu.sock", "")
     box.node(**{"site.io/gpu-slice": "4", "other.io/gpu": "0"})
-    box.expect("double", Level.WARNING, "the socket mygpu.sock", "daemonsets")
-    box.expect("double", Level.WARNING, "the node offers site.io/gpu-slice", "daemonsets")
+    box.expect("double", CheckLevel.WARNING, "the socket mygpu.sock", "daemonsets")
+    box.expect("double", CheckLevel.WARNING, "the node offers site.io/gpu-slice", "daemonsets")
     assert len(box.see("double").troubles) == 2
 
 
 def test_an_extender_that_is_down(box: Box) -> None:
     box.stop_extender()
-    box.expect("extender", Level.BROKEN, "nobody listens on 127.0.0.1:", "systemctl restart edgegpu-plugin")
+    box.expect("extender", CheckLevel.BROKEN, "nobody listens on 127.0.0.1:", "systemctl restart edgegpu-plugin")
 
 
 def test_an_extender_that_is_not_well(box: Box) -> None:
     box.health.well, box.health.words = False, "not in step with the API server"
-    box.expect("extender", Level.BROKEN, "503 not in step with the API server", "edgegpu status")
+    box.expect("extender", CheckLevel.BROKEN, "503 not in step with the API server", "edgegpu status")
 
 
 def test_a_scheduler_with_another_authority(box: Box) -> None:
     box.certificates = certificates.make(NOW)
     box.scheduler_file()
-    box.expect("extender", Level.BROKEN, "does not hold for the scheduler", "edgegpu install")
+    box.expect("extender", CheckLevel.BROKEN, "does not hold for the scheduler", "edgegpu install")
 
 
 def test_a_scheduler_with_a_certificate_of_another_authority(box: Box) -> None:
     other = certificates.make(NOW).client
     pair = {"certData": other.cert, "keyData": other.key}
     box.scheduler_file(tls_changes={key: base64.b64encode(pem.encode()).decode() for key, pem in pair.items()})
-    box.expect("extender", Level.BROKEN, "the scheduler's certificate", "edgegpu install")
+    box.expect("extender", CheckLevel.BROKEN, "the scheduler's certificate", "edgegpu install")
 
 
 def test_a_scheduler_that_expects_another_name(box: Box) -> None:
     box.scheduler_file(tls_changes={"serverName": "somebody-else"})
-    box.expect("extender", Level.BROKEN, "does not hold for the scheduler: Hostname mismatch", "edgegpu install")
+    box.expect("extender", CheckLevel.BROKEN, "does not hold for the scheduler: Hostname mismatch", "edgegpu install")
 
 
 def test_a_scheduler_that_does_not_check_or_show_certificates(box: Box) -> None:
     box.scheduler_file(tls_changes={"caData": "", "certData": ""})
-    box.expect("extender", Level.BROKEN, "does not check whom it talks to", "edgegpu install")
-    box.expect("extender", Level.BROKEN, "no certificate for the extender", "edgegpu install")
+    box.expect("extender", CheckLevel.BROKEN, "does not check whom it talks to", "edgegpu install")
+    box.expect("extender", CheckLevel.BROKEN, "no certificate for the extender", "edgegpu install")
 
 
 def test_a_scheduler_that_calls_another_port_or_goes_on_without_us(box: Box) -> None:
     box.scheduler_file(urlPrefix="https://127.0.0.1:9", ignorable=True)
-    box.expect("extender", Level.BROKEN, "the scheduler calls 127.0.0.1:9", "edgegpu install")
-    box.expect("extender", Level.WARNING, "ignorable: true", "edgegpu install")
+    box.expect("extender", CheckLevel.BROKEN, "the scheduler calls 127.0.0.1:9", "edgegpu install")
+    box.expect("extender", CheckLevel.WARNING, "ignorable: true", "edgegpu install")
 
 
 def test_a_scheduler_file_that_is_none(box: Box) -> None:
     box.write("/etc/rancher/k3s/edgegpu-scheduler.yaml", "extenders: [")
-    box.expect("extender", Level.BROKEN, "not a scheduler file", "edgegpu install")
+    box.expect("extender", CheckLevel.BROKEN, "not a scheduler file", "edgegpu install")
     box.at("/etc/rancher/k3s/edgegpu-scheduler.yaml").unlink()
-    box.expect("extender", Level.BROKEN, "there is no scheduler file", "edgegpu install")
+    box.expect("extender", CheckLevel.BROKEN, "there is no scheduler file", "edgegpu install")
 
 
 def test_an_agent_node_has_no_extender(box: Box) -> None:
     box.configure(role="agent")
-    assert box.see("extender").level is Level.SKIPPED
+    assert box.see("extender").level is CheckLevel.SKIPPED
 
 
 def test_certificates_that_end(box: Box) -> None:
     box.now = NOW + dt.timedelta(days=365 * 20 - 30)
-    box.expect("certificates", Level.WARNING, "the scheduler's client certificate ends in", "edgegpu install")
+    box.expect("certificates", CheckLevel.WARNING, "the scheduler's client certificate ends in", "edgegpu install")
     box.now = NOW + dt.timedelta(days=365 * 21)
-    box.expect("certificates", Level.BROKEN, "/etc/edgegpu/extender/server.crt has ended", "edgegpu install")
+    box.expect("certificates", CheckLevel.BROKEN, "/etc/edgegpu/extender/server.crt has ended", "edgegpu install")
 
 
 def test_certificates_of_k3s(box: Box) -> None:
     box.write("/var/lib/rancher/k3s/agent/client-kubelet.crt", box.certificates.client.cert)
     box.now = NOW + dt.timedelta(days=365 * 20 - 30)
-    box.expect("certificates", Level.WARNING, "k3s's client-kubelet.crt ends in", "systemctl restart")
+    box.expect("certificates", CheckLevel.WARNING, "k3s's client-kubelet.crt ends in", "systemctl restart")
 
 
 def test_a_certificate_that_is_none(box: Box) -> None:
     box.write("/etc/edgegpu/extender/server.crt", "nothing")
-    box.expect("certificates", Level.BROKEN, "server.crt is no certificate", "edgegpu install")
+    box.expect("certificates", CheckLevel.BROKEN, "server.crt is no certificate", "edgegpu install")
 
 
 def test_a_server_that_is_down(box: Box) -> None:
     box.api.stop()
-    box.expect("kubeconfig", Level.BROKEN, "cannot reach the API server http://127.0.0.1", "systemctl status 'k3s*'")
+    box.expect(
+        "kubeconfig", CheckLevel.BROKEN, "cannot reach the API server http://127.0.0.1", "systemctl status 'k3s*'"
+    )
     assert "the API server's clock is not known" in box.see("clock").details
     box.api = type(box.api)()
 
 
 def test_an_account_that_is_gone(box: Box) -> None:
     box.api.refuses = 401
-    box.expect("kubeconfig", Level.BROKEN, "refuses the account", "edgegpu install")
+    box.expect("kubeconfig", CheckLevel.BROKEN, "refuses the account", "edgegpu install")
     box.api.refuses = 503
-    box.expect("kubeconfig", Level.BROKEN, "answers 503", "journalctl -u k3s")
+    box.expect("kubeconfig", CheckLevel.BROKEN, "answers 503", "journalctl -u k3s")
 
 
 def test_rights_that_are_missing(box: Box) -> None:
     box.api.denied = {"get nodes/proxy", "create pods/binding"}
-    box.expect("kubeconfig", Level.WARNING, "may not get nodes/proxy", "edgegpu install")
-    box.expect("kubeconfig", Level.BROKEN, "may not create pods/binding", "edgegpu install")
+    box.expect("kubeconfig", CheckLevel.WARNING, "may not get nodes/proxy", "edgegpu install")
+    box.expect("kubeconfig", CheckLevel.BROKEN, "may not create pods/binding", "edgegpu install")
     box.configure(role="agent")
-    assert box.see("kubeconfig").level is Level.WARNING
+    assert box.see("kubeconfig").level is CheckLevel.WARNING
 
 
 def test_a_kubeconfig_that_is_missing_open_or_the_administrators(box: Box) -> None:
     path = box.at("/etc/edgegpu/kubeconfig")
     path.chmod(0o644)
     box.write("/etc/rancher/k3s/k3s.yaml", path.read_text())
-    box.expect("kubeconfig", Level.WARNING, "can be read by others", "chmod 600")
-    box.expect("kubeconfig", Level.WARNING, "admin kubeconfig", "edgegpu install")
+    box.expect("kubeconfig", CheckLevel.WARNING, "can be read by others", "chmod 600")
+    box.expect("kubeconfig", CheckLevel.WARNING, "admin kubeconfig", "edgegpu install")
     path.unlink()
-    box.expect("kubeconfig", Level.BROKEN, "No such file", "edgegpu install")
+    box.expect("kubeconfig", CheckLevel.BROKEN, "No such file", "edgegpu install")
 
 
 @pytest.mark.parametrize(("role", "rights"), [("edgegpu-node", NODE_RIGHTS), ("edgegpu-extender", EXTENDER_RIGHTS)])
@@ -239,8 +245,8 @@ def test_an_agent_node_that_acts_as_its_own_kubelet(box: Box) -> None:
     box.kubeconfig({key: base64.b64encode(pem.encode()).decode() for key, pem in pems.items()})
     box.configure(role="agent")
     box.api.denied = {"get nodes/proxy", "patch pods"}
-    box.expect("kubeconfig", Level.INFO, "acts as its own kubelet", "--join")
-    assert box.see("kubeconfig").level is Level.OK
+    box.expect("kubeconfig", CheckLevel.INFO, "acts as its own kubelet", "--join")
+    assert box.see("kubeconfig").level is CheckLevel.OK
     box.api.denied |= {"patch pods/status", "list pods"}
-    box.expect("kubeconfig", Level.BROKEN, "may not list pods", "edgegpu install")
-    box.expect("kubeconfig", Level.WARNING, "may not patch pods/status", "edgegpu install")
+    box.expect("kubeconfig", CheckLevel.BROKEN, "may not list pods", "edgegpu install")
+    box.expect("kubeconfig", CheckLevel.WARNING, "may not patch pods/status", "edgegpu install")

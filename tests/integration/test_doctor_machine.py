@@ -10,7 +10,7 @@ import pytest
 from kits.cli import CARD_0, CARD_1, card, pod
 from kits.doctor import FOLDER, SMI, Box, healthy
 
-from edgegpu_installer.doctor import CHECKS, Level, Space, examine
+from edgegpu_installer.doctor import CHECKS, CheckLevel, Space, examine
 from edgegpu_sim.driver import SimDriver, make_card
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def box(short_tmp: Path) -> Iterator[Box]:
 def test_a_healthy_box_has_no_trouble(box: Box) -> None:
     verdicts = {result.check.name: result.verdict for result in examine(CHECKS, box.sight())}
     assert not {name: one for name, one in verdicts.items() if one.level.rank or one.troubles}
-    assert {name for name, one in verdicts.items() if one.level is Level.SKIPPED} == {"cloud", "enrolment", "link"}
+    assert {name for name, one in verdicts.items() if one.level is CheckLevel.SKIPPED} == {"cloud", "enrolment", "link"}
     assert verdicts.keys() == {check.name for check in CHECKS}
 
 
@@ -38,105 +38,105 @@ def test_a_driver_upgraded_without_a_reboot(box: Box) -> None:
     box.write(f"{FOLDER}/libnvidia-ml.so.570.10", "")
     box.at(f"{FOLDER}/libnvidia-ml.so.1").symlink_to("libnvidia-ml.so.570.10")
     box.program("nvidia-smi", "echo Failed to initialize NVML: Driver/library version mismatch; exit 18")
-    box.expect("driver", Level.BROKEN, "kernel module 560.35.03, library 570.10", "sudo reboot")
-    box.expect("driver", Level.BROKEN, "version mismatch", "sudo reboot")
+    box.expect("driver", CheckLevel.BROKEN, "kernel module 560.35.03, library 570.10", "sudo reboot")
+    box.expect("driver", CheckLevel.BROKEN, "version mismatch", "sudo reboot")
 
 
 def test_a_module_that_is_not_loaded(box: Box) -> None:
     box.at("/proc/driver/nvidia/version").unlink()
     box.program("nvidia-smi", "echo NVIDIA-SMI has failed; exit 9")
-    box.expect("driver", Level.BROKEN, "not loaded", "sudo modprobe nvidia")
+    box.expect("driver", CheckLevel.BROKEN, "not loaded", "sudo modprobe nvidia")
 
 
 def test_a_machine_without_a_driver(box: Box) -> None:
     box.at("/proc/driver/nvidia/version").unlink()
     box.at(f"{FOLDER}/libnvidia-ml.so.1").unlink()
     box.at("programs/nvidia-smi").unlink()
-    box.expect("driver", Level.BROKEN, "not installed", "install NVIDIA's driver")
+    box.expect("driver", CheckLevel.BROKEN, "not installed", "install NVIDIA's driver")
     box.write("/proc/modules", "nouveau 2404352 0 - Live 0x0000000000000000\n")
-    box.expect("driver", Level.BROKEN, "nouveau holds the cards", "blacklist nouveau")
+    box.expect("driver", CheckLevel.BROKEN, "nouveau holds the cards", "blacklist nouveau")
 
 
 def test_a_driver_without_its_library_or_its_tools(box: Box) -> None:
     box.at(f"{FOLDER}/libnvidia-ml.so.1").unlink()
     box.at("programs/nvidia-smi").unlink()
-    box.expect("driver", Level.BROKEN, "cannot find libnvidia-ml.so.1", "driver.root")
-    box.expect("driver", Level.WARNING, "nvidia-smi is not installed", "nvidia-utils")
+    box.expect("driver", CheckLevel.BROKEN, "cannot find libnvidia-ml.so.1", "driver.root")
+    box.expect("driver", CheckLevel.WARNING, "nvidia-smi is not installed", "nvidia-utils")
 
 
 def test_a_card_that_the_driver_lost(box: Box) -> None:
     box.smi(SMI.splitlines(keepends=True)[0])
-    box.expect("cards", Level.WARNING, "the card at 0000:02:00.0 is on the bus", "dmesg")
+    box.expect("cards", CheckLevel.WARNING, "the card at 0000:02:00.0 is on the bus", "dmesg")
 
 
 def test_a_card_that_is_not_offered(box: Box) -> None:
     box.status["cards"] = [card(CARD_0)]
-    box.expect("cards", Level.WARNING, f"card 1 ({CARD_1}) is seen and not offered", "restart edgegpu-plugin")
+    box.expect("cards", CheckLevel.WARNING, f"card 1 ({CARD_1}) is seen and not offered", "restart edgegpu-plugin")
     box.configure(placement={"exclude": [1]})
     assert box.see("cards").text == "2 seen, 1 excluded, 1 offered"
 
 
 def test_an_exclusion_that_names_no_card(box: Box) -> None:
     box.configure(placement={"exclude": [7]})
-    box.expect("cards", Level.WARNING, "placement.exclude names 7", "config check")
+    box.expect("cards", CheckLevel.WARNING, "placement.exclude names 7", "config check")
 
 
 def test_a_card_out_of_order_and_no_card_at_all(box: Box) -> None:
     box.status["cards"] = [card(CARD_0, healthy=False), card(CARD_1)]
-    box.expect("cards", Level.WARNING, "card 0 is out of order", "reboot")
+    box.expect("cards", CheckLevel.WARNING, "card 0 is out of order", "reboot")
     box.status["cards"] = []
-    box.expect("cards", Level.BROKEN, "no card is offered", "journalctl -u edgegpu-plugin")
+    box.expect("cards", CheckLevel.BROKEN, "no card is offered", "journalctl -u edgegpu-plugin")
 
 
 def test_a_pod_that_runs_on_a_card_that_is_gone(box: Box) -> None:
     box.status["pods"] = [pod("face", 20, CARD_1, state="lost", reason="its card 1 (T4, GPU-1) is gone")]
     said = "pod baetyl-edge/face: its card 1 (T4, GPU-1) is gone"
-    box.expect("cards", Level.BROKEN, said, "kubectl delete pod -n baetyl-edge face")
+    box.expect("cards", CheckLevel.BROKEN, said, "kubectl delete pod -n baetyl-edge face")
     box.smi("")
-    box.expect("cards", Level.BROKEN, said, "sudo reboot")
+    box.expect("cards", CheckLevel.BROKEN, said, "sudo reboot")
 
 
 def test_cards_of_a_machine_whose_plugin_is_down(box: Box) -> None:
     box.stop_plugin()
-    assert box.see("cards").level is Level.SKIPPED
+    assert box.see("cards").level is CheckLevel.SKIPPED
     box.smi("")
-    box.expect("cards", Level.BROKEN, "the driver shows no card", "dmesg")
+    box.expect("cards", CheckLevel.BROKEN, "the driver shows no card", "dmesg")
 
 
 def test_a_server_without_cards_is_not_asked_for_them(box: Box) -> None:
     box.configure(role="extender-only")
     for name in ("driver", "cards", "resources", "runtime", "cdi", "cgroups", "limiter"):
-        assert box.see(name).level is Level.SKIPPED, name
+        assert box.see(name).level is CheckLevel.SKIPPED, name
 
 
 def test_a_clock_that_lost_its_battery(box: Box) -> None:
     box.now = dt.datetime(1970, 1, 1, 0, 5, tzinfo=dt.UTC)
-    box.expect("clock", Level.BROKEN, "the clock says 1970", "date -s")
+    box.expect("clock", CheckLevel.BROKEN, "the clock says 1970", "date -s")
 
 
 def test_a_clock_that_differs_from_the_servers(box: Box) -> None:
     box.api.now = box.now + dt.timedelta(seconds=40)
-    box.expect("clock", Level.WARNING, "differs by 40 s", "set-ntp")
+    box.expect("clock", CheckLevel.WARNING, "differs by 40 s", "set-ntp")
     box.api.now = box.now + dt.timedelta(hours=1)
-    box.expect("clock", Level.BROKEN, "differs by 3600 s", "set-ntp")
+    box.expect("clock", CheckLevel.BROKEN, "differs by 3600 s", "set-ntp")
 
 
 def test_a_clock_that_nobody_sets(box: Box) -> None:
     box.program("timedatectl", "echo no")
-    box.expect("clock", Level.WARNING, "not synchronised", "set-ntp")
+    box.expect("clock", CheckLevel.WARNING, "not synchronised", "set-ntp")
 
 
 @pytest.mark.parametrize(
     ("folder", "space", "level", "words"),
     [
-        ("/var/lib", replace(ROOM, free_bytes=50 << 20), Level.BROKEN, "only 50 MiB"),
-        ("/opt", replace(ROOM, free_share=0.06), Level.WARNING, "(6%)"),
-        ("/etc", replace(ROOM, read_only=True), Level.BROKEN, "read-only"),
-        ("/var/lib", replace(ROOM, free_inodes_share=0.01), Level.WARNING, "inodes"),
+        ("/var/lib", replace(ROOM, free_bytes=50 << 20), CheckLevel.BROKEN, "only 50 MiB"),
+        ("/opt", replace(ROOM, free_share=0.06), CheckLevel.WARNING, "(6%)"),
+        ("/etc", replace(ROOM, read_only=True), CheckLevel.BROKEN, "read-only"),
+        ("/var/lib", replace(ROOM, free_inodes_share=0.01), CheckLevel.WARNING, "inodes"),
     ],
 )
 def test_a_disk_that_is_full_or_cannot_be_written(
-    box: Box, folder: str, space: Space, level: Level, words: str
+    box: Box, folder: str, space: Space, level: CheckLevel, words: str
 ) -> None:
     box.spaces[folder] = space
     box.expect("disk", level, words, "mount" if space.read_only else "sudo du")
@@ -144,37 +144,37 @@ def test_a_disk_that_is_full_or_cannot_be_written(
 
 def test_leftovers_of_older_installs(box: Box) -> None:
     box.write("/opt/edgegpu/0.0.8/bin/edgegpu", "")
-    assert box.see("leftovers").level is Level.OK
+    assert box.see("leftovers").level is CheckLevel.OK
     box.write("/opt/edgegpu/0.0.9/bin/edgegpu", "")
     box.expect(
-        "leftovers", Level.WARNING, "2 old versions: 0.0.8, 0.0.9", "rm -rf /opt/edgegpu/0.0.8 /opt/edgegpu/0.0.9"
+        "leftovers", CheckLevel.WARNING, "2 old versions: 0.0.8, 0.0.9", "rm -rf /opt/edgegpu/0.0.8 /opt/edgegpu/0.0.9"
     )
     box.write("/opt/edgegpu/.0.2.0.new/lib/x", "")
-    box.expect("leftovers", Level.WARNING, "half-unpacked", "rm -rf /opt/edgegpu/.0.2.0.new")
+    box.expect("leftovers", CheckLevel.WARNING, "half-unpacked", "rm -rf /opt/edgegpu/.0.2.0.new")
     box.at("/opt/edgegpu/current").unlink()
     box.at("/opt/edgegpu/current").symlink_to("0.3.0")
-    box.expect("leftovers", Level.BROKEN, "leads to 0.3.0, which is not there", "run the installer")
+    box.expect("leftovers", CheckLevel.BROKEN, "leads to 0.3.0, which is not there", "run the installer")
 
 
 def test_leftovers_of_other_products(box: Box) -> None:
     box.write("/usr/local/vgpu/libvgpu.so", "")
     box.write("/etc/gpu-manager/vdriver", "")
-    box.expect("leftovers", Level.WARNING, "/usr/local/vgpu is HAMi's", "uninstall HAMi first")
-    box.expect("leftovers", Level.WARNING, "/etc/gpu-manager is gpu-manager's", "uninstall gpu-manager first")
+    box.expect("leftovers", CheckLevel.WARNING, "/usr/local/vgpu is HAMi's", "uninstall HAMi first")
+    box.expect("leftovers", CheckLevel.WARNING, "/etc/gpu-manager is gpu-manager's", "uninstall gpu-manager first")
 
 
 def test_leftovers_of_an_install_by_hand(box: Box) -> None:
     box.write("/etc/edgegpu/scheduler.yaml", "")
-    box.expect("leftovers", Level.WARNING, "/etc/edgegpu/scheduler.yaml is of an install by hand", "sudo rm")
+    box.expect("leftovers", CheckLevel.WARNING, "/etc/edgegpu/scheduler.yaml is of an install by hand", "sudo rm")
     box.write(
         "/etc/rancher/k3s/config.yaml.d/90-edgegpu.yaml", "kube-scheduler-arg: config=/etc/edgegpu/scheduler.yaml"
     )
-    assert box.see("leftovers").level is Level.OK
+    assert box.see("leftovers").level is CheckLevel.OK
 
 
 def test_a_foreign_preload_library(box: Box) -> None:
     box.write("/etc/ld.so.preload", "/usr/local/vgpu/libvgpu.so\n")
-    box.expect("limiter", Level.WARNING, "/usr/local/vgpu/libvgpu.so", "/etc/ld.so.preload")
+    box.expect("limiter", CheckLevel.WARNING, "/usr/local/vgpu/libvgpu.so", "/etc/ld.so.preload")
 
 
 def test_the_simulated_driver_below_a_root_of_its_own(box: Box, simdriver_build: Path) -> None:
@@ -186,7 +186,7 @@ def test_the_simulated_driver_below_a_root_of_its_own(box: Box, simdriver_build:
     box.at("sys").rename(box.at("nosys"))
     box.configure(driver={"root": "/run/edgegpu-sim"})
     verdict = box.see("driver")
-    assert (verdict.level, verdict.text) == (Level.OK, "560.35.03 everywhere"), verdict
+    assert (verdict.level, verdict.text) == (CheckLevel.OK, "560.35.03 everywhere"), verdict
     uuids = [detail.split()[2] for detail in box.see("cards").details]
     box.status["cards"] = [card() | {"uuid": uuid, "index": str(index)} for index, uuid in enumerate(uuids)]
     assert box.see("cards").text == "2 seen, 0 excluded, 2 offered"

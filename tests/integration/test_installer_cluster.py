@@ -12,15 +12,15 @@ from integration.clusterkit import Api, api, write_admin
 from integration.kube_stub import KubeStub
 from kits.cert import make_certs, server_context
 
-from edgegpu_installer.cluster import Cluster, ClusterError
+from edgegpu_installer.cluster import ClusterClient, ClusterError
 from edgegpu_installer.kinds import CLUSTER_ROLE, LEASE, NAMESPACE, NODE, POD, SECRET
-from edgegpu_installer.kubeconfig import Access
+from edgegpu_installer.kubeconfig import ClusterAccess
 
 __all__ = ["api"]
 
 
 @pytest.fixture
-def cluster(api: Api) -> Iterator[Cluster]:
+def cluster(api: Api) -> Iterator[ClusterClient]:
     with api.cluster() as found:
         yield found
 
@@ -36,7 +36,7 @@ def role(*verbs: str) -> dict[str, object]:
 
 
 def test_it_is_ready_says_its_version_and_the_time(api: Api, tmp_path: Path) -> None:
-    with Cluster.from_kubeconfig(write_admin(tmp_path / "k3s.yaml", api)) as cluster:
+    with ClusterClient.from_kubeconfig(write_admin(tmp_path / "k3s.yaml", api)) as cluster:
         assert cluster.ready()
         assert cluster.version() == "v1.33.0+sim"
         now = cluster.time()
@@ -44,7 +44,7 @@ def test_it_is_ready_says_its_version_and_the_time(api: Api, tmp_path: Path) -> 
     assert abs(now - dt.datetime.now(dt.UTC)) < dt.timedelta(seconds=60)
 
 
-def test_apply_get_find_delete(cluster: Cluster) -> None:
+def test_apply_get_find_delete(cluster: ClusterClient) -> None:
     assert cluster.find(CLUSTER_ROLE, "r") is None
     made = cluster.apply(role("get"))
     assert cluster.apply(role("get")) == made
@@ -54,7 +54,7 @@ def test_apply_get_find_delete(cluster: Cluster) -> None:
     assert not cluster.delete(CLUSTER_ROLE, "r")
 
 
-def test_patches_and_the_status(cluster: Cluster, api: Api) -> None:
+def test_patches_and_the_status(cluster: ClusterClient, api: Api) -> None:
     api.registry.create("nodes", {"metadata": {"name": "n"}, "status": {"capacity": {"a/b": "1", "cpu": "2"}}})
     cluster.patch(NODE, "n", {"metadata": {"labels": {"x": "y"}}})
     node = cluster.patch(NODE, "n", {"status": {"phase": "p", "capacity": {"a/b": None}}}, sub="status")
@@ -62,7 +62,7 @@ def test_patches_and_the_status(cluster: Cluster, api: Api) -> None:
     assert node["metadata"]["labels"] == {"x": "y"}
 
 
-def test_lists_are_read_to_their_end(cluster: Cluster, api: Api) -> None:
+def test_lists_are_read_to_their_end(cluster: ClusterClient, api: Api) -> None:
     for number in range(450):
         metadata = {"name": f"s{number:03}", "namespace": "kube-system", "labels": {"even": str(number % 2 == 0)}}
         api.registry.create("secrets", {"metadata": metadata})
@@ -71,7 +71,7 @@ def test_lists_are_read_to_their_end(cluster: Cluster, api: Api) -> None:
     assert cluster.items(POD, fields="spec.nodeName=n") == []
 
 
-def test_versions_are_preconditions(cluster: Cluster) -> None:
+def test_versions_are_preconditions(cluster: ClusterClient) -> None:
     body = {"apiVersion": LEASE.version, "kind": "Lease", "metadata": {"name": "l", "namespace": "kube-system"}}
     made = cluster.create(body)
     old = made["metadata"]["resourceVersion"]
@@ -89,7 +89,7 @@ def test_versions_are_preconditions(cluster: Cluster) -> None:
 
 
 def test_refusals_say_what_why_and_what_to_do(api: Api) -> None:
-    with Cluster(api.admin(token="nobody")) as cluster, pytest.raises(ClusterError) as caught:  # noqa: S106
+    with ClusterClient(api.admin(token="nobody")) as cluster, pytest.raises(ClusterError) as caught:  # noqa: S106
         cluster.get(NAMESPACE, "kube-system")
     assert caught.value.status == 401
     text = str(caught.value)
@@ -98,7 +98,7 @@ def test_refusals_say_what_why_and_what_to_do(api: Api) -> None:
     assert "nobody" not in text
 
 
-def test_one_that_is_down_is_told_from_one_that_refuses(api: Api, cluster: Cluster) -> None:
+def test_one_that_is_down_is_told_from_one_that_refuses(api: Api, cluster: ClusterClient) -> None:
     assert cluster.ready()
     api.server.stop()
     assert not cluster.ready()
@@ -113,7 +113,7 @@ def test_one_that_is_down_is_told_from_one_that_refuses(api: Api, cluster: Clust
 def test_one_that_says_nothing_is_given_up(api: Api) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         access = api.admin(server=f"http://127.0.0.1:{silent.getsockname()[1]}")
-        with Cluster(access, timeout_s=0.2) as cluster, pytest.raises(ClusterError) as caught:
+        with ClusterClient(access, timeout_s=0.2) as cluster, pytest.raises(ClusterError) as caught:
             cluster.version()
     assert caught.value.is_unreached
 
@@ -126,22 +126,22 @@ def test_a_proxy_for_the_download_is_not_for_the_cluster(api: Api, monkeypatch: 
 
 
 @pytest.fixture
-def tls() -> Iterator[tuple[KubeStub, Access]]:
+def tls() -> Iterator[tuple[KubeStub, ClusterAccess]]:
     certs = make_certs("kubernetes")
     with KubeStub(server_context(certs.server, clients=certs.ca)) as stub:
         server = stub.access.server.replace("http://", "https://")
         yield (
             stub,
-            Access(server=server, ca_pem=certs.ca, cert_pem=certs.client.cert, key_pem=certs.client.key),
+            ClusterAccess(server=server, ca_pem=certs.ca, cert_pem=certs.client.cert, key_pem=certs.client.key),
         )
 
 
 def test_the_administrators_key_is_never_in_a_file(
-    tls: tuple[KubeStub, Access], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tls: tuple[KubeStub, ClusterAccess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     stub, access = tls
-    with Cluster(access) as cluster:
+    with ClusterClient(access) as cluster:
         assert cluster.items(POD) == []
         assert stub.calls
         assert list(tmp_path.iterdir()) == []
@@ -149,21 +149,21 @@ def test_the_administrators_key_is_never_in_a_file(
     assert access.key_pem not in repr(access)
 
 
-def test_kubelets_certificate_and_key_may_be_one_file(tls: tuple[KubeStub, Access]) -> None:
+def test_kubelets_certificate_and_key_may_be_one_file(tls: tuple[KubeStub, ClusterAccess]) -> None:
     _, access = tls
     pem = f"{access.cert_pem}{access.key_pem}"
-    with Cluster(Access(server=access.server, ca_pem=access.ca_pem, cert_pem=pem, key_pem=pem)) as cluster:
+    with ClusterClient(ClusterAccess(server=access.server, ca_pem=access.ca_pem, cert_pem=pem, key_pem=pem)) as cluster:
         assert cluster.items(POD) == []
 
 
-def test_another_clusters_ca_is_not_believed(tls: tuple[KubeStub, Access]) -> None:
+def test_another_clusters_ca_is_not_believed(tls: tuple[KubeStub, ClusterAccess]) -> None:
     _, access = tls
     other = make_certs().ca
-    wrong = Access(server=access.server, ca_pem=other, cert_pem=access.cert_pem, key_pem=access.key_pem)
-    with Cluster(wrong) as cluster, pytest.raises(ClusterError, match="CERTIFICATE_VERIFY_FAILED"):
+    wrong = ClusterAccess(server=access.server, ca_pem=other, cert_pem=access.cert_pem, key_pem=access.key_pem)
+    with ClusterClient(wrong) as cluster, pytest.raises(ClusterError, match="CERTIFICATE_VERIFY_FAILED"):
         cluster.version()
 
 
 def test_certificates_that_are_none_are_said_at_once() -> None:
     with pytest.raises(ClusterError, match="cannot use the certificates"):
-        Cluster(Access(server="https://127.0.0.1:1", cert_pem="x", key_pem="y"))
+        ClusterClient(ClusterAccess(server="https://127.0.0.1:1", cert_pem="x", key_pem="y"))

@@ -8,14 +8,14 @@ import pytest
 from integration.clusterkit import ADMIN, CA_PEM, Api, api
 
 from edgegpu_installer import kubeconfig
-from edgegpu_installer.accounts import Pace, grant, join, mint, present, remove, usable
-from edgegpu_installer.cluster import Cluster, ClusterError
+from edgegpu_installer.accounts import ControllerWait, grant, join, mint, present, remove, usable
+from edgegpu_installer.cluster import ClusterClient, ClusterError
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.rbac import Account
 
 __all__ = ["api"]
 
-PACE = Pace(every_s=0.02)
+PACE = ControllerWait(every_s=0.02)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_an_agent_node_is_given_another_address(granted: Api, tmp_path: Path) ->
 
 
 def test_the_ca_that_checked_this_connection_goes_first(granted: Api) -> None:
-    with granted.controller(), Cluster(granted.admin(ca_pem="OWN")) as cluster:
+    with granted.controller(), ClusterClient(granted.admin(ca_pem="OWN")) as cluster:
         material = join(cluster, granted.rights, Account.AGENT, pace=PACE)
     assert material.ca_pem == "OWN"
     assert material.token not in repr(material)
@@ -65,7 +65,7 @@ def test_minting_again_gives_the_same_bytes(granted: Api) -> None:
 
 def test_without_a_controller_there_is_no_token(granted: Api) -> None:
     with granted.cluster() as cluster, pytest.raises(InstallError, match="cannot get a token") as caught:
-        mint(cluster, granted.rights, Account.SERVER, pace=Pace(token_s=0.1, every_s=0.02))
+        mint(cluster, granted.rights, Account.SERVER, pace=ControllerWait(token_s=0.1, every_s=0.02))
     assert "controller-manager" in caught.value.remedy
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from integration.clusterkit import Api, api
 
 from edgegpu_installer.accounts import grant, named
-from edgegpu_installer.cluster import Cluster
-from edgegpu_installer.foreseen import Foreseen, of_install, of_uninstall
-from edgegpu_installer.kubeconfig import Access
+from edgegpu_installer.cluster import ClusterClient
+from edgegpu_installer.foreseen import DryRun, of_install, of_uninstall
+from edgegpu_installer.kubeconfig import ClusterAccess
 from edgegpu_installer.nodes import mark_extender, mark_gpu
 
 __all__ = ["api"]
@@ -15,7 +15,7 @@ __all__ = ["api"]
 LEASE = "Lease kube-system/edgegpu-install"
 
 
-def install_on(api: Api, nodes: tuple[str, ...] = ("box",)) -> Foreseen:
+def install_on(api: Api, nodes: tuple[str, ...] = ("box",)) -> DryRun:
     return of_install(api.cluster, api.rights, gpu=nodes, extender="box", by="2.0")
 
 
@@ -62,8 +62,8 @@ def test_an_uninstall_takes_the_accounts_with_the_last_machine(api: Api) -> None
 
 
 def test_a_cluster_that_is_away_is_said(api: Api) -> None:
-    def away() -> Cluster:
-        return Cluster(Access(server="http://127.0.0.1:9"), timeout_s=1.0)
+    def away() -> ClusterClient:
+        return ClusterClient(ClusterAccess(server="http://127.0.0.1:9"), timeout_s=1.0)
 
     seen = of_install(away, api.rights, gpu=("box",), extender="", by="1.0")
     assert [mark.change for mark in seen.marks] == ["unknown"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from integration.clusterkit import Api, api
 
-from edgegpu_installer.cluster import Cluster
+from edgegpu_installer.cluster import ClusterClient
 from edgegpu_installer.lease import (
     NAME,
     HeldError,
@@ -24,11 +24,11 @@ from edgegpu_installer.lease import (
     lives,
     this_process,
 )
-from edgegpu_installer.leaserule import DURATION_S, Holder
+from edgegpu_installer.leaserule import DURATION_S, LeaseHolder
 
 __all__ = ["api"]
 
-ONE, TWO = Holder("box-1", 11, "boot-1"), Holder("box-2", 22, "boot-2")
+ONE, TWO = LeaseHolder("box-1", 11, "boot-1"), LeaseHolder("box-2", 22, "boot-2")
 LIMIT_S = 10.0
 
 
@@ -37,7 +37,7 @@ class World:
     """Time that passes when it is waited for, and processes that live until they are killed."""
 
     at_s: float = 0.0
-    dead: set[Holder] = field(default_factory=set)
+    dead: set[LeaseHolder] = field(default_factory=set)
     said: list[str] = field(default_factory=list)
     during: Callable[[], None] = lambda: None
 
@@ -54,7 +54,7 @@ class World:
             renew_s=renew_s,
         )
 
-    def take(self, cluster: Cluster, me: Holder, *, renew_s: float = 1000.0) -> InstallLease:
+    def take(self, cluster: ClusterClient, me: LeaseHolder, *, renew_s: float = 1000.0) -> InstallLease:
         return acquire(cluster, me, around=self.around(renew_s=renew_s), say=self.said.append)
 
 
@@ -64,7 +64,7 @@ def world() -> World:
 
 
 @pytest.fixture
-def cluster(api: Api) -> Iterator[Cluster]:
+def cluster(api: Api) -> Iterator[ClusterClient]:
     with api.cluster(timeout_s=2) as found:
         yield found
 
@@ -74,14 +74,14 @@ def the_lease(api: Api) -> dict[str, object]:
     return found
 
 
-def abandon(api: Api, who: Holder, *, silent_s: float = 0.0) -> None:
+def abandon(api: Api, who: LeaseHolder, *, silent_s: float = 0.0) -> None:
     """Leave a lease behind as a holder that was killed does."""
     stamp = (datetime.now(UTC) - timedelta(seconds=silent_s)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = {"holderIdentity": str(who), "leaseDurationSeconds": 300, "acquireTime": stamp, "renewTime": stamp}
     api.registry.create("leases", {"metadata": {"name": NAME, "namespace": "kube-system"}, "spec": spec})
 
 
-def test_it_is_taken_and_leaves_nothing(api: Api, cluster: Cluster, world: World) -> None:
+def test_it_is_taken_and_leaves_nothing(api: Api, cluster: ClusterClient, world: World) -> None:
     with world.take(cluster, ONE) as lease:
         lease.check()
         assert the_lease(api)["holderIdentity"] == "box-1/11/boot-1"
@@ -93,7 +93,7 @@ def test_it_is_taken_and_leaves_nothing(api: Api, cluster: Cluster, world: World
     assert world.said == []
 
 
-def test_it_is_renewed_while_it_is_held(api: Api, cluster: Cluster, world: World) -> None:
+def test_it_is_renewed_while_it_is_held(api: Api, cluster: ClusterClient, world: World) -> None:
     with world.take(cluster, ONE, renew_s=0.02):
         seen = api.registry.store.version
         for _ in range(3):
@@ -107,7 +107,7 @@ def wait_for_write(api: Api, seen: int) -> int:
     return now
 
 
-def test_a_second_server_is_told_who_holds_it_and_since_when(api: Api, cluster: Cluster, world: World) -> None:
+def test_a_second_server_is_told_who_holds_it_and_since_when(api: Api, cluster: ClusterClient, world: World) -> None:
     with world.take(cluster, ONE, renew_s=0.02):
 
         def renewed() -> None:
@@ -123,8 +123,8 @@ def test_a_second_server_is_told_who_holds_it_and_since_when(api: Api, cluster: 
     assert world.at_s <= 10
 
 
-def test_a_dead_process_of_this_node_is_succeeded_at_once(api: Api, cluster: Cluster, world: World) -> None:
-    before = Holder(ONE.node, 10, ONE.boot)
+def test_a_dead_process_of_this_node_is_succeeded_at_once(api: Api, cluster: ClusterClient, world: World) -> None:
+    before = LeaseHolder(ONE.node, 10, ONE.boot)
     abandon(api, before)
     world.dead.add(before)
     with world.take(cluster, ONE):
@@ -133,7 +133,7 @@ def test_a_dead_process_of_this_node_is_succeeded_at_once(api: Api, cluster: Clu
 
 
 def test_a_server_that_is_gone_is_succeeded_after_three_silent_renewals(
-    api: Api, cluster: Cluster, world: World
+    api: Api, cluster: ClusterClient, world: World
 ) -> None:
     abandon(api, TWO, silent_s=DURATION_S + 5)
     with world.take(cluster, ONE):
@@ -142,20 +142,20 @@ def test_a_server_that_is_gone_is_succeeded_after_three_silent_renewals(
     assert "waiting for box-2 (process 22)" in world.said[0]
 
 
-def test_one_that_was_silent_for_a_while_only_is_waited_for(api: Api, cluster: Cluster, world: World) -> None:
+def test_one_that_was_silent_for_a_while_only_is_waited_for(api: Api, cluster: ClusterClient, world: World) -> None:
     abandon(api, TWO)
     with world.take(cluster, ONE):
         assert DURATION_S <= world.at_s < DURATION_S + 5
 
 
-def test_patience_ends(api: Api, cluster: Cluster, world: World) -> None:
+def test_patience_ends(api: Api, cluster: ClusterClient, world: World) -> None:
     abandon(api, TWO)
     with pytest.raises(HeldError, match="last heard of"):
         acquire(cluster, ONE, around=world.around(), say=world.said.append, patience_s=20)
     assert the_lease(api)["holderIdentity"] == str(TWO)
 
 
-def test_an_api_server_that_restarts_does_not_end_it(api: Api, cluster: Cluster, world: World) -> None:
+def test_an_api_server_that_restarts_does_not_end_it(api: Api, cluster: ClusterClient, world: World) -> None:
     with world.take(cluster, ONE, renew_s=0.02) as lease:
         api.server.stop()
         assert not cluster.ready()
@@ -166,7 +166,7 @@ def test_an_api_server_that_restarts_does_not_end_it(api: Api, cluster: Cluster,
     assert holder(cluster) is None
 
 
-def test_one_that_was_taken_over_says_so(api: Api, cluster: Cluster, world: World) -> None:
+def test_one_that_was_taken_over_says_so(api: Api, cluster: ClusterClient, world: World) -> None:
     with world.take(cluster, ONE, renew_s=0.02) as lease:
         api.registry.patch("leases", "kube-system", NAME, {"spec": {"holderIdentity": str(TWO)}})
         assert "box-2" in str(wait_for_loss(lease))
@@ -185,7 +185,7 @@ def wait_for_loss(lease: InstallLease) -> LostError:
     pytest.fail("it never noticed")
 
 
-def test_one_that_was_deleted_is_made_again(api: Api, cluster: Cluster, world: World) -> None:
+def test_one_that_was_deleted_is_made_again(api: Api, cluster: ClusterClient, world: World) -> None:
     with world.take(cluster, ONE, renew_s=0.02) as lease:
         api.registry.delete("leases", "kube-system", NAME)
         seen = api.registry.store.version
@@ -195,7 +195,7 @@ def test_one_that_was_deleted_is_made_again(api: Api, cluster: Cluster, world: W
 
 
 def test_one_that_cannot_be_released_is_left_and_said(
-    api: Api, cluster: Cluster, world: World, caplog: pytest.LogCaptureFixture
+    api: Api, cluster: ClusterClient, world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     lease = world.take(cluster, ONE)
     api.server.stop()
@@ -207,11 +207,11 @@ def test_one_that_cannot_be_released_is_left_and_said(
 
 
 def test_of_many_that_want_it_one_gets_it(api: Api) -> None:
-    got: list[Holder] = []
-    refused: list[Holder] = []
+    got: list[LeaseHolder] = []
+    refused: list[LeaseHolder] = []
     all_asked = threading.Barrier(4)
 
-    def want(me: Holder) -> None:
+    def want(me: LeaseHolder) -> None:
         world = World()
         with api.cluster() as cluster:
             all_asked.wait(LIMIT_S)
@@ -221,7 +221,7 @@ def test_of_many_that_want_it_one_gets_it(api: Api) -> None:
             except HeldError:
                 refused.append(me)
 
-    threads = [threading.Thread(target=want, args=(Holder(f"box-{n}", n, "b"),)) for n in range(4)]
+    threads = [threading.Thread(target=want, args=(LeaseHolder(f"box-{n}", n, "b"),)) for n in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -9,7 +9,7 @@ import pytest
 from integration.clusterkit import Api, api
 
 from edgegpu_core.model import ResourceModel
-from edgegpu_installer.cluster import Cluster, ClusterError
+from edgegpu_installer.cluster import ClusterClient, ClusterError
 from edgegpu_installer.kinds import NODE
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.nodes import all_facts, clear, mark_extender, mark_gpu
@@ -22,7 +22,7 @@ MODEL = ResourceModel()
 
 
 @pytest.fixture
-def cluster(api: Api) -> Iterator[Cluster]:
+def cluster(api: Api) -> Iterator[ClusterClient]:
     api.registry.create("nodes", {"metadata": {"name": "b-agent"}})
     labels = {"node-role.kubernetes.io/control-plane": "true"}
     api.registry.create("nodes", {"metadata": {"name": "z-server", "labels": labels}})
@@ -30,14 +30,14 @@ def cluster(api: Api) -> Iterator[Cluster]:
         yield found
 
 
-def test_servers_come_first(cluster: Cluster) -> None:
+def test_servers_come_first(cluster: ClusterClient) -> None:
     assert [(facts.name, facts.role) for facts in all_facts(cluster, MODEL)] == [
         ("z-server", "server"),
         ("b-agent", "agent"),
     ]
 
 
-def test_a_mark_is_written_once(cluster: Cluster, api: Api) -> None:
+def test_a_mark_is_written_once(cluster: ClusterClient, api: Api) -> None:
     assert mark_gpu(cluster, "b-agent")
     assert mark_extender(cluster, "z-server", "0.1.0")
     version = api.registry.store.version
@@ -50,13 +50,13 @@ def test_a_mark_is_written_once(cluster: Cluster, api: Api) -> None:
     assert facts["z-server"].extender == "0.2.0"
 
 
-def test_a_node_that_is_not_there_is_said(cluster: Cluster) -> None:
+def test_a_node_that_is_not_there_is_said(cluster: ClusterClient) -> None:
     with pytest.raises(ClusterError) as caught:
         mark_gpu(cluster, "nowhere")
     assert caught.value.is_missing
 
 
-def test_clearing_leaves_a_node_as_it_was(cluster: Cluster, api: Api) -> None:
+def test_clearing_leaves_a_node_as_it_was(cluster: ClusterClient, api: Api) -> None:
     before = cluster.get(NODE, "z-server")["metadata"]
     mark_gpu(cluster, "z-server")
     mark_extender(cluster, "z-server", "0.1.0")
@@ -73,7 +73,7 @@ def test_clearing_leaves_a_node_as_it_was(cluster: Cluster, api: Api) -> None:
     assert not clear(cluster, "nowhere")
 
 
-def test_pods_with_shares_are_found_in_all_namespaces(cluster: Cluster, api: Api) -> None:
+def test_pods_with_shares_are_found_in_all_namespaces(cluster: ClusterClient, api: Api) -> None:
     limits = {MODEL.memory_resource: "4", MODEL.core_resource: "10"}
     for space, name, node in (("one", "a", "b-agent"), ("two", "b", "z-server"), ("two", "c", "b-agent")):
         if api.registry.store.get(("namespaces", "", space)) is None:
@@ -85,7 +85,9 @@ def test_pods_with_shares_are_found_in_all_namespaces(cluster: Cluster, api: Api
     assert [share.full_name for share in in_use(cluster, MODEL, node="b-agent")] == ["one/a"]
 
 
-def test_another_unit_is_refused_while_pods_of_the_node_hold_shares(cluster: Cluster, api: Api, tmp_path: Path) -> None:
+def test_another_unit_is_refused_while_pods_of_the_node_hold_shares(
+    cluster: ClusterClient, api: Api, tmp_path: Path
+) -> None:
     layout = Layout(tmp_path)
     assert not changes(layout, 512)  # nothing is installed
     layout.units.mkdir(parents=True)

@@ -12,7 +12,7 @@ from edgegpu_agent.cli.belonging import app_limits
 from edgegpu_agent.limits import rights
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer import accounts, limits
-from edgegpu_installer.accounts import Pace
+from edgegpu_installer.accounts import ControllerWait
 from edgegpu_installer.changes import FileChange
 from edgegpu_installer.foreseen import of_install
 from edgegpu_installer.layout import LIMITS_KUBECONFIG, Layout
@@ -20,7 +20,7 @@ from edgegpu_installer.rbac import Account
 
 __all__ = ["api"]
 
-PACE = Pace(every_s=0.02)
+PACE = ControllerWait(every_s=0.02)
 LEASE = {"metadata": {"name": "edgegpu-app-limits"}, "spec": {}}
 
 

@@ -11,9 +11,9 @@ from kits.facts import FakeBox
 
 from edgegpu_installer.changes import Plan
 from edgegpu_installer.layout import LIB
-from edgegpu_installer.site import Options
+from edgegpu_installer.site import InstallOptions
 from edgegpu_installer.siteread import site_of
-from edgegpu_installer.uninstall import Removal, Uninstallation
+from edgegpu_installer.uninstall import Uninstallation, UninstallResult
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def box(tmp_path: Path) -> FakeBox:
     return server_box(tmp_path / "box")
 
 
-def removal_of(box: FakeBox) -> Removal:
+def removal_of(box: FakeBox) -> UninstallResult:
     site = site_of(box.facts())
     return Uninstallation(site=site, release=release(), machine=machine_of(box), verifier=never).preview()
 
@@ -50,15 +50,15 @@ def test_a_cluster_that_cannot_be_read_is_said_and_no_error(box: FakeBox) -> Non
 
 
 def test_an_installation_names_the_nodes_that_it_would_mark(box: FakeBox) -> None:
-    own = report_of(box, Options()).foreseen
+    own = report_of(box, InstallOptions()).foreseen
     assert [(mark.node, mark.name) for mark in own.marks] == [
         ("edge-1", "edgegpu.io/gpu"),
         ("edge-1", "edgegpu.io/extender"),
     ]
-    named = report_of(box, Options(nodes=("far",))).foreseen
+    named = report_of(box, InstallOptions(nodes=("far",))).foreseen
     assert [mark.node for mark in named.marks] == ["far", "edge-1"]
 
 
 def test_an_agent_node_has_nothing_to_do_in_the_cluster(box: FakeBox) -> None:
     box.k3s("agent")
-    assert report_of(box, Options()).foreseen.marks == ()
+    assert report_of(box, InstallOptions()).foreseen.marks == ()

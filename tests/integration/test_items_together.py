@@ -22,7 +22,7 @@ from edgegpu_installer.lock import LOCK, locked
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.spec import Asked, Exclusions, PolicyItem, Sharing, Spec, UnitSize
 from edgegpu_sync.states import Codes
-from edgegpu_sync.up import Condition, Settled
+from edgegpu_sync.up import Condition, ItemState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,12 +106,12 @@ def settings(rev: int) -> Spec:
     )
 
 
-def states(wire: Wire) -> dict[str, Settled]:
+def states(wire: Wire) -> dict[str, ItemState]:
     assert wire.controller.reported is not None
     return {name: item.state for name, item in wire.controller.reported.items.items()}
 
 
-def desire(wire: Wire, spec: Spec) -> dict[str, Settled]:
+def desire(wire: Wire, spec: Spec) -> dict[str, ItemState]:
     wire.controller.desire(spec)
     wire.down += wire.controller.desired_message()
     wire.exchange()
@@ -133,12 +133,12 @@ def words(bench: Bench) -> list[str]:
     return [line.split(" --json")[0] for line in bench.said("done")]
 
 
-ALL = dict.fromkeys(("sharing", "policy", "exclusions", "unit_size"), Settled.APPLIED)
+ALL = dict.fromkeys(("sharing", "policy", "exclusions", "unit_size"), ItemState.APPLIED)
 
 
 @pytest.mark.usefixtures("plugin")
 def test_settings_that_came_before_sharing_are_not_lost(wire: Wire, bench: Bench) -> None:
-    assert set(desire(wire, settings(1)).values()) == {Settled.REJECTED}
+    assert set(desire(wire, settings(1)).values()) == {ItemState.REJECTED}
     assert words(bench) == []
     assert desire(wire, settings(1).model_copy(update={"sharing": Sharing(rev=2, installed=True)})) == ALL
     assert words(bench)[0] == SET_UP
@@ -155,9 +155,9 @@ def test_a_box_that_was_imaged_anew_comes_up_as_its_document_says(wire: Wire, be
 @pytest.mark.usefixtures("plugin")
 def test_sharing_first_and_settings_later_are_settled_each_by_itself(wire: Wire, bench: Bench) -> None:
     sharing = Sharing(rev=1, installed=True)
-    assert desire(wire, Spec(sharing=sharing)) == {"sharing": Settled.APPLIED}
+    assert desire(wire, Spec(sharing=sharing)) == {"sharing": ItemState.APPLIED}
     later = desire(wire, settings(2).model_copy(update={"sharing": sharing}))
-    assert later == ALL | {"unit_size": Settled.REJECTED}  # a pod holds shares
+    assert later == ALL | {"unit_size": ItemState.REJECTED}  # a pod holds shares
     assert words(bench) == ["install --yes", "install --yes --policy spread", "install --yes --exclude 0"]
 
 
@@ -166,7 +166,7 @@ def test_sharing_that_goes_takes_its_settings_along_and_brings_them_back(wire: W
     wanted = settings(1)
     assert desire(wire, wanted.model_copy(update={"sharing": Sharing(rev=1, installed=True)})) == ALL
     gone = desire(wire, wanted.model_copy(update={"sharing": Sharing(rev=2, installed=False)}))
-    assert gone == dict.fromkeys(ALL, Settled.REJECTED) | {"sharing": Settled.APPLIED}
+    assert gone == dict.fromkeys(ALL, ItemState.REJECTED) | {"sharing": ItemState.APPLIED}
     assert wire.controller.reported is not None
     assert wire.controller.reported.items["exclusions"].code == Codes.NOT_INSTALLED
     assert wire.controller.reported.applied_rev == 2
@@ -183,7 +183,7 @@ def test_settings_stand_while_sharing_that_should_go_is_put_back(wire: Wire, ben
     assert desire(wire, settings(1).model_copy(update={"sharing": Sharing(rev=1, installed=True)})) == ALL
     bench.tell("end", "ROLLED_BACK")
     stays = desire(wire, settings(1).model_copy(update={"sharing": Sharing(rev=2, installed=False)}))
-    assert stays == ALL | {"sharing": Settled.FAILED}
+    assert stays == ALL | {"sharing": ItemState.FAILED}
 
 
 def arrives(wire: Wire, spec: Spec) -> None:
@@ -193,7 +193,7 @@ def arrives(wire: Wire, spec: Spec) -> None:
         wire.box.arrive(topic, payload)
 
 
-GONE = dict.fromkeys(("policy", "exclusions", "unit_size"), Settled.REJECTED)
+GONE = dict.fromkeys(("policy", "exclusions", "unit_size"), ItemState.REJECTED)
 
 
 @pytest.mark.usefixtures("plugin")
@@ -207,7 +207,7 @@ def test_settings_do_not_stand_where_an_uninstall_was_superseded_and_the_install
     assert not bench.layout.has_sharing
     bench.tell("end", "ROLLED_BACK")
     wire.exchange()
-    assert states(wire) == GONE | {"sharing": Settled.FAILED}
+    assert states(wire) == GONE | {"sharing": ItemState.FAILED}
 
 
 @pytest.mark.usefixtures("plugin")
@@ -228,7 +228,7 @@ def test_sharing_that_is_taken_off_and_put_on_by_hand(wire: Wire, bench: Bench, 
     asked = states(wire)
     by_hand(bench, "uninstall", "--keep-agent", "--yes")
     wire.pass_time(2)
-    assert states(wire) == dict.fromkeys(asked, Settled.REJECTED)
+    assert states(wire) == dict.fromkeys(asked, ItemState.REJECTED)
     assert wire.controller.reported is not None
     assert {one.code for one in wire.controller.reported.items.values()} == {Codes.NOT_INSTALLED}
     by_hand(bench, "install", "--yes")
@@ -238,14 +238,14 @@ def test_sharing_that_is_taken_off_and_put_on_by_hand(wire: Wire, bench: Bench, 
 
 @pytest.mark.usefixtures("plugin")
 def test_sharing_that_is_to_be_away_and_was_put_on_by_hand(wire: Wire, bench: Bench) -> None:
-    assert desire(wire, Spec(sharing=Sharing(rev=1, installed=False))) == {"sharing": Settled.APPLIED}
+    assert desire(wire, Spec(sharing=Sharing(rev=1, installed=False))) == {"sharing": ItemState.APPLIED}
     by_hand(bench, "install", "--yes")
     wire.pass_time(2)
     assert wire.controller.reported is not None
     assert wire.controller.reported.items["sharing"].code == Codes.INSTALLED
     by_hand(bench, "uninstall", "--keep-agent", "--yes")
     wire.pass_time(2)
-    assert states(wire) == {"sharing": Settled.APPLIED}
+    assert states(wire) == {"sharing": ItemState.APPLIED}
 
 
 @pytest.mark.usefixtures("plugin")
@@ -261,19 +261,19 @@ def test_nothing_is_told_of_a_change_that_is_under_way(wire: Wire, bench: Bench,
         wire.pass_time(2)
         assert states(wire) == before
     wire.pass_time(2)
-    assert states(wire) == (ALL if verb == "install" else dict.fromkeys(ALL, Settled.REJECTED))
+    assert states(wire) == (ALL if verb == "install" else dict.fromkeys(ALL, ItemState.REJECTED))
 
 
 def test_a_setting_that_was_changed_by_hand_is_told(wire: Wire, bench: Bench) -> None:
     bench.write(PLUGIN, "")
     wanted = Spec(policy=PolicyItem(rev=1, policy="spread"), exclusions=Exclusions(rev=1, cards=("0",)))
-    assert set(desire(wire, wanted).values()) == {Settled.APPLIED}
+    assert set(desire(wire, wanted).values()) == {ItemState.APPLIED}
     bench.write(YAML, "version: 1\nplacement: {policy: best-fit, exclude: ['0']}\n")
     wire.pass_time(2)
     assert wire.controller.reported is not None
     policy, exclusions = (wire.controller.reported.items[name] for name in ("policy", "exclusions"))
     assert policy.conditions == (Condition(type="Drifted", text="on the box it is best-fit"),)
-    assert (policy.state, exclusions.conditions) == (Settled.APPLIED, None)
+    assert (policy.state, exclusions.conditions) == (ItemState.APPLIED, None)
     bench.write(YAML, "version: 1\nplacement: {policy: spread, exclude: ['0']}\n")
     wire.pass_time(2)
     assert wire.controller.reported.items["policy"].conditions is None
@@ -284,7 +284,7 @@ def test_a_setting_that_was_changed_by_hand_is_told(wire: Wire, bench: Bench) ->
 
 INSTALL, UNINSTALL = item("sharing", installed=True), item("sharing", installed=False)
 UNIT, CARDS, POLICY = item("unit_size", mib=1024), item("exclusions", cards=["0"]), item("policy", policy="spread")
-OPEN, APPLIED = Settlement(state=Settled.OPEN), Settlement.applied()
+OPEN, APPLIED = Settlement(state=ItemState.OPEN), Settlement.applied()
 NOT_INSTALLED = Settlement.rejected(Codes.NOT_INSTALLED, "GPU sharing is not installed on this box")
 OTHERWISE = Settlement.rejected(Codes.PRECHECK, "there is no card 7")
 SET_UP = "install --yes --policy spread --exclude 0 --unit-mib 1024"
@@ -310,13 +310,13 @@ def test_sharing_comes_as_the_whole_document_says(bench: Bench, notes: DocumentN
     unknown = Asked(name="gone", key=UNIT.key, item=None, unsupported="it is new")
     document = (INSTALL, item("isolation", mode="none"), POLICY, CARDS, UNIT, unknown)
     notes.document = [(one, stands) for one in document]
-    assert settle(bench, INSTALL, notes).state is Settled.APPLIED
+    assert settle(bench, INSTALL, notes).state is ItemState.APPLIED
     assert bench.said("done") == [f"{SET_UP} --json --transaction-id {id_of(notes)}"]
 
 
 def test_what_was_refused_for_another_reason_is_not_carried_along(bench: Bench, notes: DocumentNotes) -> None:
     notes.document = [(CARDS, OTHERWISE), (UNIT, OPEN)]
-    assert settle(bench, INSTALL, notes).state is Settled.APPLIED
+    assert settle(bench, INSTALL, notes).state is ItemState.APPLIED
     assert bench.said("done")[0].startswith("install --yes --unit-mib 1024 --json")
 
 
@@ -326,18 +326,18 @@ def test_killed_in_between_it_is_set_up_once(bench: Bench, notes: DocumentNotes,
     die_while(bench, INSTALL, notes, hold)
     os.kill(bench.installer_pid(), signal.SIGKILL)
     bench.untell(f"hold-{hold}")
-    assert settle(bench, INSTALL, notes).state is Settled.APPLIED
+    assert settle(bench, INSTALL, notes).state is ItemState.APPLIED
     assert words(bench) == ([SET_UP] if hold == "BEFORE" else [SET_UP, "install --yes"])
 
 
 def test_where_sharing_is_there_each_item_has_its_own_checks(bench: Bench, notes: DocumentNotes) -> None:
     bench.write(PLUGIN, "")
     notes.document = [(INSTALL, OPEN), (UNIT, OPEN)]
-    assert settle(bench, INSTALL, notes).state is Settled.APPLIED
+    assert settle(bench, INSTALL, notes).state is ItemState.APPLIED
     assert bench.said("done")[0].startswith("install --yes --json")
 
 
 def test_sharing_that_goes_takes_nothing_along(bench: Bench, notes: DocumentNotes) -> None:
     notes.document = [(UNINSTALL, OPEN), (UNIT, OPEN)]
-    assert settle(bench, UNINSTALL, notes).state is Settled.APPLIED
+    assert settle(bench, UNINSTALL, notes).state is ItemState.APPLIED
     assert bench.said("done")[0].startswith("uninstall --keep-agent --yes --json")

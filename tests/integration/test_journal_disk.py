@@ -9,8 +9,8 @@ import pytest
 from kits.worker import ROOM, SMALL, Box, Wire
 from kits.workercontroller import REFRESH, RESTART, Controller
 
-from edgegpu_agent.journal.errors import JournalError
-from edgegpu_agent.journal.journal import Journal
+from edgegpu_agent.journal.errors import BoxJournalError
+from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_sync.spec import Sharing, Spec
 
 DISK_MIB = 12
@@ -62,10 +62,10 @@ def main(folder: Path) -> None:
     assert box.worker.status().applied_rev == 1
     assert box.world.restarted_by == {ids[0]: 1}
     assert len(wire.controller.events) > 20
-    with pytest.raises(JournalError, match="disk is full"):
-        Journal(folder / "other" / "journal.db", limits=SMALL, room=ROOM, wall_s=lambda: 0.0)
+    with pytest.raises(BoxJournalError, match="disk is full"):
+        BoxJournal(folder / "other" / "journal.db", limits=SMALL, room=ROOM, wall_s=lambda: 0.0)
     (folder / "full").unlink()
-    Journal(folder / "other" / "journal.db", limits=SMALL, room=ROOM, wall_s=lambda: 0.0).close()
+    BoxJournal(folder / "other" / "journal.db", limits=SMALL, room=ROOM, wall_s=lambda: 0.0).close()
     sys.stdout.write("all is well\n")
 
 

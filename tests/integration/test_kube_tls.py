@@ -8,7 +8,7 @@ from integration.kube_stub import KubeStub
 from kits.cert import Certs, Pair, make_certs, server_context
 
 from edgegpu_plugin.kube import Handlers, KubeClient, KubeError, Reflector, Unavailable, load_kubeconfig
-from edgegpu_plugin.kube.way import Way
+from edgegpu_plugin.kube.way import ApiConnection
 
 DEADLINE_S = 10.0
 
@@ -119,7 +119,7 @@ def test_a_certificate_that_is_renewed_in_place_counts_at_once(node: NodeFiles, 
 def test_files_that_are_half_written_change_nothing_until_they_are_whole(node: NodeFiles, certs: Certs) -> None:
     now_s = 0.0
     node.lay(certs.client)
-    way = Way(load_kubeconfig(node.kubeconfig), clock=lambda: now_s)
+    way = ApiConnection(load_kubeconfig(node.kubeconfig), clock=lambda: now_s)
     first = way.door().pool
     for broken in (Pair(certs.client.cert, "half a k"), Pair(certs.client.cert, certs.server.key), Pair("", "")):
         node.lay(broken)
@@ -134,7 +134,7 @@ def test_files_that_are_half_written_change_nothing_until_they_are_whole(node: N
 
 def test_files_that_say_the_same_as_before_keep_the_connections(node: NodeFiles, certs: Certs) -> None:
     node.lay(certs.client)
-    way = Way(load_kubeconfig(node.kubeconfig))
+    way = ApiConnection(load_kubeconfig(node.kubeconfig))
     first = way.door().pool
     node.lay(certs.client)
     assert way.door().pool is first

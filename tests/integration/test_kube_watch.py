@@ -8,7 +8,7 @@ import pytest
 from integration.kube_stub import Fault, Json, KubeStub
 
 from edgegpu_plugin.kube import (
-    Access,
+    ApiAccess,
     Conflict,
     Forbidden,
     Handlers,
@@ -176,7 +176,7 @@ def test_a_value_that_its_owner_chokes_on_is_told_again_in_a_new_list(client: Ku
 
 def test_stop_before_start_and_while_nobody_answers(listener: Listener) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        client = KubeClient(Access(server=f"http://127.0.0.1:{silent.getsockname()[1]}"), timeout_s=0.2)
+        client = KubeClient(ApiAccess(server=f"http://127.0.0.1:{silent.getsockname()[1]}"), timeout_s=0.2)
         never = Reflector(client, "/api/v1/pods", convert=name_of, handlers=listener.handlers())
         never.stop()
         reflector = Reflector(client, "/api/v1/pods", convert=name_of, handlers=listener.handlers())
@@ -189,7 +189,7 @@ def test_stop_before_start_and_while_nobody_answers(listener: Listener) -> None:
 
 def test_a_call_without_an_answer_ends_at_its_deadline() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        client = KubeClient(Access(server=f"http://127.0.0.1:{silent.getsockname()[1]}"), timeout_s=0.1)
+        client = KubeClient(ApiAccess(server=f"http://127.0.0.1:{silent.getsockname()[1]}"), timeout_s=0.1)
         with pytest.raises(Unavailable, match="cannot GET /api/v1/nodes/n"):
             client.get("/api/v1/nodes/n")
         client.close()
@@ -212,7 +212,7 @@ def test_a_body_that_drips_ends_at_its_deadline() -> None:
 
         thread = threading.Thread(target=drip)
         thread.start()
-        client = KubeClient(Access(server=f"http://127.0.0.1:{server.getsockname()[1]}"), timeout_s=0.2)
+        client = KubeClient(ApiAccess(server=f"http://127.0.0.1:{server.getsockname()[1]}"), timeout_s=0.2)
         with pytest.raises(Unavailable, match="did not end in time"):
             client.get("/api/v1/nodes/n")
         stopped.set()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from integration.kube_stub import KubeStub
 
-from edgegpu_plugin.config import Driver, Kubelet, Paths, PluginConfig
+from edgegpu_plugin.config import Driver, KubeletSection, Paths, PluginConfig
 from edgegpu_plugin.kube import KubeClient
 from edgegpu_plugin.node import NodePart
 
@@ -14,7 +14,7 @@ def test_a_version_that_an_allocation_learned_first_is_kept_as_well(tmp_path: Pa
         version=1,
         node_name="n",
         paths=Paths(state=tmp_path / "state", run=tmp_path / "run"),
-        kubelet=Kubelet(folder=tmp_path / "kubelet"),
+        kubelet=KubeletSection(folder=tmp_path / "kubelet"),
         driver=Driver(root=tmp_path, cdi_folder=tmp_path / "cdi", containerd_config=tmp_path / "none"),
     )
     with KubeStub() as stub:

@@ -11,7 +11,7 @@ from kits.limitscases import manifest
 from edgegpu_agent.acts.act import ActStop
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.spec import OnDrift
-from edgegpu_sync.up import Settled
+from edgegpu_sync.up import ItemState
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_a_patch_that_is_refused_changes_nothing(api: Api, status: int, words: s
     bed = field(api)
     api.faults.append(Fault("/asr", status))
     came = bed.settle(3)
-    assert (came.state, came.code) == (Settled.REJECTED, "ERROR")
+    assert (came.state, came.code) == (ItemState.REJECTED, "ERROR")
     assert words in came.text
     assert bed.world.running("asr") == [1]
 
@@ -54,7 +54,7 @@ def test_a_crash_anywhere_is_gone_on_from(api: Api, cut: int, *, fits: bool) -> 
         bed.stop_after = None
         bed.settler = bed.make()
         came = bed.settle(20)
-    assert came.state is (Settled.APPLIED if fits else Settled.FAILED)
+    assert came.state is (ItemState.APPLIED if fits else ItemState.FAILED)
     assert bed.world.running("asr") == [20 if fits else 5]
     assert len(api.writes) == (1 if fits else 2), "done once"
 
@@ -148,5 +148,5 @@ def test_what_stood_there_already(api: Api) -> None:
     bed.settle(10, force=True)
     bed.notes = Paper()
     came = bed.settle(10)
-    assert (came.state, came.code) == (Settled.REJECTED, "NO_ROOM")
+    assert (came.state, came.code) == (ItemState.REJECTED, "NO_ROOM")
     assert "stood already" in came.text

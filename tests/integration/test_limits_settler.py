@@ -12,7 +12,7 @@ from edgegpu_agent.limits.change import ASIDE
 from edgegpu_agent.limits.lease import NoLease
 from edgegpu_core.podview import CARDS_ANNOTATION, write_cards
 from edgegpu_sync.settle import Settlement
-from edgegpu_sync.up import Settled
+from edgegpu_sync.up import ItemState
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def test_what_does_not_fit_is_rejected_with_the_numbers_and_the_app_runs_on(api:
     bed = field(api)
     [before] = bed.world.pods("asr")
     came = bed.settle(10)
-    assert (came.state, came.code) == (Settled.REJECTED, "NO_ROOM")
+    assert (came.state, came.code) == (ItemState.REJECTED, "NO_ROOM")
     assert came.text.startswith("needs 10 vcuda-memory on one card; card 0 has 4 free")
     assert came.numbers is not None
     assert (came.numbers.verdict, came.numbers.need_units, came.numbers.cards[0].held_by_app_units) == (
@@ -38,8 +38,8 @@ def test_what_does_not_fit_is_rejected_with_the_numbers_and_the_app_runs_on(api:
     assert bed.world.pods("asr") == [before]
 
 
-@pytest.mark.parametrize(("node", "state"), [("box-1", Settled.REJECTED), ("box-2", Settled.APPLIED)])
-def test_a_pod_that_no_report_has_yet_counts_on_its_own_node_alone(api: Api, node: str, state: Settled) -> None:
+@pytest.mark.parametrize(("node", "state"), [("box-1", ItemState.REJECTED), ("box-2", ItemState.APPLIED)])
+def test_a_pod_that_no_report_has_yet_counts_on_its_own_node_alone(api: Api, node: str, state: ItemState) -> None:
     bed = field(api)
     limits = {"baidu.com/vcuda-memory": "2", "baidu.com/vcuda-core": "1"}
     cards = write_cards("late", node, {"main": ("GPU-0",)})
@@ -51,7 +51,7 @@ def test_a_pod_that_no_report_has_yet_counts_on_its_own_node_alone(api: Api, nod
     api.store.put("/api/v1/namespaces/other/pods/late", late)
     came = bed.settle(4)
     assert came.state is state
-    if state is Settled.REJECTED:
+    if state is ItemState.REJECTED:
         assert came.numbers is not None
         assert came.numbers.cards[0].free_units == 2  # 94 less 40, 50 and 2; its own unit counted as free
 
@@ -59,7 +59,7 @@ def test_a_pod_that_no_report_has_yet_counts_on_its_own_node_alone(api: Api, nod
 def test_forced_it_is_pending_and_lands_when_there_is_room(api: Api) -> None:
     bed = field(api)
     came = bed.settle(10, force=True)
-    assert (came.state, came.code) == (Settled.PENDING, "NO_ROOM")
+    assert (came.state, came.code) == (ItemState.PENDING, "NO_ROOM")
     assert "needs 10 vcuda-memory" in came.text
     asked = bed.ask(10, force=True)
     assert bed.settler.look(asked, came, bed.notes).landed is None
@@ -105,7 +105,7 @@ def test_a_rolling_update_by_its_surge_and_with_an_interruption(api: Api) -> Non
     bed.world.add(manifest("Deployment", "asr", memory=10, **rolling))
     assert bed.settle(15) == Settlement.applied()
     came = bed.settle(20)
-    assert came.state is Settled.REJECTED
+    assert came.state is ItemState.REJECTED
     assert "only when its own pods have gone" in came.text
     assert "allow an interruption" in came.text
     assert came.numbers is not None
@@ -138,7 +138,7 @@ def test_limits_at_fault_are_put_back(api: Api) -> None:
     bed.world.add(manifest("Deployment", "asr", memory=5, **RECREATE))
     bed.world.at[bed.world.steps + 1] = lambda: bed.world.held.update(thief())
     came = bed.settle(20)
-    assert (came.state, came.code, came.restored) == (Settled.FAILED, "NO_ROOM", True), came
+    assert (came.state, came.code, came.restored) == (ItemState.FAILED, "NO_ROOM", True), came
     assert "needs 20 vcuda-memory" in came.text
     assert bed.limits() == {"memory": "5", "core": "1"}
     assert bed.world.running("asr") == [5]
@@ -150,7 +150,7 @@ def test_a_stateful_set_that_stands_is_made_to_go_on_with_the_old_limits(api: Ap
     assert bed.world.running("asr") == [5, 5]
     bed.world.at[bed.world.steps + 1] = lambda: bed.world.held.update(thief(14))
     came = bed.settle(14)
-    assert (came.state, came.restored) == (Settled.FAILED, True), came
+    assert (came.state, came.restored) == (ItemState.FAILED, True), came
     assert bed.world.running("asr") == [5, 5]
     assert bed.world.workload("StatefulSet", "asr")["spec"]["replicas"] == 2
     assert ASIDE not in bed.world.workload("StatefulSet", "asr")["metadata"]["annotations"]
@@ -167,7 +167,7 @@ def test_an_image_that_cannot_be_pulled_is_no_fault_of_the_limits(api: Api) -> N
     bed = field(api)
     bed.world.broken = True
     came = bed.settle(3)
-    assert came.state is Settled.APPLIED
+    assert came.state is ItemState.APPLIED
     assert "ImagePullBackOff" in came.text
     assert bed.limits() == {"memory": "3", "core": "1"}
 
@@ -176,7 +176,7 @@ def test_a_paused_deployment_takes_them_later(api: Api) -> None:
     bed = field(api)
     bed.world.workload("Deployment", "asr")["spec"]["paused"] = True
     came = bed.settle(3)
-    assert came.state is Settled.APPLIED
+    assert came.state is ItemState.APPLIED
     assert "paused" in came.text
     assert bed.world.running("asr") == [1]
 
@@ -195,7 +195,7 @@ def test_what_is_refused_before_anything_is_asked(api: Api, more: dict[str, Any]
     bed = field(api)
     fields = {"memory": 3, "core": 1, **more}
     came = bed.settle(fields.pop("memory"), fields.pop("core"), **fields)
-    assert (came.state, came.code) == (Settled.REJECTED, code)
+    assert (came.state, came.code) == (ItemState.REJECTED, code)
     assert words in came.text
     assert not api.writes
 
@@ -204,14 +204,14 @@ def test_an_ambiguous_name_is_refused(api: Api) -> None:
     bed = field(api)
     api.store.put(path_of("StatefulSet", "asr"), manifest("StatefulSet", "asr", memory=1))
     came = bed.settle(3)
-    assert (came.state, came.code) == (Settled.REJECTED, "PRECHECK")
+    assert (came.state, came.code) == (ItemState.REJECTED, "PRECHECK")
     assert "is a Deployment and a StatefulSet" in came.text
 
 
 def test_who_does_not_hold_the_lease_settles_nothing(api: Api) -> None:
     bed = field(api)
     came = bed.make(lease=NoLease()).settle(bed.ask(3), bed.notes)
-    assert came.state is Settled.ELSEWHERE
+    assert came.state is ItemState.ELSEWHERE
     assert bed.settler.look(bed.ask(3), came, bed.notes).again
 
 

@@ -13,15 +13,15 @@ import pytest
 
 from edgegpu_agent.cli.unixhttp import get
 from edgegpu_plugin.errors import PluginError
-from edgegpu_plugin.localserver import Answer, LocalServer
+from edgegpu_plugin.localserver import LocalServer, Response
 
 WAIT_S = 10.0
 
 
-def answer(target: str) -> Answer:
+def answer(target: str) -> Response:
     if target == "/broken":
         raise ValueError("no figures")
-    return Answer(200, f'"{target}"'.encode())
+    return Response(200, f'"{target}"'.encode())
 
 
 @contextmanager

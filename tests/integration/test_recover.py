@@ -11,10 +11,10 @@ import pytest
 from integration.transactionkit import DROP_IN, OVER, SCHEDULER, Bed, install
 
 from edgegpu_installer.changes import FileChange, Plan
-from edgegpu_installer.journal import Journal, Record
+from edgegpu_installer.journal import TransactionJournal, TransactionRecord
 from edgegpu_installer.layout import RECOVER_UNIT, UNITS, WANTS
 from edgegpu_installer.lock import LOCK, locked
-from edgegpu_installer.states import Op, State
+from edgegpu_installer.states import Op, TransactionState
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def bed(tmp_path: Path) -> Bed:
     return Bed(tmp_path / "root")
 
 
-def record(bed: Bed) -> Record:
-    found = Journal(bed.layout.tx).read()
+def record(bed: Bed) -> TransactionRecord:
+    found = TransactionJournal(bed.layout.tx).read()
     assert found is not None
     return found
 
@@ -58,14 +58,14 @@ def test_new_files_are_tried_three_times_and_then_taken_back_before_k3s_reads_th
     bed.die_at("after-restart", install(b"bad\n"))
     for attempt in (2, 3):
         bed.recover("check", "k3s")
-        assert (record(bed).state, record(bed).attempts) == (State.RESTARTING, attempt)
+        assert (record(bed).state, record(bed).attempts) == (TransactionState.RESTARTING, attempt)
         assert (bed.root / SCHEDULER[1:]).exists()
     bed.recover("check", "k3s")
     assert not (bed.root / SCHEDULER[1:]).exists()
-    assert record(bed).state is State.ROLLING_BACK
+    assert record(bed).state is TransactionState.ROLLING_BACK
     assert bed.calls("start --no-block edgegpu-recover.service")
     bed.recover("deadline")
-    assert record(bed).state is State.ROLLED_BACK
+    assert record(bed).state is TransactionState.ROLLED_BACK
     assert "k3s started 3 times" in record(bed).why
 
 
@@ -95,7 +95,7 @@ def test_a_hanging_author_is_killed_when_its_time_is_over(bed: Bed) -> None:
     _, status = os.waitpid(pid, 0)
     assert os.WTERMSIG(status) == 9
     assert f"process {pid}" in said
-    assert record(bed).state is State.ROLLED_BACK
+    assert record(bed).state is TransactionState.ROLLED_BACK
     assert bed.tree() == old
 
 
@@ -108,7 +108,7 @@ def test_an_author_at_work_is_left_alone(bed: Bed) -> None:
             bed.recover("check", "k3s")
             seen.append(bed.recover("show"))
 
-    assert bed.run(install(), at_step=look).state is State.COMMITTED
+    assert bed.run(install(), at_step=look).state is TransactionState.COMMITTED
     assert "to be done: wait" in seen[0]
 
 
@@ -140,10 +140,10 @@ def test_a_k3s_in_a_crash_loop_loses_what_it_reads_from_us(bed: Bed) -> None:
     assert not (bed.root / SCHEDULER[1:]).exists()
     assert not (bed.root / DROP_IN[1:]).exists()
     assert (bed.root / "etc/edited").read_text() == "new\n"
-    assert (record(bed).op, record(bed).state) == (Op.GUARD, State.ROLLED_BACK)
+    assert (record(bed).op, record(bed).state) == (Op.GUARD, TransactionState.ROLLED_BACK)
     assert "k3s did not come up" in record(bed).why
     assert (bed.layout.tx / "taken/edgegpu-scheduler.yaml").read_text() == "broken by hand\n"
-    assert bed.run(install()).state is State.COMMITTED
+    assert bed.run(install()).state is TransactionState.COMMITTED
     assert (bed.root / SCHEDULER[1:]).read_text() == "good\n"
 
 
@@ -203,7 +203,7 @@ def test_the_guard_can_be_cut_off(bed: Bed) -> None:
     bed.recover("check", "k3s")
     assert not (bed.root / SCHEDULER[1:]).exists()
     bed.recover("deadline")
-    assert (record(bed).op, record(bed).state) == (Op.GUARD, State.ROLLED_BACK)
+    assert (record(bed).op, record(bed).state) == (Op.GUARD, TransactionState.ROLLED_BACK)
 
 
 def test_what_cannot_be_put_back_is_said_and_tried_again(bed: Bed) -> None:
@@ -221,13 +221,13 @@ def test_what_cannot_be_put_back_is_said_and_tried_again(bed: Bed) -> None:
         ["sh", bed.layout.recover, "deadline"], env=environment, check=False, capture_output=True, text=True
     )
     assert done.returncode == 1
-    assert record(bed).state is State.INCONSISTENT
+    assert record(bed).state is TransactionState.INCONSISTENT
     assert f"cannot put back: {SCHEDULER} (all else is as before)" in record(bed).why
     kept.rmdir()
     kept.write_bytes(content)
     kept.chmod(0o600)
     bed.recover("deadline")
-    assert record(bed).state is State.ROLLED_BACK
+    assert record(bed).state is TransactionState.ROLLED_BACK
     assert target.read_bytes() == b"good\n"
 
 
@@ -250,7 +250,7 @@ def test_it_goes_on_when_nobody_hears_it_any_more(bed: Bed) -> None:
     os.close(hears)
     done = subprocess.run(["sh", bed.layout.recover, "deadline"], env=bed.environment, check=False, stderr=speaks)
     os.close(speaks)
-    assert (done.returncode, record(bed).state) == (0, State.ROLLED_BACK)
+    assert (done.returncode, record(bed).state) == (0, TransactionState.ROLLED_BACK)
     assert bed.tree() == old
 
 
@@ -263,7 +263,7 @@ def test_before_a_boot_starts_k3s_old_files_are_back(bed: Bed) -> None:
     assert not (bed.root / SCHEDULER[1:]).exists()
     bed.set_unit("k3s", "active", start="of this boot")
     bed.recover("deadline")
-    assert record(bed).state is State.ROLLED_BACK
+    assert record(bed).state is TransactionState.ROLLED_BACK
     assert bed.start_of_k3s() == "of this boot"
 
 

@@ -11,7 +11,7 @@ from edgegpu_installer import baseline, sharedconfig
 from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.configblock import with_block
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.states import Op, State
+from edgegpu_installer.states import Op, TransactionState
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,7 +82,7 @@ TEXTS = [
 @pytest.mark.parametrize("text", TEXTS)
 def test_the_guard_takes_our_lines_out_to_the_byte(bed: Bed, text: str | None) -> None:
     old = user_has(bed, text)
-    assert bed.run(install(bed)).state is State.COMMITTED
+    assert bed.run(install(bed)).state is TransactionState.COMMITTED
     assert b"BEGIN edgegpu" in (now(bed) or b"")
     crash_loop(bed)
     assert now(bed) == old
@@ -105,7 +105,7 @@ def test_the_guard_leaves_what_is_not_ours(bed: Bed) -> None:
 def test_an_uninstall_brings_the_bytes_back(bed: Bed, text: str | None) -> None:
     before = user_has(bed, text)
     bed.run(install(bed))
-    assert bed.run(uninstall(bed)).state is State.COMMITTED
+    assert bed.run(uninstall(bed)).state is TransactionState.COMMITTED
     assert now(bed) == before
 
 
@@ -114,7 +114,7 @@ def test_an_uninstall_keeps_what_was_edited_since_and_restarts_k3s_once(bed: Bed
     bed.run(install(bed))
     edit(bed)
     restarts = len(bed.calls("restart --no-block -- k3s"))
-    assert bed.run(uninstall(bed)).state is State.COMMITTED
+    assert bed.run(uninstall(bed)).state is TransactionState.COMMITTED
     assert now(bed) == b"token: x\n" + SITES.encode()
     assert len(bed.calls("restart --no-block -- k3s")) == restarts + 1
 
@@ -135,7 +135,7 @@ def test_a_rollback_takes_our_lines_out_of_a_file_that_somebody_edited_meanwhile
         raise InstallError("no extender")
 
     outcome = bed.run(install(bed), verify=verify)
-    assert outcome.state is State.ROLLED_BACK
+    assert outcome.state is TransactionState.ROLLED_BACK
     assert f"left as others changed them meanwhile: {CONFIG}" in outcome.why
     assert now(bed) == ((text or "") + SITES).encode(), "lines that name a file which is gone would keep k3s down"
     assert not bed.layout.at(SCHEDULER).exists()

@@ -20,7 +20,7 @@ BOX = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from edgegpu_agent.journal.journal import Journal
+from edgegpu_agent.journal.journal import BoxJournal as Journal
 journal = Journal(Path(sys.argv[1]) / "box/dev.db", wall_s=lambda: 1.0)
 mark("load")
 held = journal.load(enrolment=1, root=sys.argv[2])
@@ -44,10 +44,13 @@ TRANSACTION = """
 import sys
 from pathlib import Path
 from edgegpu_installer import atomic
-from edgegpu_installer.atomic import Entry
+from edgegpu_installer.atomic import PathEntry as Entry
 from edgegpu_installer.changes import FileChange
-from edgegpu_installer.journal import Journal, Record, Tables, Target
-from edgegpu_installer.states import Op, State
+from edgegpu_installer.journal import TransactionJournal as Journal
+from edgegpu_installer.journal import TransactionRecord as Record
+from edgegpu_installer.journal import Tables
+from edgegpu_installer.journal import TargetPath as Target
+from edgegpu_installer.states import Op, TransactionState as State
 root = Path(sys.argv[1])
 path = root / "etc/file"
 new = Entry(b"new", mode=0o600)

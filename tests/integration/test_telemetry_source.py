@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from kits.cli import CARD_0, document, plugin
 
-from edgegpu_agent.telemetry.machine import Machine
+from edgegpu_agent.telemetry.machine import MachineReader
 from edgegpu_agent.telemetry.programs import Programs
-from edgegpu_agent.telemetry.source import Telemetry
+from edgegpu_agent.telemetry.source import TelemetryReader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,8 +38,8 @@ class World:
         self.programs = Programs(
             clock=lambda: self.now, environment={"PATH": f"{root / 'bin'}:{os.environ['PATH']}", "BOX": str(root)}
         )
-        self.machine = Machine(root=root, programs=self.programs, release=root)
-        self.telemetry = Telemetry(
+        self.machine = MachineReader(root=root, programs=self.programs, release=root)
+        self.telemetry = TelemetryReader(
             socket=root / "run/plugin.sock",
             machine=self.machine,
             programs=self.programs,

@@ -13,8 +13,8 @@ from integration.transactionkit import DROP_IN, EDITED, LINK, SCHEDULER, Bed, in
 from edgegpu_installer import baseline
 from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.errors import BusyError, InstallError
-from edgegpu_installer.journal import Journal
-from edgegpu_installer.states import Op, State
+from edgegpu_installer.journal import TransactionJournal
+from edgegpu_installer.states import Op, TransactionState
 
 if TYPE_CHECKING:
     from edgegpu_installer.changes import Deadline
@@ -36,7 +36,7 @@ def refuse(_: Deadline) -> None:
 
 def test_everything_is_in_place_and_said(bed: Bed) -> None:
     outcome = bed.run(install())
-    assert (outcome.state, outcome.changed) == (State.COMMITTED, True)
+    assert (outcome.state, outcome.changed) == (TransactionState.COMMITTED, True)
     assert (bed.root / SCHEDULER[1:]).read_text() == "good\n"
     assert (bed.root / SCHEDULER[1:]).stat().st_mode & 0o7777 == 0o600
     assert (bed.root / LINK[1:]).readlink() == Path("2.0")
@@ -45,12 +45,12 @@ def test_everything_is_in_place_and_said(bed: Bed) -> None:
     assert (bed.unit("edgegpu-plugin"), bed.unit("old-plugin")) == ("active", "inactive")
     assert bed.calls("restart --no-block -- k3s")
     assert bed.unit("edgegpu-deadman.timer") == "inactive"
-    record = Journal(bed.layout.tx).read()
+    record = TransactionJournal(bed.layout.tx).read()
     assert record is not None
-    assert record.state is State.COMMITTED
+    assert record.state is TransactionState.COMMITTED
     closed = {bed.layout.tx.parent: 0o027, bed.layout.tx: 0o077}
     assert {folder: folder.stat().st_mode & mask for folder, mask in closed.items()} == dict.fromkeys(closed, 0)
-    assert [line.split()[3] for line in Journal(bed.layout.tx).history()] == [
+    assert [line.split()[3] for line in TransactionJournal(bed.layout.tx).history()] == [
         *("PREPARED", "STAGED", "SWAPPED", "RESTARTING", "VERIFYING", "COMMITTED")
     ]
 
@@ -59,7 +59,7 @@ def test_the_second_time_changes_and_restarts_nothing(bed: Bed) -> None:
     bed.run(install())
     before, calls = bed.tree(), len(bed.calls("start"))
     outcome = bed.run(install())
-    assert (outcome.state, outcome.changed) == (State.COMMITTED, False)
+    assert (outcome.state, outcome.changed) == (TransactionState.COMMITTED, False)
     assert bed.tree() == before
     assert len(bed.calls("start")) == calls
 
@@ -110,7 +110,7 @@ def test_the_steps_are_those_that_are_announced(bed: Bed) -> None:
 def test_what_verify_refuses_is_undone_and_leaves_nothing(bed: Bed, content: bytes) -> None:
     before = bed.tree()
     outcome = bed.run(install(content), verify=refuse)
-    assert (outcome.state, outcome.changed) == (State.ROLLED_BACK, False)
+    assert (outcome.state, outcome.changed) == (TransactionState.ROLLED_BACK, False)
     assert "no answer" in outcome.why
     assert bed.tree() == before
     assert not bed.layout.state.exists()
@@ -126,7 +126,7 @@ def test_what_a_plugin_wrote_that_ran_for_a_moment_goes_too(bed: Bed) -> None:
             (bed.layout.state / name).write_text("x")
         refuse(deadline)
 
-    assert bed.run(install(), verify=write_and_refuse).state is State.ROLLED_BACK
+    assert bed.run(install(), verify=write_and_refuse).state is TransactionState.ROLLED_BACK
     assert bed.tree() == before
     assert not bed.layout.state.exists()
 
@@ -134,7 +134,7 @@ def test_what_a_plugin_wrote_that_ran_for_a_moment_goes_too(bed: Bed) -> None:
 def test_undoing_does_not_touch_a_k3s_that_never_saw_the_new_files(bed: Bed) -> None:
     bed.fail("edgegpu-plugin")
     outcome = bed.run(install())
-    assert outcome.state is State.ROLLED_BACK
+    assert outcome.state is TransactionState.ROLLED_BACK
     assert bed.start_of_k3s() == "first"
 
 
@@ -142,7 +142,7 @@ def test_uninstall_leaves_the_machine_as_it_was(bed: Bed) -> None:
     before = bed.tree()
     bed.run(install())
     bed.run(Plan(Op.CHANGE, (FileChange(EDITED, content=b"newer\n"), FileChange("/etc/edgegpu/x", content=b"x"))))
-    assert bed.run(uninstall(bed)).state is State.COMMITTED
+    assert bed.run(uninstall(bed)).state is TransactionState.COMMITTED
     assert bed.tree() == before
     assert not bed.layout.state.exists()
     assert not list((bed.root / "run").iterdir())
@@ -151,7 +151,7 @@ def test_uninstall_leaves_the_machine_as_it_was(bed: Bed) -> None:
 def test_an_uninstall_that_is_refused_is_undone(bed: Bed) -> None:
     bed.run(install())
     before = bed.tree()
-    assert bed.run(uninstall(bed), verify=refuse).state is State.ROLLED_BACK
+    assert bed.run(uninstall(bed), verify=refuse).state is TransactionState.ROLLED_BACK
     assert bed.tree() == before
     assert bed.unit("edgegpu-plugin") == "active"
 
@@ -163,7 +163,7 @@ def test_a_second_author_is_refused_with_the_pid_of_the_first(bed: Bed) -> None:
                 bed.run(install(b"other\n"))
             assert refused.value.pid == os.getpid()
 
-    assert bed.run(install(), at_step=second).state is State.COMMITTED
+    assert bed.run(install(), at_step=second).state is TransactionState.COMMITTED
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -175,7 +175,7 @@ def test_a_signal_undoes(bed: Bed, number: signal.Signals) -> None:
             os.kill(os.getpid(), number)
 
     outcome = bed.run(install(), at_step=strike)
-    assert (outcome.state, outcome.why) == (State.ROLLED_BACK, f"interrupted by {number.name}")
+    assert (outcome.state, outcome.why) == (TransactionState.ROLLED_BACK, f"interrupted by {number.name}")
     assert bed.tree() == before
 
 
@@ -188,7 +188,7 @@ def test_an_error_at_any_late_step_ends_in_a_state_that_is_true(bed: Bed, step: 
             raise InstallError("cannot go on")
 
     outcome = bed.run(install(), at_step=strike)
-    if outcome.state is State.COMMITTED:
+    if outcome.state is TransactionState.COMMITTED:
         assert (bed.root / DROP_IN[1:]).exists()
     else:
         assert bed.tree() == before
@@ -201,7 +201,7 @@ def test_files_that_someone_else_changed_meanwhile_are_left_and_named(bed: Bed) 
         raise InstallError("cannot go on")
 
     outcome = bed.run(install(), verify=meddle)
-    assert outcome.state is State.ROLLED_BACK
+    assert outcome.state is TransactionState.ROLLED_BACK
     assert "left as others changed them meanwhile: /etc/edited" in outcome.why
     assert (bed.root / EDITED[1:]).read_text() == "by hand\n"
 
@@ -210,7 +210,7 @@ def test_systemd_takes_no_timer_so_nothing_begins(bed: Bed) -> None:
     before = bed.tree()
     bed.fail("systemd-run")
     outcome = bed.run(install())
-    assert outcome.state is State.ROLLED_BACK
+    assert outcome.state is TransactionState.ROLLED_BACK
     assert "transient timer" in outcome.why
     assert bed.tree() == before
     assert not bed.layout.state.exists()
@@ -219,7 +219,7 @@ def test_systemd_takes_no_timer_so_nothing_begins(bed: Bed) -> None:
 def test_k3s_that_does_not_come_back_is_inconsistent_and_said(bed: Bed) -> None:
     (bed.fake / "k3s").write_text("#!/bin/sh\nexit 1\n")
     outcome = bed.run(install(), verify=refuse)
-    assert outcome.state is State.INCONSISTENT
+    assert outcome.state is TransactionState.INCONSISTENT
     assert "every file is as before, but k3s is not up" in outcome.why
     (bed.fake / "k3s").write_text("#!/bin/sh\nexit 0\n")
     assert "ROLLED_BACK" in bed.recover("deadline")

@@ -18,13 +18,13 @@ from kits.facts import FakeBox
 
 from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.install import Installation
-from edgegpu_installer.journal import Journal
+from edgegpu_installer.journal import TransactionJournal
 from edgegpu_installer.layout import AGENT_UNIT, CURRENT, UNITS
-from edgegpu_installer.preparing import Machine
-from edgegpu_installer.site import Options
+from edgegpu_installer.preparing import TransactionMachine
+from edgegpu_installer.site import InstallOptions
 from edgegpu_installer.siteread import site_of
-from edgegpu_installer.states import Op, State
-from edgegpu_installer.transaction import Outcome, resume, run
+from edgegpu_installer.states import Op, TransactionState
+from edgegpu_installer.transaction import TransactionOutcome, resume, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -106,11 +106,11 @@ def agents(bed: Bed) -> Iterator[Agents]:
         yield made
 
 
-def machine(bed: Bed) -> Machine:
+def machine(bed: Bed) -> TransactionMachine:
     return replace(bed.machine(), version=NEW, agent_steady_s=0.05, agent_within_s=30.0)
 
 
-def upgrade(bed: Bed, *, within_s: float = 30.0) -> Outcome:
+def upgrade(bed: Bed, *, within_s: float = 30.0) -> TransactionOutcome:
     return run(UPGRADE, replace(machine(bed), agent_within_s=within_s), verify=lambda _: None)
 
 
@@ -118,19 +118,19 @@ def stands(bed: Bed, version: str) -> bool:
     return str((bed.root / "opt/edgegpu/current").readlink()) == version
 
 
-def put_back(bed: Bed, outcome: Outcome) -> bool:
+def put_back(bed: Bed, outcome: TransactionOutcome) -> bool:
     unit = (bed.root / "etc/systemd/system" / AGENT_UNIT).read_text()
     restarts = bed.calls(f"restart -- {AGENT_UNIT}"), bed.calls(f"restart {AGENT_UNIT}")
     assert all(restarts), "the new agent and the old one were started"
     assert bed.unit(AGENT_UNIT) == "active"
-    return outcome.state is State.ROLLED_BACK and stands(bed, OLD) and "# old" in unit
+    return outcome.state is TransactionState.ROLLED_BACK and stands(bed, OLD) and "# old" in unit
 
 
 def test_an_agent_that_is_as_well_as_the_old_one_stays(bed: Bed, agents: Agents) -> None:
-    assert upgrade(bed) == Outcome(State.COMMITTED, changed=True)
+    assert upgrade(bed) == TransactionOutcome(TransactionState.COMMITTED, changed=True)
     assert stands(bed, NEW)
     assert set(agents.asked) == {OLD, NEW}
-    record = Journal(bed.layout.tx).read()
+    record = TransactionJournal(bed.layout.tx).read()
     assert record is not None
     assert record.agent == "linked"
 
@@ -165,13 +165,13 @@ def test_an_agent_whose_link_does_not_come_back_is_put_back(bed: Bed, agents: Ag
 
 def test_a_link_that_was_down_before_is_not_asked_for(bed: Bed, agents: Agents) -> None:
     agents.says = {OLD: linked(up=False), NEW: linked(up=False)}
-    assert upgrade(bed).state is State.COMMITTED
+    assert upgrade(bed).state is TransactionState.COMMITTED
     agents.says.clear()
 
 
 def test_a_link_that_comes_back_later_is_waited_for(bed: Bed, agents: Agents) -> None:
     agents.says[NEW] = lambda: {"connected": agents.asked.count(NEW) > 1}
-    assert upgrade(bed).state is State.COMMITTED
+    assert upgrade(bed).state is TransactionState.COMMITTED
     assert agents.asked.count(NEW) > 1
 
 
@@ -183,8 +183,8 @@ def test_another_version_that_answers_is_none(bed: Bed, agents: Agents) -> None:
 
 
 def test_where_none_answered_before_it_has_to_run_on(bed: Bed) -> None:
-    assert upgrade(bed).state is State.COMMITTED
-    record = Journal(bed.layout.tx).read()
+    assert upgrade(bed).state is TransactionState.COMMITTED
+    record = TransactionJournal(bed.layout.tx).read()
     assert record is not None
     assert record.agent == ""
 
@@ -196,8 +196,10 @@ def test_an_agent_is_not_well_before_it_has_run_for_long_enough(bed: Bed, agents
     assert agents.asked
 
 
-@pytest.mark.parametrize(("up", "end"), [(True, State.COMMITTED), (False, State.ROLLED_BACK)])
-def test_who_finishes_it_for_a_dead_author_looks_too(bed: Bed, agents: Agents, *, up: bool, end: State) -> None:
+@pytest.mark.parametrize(("up", "end"), [(True, TransactionState.COMMITTED), (False, TransactionState.ROLLED_BACK)])
+def test_who_finishes_it_for_a_dead_author_looks_too(
+    bed: Bed, agents: Agents, *, up: bool, end: TransactionState
+) -> None:
     agents.says[NEW] = linked(up=up)
     pid = os.fork()
     if pid == 0:
@@ -226,13 +228,13 @@ def test_the_version_before_stays_for_going_back_and_no_older_one(bed: Bed, tmp_
     def versions_after(version: str) -> set[str]:
         made = Installation(
             site=site,
-            options=Options(agent_only=True),
+            options=InstallOptions(agent_only=True),
             release=replace(release(), version=version),
             machine=replace(machine(bed), version=version),
             verifier=never,
         )
         outcome = made.run().outcome
-        assert outcome == Outcome(State.COMMITTED, changed=True)
+        assert outcome == TransactionOutcome(TransactionState.COMMITTED, changed=True)
         assert stands(bed, version)
         return {path.name for path in (bed.root / "opt/edgegpu").iterdir()} - {"current"}
 

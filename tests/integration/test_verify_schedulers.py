@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from kits.facts import FakeBox
 
-from edgegpu_installer.doctor.web import Way
+from edgegpu_installer.doctor.web import TlsTarget
 from edgegpu_installer.verifylook import OLD_SCHEDULER, SCHEDULER, answering, schedulers_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def silent() -> Iterator[str]:
 
 
 def test_the_first_that_answers_is_asked(served: str, silent: str) -> None:
-    way = Way(context=None, timeout_s=5)
+    way = TlsTarget(context=None, timeout_s=5)
     assert answering((served, silent), way) == served
     assert answering((silent, served), way) == served
     assert answering((silent, silent + "/last"), way) == silent + "/last"

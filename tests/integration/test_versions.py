@@ -12,7 +12,7 @@ from kits.workercontroller import CONTROLLER, DEVICE, REFRESH
 from edgegpu_cloud.errors import CloudError
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.states import Codes
-from edgegpu_sync.topics import Kind, parse
+from edgegpu_sync.topics import TopicKind, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,8 +68,8 @@ def test_what_a_newer_controller_wants_is_done_item_by_item_as_far_as_it_is_know
 
 
 def test_what_a_newer_controller_asks_and_the_agent_does_not_know_ends_at_once(tmp_path: Path) -> None:
-    def with_more(kind: Kind, body: Json) -> Json:
-        return {**body, "args": {**asked, "critical": list(asked)}} if kind is Kind.COMMAND else body
+    def with_more(kind: TopicKind, body: Json) -> Json:
+        return {**body, "args": {**asked, "critical": list(asked)}} if kind is TopicKind.COMMAND else body
 
     asked: Json = {}
     with pair(tmp_path, hears=with_more) as here:
@@ -87,7 +87,7 @@ def test_what_a_newer_controller_asks_and_the_agent_does_not_know_ends_at_once(t
 def test_an_op_of_a_newer_agent_can_be_asked_for_and_ends(tmp_path: Path) -> None:
     """What this controller does not know goes as it is; what the box has not published is refused here."""
 
-    def with_op(_: Kind, body: Json) -> Json:
+    def with_op(_: TopicKind, body: Json) -> Json:
         known = body.get("capabilities")
         return {**body, "capabilities": [*known, "cards.reset"]} if isinstance(known, list) else body
 
@@ -113,7 +113,7 @@ def test_another_v_is_refused_whole_and_harms_nothing(tmp_path: Path, side: str)
     """A version of the whole protocol is another protocol: refused and counted, and all is as it was."""
     later = {"v": 1}
 
-    def speaks(_: Kind, body: Json) -> Json:
+    def speaks(_: TopicKind, body: Json) -> Json:
         return {**body, **later}
 
     given = {"says": speaks} if side == "agent" else {"hears": speaks}

@@ -11,7 +11,7 @@ from integration.clusterkit import Api, api
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.changes import Deadline
 from edgegpu_installer.draining import drain
-from edgegpu_installer.states import LEAVING, TERMINAL, State
+from edgegpu_installer.states import LEAVING, TERMINAL, TransactionState
 from edgegpu_plugin import withdrawal
 from edgegpu_sim.cluster import EmbeddedCluster
 from edgegpu_sim.driver import make_card
@@ -35,8 +35,8 @@ def bed(simdriver_build: Path) -> Iterator[EmbeddedBed]:
 
 def test_the_plugin_and_the_installer_name_the_same_ops_and_states() -> None:
     assert {op.value for op in LEAVING} == withdrawal.LEAVING
-    ended = TERMINAL | {State.INCONSISTENT}
-    assert {state.value for state in State if state not in ended} == withdrawal.UNDER_WAY
+    ended = TERMINAL | {TransactionState.INCONSISTENT}
+    assert {state.value for state in TransactionState if state not in ended} == withdrawal.UNDER_WAY
 
 
 def test_only_what_pods_hold_is_offered_until_the_change_has_ended(bed: EmbeddedBed) -> None:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.layout import Layout
-from edgegpu_installer.preparing import Machine, Prepared, prepare
+from edgegpu_installer.preparing import Prepared, TransactionMachine, prepare
 from edgegpu_installer.recovery import Recovery
 from edgegpu_installer.states import LEAVING, Op
 from edgegpu_installer.systemd import Systemd
-from edgegpu_installer.transaction import Outcome, run
+from edgegpu_installer.transaction import TransactionOutcome, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,8 +117,8 @@ class Bed:
         path = self.fake / "calls"
         return [line for line in path.read_text().splitlines() if word in line] if path.exists() else []
 
-    def machine(self, at_step: Callable[[str], None] = nothing) -> Machine:
-        return Machine(
+    def machine(self, at_step: Callable[[str], None] = nothing) -> TransactionMachine:
+        return TransactionMachine(
             self.layout,
             Systemd(self.environment),
             Recovery.of_version(ROOT),
@@ -135,7 +135,7 @@ class Bed:
         at_step: Callable[[str], None] = nothing,
         verify: Callable[[Deadline], None] = nothing,
         deadline_s: float = 600,
-    ) -> Outcome:
+    ) -> TransactionOutcome:
         return run(plan, self.machine(at_step), verify=verify, deadline_s=deadline_s)
 
     def steps(self, plan: Plan) -> list[str]:

@@ -20,7 +20,7 @@ from kits.install import _Server as QuietServer
 from kits.install import running
 
 from edgegpu_agent.acts.release import sign
-from edgegpu_agent.acts.standard import Box
+from edgegpu_agent.acts.standard import ActionContext
 from edgegpu_installer.layout import Layout
 from edgegpu_sync.base64url import to_text
 from edgegpu_sync.ids import CommandId
@@ -173,7 +173,7 @@ class Bench:
         given = {"LoadState": "loaded", "ActiveState": "active", "SubState": "running", "InvocationID": invocation}
         self.tell(f"units/{name}", "".join(f"{key}={value}\n" for key, value in (given | more).items()))
 
-    def box(self, **more: object) -> Box:
+    def box(self, **more: object) -> ActionContext:
         given: dict[str, object] = {
             "stop": self.stop,
             "identity": self.layout.state / "identity",
@@ -182,7 +182,7 @@ class Bench:
             "env": self.env,
             "speed": 10.0,
         }
-        return Box(**given | more)  # type: ignore[arg-type]
+        return ActionContext(**given | more)  # type: ignore[arg-type]
 
     def comes(self, name: str) -> None:
         """Wait until the fake has come so far."""

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from edgegpu_agent.demo.processes import free_port
 from edgegpu_cloud.cli.tree import app
 from edgegpu_cloud.fleet.fleet import Fleet
-from edgegpu_cloud.store import Store
+from edgegpu_cloud.store import ControllerStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ class Cloud:
         self.command("init", "--name", "127.0.0.1", *ports)
         self.https = https
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.store = Store.open_file(folder / "controller.db")
+        self.store = ControllerStore.open_file(folder / "controller.db")
         self.fleet = Fleet(self.store, clock=time.time, by="test", sleep=lambda _: time.sleep(0.05))
 
     def command(self, *words: str) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from edgegpu_installer.agentyaml import agent_yaml
-from edgegpu_installer.site import Options
+from edgegpu_installer.site import InstallOptions
 
 
 def written(url: str, ca_sha256: str = "") -> str:
     """Return the text of a file with nothing but the cloud."""
-    text = agent_yaml(None, Options(cloud=url, ca_sha256=ca_sha256))
+    text = agent_yaml(None, InstallOptions(cloud=url, ca_sha256=ca_sha256))
     assert text is not None
     return text

@@ -13,13 +13,13 @@ from kits.modelbox import CHAIN, SIGNING, ModelBox, Payload, World, box_key, ins
 
 from edgegpu_cloud.controller.controller import Controller
 from edgegpu_cloud.fleet.fleet import Fleet
-from edgegpu_cloud.store import Enrolled, Moment, Store
+from edgegpu_cloud.store import ControllerStore, EnrolledBox, Moment
 from edgegpu_cloud.store.store import Watcher
 from edgegpu_sync.ids import CommandId, DeviceId, device_id
 from edgegpu_sync.keys import public_text
 from edgegpu_sync.link.link import Arrived, Delivered, Down, Up
 from edgegpu_sync.signing import Signer
-from edgegpu_sync.states import State
+from edgegpu_sync.states import CommandState
 
 T = TypeVar("T")
 
@@ -187,16 +187,16 @@ class Bed:
             self.enrol(device, f"box-{int(device)}")
         self.controller = self.new_controller()
 
-    def open(self) -> Store:
+    def open(self) -> ControllerStore:
         def watch(moment: Moment) -> None:
             self.watcher(moment)
 
-        return Store.open_file(self.path, watcher=watch)
+        return ControllerStore.open_file(self.path, watcher=watch)
 
     def enrol(self, device: DeviceId, name: str, *, enrolment: int = 1) -> ModelBox:
         public = public_text(box_key(device, enrolment))
         self.fleet.add_box(
-            Enrolled(device=device, enrolment=enrolment, public=public, instance=instance_of(device), name=name)
+            EnrolledBox(device=device, enrolment=enrolment, public=public, instance=instance_of(device), name=name)
         )
         box = ModelBox(self.world, device, enrolment=enrolment)
         self.network.boxes[device] = box
@@ -258,7 +258,7 @@ class Bed:
             assert self.world.now_s < end_s, "it does not come true"
             self.pass_time(step_s)
 
-    def state(self, id_: CommandId) -> State | None:
+    def state(self, id_: CommandId) -> CommandState | None:
         return self.fleet.one_command(id_).state
 
     def all_ended(self) -> bool:

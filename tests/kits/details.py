@@ -9,7 +9,7 @@ from edgegpu_cloud.store import BoxState, Latest
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.spec import Spec
 from edgegpu_sync.stamps import Epoch, Stamp
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.topics import TopicKind
 
 STAMP = {"enrolment": 1, "epoch": {"count": 1, "nonce": "0" * 16}, "n": 5, "age_s": 9, "v": 1}
 
@@ -62,8 +62,8 @@ def box(
 ) -> Details:
     plain = {"node": name, "role": "server", "sharing": True, "unit_mib": 256, "mode": "none", "policy": "first-fit"}
     bodies = {
-        Kind.INVENTORY: {**STAMP, **plain, "cards": list(cards), **more},
-        Kind.ALLOC: {**STAMP, "pods": pods or {}},
+        TopicKind.INVENTORY: {**STAMP, **plain, "cards": list(cards), **more},
+        TopicKind.ALLOC: {**STAMP, "pods": pods or {}},
     }
     stamp = Stamp(enrolment=1, epoch=Epoch(1, "0" * 16), n=5)
     device = view(name).device

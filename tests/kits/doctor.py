@@ -15,7 +15,7 @@ from kits.doctorserver import CONTAINERD, NOW, ApiServer, Health, scheduler_kube
 
 from edgegpu_agent.cli.doctordoors import BoxDoors
 from edgegpu_installer import certificates
-from edgegpu_installer.doctor import CHECKS, Level, Sight, Space, Verdict, examine
+from edgegpu_installer.doctor import CHECKS, BoxProbe, CheckLevel, CheckResult, Space, examine
 from edgegpu_plugin.extender.server import ExtenderServer, TlsFiles
 
 if TYPE_CHECKING:
@@ -147,9 +147,9 @@ class Box:
         if self.extender is not None:
             self.extender.close()
 
-    def sight(self) -> Sight:
+    def sight(self) -> BoxProbe:
         """Return a new sight of it."""
-        return Sight(
+        return BoxProbe(
             root=self.root,
             doors=BoxDoors(self.root),
             path=f"{self.at('programs')}:/usr/bin:/bin",
@@ -157,7 +157,7 @@ class Box:
             space=self._space,
         )
 
-    def see(self, name: str) -> Verdict:
+    def see(self, name: str) -> CheckResult:
         """Run one check."""
         (check,) = [check for check in CHECKS if check.name == name]
         (result,) = examine([check], self.sight())
@@ -167,7 +167,7 @@ class Box:
                 assert (done.returncode, done.stderr) == (0, b""), trouble.remedy
         return result.verdict
 
-    def expect(self, name: str, level: Level, words: str, remedy: str) -> None:
+    def expect(self, name: str, level: CheckLevel, words: str, remedy: str) -> None:
         """Run one check and find this trouble in what it says."""
         verdict = self.see(name)
         found = [one for one in verdict.troubles if words in one.text and remedy in one.remedy]

@@ -13,21 +13,21 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
 from edgegpu_cloud import tokens
-from edgegpu_cloud.asks import BrokerAddress, EnrolAsk, Granted, RenewAsk, Renewed, Waiting
-from edgegpu_cloud.enrolment import RENEW_DOMAIN, Enrolment, Terms
+from edgegpu_cloud.asks import ApprovalPending, BrokerAddress, EnrolAsk, Granted, RenewalAnswer, RenewAsk
+from edgegpu_cloud.enrolment import RENEW_DOMAIN, EnrolmentService, Terms
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.founding import authority_of, found
 from edgegpu_cloud.issuing import write_crl
 from edgegpu_cloud.keyfiles import PrivateKey, new_key
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
-from edgegpu_cloud.store import Store, Token
+from edgegpu_cloud.store import ControllerStore, Token
 from edgegpu_sync.base64url import to_text
 from edgegpu_sync.keys import public_text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edgegpu_sync.down import Link
+    from edgegpu_sync.down import KeySetLink
 
 NOW_S = 1_790_000_000.0
 
@@ -75,10 +75,10 @@ class Box:
         }
         return {**plain, **more}
 
-    def enrol(self, desk: Enrolment, **more: object) -> Granted | Waiting:
+    def enrol(self, desk: EnrolmentService, **more: object) -> Granted | ApprovalPending:
         return desk.enrol(EnrolAsk.model_validate(self.ask(**more)), address="10.1.2.3")
 
-    def enrolled(self, desk: Enrolment, **more: object) -> Granted:
+    def enrolled(self, desk: EnrolmentService, **more: object) -> Granted:
         answer = self.enrol(desk, **more)
         assert isinstance(answer, Granted)
         return answer
@@ -88,7 +88,7 @@ class Box:
         body = json.dumps({**plain, "instance": self.instance, **more}).encode()
         return body, to_text(self.sign.sign(RENEW_DOMAIN + body))
 
-    def renew(self, desk: Enrolment, granted: Granted, **more: object) -> Renewed:
+    def renew(self, desk: EnrolmentService, granted: Granted, **more: object) -> RenewalAnswer:
         body, signature = self.renewal(granted, **more)
         return desk.renew(RenewAsk.model_validate_json(body), signed=body, signature=signature, address="10.1.2.3")
 
@@ -99,11 +99,11 @@ class Office:
 
     layout: CloudLayout
     config: CloudConfig
-    store: Store
+    store: ControllerStore
     clock: Clock
     fleet: Fleet
     crls: list[int]
-    desk: Enrolment = field(init=False)
+    desk: EnrolmentService = field(init=False)
 
     def token(self, *, uses: int = 1, approval: bool = False, name: str = "", only_for: str = "") -> str:
         text = tokens.mint()
@@ -130,9 +130,9 @@ def office(folder: Path, *, clock: Clock | None = None, **config: object) -> Off
     """Make a controller's folder and open what enrols in it."""
     layout, clock = CloudLayout(folder), clock or Clock()
     settings = CloudConfig.model_validate({"version": 1, **config})
-    links: list[Link | None] = []
+    links: list[KeySetLink | None] = []
     found(layout, settings, root_public="", now_s=clock(), more=lambda _, first: links.append(first))
-    store = Store.open_file(layout.database)
+    store = ControllerStore.open_file(layout.database)
     (first,) = links
     assert first is not None
     with store.write() as tx:
@@ -143,7 +143,7 @@ def office(folder: Path, *, clock: Clock | None = None, **config: object) -> Off
     return made
 
 
-def desk_over(here: Office, store: Store) -> Enrolment:
+def desk_over(here: Office, store: ControllerStore) -> EnrolmentService:
     """Return an enrolment over a store of the office's database."""
     layout, clock = here.layout, here.clock
     terms = Terms(
@@ -157,7 +157,7 @@ def desk_over(here: Office, store: Store) -> Enrolment:
         write_crl(layout, store, clock=clock)
         here.crls.append(1)
 
-    return Enrolment(store, authority=authority_of(layout, "boxes"), terms=terms, revoked=revoked, clock=clock)
+    return EnrolmentService(store, authority=authority_of(layout, "boxes"), terms=terms, revoked=revoked, clock=clock)
 
 
 def subject(pem: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgegpu_installer.facts import Facts, read_facts
+from edgegpu_installer.facts import MachineFacts, read_facts
 from edgegpu_installer.layout import Layout
 
 UNIT = """\
@@ -100,7 +100,7 @@ class FakeBox:
         text = f"Model: \t\t Tesla T4\nIRQ:   \t\t 5\nGPU UUID: \t {uuid}\nBus Type: \t PCIe\n"
         self.write(f"/proc/driver/nvidia/gpus/0000:0{number}:00.0/information", text)
 
-    def facts(self, **more: Any) -> Facts:  # noqa: ANN401  (read_facts's own)
+    def facts(self, **more: Any) -> MachineFacts:  # noqa: ANN401  (read_facts's own)
         """Read the box."""
         path = f"{self.bin}:{os.environ['PATH']}"
         given = {"clock": lambda: NOW_S, "hostname": lambda: "Edge-1", "timeout_s": 30.0, **more}

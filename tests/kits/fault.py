@@ -22,7 +22,7 @@ from kits.cert import make_certs
 from edgegpu_agent.cli.client import fetch_status
 from edgegpu_agent.cli.errors import CliError
 from edgegpu_core.deviceid import core_ids, memory_ids
-from edgegpu_sim.api import ApiServer, Registry, Settings, write_kubeconfig
+from edgegpu_sim.api import ApiServer, Registry, ServerSettings, write_kubeconfig
 from edgegpu_sim.driver import SimCard, SimDriver, make_card
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Box:
         self.build = build
         self.registry = Registry(random_names=random.Random(1))
         self.registry.create("nodes", {"metadata": {"name": NODE}, "status": {"allocatable": {}}})
-        self.api = ApiServer(self.registry, Settings(tokens={TOKEN: "plugin"}))
+        self.api = ApiServer(self.registry, ServerSettings(tokens={TOKEN: "plugin"}))
         self.kubeconfig = root / "kubeconfig"
         self.kubelet = Kubelet(root / "k/device-plugins")
         self._kubelet_runs = False

@@ -14,8 +14,8 @@ from kits.enrol import Office, office
 
 from edgegpu_cloud.http.app import make_app
 from edgegpu_cloud.http.guard import WRITE_MAX_S
-from edgegpu_cloud.http.server import HttpsServer, Patience
-from edgegpu_cloud.release import Release
+from edgegpu_cloud.http.server import HttpsServer, ServerLimits
+from edgegpu_cloud.release import BundleFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,9 +60,9 @@ def make_bundle(folder: Path) -> Path:
 
 
 @contextmanager
-def serving(folder: Path, *, patience: Patience | None = None, write_s: float = WRITE_MAX_S) -> Iterator[Served]:
+def serving(folder: Path, *, patience: ServerLimits | None = None, write_s: float = WRITE_MAX_S) -> Iterator[Served]:
     here = office(folder / "cloud", names=["127.0.0.1", "localhost"])
-    release = Release(make_bundle(folder / "bundle"), "https://cloud.example:8443")
+    release = BundleFolder(make_bundle(folder / "bundle"), "https://cloud.example:8443")
     app = make_app(
         here.desk, release, ca_pem=here.layout.ca_cert("servers").read_text(), clock=here.clock, write_s=write_s
     )

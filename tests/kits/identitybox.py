@@ -12,8 +12,8 @@ from kits.identity import Cloud, CloudServer
 
 from edgegpu_agent.identity.clock import ClockFloor
 from edgegpu_agent.identity.cloud import CloudClient
-from edgegpu_agent.identity.device import CloudAddress, Identity
-from edgegpu_agent.identity.keeper import IdentityKeeper, Settings
+from edgegpu_agent.identity.device import BoxIdentity, CloudAddress
+from edgegpu_agent.identity.keeper import IdentityKeeper, IdentitySettings
 from edgegpu_agent.identity.standing import Stand
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Box:
 
     def make(self) -> IdentityKeeper:
         floor = self.floor = ClockFloor(self.root / "clock.json", clock=self.clock)
-        settings = Settings(
+        settings = IdentitySettings(
             folder=self.folder,
             token=self.token,
             standing=self.root / "run/edgegpu/identity.json",
@@ -99,7 +99,7 @@ class Box:
     def stands(self, stand: Stand) -> None:
         self.until(lambda: self.keeper.standing.stand is stand)
 
-    def enrolled(self) -> Identity:
+    def enrolled(self) -> BoxIdentity:
         self.stands(Stand.ENROLLED)
         identity = self.keeper.identity
         assert identity is not None

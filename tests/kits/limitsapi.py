@@ -9,7 +9,7 @@ from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 from edgegpu_agent.kube import AgentClient
-from edgegpu_plugin.kube import Access
+from edgegpu_plugin.kube import ApiAccess
 
 Json = dict[str, Any]
 _KEYED = {"containers", "initContainers"}
@@ -111,7 +111,7 @@ class Api:
 
     def client(self) -> AgentClient:
         """Return a client of it."""
-        return AgentClient(Access(server=self.url), timeout_s=5.0)
+        return AgentClient(ApiAccess(server=self.url), timeout_s=5.0)
 
     def answer(self, method: str, target: str, body: Json, kind: str) -> tuple[int, Json]:
         url = urlsplit(target)

@@ -7,7 +7,7 @@ from kits.limitscases import manifest
 from kits.limitsworld import CLUSTER, MODEL, World
 
 from edgegpu_agent.kube import Apps
-from edgegpu_agent.limits.around import Around, Patience
+from edgegpu_agent.limits.around import Around, Timeouts
 from edgegpu_agent.limits.settler import AppLimitsSettler
 from edgegpu_core.placement import Share
 from edgegpu_sync.settle import Settlement
@@ -55,7 +55,7 @@ class Bed:
         self.settler = self.make()
 
     def make(self, **changes: Any) -> AppLimitsSettler:  # noqa: ANN401
-        patience = Patience(rollout_s=60, blame_s=10, ready_s=10, restore_s=30, api_s=20, inventory_s=5)
+        patience = Timeouts(rollout_s=60, blame_s=10, ready_s=10, restore_s=30, api_s=20, inventory_s=5)
         self.around = Around(patience, clock=lambda: self.now_s, pause=self.pause)
         parts: dict[str, Any] = {"model": lambda: MODEL, "installed": lambda: True, "around": self.around, **changes}
         return AppLimitsSettler(Apps(self.api.client()), parts.pop("lease", Ours()), **parts)

@@ -6,10 +6,9 @@ from typing import Any
 from property.cases import box, slots_of
 
 from edgegpu_core.limits import (
-    Case,
     Constraints,
     How,
-    Kind,
+    LimitsChange,
     Need,
     NewPod,
     NodeRoom,
@@ -17,9 +16,10 @@ from edgegpu_core.limits import (
     Quota,
     Taint,
     Workload,
+    WorkloadKind,
 )
 from edgegpu_core.placement import Share
-from edgegpu_core.request import Request
+from edgegpu_core.request import RequestedAmounts
 
 ANYWHERE = Constraints()
 NO_QUOTA = Quota()
@@ -50,7 +50,7 @@ def own(*uids: str, units: int = 1, where: str = "box-1", terminating: Sequence[
 
 def rolling(replicas: int, surge: int, unavailable: int, *, where: Constraints = ANYWHERE) -> Workload:
     return Workload(
-        kind=Kind.DEPLOYMENT,
+        kind=WorkloadKind.DEPLOYMENT,
         how=How.ROLLING,
         replicas=replicas,
         surge=surge,
@@ -61,7 +61,7 @@ def rolling(replicas: int, surge: int, unavailable: int, *, where: Constraints =
 
 def recreate(replicas: int = 1, *, where: Constraints = ANYWHERE, paused: bool = False) -> Workload:
     return Workload(
-        kind=Kind.DEPLOYMENT,
+        kind=WorkloadKind.DEPLOYMENT,
         how=How.RECREATE,
         replicas=replicas,
         unavailable=replicas,
@@ -71,11 +71,13 @@ def recreate(replicas: int = 1, *, where: Constraints = ANYWHERE, paused: bool =
 
 
 def stateful(replicas: int, *, partition: int = 0, how: How = How.IN_TURN) -> Workload:
-    return Workload(kind=Kind.STATEFUL_SET, how=how, replicas=replicas, unavailable=1, partition=partition)
+    return Workload(kind=WorkloadKind.STATEFUL_SET, how=how, replicas=replicas, unavailable=1, partition=partition)
 
 
 def daemon(*, surge: int = 0, where: Constraints = ANYWHERE) -> Workload:
-    return Workload(kind=Kind.DAEMON_SET, how=How.EACH_NODE, surge=surge, unavailable=1 - surge, constraints=where)
+    return Workload(
+        kind=WorkloadKind.DAEMON_SET, how=How.EACH_NODE, surge=surge, unavailable=1 - surge, constraints=where
+    )
 
 
 def asks(memory: int, core: int = 1, *, others: Sequence[tuple[int, int]] = ()) -> NewPod:
@@ -92,13 +94,13 @@ def change(
     quota: Quota = NO_QUOTA,
     at_most: int | None = None,
     before: int = 0,
-) -> Case:
+) -> LimitsChange:
     """Return a case; `before`: the units that the container has now, core 1."""
-    first = pod.containers[0].request if pod.containers else Request(0, 0)
-    return Case(
+    first = pod.containers[0].request if pod.containers else RequestedAmounts(0, 0)
+    return LimitsChange(
         workload=workload,
         request=first,
-        before=Request(before, 1),
+        before=RequestedAmounts(before, 1),
         pod=pod,
         own=pods,
         rooms=rooms,

@@ -22,7 +22,7 @@ from edgegpu_sync.link.link import Link
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.stamps import Epoch
 from edgegpu_sync.telemetry import Alloc, Inventory
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.topics import TopicKind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,7 +81,7 @@ class LiveBox:
     def __exit__(self, *_: object) -> None:
         with self._lock:
             bye = json.dumps({**self._stamp(), "state": "bye", "why": "stop"})
-            topic = self.box.plain(Kind.STATUS)
+            topic = self.box.plain(TopicKind.STATUS)
             self.link.publish(str(topic), self.box.signer.seal(topic, bye.encode()), retain=True)
         self.link.stop()
         self._events.put(None)
@@ -157,11 +157,11 @@ class LiveBox:
         ]
         plain = {"node": "box-1", "role": "server", "sharing": True, "unit_mib": 256, "mode": "none"}
         inventory = {**self._stamp(), **plain, "policy": "first-fit", "cards": cards}
-        self.box.say(self.box.plain(Kind.INVENTORY), Inventory.model_validate_json(json.dumps(inventory)))
+        self.box.say(self.box.plain(TopicKind.INVENTORY), Inventory.model_validate_json(json.dumps(inventory)))
         pieces = [{"container": "main", "card": "GPU-0", "memory_units": 4, "core": 1}]
         pod = {"namespace": "default", "name": "asr-7d9cb5f6d8-x2x4z", "phase": "Running", "pieces": pieces}
         alloc = {**self._stamp(), "pods": {"0f3c6e0a": pod}}
-        self.box.say(self.box.plain(Kind.ALLOC), Alloc.model_validate_json(json.dumps(alloc)))
+        self.box.say(self.box.plain(TopicKind.ALLOC), Alloc.model_validate_json(json.dumps(alloc)))
 
     def _stamp(self) -> dict[str, object]:
         self.box.stamps, stamp = self.box.stamps.next()

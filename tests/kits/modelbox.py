@@ -9,28 +9,28 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel
 
-from edgegpu_sync.commands import ActAgain, End, Probe, Record, Verify, after_crash, to_begin
-from edgegpu_sync.down import Command, Desired, Keys, Link, Receipt, Want
-from edgegpu_sync.errors import RefusedError
+from edgegpu_sync.commands import ActAgain, CommandRecord, End, Probe, Verify, after_crash, to_begin
+from edgegpu_sync.down import Command, Desired, Keys, KeySetLink, Receipt, RefreshRequest
+from edgegpu_sync.errors import MessageRefusedError
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.keys import KeyRing, next_link, public_text
 from edgegpu_sync.messages import read
 from edgegpu_sync.ops import OPS, Evidence, Settling
 from edgegpu_sync.order import Counter as Stamps
-from edgegpu_sync.order import Expired, Forgotten, Gate, Known, Refuse, Seen, Take
-from edgegpu_sync.settle import Board, Ended, Settlement, sharing_command
+from edgegpu_sync.order import ExpiredCommand, ForgottenCommand, Known, Refuse, ReplayGuard, SeenRevision, Take
+from edgegpu_sync.settle import DesiredState, ItemEnd, Settlement, sharing_command
 from edgegpu_sync.signing import Signer, open_down
 from edgegpu_sync.spec import asked
 from edgegpu_sync.stamps import Epoch, Stamp
-from edgegpu_sync.states import Codes, State
+from edgegpu_sync.states import Codes, CommandState
 from edgegpu_sync.telemetry import Event
-from edgegpu_sync.topics import CommandTopic, Kind, PlainKind, PlainTopic, ResultTopic, Topic, parse
-from edgegpu_sync.up import Birth, NotTaken, Reported, Result, Versions, Will
+from edgegpu_sync.topics import CommandTopic, PlainKind, PlainTopic, ResultTopic, Topic, TopicKind, parse
+from edgegpu_sync.up import Birth, CommandResult, NotTaken, Reported, Versions, Will
 from edgegpu_sync.wire import digest, encode
 
 ROOT = Ed25519PrivateKey.from_private_bytes(b"r" * 32)
 SIGNING = Ed25519PrivateKey.from_private_bytes(b"c" * 32)
-CHAIN: tuple[Link, ...] = (next_link(ROOT, keys=[public_text(SIGNING)]),)
+CHAIN: tuple[KeySetLink, ...] = (next_link(ROOT, keys=[public_text(SIGNING)]),)
 CLUSTER = "3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11"
 START_S, RESEND_S, REPORT_S = 1_790_000_000.0, 40.0, 600.0
 Payload = tuple[str, bytes, bool]
@@ -64,10 +64,10 @@ class ModelBox:
         self.instance = instance or instance_of(device)
         self.signer = Signer.of(box_key(device, enrolment))
         self.ring = KeyRing.pinned(public_text(ROOT)).follow(CHAIN)
-        self.gate = Gate(enrolment=enrolment, epoch=Epoch(0, "0" * 16), born_s=0.0)
+        self.gate = ReplayGuard(enrolment=enrolment, epoch=Epoch(0, "0" * 16), born_s=0.0)
         self.stamps = Stamps(enrolment=enrolment, epoch=self.gate.epoch)
-        self.board = Board()
-        self.records: dict[CommandId, Record] = {}
+        self.board = DesiredState()
+        self.records: dict[CommandId, CommandRecord] = {}
         self.receipted: set[CommandId] = set()
         self.acted: set[CommandId] = set()
         self.events: list[Event] = []
@@ -108,7 +108,7 @@ class ModelBox:
         will = Will(enrolment=stamp.enrolment, epoch=stamp.epoch, n=stamp.n, state="will")
         self.say_reported()
         self.say_results(list(self.records))
-        return str(self.plain(Kind.STATUS)), self.signer.seal(self.plain(Kind.STATUS), encode(will)), True
+        return str(self.plain(TopicKind.STATUS)), self.signer.seal(self.plain(TopicKind.STATUS), encode(will)), True
 
     def say_birth(self) -> None:
         birth = Birth.model_validate(
@@ -125,7 +125,7 @@ class ModelBox:
                 "key_set": self.ring.version,
             }
         )
-        self.say(self.plain(Kind.STATUS), birth)
+        self.say(self.plain(TopicKind.STATUS), birth)
 
     def say_reported(self) -> None:
         self.report_at_s = self.world.now_s + REPORT_S
@@ -141,7 +141,7 @@ class ModelBox:
                 "cluster": self.cluster,
             }
         )
-        self.say(self.plain(Kind.REPORTED), reported)
+        self.say(self.plain(TopicKind.REPORTED), reported)
 
     def say_results(self, ids: list[CommandId], *, again: bool = False) -> None:
         for id_ in ids:
@@ -155,12 +155,12 @@ class ModelBox:
                 }
                 if one.state.terminal and one.op in self.answers:
                     fields["data"] = self.answers[one.op]
-                self.say(ResultTopic(self.device, id_), Result.model_validate({**self._up(), **fields}))
+                self.say(ResultTopic(self.device, id_), CommandResult.model_validate({**self._up(), **fields}))
 
     def happen(self, text: str, level: str = "warning") -> None:
         event = Event.model_validate({**self._up(), "kind": "card.lost", "level": level, "text": text, "at": 1})
         self.events.append(event)
-        self.say(self.plain(Kind.EVENT), event)
+        self.say(self.plain(TopicKind.EVENT), event)
 
     # what comes down
 
@@ -179,11 +179,11 @@ class ModelBox:
                 case Command():
                     assert isinstance(topic, CommandTopic)
                     self._command(topic, message)
-        except RefusedError as error:
+        except MessageRefusedError as error:
             self.refused[error.why] += 1
 
     def _desired(self, desired: Desired) -> None:
-        seen = Seen(self.board.seen.rev, self.board.seen.digest)
+        seen = SeenRevision(self.board.seen.rev, self.board.seen.digest)
         new = seen.observe(desired, digest=digest(desired.spec), enrolment=self.gate.enrolment)
         if new is not None:
             self.board = self.board.observe(new, asked(desired.spec, desired.rev))
@@ -196,27 +196,29 @@ class ModelBox:
         self.receipted |= {one for one in receipt.results if one in self.records}
         upto = Stamp(enrolment=receipt.enrolment, epoch=receipt.epoch, n=receipt.n)
         self.events = [one for one in self.events if one.stamp != upto and not upto.after(one.stamp)]
-        if Want.STATUS in receipt.ask:
+        if RefreshRequest.STATUS in receipt.ask:
             self.say_birth()
-        if Want.REPORTED in receipt.ask:
+        if RefreshRequest.REPORTED in receipt.ask:
             self.say_reported()
 
     def _command(self, topic: CommandTopic, command: Command) -> None:
         now_s = self.world.now_s
         verdict = self.gate.judge(command, known=topic.id in self.records, now_s=now_s)
-        new = Record(id=topic.id, op=topic.op, seq=command.seq, args=command.args, until_s=0, left_s=0, boot="boot")
+        new = CommandRecord(
+            id=topic.id, op=topic.op, seq=command.seq, args=command.args, until_s=0, left_s=0, boot="boot"
+        )
         match verdict:
             case Take(gate, until_s):
                 self.gate, self.records[topic.id] = gate, new.renewed(until_s, boot="boot", now_s=now_s)
-            case Expired(gate):
+            case ExpiredCommand(gate):
                 self.gate, self.records[topic.id] = gate, new.expired()
             case Known(gate, until_s):
                 self.gate = gate
                 self.records[topic.id] = self.records[topic.id].renewed(until_s, boot="boot", now_s=now_s)
-            case Forgotten(gate):
+            case ForgottenCommand(gate):
                 self.gate = gate
-                body = {"op": topic.op, "state": State.UNKNOWN, "code": Codes.FORGOTTEN}
-                self.say(ResultTopic(self.device, topic.id), Result.model_validate({**self._up(), **body}))
+                body = {"op": topic.op, "state": CommandState.UNKNOWN, "code": Codes.FORGOTTEN}
+                self.say(ResultTopic(self.device, topic.id), CommandResult.model_validate({**self._up(), **body}))
                 return
             case Refuse(code):
                 self._not_taken(topic, command, code)
@@ -250,7 +252,7 @@ class ModelBox:
             self.resend_at_s = self.world.now_s + RESEND_S
             self.say_results([id_ for id_, one in self.records.items() if one.state.terminal])
             for event in self.events:
-                self.say(self.plain(Kind.EVENT), event)
+                self.say(self.plain(TopicKind.EVENT), event)
         if self.world.now_s >= self.report_at_s:
             self.say_reported()
 
@@ -260,41 +262,41 @@ class ModelBox:
             self.board = self.board.begin(one).settle(one.name, one.key, self.verdict(one.name))
             self.say_reported()
 
-    def _next(self, record: Record) -> Record:
+    def _next(self, record: CommandRecord) -> CommandRecord:
         if record.state.terminal:
             return record
         if not record.state.begun and record.may_begin("boot", self.world.now_s) is False:
             return record.expired()
         return self._forward(record)
 
-    def _forward(self, record: Record) -> Record:
-        if record.state is State.RECEIVED:
+    def _forward(self, record: CommandRecord) -> CommandRecord:
+        if record.state is CommandState.RECEIVED:
             return record.admitted(OPS, room=True)
         if record.op.startswith("sharing."):
             return self._sharing(record)
-        if record.state is State.ACCEPTED:
+        if record.state is CommandState.ACCEPTED:
             return self._begin(record)
-        return self._act(record) if record.state is State.RUNNING else record.ended(State.SUCCEEDED)
+        return self._act(record) if record.state is CommandState.RUNNING else record.ended(CommandState.SUCCEEDED)
 
-    def _begin(self, record: Record) -> Record:
+    def _begin(self, record: CommandRecord) -> CommandRecord:
         if record not in to_begin(self.records.values(), boot="boot", now_s=self.world.now_s):
             return record
         return record.begun("token" if OPS[record.op].settling is Settling.VERIFIABLE else "")
 
-    def _act(self, record: Record) -> Record:
+    def _act(self, record: CommandRecord) -> CommandRecord:
         if record.id in self.acted:
             return record.verifying()
         self.acted.add(record.id)
         self.world.done[self.device, record.id] += 1
         return record
 
-    def _sharing(self, record: Record) -> Record:
-        if record.state is State.ACCEPTED:
+    def _sharing(self, record: CommandRecord) -> CommandRecord:
+        if record.state is CommandState.ACCEPTED:
             return record.begun("transaction")
         minimum = record.args["min_rev"]
         assert isinstance(minimum, int)
         stands = sharing_command(record.op, minimum, self.board)
-        return record.ended(stands.state, stands.code, stands.text) if isinstance(stands, Ended) else record
+        return record.ended(stands.state, stands.code, stands.text) if isinstance(stands, ItemEnd) else record
 
     def died(self) -> None:
         """Lose what is not in the journal, and settle what was under way."""
@@ -305,7 +307,7 @@ class ModelBox:
             match after_crash(record, Probe(boot="boot", now_s=self.world.now_s, evidence=evidence)):
                 case ActAgain():
                     self.records[record.id] = record.again()
-                case Verify() if record.state is State.RUNNING:
+                case Verify() if record.state is CommandState.RUNNING:
                     self.records[record.id] = record.verifying()
                 case End(state, code, text):
                     self.records[record.id] = record.ended(state, code, text)

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from edgegpu_installer import certificates
-from edgegpu_installer.scheduler.file import Extender
+from edgegpu_installer.scheduler.file import ExtenderEndpoint
 
 Json = dict[str, Any]
 
@@ -41,7 +41,7 @@ class Materials:
     """Files that the cases name, and the certificates in them."""
 
     folder: Path
-    extender: Extender
+    extender: ExtenderEndpoint
     other_key: str
 
     @property
@@ -76,7 +76,7 @@ def materials(folder: Path) -> Materials:
     }
     for name, text in files.items():
         (folder / name).write_text(text)
-    extender = Extender(ca=made.ca, cert=made.client.cert, key=made.client.key)
+    extender = ExtenderEndpoint(ca=made.ca, cert=made.client.cert, key=made.client.key)
     return Materials(folder, extender, other.client.key)
 
 

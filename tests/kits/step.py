@@ -29,8 +29,8 @@ from edgegpu_agent.acts.bundles import sha256_of
 from edgegpu_agent.daemon.steps import ACT, PAUSE, RECEIPTED, SETTLED, TRACE
 from edgegpu_cloud.layout import CloudLayout
 from edgegpu_sync.spec import AppLimits, Spec
-from edgegpu_sync.states import State
-from edgegpu_sync.up import Settled
+from edgegpu_sync.states import CommandState
+from edgegpu_sync.up import ItemState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -112,7 +112,7 @@ class Ask:
     @property
     def right(self) -> str:
         """The first word of its one end when all is right."""
-        return Settled.APPLIED.value if self.op == LIMITS else State.SUCCEEDED.value
+        return ItemState.APPLIED.value if self.op == LIMITS else CommandState.SUCCEEDED.value
 
 
 class Site:
@@ -226,7 +226,7 @@ class Site:
             if box is None or box.applied_rev != rev or self.world.running("asr") != [units]:
                 return []
             found = (one.state for name, one in box.items.items() if name.startswith("app_limits"))
-            interim = (Settled.ELSEWHERE, Settled.OPEN)  # until the lease is in hand; then it is open once more
+            interim = (ItemState.ELSEWHERE, ItemState.OPEN)  # until the lease is in hand; then it is open once more
             return [state.value for state in found if state not in interim]
 
         return Ask(LIMITS, ends, lambda: len(self._patches()) - before)

@@ -2,37 +2,37 @@
 
 from typing import Any
 
-from edgegpu_sync.down import Command, Desired, Keys, Link, Receipt
+from edgegpu_sync.down import Command, Desired, Keys, KeySetLink, Receipt
 from edgegpu_sync.ids import command_id, device_id, op_name
 from edgegpu_sync.messages import Message
 from edgegpu_sync.spec import AppLimits, Isolation, Mode, Sharing, Spec
 from edgegpu_sync.stamps import Epoch
-from edgegpu_sync.states import Codes, State
+from edgegpu_sync.states import Codes, CommandState
 from edgegpu_sync.telemetry import (
     Alloc,
-    Card,
+    BoxHealth,
+    CardReport,
     CardSample,
+    CardShare,
     Event,
-    Health,
+    HealthPart,
     Inventory,
     Metrics,
-    Part,
-    Piece,
     PodAlloc,
     Sample,
 )
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.topics import TopicKind
 from edgegpu_sync.up import (
     Birth,
     Bye,
     CardRoom,
+    CommandResult,
     Condition,
     ItemReport,
+    ItemState,
     NotTaken,
     Numbers,
     Reported,
-    Result,
-    Settled,
     Versions,
     Will,
 )
@@ -87,7 +87,7 @@ def birth(n: int = 1) -> Birth:
 
 def reported(count: int = 2, text: str = "needs 10 vcuda-memory on one card; card 0 has 9 free") -> Reported:
     rejected = ItemReport(
-        state=Settled.REJECTED,
+        state=ItemState.REJECTED,
         rev=7,
         hash="0123456789abcdef",
         retry=0,
@@ -106,37 +106,37 @@ def reported(count: int = 2, text: str = "needs 10 vcuda-memory on one card; car
     return Reported(n=5, items=items, **numbers, **UP)
 
 
-def result(state: State = State.SUCCEEDED, n: int = 9, code: str | None = None) -> Result:
-    return Result(enrolment=3, epoch=EPOCH, n=n, op=RESTART, state=state, code=code)
+def result(state: CommandState = CommandState.SUCCEEDED, n: int = 9, code: str | None = None) -> CommandResult:
+    return CommandResult(enrolment=3, epoch=EPOCH, n=n, op=RESTART, state=state, code=code)
 
 
 UP: dict[str, Any] = {"enrolment": 3, "epoch": EPOCH, "age_s": 60}
 
 
-def one_of_each() -> list[tuple[Kind, Message]]:
+def one_of_each() -> list[tuple[TopicKind, Message]]:
     """Return a message of each kind, the three of a status and the two of a result."""
     numbers: dict[str, Any] = {"seq": 118, "floor": 117, "observed_rev": 12}
     stale = NotTaken(op=RESTART, state="NOT_TAKEN", code=Codes.STALE_EPOCH, for_seq=118, n=4, **numbers, **UP)
     return [
-        (Kind.DESIRED, Desired(enrolment=3, rev=12, spec=spec().to_json())),
-        (Kind.COMMAND, Command(enrolment=3, epoch=EPOCH, seq=118, floor=116, valid_s=600, args={"min_rev": 12})),
-        (Kind.RECEIPT, Receipt(enrolment=3, epoch=EPOCH, n=9, results=(ID,), rev=12, server_time=1_790_000_000)),
-        (Kind.KEYS, Keys(chain=(Link(set="{}", sig="A" * 86),))),
-        (Kind.STATUS, birth()),
-        (Kind.STATUS, Will(enrolment=3, epoch=EPOCH, n=2, state="will")),
-        (Kind.STATUS, Bye(enrolment=3, epoch=EPOCH, n=30, state="bye", why="upgrade")),
-        (Kind.REPORTED, reported()),
-        (Kind.RESULT, result()),
-        (Kind.RESULT, stale),
+        (TopicKind.DESIRED, Desired(enrolment=3, rev=12, spec=spec().to_json())),
+        (TopicKind.COMMAND, Command(enrolment=3, epoch=EPOCH, seq=118, floor=116, valid_s=600, args={"min_rev": 12})),
+        (TopicKind.RECEIPT, Receipt(enrolment=3, epoch=EPOCH, n=9, results=(ID,), rev=12, server_time=1_790_000_000)),
+        (TopicKind.KEYS, Keys(chain=(KeySetLink(set="{}", sig="A" * 86),))),
+        (TopicKind.STATUS, birth()),
+        (TopicKind.STATUS, Will(enrolment=3, epoch=EPOCH, n=2, state="will")),
+        (TopicKind.STATUS, Bye(enrolment=3, epoch=EPOCH, n=30, state="bye", why="upgrade")),
+        (TopicKind.REPORTED, reported()),
+        (TopicKind.RESULT, result()),
+        (TopicKind.RESULT, stale),
         *telemetry(),
     ]
 
 
-def telemetry() -> list[tuple[Kind, Message]]:
+def telemetry() -> list[tuple[TopicKind, Message]]:
     """Return a message of each kind that measures or sees."""
-    piece = Piece(container="main", card=CARD, memory_units=10, core=1)
+    piece = CardShare(container="main", card=CARD, memory_units=10, core=1)
     pod = PodAlloc(namespace="default", name="asr-0", phase="Running", pieces=(piece,))
-    card = Card(uuid=CARD, label="0", name="NVIDIA T4", memory_mib=15_360, units=60, healthy=True)
+    card = CardReport(uuid=CARD, label="0", name="NVIDIA T4", memory_mib=15_360, units=60, healthy=True)
     sample = Sample(at=5, cards=(CardSample(uuid=CARD, core_used=41.5, memory_used_mib=900),))
     inventory = Inventory(
         node="box-1",
@@ -150,9 +150,9 @@ def telemetry() -> list[tuple[Kind, Message]]:
         **UP,
     )
     return [
-        (Kind.INVENTORY, inventory),
-        (Kind.ALLOC, Alloc(pods={"0f3c": pod}, gone=("77aa",), base=6, n=7, **UP)),
-        (Kind.HEALTH, Health(state="warn", parts=(Part(name="plugin", state="warn"),), n=8, **UP)),
-        (Kind.EVENT, Event(kind="card.lost", level="alarm", text="card 1 fell off the bus", at=5, n=9, **UP)),
-        (Kind.METRICS, Metrics(period_s=60, samples=(sample,), n=10, **UP)),
+        (TopicKind.INVENTORY, inventory),
+        (TopicKind.ALLOC, Alloc(pods={"0f3c": pod}, gone=("77aa",), base=6, n=7, **UP)),
+        (TopicKind.HEALTH, BoxHealth(state="warn", parts=(HealthPart(name="plugin", state="warn"),), n=8, **UP)),
+        (TopicKind.EVENT, Event(kind="card.lost", level="alarm", text="card 1 fell off the bus", at=5, n=9, **UP)),
+        (TopicKind.METRICS, Metrics(period_s=60, samples=(sample,), n=10, **UP)),
     ]

@@ -6,16 +6,16 @@ from typing import Any
 
 from kits.worker import Wire
 
-from edgegpu_agent.daemon.worker.ports import Cluster
-from edgegpu_sync.telemetry import Card, CardSample, Part, Piece, PodAlloc, Sample
+from edgegpu_agent.daemon.worker.ports import ClusterIdentity
+from edgegpu_sync.telemetry import CardReport, CardSample, CardShare, HealthPart, PodAlloc, Sample
 
 UUID = "GPU-7d2f0c1e-3a44-4b6e-9d55-0a1b2c3d4e5f"
 
-CLUSTER = Cluster("3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11", holder=True)
+CLUSTER = ClusterIdentity("3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11", holder=True)
 
 
 def pod(name: str) -> PodAlloc:
-    piece = Piece(container="main", card=UUID, memory_units=4, core=1)
+    piece = CardShare(container="main", card=UUID, memory_units=4, core=1)
     return PodAlloc(namespace="default", name=name, phase="Running", pieces=(piece,))
 
 
@@ -26,22 +26,22 @@ class Source:
     clock: Any = None
     period_s: int = 60
     pods: dict[str, PodAlloc] = field(default_factory=dict)
-    parts: tuple[Part, ...] = (Part(name="plugin", state="ok"),)
+    parts: tuple[HealthPart, ...] = (HealthPart(name="plugin", state="ok"),)
     node: str = "box-1"
     taken: int = 0
     asked: int = 0
-    here: Cluster = CLUSTER
+    here: ClusterIdentity = CLUSTER
     blind: bool = False
     silent: bool = False
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterIdentity:
         return self.here
 
     def inventory(self) -> Mapping[str, Any] | None:
         self.asked += 1
         if self.blind:
             return None
-        card = Card(uuid=UUID, label="0", name="T4", memory_mib=15_360, units=60, healthy=True)
+        card = CardReport(uuid=UUID, label="0", name="T4", memory_mib=15_360, units=60, healthy=True)
         return {
             "node": self.node,
             "role": "server",
@@ -55,7 +55,7 @@ class Source:
     def alloc(self) -> Mapping[str, PodAlloc] | None:
         return None if self.blind or self.silent else dict(self.pods)
 
-    def health_parts(self) -> tuple[Part, ...]:
+    def health_parts(self) -> tuple[HealthPart, ...]:
         return self.parts
 
     def samples(self) -> list[Sample]:

@@ -13,20 +13,20 @@ from kits.worker import Box
 from kits.workercontroller import BOX_KEY, CONTROLLER, DEVICE, INSTANCE, ROOT
 from pydantic import BaseModel
 
-from edgegpu_agent.journal.room import Room
-from edgegpu_cloud.store import Enrolled, Revision, Store
+from edgegpu_agent.journal.room import JournalPages
+from edgegpu_cloud.store import ControllerStore, EnrolledBox, Revision
 from edgegpu_sync import down, spec, telemetry, up
 from edgegpu_sync.keys import next_link, public_text
-from edgegpu_sync.outbox import Limits
+from edgegpu_sync.outbox import OutboxSizes
 from edgegpu_sync.signing import Signer
-from edgegpu_sync.topics import Kind, parse
+from edgegpu_sync.topics import TopicKind, parse
 from edgegpu_sync.wire import Json, digest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 Body = dict[str, Any]
-Version = Callable[[Kind, Body], Body]
+Version = Callable[[TopicKind, Body], Body]
 
 _MAPS = frozenset({"pods", "items"})
 """Their keys are names, and their values pieces of a message."""
@@ -46,17 +46,17 @@ OPTIONAL = (
 )
 
 
-def same(_: Kind, body: Body) -> Body:
+def same(_: TopicKind, body: Body) -> Body:
     return body
 
 
-def newer(_: Kind, body: Body) -> Body:
+def newer(_: TopicKind, body: Body) -> Body:
     """Return it with a field that nobody knows in each piece of it."""
     changed: Body = _each(body, lambda piece: {**piece, "later": {"x": [1, None, "y"]}})
     return changed
 
 
-def older(_: Kind, body: Body) -> Body:
+def older(_: TopicKind, body: Body) -> Body:
     """Return it without the fields that may be left out: each has come with a version."""
     changed: Body = _each(body, lambda piece: {name: one for name, one in piece.items() if name not in OPTIONAL})
     return changed
@@ -85,7 +85,9 @@ class WorkerBox:
 
     def __init__(self, folder: Path, bed: Bed, *, says: Version, hears: Version) -> None:
         self.device, self._bed, self._says, self._hears = DEVICE, bed, says, hears
-        self.box = Box(folder, enrolment=1, limits=Limits(results=256, refusals=64), room=Room(pages=3_000))
+        self.box = Box(
+            folder, enrolment=1, limits=OutboxSizes(results=256, refusals=64), room=JournalPages(pages=3_000)
+        )
         self._mind_time()
         self.box.start()
         self.outgoing: list[Payload] = []
@@ -113,7 +115,7 @@ class WorkerBox:
 
     def receive(self, topic: str, payload: bytes) -> None:
         kind = parse(topic).kind
-        if kind is not Kind.KEYS and self._hears is not same:
+        if kind is not TopicKind.KEYS and self._hears is not same:
             body = self._hears(kind, json.loads(payload.partition(b"\n")[2]))
             payload = Signer.of(CONTROLLER).seal(parse(topic), json.dumps(body).encode())
         self.hear(topic, payload)
@@ -140,7 +142,7 @@ class Pair:
     def __init__(self, folder: Path, *, says: Version = same, hears: Version = same) -> None:
         (folder / "cloud").mkdir()
         (folder / "box").mkdir()
-        store = Store.open_file(folder / "cloud/controller.db")
+        store = ControllerStore.open_file(folder / "cloud/controller.db")
         with store.write() as tx:
             tx.notes.add_link(1, next_link(ROOT, keys=[public_text(CONTROLLER)]))
         store.close()
@@ -149,7 +151,7 @@ class Pair:
         self.bed.restart()
         self.fleet = self.bed.fleet
         self.fleet.add_box(
-            Enrolled(device=DEVICE, enrolment=1, public=public_text(BOX_KEY), instance=INSTANCE, name="box")
+            EnrolledBox(device=DEVICE, enrolment=1, public=public_text(BOX_KEY), instance=INSTANCE, name="box")
         )
         self.box = WorkerBox(folder / "box", self.bed, says=says, hears=hears)
         self.bed.network.connect(cast("ModelBox", self.box))  # it has what the network needs

@@ -26,19 +26,19 @@ from edgegpu_agent.daemon.worker.ports import (
     TelemetrySource,
 )
 from edgegpu_agent.daemon.worker.worker import Parts, Worker
-from edgegpu_agent.journal.journal import Hook, Journal
-from edgegpu_agent.journal.room import Room
-from edgegpu_sync.down import Link
+from edgegpu_agent.journal.journal import BoxJournal, Hook
+from edgegpu_agent.journal.room import JournalPages
+from edgegpu_sync.down import KeySetLink
 from edgegpu_sync.keys import public_text
 from edgegpu_sync.link.events import Arrived, Delivered, Down, Up
-from edgegpu_sync.outbox import Limits
+from edgegpu_sync.outbox import OutboxSizes
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.spec import AppLimits, Sharing
-from edgegpu_sync.topics import Kind, parse
+from edgegpu_sync.topics import TopicKind, parse
 from edgegpu_sync.up import Versions
 
-SMALL = Limits(results=16, refusals=32, events_bytes=16_384, metrics_bytes=16_384)
-ROOM = Room(pages=700, log_pages=260)
+SMALL = OutboxSizes(results=16, refusals=32, events_bytes=16_384, metrics_bytes=16_384)
+ROOM = JournalPages(pages=700, log_pages=260)
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ class SimLink:
         self.delivered: list[int] = []
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False, turn: int | None = None) -> int | None:
-        assert retain == (parse(topic).kind is Kind.STATUS)
+        assert retain == (parse(topic).kind is TopicKind.STATUS)
         if self.turn is None or turn != self.turn or len(self.sent) >= self.room:
             return None
         self.sent.append((topic, payload))
@@ -98,8 +98,8 @@ class Box:
     world: World = field(default_factory=World)
     enrolment: int = 3
     telemetry: TelemetrySource = field(default_factory=NoTelemetry)
-    limits: Limits = SMALL
-    room: Room = ROOM
+    limits: OutboxSizes = SMALL
+    room: JournalPages = ROOM
     hook: Hook = lambda _when, _number: None
     seed: int = 7
     turns: int = 0
@@ -107,12 +107,12 @@ class Box:
     times: list[int] = field(default_factory=list)
     most_time: int = 2**53
     """Later times are not believed."""
-    keys: Sequence[Link] = ()
+    keys: Sequence[KeySetLink] = ()
     """The key sets that came with its enrolment."""
 
     def start(self) -> "Box":
         world = self.world
-        self.journal = Journal(
+        self.journal = BoxJournal(
             self.folder / "journal.db",
             limits=self.limits,
             room=self.room,

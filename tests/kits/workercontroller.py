@@ -6,19 +6,19 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from kits.workerworld import World
 
 from edgegpu_sync.book import Book, check_stamp
-from edgegpu_sync.down import Command, Desired, Keys, Link, Receipt
-from edgegpu_sync.errors import RefusedError
+from edgegpu_sync.down import Command, Desired, Keys, KeySetLink, Receipt
+from edgegpu_sync.errors import MessageRefusedError
 from edgegpu_sync.ids import CommandId, OpName, command_id, device_id, op_name
 from edgegpu_sync.keys import next_link, public_text
 from edgegpu_sync.messages import Message, read
 from edgegpu_sync.signing import Signer, bare, open_up
 from edgegpu_sync.spec import Sharing, Spec
 from edgegpu_sync.stamps import Epoch, Stamp
-from edgegpu_sync.states import State
+from edgegpu_sync.states import CommandState
 from edgegpu_sync.telemetry import Event
-from edgegpu_sync.topics import CommandTopic, Kind, PlainKind, PlainTopic, ResultTopic, Topic, parse
+from edgegpu_sync.topics import CommandTopic, PlainKind, PlainTopic, ResultTopic, Topic, TopicKind, parse
 from edgegpu_sync.tracking import Tracked, sign
-from edgegpu_sync.up import Birth, NotTaken, Reported, Result
+from edgegpu_sync.up import Birth, CommandResult, NotTaken, Reported
 from edgegpu_sync.wire import Body, Json, digest, encode
 
 DEVICE = device_id("k3f9x2m7q1w8e5r4")
@@ -38,16 +38,16 @@ class Controller:
         self.world = world
         self.book = Book(enrolment=enrolment, instance=INSTANCE)
         self.signer = Signer.of(CONTROLLER)
-        self.chain: list[Link] = [next_link(ROOT, keys=[public_text(CONTROLLER)])]
+        self.chain: list[KeySetLink] = [next_link(ROOT, keys=[public_text(CONTROLLER)])]
         self.tracked: dict[CommandId, Tracked] = {}
-        self.ends: dict[CommandId, list[State]] = {}
+        self.ends: dict[CommandId, list[CommandState]] = {}
         self.desired: Desired | None = None
         self.last: dict[object, Stamp] = {}
         self.reported: Reported | None = None
         self.refused: Tally[str] = Tally()
         self.seen: list[Message] = []
         self.events: list[str] = []
-        self.results: dict[CommandId, Result] = {}
+        self.results: dict[CommandId, CommandResult] = {}
         self.made = 0
 
     # --- what a person does
@@ -75,10 +75,10 @@ class Controller:
         return str(topic), self.signer.seal(topic, encode(body))
 
     def keys(self) -> tuple[str, bytes]:
-        return str(PlainTopic(DEVICE, Kind.KEYS)), bare(encode(Keys(chain=tuple(self.chain))))
+        return str(PlainTopic(DEVICE, TopicKind.KEYS)), bare(encode(Keys(chain=tuple(self.chain))))
 
     def desired_message(self) -> list[tuple[str, bytes]]:
-        return [] if self.desired is None else [self._down(Kind.DESIRED, self.desired)]
+        return [] if self.desired is None else [self._down(TopicKind.DESIRED, self.desired)]
 
     def receipt(
         self,
@@ -88,7 +88,7 @@ class Controller:
         spread: bool = False,
         ahead_s: int = 0,
     ) -> tuple[str, bytes]:
-        stored = self.last.get(Kind.EVENT)  # never a newer one: the box drops events up to it
+        stored = self.last.get(TopicKind.EVENT)  # never a newer one: the box drops events up to it
         receipt = Receipt(
             enrolment=self.book.enrolment,
             epoch=stored.epoch if stored else Epoch(0, "0" * 16),
@@ -99,7 +99,7 @@ class Controller:
             ask=ask,
             spread=spread,
         )
-        return self._down(Kind.RECEIPT, receipt)
+        return self._down(TopicKind.RECEIPT, receipt)
 
     def sends(self) -> list[tuple[str, bytes]]:
         """Return what is due to be sent."""
@@ -129,14 +129,14 @@ class Controller:
         """Take an uplink; returns what it answers at once."""
         try:
             return self._hear(parse(topic), payload)
-        except RefusedError as error:
+        except MessageRefusedError as error:
             self.refused[error.why] += 1
             return []
 
     def _hear(self, topic: Topic, payload: bytes) -> list[tuple[str, bytes]]:
         message = read(topic.kind, open_up(topic, payload, public=public_text(BOX_KEY)))
         if not isinstance(message, Command | Desired | Receipt | Keys):
-            key = topic if topic.kind is Kind.RESULT else topic.kind
+            key = topic if topic.kind is TopicKind.RESULT else topic.kind
             check_stamp(message.stamp, self.last.get(key), enrolment=self.book.enrolment)
             self.last[key] = message.stamp
         self.seen.append(message)
@@ -153,7 +153,7 @@ class Controller:
                 self.book = self.book.on_uplink(message, now_s=now_s)
                 self.reported = message
                 answers = self.desired_message() if message.observed_rev < self.book.rev else []
-            case Result() if isinstance(topic, ResultTopic):
+            case CommandResult() if isinstance(topic, ResultTopic):
                 answers = self._on_result(topic.id, message)
             case NotTaken() if isinstance(topic, ResultTopic):
                 self.book = self.book.on_uplink(message, now_s=now_s)
@@ -165,7 +165,7 @@ class Controller:
                 pass
         return answers
 
-    def _on_result(self, id_: CommandId, result: Result) -> list[tuple[str, bytes]]:
+    def _on_result(self, id_: CommandId, result: CommandResult) -> list[tuple[str, bytes]]:
         before = self.tracked[id_]
         after = self.tracked[id_] = before.on_result(result, now_s=self.world.clock_s)
         if result.state.terminal:

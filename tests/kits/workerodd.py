@@ -7,12 +7,12 @@ from kits.worker import Box, Wire, fast_folder, wired
 from kits.workercontroller import RESTART
 from kits.workerworld import RestartAct, SharingSettler, World
 
-from edgegpu_agent.acts.act import Acts, Notes, Outcome, Settlers
+from edgegpu_agent.acts.act import ActionOutcome, Acts, SettlerNotes, Settlers
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.ops import Args, Evidence
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.spec import Asked, Sharing
-from edgegpu_sync.states import State
+from edgegpu_sync.states import CommandState
 
 
 class OddAct(RestartAct):
@@ -23,13 +23,13 @@ class OddAct(RestartAct):
         self.raises: dict[str, Exception] = {}
         self.before_it = False
         self.found: Evidence | None = None
-        self.says: Outcome | None = None
+        self.says: ActionOutcome | None = None
 
     def token(self, id_: CommandId, args: Args) -> str:
         self._raise("token")
         return super().token(id_, args)
 
-    def act(self, id_: CommandId, args: Args, token: str) -> Outcome:
+    def act(self, id_: CommandId, args: Args, token: str) -> ActionOutcome:
         if self.before_it:
             self._raise("act")
         outcome = super().act(id_, args, token)
@@ -40,7 +40,7 @@ class OddAct(RestartAct):
         self._raise("evidence")
         return self.found or super().evidence(id_, token)
 
-    def verify(self, id_: CommandId, args: Args, token: str) -> Outcome | None:
+    def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
         self._raise("verify")
         return super().verify(id_, args, token)
 
@@ -59,12 +59,12 @@ class OddSettler(SharingSettler):
         self.seen: list[tuple[int, object]] = []
         self.abandoned: list[tuple[str, object]] = []
 
-    def abandon(self, one: Asked, notes: Notes) -> None:
+    def abandon(self, one: Asked, notes: SettlerNotes) -> None:
         self.abandoned.append((one.name, notes.read()))
         if self.raises is not None:
             raise self.raises
 
-    def settle(self, one: Asked, notes: Notes) -> Settlement:
+    def settle(self, one: Asked, notes: SettlerNotes) -> Settlement:
         self.seen.append((one.key.rev, notes.read()))
         settlement = super().settle(one, notes)
         if self.raises:
@@ -99,7 +99,7 @@ def odd(wire: Wire) -> OddBox:
     return wire.box
 
 
-def end(wire: Wire, id_: CommandId) -> tuple[State, str | None]:
+def end(wire: Wire, id_: CommandId) -> tuple[CommandState, str | None]:
     """Return state and code with which a command ended, as its controller was told."""
     result = wire.controller.results[id_]
     return result.state, result.code

@@ -4,12 +4,12 @@ import json
 from collections import Counter as Tally
 from dataclasses import dataclass, field
 
-from edgegpu_agent.acts.act import Notes, Outcome
+from edgegpu_agent.acts.act import ActionOutcome, SettlerNotes
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.ops import Args, Evidence, UnitRun
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.spec import AppLimits, Asked, Sharing
-from edgegpu_sync.states import State
+from edgegpu_sync.states import CommandState
 
 
 class CutError(BaseException):
@@ -67,20 +67,20 @@ class RestartAct:
         unit = self.world.unit()
         return json.dumps({"boot": unit.boot, "invocation": unit.invocation})
 
-    def act(self, id_: CommandId, _args: Args, _token: str) -> Outcome:
+    def act(self, id_: CommandId, _args: Args, _token: str) -> ActionOutcome:
         self.world.step()
         self.world.restarts += 1
         self.world.restarted_by[id_] += 1
         self.world.step()
-        return Outcome(state=State.VERIFYING)
+        return ActionOutcome(state=CommandState.VERIFYING)
 
     def evidence(self, _id: CommandId, token: str) -> Evidence:
         self.world.step()
         return UnitRun(**json.loads(token)).evidence(self.world.unit())
 
-    def verify(self, _id: CommandId, _args: Args, _token: str) -> Outcome | None:
+    def verify(self, _id: CommandId, _args: Args, _token: str) -> ActionOutcome | None:
         self.world.step()
-        return Outcome(state=State.SUCCEEDED, data={"ready": True}) if self.world.ready else None
+        return ActionOutcome(state=CommandState.SUCCEEDED, data={"ready": True}) if self.world.ready else None
 
 
 class CountedAct:
@@ -92,16 +92,16 @@ class CountedAct:
     def token(self, _id: CommandId, _args: Args) -> str:
         return ""
 
-    def act(self, id_: CommandId, _args: Args, _token: str) -> Outcome:
+    def act(self, id_: CommandId, _args: Args, _token: str) -> ActionOutcome:
         self.world.step()
         self.tally[id_] += 1
         self.world.step()
-        return Outcome(state=State.SUCCEEDED, data={"done": True})
+        return ActionOutcome(state=CommandState.SUCCEEDED, data={"done": True})
 
     def evidence(self, _id: CommandId, _token: str) -> Evidence:
         raise AssertionError("never asked of what is idempotent")
 
-    def verify(self, _id: CommandId, _args: Args, _token: str) -> Outcome | None:
+    def verify(self, _id: CommandId, _args: Args, _token: str) -> ActionOutcome | None:
         raise AssertionError("never asked: it ends at once")
 
 
@@ -111,7 +111,7 @@ class SharingSettler:
     def __init__(self, world: World) -> None:
         self.world = world
 
-    def settle(self, one: Asked, notes: Notes) -> Settlement:
+    def settle(self, one: Asked, notes: SettlerNotes) -> Settlement:
         assert isinstance(one.item, Sharing)
         self.world.step()
         note = notes.read()
@@ -133,7 +133,7 @@ class LimitsSettler:
     def __init__(self, world: World) -> None:
         self.world = world
 
-    def settle(self, one: Asked, notes: Notes) -> Settlement:
+    def settle(self, one: Asked, notes: SettlerNotes) -> Settlement:
         assert isinstance(one.item, AppLimits)
         self.world.step()
         if one.item.memory_units > 10:

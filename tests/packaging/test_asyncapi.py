@@ -14,7 +14,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from edgegpu_sync.ops import OPS
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.topics import TopicKind
 
 ROOT = Path(__file__).resolve().parents[2]
 BROKER = ROOT / "cloud_sync/broker"
@@ -157,7 +157,7 @@ def test_examples_fit_their_schema_and_what_is_bent_does_not(name: str) -> None:
 
 
 def test_there_is_a_channel_for_each_kind_and_each_op_has_its_arguments() -> None:
-    names = {kind.value.replace("/", "-") for kind in Kind}
+    names = {kind.value.replace("/", "-") for kind in TopicKind}
     assert set(DOCUMENT["channels"]) == {*names, "beat"}
     assert set(MESSAGES["Command"]["x-args"]) == set(OPS)
     for channel in DOCUMENT["channels"].values():
@@ -196,7 +196,7 @@ def spoken(side: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("side", "acl"), [("box", "boxes.acl"), ("controller", "controllers.acl")])
 def test_what_a_side_does_it_may_and_what_it_may_it_does(side: str, acl: str) -> None:
     allowed, done = rules(acl), spoken(side)
-    assert len(done) == len(Kind) + 1
+    assert len(done) == len(TopicKind) + 1
     for right, address in done:
         assert any(right == one and matches(topic, address) for one, topic in allowed), (
             f"{side} may not {right} {address}"
@@ -216,4 +216,4 @@ def test_what_is_retained_is_said_to_be() -> None:
         assert binding["qos"] == 1
         if one["action"] == "send" and not name.endswith("beat"):
             channel = one["channel"]["$ref"].rpartition("/")[2]
-            assert binding["retain"] == Kind(channel.replace("-", "/", 1)).retained
+            assert binding["retain"] == TopicKind(channel.replace("-", "/", 1)).retained

@@ -23,8 +23,8 @@ from edgegpu_installer.plan import plan_install
 from edgegpu_installer.rbac import read_rights
 from edgegpu_installer.recovery import Recovery
 from edgegpu_installer.release import Release
-from edgegpu_installer.site import Material, Options, Site, SiteKind
-from edgegpu_installer.states import State
+from edgegpu_installer.site import InstallOptions, Material, Site, SiteKind
+from edgegpu_installer.states import TransactionState
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -105,7 +105,7 @@ def test_every_option_is_documented(command: str, page: str) -> None:
 
 
 def test_every_state_is_documented() -> None:
-    assert not [state.value for state in State if f"`{state.value}`" not in TRANSACTION]
+    assert not [state.value for state in TransactionState if f"`{state.value}`" not in TRANSACTION]
 
 
 def is_documented(path: str) -> bool:
@@ -166,7 +166,7 @@ def test_every_file_of_an_installation_is_documented(kind: SiteKind) -> None:
     kubeconfig = FileChange(layout.KUBECONFIG, b"", 0o600)
     plan = plan_install(
         site,
-        Options(token="t", cloud="https://c"),  # noqa: S106  (so that their files are among them)
+        InstallOptions(token="t", cloud="https://c"),  # noqa: S106  (so that their files are among them)
         release=RELEASE,
         material=Material(kubeconfig=kubeconfig, certificates=made, limits=FileChange(layout.LIMITS_KUBECONFIG, b"")),
         read_file=files.get,

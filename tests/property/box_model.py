@@ -6,25 +6,25 @@ from property.cases import MODEL, NODE, slots_of
 from property.kubelet_model import KubeletModel
 from property.plugin_model import PluginModel
 
-from edgegpu_core.deviceid import Kind, core_ids, memory_ids
+from edgegpu_core.deviceid import DeviceKind, core_ids, memory_ids
 from edgegpu_core.nodeview import is_complete
 from edgegpu_core.placement import PodPlan, Share, footprint, plan_pod
 from edgegpu_core.podview import PodView
-from edgegpu_core.request import ContainerRequest, Request, Role
+from edgegpu_core.request import ContainerRequest, ContainerRole, RequestedAmounts
 
 SHAPES = {
-    "one": (Role.APP,),
-    "two": (Role.APP, Role.APP),
-    "init": (Role.INIT, Role.APP),
-    "sidecar": (Role.SIDECAR, Role.APP),
-    "inits": (Role.INIT, Role.SIDECAR, Role.APP),
+    "one": (ContainerRole.APP,),
+    "two": (ContainerRole.APP, ContainerRole.APP),
+    "init": (ContainerRole.INIT, ContainerRole.APP),
+    "sidecar": (ContainerRole.SIDECAR, ContainerRole.APP),
+    "inits": (ContainerRole.INIT, ContainerRole.SIDECAR, ContainerRole.APP),
 }
 
 
 class BoxModel:
     """One node. `api` is what the API server has; `bound` are the pods that bind placed."""
 
-    def build(self, units: list[int], seed: int, menu: list[Request]) -> None:
+    def build(self, units: list[int], seed: int, menu: list[RequestedAmounts]) -> None:
         """Begin with an empty node; pods ask for what is on the menu, so that they are often alike."""
         self.menu = menu
         self.slots = slots_of(*units)
@@ -37,8 +37,8 @@ class BoxModel:
         self.kubelet = KubeletModel(
             model=MODEL,
             devices={
-                Kind.MEMORY: tuple(text for slot in self.slots for text in memory_ids(slot.uuid, slot.units)),
-                Kind.CORE: tuple(text for slot in self.slots for text in core_ids(slot.uuid)),
+                DeviceKind.MEMORY: tuple(text for slot in self.slots for text in memory_ids(slot.uuid, slot.units)),
+                DeviceKind.CORE: tuple(text for slot in self.slots for text in core_ids(slot.uuid)),
             },
             plugins=self,
             rng=random.Random(seed),
@@ -50,11 +50,11 @@ class BoxModel:
             kubelet_pods=lambda: [self.api.get(uid, pod) for uid, pod in self.kubelet.active.items()],
         )
 
-    def preferred(self, kind: Kind, available: list[str], must_include: list[str], size: int) -> list[str]:
+    def preferred(self, kind: DeviceKind, available: list[str], must_include: list[str], size: int) -> list[str]:
         """Hand a call on."""
         return self.plugin.preferred(kind, available, must_include, size)
 
-    def allocate(self, kind: Kind, ids: tuple[str, ...]) -> None:
+    def allocate(self, kind: DeviceKind, ids: tuple[str, ...]) -> None:
         """Hand a call on."""
         self.plugin.allocate(kind, ids)
 

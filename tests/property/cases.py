@@ -1,6 +1,6 @@
 """Builders that the core's unit and property tests share."""
 
-from edgegpu_core.deviceid import Kind, core_ids, memory_ids
+from edgegpu_core.deviceid import DeviceKind, core_ids, memory_ids
 from edgegpu_core.inventory import Slot
 from edgegpu_core.ledger import Ledger
 from edgegpu_core.model import ResourceModel
@@ -8,7 +8,7 @@ from edgegpu_core.nodeview import NodeView
 from edgegpu_core.placement import PodPlan, plan_pod
 from edgegpu_core.podview import Cards, PodView
 from edgegpu_core.policy import Policy
-from edgegpu_core.request import ContainerRequest, Request, Role
+from edgegpu_core.request import ContainerRequest, ContainerRole, RequestedAmounts
 
 MODEL = ResourceModel()
 NODE = "box-1"
@@ -19,9 +19,9 @@ def slots_of(*units: int) -> tuple[Slot, ...]:
     return tuple(Slot(f"GPU-{index}", str(index), count) for index, count in enumerate(units))
 
 
-def box(name: str, memory_units: int, core: int, role: Role = Role.APP) -> ContainerRequest:
+def box(name: str, memory_units: int, core: int, role: ContainerRole = ContainerRole.APP) -> ContainerRequest:
     """One container of a pod."""
-    return ContainerRequest(name, role, Request(memory_units, core))
+    return ContainerRequest(name, role, RequestedAmounts(memory_units, core))
 
 
 def plan_of(*containers: ContainerRequest, model: ResourceModel = MODEL) -> PodPlan:
@@ -68,10 +68,13 @@ class Book:
         self._left = {
             (slot.uuid, kind): list(ids)
             for slot in slots
-            for kind, ids in ((Kind.MEMORY, memory_ids(slot.uuid, slot.units)), (Kind.CORE, core_ids(slot.uuid)))
+            for kind, ids in (
+                (DeviceKind.MEMORY, memory_ids(slot.uuid, slot.units)),
+                (DeviceKind.CORE, core_ids(slot.uuid)),
+            )
         }
 
-    def give(self, uid: str, container: str, kind: Kind, counts: dict[str, int]) -> tuple[str, ...]:
+    def give(self, uid: str, container: str, kind: DeviceKind, counts: dict[str, int]) -> tuple[str, ...]:
         """Book so many devices of each card; returns their ids."""
         ids: list[str] = []
         for card, count in counts.items():
@@ -85,9 +88,9 @@ class Book:
     def share(self, uid: str, card: str, memory_units: int, core: int, *, container: str = "main") -> None:
         """Book both resources of one container on one card."""
         if memory_units:
-            self.give(uid, container, Kind.MEMORY, {card: memory_units})
+            self.give(uid, container, DeviceKind.MEMORY, {card: memory_units})
         if core:
-            self.give(uid, container, Kind.CORE, {card: core})
+            self.give(uid, container, DeviceKind.CORE, {card: core})
 
 
 def view_of(

@@ -5,25 +5,25 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from edgegpu_core.checkpoint import Entry
-from edgegpu_core.deviceid import Kind
+from edgegpu_core.checkpoint import CheckpointEntry
+from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodeview import asked
 from edgegpu_core.podview import PodView
-from edgegpu_core.request import ContainerRequest, Role
+from edgegpu_core.request import ContainerRequest, ContainerRole
 
 
 class DevicePlugins(Protocol):
     """The calls that kubelet makes."""
 
-    def preferred(self, kind: Kind, available: list[str], must_include: list[str], size: int) -> list[str]:
+    def preferred(self, kind: DeviceKind, available: list[str], must_include: list[str], size: int) -> list[str]:
         """Answer GetPreferredAllocation."""
 
-    def allocate(self, kind: Kind, ids: tuple[str, ...]) -> None:
+    def allocate(self, kind: DeviceKind, ids: tuple[str, ...]) -> None:
         """Answer Allocate."""
 
 
-Booked = dict[tuple[str, str, Kind], tuple[str, ...]]
+Booked = dict[tuple[str, str, DeviceKind], tuple[str, ...]]
 """By pod UID, container and resource."""
 
 
@@ -40,18 +40,18 @@ class KubeletModel:
     """One kubelet. `admit` begins an admission, `advance` makes its next call; all else may happen in between."""
 
     model: ResourceModel
-    devices: Mapping[Kind, tuple[str, ...]]
+    devices: Mapping[DeviceKind, tuple[str, ...]]
     plugins: DevicePlugins
     rng: random.Random
     active: dict[str, PodView] = field(default_factory=dict)
     """Pods that kubelet knows and that have not ended, the ones not admitted yet too."""
     failed: set[str] = field(default_factory=set)
     admitted: set[str] = field(default_factory=set)
-    checkpoint: tuple[Entry, ...] = ()
+    checkpoint: tuple[CheckpointEntry, ...] = ()
     writes: int = 0
     now: Admission | None = None
     _booked: Booked = field(default_factory=dict)
-    _reuse: dict[Kind, set[str]] = field(default_factory=dict)
+    _reuse: dict[DeviceKind, set[str]] = field(default_factory=dict)
 
     def queue(self) -> list[PodView]:
         """Return the pods that wait for their admission, in the order in which a restarted kubelet takes them."""
@@ -83,7 +83,7 @@ class KubeletModel:
 
     def restart(self) -> None:
         """Lose what is in memory: the checkpoint is read again; the incomplete are admitted anew."""
-        kinds = {self.model.memory_resource: Kind.MEMORY, self.model.core_resource: Kind.CORE}
+        kinds = {self.model.memory_resource: DeviceKind.MEMORY, self.model.core_resource: DeviceKind.CORE}
         self._booked = {(e.pod_uid, e.container, kinds[e.resource]): e.device_ids for e in self.checkpoint}
         self.now = None
         self.admitted = {uid for uid, pod in self.active.items() if self._is_complete(pod)}
@@ -92,7 +92,7 @@ class KubeletModel:
         return all(
             asked(container, kind) == 0 or (pod.kubelet_uid, container.name, kind) in self._booked
             for container in pod.containers
-            for kind in Kind
+            for kind in DeviceKind
         )
 
     def end(self, uid: str) -> None:
@@ -111,11 +111,11 @@ class KubeletModel:
         return dict(self._booked)
 
     def _admission(self, pod: PodView) -> Iterator[str]:
-        self._reuse = {kind: set() for kind in Kind}
+        self._reuse = {kind: set() for kind in DeviceKind}
         for container in pod.containers:
             self.collect()
             changed = False
-            for kind in self.rng.sample(list(Kind), 2):
+            for kind in self.rng.sample(list(DeviceKind), 2):
                 if asked(container, kind) == 0 or (pod.kubelet_uid, container.name, kind) in self._booked:
                     continue
                 yield f"{pod.uid} asks"
@@ -132,7 +132,7 @@ class KubeletModel:
                 self._write()
             self._hand_on(pod.kubelet_uid, container)
 
-    def _choose(self, uid: str, container: ContainerRequest, kind: Kind) -> list[str] | None:
+    def _choose(self, uid: str, container: ContainerRequest, kind: DeviceKind) -> list[str] | None:
         """Take reusable devices first, at random, then what the plugin prefers; None when there are too few."""
         size = asked(container, kind)
         reusable = sorted(self._reuse[kind])
@@ -150,12 +150,16 @@ class KubeletModel:
         return answer
 
     def _hand_on(self, uid: str, container: ContainerRequest) -> None:
-        for kind in Kind:
+        for kind in DeviceKind:
             ids = set(self._booked.get((uid, container.name, kind), ()))
-            self._reuse[kind] = self._reuse[kind] | ids if container.role is Role.INIT else self._reuse[kind] - ids
+            self._reuse[kind] = (
+                self._reuse[kind] | ids if container.role is ContainerRole.INIT else self._reuse[kind] - ids
+            )
 
     def _write(self) -> None:
-        names = {Kind.MEMORY: self.model.memory_resource, Kind.CORE: self.model.core_resource}
-        entries = [Entry(uid, container, names[kind], ids) for (uid, container, kind), ids in self._booked.items()]
+        names = {DeviceKind.MEMORY: self.model.memory_resource, DeviceKind.CORE: self.model.core_resource}
+        entries = [
+            CheckpointEntry(uid, container, names[kind], ids) for (uid, container, kind), ids in self._booked.items()
+        ]
         self.checkpoint = tuple(self.rng.sample(entries, len(entries)))
         self.writes += 1

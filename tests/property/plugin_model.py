@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from edgegpu_core.admission import judge
-from edgegpu_core.checkpoint import Entry
-from edgegpu_core.deviceid import Kind
-from edgegpu_core.flight import Flight, Target, pick
+from edgegpu_core.checkpoint import CheckpointEntry
+from edgegpu_core.deviceid import DeviceKind
+from edgegpu_core.flight import AllocationTarget, Flight, pick
 from edgegpu_core.inventory import Free, Slot
 from edgegpu_core.ledger import Ledger
 from edgegpu_core.model import ResourceModel
@@ -23,7 +23,7 @@ class PluginModel:
 
     model: ResourceModel
     slots: tuple[Slot, ...]
-    checkpoint: Callable[[], tuple[int, tuple[Entry, ...]]]
+    checkpoint: Callable[[], tuple[int, tuple[CheckpointEntry, ...]]]
     kubelet_pods: Callable[[], Iterable[PodView]]
     flight: Flight = field(default_factory=Flight)
     pods: dict[str, PodView] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class PluginModel:
             promises=promises,
         )
 
-    def preferred(self, kind: Kind, available: list[str], must_include: list[str], size: int) -> list[str]:
+    def preferred(self, kind: DeviceKind, available: list[str], must_include: list[str], size: int) -> list[str]:
         """Answer GetPreferredAllocation; where the watch is late, kubelet's own pod list is asked before any guess."""
         self.now_s += 0.001
         target = self._target(kind, size, must_include)
@@ -80,10 +80,10 @@ class PluginModel:
         """Where the watch is late, another of equal amounts may have been taken for a pod that it has not shown yet."""
         self.pods |= {pod.kubelet_uid: pod for pod in self.kubelet_pods() if pod.kubelet_uid not in self._gone}
 
-    def _target(self, kind: Kind, size: int, must_include: list[str]) -> Target:
+    def _target(self, kind: DeviceKind, size: int, must_include: list[str]) -> AllocationTarget:
         return self.flight.prefer(kind, size, must_include, self.view(), now_s=self.now_s)
 
-    def allocate(self, kind: Kind, ids: tuple[str, ...]) -> None:
+    def allocate(self, kind: DeviceKind, ids: tuple[str, ...]) -> None:
         """Answer Allocate."""
         self.now_s += 0.001
         self.flight.allocated(kind, ids, self.view(), now_s=self.now_s)

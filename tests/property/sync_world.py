@@ -10,23 +10,23 @@ from dataclasses import dataclass, field, replace
 from kits.sync import birth as a_birth
 
 from edgegpu_sync.book import Book, check_stamp
-from edgegpu_sync.commands import ActAgain, End, Probe, Record, Verify, after_crash, to_begin
+from edgegpu_sync.commands import ActAgain, CommandRecord, End, Probe, Verify, after_crash, to_begin
 from edgegpu_sync.down import Command, Receipt
-from edgegpu_sync.errors import RefusedError
+from edgegpu_sync.errors import MessageRefusedError
 from edgegpu_sync.ids import CommandId, OpName, op_name
 from edgegpu_sync.ops import UnitRun
-from edgegpu_sync.order import Counter, Expired, Forgotten, Gate, Known, Refuse, Take
+from edgegpu_sync.order import Counter, ExpiredCommand, ForgottenCommand, Known, Refuse, ReplayGuard, Take
 from edgegpu_sync.stamps import Epoch, Stamp
-from edgegpu_sync.states import Codes, State
+from edgegpu_sync.states import Codes, CommandState
 from edgegpu_sync.tracking import Tracked, sign
-from edgegpu_sync.up import Birth, NotTaken, Reported, Result
+from edgegpu_sync.up import Birth, CommandResult, NotTaken, Reported
 
 RESTART, REFRESH = op_name("k3s.restart"), op_name("inventory.refresh")
 ABLE = frozenset({RESTART, REFRESH})
 REMEMBERED = 1
 
 Down = tuple[CommandId, OpName, Command] | Receipt
-Up = tuple[CommandId, Result | NotTaken] | Birth | Reported
+Up = tuple[CommandId, CommandResult | NotTaken] | Birth | Reported
 
 
 @dataclass
@@ -58,8 +58,8 @@ class SimBox:
 
     def __init__(self, world: World, enrolment: int) -> None:
         self.world = world
-        self.gate = Gate(enrolment=enrolment, epoch=Epoch(0, "0" * 16), born_s=0.0)
-        self.records: dict[CommandId, Record] = {}
+        self.gate = ReplayGuard(enrolment=enrolment, epoch=Epoch(0, "0" * 16), born_s=0.0)
+        self.records: dict[CommandId, CommandRecord] = {}
         self.tokens: dict[CommandId, UnitRun] = {}
         self.receipted: set[CommandId] = set()
         self.acted: set[CommandId] = set()
@@ -89,10 +89,12 @@ class SimBox:
         self.stamps, stamp = self.stamps.next()
         return stamp
 
-    def result(self, record: Record) -> Up:
+    def result(self, record: CommandRecord) -> Up:
         stamp = self._stamp()
         state, code = record.state, record.code or None
-        result = Result(enrolment=stamp.enrolment, epoch=stamp.epoch, n=stamp.n, op=record.op, state=state, code=code)
+        result = CommandResult(
+            enrolment=stamp.enrolment, epoch=stamp.epoch, n=stamp.n, op=record.op, state=state, code=code
+        )
         return record.id, result
 
     def reported(self) -> Up:
@@ -117,23 +119,23 @@ class SimBox:
         id_, op, command = message
         try:
             verdict = self.gate.judge(command, known=id_ in self.records, now_s=self.world.boottime_s)
-        except RefusedError:
+        except MessageRefusedError:
             return []
-        record = Record(id=id_, op=op, seq=command.seq, args={}, until_s=0, left_s=0, boot=self.world.boot)
+        record = CommandRecord(id=id_, op=op, seq=command.seq, args={}, until_s=0, left_s=0, boot=self.world.boot)
         match verdict:
             case Take(gate, until_s):
                 self.gate = gate
                 self.records[id_] = record.renewed(until_s, boot=self.world.boot, now_s=self.world.boottime_s)
-            case Expired(gate):
+            case ExpiredCommand(gate):
                 self.gate = gate
                 self.records[id_] = record.expired()
             case Known(gate, until_s):
                 self.gate = gate
                 known = self.records[id_]
                 self.records[id_] = known.renewed(until_s, boot=self.world.boot, now_s=self.world.boottime_s)
-            case Forgotten(gate):
+            case ForgottenCommand(gate):
                 self.gate = gate
-                return [self.result(replace(record, state=State.UNKNOWN, code=Codes.FORGOTTEN))]
+                return [self.result(replace(record, state=CommandState.UNKNOWN, code=Codes.FORGOTTEN))]
             case Refuse(code):
                 return [self._not_taken(id_, op, code, for_seq=command.seq)]
         return [self.result(self.records[id_])]
@@ -172,25 +174,25 @@ class SimBox:
         self.records[id_] = record
         return [] if record is before else [self.result(record)]
 
-    def _next(self, record: Record) -> Record:
+    def _next(self, record: CommandRecord) -> CommandRecord:
         if record.state.terminal:
             return record
         if not record.state.begun:
             in_time = record.may_begin(self.world.boot, self.world.boottime_s)
             if not in_time:
                 return record if in_time is None else record.expired()
-        if record.state is State.RECEIVED:
+        if record.state is CommandState.RECEIVED:
             return record.admitted(ABLE, room=True)
-        if record.state is State.ACCEPTED:
+        if record.state is CommandState.ACCEPTED:
             here, now_s = self.world.boot, self.world.boottime_s
             if record not in to_begin(self.records.values(), boot=here, now_s=now_s):
                 return record
             self.tokens[record.id] = self.world.unit()
             self.world.begun_at_s[record.id] = self.world.clock_s
             return record.begun("token" if record.op == RESTART else "")
-        return self._act(record) if record.state is State.RUNNING else record.ended(State.SUCCEEDED)
+        return self._act(record) if record.state is CommandState.RUNNING else record.ended(CommandState.SUCCEEDED)
 
-    def _act(self, record: Record) -> Record:
+    def _act(self, record: CommandRecord) -> CommandRecord:
         if record.id in self.acted:
             return record.verifying()
         self.acted.add(record.id)
@@ -198,14 +200,14 @@ class SimBox:
         self.world.restarts += record.op == RESTART
         return record
 
-    def _resume(self, record: Record) -> None:
+    def _resume(self, record: CommandRecord) -> None:
         token = self.tokens.get(record.id, self.world.unit())
         evidence = token.evidence(self.world.unit())
         decision = after_crash(record, Probe(boot=self.world.boot, now_s=self.world.boottime_s, evidence=evidence))
         match decision:
             case ActAgain():
                 self.records[record.id] = record.again()
-            case Verify() if record.state is State.RUNNING:
+            case Verify() if record.state is CommandState.RUNNING:
                 self.records[record.id] = record.verifying()
             case End(state, code, text):
                 self.records[record.id] = record.ended(state, code, text)
@@ -217,7 +219,7 @@ class Store:
 
     book: Book
     tracked: dict[CommandId, Tracked] = field(default_factory=dict)
-    orphans: dict[CommandId, State] = field(default_factory=dict)
+    orphans: dict[CommandId, CommandState] = field(default_factory=dict)
 
     def copy(self) -> "Store":
         return Store(self.book, dict(self.tracked), dict(self.orphans))
@@ -264,7 +266,7 @@ class SimController:
     def receive(self, message: Up, *, live: bool = True) -> list[Down]:
         try:
             return self._receive(message, live=live)
-        except RefusedError:
+        except MessageRefusedError:
             return []
 
     def _receive(self, message: Up, *, live: bool) -> list[Down]:

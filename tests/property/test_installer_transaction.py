@@ -7,21 +7,28 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgegpu_installer.states import MAX_ATTEMPTS, TERMINAL, Decision, State, after_crash, may_follow
+from edgegpu_installer.states import MAX_ATTEMPTS, TERMINAL, Decision, TransactionState, after_crash, may_follow
 
 FILES = 4
-FORWARD = (State.PREPARED, State.STAGED, State.SWAPPED, State.RESTARTING, State.VERIFYING, State.COMMITTED)
+FORWARD = (
+    TransactionState.PREPARED,
+    TransactionState.STAGED,
+    TransactionState.SWAPPED,
+    TransactionState.RESTARTING,
+    TransactionState.VERIFYING,
+    TransactionState.COMMITTED,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
     """A journal's state and which files are new: what outlives a cut."""
 
-    state: State
+    state: TransactionState
     new: tuple[bool, ...] = (False,) * FILES
     attempts: int = 0
 
-    def write(self, state: State) -> Box:
+    def write(self, state: TransactionState) -> Box:
         assert may_follow(self.state, state), (self.state, state)
         return replace(self, state=state)
 
@@ -36,7 +43,7 @@ def forward(box: Box) -> list[Box]:
     seen = [box]
     for state in FORWARD[FORWARD.index(box.state) + 1 :]:
         seen.append(seen[-1].write(state))
-        if state is State.SWAPPED:
+        if state is TransactionState.SWAPPED:
             for number in range(FILES):
                 seen.append(seen[-1].put(number, new=True))
     return seen
@@ -45,11 +52,11 @@ def forward(box: Box) -> list[Box]:
 def backward(box: Box) -> list[Box]:
     """The same for undoing: a rollback that was begun is begun again."""
     seen = [box]
-    if box.state is not State.ROLLING_BACK:
-        seen.append(box.write(State.ROLLING_BACK))
+    if box.state is not TransactionState.ROLLING_BACK:
+        seen.append(box.write(TransactionState.ROLLING_BACK))
     for number in reversed(range(FILES)):
         seen.append(seen[-1].put(number, new=False))
-    return [*seen, seen[-1].write(State.ROLLED_BACK)]
+    return [*seen, seen[-1].write(TransactionState.ROLLED_BACK)]
 
 
 def found(box: Box, *, same_boot: bool, passed: bool) -> list[Box]:
@@ -62,7 +69,7 @@ def found(box: Box, *, same_boot: bool, passed: bool) -> list[Box]:
             return [box]
         case Decision.DISCARD:
             assert not any(box.new)
-            return [box, box.write(State.ROLLED_BACK)]
+            return [box, box.write(TransactionState.ROLLED_BACK)]
         case Decision.VERIFY:
             assert all(box.new), "half of the files would be tried"
             tried = replace(box, attempts=box.attempts + 1)
@@ -78,20 +85,20 @@ cuts = st.lists(st.tuples(st.integers(0, 20), st.booleans(), st.booleans()), max
 
 @given(cuts)
 def test_cut_anywhere_any_number_of_times(places: list[tuple[int, bool, bool]]) -> None:
-    way = forward(Box(State.PREPARED))
+    way = forward(Box(TransactionState.PREPARED))
     for at, same_boot, passed in places:
         box = way[min(at, len(way) - 1)]
         way = found(box, same_boot=same_boot, passed=passed)
     end = way[-1]
     assert end.state in TERMINAL
-    assert end.new == (end.state is State.COMMITTED,) * FILES
+    assert end.new == (end.state is TransactionState.COMMITTED,) * FILES
     assert end.attempts <= MAX_ATTEMPTS
 
 
 def test_cut_at_every_point_and_at_every_point_of_what_follows() -> None:
-    for box in forward(Box(State.PREPARED)):
+    for box in forward(Box(TransactionState.PREPARED)):
         for passed in (True, False):
             for again in found(box, same_boot=False, passed=passed):
                 end = found(again, same_boot=False, passed=True)[-1]
                 assert end.state in TERMINAL
-                assert end.new == (end.state is State.COMMITTED,) * FILES
+                assert end.new == (end.state is TransactionState.COMMITTED,) * FILES

@@ -10,16 +10,24 @@ from property.cases import MODEL
 from property.plugin_model import room, summed
 
 from edgegpu_core.admission import judge
-from edgegpu_core.deviceid import Kind, card_of
+from edgegpu_core.deviceid import DeviceKind, card_of
 from edgegpu_core.placement import Placement, PodPlan, place, plan_pod
 from edgegpu_core.podview import PodView
 from edgegpu_core.policy import Policy
-from edgegpu_core.request import Request
+from edgegpu_core.request import RequestedAmounts
 from edgegpu_plugin.extender.ambiguity import ambiguous
 
 REQUESTS = st.one_of(
-    st.builds(Request, st.sampled_from([2, 3, 4, 6]), st.sampled_from([10, 30, 50, 80, 100])),
-    st.sampled_from([Request(0, 100), Request(0, 200), Request(1, 200), Request(5, 200), Request(13, 300)]),
+    st.builds(RequestedAmounts, st.sampled_from([2, 3, 4, 6]), st.sampled_from([10, 30, 50, 80, 100])),
+    st.sampled_from(
+        [
+            RequestedAmounts(0, 100),
+            RequestedAmounts(0, 200),
+            RequestedAmounts(1, 200),
+            RequestedAmounts(5, 200),
+            RequestedAmounts(13, 300),
+        ]
+    ),
 )
 SHAPE = st.sampled_from(["one"] * 6 + list(SHAPES))
 COPIES = st.sampled_from([3, 1, 2])
@@ -37,7 +45,7 @@ class LedgerMachine(BoxModel, RuleBasedStateMachine):
         seed=st.integers(0, 2**32),
         menu=st.lists(REQUESTS, min_size=1, max_size=3),
     )
-    def begin(self, units: list[int], seed: int, menu: list[Request]) -> None:
+    def begin(self, units: list[int], seed: int, menu: list[RequestedAmounts]) -> None:
         self.build(units, seed, menu)
 
     # What the cluster does.
@@ -128,11 +136,11 @@ class LedgerMachine(BoxModel, RuleBasedStateMachine):
         view = self.plugin.view()
         for container in pod.containers:
             grant = view.ledger.grant(pod.uid, container.name)
-            cards = {kind: {card_of(text) for text in grant.ids.get(kind, ())} for kind in Kind}
-            assert cards[Kind.MEMORY] <= cards[Kind.CORE]
-            assert len(cards[Kind.CORE]) == max(1, container.request.core // 100)
+            cards = {kind: {card_of(text) for text in grant.ids.get(kind, ())} for kind in DeviceKind}
+            assert cards[DeviceKind.MEMORY] <= cards[DeviceKind.CORE]
+            assert len(cards[DeviceKind.CORE]) == max(1, container.request.core // 100)
             if pod.uid in self.bound:
-                assert set(view.promises[pod.uid][container.name]) == cards[Kind.CORE]
+                assert set(view.promises[pod.uid][container.name]) == cards[DeviceKind.CORE]
 
     def kubelet_restarts(self) -> None:
         self.kubelet.restart()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kits.limitscases import asks, change, node, own, recreate, rolling, stateful
 
 from edgegpu_core.ledger import free_after
-from edgegpu_core.limits import Answer, Case, NodeRoom, judge
+from edgegpu_core.limits import FitResult, LimitsChange, NodeRoom, judge
 from edgegpu_core.limits.workload import pods_of
 from edgegpu_core.placement import Placement, place, plan_pod
 from edgegpu_core.policy import Policy
@@ -18,7 +18,7 @@ CARDS = st.lists(st.integers(4, 12), min_size=1, max_size=2)
 class Board:
     """The cards and who holds what, pod by pod."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: LimitsChange) -> None:
         [room] = case.rooms
         self.room: NodeRoom = room
         self.held = dict(room.held)
@@ -36,7 +36,7 @@ class Board:
         return True
 
 
-def rolls(case: Case, order: tuple[str, ...]) -> bool:
+def rolls(case: LimitsChange, order: tuple[str, ...]) -> bool:
     """Play a Deployment's rolling update in which old pods go in this order."""
     board, old, new, work = Board(case), list(order), 0, case.workload
     while old or new < work.replicas:
@@ -52,7 +52,7 @@ def rolls(case: Case, order: tuple[str, ...]) -> bool:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Case, list[str]]:
+def cases(draw: st.DrawFn) -> tuple[LimitsChange, list[str]]:
     """Draw a node with own and foreign pods, and a rolling change."""
     units = draw(CARDS)
     replicas = draw(st.integers(1, 3))
@@ -71,7 +71,7 @@ def cases(draw: st.DrawFn) -> tuple[Case, list[str]]:
     return change(work, asks(draw(st.integers(1, 12))), node("box-1", units, held), pods=own(*names)), names
 
 
-def fits_empty(case: Case, without: list[str]) -> bool:
+def fits_empty(case: LimitsChange, without: list[str]) -> bool:
     board = Board(case)
     for name in without:
         board.held.pop(name, None)
@@ -79,7 +79,7 @@ def fits_empty(case: Case, without: list[str]) -> bool:
 
 
 @given(cases())
-def test_the_verdict_is_what_every_way_of_the_rollout_comes_to(drawn: tuple[Case, list[str]]) -> None:
+def test_the_verdict_is_what_every_way_of_the_rollout_comes_to(drawn: tuple[LimitsChange, list[str]]) -> None:
     case, names = drawn
     [room] = case.rooms
     for name in names:  # a pod that holds nothing is there as well
@@ -89,19 +89,19 @@ def test_the_verdict_is_what_every_way_of_the_rollout_comes_to(drawn: tuple[Case
     beside = all(board.add() for _ in range(case.workload.replicas))
     through = all(rolls(case, order) for order in permutations(names))
     if beside or (through and case.workload.surge):
-        assert verdict.answer is Answer.FITS
+        assert verdict.answer is FitResult.FITS
     elif through:
-        assert (verdict.answer, verdict.interrupts) == (Answer.AFTER_STOP, False)
+        assert (verdict.answer, verdict.interrupts) == (FitResult.AFTER_STOP, False)
     elif fits_empty(case, names):
-        assert (verdict.answer, verdict.interrupts) == (Answer.AFTER_STOP, True)
+        assert (verdict.answer, verdict.interrupts) == (FitResult.AFTER_STOP, True)
     else:
-        assert verdict.answer is Answer.NEVER
+        assert verdict.answer is FitResult.NEVER
 
 
 @given(cases())
-def test_less_is_never_worse(drawn: tuple[Case, list[str]]) -> None:
+def test_less_is_never_worse(drawn: tuple[LimitsChange, list[str]]) -> None:
     case, _ = drawn
-    rank = {Answer.FITS: 0, Answer.AFTER_STOP: 1, Answer.NEVER: 2}
+    rank = {FitResult.FITS: 0, FitResult.AFTER_STOP: 1, FitResult.NEVER: 2}
     answers = [
         rank[judge(change(case.workload, asks(units), *case.rooms, pods=case.own)).answer]
         for units in range(1, case.request.memory_units + 1)
@@ -110,14 +110,16 @@ def test_less_is_never_worse(drawn: tuple[Case, list[str]]) -> None:
 
 
 @given(cases())
-def test_recreate_asks_for_less_than_in_turn_and_in_turn_for_less_than_beside(drawn: tuple[Case, list[str]]) -> None:
+def test_recreate_asks_for_less_than_in_turn_and_in_turn_for_less_than_beside(
+    drawn: tuple[LimitsChange, list[str]],
+) -> None:
     case, _ = drawn
     replicas = case.workload.replicas
     answers = {
         work.how: judge(change(work, case.pod, *case.rooms, pods=case.own))
         for work in (recreate(replicas), stateful(replicas), case.workload)
     }
-    never = {verdict.answer is Answer.NEVER for verdict in answers.values()}
+    never = {verdict.answer is FitResult.NEVER for verdict in answers.values()}
     assert len(never) == 1, "whether it fits after a stop does not depend on how pods are replaced"
     assert not answers[recreate().how].interrupts
 
@@ -133,4 +135,4 @@ def test_percentages_are_rounded_as_they_should(share: int, replicas: int) -> No
 def test_a_hundred_pods_are_judged_in_time() -> None:
     held = {f"a{at}": (at % 2, 1 + at % 3) for at in range(100)}
     case = change(rolling(100, 25, 25), asks(3), node("box-1", [300, 300], held), pods=own(*held))
-    assert judge(case).answer is Answer.FITS
+    assert judge(case).answer is FitResult.FITS

@@ -5,7 +5,18 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgegpu_sync.link.rules import DAY_S, EARLY_CLOSES, V5, V311, Backoff, Ending, Message, Pulse, Quarantine, Version
+from edgegpu_sync.link.rules import (
+    DAY_S,
+    EARLY_CLOSES,
+    V5,
+    V311,
+    Ending,
+    Message,
+    Pulse,
+    Quarantine,
+    ReconnectBackoff,
+    Version,
+)
 
 ENDINGS = st.sampled_from(list(Ending))
 ROLLS = st.floats(0, 1, exclude_max=True)
@@ -16,7 +27,7 @@ MESSAGE = st.builds(Message, st.sampled_from(["in", "out"]), st.sampled_from("ab
 def test_a_wait_is_never_none_and_never_more_than_its_cause_allows(
     past: list[tuple[Ending, float]], ending: Ending, roll: float
 ) -> None:
-    backoff = Backoff()
+    backoff = ReconnectBackoff()
     for _, up_s in past:
         backoff = backoff.after(up_s=up_s)
     wait_s = backoff.after(up_s=0).wait_s(ending, roll)
@@ -31,7 +42,7 @@ def test_however_long_the_broker_was_away_all_are_back_in_four_seconds(seed: int
     rng = random.Random(seed)
     late = []
     for _ in range(200):
-        backoff, now = Backoff().after(up_s=3600), 0.0
+        backoff, now = ReconnectBackoff().after(up_s=3600), 0.0
         tries = 0
         while True:
             now += backoff.wait_s(Ending.ABSENT, rng.random())

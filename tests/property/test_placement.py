@@ -10,9 +10,9 @@ from property.cases import MODEL
 
 from edgegpu_core.inventory import Free, Slot
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.placement import Placement, PodPlan, Refusal, fits, place, plan_pod
+from edgegpu_core.placement import Placement, PlacementRefusal, PodPlan, fits, place, plan_pod
 from edgegpu_core.policy import Policy
-from edgegpu_core.request import Ask, ContainerRequest, Request, Role, Unplaceable
+from edgegpu_core.request import Ask, ContainerRequest, ContainerRole, RequestedAmounts, Unplaceable
 
 CORES = [1, 10, 30, 50, 80, 100, 200, 300]
 
@@ -35,11 +35,16 @@ def nodes(draw: st.DrawFn) -> Free:
 @st.composite
 def containers(draw: st.DrawFn) -> tuple[ContainerRequest, ...]:
     """1 to 4 containers that ask for small amounts, init containers first."""
-    requests = draw(st.lists(st.builds(Request, st.integers(1, 8), st.sampled_from(CORES)), min_size=1, max_size=4))
+    requests = draw(
+        st.lists(st.builds(RequestedAmounts, st.integers(1, 8), st.sampled_from(CORES)), min_size=1, max_size=4)
+    )
     early = draw(st.integers(0, len(requests))) if draw(st.booleans()) else 0
     if early and draw(st.booleans()):
         requests = [requests[0]] * len(requests)
-    roles = [draw(st.sampled_from([Role.INIT, Role.SIDECAR])) if n < early else Role.APP for n in range(len(requests))]
+    roles = [
+        draw(st.sampled_from([ContainerRole.INIT, ContainerRole.SIDECAR])) if n < early else ContainerRole.APP
+        for n in range(len(requests))
+    ]
     return tuple(
         ContainerRequest(f"c{n}", role, request) for n, (role, request) in enumerate(zip(roles, requests, strict=True))
     )
@@ -97,7 +102,7 @@ def distinct_devices(plan: PodPlan, rng: random.Random) -> tuple[int, int]:
             given = set(reusable[:amount])
             given |= set(range(len(taken[kind]), len(taken[kind]) + amount - len(given)))
             taken[kind] |= given
-            pool[kind] = pool[kind] | given if container.role is Role.INIT else pool[kind] - given
+            pool[kind] = pool[kind] | given if container.role is ContainerRole.INIT else pool[kind] - given
     return len(taken["memory"]), len(taken["core"])
 
 
@@ -124,7 +129,7 @@ def test_place_finds_a_place_whenever_there_is_one(plan: PodPlan, free: Free, po
     assert isinstance(placed, Placement) == brute(plan, free, rng)
     assert fits(plan, free) == isinstance(placed, Placement)
     assert {isinstance(place(plan, free, other), Placement) for other in Policy} == {isinstance(placed, Placement)}
-    if isinstance(placed, Refusal):
+    if isinstance(placed, PlacementRefusal):
         assert placed.never != brute(plan, Free(free.slots), rng)
         assert placed.reason
 
@@ -133,7 +138,7 @@ def test_place_finds_a_place_whenever_there_is_one(plan: PodPlan, free: Free, po
 @settings(max_examples=400)
 def test_what_is_placed_lies_on_cards_that_have_it(plan: PodPlan, free: Free, policy: Policy) -> None:
     placed = place(plan, free, policy)
-    if isinstance(placed, Refusal):
+    if isinstance(placed, PlacementRefusal):
         return
     assert len({share.card for share in placed.held}) == len(placed.held)
     for share in placed.held:
@@ -158,7 +163,7 @@ def test_what_is_placed_lies_on_cards_that_have_it(plan: PodPlan, free: Free, po
 @given(nodes(), st.integers(1, 12), st.integers(1, 99))
 @settings(max_examples=200)
 def test_first_fit_takes_the_first_card_that_fits(free: Free, memory: int, core: int) -> None:
-    plan = plan_pod((ContainerRequest("c", Role.APP, Request(memory, core)),), MODEL)
+    plan = plan_pod((ContainerRequest("c", ContainerRole.APP, RequestedAmounts(memory, core)),), MODEL)
     assert isinstance(plan, PodPlan)
     placed = place(plan, free, Policy.FIRST_FIT)
     fitting = [s.uuid for s, m, c in zip(free.slots, free.memory, free.core, strict=True) if m >= memory and c >= core]

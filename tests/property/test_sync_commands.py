@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kits.sync import ID
 
-from edgegpu_sync.commands import ActAgain, AwaitRenewal, End, Probe, Record, Verify, after_crash
+from edgegpu_sync.commands import ActAgain, AwaitRenewal, CommandRecord, End, Probe, Verify, after_crash
 from edgegpu_sync.ids import op_name
 from edgegpu_sync.ops import OPS, Declaration, Evidence, NoArgs, Settling
-from edgegpu_sync.states import State
+from edgegpu_sync.states import CommandState
 
-RECORD = Record(id=ID, op=op_name("k3s.restart"), seq=1, args={}, until_s=1e9, left_s=1e9, boot="boot-0")
+RECORD = CommandRecord(id=ID, op=op_name("k3s.restart"), seq=1, args={}, until_s=1e9, left_s=1e9, boot="boot-0")
 
 
 class CutError(Exception):
@@ -26,18 +26,18 @@ class Box:
     op: Declaration
     lives: list[int]
     reboots: list[bool]
-    record: Record = RECORD
+    record: CommandRecord = RECORD
     done: int = 0
     boots: int = 0
     left: int = 0
-    written: list[State] = field(default_factory=list)
+    written: list[CommandState] = field(default_factory=list)
 
     def step(self) -> None:
         if self.left == 0:
             raise CutError
         self.left -= 1
 
-    def write(self, record: Record) -> None:
+    def write(self, record: CommandRecord) -> None:
         self.step()
         if record.state is not self.record.state:
             self.written.append(record.state)
@@ -68,7 +68,7 @@ class Box:
             case ActAgain():
                 self.write(self.record.again())
                 self.act()
-            case Verify() if self.record.state is State.RUNNING:
+            case Verify() if self.record.state is CommandState.RUNNING:
                 self.write(self.record.verifying())
             case End(state, code, text):
                 self.write(self.record.ended(state, code, text))
@@ -77,15 +77,15 @@ class Box:
 
     def go_on(self) -> None:
         match self.record.state:
-            case State.RECEIVED:
+            case CommandState.RECEIVED:
                 self.write(self.record.admitted(OPS, room=True))
-            case State.ACCEPTED:
+            case CommandState.ACCEPTED:
                 self.write(self.record.begun("token"))
                 self.act()
-            case State.RUNNING:
+            case CommandState.RUNNING:
                 self.write(self.record.verifying())
             case _:
-                self.write(self.record.ended(State.SUCCEEDED))
+                self.write(self.record.ended(CommandState.SUCCEEDED))
 
 
 CASES = [(settling, reboot) for settling in Settling for reboot in (False, True)]
@@ -104,11 +104,11 @@ def holds(box: Box) -> None:
     if box.op.settling is not Settling.IDEMPOTENT:
         assert box.done <= 1
     match box.record.state:
-        case State.SUCCEEDED:
+        case CommandState.SUCCEEDED:
             assert box.done >= 1
-        case State.UNKNOWN:
+        case CommandState.UNKNOWN:
             assert box.op.settling is Settling.NEITHER
-        case State.FAILED:
+        case CommandState.FAILED:
             assert box.record.attempts == 3
         case other:
             raise AssertionError(other)
@@ -132,5 +132,5 @@ def test_uncut_it_is_done_once() -> None:
         box = ended(settling, [], [])
         assert (box.done, box.written) == (
             1,
-            [State.ACCEPTED, State.RUNNING, State.VERIFYING, State.SUCCEEDED],
+            [CommandState.ACCEPTED, CommandState.RUNNING, CommandState.VERIFYING, CommandState.SUCCEEDED],
         )

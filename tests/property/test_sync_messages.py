@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kits.sync import one_of_each
 
-from edgegpu_sync.errors import RefusedError
+from edgegpu_sync.errors import MessageRefusedError
 from edgegpu_sync.messages import Message, read
 from edgegpu_sync.spec import Spec, asked
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.topics import TopicKind
 from edgegpu_sync.wire import digest, encode
 
 EACH = st.sampled_from(one_of_each())
@@ -20,25 +20,25 @@ JSON = st.recursive(
 )
 
 
-@given(st.sampled_from(Kind), st.binary(max_size=60))
+@given(st.sampled_from(TopicKind), st.binary(max_size=60))
 @settings(max_examples=100)
-def test_bytes(kind: Kind, body: bytes) -> None:
+def test_bytes(kind: TopicKind, body: bytes) -> None:
     try:
         read(kind, body)
-    except RefusedError:
+    except MessageRefusedError:
         return
     raise AssertionError(body)
 
 
 @given(EACH, st.data(), JSON)
 @settings(max_examples=200)
-def test_a_field_with_any_other_value(each: tuple[Kind, Message], data: st.DataObject, other: object) -> None:
+def test_a_field_with_any_other_value(each: tuple[TopicKind, Message], data: st.DataObject, other: object) -> None:
     kind, message = each
     value = json.loads(encode(message))
     value[data.draw(st.sampled_from(sorted(value)))] = other
     try:
         again = read(kind, json.dumps(value).encode())
-    except RefusedError:
+    except MessageRefusedError:
         return
     assert read(kind, encode(again)) == again
 
@@ -53,8 +53,8 @@ def test_a_field_with_any_other_value(each: tuple[Kind, Message], data: st.DataO
 def test_any_spec_is_read(document: dict[str, object]) -> None:
     body = json.dumps({"v": 1, "enrolment": 1, "rev": 2, "spec": document}).encode()
     try:
-        spec = read(Kind.DESIRED, body).model_dump()["spec"]
-    except RefusedError:
+        spec = read(TopicKind.DESIRED, body).model_dump()["spec"]
+    except MessageRefusedError:
         return
     for one in asked(spec, 2):
         assert (one.item is None) == bool(one.unsupported)

@@ -7,7 +7,7 @@ from property.sync_world import REFRESH, RESTART, Down, SimBox, SimController, S
 
 from edgegpu_sync.book import Book
 from edgegpu_sync.ids import CommandId, command_id
-from edgegpu_sync.states import Codes, State
+from edgegpu_sync.states import Codes, CommandState
 from edgegpu_sync.tracking import Tracked
 from edgegpu_sync.up import Birth
 
@@ -242,18 +242,18 @@ class OrderMachine(RuleBasedStateMachine):
     def both_sides_say_the_same(self, id_: CommandId) -> None:
         one = self.controller.store.tracked[id_]
         event(f"{one.state} {one.code}")
-        if one.state is State.UNKNOWN:
+        if one.state is CommandState.UNKNOWN:
             assert one.code in {Codes.REIMAGED, Codes.FORGOTTEN}
             return
         if id_ in self.box.records:
             assert one.state is self.box.records[id_].state
         match one.state:
-            case State.SUCCEEDED:
+            case CommandState.SUCCEEDED:
                 assert self.world.done[id_] or self.world.boots
-            case State.EXPIRED:
+            case CommandState.EXPIRED:
                 assert not self.world.done[id_]
             case other:
-                assert (other, one.code) == (State.FAILED, Codes.ATTEMPTS)
+                assert (other, one.code) == (CommandState.FAILED, Codes.ATTEMPTS)
 
 
 OrderMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)

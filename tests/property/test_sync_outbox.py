@@ -6,10 +6,10 @@ from kits.sync import EPOCH
 
 from edgegpu_sync.down import Receipt
 from edgegpu_sync.ids import CommandId, command_id
-from edgegpu_sync.outbox import Kept, Limits, Outbox
+from edgegpu_sync.outbox import Kept, Outbox, OutboxSizes
 from edgegpu_sync.stamps import Stamp
 
-LIMITS = Limits(results=3, refusals=4, events_bytes=100, metrics_bytes=60)
+LIMITS = OutboxSizes(results=3, refusals=4, events_bytes=100, metrics_bytes=60)
 STEP = st.tuples(st.sampled_from(["command", "ends", "event", "metrics", "receipt", "alarm"]), st.integers(1, 60))
 
 

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from kits.sync import limits
 
-from edgegpu_sync.order import Seen
-from edgegpu_sync.settle import MOST_TRIES, Board, Settlement
+from edgegpu_sync.order import SeenRevision
+from edgegpu_sync.settle import MOST_TRIES, DesiredState, Settlement
 from edgegpu_sync.spec import Asked, Spec, TryKey, asked
-from edgegpu_sync.up import Settled
+from edgegpu_sync.up import ItemState
 
 APPS = st.sampled_from(["a", "b", "c"])
 ENDS = [Settlement.applied(), Settlement.rejected("NO_ROOM", "no"), Settlement.failed("ERROR", "", restored=True)]
@@ -23,7 +23,7 @@ class SettleMachine(RuleBasedStateMachine):
         super().__init__()
         self.rev = 0
         self.items: dict[str, tuple[int, int]] = {}
-        self.board = Board()
+        self.board = DesiredState()
         self.begun: Asked | None = None
         self.settled: Counter[TryKey] = Counter()
 
@@ -40,7 +40,7 @@ class SettleMachine(RuleBasedStateMachine):
     def publish(self) -> None:
         self.rev += 1
         spec = Spec(app_limits=tuple(limits(app, units=u, rev=rev) for app, (u, rev) in self.items.items()))
-        before, self.board = self.board, self.board.observe(Seen(self.rev, ""), asked(spec.to_json(), self.rev))
+        before, self.board = self.board, self.board.observe(SeenRevision(self.rev, ""), asked(spec.to_json(), self.rev))
         for one in self.board.asked:
             if one in before.asked:
                 assert self.board.settlement(one) == before.settlement(one)
@@ -53,7 +53,7 @@ class SettleMachine(RuleBasedStateMachine):
             return
         assert not self.settled[one.key]
         self.board = self.board.begin(one)
-        self.begun = one if self.board.settlement(one).state is Settled.OPEN else None
+        self.begun = one if self.board.settlement(one).state is ItemState.OPEN else None
         self.settled[one.key] += self.begun is None
 
     @rule()

@@ -5,10 +5,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from property.sync_cases import topics
 
-from edgegpu_sync.errors import RefusedError
+from edgegpu_sync.errors import MessageRefusedError
 from edgegpu_sync.keys import KeyRing, next_link, public_text
 from edgegpu_sync.signing import Signer, open_down, open_up
-from edgegpu_sync.topics import Kind, Topic
+from edgegpu_sync.topics import Topic, TopicKind
 
 KEY = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
 SIGNER = Signer.of(KEY)
@@ -21,7 +21,7 @@ def opened(topic: Topic, payload: bytes) -> bytes:
     return open_up(topic, payload, public=public_text(KEY))
 
 
-signed_topics = topics.filter(lambda topic: topic.kind is not Kind.KEYS)
+signed_topics = topics.filter(lambda topic: topic.kind is not TopicKind.KEYS)
 
 
 @given(signed_topics, st.binary(max_size=40), st.integers(0, 2_000))
@@ -34,7 +34,7 @@ def test_a_bit_of_the_payload(topic: Topic, body: bytes, bit: int) -> None:
     changed[bit // 8] ^= 1 << bit % 8
     try:
         opened(topic, bytes(changed))
-    except RefusedError:
+    except MessageRefusedError:
         return
     raise AssertionError(bit)
 
@@ -45,7 +45,7 @@ def test_another_topic(topic: Topic, other: Topic, body: bytes) -> None:
     assume(topic != other)
     try:
         opened(other, SIGNER.seal(topic, body))
-    except RefusedError:
+    except MessageRefusedError:
         return
     raise AssertionError(other)
 
@@ -55,6 +55,6 @@ def test_another_topic(topic: Topic, other: Topic, body: bytes) -> None:
 def test_any_bytes(topic: Topic, payload: bytes) -> None:
     try:
         opened(topic, payload)
-    except RefusedError:
+    except MessageRefusedError:
         return
     raise AssertionError(payload)

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from property.sync_cases import topics
 
-from edgegpu_sync.errors import RefusedError, SyncError
+from edgegpu_sync.errors import MessageRefusedError, SyncError
 from edgegpu_sync.ids import command_id, device_id, op_name
 from edgegpu_sync.topics import Topic, parse
 
@@ -24,7 +24,7 @@ def test_a_changed_topic_is_another_or_none(topic: Topic, place: int, character:
     changed = text[:place] + character + text[place + 1 :]
     try:
         assert str(parse(changed)) == changed
-    except RefusedError:
+    except MessageRefusedError:
         assert changed != text
 
 

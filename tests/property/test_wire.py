@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from property.cases import MODEL
 
-from edgegpu_core.checkpoint import CheckpointError, Entry, parse_checkpoint
-from edgegpu_core.deviceid import DeviceId, Kind, card_of, parse
+from edgegpu_core.checkpoint import CheckpointEntry, CheckpointError, parse_checkpoint
+from edgegpu_core.deviceid import DeviceId, DeviceKind, card_of, parse
 from edgegpu_core.inventory import Slot
 from edgegpu_core.ledger import Ledger
 from edgegpu_core.nodereport import NodeReport, read_report, write_report
@@ -84,9 +84,9 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         parse(text)
 
 
-@given(CARDS, st.sampled_from(Kind), st.integers(0, 30_000))
+@given(CARDS, st.sampled_from(DeviceKind), st.integers(0, 30_000))
 @settings(max_examples=100)
-def test_device_ids_round_trip(card: str, kind: Kind, number: int) -> None:
+def test_device_ids_round_trip(card: str, kind: DeviceKind, number: int) -> None:
     device = DeviceId(card, kind, number)
     assert parse(str(device)) == device
     assert card_of(str(device)) == card
@@ -126,7 +126,7 @@ def test_a_pod_with_any_quantities_and_annotations_is_read(memory: str, core: st
 
 
 ENTRY = st.builds(
-    Entry,
+    CheckpointEntry,
     st.sampled_from(["u", "v"]),
     TEXT,
     st.sampled_from([MODEL.memory_resource, MODEL.core_resource, "other.org/x"]),
@@ -136,7 +136,7 @@ ENTRY = st.builds(
 
 @given(st.lists(ENTRY, max_size=5), st.data())
 @settings(max_examples=200)
-def test_a_checkpoint_is_read_as_it_was_written_or_refused(entries: list[Entry], data: st.DataObject) -> None:
+def test_a_checkpoint_is_read_as_it_was_written_or_refused(entries: list[CheckpointEntry], data: st.DataObject) -> None:
     by_map = data.draw(st.booleans())
     raw = {
         "Data": {

@@ -13,7 +13,7 @@ from kits.workercontroller import LOGS, LOGS_ARGS, REFRESH, RESTART, Controller
 from kits.workerworld import CutError
 
 from edgegpu_sync.spec import Sharing, Spec
-from edgegpu_sync.states import State
+from edgegpu_sync.states import CommandState
 
 places = st.integers(min_value=0, max_value=30)
 Message = tuple[str, bytes]
@@ -192,7 +192,7 @@ class LossyLink(RuleBasedStateMachine):
         assert status.applied_rev == self.controller.book.rev
         ends: dict[str, set[str]] = {}
         for line in self.box.worker.history(2_000).lines:
-            if line.kind == "command" and State(line.state).terminal:
+            if line.kind == "command" and CommandState(line.state).terminal:
                 ends.setdefault(line.about, set()).add(line.state)
         assert ends == {id_: set(states) for id_, states in self.controller.ends.items()}
         done = {id_ for id_, one in self.controller.tracked.items() if one.op == RESTART and one.state == "SUCCEEDED"}

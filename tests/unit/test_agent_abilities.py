@@ -9,7 +9,7 @@ from edgegpu_agent.daemon.abilities import NoAccount
 from edgegpu_installer.layout import PLUGIN_UNIT, Layout
 from edgegpu_sync.settle import NO_SHARING
 from edgegpu_sync.spec import Spec, asked
-from edgegpu_sync.up import Settled
+from edgegpu_sync.up import ItemState
 
 
 def test_without_sharing_they_wait_for_it_and_with_it_the_remedy_is_named(tmp_path: Path) -> None:
@@ -19,5 +19,5 @@ def test_without_sharing_they_wait_for_it_and_with_it_the_remedy_is_named(tmp_pa
     layout.units.mkdir(parents=True)
     (layout.units / PLUGIN_UNIT).touch()
     settlement = NoAccount(layout).settle(one, notes)
-    assert settlement.state is Settled.UNSUPPORTED
+    assert settlement.state is ItemState.UNSUPPORTED
     assert "`edgegpu install`" in settlement.text

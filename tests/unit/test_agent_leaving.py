@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edgegpu_agent.daemon.boxlink import leaving
-from edgegpu_installer.journal import Journal
+from edgegpu_installer.journal import TransactionJournal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 )
 def test_by_what_stands_in_the_journal(tmp_path: Path, op: str, state: str, why: str) -> None:
     (tmp_path / "state").write_text(f"id=t\nop={op}\nstate={state}\n")
-    assert leaving(Journal(tmp_path)) == why
+    assert leaving(TransactionJournal(tmp_path)) == why
 
 
 def test_a_box_without_a_journal_or_with_a_broken_one_is_just_stopped(tmp_path: Path) -> None:
-    assert leaving(Journal(tmp_path)) == "stop"
+    assert leaving(TransactionJournal(tmp_path)) == "stop"
     (tmp_path / "state").write_text("state=?\n")
-    assert leaving(Journal(tmp_path)) == "stop"
+    assert leaving(TransactionJournal(tmp_path)) == "stop"

@@ -8,28 +8,30 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edgegpu_agent.daemon.steps import PAUSE, STEPS, TRACE, from_environment, written
-from edgegpu_agent.journal.held import Held
-from edgegpu_sync.commands import Record
+from edgegpu_agent.journal.held import JournalContents
+from edgegpu_sync.commands import CommandRecord
 from edgegpu_sync.ids import CommandId, op_name
-from edgegpu_sync.outbox import Limits
+from edgegpu_sync.outbox import OutboxSizes
 from edgegpu_sync.spec import Asked, Isolation, Mode, TryKey
-from edgegpu_sync.states import State
+from edgegpu_sync.states import CommandState
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 ID = CommandId("01j9zq4v7m2c8x5n")
-EMPTY = Held.fresh(enrolment=1, root="k" * 43, limits=Limits())
+EMPTY = JournalContents.fresh(enrolment=1, root="k" * 43, limits=OutboxSizes())
 ITEM = Asked(name="isolation", key=TryKey(1, "00", 0), item=Isolation(rev=1, mode=Mode.NONE))
 
 
-def at(state: State) -> Held:
-    record = Record(id=ID, op=op_name("doctor.run"), seq=1, args={}, until_s=9.0, left_s=9.0, boot="b", state=state)
+def at(state: CommandState) -> JournalContents:
+    record = CommandRecord(
+        id=ID, op=op_name("doctor.run"), seq=1, args={}, until_s=9.0, left_s=9.0, boot="b", state=state
+    )
     return replace(EMPTY, records={ID: record})
 
 
-@pytest.mark.parametrize("state", State)
-def test_each_state_of_a_command_is_a_step_when_it_is_written(state: State) -> None:
+@pytest.mark.parametrize("state", CommandState)
+def test_each_state_of_a_command_is_a_step_when_it_is_written(state: CommandState) -> None:
     name = "ENDED" if state.terminal else state.value
     assert written(EMPTY, at(state), {}) == [(name, f"doctor.run {ID}")]
     assert written(at(state), at(state), {}) == []
@@ -38,7 +40,7 @@ def test_each_state_of_a_command_is_a_step_when_it_is_written(state: State) -> N
 
 def test_a_receipt_is_one_and_so_is_what_is_written_of_an_item() -> None:
     settling = replace(EMPTY, settling=ITEM)
-    assert written(at(State.SUCCEEDED), EMPTY, {}) == [("RECEIPTED", f"doctor.run {ID}")]
+    assert written(at(CommandState.SUCCEEDED), EMPTY, {}) == [("RECEIPTED", f"doctor.run {ID}")]
     assert written(EMPTY, settling, {}) == [("BEGUN", "item isolation")]
     assert written(settling, settling, {"isolation": {"transaction": "x"}}) == [("NOTED", "item isolation")]
     assert written(settling, EMPTY, {"isolation": None}) == [("SETTLED", "item isolation")]

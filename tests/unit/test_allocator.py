@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from property.cases import MODEL, box, pod_of
 
-from edgegpu_core.deviceid import Kind, core_ids, memory_ids
+from edgegpu_core.deviceid import DeviceKind, core_ids, memory_ids
 from edgegpu_core.inventory import Card
 from edgegpu_core.policy import Policy
 from edgegpu_plugin.allocator import Allocator
 from edgegpu_plugin.nodestate import NodeState
-from edgegpu_plugin.pb import Allocation, PreferredRequest, RefusedError, WouldWaitError
+from edgegpu_plugin.pb import Allocation, CallRefusedError, PreferredRequest, WouldWaitError
 
 
 class NoInjector:
@@ -45,21 +45,21 @@ MEMORY = (*memory_ids("GPU-0", 29)[20:], *memory_ids("GPU-1", 29)[20:])
 
 
 def test_a_call_that_may_be_for_a_pod_with_a_controller_is_no_error(allocator: Allocator) -> None:
-    allocator.allocate(Kind.CORE, CORE[:1])
-    allocator.allocate(Kind.MEMORY, MEMORY[:15])
-    with pytest.raises(RefusedError, match="needs 16 vcuda-memory on one card"):
-        allocator.allocate(Kind.CORE, CORE[1:2])
+    allocator.allocate(DeviceKind.CORE, CORE[:1])
+    allocator.allocate(DeviceKind.MEMORY, MEMORY[:15])
+    with pytest.raises(CallRefusedError, match="needs 16 vcuda-memory on one card"):
+        allocator.allocate(DeviceKind.CORE, CORE[1:2])
 
 
 def test_the_call_that_can_only_be_for_the_bare_pod_is_one(allocator: Allocator) -> None:
-    with pytest.raises(RefusedError, match="card 0 has 9 free, card 1 has 9 free"):
-        allocator.allocate(Kind.MEMORY, MEMORY[:16])
-    allocator.allocate(Kind.MEMORY, MEMORY[:15])
-    allocator.allocate(Kind.CORE, CORE[:1])
+    with pytest.raises(CallRefusedError, match="card 0 has 9 free, card 1 has 9 free"):
+        allocator.allocate(DeviceKind.MEMORY, MEMORY[:16])
+    allocator.allocate(DeviceKind.MEMORY, MEMORY[:15])
+    allocator.allocate(DeviceKind.CORE, CORE[:1])
 
 
 def test_a_call_that_may_not_wait_asks_for_its_turn_again(allocator: Allocator) -> None:
     available = memory_ids("GPU-0", 29)[20:]
     with pytest.raises(WouldWaitError):
-        allocator.preferred(Kind.MEMORY, PreferredRequest(available, (), 7), may_wait=False)  # nobody asks for 7
-    assert len(allocator.preferred(Kind.MEMORY, PreferredRequest(available, (), 15), may_wait=False)) == 9
+        allocator.preferred(DeviceKind.MEMORY, PreferredRequest(available, (), 7), may_wait=False)  # nobody asks for 7
+    assert len(allocator.preferred(DeviceKind.MEMORY, PreferredRequest(available, (), 15), may_wait=False)) == 9

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 
-from edgegpu_core.deviceid import Kind
+from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.inventory import Card
 from edgegpu_core.model import ResourceModel
 from edgegpu_plugin.board import DeviceBoard
@@ -39,6 +39,6 @@ def test_a_limit_that_comes_while_cards_are_taken_stands() -> None:
     Cards.reads, Cards.meanwhile = 0, limit
     board.set(Cards([CARD]))
     limiting.join(10)
-    for kind in (Kind.MEMORY, Kind.CORE):
+    for kind in (DeviceKind.MEMORY, DeviceKind.CORE):
         assert board.devices(kind)
         assert not [one for one in board.devices(kind) if one.healthy]

@@ -10,12 +10,12 @@ from box.commandjudge import INSTALL, RESTART, UNINSTALL, Seen, judged
 
 from edgegpu_cloud.fleet.views import CommandView
 from edgegpu_sync.ids import CommandId, DeviceId, op_name
-from edgegpu_sync.states import State
+from edgegpu_sync.states import CommandState
 
 RUN = "7f" * 16
 
 
-def view(op: str, state: State) -> CommandView:
+def view(op: str, state: CommandState) -> CommandView:
     return CommandView(
         id=CommandId("01j9zq4v7m2c8x5n"),
         device=DeviceId("k3f9x2m7q1w8e5r4"),
@@ -39,7 +39,7 @@ def view(op: str, state: State) -> CommandView:
     )
 
 
-def verdict(op: str, state: State = State.SUCCEEDED, **more: Any) -> list[str]:  # noqa: ANN401
+def verdict(op: str, state: CommandState = CommandState.SUCCEEDED, **more: Any) -> list[str]:  # noqa: ANN401
     given = {"step": "after-act", "cut": False, "starts": (1, 0), "installed": op == INSTALL, "runs": ("", RUN), **more}
     return judged(Seen(op=op, view=view(op, state), **given))
 
@@ -55,7 +55,7 @@ def verdict(op: str, state: State = State.SUCCEEDED, **more: Any) -> list[str]: 
         {"op": RESTART, "runs": (RUN, "that of the boot"), "step": "after-send", "cut": True},
         {"op": INSTALL},
         {"op": INSTALL, "starts": (0, 0), "cut": True},
-        {"op": UNINSTALL, "state": State.ROLLED_BACK, "cut": True, "installed": True, "starts": (1, 1)},
+        {"op": UNINSTALL, "state": CommandState.ROLLED_BACK, "cut": True, "installed": True, "starts": (1, 1)},
     ],
 )
 def test_what_is_right(right: dict[str, Any]) -> None:
@@ -71,16 +71,16 @@ def test_what_is_right(right: dict[str, Any]) -> None:
         {"op": RESTART, "starts": (0, 0), "cut": True, "step": "after-ACCEPTED"},
         {"op": RESTART, "runs": (RUN, "another")},
         {"op": RESTART, "runs": ("", RUN), "step": "after-ENDED", "cut": True},
-        {"op": RESTART, "state": State.UNKNOWN},
+        {"op": RESTART, "state": CommandState.UNKNOWN},
         {"op": INSTALL, "installed": False},
         {"op": INSTALL, "starts": (1, 1)},
         {"op": INSTALL, "starts": (0, 0)},
         {"op": INSTALL, "starts": (1, -1), "cut": True},
         {"op": UNINSTALL, "installed": True},
-        {"op": UNINSTALL, "state": State.ROLLED_BACK, "installed": True},
-        {"op": UNINSTALL, "state": State.ROLLED_BACK, "cut": True},
-        {"op": UNINSTALL, "state": State.ROLLED_BACK, "cut": True, "installed": True, "starts": (1, 2)},
-        {"op": UNINSTALL, "state": State.FAILED, "installed": True},
+        {"op": UNINSTALL, "state": CommandState.ROLLED_BACK, "installed": True},
+        {"op": UNINSTALL, "state": CommandState.ROLLED_BACK, "cut": True},
+        {"op": UNINSTALL, "state": CommandState.ROLLED_BACK, "cut": True, "installed": True, "starts": (1, 2)},
+        {"op": UNINSTALL, "state": CommandState.FAILED, "installed": True},
     ],
 )
 def test_what_is_wrong_is_said(wrong: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from property.cases import MODEL, box, pod_of
 
-from edgegpu_core.checkpoint import Entry
+from edgegpu_core.checkpoint import CheckpointEntry
 from edgegpu_core.deviceid import core_ids, memory_ids
 from edgegpu_core.inventory import Card
 from edgegpu_core.ledger import Ledger
@@ -42,7 +42,7 @@ class Machine:
     def seen(self, id_: str = ID) -> list[tuple[str, tuple[str, ...]]]:
         pod = replace(pod_of("u", box("main", 4, 10)), phase="Running", running=(("main", id_),))
         some = {MODEL.memory_resource: memory_ids("GPU-1", 4), MODEL.core_resource: core_ids("GPU-1")[:10]}
-        entries = [Entry("u", "main", name, tuple(ids)) for name, ids in some.items()]
+        entries = [CheckpointEntry("u", "main", name, tuple(ids)) for name, ids in some.items()]
         ledger = Ledger.of_entries(entries, MODEL, Ledger())
         view = NodeView(model=MODEL, policy=Policy.FIRST_FIT, slots=(), pods={"u": pod}, ledger=ledger, promises={})
         found = self.sight.look(Snapshot(view, {"u": pod}, checkpoint_read=True))

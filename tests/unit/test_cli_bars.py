@@ -6,25 +6,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kits.cli import CARD_0, CARD_1, card, document, pod
 
-from edgegpu_agent.cli.bars import LETTERS, MANY, Holder, Piece, holders, holding, pieces, widths
-from edgegpu_agent.cli.document import Document, read_document
+from edgegpu_agent.cli.bars import LETTERS, MANY, BarPiece, PodLetter, holders, holding, pieces, widths
+from edgegpu_agent.cli.document import StatusDocument, read_document
 from edgegpu_agent.cli.letters import letters_of
 
 
-def on_first_card(doc: Document) -> list[tuple[str, int]]:
+def on_first_card(doc: StatusDocument) -> list[tuple[str, int]]:
     found = pieces(doc.cards[0], doc.pods, named(doc))
     return [(letter(piece), piece.units) for piece in found]
 
 
-def named(doc: Document) -> dict[str, Holder]:
+def named(doc: StatusDocument) -> dict[str, PodLetter]:
     return holders(doc.pods, letters_of(holding(doc.pods), Path("/nonexistent")))
 
 
-def letter(piece: Piece) -> str:
+def letter(piece: BarPiece) -> str:
     return "?" if piece.holder is None else piece.holder.letter
 
 
-def one_card(free: int, *pods: dict[str, object], units: int = 29) -> Document:
+def one_card(free: int, *pods: dict[str, object], units: int = 29) -> StatusDocument:
     return read_document(document(cards=[card(CARD_0, units=units, free=free)], pods=list(pods)))
 
 

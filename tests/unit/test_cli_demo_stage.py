@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from kits.cli import CARD_0, CARD_1, LABELS, card, document
 
-from edgegpu_agent.cli.document import Document, read_document
+from edgegpu_agent.cli.document import StatusDocument, read_document
 from edgegpu_agent.demo import scenarios
-from edgegpu_agent.demo.model import LABEL, DemoError, Json, Service, deployment
+from edgegpu_agent.demo.model import LABEL, DemoError, DemoService, Json, deployment
 from edgegpu_agent.demo.plan import FIELD_PAIR, FIELD_THREE, Filling
-from edgegpu_agent.demo.stage import Stage
+from edgegpu_agent.demo.stage import DemoStage
 from edgegpu_core.podview import CARDS_ANNOTATION, write_cards
 
 MEMORY = "baidu.com/vcuda-memory"
@@ -35,7 +35,7 @@ class PaperBed:
         self.state = "allocated"
         self.word = f"FailedScheduling: 0/1 nodes are available: 1 Insufficient {MEMORY}."
 
-    def manifest(self, service: Service) -> Json:
+    def manifest(self, service: DemoService) -> Json:
         resources = {"memory": MEMORY, "core": "baidu.com/vcuda-core"}
         return deployment(service, namespace="demo", resources=resources, image="i", annotations={}, more={})
 
@@ -70,7 +70,7 @@ class PaperBed:
     def kubelet_says(self, pod: Json) -> frozenset[str] | None:
         return frozenset({self.booked or self.cards[pod["metadata"]["uid"]]})
 
-    def status(self) -> Document:
+    def status(self) -> StatusDocument:
         cards = [card(uuid, units=self.units, free=self.free(uuid)) for uuid in (CARD_0, CARD_1)]
         return read_document(document(cards=cards, pods=[self.row(pod) for pod in self.made.values()]))
 
@@ -93,8 +93,8 @@ def units_of(pod: Json) -> int:
     return int(pod["spec"]["containers"][0]["resources"]["limits"][MEMORY])
 
 
-def stage_on(bed: PaperBed) -> Stage:
-    return Stage(bed=bed, scenario="s", say=lambda _line: None, clock=lambda: bed.now)
+def stage_on(bed: PaperBed) -> DemoStage:
+    return DemoStage(bed=bed, scenario="s", say=lambda _line: None, clock=lambda: bed.now)
 
 
 def test_a_cluster_that_tells_the_truth_passes() -> None:
@@ -125,13 +125,13 @@ def test_each_lie_about_a_card_is_found_out(lie: dict[str, Any], words: str) -> 
     for name, value in lie.items():
         setattr(bed, name, value)
     stage = stage_on(bed)
-    stage.run(Service("a", 8))
+    stage.run(DemoService("a", 8))
     assert any(words in failure for failure in stage.failures), stage.failures
 
 
 def test_together_and_apart_are_what_they_say() -> None:
     stage = stage_on(PaperBed(16))
-    one, other, far = (stage.run(Service(name, 8)) for name in "abc")
+    one, other, far = (stage.run(DemoService(name, 8)) for name in "abc")
     stage.together(one, other)
     stage.apart(one, far)
     assert stage.failures == []
@@ -144,27 +144,27 @@ def test_what_never_comes_ends_the_act_with_what_was_last_seen() -> None:
     bed = PaperBed(16)
     stage = stage_on(bed)
     with pytest.raises(DemoError, match=rf"waited 5 s for a to run; a-u0 Pending FailedScheduling: .*{MEMORY}"):
-        stage.run(Service("a", 17))
+        stage.run(DemoService("a", 17))
     bed.word = "FailedScheduling: something else"
     with pytest.raises(DemoError, match="waited 5 s for the event 'Insufficient'"):
-        stage.pend(Service("a", 18), "Insufficient")
+        stage.pend(DemoService("a", 18), "Insufficient")
 
 
 def test_what_a_cloud_asks_for_is_seen_to_happen_or_not() -> None:
     bed = PaperBed(16)
     stage = stage_on(bed)
-    first = stage.run(Service("a", 8))
-    refused = stage.goes_on(Service("a", 17), phase="Rejected", reason="no room", command="set 17")
+    first = stage.run(DemoService("a", 8))
+    refused = stage.goes_on(DemoService("a", 17), phase="Rejected", reason="no room", command="set 17")
     assert (refused.pod, refused.units, refused.sees, refused.reason) == (first.pod, 17, (), "no room")
     before = stage.seen
-    bed.apply(bed.manifest(Service("a", 4)))
-    grown = stage.runs(Service("a", 4), before, command="set 4")
+    bed.apply(bed.manifest(DemoService("a", 4)))
+    grown = stage.runs(DemoService("a", 4), before, command="set 4")
     assert (grown.units, grown.command, grown.document()["command"]) == (4, "set 4", "set 4")
-    assert stage.goes_on(Service("a", 4), phase="Running", reason="off", command="off").sees == (CARD_0,)
+    assert stage.goes_on(DemoService("a", 4), phase="Running", reason="off", command="off").sees == (CARD_0,)
     assert stage.failures == []
-    bed.apply(bed.manifest(Service("a", 4)))
-    stage.goes_on(Service("a", 4), phase="Running", reason="off", command="off")
-    stage.runs(Service("a", 4), stage.seen | {"u2"})
+    bed.apply(bed.manifest(DemoService("a", 4)))
+    stage.goes_on(DemoService("a", 4), phase="Running", reason="off", command="off")
+    stage.runs(DemoService("a", 4), stage.seen | {"u2"})
     assert [one.partition(" ")[2] for one in stage.failures] == [
         "a-u1 does not run on as it was after 'off'",
         "a took 0 pods until one ran, one is right",

@@ -10,11 +10,11 @@ from kits.details import STAMP, box, card, pod
 
 from edgegpu_cloud.fleet.capacity import capacity_of
 from edgegpu_cloud.fleet.views import PRESENT_S, BoxView, box_views
-from edgegpu_cloud.store import Box, Latest, Store
+from edgegpu_cloud.store import BoxRecord, ControllerStore, Latest
 from edgegpu_sync.book import Book
 from edgegpu_sync.ids import DeviceId, device_id
 from edgegpu_sync.stamps import Epoch, Stamp
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.topics import TopicKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,19 +26,19 @@ ITEM = {"rev": 1, "hash": "0" * 16, "retry": 0}
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.open_file(tmp_path / "controller.db")
+def store(tmp_path: Path) -> Iterator[ControllerStore]:
+    made = ControllerStore.open_file(tmp_path / "controller.db")
     yield made
     made.close()
 
 
-def seen(store: Store, *, ago_s: float = 0.0, online: bool = True, **bodies: dict[str, Any]) -> BoxView:
+def seen(store: ControllerStore, *, ago_s: float = 0.0, online: bool = True, **bodies: dict[str, Any]) -> BoxView:
     """Return the view of a box that has said this and that."""
     stamp = Stamp(enrolment=1, epoch=Epoch(1, "0" * 16), n=1)
     book = Book(enrolment=1, instance="ab" * 32)
-    one = Box(device=DEVICE, name="hall", public="A" * 43, book=book, online=online, seen_at_s=NOW_S - ago_s)
+    one = BoxRecord(device=DEVICE, name="hall", public="A" * 43, book=book, online=online, seen_at_s=NOW_S - ago_s)
     latest = [
-        Latest(device=DEVICE, kind=Kind[kind.upper()], stamp=stamp, at_s=NOW_S, body=body)
+        Latest(device=DEVICE, kind=TopicKind[kind.upper()], stamp=stamp, at_s=NOW_S, body=body)
         for kind, body in bodies.items()
     ]
     with store.write() as tx:
@@ -66,23 +66,23 @@ def test_nothing_is_free_where_nothing_is_shared_and_unknown_where_nothing_was_t
     assert capacity_of({}) is None
 
 
-def test_a_box_that_was_not_heard_for_long_is_not_online(store: Store) -> None:
+def test_a_box_that_was_not_heard_for_long_is_not_online(store: ControllerStore) -> None:
     """Its link may stand in the store for ever: the broker was killed, or its disk was put back."""
     assert not seen(store, ago_s=PRESENT_S).online
 
 
-def test_a_box_that_was_heard_is_online(store: Store) -> None:
+def test_a_box_that_was_heard_is_online(store: ControllerStore) -> None:
     assert seen(store, ago_s=PRESENT_S - 1).online
 
 
 @pytest.mark.parametrize(
     ("body", "left"), [({"state": "bye", "why": "uninstall"}, "uninstall"), ({"state": "will"}, "lost")]
 )
-def test_why_a_box_has_gone(store: Store, body: dict[str, Any], left: str) -> None:
+def test_why_a_box_has_gone(store: ControllerStore, body: dict[str, Any], left: str) -> None:
     assert seen(store, online=False, status=body).left == left
 
 
-def test_problems_are_what_a_person_has_to_look_at(store: Store) -> None:
+def test_problems_are_what_a_person_has_to_look_at(store: ControllerStore) -> None:
     states = {
         "a": {"state": "Applied"},
         "b": {"state": "Rejected", "code": "NO_ROOM"},
@@ -98,7 +98,7 @@ def test_problems_are_what_a_person_has_to_look_at(store: Store) -> None:
     assert (view.problems, view.waiting, view.holder) == (3, 2, True)
 
 
-def test_the_states_of_a_box_are_one_word(store: Store) -> None:
+def test_the_states_of_a_box_are_one_word(store: ControllerStore) -> None:
     from edgegpu_cloud.cli.common import standing  # noqa: PLC0415
 
     view = seen(store)

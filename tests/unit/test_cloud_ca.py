@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 from edgegpu_cloud import ca
-from edgegpu_cloud.ca import Authority, Request, RequestError
+from edgegpu_cloud.ca import Authority, CertificateRequest, RequestError
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.keyfiles import file_sha256, key_pem, load_signing_key, new_key, pin, write_file
 from edgegpu_sync.ids import device_id
@@ -47,7 +47,7 @@ def asked(common: str = "box", *, unit: str = "", names: tuple[str, ...] = ()) -
     return builder.sign(new_key(), hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
 
-def issue(boxes: Authority, request: Request) -> ca.Issued:
+def issue(boxes: Authority, request: CertificateRequest) -> ca.Issued:
     return boxes.box(request, device=DEVICE, enrolment=3, now_s=NOW_S, days=365)
 
 

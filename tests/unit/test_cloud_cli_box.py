@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kits.details import STAMP, box, card, pod
 
 from edgegpu_cloud.cli.boxshow import show_box
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.topics import TopicKind
 
 if TYPE_CHECKING:
     import pytest
@@ -19,9 +19,13 @@ def test_cards_and_health_stand_there(capsys: pytest.CaptureFixture[str]) -> Non
     pods = {"u1": pod("asr-1", ("main", "0", 4, 1), ("side", "1", 0, 100)), "u2": pod("tts-1", ("main", "0", 6, 1))}
     found = box(cards=cards, pods=pods)
     parts = [{"name": "k3s", "state": "bad", "text": "does not answer"}, {"name": "disk", "state": "ok", "text": "x"}]
-    health = replace(found.latest[Kind.ALLOC], kind=Kind.HEALTH, body={**STAMP, "state": "bad", "parts": parts})
+    health = replace(
+        found.latest[TopicKind.ALLOC], kind=TopicKind.HEALTH, body={**STAMP, "state": "bad", "parts": parts}
+    )
     versions = {"agent": "1.0", "k3s": "", "driver": "580.1", "os": ""}
-    show_box(replace(found, latest={**found.latest, Kind.HEALTH: health}, box=replace(found.box, versions=versions)))
+    show_box(
+        replace(found, latest={**found.latest, TopicKind.HEALTH: health}, box=replace(found.box, versions=versions))
+    )
     lines = capsys.readouterr().out.splitlines()
     assert "  agent 1.0, driver 580.1" in lines
     assert any(line.startswith("  health: bad, ") for line in lines)

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from edgegpu_cloud.asks import EnrolAsk, Granted, RenewAsk
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
-from edgegpu_cloud.tokens import Refusal
+from edgegpu_cloud.tokens import RefusalCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ def test_each_command_can_be_typed(line: str) -> None:
 
 
 def test_each_code_is_explained() -> None:
-    for code in Refusal:
+    for code in RefusalCode:
         assert f"| `{code}` |" in PAGES["enrol"]
 
 

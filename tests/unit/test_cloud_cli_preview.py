@@ -9,13 +9,13 @@ from kits.details import box, card, pod, view
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.views import Details
-from edgegpu_cloud.preview import Preview, Wanted, preview
-from edgegpu_core.limits import Answer
+from edgegpu_cloud.preview import Preview, WantedLimits, preview
+from edgegpu_core.limits import FitResult
 from edgegpu_sync.spec import Spec
 
 
 def ask(here: Details, *others: Details, units: int, core: int = 1, app: str = "asr") -> Preview:
-    wanted = Wanted(namespace="default", app=app, container="main", memory_units=units, core=core)
+    wanted = WantedLimits(namespace="default", app=app, container="main", memory_units=units, core=core)
     return preview(here, others, wanted)
 
 
@@ -24,7 +24,7 @@ ASR = {"u1": pod("asr-7d9cb5f6d8-x2x4z", ("main", "0", 1, 1)), "u2": pod("plate-
 
 def test_an_app_that_has_room_beside_itself() -> None:
     found = ask(box(pods=ASR), units=10)
-    assert (found.answer, found.fits, found.replicas) == (Answer.FITS, True, 1)
+    assert (found.answer, found.fits, found.replicas) == (FitResult.FITS, True, 1)
     assert "the last word" in found.notes[0]
     assert found.words().startswith("fits: 10 units, core 1")
 
@@ -32,7 +32,7 @@ def test_an_app_that_has_room_beside_itself() -> None:
 def test_an_app_that_has_room_when_its_pods_have_gone() -> None:
     pods = {"u1": pod("asr-7d9cb5f6d8-x2x4z", ("main", "0", 9, 1)), "u2": pod("a-0", ("main", "1", 29, 1))}
     found = ask(box(pods=pods), units=29)
-    assert found.answer is Answer.AFTER_STOP
+    assert found.answer is FitResult.AFTER_STOP
     assert "own pods have gone" in found.words()
     assert [(one.card, one.free_units, one.held_by_app_units) for one in found.cards] == [("0", 29, 9), ("1", 0, 0)]
 
@@ -40,7 +40,7 @@ def test_an_app_that_has_room_when_its_pods_have_gone() -> None:
 def test_an_app_that_never_fits_is_told_with_the_numbers() -> None:
     pods = {**ASR, "u3": pod("b-0", ("main", "1", 25, 1))}
     found = ask(box(pods=pods), units=10)
-    assert found.answer is Answer.NEVER
+    assert found.answer is FitResult.NEVER
     assert not found.fits
     assert "  node box1 card 0: 9 units, core 99 free, 1 of them held by the app" in found.words()
     assert "  node box1 card 1: 4 units" in found.words()
@@ -58,7 +58,7 @@ def test_two_replicas_need_room_twice() -> None:
         "u2": pod("asr-7d9cb5f6d8-vvvvv", ("main", "1", 1, 1)),
     }
     found = ask(box(pods=pods), units=29)
-    assert (found.answer, found.replicas) == (Answer.AFTER_STOP, 2)
+    assert (found.answer, found.replicas) == (FitResult.AFTER_STOP, 2)
     assert not ask(
         box(cards=(card("0"),), pods={"u1": pods["u1"], "u2": pod("asr-1", ("main", "0", 1, 1))}), units=29
     ).fits

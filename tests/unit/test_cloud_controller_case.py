@@ -5,41 +5,41 @@ from dataclasses import replace
 import pytest
 from kits.sync import EPOCH, ID, RESTART, birth, result
 
-from edgegpu_cloud.controller.case import Case
+from edgegpu_cloud.controller.case import BoxSession
 from edgegpu_cloud.controller.rules import events_upto
-from edgegpu_cloud.store.records import Box, Latest, StoredCommand
+from edgegpu_cloud.store.records import BoxRecord, Latest, StoredCommand
 from edgegpu_sync.book import Book
-from edgegpu_sync.errors import RefusedError, Why
+from edgegpu_sync.errors import MessageRefusedError, Why
 from edgegpu_sync.ids import device_id, op_name
 from edgegpu_sync.stamps import Stamp
-from edgegpu_sync.states import State
-from edgegpu_sync.topics import Kind, ResultTopic
+from edgegpu_sync.states import CommandState
+from edgegpu_sync.topics import ResultTopic, TopicKind
 from edgegpu_sync.tracking import Tracked
-from edgegpu_sync.up import Result
+from edgegpu_sync.up import CommandResult
 
 DEVICE = device_id("abcdefgh01234567")
 NOW_S = 500.0
 
 
-def case(*, ended: bool = False) -> Case:
+def case(*, ended: bool = False) -> BoxSession:
     """A box of enrolment 3 with one restart of k3s, which it was told of, or has ended."""
     book = Book(enrolment=3, next_seq=119, rev=12).on_birth(birth(), now_s=NOW_S, live=True)
-    tracked = Tracked(id=ID, op=RESTART, args={}, due_at_s=1_000.0, seq=118, state=State.RUNNING)
+    tracked = Tracked(id=ID, op=RESTART, args={}, due_at_s=1_000.0, seq=118, state=CommandState.RUNNING)
     if ended:
-        tracked = replace(tracked, state=State.SUCCEEDED, stamp=Stamp(enrolment=3, epoch=EPOCH, n=9))
+        tracked = replace(tracked, state=CommandState.SUCCEEDED, stamp=Stamp(enrolment=3, epoch=EPOCH, n=9))
     command = StoredCommand(device=DEVICE, tracked=tracked, by="a person", at_s=NOW_S)
-    box = Box(device=DEVICE, name="box-1", public="", book=book)
-    return Case(box=box, now_s=NOW_S, latest={}, commands={ID: command})
+    box = BoxRecord(device=DEVICE, name="box-1", public="", book=book)
+    return BoxSession(box=box, now_s=NOW_S, latest={}, commands={ID: command})
 
 
-def hear(of: Case, message: Result) -> None:
+def hear(of: BoxSession, message: CommandResult) -> None:
     of.take(ResultTopic(DEVICE, ID), message, live=True)
 
 
 def test_the_result_of_a_command_is_taken_and_receipted() -> None:
     made = case()
-    hear(made, result(State.SUCCEEDED))
-    assert made.commands[ID].tracked.state is State.SUCCEEDED
+    hear(made, result(CommandState.SUCCEEDED))
+    assert made.commands[ID].tracked.state is CommandState.SUCCEEDED
     assert made.receipts == [ID]
 
 
@@ -47,8 +47,8 @@ def test_the_result_of_a_command_is_taken_and_receipted() -> None:
 def test_a_result_that_names_another_op_is_refused_and_not_receipted(*, ended: bool) -> None:
     made = case(ended=ended)
     before = dict(made.commands)
-    with pytest.raises(RefusedError, match=r"is k3s\.restart, not plugin\.restart") as refused:
-        hear(made, result(State.FAILED).model_copy(update={"op": op_name("plugin.restart"), "n": 99}))
+    with pytest.raises(MessageRefusedError, match=r"is k3s\.restart, not plugin\.restart") as refused:
+        hear(made, result(CommandState.FAILED).model_copy(update={"op": op_name("plugin.restart"), "n": 99}))
     assert refused.value.why is Why.MALFORMED
     assert (made.commands, made.receipts, made.answered) == (before, [], {})
 
@@ -56,14 +56,14 @@ def test_a_result_that_names_another_op_is_refused_and_not_receipted(*, ended: b
 @pytest.mark.parametrize(("enrolment", "receipts"), [(2, []), (3, [ID]), (4, [])])
 def test_what_is_stored_is_receipted_again_for_its_own_enrolment_alone(enrolment: int, receipts: list[str]) -> None:
     made = case(ended=True)
-    with pytest.raises(RefusedError):
-        hear(made, result(State.SUCCEEDED).model_copy(update={"enrolment": enrolment, "n": 9}))
+    with pytest.raises(MessageRefusedError):
+        hear(made, result(CommandState.SUCCEEDED).model_copy(update={"enrolment": enrolment, "n": 9}))
     assert made.receipts == receipts
 
 
 @pytest.mark.parametrize(("enrolment", "n"), [(3, 7), (2, 0)])
 def test_a_receipt_names_no_event_of_another_enrolment(enrolment: int, n: int) -> None:
     stamp = Stamp(enrolment=enrolment, epoch=EPOCH, n=7)
-    event = Latest(device=DEVICE, kind=Kind.EVENT, stamp=stamp, at_s=NOW_S, body={})
+    event = Latest(device=DEVICE, kind=TopicKind.EVENT, stamp=stamp, at_s=NOW_S, body={})
     upto = events_upto(case().box, event)
     assert (upto.enrolment, upto.n) == (3, n)

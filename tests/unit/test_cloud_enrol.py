@@ -11,9 +11,9 @@ import pytest
 from cryptography import x509
 from kits.enrol import NOW_S, Box, Office, desk_over, office, subject
 
-from edgegpu_cloud.asks import Waiting
-from edgegpu_cloud.store import BoxState, Moment, RequestState, Store
-from edgegpu_cloud.tokens import Refusal, RefusedError
+from edgegpu_cloud.asks import ApprovalPending
+from edgegpu_cloud.store import BoxState, ControllerStore, Moment, RequestState
+from edgegpu_cloud.tokens import RefusalCode, RequestRefusedError
 from edgegpu_sync.ids import device_id
 from edgegpu_sync.keys import KeyRing
 
@@ -31,8 +31,8 @@ def here(tmp_path: Path) -> Iterator[Office]:
     made.store.close()
 
 
-def refused(box: Box, here: Office, **more: object) -> RefusedError:
-    with pytest.raises(RefusedError) as caught:
+def refused(box: Box, here: Office, **more: object) -> RequestRefusedError:
+    with pytest.raises(RequestRefusedError) as caught:
         box.enrol(here.desk, **more)
     return caught.value
 
@@ -83,7 +83,7 @@ def test_a_second_use_is_refused_and_raises_an_alarm(here: Office, what: str) ->
     thief = Box(box.token)
     other = {what: thief.ask()[what]}
     error = refused(box, here, **other)
-    assert error.code == Refusal.TOKEN_USED
+    assert error.code == RefusalCode.TOKEN_USED
     assert "edgegpu-cloud enrol" in error.remedy
     assert here.alarms() == ["enrol.TOKEN_USED"]
     assert len(here.fleet.boxes()) == 1
@@ -92,10 +92,10 @@ def test_a_second_use_is_refused_and_raises_an_alarm(here: Office, what: str) ->
 
 
 def test_a_token_that_nobody_knows_and_one_that_is_old(here: Office) -> None:
-    assert refused(Box("nothing"), here).code == Refusal.TOKEN_UNKNOWN
+    assert refused(Box("nothing"), here).code == RefusalCode.TOKEN_UNKNOWN
     box = Box(here.token())
     here.clock.now_s += 3_601
-    assert refused(box, here).code == Refusal.TOKEN_EXPIRED
+    assert refused(box, here).code == RefusalCode.TOKEN_EXPIRED
     assert here.fleet.boxes() == []
     assert here.alarms() == ["enrol.TOKEN_EXPIRED"], "whoever pasted it waits for a box that does not come"
     assert "box-1 at 10.1.2.3" in here.fleet.alarms()[0].text
@@ -103,7 +103,7 @@ def test_a_token_that_nobody_knows_and_one_that_is_old(here: Office) -> None:
 
 def test_a_request_that_cannot_be_read_spends_no_token(here: Office) -> None:
     box = Box(here.token())
-    assert refused(box, here, csr="nothing").code == Refusal.BAD_REQUEST
+    assert refused(box, here, csr="nothing").code == RefusalCode.BAD_REQUEST
     box.enrolled(here.desk)
 
 
@@ -111,28 +111,28 @@ def test_a_bulk_token_takes_as_many_as_it_says(here: Office) -> None:
     token = here.token(uses=3, name="hall")
     for _ in range(3):
         Box(token).enrolled(here.desk)
-    assert refused(Box(token), here).code == Refusal.TOKEN_EXHAUSTED
+    assert refused(Box(token), here).code == RefusalCode.TOKEN_EXHAUSTED
     assert here.alarms() == ["enrol.TOKEN_EXHAUSTED"]
     assert [box.name for box in here.fleet.boxes()] == ["hall-1", "hall-2", "hall-3"]
 
 
 def test_with_approval_a_box_waits_for_a_person(here: Office) -> None:
     box = Box(here.token(approval=True))
-    assert isinstance(box.enrol(here.desk), Waiting)
-    assert isinstance(box.enrol(here.desk), Waiting), "asked again it waits on"
+    assert isinstance(box.enrol(here.desk), ApprovalPending)
+    assert isinstance(box.enrol(here.desk), ApprovalPending), "asked again it waits on"
     assert here.fleet.boxes() == []
     here.clock.now_s += 3 * DAY_S
     decide(here, RequestState.APPROVED)
     granted = box.enrolled(here.desk)
     assert box.enrolled(here.desk).certificate == granted.certificate
-    assert refused(Box(box.token), here).code == Refusal.TOKEN_USED
+    assert refused(Box(box.token), here).code == RefusalCode.TOKEN_USED
 
 
 def test_a_box_that_a_person_refuses(here: Office) -> None:
     box = Box(here.token(approval=True))
     box.enrol(here.desk)
     decide(here, RequestState.REFUSED)
-    assert refused(box, here).code == Refusal.REFUSED
+    assert refused(box, here).code == RefusalCode.REFUSED
     assert here.fleet.boxes() == []
 
 
@@ -167,8 +167,8 @@ def test_a_machine_that_is_imaged_anew_is_the_same_box_with_a_higher_number(here
     crl = x509.load_pem_x509_crl(here.layout.crl.read_bytes())
     serials = [x509.load_pem_x509_certificate(one.certificate.encode()).serial_number for one in (first, second)]
     assert [crl.get_revoked_certificate_by_serial_number(one) is not None for one in serials] == [True, False]
-    assert refused(box, here).code == Refusal.REFUSED, "its first answer is no longer valid"
-    with pytest.raises(RefusedError, match="signature is not"):
+    assert refused(box, here).code == RefusalCode.REFUSED, "its first answer is no longer valid"
+    with pytest.raises(RequestRefusedError, match="signature is not"):
         box.renew(here.desk, first)
     times = {one.kind: one.times for one in here.fleet.alarms()}
     Box(here.token(only_for=first.device), instance=box.instance).enrolled(here.desk)
@@ -181,7 +181,7 @@ def test_a_copy_of_a_box_that_is_there_does_not_take_its_place(here: Office) -> 
     online(here, first.device, seen_at_s=NOW_S)
     copy = Box(here.token(), instance=box.instance)
     error = refused(copy, here)
-    assert error.code == Refusal.REFUSED
+    assert error.code == RefusalCode.REFUSED
     assert "machine id" in error.text
     assert "enrol --for box-1" in error.remedy
     assert here.alarms() == ["enrol.REFUSED"]
@@ -197,7 +197,7 @@ def test_a_token_for_one_box_takes_its_place_whatever_machine_it_is(here: Office
     assert (second.device, second.enrolment) == (first.device, 2)
     assert here.fleet.box(first.device).labels == {}
     gone = Box(here.token(only_for="aaaaaaaaaaaaaaaa"))
-    assert refused(gone, here).code == Refusal.REFUSED
+    assert refused(gone, here).code == RefusalCode.REFUSED
 
 
 def test_a_revoked_machine_comes_back_with_a_token_of_its_own_alone(here: Office) -> None:
@@ -206,10 +206,10 @@ def test_a_revoked_machine_comes_back_with_a_token_of_its_own_alone(here: Office
     here.fleet.revoke(first.device)
     bulk = here.token(uses=5)
     again = Box(bulk, instance=box.instance)
-    assert refused(again, here).code == Refusal.REFUSED
-    with pytest.raises(RefusedError, match="revoked"):
+    assert refused(again, here).code == RefusalCode.REFUSED
+    with pytest.raises(RequestRefusedError, match="revoked"):
         box.renew(here.desk, first)
-    assert refused(box, here).code == Refusal.REFUSED
+    assert refused(box, here).code == RefusalCode.REFUSED
     back = Box(here.token(only_for=first.device), instance=box.instance).enrolled(here.desk)
     assert (back.device, back.enrolment) == (first.device, 2)
     assert here.fleet.box(first.device).state is BoxState.ENROLLED
@@ -231,13 +231,13 @@ def test_killed_around_the_commit_the_box_is_taken_in_once(tmp_path: Path, when:
         if moment is when:
             raise DeathError
 
-    store = Store.open_file(here.layout.database, watcher=die)
+    store = ControllerStore.open_file(here.layout.database, watcher=die)
     with pytest.raises(DeathError):
         box.enrol(desk_over(here, store))
     store.close()
     granted = box.enrolled(here.desk)
     assert [(one.device, one.enrolment) for one in here.fleet.boxes()] == [(granted.device, 1)]
-    assert refused(Box(box.token), here).code == Refusal.TOKEN_USED
+    assert refused(Box(box.token), here).code == RefusalCode.TOKEN_USED
     here.store.close()
 
 
@@ -249,7 +249,7 @@ def test_of_many_at_once_with_one_token_one_is_taken_in(here: Office) -> None:
         together.wait(30)
         try:
             return box.enrolled(here.desk).device
-        except RefusedError as error:
+        except RequestRefusedError as error:
             return error.code
 
     with ThreadPoolExecutor(8) as pool:

@@ -9,7 +9,7 @@ from cryptography import x509
 from kits.enrol import Box, Clock, Office, office, subject
 
 from edgegpu_cloud.asks import RenewAsk
-from edgegpu_cloud.tokens import Refusal, RefusedError
+from edgegpu_cloud.tokens import RefusalCode, RequestRefusedError
 from edgegpu_sync.base64url import to_text
 
 if TYPE_CHECKING:
@@ -53,14 +53,14 @@ def test_a_renewal_with_a_wrong_signature(here: Office) -> None:
     body, signature = box.renewal(granted)
     thief = Box().renewal(granted)[1]
     for wrong in (thief, "", "x" * 86, to_text(box.sign.sign(body))):
-        with pytest.raises(RefusedError, match="signature is not"):
+        with pytest.raises(RequestRefusedError, match="signature is not"):
             here.desk.renew(RenewAsk.model_validate_json(body), signed=body, signature=wrong, address="-")
     changed = body.replace(b'"nonce": "n1"', b'"nonce": "n2"')
-    with pytest.raises(RefusedError, match="signature is not"):
+    with pytest.raises(RequestRefusedError, match="signature is not"):
         here.desk.renew(RenewAsk.model_validate_json(changed), signed=changed, signature=signature, address="-")
-    with pytest.raises(RefusedError, match="not known"):
+    with pytest.raises(RequestRefusedError, match="not known"):
         box.renew(here.desk, granted, device="bbbbbbbbbbbbbbbb")
-    with pytest.raises(RefusedError, match="enrolment 2"):
+    with pytest.raises(RequestRefusedError, match="enrolment 2"):
         box.renew(here.desk, granted, enrolment=2)
     assert here.alarms() == []
 
@@ -68,7 +68,7 @@ def test_a_renewal_with_a_wrong_signature(here: Office) -> None:
 def test_a_renewal_from_a_copy_of_the_disk_raises_an_alarm(here: Office) -> None:
     box = Box(here.token())
     granted = box.enrolled(here.desk)
-    with pytest.raises(RefusedError, match="another machine"):
+    with pytest.raises(RequestRefusedError, match="another machine"):
         box.renew(here.desk, granted, instance="0" * 64)
     assert here.alarms() == ["renew.REFUSED"]
 
@@ -78,9 +78,9 @@ def test_a_box_gets_no_more_than_a_handful_of_certificates_a_day(here: Office) -
     granted = box.enrolled(here.desk)
     for _ in range(19):
         box.renew(here.desk, granted, csr=box.new_csr())
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(RequestRefusedError) as caught:
         box.renew(here.desk, granted, csr=box.new_csr())
-    assert caught.value.code == Refusal.TOO_MANY
+    assert caught.value.code == RefusalCode.TOO_MANY
     here.clock.now_s += 2 * DAY_S
     box.renew(here.desk, granted, csr=box.new_csr())
 
@@ -93,7 +93,7 @@ def test_certificates_that_people_ask_for_are_not_counted(here: Office) -> None:
     here.fleet.command(granted.device, "doctor.run", {}, wait_s=600)
     for _ in range(19 + 3):
         box.renew(here.desk, granted, csr=box.new_csr())
-    with pytest.raises(RefusedError, match="23 certificates"):
+    with pytest.raises(RequestRefusedError, match="23 certificates"):
         box.renew(here.desk, granted, csr=box.new_csr())
 
 

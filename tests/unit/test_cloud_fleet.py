@@ -9,32 +9,32 @@ import pytest
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.fleet.changes import new_command_id
 from edgegpu_cloud.fleet.fleet import Fleet
-from edgegpu_cloud.fleet.specs import Limits
-from edgegpu_cloud.store import BoxState, Enrolled, Latest, Store
+from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.store import BoxState, ControllerStore, EnrolledBox, Latest
 from edgegpu_sync.ids import DeviceId, device_id
 from edgegpu_sync.spec import MAX_APP_LIMITS, Exclusions, PolicyItem, Sharing, Spec
 from edgegpu_sync.stamps import Epoch, Stamp
-from edgegpu_sync.states import State
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.states import CommandState
+from edgegpu_sync.topics import TopicKind
 
 CLUSTER = "3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11"
 NOW_S = 1_790_000_000.0
 
 
-def enrolled(number: int, name: str = "", *, enrolment: int = 1) -> Enrolled:
+def enrolled(number: int, name: str = "", *, enrolment: int = 1) -> EnrolledBox:
     device = device_id(f"{number:016d}")
-    return Enrolled(device=device, enrolment=enrolment, public="A" * 43, instance="ab" * 32, name=name)
+    return EnrolledBox(device=device, enrolment=enrolment, public="A" * 43, instance="ab" * 32, name=name)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store.open_file(tmp_path / "controller.db")
+def store(tmp_path: Path) -> Iterator[ControllerStore]:
+    store = ControllerStore.open_file(tmp_path / "controller.db")
     yield store
     store.close()
 
 
 @pytest.fixture
-def fleet(store: Store) -> Fleet:
+def fleet(store: ControllerStore) -> Fleet:
     fleet = Fleet(store, clock=lambda: NOW_S, by="anna")
     for number, name in ((1, "berlin-1"), (2, "berlin-2"), (3, "munich")):
         fleet.add_box(enrolled(number, name))
@@ -51,15 +51,15 @@ def set_policy(fleet: Fleet, name: str, *, expect_rev: int | None = None) -> int
     )
 
 
-def tell_cluster(store: Store, device: DeviceId, *, holder: bool = False) -> None:
+def tell_cluster(store: ControllerStore, device: DeviceId, *, holder: bool = False) -> None:
     stamp = Stamp(enrolment=1, epoch=Epoch(1, "0" * 16), n=1)
     body = {"cluster": CLUSTER, "items": {}, "holder": holder}
     with store.write() as tx:
-        tx.boxes.add_latest([Latest(device=device, kind=Kind.REPORTED, stamp=stamp, at_s=NOW_S, body=body)])
+        tx.boxes.add_latest([Latest(device=device, kind=TopicKind.REPORTED, stamp=stamp, at_s=NOW_S, body=body)])
 
 
 def set_limits(fleet: Fleet, app: str = "asr", *, units: int = 4, force: bool = False) -> int:
-    limits = Limits(namespace="default", app=app, container="main", memory_units=units, core=1, force=force)
+    limits = ContainerLimits(namespace="default", app=app, container="main", memory_units=units, core=1, force=force)
     return fleet.set_limits("munich", limits)
 
 
@@ -126,13 +126,13 @@ class TestDocuments:
             set_policy(fleet, "first-fit", expect_rev=1)
         assert fleet.box("munich").rev == 2
 
-    def test_limits_of_an_app_replace_those_that_it_had(self, fleet: Fleet, store: Store) -> None:
+    def test_limits_of_an_app_replace_those_that_it_had(self, fleet: Fleet, store: ControllerStore) -> None:
         tell_cluster(store, device_id("0000000000000003"))
         assert [set_limits(fleet), set_limits(fleet, "ocr"), set_limits(fleet, units=6)] == [1, 2, 3]
         limits = {one.app: (one.memory_units, one.rev, one.retry) for one in fleet.spec("munich").app_limits}
         assert limits == {"asr": (6, 3, 0), "ocr": (4, 2, 0)}
 
-    def test_the_same_limits_once_more_are_tried_again(self, fleet: Fleet, store: Store) -> None:
+    def test_the_same_limits_once_more_are_tried_again(self, fleet: Fleet, store: ControllerStore) -> None:
         tell_cluster(store, device_id("0000000000000003"))
         assert [set_limits(fleet), set_limits(fleet)] == [1, 2]
         (one,) = fleet.spec("munich").app_limits
@@ -145,7 +145,9 @@ class TestDocuments:
         with pytest.raises(CloudError, match="not told which cluster"):
             set_limits(fleet)
 
-    def test_limits_are_refused_on_a_box_for_whose_cluster_another_settles(self, fleet: Fleet, store: Store) -> None:
+    def test_limits_are_refused_on_a_box_for_whose_cluster_another_settles(
+        self, fleet: Fleet, store: ControllerStore
+    ) -> None:
         munich, other = device_id("0000000000000003"), fleet.boxes()[0].device
         tell_cluster(store, munich)
         tell_cluster(store, other, holder=True)
@@ -157,13 +159,13 @@ class TestDocuments:
             set_limits(fleet)
 
     @pytest.mark.parametrize("units", [-1, 10_000_000])
-    def test_amounts_that_cannot_be_are_refused(self, fleet: Fleet, store: Store, units: int) -> None:
+    def test_amounts_that_cannot_be_are_refused(self, fleet: Fleet, store: ControllerStore, units: int) -> None:
         tell_cluster(store, device_id("0000000000000003"))
         with pytest.raises(CloudError, match="memory_units"):
             set_limits(fleet, units=units)
         assert fleet.box("munich").rev == 0
 
-    def test_too_many_apps_are_refused_before_they_are_kept(self, fleet: Fleet, store: Store) -> None:
+    def test_too_many_apps_are_refused_before_they_are_kept(self, fleet: Fleet, store: ControllerStore) -> None:
         tell_cluster(store, device_id("0000000000000003"))
         set_limits(fleet)
 
@@ -176,7 +178,7 @@ class TestDocuments:
             fleet.set_spec("munich", grown)
         assert fleet.box("munich").rev == 1
 
-    def test_more_than_64_kib_is_refused_before_it_is_kept(self, fleet: Fleet, store: Store) -> None:
+    def test_more_than_64_kib_is_refused_before_it_is_kept(self, fleet: Fleet, store: ControllerStore) -> None:
         tell_cluster(store, device_id("0000000000000003"))
         set_limits(fleet)
 
@@ -190,7 +192,7 @@ class TestDocuments:
             fleet.set_spec("munich", grown)
         assert fleet.box("munich").rev == 1
 
-    def test_an_item_that_stands_there_twice_is_refused(self, fleet: Fleet, store: Store) -> None:
+    def test_an_item_that_stands_there_twice_is_refused(self, fleet: Fleet, store: ControllerStore) -> None:
         tell_cluster(store, device_id("0000000000000003"))
         set_limits(fleet)
         with pytest.raises(CloudError, match="twice"):
@@ -245,7 +247,7 @@ class TestCommands:
         assert ids == sorted(ids)
         assert len(ids[0]) == 26
 
-    def test_following_ends_in_time(self, store: Store, fleet: Fleet) -> None:
+    def test_following_ends_in_time(self, store: ControllerStore, fleet: Fleet) -> None:
         clock = [NOW_S]
 
         def sleep(seconds: float) -> None:
@@ -262,7 +264,7 @@ class TestMembers:
         id_ = fleet.command("munich", "k3s.restart", {}, wait_s=60)
         fleet.revoke("munich")
         assert fleet.box("munich").state is BoxState.REVOKED
-        assert (fleet.one_command(id_).state, fleet.one_command(id_).code) == (State.UNKNOWN, "REVOKED")
+        assert (fleet.one_command(id_).state, fleet.one_command(id_).code) == (CommandState.UNKNOWN, "REVOKED")
         with pytest.raises(CloudError, match="revoked"):
             fleet.command("munich", "k3s.restart", {}, wait_s=60)
         with pytest.raises(CloudError, match="revoked"):
@@ -271,7 +273,7 @@ class TestMembers:
             fleet.cancel(id_)
 
     def test_of_a_forgotten_box_alarms_and_audit_are_left_and_it_cannot_be_named(
-        self, fleet: Fleet, store: Store
+        self, fleet: Fleet, store: ControllerStore
     ) -> None:
         tell_cluster(store, DeviceId("0000000000000003"))
         set_policy(fleet, "spread")

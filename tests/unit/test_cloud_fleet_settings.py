@@ -3,10 +3,10 @@
 import pytest
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.specs import Settings, desired_items, revised, with_settings
+from edgegpu_cloud.fleet.specs import SharingSettings, desired_items, revised, with_settings
 from edgegpu_sync.spec import Exclusions, Isolation, Mode, PolicyItem, Sharing, Spec, UnitSize
 
-ALL = Settings(isolation="none", policy="best-fit", exclude=("0", "0:1", "GPU-7d2f"), unit_mib=512)
+ALL = SharingSettings(isolation="none", policy="best-fit", exclude=("0", "0:1", "GPU-7d2f"), unit_mib=512)
 
 
 def test_each_setting_is_an_item_of_its_own() -> None:
@@ -22,13 +22,13 @@ def test_each_setting_is_an_item_of_its_own() -> None:
 
 def test_what_is_left_out_stays_and_keeps_its_revision() -> None:
     before = revised(Spec(), with_settings(Spec(sharing=Sharing(rev=0, installed=True)), ALL), 1)
-    after = revised(before, with_settings(before, Settings(policy="spread")), 2)
+    after = revised(before, with_settings(before, SharingSettings(policy="spread")), 2)
     assert after == before.model_copy(update={"policy": PolicyItem(rev=2, policy="spread")})
 
 
 def test_the_same_once_more_is_tried_again() -> None:
     before = revised(Spec(), with_settings(Spec(), ALL), 1)
-    after = revised(before, with_settings(before, Settings(unit_mib=512)), 2)
+    after = revised(before, with_settings(before, SharingSettings(unit_mib=512)), 2)
     assert after.unit_size == UnitSize(rev=1, mib=512, retry=1)
 
 
@@ -36,7 +36,7 @@ def test_the_same_once_more_is_tried_again() -> None:
     ("words", "cards"), [(("none",), ()), (("1", "0", "1"), ("1", "0")), (("MIG-0a-1b",), ("MIG-0a-1b",))]
 )
 def test_cards_are_named_as_on_the_box(words: tuple[str, ...], cards: tuple[str, ...]) -> None:
-    exclusions = with_settings(Spec(), Settings(exclude=words)).exclusions
+    exclusions = with_settings(Spec(), SharingSettings(exclude=words)).exclusions
     assert exclusions is not None
     assert exclusions.cards == cards
 
@@ -44,17 +44,17 @@ def test_cards_are_named_as_on_the_box(words: tuple[str, ...], cards: tuple[str,
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        (Settings(), "set nothing"),
-        (Settings(policy="worst-fit"), "set policy"),
-        (Settings(isolation="vm"), "set isolation"),
-        (Settings(unit_mib=0), "set unit_size"),
-        (Settings(exclude=("none", "0")), "'none'"),
-        (Settings(exclude=("--yes",)), "'--yes'"),
-        (Settings(exclude=("gpu 0",)), "'gpu 0'"),
-        (Settings(exclude=()), "nothing"),
-        (Settings(exclude=tuple(map(str, range(65)))), "set exclusions"),
+        (SharingSettings(), "set nothing"),
+        (SharingSettings(policy="worst-fit"), "set policy"),
+        (SharingSettings(isolation="vm"), "set isolation"),
+        (SharingSettings(unit_mib=0), "set unit_size"),
+        (SharingSettings(exclude=("none", "0")), "'none'"),
+        (SharingSettings(exclude=("--yes",)), "'--yes'"),
+        (SharingSettings(exclude=("gpu 0",)), "'gpu 0'"),
+        (SharingSettings(exclude=()), "nothing"),
+        (SharingSettings(exclude=tuple(map(str, range(65)))), "set exclusions"),
     ],
 )
-def test_what_cannot_be_is_refused(settings: Settings, says: str) -> None:
+def test_what_cannot_be_is_refused(settings: SharingSettings, says: str) -> None:
     with pytest.raises(CloudError, match=says):
         with_settings(Spec(), settings)

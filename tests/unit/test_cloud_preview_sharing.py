@@ -8,12 +8,12 @@ from kits.telemetry import CLUSTER
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.views import Details
-from edgegpu_cloud.preview_sharing import Foreseen, Outlook, outlook
+from edgegpu_cloud.preview_sharing import Outlook, PreviewVerdict, outlook
 from edgegpu_cloud.store import Latest
 from edgegpu_sync.ids import device_id
 from edgegpu_sync.spec import AnyItem, Exclusions, Isolation, Mode, PolicyItem, Spec, UnitSize
 from edgegpu_sync.stamps import Epoch, Stamp
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.topics import TopicKind
 
 DEVICE = device_id("k3f9x2m7q1w8e5r4")
 STAMP = Stamp(enrolment=1, epoch=Epoch(1, "0" * 16), n=1)
@@ -30,7 +30,7 @@ def details(*, sharing: bool = True, held: bool = True, told: bool = True) -> De
     inventory = {**head, **plain, "policy": "first-fit", "cards": cards, "cluster": CLUSTER.uid}
     pieces = [{"container": "main", "card": "GPU-0", "memory_units": 4, "core": 1}]
     pod = {"namespace": "default", "name": "asr-0", "phase": "Running", "pieces": pieces}
-    bodies = {Kind.INVENTORY: inventory, Kind.ALLOC: {**head, "pods": {"u1": pod} if held else {}}}
+    bodies = {TopicKind.INVENTORY: inventory, TopicKind.ALLOC: {**head, "pods": {"u1": pod} if held else {}}}
     latest = {kind: Latest(device=DEVICE, kind=kind, stamp=STAMP, at_s=1.0, body=body) for kind, body in bodies.items()}
     box = replace(view("asr-hall"), device=DEVICE, seen_at_s=1.0, enrolled_at_s=1.0, cluster="")
     return Details(box=box, spec=Spec(), latest=latest if told else {}, orphans=())
@@ -43,33 +43,33 @@ def of(item: AnyItem, box: Details) -> Outlook:
 @pytest.mark.parametrize(
     ("item", "answer", "says"),
     [
-        (PolicyItem(rev=0, policy="first-fit"), Foreseen.AS_IT_IS, ""),
-        (PolicyItem(rev=0, policy="spread"), Foreseen.CHANGED, "new pods alone"),
-        (Exclusions(rev=0, cards=("2",)), Foreseen.AS_IT_IS, ""),
-        (Exclusions(rev=0, cards=("GPU-2",)), Foreseen.AS_IT_IS, ""),
-        (Exclusions(rev=0, cards=()), Foreseen.CHANGED, ""),
-        (Exclusions(rev=0, cards=("0", "2")), Foreseen.CHANGED, "do not start there again: default/asr-0"),
-        (Exclusions(rev=0, cards=("1", "7")), Foreseen.CHANGED, "no card that it has told of: 7"),
-        (UnitSize(rev=0, mib=256), Foreseen.AS_IT_IS, ""),
-        (UnitSize(rev=0, mib=512), Foreseen.REJECTED, "stop them: default/asr-0"),
-        (Isolation(rev=0, mode=Mode.NONE), Foreseen.AS_IT_IS, ""),
-        (Isolation(rev=0, mode=Mode.MPS), Foreseen.UNSUPPORTED, "hold them to nothing"),
+        (PolicyItem(rev=0, policy="first-fit"), PreviewVerdict.AS_IT_IS, ""),
+        (PolicyItem(rev=0, policy="spread"), PreviewVerdict.CHANGED, "new pods alone"),
+        (Exclusions(rev=0, cards=("2",)), PreviewVerdict.AS_IT_IS, ""),
+        (Exclusions(rev=0, cards=("GPU-2",)), PreviewVerdict.AS_IT_IS, ""),
+        (Exclusions(rev=0, cards=()), PreviewVerdict.CHANGED, ""),
+        (Exclusions(rev=0, cards=("0", "2")), PreviewVerdict.CHANGED, "do not start there again: default/asr-0"),
+        (Exclusions(rev=0, cards=("1", "7")), PreviewVerdict.CHANGED, "no card that it has told of: 7"),
+        (UnitSize(rev=0, mib=256), PreviewVerdict.AS_IT_IS, ""),
+        (UnitSize(rev=0, mib=512), PreviewVerdict.REJECTED, "stop them: default/asr-0"),
+        (Isolation(rev=0, mode=Mode.NONE), PreviewVerdict.AS_IT_IS, ""),
+        (Isolation(rev=0, mode=Mode.MPS), PreviewVerdict.UNSUPPORTED, "hold them to nothing"),
     ],
     ids=str,
 )
-def test_each_setting_is_foreseen(item: AnyItem, answer: Foreseen, says: str) -> None:
+def test_each_setting_is_foreseen(item: AnyItem, answer: PreviewVerdict, says: str) -> None:
     found = of(item, details())
     assert found.answer is answer
     assert found.text == says == "" or (says and says in found.text)
 
 
 def test_another_unit_fits_where_nobody_holds_shares_and_the_node_stays_small() -> None:
-    assert of(UnitSize(rev=0, mib=512), details(held=False)) == Outlook(Foreseen.CHANGED, "60 units in all")
-    assert of(UnitSize(rev=0, mib=1), details(held=False)).answer is Foreseen.REJECTED
+    assert of(UnitSize(rev=0, mib=512), details(held=False)) == Outlook(PreviewVerdict.CHANGED, "60 units in all")
+    assert of(UnitSize(rev=0, mib=1), details(held=False)).answer is PreviewVerdict.REJECTED
 
 
 def test_without_sharing_nothing_can_be_set() -> None:
-    assert of(PolicyItem(rev=0, policy="spread"), details(sharing=False)).answer is Foreseen.REJECTED
+    assert of(PolicyItem(rev=0, policy="spread"), details(sharing=False)).answer is PreviewVerdict.REJECTED
 
 
 def test_a_box_that_has_told_nothing_cannot_be_foreseen() -> None:

@@ -14,16 +14,16 @@ from sqlalchemy.schema import CreateTable
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.store import (
-    Box,
     BoxEvent,
-    Certificate,
-    Heard,
+    BoxRecord,
+    CertificateRecord,
+    CommandHistoryLine,
+    ControllerStore,
+    EnrolmentAttempt,
     Moment,
     Orphan,
-    Request,
     RequestState,
     Revision,
-    Store,
     StoredCommand,
     StoreError,
     Token,
@@ -33,19 +33,19 @@ from edgegpu_cloud.store.commands import KEPT_ORPHANS
 from edgegpu_cloud.store.engine import open_engine, writing
 from edgegpu_cloud.store.migrations import migrate
 from edgegpu_cloud.store.notes import KEPT_EVENTS, MOST_ALARMS
-from edgegpu_cloud.store.schema import Row
+from edgegpu_cloud.store.schema import TableRow
 from edgegpu_sync.book import Book
 from edgegpu_sync.ids import CommandId, command_id, device_id, op_name
 from edgegpu_sync.stamps import Epoch, Stamp
-from edgegpu_sync.states import State
+from edgegpu_sync.states import CommandState
 from edgegpu_sync.tracking import Tracked
 
 DEVICE = device_id("0000000000000001")
 OP = op_name("k3s.restart")
 
 
-def a_box(**book: object) -> Box:
-    return Box(
+def a_box(**book: object) -> BoxRecord:
+    return BoxRecord(
         device=DEVICE,
         name="box-1",
         public="A" * 43,
@@ -60,18 +60,18 @@ def a_command(number: int, **tracked: object) -> StoredCommand:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    store = Store.open_file(tmp_path / "folder" / "controller.db")
+def store(tmp_path: Path) -> ControllerStore:
+    store = ControllerStore.open_file(tmp_path / "folder" / "controller.db")
     with store.write() as tx:
         tx.boxes.add(a_box())
     return store
 
 
-def test_what_is_put_in_comes_out_again(store: Store) -> None:
+def test_what_is_put_in_comes_out_again(store: ControllerStore) -> None:
     epoch = Epoch(7, "9f2c4d1a7b3e5f60")
     box = a_box(epoch=epoch, next_seq=2**40, rev=9, digest="d" * 16, restored=True, key_set=2, instance="ab" * 32)
     stamp = Stamp(enrolment=3, epoch=epoch, n=2**52)
-    command = a_command(1, seq=5, state=State.RUNNING, signed_for=epoch, stamp=stamp, tries=3, quiet_since_s=1.5)
+    command = a_command(1, seq=5, state=CommandState.RUNNING, signed_for=epoch, stamp=stamp, tries=3, quiet_since_s=1.5)
     with store.write() as tx:
         tx.boxes.put([box])
         tx.commands.add(command)
@@ -81,8 +81,8 @@ def test_what_is_put_in_comes_out_again(store: Store) -> None:
     assert found == StoredCommand(**{**{f: getattr(command, f) for f in command.__slots__}, "number": 1})
 
 
-def test_boxes_are_found_by_name_id_and_machine_without_reading_the_fleet(store: Store) -> None:
-    def another(number: int, name: str, instance: str) -> Box:
+def test_boxes_are_found_by_name_id_and_machine_without_reading_the_fleet(store: ControllerStore) -> None:
+    def another(number: int, name: str, instance: str) -> BoxRecord:
         book = Book(enrolment=1, instance=instance)
         device = device_id(f"{number:016d}")
         return replace(a_box(), device=device, name=name, book=book, enrolled_at_s=float(-number))
@@ -96,7 +96,7 @@ def test_boxes_are_found_by_name_id_and_machine_without_reading_the_fleet(store:
         assert (tx.boxes.with_instance("m"), tx.boxes.with_instance("")) == ([third, second], [DEVICE])
 
 
-def test_a_block_that_raises_changes_nothing(store: Store) -> None:
+def test_a_block_that_raises_changes_nothing(store: ControllerStore) -> None:
     def half() -> None:
         with store.write() as tx:
             tx.commands.add(a_command(1))
@@ -108,12 +108,12 @@ def test_a_block_that_raises_changes_nothing(store: Store) -> None:
         assert tx.commands.open(DEVICE) == []
 
 
-def test_what_is_there_twice_is_an_error_with_a_remedy(store: Store) -> None:
+def test_what_is_there_twice_is_an_error_with_a_remedy(store: ControllerStore) -> None:
     with pytest.raises(StoreError, match=r"UNIQUE.*; look at the disk"), store.write() as tx:
         tx.boxes.add(a_box())
 
 
-def test_each_commit_is_on_the_disk(tmp_path: Path, store: Store) -> None:
+def test_each_commit_is_on_the_disk(tmp_path: Path, store: ControllerStore) -> None:
     with store._writing.connect() as connection:  # noqa: SLF001  (what the driver was told)
         assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
         assert connection.execute(text("PRAGMA synchronous")).scalar() == 2
@@ -121,7 +121,7 @@ def test_each_commit_is_on_the_disk(tmp_path: Path, store: Store) -> None:
     assert (tmp_path / "folder" / "controller.db").exists()
 
 
-def test_a_reader_sees_one_state_while_another_writes(store: Store) -> None:
+def test_a_reader_sees_one_state_while_another_writes(store: ControllerStore) -> None:
     with store.read() as reader:
         assert reader.commands.open(DEVICE) == []
         with store.write() as writer:
@@ -134,7 +134,7 @@ def test_a_reader_sees_one_state_while_another_writes(store: Store) -> None:
 _COUNT = """
 import sys
 from pathlib import Path
-from edgegpu_cloud.store import Store
+from edgegpu_cloud.store import ControllerStore as Store
 store = Store.open_file(Path(sys.argv[1]))
 for _ in range(50):
     with store.write() as tx:
@@ -142,7 +142,7 @@ for _ in range(50):
 """
 
 
-def test_two_processes_write_in_turns(tmp_path: Path, store: Store) -> None:
+def test_two_processes_write_in_turns(tmp_path: Path, store: ControllerStore) -> None:
     path = tmp_path / "folder" / "controller.db"
     with subprocess.Popen([sys.executable, "-c", _COUNT, str(path)]) as other:
         for _ in range(50):
@@ -155,11 +155,11 @@ def test_two_processes_write_in_turns(tmp_path: Path, store: Store) -> None:
 
 def test_the_tables_of_a_newer_edgegpu_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "controller.db"
-    Store.open_file(path).close()
+    ControllerStore.open_file(path).close()
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE meta SET value = 99 WHERE key = 'schema'")
     with pytest.raises(CloudError, match=r"version 99, ours is 1; upgrade"):
-        Store.open_file(path)
+        ControllerStore.open_file(path)
 
 
 def test_old_tables_are_raised_step_by_step_and_once(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_old_tables_are_raised_step_by_step_and_once(tmp_path: Path) -> None:
 
 
 def test_postgresql_has_all_that_the_tables_need() -> None:
-    tables, dialect = Row.metadata.sorted_tables, make_url("postgresql://").get_dialect()()
+    tables, dialect = TableRow.metadata.sorted_tables, make_url("postgresql://").get_dialect()()
     assert len(tables) > 12
     for one in tables:
         assert f"CREATE TABLE {one.name}" in str(CreateTable(one).compile(dialect=dialect))
@@ -186,23 +186,23 @@ def test_postgresql_has_all_that_the_tables_need() -> None:
 
 def test_no_database_is_an_error_with_a_remedy() -> None:
     with pytest.raises(CloudError, match="give a URL"):
-        Store.open("not a url")
+        ControllerStore.open("not a url")
 
 
-def test_server_time_never_goes_back(store: Store) -> None:
+def test_server_time_never_goes_back(store: ControllerStore) -> None:
     with store.write() as tx:
         assert [tx.notes.server_time(now_s) for now_s in (10.9, 8.0, 11.0)] == [10, 10, 11]
 
 
 def test_commits_are_watched(tmp_path: Path) -> None:
     seen: list[Moment] = []
-    store = Store.open_file(tmp_path / "controller.db", watcher=seen.append)
+    store = ControllerStore.open_file(tmp_path / "controller.db", watcher=seen.append)
     with store.write() as tx:
         tx.notes.changed()
     assert seen == [Moment.BEFORE_COMMIT, Moment.AFTER_COMMIT]
 
 
-def test_one_box_that_floods_takes_a_bounded_place(store: Store) -> None:
+def test_one_box_that_floods_takes_a_bounded_place(store: ControllerStore) -> None:
     with store.write() as tx:
         event = BoxEvent(device=DEVICE, kind="card.lost", level="info", text="1", about="", box_at=1, at_s=9.0)
         tx.notes.add_events([event] * KEPT_EVENTS + [replace(event, text="the last")] * 5)
@@ -220,8 +220,8 @@ def test_one_box_that_floods_takes_a_bounded_place(store: Store) -> None:
     assert {(DEVICE, "SET_ASIDE"), ("another", "kind-1")} <= alarms.keys()
 
 
-def test_what_is_old_is_dropped_and_what_is_open_is_not(store: Store) -> None:
-    ended = {"state": State.SUCCEEDED}
+def test_what_is_old_is_dropped_and_what_is_open_is_not(store: ControllerStore) -> None:
+    ended = {"state": CommandState.SUCCEEDED}
     commands = [
         replace(a_command(1, **ended), ended_at_s=10.0),
         replace(a_command(2, **ended), ended_at_s=30.0),
@@ -230,7 +230,7 @@ def test_what_is_old_is_dropped_and_what_is_open_is_not(store: Store) -> None:
     with store.write() as tx:
         for one in commands:
             tx.commands.add(one)
-            tx.commands.heard([Heard(command=one.id, at_s=1.0, state=State.RECEIVED)])
+            tx.commands.heard([CommandHistoryLine(command=one.id, at_s=1.0, state=CommandState.RECEIVED)])
         for rev in range(1, KEPT_REVISIONS + 4):
             tx.boxes.add_spec(DEVICE, Revision(rev=rev, spec={}, at_s=1.0, by="anna"))
         tx.boxes.put([replace(a_box(), spec_rev=KEPT_REVISIONS + 3)])
@@ -244,7 +244,7 @@ def test_what_is_old_is_dropped_and_what_is_open_is_not(store: Store) -> None:
 
 
 class TestCommands:
-    def test_they_wait_wake_and_are_found_when_due(self, store: Store) -> None:
+    def test_they_wait_wake_and_are_found_when_due(self, store: ControllerStore) -> None:
         with store.write() as tx:
             for number in range(1, 6):
                 tx.commands.add(a_command(number, seq=number if number < 3 else None))
@@ -261,26 +261,26 @@ class TestCommands:
             tx.commands.park_all()
             assert tx.commands.due([DEVICE], 1e9, limit=9) == []
 
-    def test_orphans_are_kept_once_and_not_without_end(self, store: Store) -> None:
-        def orphan(number: int, state: State = State.SUCCEEDED) -> Orphan:
+    def test_orphans_are_kept_once_and_not_without_end(self, store: ControllerStore) -> None:
+        def orphan(number: int, state: CommandState = CommandState.SUCCEEDED) -> Orphan:
             id_ = CommandId(f"orphan-{number}")
             return Orphan(device=DEVICE, id=id_, op=OP, state=state, code="", text="", at_s=float(number))
 
         with store.write() as tx:
-            tx.commands.add_orphans([orphan(1), orphan(1, State.FAILED)])
-            assert [one.state for one in tx.commands.orphans()] == [State.SUCCEEDED]
+            tx.commands.add_orphans([orphan(1), orphan(1, CommandState.FAILED)])
+            assert [one.state for one in tx.commands.orphans()] == [CommandState.SUCCEEDED]
             tx.commands.add_orphans([orphan(number) for number in range(2, KEPT_ORPHANS + 5)])
             kept = tx.commands.orphans(DEVICE)
         assert (len(kept), kept[0].id) == (KEPT_ORPHANS, "orphan-5")
 
 
 class TestEnrolments:
-    def test_tokens_requests_and_certificates(self, store: Store) -> None:
+    def test_tokens_requests_and_certificates(self, store: ControllerStore) -> None:
         token = Token(digest="d" * 64, by="anna", at_s=1.0, expires_at_s=9.0, labels={"a": "b"})
-        request = Request(id="r1", token=token.digest, digest="e" * 64, asked={"host": "h"}, at_s=2.0)
+        request = EnrolmentAttempt(id="r1", token=token.digest, digest="e" * 64, asked={"host": "h"}, at_s=2.0)
         fields = {"device": DEVICE, "csr_sha256": "c" * 64, "pem": "PEM", "not_before_s": 0.0}
-        old = Certificate(serial="01", enrolment=2, not_after_s=5.0, **fields)  # type: ignore[arg-type]
-        new = Certificate(serial="02", enrolment=3, not_after_s=8.0, **fields)  # type: ignore[arg-type]
+        old = CertificateRecord(serial="01", enrolment=2, not_after_s=5.0, **fields)  # type: ignore[arg-type]
+        new = CertificateRecord(serial="02", enrolment=3, not_after_s=8.0, **fields)  # type: ignore[arg-type]
         with store.write() as tx:
             tx.enrolments.add_token(token)
             tx.enrolments.add_request(request)

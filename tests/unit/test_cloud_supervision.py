@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from edgegpu_cloud.supervision import Part, Supervised, Supervisor
+from edgegpu_cloud.supervision import Supervised, SupervisedProcess, Supervisor
 
 
 def test_a_part_that_cannot_be_started_again_yet_leaves_the_other_alone(
@@ -23,7 +23,10 @@ def test_a_part_that_cannot_be_started_again_yet_leaves_the_other_alone(
         line.ready()
         return 3
 
-    parts = [Part("the controller", "steady", stands), Part("HTTPS", "falls", falls, wait_s=0.01)]
+    parts = [
+        SupervisedProcess("the controller", "steady", stands),
+        SupervisedProcess("HTTPS", "falls", falls, wait_s=0.01),
+    ]
     supervisor = Supervisor(parts)
     fork, pids = os.fork, list[int]()
 
@@ -61,5 +64,5 @@ def test_a_first_start_that_fails_ends_nothing_else(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(os, "fork", none)
     with pytest.raises(OSError, match="memory"):
-        Supervisor([Part("HTTPS", "https", lambda _: 0)]).run()
+        Supervisor([SupervisedProcess("HTTPS", "https", lambda _: 0)]).run()
     assert told == []

@@ -8,7 +8,7 @@ import pytest
 
 from edgegpu_cloud import tokens
 from edgegpu_cloud.store import Token
-from edgegpu_cloud.tokens import Refusal, RefusedError, Throttle
+from edgegpu_cloud.tokens import RefusalCode, RequestRefusedError, Throttle
 
 NOW_S = 1_790_000_000.0
 
@@ -29,9 +29,9 @@ def token(*, uses: int = 1, used: int = 0, name: str = "", revoked: bool = False
 def test_a_token_is_spent_once() -> None:
     once = tokens.spend(token(), NOW_S)
     assert once.used == 1
-    with pytest.raises(RefusedError, match="used already") as caught:
+    with pytest.raises(RequestRefusedError, match="used already") as caught:
         tokens.spend(once, NOW_S)
-    assert caught.value.code == Refusal.TOKEN_USED
+    assert caught.value.code == RefusalCode.TOKEN_USED
     assert caught.value.alarm, "somebody else has it"
 
 
@@ -42,9 +42,9 @@ def test_a_bulk_token_is_spent_as_often_as_it_says() -> None:
         one = tokens.spend(one, NOW_S)
         names.append(tokens.box_name(one))
     assert names == ["hall-1", "hall-2", "hall-3"]
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(RequestRefusedError) as caught:
         tokens.spend(one, NOW_S)
-    assert caught.value.code == Refusal.TOKEN_EXHAUSTED
+    assert caught.value.code == RefusalCode.TOKEN_EXHAUSTED
     assert caught.value.alarm
 
 
@@ -53,27 +53,27 @@ def test_a_token_lasts_as_long_as_it_says(later_s: float, *, good: bool) -> None
     if good:
         tokens.spend(token(), NOW_S + later_s)
         return
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(RequestRefusedError) as caught:
         tokens.spend(token(), NOW_S + later_s)
-    assert caught.value.code == Refusal.TOKEN_EXPIRED
+    assert caught.value.code == RefusalCode.TOKEN_EXPIRED
     assert caught.value.alarm, "whoever pasted it waits for a box that does not come"
 
 
 def test_a_token_that_is_used_up_and_old_is_told_as_used() -> None:
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(RequestRefusedError) as caught:
         tokens.spend(token(used=1), NOW_S + 1e6)
-    assert caught.value.code == Refusal.TOKEN_USED
+    assert caught.value.code == RefusalCode.TOKEN_USED
 
 
 def test_a_token_that_was_taken_back() -> None:
-    with pytest.raises(RefusedError, match="taken back"):
+    with pytest.raises(RequestRefusedError, match="taken back"):
         tokens.spend(token(revoked=True), NOW_S)
 
 
 def test_each_refusal_of_a_token_says_what_to_do() -> None:
-    for code in Refusal:
+    for code in RefusalCode:
         if code.startswith("TOKEN"):
-            error = RefusedError(code)
+            error = RequestRefusedError(code)
             assert error.text
             assert "edgegpu-cloud enrol" in error.remedy
 

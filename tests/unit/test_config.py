@@ -7,7 +7,7 @@ import pytest
 from edgegpu_core.injection import Injection
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.policy import Policy
-from edgegpu_plugin.config import PluginConfig, Role, load
+from edgegpu_plugin.config import PluginConfig, ProcessRole, load
 from edgegpu_plugin.errors import ConfigError
 
 
@@ -67,9 +67,14 @@ log_level: debug
 
 
 @pytest.mark.parametrize(
-    ("role", "has"), [(Role.SERVER, (True, True)), (Role.AGENT, (True, False)), (Role.EXTENDER_ONLY, (False, True))]
+    ("role", "has"),
+    [
+        (ProcessRole.SERVER, (True, True)),
+        (ProcessRole.AGENT, (True, False)),
+        (ProcessRole.EXTENDER_ONLY, (False, True)),
+    ],
 )
-def test_what_runs_follows_from_the_role(role: Role, has: tuple[bool, bool]) -> None:
+def test_what_runs_follows_from_the_role(role: ProcessRole, has: tuple[bool, bool]) -> None:
     assert (role.has_plugin, role.has_extender) == has
 
 

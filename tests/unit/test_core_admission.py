@@ -4,18 +4,20 @@ from dataclasses import replace
 
 from property.cases import MODEL, Book, box, pod_of, slots_of, view_of
 
-from edgegpu_core.admission import Verdict, is_torn, judge, turned_away, would_fit
-from edgegpu_core.deviceid import Kind
+from edgegpu_core.admission import AdmissionVerdict, is_torn, judge, turned_away, would_fit
+from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.inventory import Slot
 from edgegpu_core.ledger import Grant
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.nodeview import Want
+from edgegpu_core.nodeview import WaitingContainer
 from edgegpu_core.podview import PodView
 
 SLOTS = slots_of(29, 29)
 
 
-def verdict(pod: PodView, book: Book, *others: PodView, model: ResourceModel | None = None, name: str = "") -> Verdict:
+def verdict(
+    pod: PodView, book: Book, *others: PodView, model: ResourceModel | None = None, name: str = ""
+) -> AdmissionVerdict:
     container = next(c for c in pod.containers if not name or c.name == name)
     return judge(pod, container, view_of(book.slots, pod, *others, ledger=book.ledger, model=model or MODEL))
 
@@ -24,7 +26,7 @@ def test_a_pod_on_its_promised_card_is_admitted() -> None:
     pod = pod_of("u", box("main", 20, 10), cards={"main": ("GPU-1",)})
     book = Book(SLOTS)
     book.share("u", "GPU-1", 20, 10)
-    assert verdict(pod, book) == Verdict(("GPU-1",))
+    assert verdict(pod, book) == AdmissionVerdict(("GPU-1",))
     assert verdict(pod, book).admitted
 
 
@@ -33,8 +35,8 @@ def test_a_pod_that_nobody_placed_is_admitted_where_it_wrongs_nobody() -> None:
     promised = pod_of("v", box("main", 20, 30), cards={"main": ("GPU-0",)}, created="3")
     book = Book(SLOTS)
     book.share("u", "GPU-0", 20, 10)
-    assert verdict(late, book) == Verdict(("GPU-0",))
-    assert verdict(late, book, promised) == Verdict(
+    assert verdict(late, book) == AdmissionVerdict(("GPU-0",))
+    assert verdict(late, book, promised) == AdmissionVerdict(
         ("GPU-0",),
         "needs 20 vcuda-memory and 10 vcuda-core on one card; card 0 has 9 free, card 1 has 29 free",
     )
@@ -53,8 +55,8 @@ def test_among_pods_that_nobody_placed_the_older_is_in_its_right() -> None:
 def test_devices_on_two_cards_are_refused() -> None:
     pod = pod_of("u", box("main", 20, 10))
     book = Book(SLOTS)
-    book.give("u", "main", Kind.MEMORY, {"GPU-0": 12, "GPU-1": 8})
-    book.give("u", "main", Kind.CORE, {"GPU-0": 10})
+    book.give("u", "main", DeviceKind.MEMORY, {"GPU-0": 12, "GPU-1": 8})
+    book.give("u", "main", DeviceKind.CORE, {"GPU-0": 10})
     assert verdict(pod, book).reason == (
         "needs 20 vcuda-memory and 10 vcuda-core on one card; card 0 has 29 free, card 1 has 29 free"
     )
@@ -63,8 +65,8 @@ def test_devices_on_two_cards_are_refused() -> None:
 def test_memory_and_core_on_different_cards_are_refused_even_when_promised() -> None:
     pod = pod_of("u", box("main", 20, 10), cards={"main": ("GPU-0",)})
     book = Book(SLOTS)
-    book.give("u", "main", Kind.MEMORY, {"GPU-0": 20})
-    book.give("u", "main", Kind.CORE, {"GPU-1": 10})
+    book.give("u", "main", DeviceKind.MEMORY, {"GPU-0": 20})
+    book.give("u", "main", DeviceKind.CORE, {"GPU-1": 10})
     assert not verdict(pod, book).admitted
 
 
@@ -99,12 +101,12 @@ def test_a_card_that_is_gone() -> None:
 def test_devices_that_no_container_may_have_are_known_without_the_pod() -> None:
     book = Book(slots_of(29, 29))
     book.share("sound", "GPU-0", 4, 10)
-    book.give("torn", "main", Kind.MEMORY, {"GPU-0": 4})
-    book.give("torn", "main", Kind.CORE, {"GPU-1": 10})
-    book.give("split", "main", Kind.MEMORY, {"GPU-0": 4, "GPU-1": 4})
+    book.give("torn", "main", DeviceKind.MEMORY, {"GPU-0": 4})
+    book.give("torn", "main", DeviceKind.CORE, {"GPU-1": 10})
+    book.give("split", "main", DeviceKind.MEMORY, {"GPU-0": 4, "GPU-1": 4})
     whole = Book(SLOTS)
-    whole.give("whole", "main", Kind.CORE, {"GPU-0": 100, "GPU-1": 100})
-    whole.give("whole", "main", Kind.MEMORY, {"GPU-0": 3, "GPU-1": 2})
+    whole.give("whole", "main", DeviceKind.CORE, {"GPU-0": 100, "GPU-1": 100})
+    whole.give("whole", "main", DeviceKind.MEMORY, {"GPU-0": 3, "GPU-1": 2})
     assert [is_torn(book.ledger.grant(uid, "main")) for uid in ("sound", "torn", "split")] == [False, True, True]
     assert not is_torn(whole.ledger.grant("whole", "main"))
 
@@ -112,13 +114,13 @@ def test_devices_that_no_container_may_have_are_known_without_the_pod() -> None:
 def test_whole_cards_with_memory_spread_evenly() -> None:
     pod = pod_of("u", box("main", 9, 200))
     book = Book(SLOTS)
-    book.give("u", "main", Kind.CORE, {"GPU-0": 100, "GPU-1": 100})
-    book.give("u", "main", Kind.MEMORY, {"GPU-0": 4, "GPU-1": 5})
-    assert verdict(pod, book) == Verdict(("GPU-0", "GPU-1"))
+    book.give("u", "main", DeviceKind.CORE, {"GPU-0": 100, "GPU-1": 100})
+    book.give("u", "main", DeviceKind.MEMORY, {"GPU-0": 4, "GPU-1": 5})
+    assert verdict(pod, book) == AdmissionVerdict(("GPU-0", "GPU-1"))
     uneven = pod_of("v", box("main", 9, 200))
     book = Book(SLOTS)
-    book.give("v", "main", Kind.CORE, {"GPU-0": 100, "GPU-1": 100})
-    book.give("v", "main", Kind.MEMORY, {"GPU-0": 3, "GPU-1": 6})
+    book.give("v", "main", DeviceKind.CORE, {"GPU-0": 100, "GPU-1": 100})
+    book.give("v", "main", DeviceKind.MEMORY, {"GPU-0": 3, "GPU-1": 6})
     assert not verdict(uneven, book).admitted
 
 
@@ -149,8 +151,8 @@ def test_a_refused_pod_would_fit_when_its_own_devices_are_given_back() -> None:
     pod = pod_of("u", box("main", 20, 10))
     promised = pod_of("v", box("main", 20, 10), cards={"main": ("GPU-0",)})
     book = Book(SLOTS)
-    book.give("u", "main", Kind.MEMORY, {"GPU-0": 9, "GPU-1": 11})
-    book.give("u", "main", Kind.CORE, {"GPU-0": 10})
+    book.give("u", "main", DeviceKind.MEMORY, {"GPU-0": 9, "GPU-1": 11})
+    book.give("u", "main", DeviceKind.CORE, {"GPU-0": 10})
     assert not verdict(pod, book, promised).admitted
     assert would_fit(pod, view_of(SLOTS, pod, promised, ledger=book.ledger))
     assert not would_fit(pod, view_of(SLOTS[:1], pod, promised, ledger=book.ledger))
@@ -158,7 +160,7 @@ def test_a_refused_pod_would_fit_when_its_own_devices_are_given_back() -> None:
 
 def fate(pod: PodView, *others: PodView, slots: tuple[Slot, ...] = SLOTS) -> str:
     view = view_of(slots, pod, *others, ledger=Book(slots).ledger)
-    return turned_away(Want(pod, pod.containers[0], Grant(), started=False), view)
+    return turned_away(WaitingContainer(pod, pod.containers[0], Grant(), started=False), view)
 
 
 def test_a_bare_pod_for_which_no_card_has_room_fails() -> None:
@@ -177,5 +179,5 @@ def test_whoever_would_be_made_again_or_is_in_its_right_does_not_fail() -> None:
     assert fate(replace(pod, is_static=True), *others) == ""
     assert fate(replace(pod, cards={"main": ("GPU-0",)}), *others) == ""
     assert fate(pod, *others, slots=()) == ""
-    later = Want(pod, pod.containers[0], Grant(), started=True)
+    later = WaitingContainer(pod, pod.containers[0], Grant(), started=True)
     assert turned_away(later, view_of(SLOTS, pod, *others, ledger=Book(SLOTS).ledger)) == ""

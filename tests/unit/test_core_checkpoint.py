@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from edgegpu_core.checkpoint import CheckpointError, Entry, parse_checkpoint
+from edgegpu_core.checkpoint import CheckpointEntry, CheckpointError, parse_checkpoint
 
 
 def text_of(ids: object, **more: object) -> str:
@@ -13,12 +13,14 @@ def text_of(ids: object, **more: object) -> str:
 
 
 def test_the_list_of_kubernetes_1_19_and_before() -> None:
-    assert parse_checkpoint(text_of(["A::m0001", "A::m0002"])) == (Entry("u", "c", "r", ("A::m0001", "A::m0002")),)
+    assert parse_checkpoint(text_of(["A::m0001", "A::m0002"])) == (
+        CheckpointEntry("u", "c", "r", ("A::m0001", "A::m0002")),
+    )
 
 
 def test_the_map_by_numa_node_since_then() -> None:
     text = text_of({"-1": ["A::m0001"], "0": ["A::m0002", "A::m0003"], "1": None})
-    assert parse_checkpoint(text) == (Entry("u", "c", "r", ("A::m0001", "A::m0002", "A::m0003")),)
+    assert parse_checkpoint(text) == (CheckpointEntry("u", "c", "r", ("A::m0001", "A::m0002", "A::m0003")),)
     assert parse_checkpoint(text.encode()) == parse_checkpoint(text)
 
 
@@ -28,7 +30,7 @@ def test_no_entries(text: str) -> None:
 
 
 def test_an_entry_without_ids() -> None:
-    assert parse_checkpoint(text_of(None)) == (Entry("u", "c", "r", ()),)
+    assert parse_checkpoint(text_of(None)) == (CheckpointEntry("u", "c", "r", ()),)
 
 
 @pytest.mark.parametrize(

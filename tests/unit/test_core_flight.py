@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from property.cases import Book, box, pod_of, slots_of, view_of
 
-from edgegpu_core.deviceid import Kind, core_ids, count_by_card, memory_ids
-from edgegpu_core.flight import PAIR_LIMIT_S, Flight, Target, pick
+from edgegpu_core.deviceid import DeviceKind, core_ids, count_by_card, memory_ids
+from edgegpu_core.flight import PAIR_LIMIT_S, AllocationTarget, Flight, pick
 from edgegpu_core.inventory import Slot
 from edgegpu_core.ledger import Ledger
 from edgegpu_core.nodeview import NodeView, settle
 from edgegpu_core.podview import PodView
-from edgegpu_core.request import Role
+from edgegpu_core.request import ContainerRole
 
 SLOTS = slots_of(29, 29)
 
@@ -37,9 +37,9 @@ class Calls:
         self.flight.add_to(ledger, {pod.kubelet_uid for pod in self.pods})
         return view_of(self.slots, *self.pods, ledger=ledger)
 
-    def ask(self, kind: Kind, size: int, must: tuple[str, ...] = ()) -> tuple[str, dict[str, int]]:
+    def ask(self, kind: DeviceKind, size: int, must: tuple[str, ...] = ()) -> tuple[str, dict[str, int]]:
         """Ask and allocate; returns whose call it was taken for and how many devices lie on which card."""
-        ids = memory_ids if kind is Kind.MEMORY else lambda card, _: core_ids(card)
+        ids = memory_ids if kind is DeviceKind.MEMORY else lambda card, _: core_ids(card)
         available = [text for slot in self.slots for text in ids(slot.uuid, slot.units) if text not in self.given]
         target = self.flight.prefer(kind, size, must, self.view(), now_s=self.now_s)
         chosen = pick([*available, *must], must, size, target)
@@ -51,9 +51,9 @@ class Calls:
 
 
 def test_both_resources_go_to_the_promised_card_in_either_order() -> None:
-    for first, second in ((Kind.MEMORY, Kind.CORE), (Kind.CORE, Kind.MEMORY)):
+    for first, second in ((DeviceKind.MEMORY, DeviceKind.CORE), (DeviceKind.CORE, DeviceKind.MEMORY)):
         calls = Calls(pod_of("u", box("main", 20, 10), cards={"main": ("GPU-1",)}))
-        sizes = {Kind.MEMORY: 20, Kind.CORE: 10}
+        sizes = {DeviceKind.MEMORY: 20, DeviceKind.CORE: 10}
         assert calls.ask(first, sizes[first]) == ("u/main", {"GPU-1": sizes[first]})
         assert calls.ask(second, sizes[second]) == ("u/main", {"GPU-1": sizes[second]})
 
@@ -62,8 +62,8 @@ def test_the_second_call_tells_pods_apart_that_the_first_did_not() -> None:
     one = pod_of("1", box("main", 4, 10), cards={"main": ("GPU-0",)}, created="1")
     two = pod_of("2", box("main", 4, 20), cards={"main": ("GPU-1",)}, created="2")
     calls = Calls(one, two)
-    assert calls.ask(Kind.MEMORY, 4) == ("1/main", {"GPU-0": 4})
-    assert calls.ask(Kind.CORE, 20) == ("2/main", {"GPU-0": 20})
+    assert calls.ask(DeviceKind.MEMORY, 4) == ("1/main", {"GPU-0": 4})
+    assert calls.ask(DeviceKind.CORE, 20) == ("2/main", {"GPU-0": 20})
     ledger = calls.view().ledger
     assert (ledger.grant("1", "main").cards(), ledger.grant("2", "main").cards()) == ((), ("GPU-0",))
 
@@ -73,11 +73,11 @@ def test_an_answer_before_its_allocate_changes_nothing() -> None:
     two = pod_of("2", box("main", 4, 20), cards={"main": ("GPU-1",)}, created="2")
     three = pod_of("3", box("main", 8, 20), cards={"main": ("GPU-1",)}, created="0")
     calls = Calls(one, two, three)
-    calls.ask(Kind.MEMORY, 4)
+    calls.ask(DeviceKind.MEMORY, 4)
     view = calls.view()
-    calls.flight.prefer(Kind.CORE, 20, (), view, now_s=0.0)
+    calls.flight.prefer(DeviceKind.CORE, 20, (), view, now_s=0.0)
     assert calls.view().ledger.grant("1", "main").cards() == ("GPU-0",)
-    assert calls.ask(Kind.CORE, 20) == ("2/main", {"GPU-0": 20})
+    assert calls.ask(DeviceKind.CORE, 20) == ("2/main", {"GPU-0": 20})
     assert calls.view().ledger.grants("3") == {}
 
 
@@ -85,46 +85,48 @@ def test_a_pair_is_not_awaited_for_ever() -> None:
     one = pod_of("1", box("main", 4, 10), cards={"main": ("GPU-0",)}, created="1")
     two = pod_of("2", box("main", 8, 20), cards={"main": ("GPU-1",)}, created="2")
     calls = Calls(one, two)
-    calls.ask(Kind.MEMORY, 4)
+    calls.ask(DeviceKind.MEMORY, 4)
     calls.now_s = PAIR_LIMIT_S + 0.1
-    assert calls.ask(Kind.CORE, 20) == ("2/main", {"GPU-1": 20})
+    assert calls.ask(DeviceKind.CORE, 20) == ("2/main", {"GPU-1": 20})
 
 
 def test_a_first_half_of_a_pod_that_failed_is_not_held_against_its_twin() -> None:
     twins = [pod_of(uid, box("main", 4, 10), cards={"main": (f"GPU-{uid}",)}, created=uid) for uid in ("0", "1")]
     calls = Calls(*twins)
-    assert calls.ask(Kind.MEMORY, 4) == ("0/main", {"GPU-0": 4})  # kubelet asked for 1, which failed after this
+    assert calls.ask(DeviceKind.MEMORY, 4) == ("0/main", {"GPU-0": 4})  # kubelet asked for 1, which failed after this
     calls.pods = (twins[0],)
-    assert calls.ask(Kind.MEMORY, 4) == ("0/main", {"GPU-0": 4})
-    assert calls.ask(Kind.CORE, 10) == ("0/main", {"GPU-0": 10})
+    assert calls.ask(DeviceKind.MEMORY, 4) == ("0/main", {"GPU-0": 4})
+    assert calls.ask(DeviceKind.CORE, 10) == ("0/main", {"GPU-0": 10})
     assert calls.view().free().memory == [25, 29]
 
 
 def test_a_first_half_of_a_pod_that_has_ended_is_no_half_of_the_next() -> None:
     twins = [pod_of(uid, box("main", 4, 10), cards={"main": (f"GPU-{uid}",)}, created=uid) for uid in ("0", "1")]
     calls = Calls(*twins)
-    assert calls.ask(Kind.MEMORY, 4) == ("0/main", {"GPU-0": 4})
+    assert calls.ask(DeviceKind.MEMORY, 4) == ("0/main", {"GPU-0": 4})
     calls.pods = (twins[1],)
-    assert calls.ask(Kind.CORE, 10) == ("1/main", {"GPU-1": 10})
-    assert calls.ask(Kind.MEMORY, 4) == ("1/main", {"GPU-1": 4})
+    assert calls.ask(DeviceKind.CORE, 10) == ("1/main", {"GPU-1": 10})
+    assert calls.ask(DeviceKind.MEMORY, 4) == ("1/main", {"GPU-1": 4})
 
 
 def test_a_restart_of_kubelet_forgets_the_first_half() -> None:
     calls = Calls(pod_of("1", box("main", 4, 10), cards={"main": ("GPU-1",)}))
-    calls.ask(Kind.MEMORY, 4)
+    calls.ask(DeviceKind.MEMORY, 4)
     calls.flight.forget()
     assert calls.view().ledger.pods() == ()
-    assert calls.ask(Kind.CORE, 10) == ("1/main", {"GPU-1": 10})
+    assert calls.ask(DeviceKind.CORE, 10) == ("1/main", {"GPU-1": 10})
 
 
 def test_later_containers_follow_the_init_container_and_must_include_wins() -> None:
-    pod = pod_of("u", box("i", 8, 10, Role.INIT), box("a", 10, 10))
+    pod = pod_of("u", box("i", 8, 10, ContainerRole.INIT), box("a", 10, 10))
     book = Book(SLOTS)
     book.share("u", "GPU-1", 8, 10, container="i")
     calls = Calls(pod, ledger=book.ledger)
-    reused = book.ledger.grant("u", "i").ids[Kind.MEMORY]
-    assert calls.ask(Kind.MEMORY, 10, reused) == ("u/a", {"GPU-1": 10})
-    assert calls.flight.allocated(Kind.CORE, book.ledger.grant("u", "i").ids[Kind.CORE], calls.view(), now_s=0.0)
+    reused = book.ledger.grant("u", "i").ids[DeviceKind.MEMORY]
+    assert calls.ask(DeviceKind.MEMORY, 10, reused) == ("u/a", {"GPU-1": 10})
+    assert calls.flight.allocated(
+        DeviceKind.CORE, book.ledger.grant("u", "i").ids[DeviceKind.CORE], calls.view(), now_s=0.0
+    )
     assert calls.view().ledger.grant("u", "a").cards() == ("GPU-1",)
 
 
@@ -132,24 +134,24 @@ def test_where_nobody_chose_the_whole_pod_is_placed_beside_what_is_promised() ->
     pod = pod_of("u", box("a", 4, 10), box("b", 20, 20), created="2")
     promised = pod_of("v", box("main", 10, 30), cards={"main": ("GPU-0",)}, created="1")
     calls = Calls(pod, promised)
-    assert calls.ask(Kind.MEMORY, 4) == ("u/a", {"GPU-0": 4})
-    assert calls.ask(Kind.CORE, 10) == ("u/a", {"GPU-0": 10})
-    assert calls.ask(Kind.MEMORY, 20) == ("u/b", {"GPU-1": 20})
+    assert calls.ask(DeviceKind.MEMORY, 4) == ("u/a", {"GPU-0": 4})
+    assert calls.ask(DeviceKind.CORE, 10) == ("u/a", {"GPU-0": 10})
+    assert calls.ask(DeviceKind.MEMORY, 20) == ("u/b", {"GPU-1": 20})
 
 
 def test_a_call_for_no_known_pod_still_gets_one_card() -> None:
     promised = pod_of("v", box("main", 10, 30), cards={"main": ("GPU-0",)})
     calls = Calls(promised)
-    assert calls.ask(Kind.MEMORY, 20) == ("", {"GPU-1": 20})
+    assert calls.ask(DeviceKind.MEMORY, 20) == ("", {"GPU-1": 20})
     assert calls.view().free().memory == [19, 9]
-    assert calls.ask(Kind.CORE, 7) == ("", {"GPU-1": 7})
+    assert calls.ask(DeviceKind.CORE, 7) == ("", {"GPU-1": 7})
 
 
 def test_a_container_that_becomes_known_between_its_calls_stays_where_it_began() -> None:
     calls = Calls(slots=slots_of(29, 29))
-    assert calls.ask(Kind.MEMORY, 20) == ("", {"GPU-0": 20})
+    assert calls.ask(DeviceKind.MEMORY, 20) == ("", {"GPU-0": 20})
     calls.pods = (pod_of("u", box("main", 20, 10), cards={"main": ("GPU-1",)}),)
-    assert calls.ask(Kind.CORE, 10) == ("u/main", {"GPU-0": 10})
+    assert calls.ask(DeviceKind.CORE, 10) == ("u/main", {"GPU-0": 10})
     assert settle(calls.view()) == {"u": {"main": ("GPU-0",)}}
 
 
@@ -160,36 +162,36 @@ def test_a_pod_that_fits_nowhere_takes_what_is_promised_to_nobody() -> None:
         pod_of("w", box("main", 12, 31), cards={"main": ("GPU-1",)}, created="1"),
     ]
     calls = Calls(intruder, *promised)
-    assert calls.ask(Kind.MEMORY, 20) == ("u/main", {"GPU-1": 17, "GPU-0": 3})
+    assert calls.ask(DeviceKind.MEMORY, 20) == ("u/main", {"GPU-1": 17, "GPU-0": 3})
     other = Calls(intruder, promised[0], slots=slots_of(29, 18))
-    assert other.ask(Kind.MEMORY, 20) == ("u/main", {"GPU-1": 18, "GPU-0": 2})
+    assert other.ask(DeviceKind.MEMORY, 20) == ("u/main", {"GPU-1": 18, "GPU-0": 2})
 
 
 def test_whole_cards_of_mixed_sizes_get_the_larger_parts_on_the_larger_cards() -> None:
     cards = tuple(f"GPU-{n}" for n in range(4))
     pod = pod_of("u", box("main", 42, 400), cards={"main": cards})
     calls = Calls(pod, slots=slots_of(10, 10, 20, 20))
-    assert calls.ask(Kind.CORE, 400) == ("u/main", dict.fromkeys(cards, 100))
-    assert calls.ask(Kind.MEMORY, 42) == ("u/main", {"GPU-0": 10, "GPU-1": 10, "GPU-2": 11, "GPU-3": 11})
+    assert calls.ask(DeviceKind.CORE, 400) == ("u/main", dict.fromkeys(cards, 100))
+    assert calls.ask(DeviceKind.MEMORY, 42) == ("u/main", {"GPU-0": 10, "GPU-1": 10, "GPU-2": 11, "GPU-3": 11})
 
 
 def test_a_first_call_that_needs_one_of_two_whole_cards_does_not_forget_the_other() -> None:
     pod = pod_of("u", box("main", 1, 200), cards={"main": ("GPU-1", "GPU-2")})
     calls = Calls(pod, slots=slots_of(29, 29, 29))
-    assert calls.ask(Kind.MEMORY, 1) == ("u/main", {"GPU-1": 1})
+    assert calls.ask(DeviceKind.MEMORY, 1) == ("u/main", {"GPU-1": 1})
     assert settle(calls.view()) == {"u": {"main": ("GPU-1", "GPU-2")}}
     assert calls.view().free().memory == [29, 0, 0]
-    assert calls.ask(Kind.CORE, 200) == ("u/main", {"GPU-1": 100, "GPU-2": 100})
+    assert calls.ask(DeviceKind.CORE, 200) == ("u/main", {"GPU-1": 100, "GPU-2": 100})
 
 
 def test_pick_fills_up_elsewhere_only_in_need() -> None:
     available = [*memory_ids("A", 3), *memory_ids("B", 9), *memory_ids("C", 5)]
-    assert count_by_card(pick(available, [], 3, Target((("A", 3),), None))) == {"A": 3}
-    assert count_by_card(pick(available, [], 8, Target((("A", 8),), None))) == {"A": 3, "B": 5}
-    assert pick(available, ["C::m0004"], 1, Target((("A", 1),), None)) == ["C::m0004"]
-    assert count_by_card(pick(available, ["C::m0004"], 2, Target((("C", 2),), None))) == {"C": 2}
-    assert count_by_card(pick(available, [], 17, Target((), None))) == {"A": 3, "B": 9, "C": 5}
-    assert count_by_card(pick(available, [], 3, Target((("gone", 3),), None))) == {"B": 3}
+    assert count_by_card(pick(available, [], 3, AllocationTarget((("A", 3),), None))) == {"A": 3}
+    assert count_by_card(pick(available, [], 8, AllocationTarget((("A", 8),), None))) == {"A": 3, "B": 5}
+    assert pick(available, ["C::m0004"], 1, AllocationTarget((("A", 1),), None)) == ["C::m0004"]
+    assert count_by_card(pick(available, ["C::m0004"], 2, AllocationTarget((("C", 2),), None))) == {"C": 2}
+    assert count_by_card(pick(available, [], 17, AllocationTarget((), None))) == {"A": 3, "B": 9, "C": 5}
+    assert count_by_card(pick(available, [], 3, AllocationTarget((("gone", 3),), None))) == {"B": 3}
 
 
 def alike(uid: str, card: str) -> PodView:
@@ -254,7 +256,7 @@ def test_a_promised_pod_moves_aside_when_one_that_is_gone_had_got_its_card() -> 
 
 def test_what_a_node_holds_is_devices_and_promises() -> None:
     half = pod_of("1", box("a", 4, 10), box("b", 6, 20), cards={"a": ("GPU-0",), "b": ("GPU-1",)})
-    init = pod_of("2", box("i", 4, 10, Role.INIT), box("a", 6, 10), cards={"i": ("GPU-1",), "a": ("GPU-1",)})
+    init = pod_of("2", box("i", 4, 10, ContainerRole.INIT), box("a", 6, 10), cards={"i": ("GPU-1",), "a": ("GPU-1",)})
     book = Book(SLOTS)
     book.share("1", "GPU-0", 4, 10, container="a")
     book.share("dead", "GPU-0", 5, 5)
@@ -267,7 +269,7 @@ def test_what_a_node_holds_is_devices_and_promises() -> None:
 
 def test_what_a_failed_admission_left_goes_with_its_pod() -> None:
     calls = Calls(pod_of("p", box("main", 4, 10)))
-    assert calls.ask(Kind.MEMORY, 4)[0] == "p/main"
+    assert calls.ask(DeviceKind.MEMORY, 4)[0] == "p/main"
     assert calls.view().free().memory[0] == SLOTS[0].units - 4
     ended = Ledger()
     calls.flight.add_to(ended, frozenset())

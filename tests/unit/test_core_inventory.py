@@ -2,7 +2,16 @@
 
 import pytest
 
-from edgegpu_core.deviceid import MAX_ID_LENGTH, DeviceId, Kind, card_of, core_ids, count_by_card, memory_ids, parse
+from edgegpu_core.deviceid import (
+    MAX_ID_LENGTH,
+    DeviceId,
+    DeviceKind,
+    card_of,
+    core_ids,
+    count_by_card,
+    memory_ids,
+    parse,
+)
 from edgegpu_core.inventory import Card, Free, slots, usable
 from edgegpu_core.model import ModelError, ResourceModel, short_name
 
@@ -113,10 +122,10 @@ def test_device_ids_round_trip_and_are_short_enough() -> None:
     assert ids[-58] == f"{UUID}::c42"
     assert len(set(ids)) == 24_999 + 100
     assert all(str(parse(text)) == text and len(text) <= MAX_ID_LENGTH for text in ids)
-    assert parse(f"{UUID}::c42") == DeviceId(UUID, Kind.CORE, 42)
+    assert parse(f"{UUID}::c42") == DeviceId(UUID, DeviceKind.CORE, 42)
     assert {card_of(text) for text in ids} == {UUID}
-    assert Kind.MEMORY.other is Kind.CORE
-    assert Kind.CORE.other is Kind.MEMORY
+    assert DeviceKind.MEMORY.other is DeviceKind.CORE
+    assert DeviceKind.CORE.other is DeviceKind.MEMORY
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 from property.cases import MODEL, Book, slots_of
 
-from edgegpu_core.checkpoint import Entry
-from edgegpu_core.deviceid import Kind
+from edgegpu_core.checkpoint import CheckpointEntry
+from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.ledger import Grant, Ledger, free_after
 from edgegpu_core.placement import Share
 
@@ -13,10 +13,10 @@ SLOTS = slots_of(29, 29)
 def test_built_from_the_checkpoint_without_other_resources() -> None:
     ledger = Ledger.of_entries(
         [
-            Entry("u", "c", MODEL.memory_resource, ("GPU-0::m0001", "GPU-0::m0002")),
-            Entry("u", "c", MODEL.core_resource, ("GPU-0::c07",)),
-            Entry("u", "c", "example.org/other", ("x",)),
-            Entry("v", "c", "example.org/other", ("x",)),
+            CheckpointEntry("u", "c", MODEL.memory_resource, ("GPU-0::m0001", "GPU-0::m0002")),
+            CheckpointEntry("u", "c", MODEL.core_resource, ("GPU-0::c07",)),
+            CheckpointEntry("u", "c", "example.org/other", ("x",)),
+            CheckpointEntry("v", "c", "example.org/other", ("x",)),
         ],
         MODEL,
     )
@@ -30,8 +30,8 @@ def test_built_from_the_checkpoint_without_other_resources() -> None:
 
 def test_ids_that_an_init_container_handed_on_count_once() -> None:
     book = Book(SLOTS)
-    ids = book.give("u", "init", Kind.MEMORY, {"GPU-0": 20})
-    book.ledger.add("u", "main", Kind.MEMORY, ids[:12])
+    ids = book.give("u", "init", DeviceKind.MEMORY, {"GPU-0": 20})
+    book.ledger.add("u", "main", DeviceKind.MEMORY, ids[:12])
     book.share("u", "GPU-0", 4, 30, container="sidecar")
     assert book.ledger.held("u", SLOTS) == (Share("GPU-0", 24, 30),)
 
@@ -50,7 +50,7 @@ def test_cutting_down_leaves_the_first_ledger_alone() -> None:
     book.share("u", "GPU-0", 4, 10)
     book.share("v", "GPU-0", 4, 10)
     kept = book.ledger.only(["u", "w"])
-    kept.add("u", "main", Kind.MEMORY, ("GPU-1::m0001",))
+    kept.add("u", "main", DeviceKind.MEMORY, ("GPU-1::m0001",))
     assert kept.pods() == ("u",)
     assert book.ledger.pods() == ("u", "v")
     assert book.ledger.grant("u", "main").cards() == ("GPU-0",)
@@ -58,11 +58,11 @@ def test_cutting_down_leaves_the_first_ledger_alone() -> None:
 
 def test_the_owner_of_exactly_these_ids() -> None:
     book = Book(SLOTS)
-    ids = book.give("u", "main", Kind.MEMORY, {"GPU-0": 4})
-    book.give("v", "main", Kind.MEMORY, {"GPU-0": 5})
-    assert book.ledger.owner_of(Kind.MEMORY, reversed(ids)) == ("u", "main")
-    assert book.ledger.owner_of(Kind.MEMORY, ids[:3]) is None
-    assert book.ledger.owner_of(Kind.CORE, ids) is None
+    ids = book.give("u", "main", DeviceKind.MEMORY, {"GPU-0": 4})
+    book.give("v", "main", DeviceKind.MEMORY, {"GPU-0": 5})
+    assert book.ledger.owner_of(DeviceKind.MEMORY, reversed(ids)) == ("u", "main")
+    assert book.ledger.owner_of(DeviceKind.MEMORY, ids[:3]) is None
+    assert book.ledger.owner_of(DeviceKind.CORE, ids) is None
 
 
 def test_what_is_free_after_holdings() -> None:

@@ -7,8 +7,8 @@ from edgegpu_core.inventory import Free, Slot
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import (
     Placement,
+    PlacementRefusal,
     PodPlan,
-    Refusal,
     Share,
     fits,
     footprint,
@@ -17,7 +17,7 @@ from edgegpu_core.placement import (
     place_container,
 )
 from edgegpu_core.policy import Policy, parse_policy
-from edgegpu_core.request import Ask, Role
+from edgegpu_core.request import Ask, ContainerRole
 
 
 class Node:
@@ -36,9 +36,9 @@ class Node:
             self.free.take(position, share.memory_units, share.core)
         return list(placed.cards.values())
 
-    def refuse(self, plan: PodPlan) -> Refusal:
+    def refuse(self, plan: PodPlan) -> PlacementRefusal:
         refused = place(plan, self.free, self.policy)
-        assert isinstance(refused, Refusal), refused
+        assert isinstance(refused, PlacementRefusal), refused
         assert not fits(plan, self.free)
         return refused
 
@@ -47,14 +47,14 @@ def test_one_card_of_94_units() -> None:
     node = Node(94)
     for units in (50, 40):
         node.put(one(units))
-    assert node.refuse(one(10)) == Refusal("needs 10 vcuda-memory on one card; card 0 has 4 free", never=False)
+    assert node.refuse(one(10)) == PlacementRefusal("needs 10 vcuda-memory on one card; card 0 has 4 free", never=False)
     assert node.put(one(1)) == [("GPU-0",)]
 
 
 def test_two_cards_of_29_units() -> None:
     node = Node(29, 29)
     assert [node.put(one(units)) for units in (4, 20, 20)] == [[("GPU-0",)], [("GPU-0",)], [("GPU-1",)]]
-    assert node.refuse(one(20)) == Refusal(
+    assert node.refuse(one(20)) == PlacementRefusal(
         "needs 20 vcuda-memory on one card; card 0 has 5 free, card 1 has 9 free", never=False
     )
 
@@ -64,7 +64,9 @@ def test_the_words_of_the_design() -> None:
     free.take(0, 20, 1)
     free.take(1, 24, 1)
     refused = place(one(20), free, Policy.FIRST_FIT)
-    assert refused == Refusal("needs 20 vcuda-memory on one card; card 0 has 9 free, card 1 has 5 free", never=False)
+    assert refused == PlacementRefusal(
+        "needs 20 vcuda-memory on one card; card 0 has 9 free, card 1 has 5 free", never=False
+    )
 
 
 @pytest.mark.parametrize(("second", "cards"), [(8, ["GPU-0", "GPU-0"]), (12, ["GPU-0", "GPU-1"])])
@@ -74,7 +76,7 @@ def test_two_and_two_gib_share_a_card_of_4_gib_and_two_and_three_do_not(second: 
 
 
 def test_what_fits_in_sum_only_never_fits() -> None:
-    assert Node(29, 29).refuse(one(30)) == Refusal(
+    assert Node(29, 29).refuse(one(30)) == PlacementRefusal(
         "needs 30 vcuda-memory on one card; card 0 has 29 free, card 1 has 29 free", never=True
     )
 
@@ -124,7 +126,7 @@ def test_a_whole_card_needs_an_empty_one_and_leaves_nothing() -> None:
 
 
 def test_whole_cards_of_mixed_sizes_share_the_memory_evenly() -> None:
-    assert Node(10, 29, 11).refuse(one(33, 300)) == Refusal(
+    assert Node(10, 29, 11).refuse(one(33, 300)) == PlacementRefusal(
         "needs 3 whole empty cards with 33 vcuda-memory; card 0 is empty (10 vcuda-memory), "
         "card 1 is empty (29 vcuda-memory), card 2 is empty (11 vcuda-memory)",
         never=True,
@@ -142,7 +144,7 @@ def test_many_small_cards_before_the_big_ones_do_not_hide_them() -> None:
 
 
 def test_a_number_of_cards_out_of_all_reason_is_refused_at_once() -> None:
-    assert Node(29).refuse(one(4, 10**17)) == Refusal(
+    assert Node(29).refuse(one(4, 10**17)) == PlacementRefusal(
         "needs 1000000000000000 whole empty cards with 4 vcuda-memory; card 0 is empty (29 vcuda-memory)", never=True
     )
 
@@ -162,16 +164,16 @@ def test_the_search_looks_behind_the_first_choice() -> None:
 
 def test_a_refusal_names_the_container() -> None:
     plan = plan_of(box("a", 20, 10), box("b", 20, 10))
-    assert Node(29).refuse(plan) == Refusal(
+    assert Node(29).refuse(plan) == PlacementRefusal(
         "container b needs 20 vcuda-memory and 10 vcuda-core on one card; card 0 has 9 free", never=True
     )
 
 
 def test_an_init_containers_units_are_reused() -> None:
-    plan = plan_of(box("i", 20, 30, Role.INIT), box("a", 10, 50), box("b", 12, 10))
+    plan = plan_of(box("i", 20, 30, ContainerRole.INIT), box("a", 10, 50), box("b", 12, 10))
     placed = place(plan, Free(slots_of(10, 29)), Policy.FIRST_FIT)
     assert placed == Placement(dict.fromkeys("iab", ("GPU-1",)), (Share("GPU-1", 22, 60),))
-    assert Node(21, 21).refuse(plan) == Refusal(
+    assert Node(21, 21).refuse(plan) == PlacementRefusal(
         "with its init container needs 22 vcuda-memory and 60 vcuda-core on one card; "
         "card 0 has 21 free, card 1 has 21 free",
         never=True,
@@ -179,8 +181,10 @@ def test_an_init_containers_units_are_reused() -> None:
 
 
 def test_a_sidecar_keeps_what_it_takes_from_an_init_container() -> None:
-    init_first = plan_of(box("i", 10, 10, Role.INIT), box("s", 4, 4, Role.SIDECAR), box("a", 10, 10))
-    sidecar_first = plan_of(box("s", 4, 4, Role.SIDECAR), box("i", 10, 10, Role.INIT), box("a", 10, 10))
+    init_first = plan_of(box("i", 10, 10, ContainerRole.INIT), box("s", 4, 4, ContainerRole.SIDECAR), box("a", 10, 10))
+    sidecar_first = plan_of(
+        box("s", 4, 4, ContainerRole.SIDECAR), box("i", 10, 10, ContainerRole.INIT), box("a", 10, 10)
+    )
     for plan in (init_first, sidecar_first):
         placed = place(plan, Free(slots_of(29)), Policy.FIRST_FIT)
         assert isinstance(placed, Placement)
@@ -188,12 +192,16 @@ def test_a_sidecar_keeps_what_it_takes_from_an_init_container() -> None:
 
 
 def test_core_over_a_card_behind_an_init_container_never_fits() -> None:
-    plan = plan_of(box("i", 4, 60, Role.INIT), box("s", 4, 60, Role.SIDECAR), box("a", 4, 60))
+    plan = plan_of(box("i", 4, 60, ContainerRole.INIT), box("s", 4, 60, ContainerRole.SIDECAR), box("a", 4, 60))
     assert Node(29, 29).refuse(plan).never
 
 
 def test_an_init_container_after_a_sidecar_needs_whole_cards_of_its_own_and_never_fits() -> None:
-    plan = plan_of(box("i", 1, 200, Role.INIT), box("s", 1, 200, Role.SIDECAR), box("j", 1, 200, Role.INIT))
+    plan = plan_of(
+        box("i", 1, 200, ContainerRole.INIT),
+        box("s", 1, 200, ContainerRole.SIDECAR),
+        box("j", 1, 200, ContainerRole.INIT),
+    )
     assert Node(29, 29, 29, 29).refuse(plan).never
 
 
@@ -202,7 +210,7 @@ def test_a_card_out_of_order_is_passed_over_and_said() -> None:
     placed = place(one(4), Free(sick), Policy.FIRST_FIT)
     assert isinstance(placed, Placement)
     assert placed.cards == {"main": ("GPU-1",)}
-    assert place(one(30), Free(sick), Policy.FIRST_FIT) == Refusal(
+    assert place(one(30), Free(sick), Policy.FIRST_FIT) == PlacementRefusal(
         "needs 30 vcuda-memory on one card; card 0 is out of order, card 1 has 29 free", never=True
     )
 
@@ -227,7 +235,7 @@ def test_held_and_footprint_count_a_whole_card_whole() -> None:
         Share("GPU-1", 10, 100),
     )
     assert held_of(Ask(1, 4, 10, whole=False), ("GPU-0", "GPU-1"), slots) == (Share("GPU-0", 4, 10),)
-    init = plan_of(box("i", 0, 100, Role.INIT), box("a", 4, 100))
+    init = plan_of(box("i", 0, 100, ContainerRole.INIT), box("a", 4, 100))
     assert footprint(init, {"a": ("GPU-1",)}, slots) == (Share("GPU-1", 10, 100),)
     two = plan_of(box("a", 4, 10), box("b", 5, 20))
     assert footprint(two, {"a": ("GPU-1",), "b": ("GPU-1",)}, slots) == (Share("GPU-1", 9, 30),)
@@ -237,5 +245,5 @@ def test_held_and_footprint_count_a_whole_card_whole() -> None:
 def test_the_model_of_a_plan_names_the_resources() -> None:
     model = ResourceModel(memory_resource="example.org/mem", core_resource="example.org/cores")
     refused = place(plan_of(box("main", 30, 10), model=model), Free(slots_of(29)), Policy.FIRST_FIT)
-    assert refused == Refusal("needs 30 mem and 10 cores on one card; card 0 has 29 free", never=True)
+    assert refused == PlacementRefusal("needs 30 mem and 10 cores on one card; card 0 has 29 free", never=True)
     assert MODEL.memory_resource == "baidu.com/vcuda-memory"

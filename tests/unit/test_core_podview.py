@@ -18,7 +18,7 @@ from edgegpu_core.podview import (
     write_cards,
 )
 from edgegpu_core.policy import Policy
-from edgegpu_core.request import Role
+from edgegpu_core.request import ContainerRole
 
 
 def container(name: str, memory: object = None, core: object = None, **more: object) -> dict[str, Any]:
@@ -41,8 +41,8 @@ def test_containers_in_kubelets_order_with_their_roles() -> None:
         ],
     }
     assert gpu_containers(spec, MODEL) == (
-        box("i", 1, 1, Role.INIT),
-        box("s", 8, 20, Role.SIDECAR),
+        box("i", 1, 1, ContainerRole.INIT),
+        box("s", 8, 20, ContainerRole.SIDECAR),
         box("a", 4, 10),
         box("b", 2, 0),
     )

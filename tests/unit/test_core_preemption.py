@@ -4,21 +4,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgegpu_core.budgets import Budget, Requirement, read_budget, violations
+from edgegpu_core.budgets import Budget, LabelRequirement, read_budget, violations
 from edgegpu_core.inventory import Slot
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import PodPlan, Share, fits, plan_pod
 from edgegpu_core.podview import PodView
-from edgegpu_core.preemption import Holder, choose_victims, free_without
-from edgegpu_core.request import ContainerRequest, Request, Role, total
+from edgegpu_core.preemption import CardHolder, choose_victims, free_without
+from edgegpu_core.request import ContainerRequest, ContainerRole, RequestedAmounts, total
 
 SLOTS = (Slot("A", "0", 29), Slot("B", "1", 29))
 
 
 def plan(*asks: tuple[int, int], init: tuple[int, int] | None = None) -> PodPlan:
-    containers = tuple(ContainerRequest(f"c{i}", Role.APP, Request(*ask)) for i, ask in enumerate(asks))
+    containers = tuple(
+        ContainerRequest(f"c{i}", ContainerRole.APP, RequestedAmounts(*ask)) for i, ask in enumerate(asks)
+    )
     if init is not None:
-        containers = (ContainerRequest("init", Role.INIT, Request(*init)), *containers)
+        containers = (ContainerRequest("init", ContainerRole.INIT, RequestedAmounts(*init)), *containers)
     found = plan_pod(containers, ResourceModel())
     assert isinstance(found, PodPlan)
     return found
@@ -32,7 +34,7 @@ def holder(
     deleting: bool = False,
     mirrors: str = "",
     app: str = "",
-) -> Holder:
+) -> CardHolder:
     pod = PodView(
         uid=name,
         namespace="default",
@@ -44,12 +46,12 @@ def holder(
         mirrors=mirrors,
         labels=(("app", app),) if app else (),
     )
-    return Holder(name, tuple(Share(card, units, 1) for card, units in shares), pod)
+    return CardHolder(name, tuple(Share(card, units, 1) for card, units in shares), pod)
 
 
 def chosen(
     asked: PodPlan,
-    *holders: Holder,
+    *holders: CardHolder,
     priority: int = 10,
     budgets: Sequence[Budget] = (),
     slots: tuple[Slot, ...] = SLOTS,
@@ -84,7 +86,7 @@ def test_the_lowest_go_and_as_few_as_possible() -> None:
 def test_who_may_not_go() -> None:
     assert chosen(plan((25, 1)), *FOUR, priority=0) is None
     assert chosen(plan((25, 1)), holder("m", ("A", 29), mirrors="x"), holder("h", ("B", 29), priority=10)) is None
-    assert chosen(plan((25, 1)), Holder("unknown", (Share("A", 29, 1),), None), holder("b", ("B", 29))) == ["b"]
+    assert chosen(plan((25, 1)), CardHolder("unknown", (Share("A", 29, 1),), None), holder("b", ("B", 29))) == ["b"]
     sick = (Slot("A", "0", 29, healthy=False), Slot("B", "1", 29))
     assert chosen(plan((25, 1)), *FOUR, slots=sick) == ["low2", "low3"]
 
@@ -102,7 +104,7 @@ def test_pods_of_several_containers_and_whole_cards() -> None:
 
 
 def test_budgets_are_counted() -> None:
-    kept = Budget("default", (Requirement("app", "In", frozenset({"kept"})),), 1, frozenset())
+    kept = Budget("default", (LabelRequirement("app", "In", frozenset({"kept"})),), 1, frozenset())
     pods = (
         holder("k1", ("A", 10), app="kept"),
         holder("k2", ("A", 10), app="kept"),
@@ -140,12 +142,14 @@ def test_whom_a_budget_protects(selector: object, matches: bool) -> None:  # noq
 
 
 def test_what_the_scheduler_counts_for_a_pod() -> None:
-    def of(*parts: tuple[Role, int]) -> Request:
-        return total(ContainerRequest(str(i), role, Request(units, 1)) for i, (role, units) in enumerate(parts))
+    def of(*parts: tuple[ContainerRole, int]) -> RequestedAmounts:
+        return total(
+            ContainerRequest(str(i), role, RequestedAmounts(units, 1)) for i, (role, units) in enumerate(parts)
+        )
 
-    assert of((Role.APP, 3), (Role.APP, 4)) == Request(7, 2)
-    assert of((Role.INIT, 10), (Role.APP, 4)) == Request(10, 1)
-    assert of((Role.SIDECAR, 2), (Role.INIT, 10), (Role.APP, 4)) == Request(12, 2)
+    assert of((ContainerRole.APP, 3), (ContainerRole.APP, 4)) == RequestedAmounts(7, 2)
+    assert of((ContainerRole.INIT, 10), (ContainerRole.APP, 4)) == RequestedAmounts(10, 1)
+    assert of((ContainerRole.SIDECAR, 2), (ContainerRole.INIT, 10), (ContainerRole.APP, 4)) == RequestedAmounts(12, 2)
 
 
 @given(
@@ -173,12 +177,12 @@ def test_victims_are_lower_needed_and_enough(units: list[tuple[str, int, int]], 
     assert len({share.card for one in holders if one.uid in gone for share in one.shares}) <= 1
 
 
-class _Counted(list[Holder]):
+class _Counted(list[CardHolder]):
     """Counts how often it was gone through: once for each question whether some choice is enough, and once before."""
 
     looks = 0
 
-    def __iter__(self) -> Iterator[Holder]:
+    def __iter__(self) -> Iterator[CardHolder]:
         self.looks += 1
         return super().__iter__()
 

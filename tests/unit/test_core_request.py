@@ -5,7 +5,7 @@ from property.cases import MODEL, box
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import plan_pod
-from edgegpu_core.request import Ask, Request, Role, Unplaceable, classify
+from edgegpu_core.request import Ask, ContainerRole, RequestedAmounts, Unplaceable, classify
 
 LOOSE = ResourceModel(core_required=False)
 
@@ -22,8 +22,8 @@ LOOSE = ResourceModel(core_required=False)
     ],
 )
 def test_amounts_that_can_be_placed(memory: int, core: int, ask: Ask) -> None:
-    assert classify(Request(memory, core), MODEL) == ask
-    assert classify(Request(memory, core), LOOSE) == ask
+    assert classify(RequestedAmounts(memory, core), MODEL) == ask
+    assert classify(RequestedAmounts(memory, core), LOOSE) == ask
 
 
 @pytest.mark.parametrize(
@@ -36,17 +36,17 @@ def test_amounts_that_can_be_placed(memory: int, core: int, ask: Ask) -> None:
     ],
 )
 def test_amounts_that_never_can(memory: int, core: int, words: str) -> None:
-    assert classify(Request(memory, core), MODEL) == Unplaceable(words)
+    assert classify(RequestedAmounts(memory, core), MODEL) == Unplaceable(words)
 
 
 def test_memory_alone_is_best_effort_where_core_is_not_required() -> None:
-    assert classify(Request(4, 0), LOOSE) == Ask(cards=1, memory_units=4, core=0, whole=False)
-    assert isinstance(classify(Request(0, 30), LOOSE), Unplaceable)
+    assert classify(RequestedAmounts(4, 0), LOOSE) == Ask(cards=1, memory_units=4, core=0, whole=False)
+    assert isinstance(classify(RequestedAmounts(0, 30), LOOSE), Unplaceable)
 
 
 def test_the_words_use_the_configured_names() -> None:
     model = ResourceModel(memory_resource="example.org/mem", core_resource="example.org/cores")
-    assert classify(Request(4, 0), model) == Unplaceable(
+    assert classify(RequestedAmounts(4, 0), model) == Unplaceable(
         "asks 4 mem without cores: add example.org/cores (1 to 100) to its limits",
     )
 
@@ -66,12 +66,12 @@ def test_a_pod_is_unplaceable_with_its_containers_name() -> None:
 
 
 def test_whole_cards_behind_an_init_container_must_be_the_same() -> None:
-    same = plan_pod((box("i", 0, 200, Role.INIT), box("a", 0, 200)), MODEL)
+    same = plan_pod((box("i", 0, 200, ContainerRole.INIT), box("a", 0, 200)), MODEL)
     assert not isinstance(same, Unplaceable)
     for others in (
-        (box("i", 4, 10, Role.INIT), box("a", 0, 200)),
-        (box("i", 0, 200, Role.INIT), box("a", 0, 200), box("b", 0, 200)),
-        (box("i", 0, 200, Role.INIT), box("a", 4, 10)),
+        (box("i", 4, 10, ContainerRole.INIT), box("a", 0, 200)),
+        (box("i", 0, 200, ContainerRole.INIT), box("a", 0, 200), box("b", 0, 200)),
+        (box("i", 0, 200, ContainerRole.INIT), box("a", 4, 10)),
     ):
         refused = plan_pod(others, MODEL)
         assert isinstance(refused, Unplaceable)

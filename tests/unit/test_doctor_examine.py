@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edgegpu_installer.doctor import (
+    BoxProbe,
     Check,
+    CheckLevel,
+    CheckResult,
+    CheckRun,
     Doors,
     DoorShut,
-    Level,
-    Result,
-    Settings,
-    Sight,
-    Verdict,
+    PluginSettings,
     examine,
     exit_status,
     worst,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from edgegpu_installer.doctor import Api, CloudSide, Containerd
+    from edgegpu_installer.doctor import Api, CloudProbe, ContainerdProbe
 
 PATH = "/usr/bin:/bin"
 FINE = judge([], well="fine")
@@ -40,35 +40,37 @@ class ShutDoors(Doors):
     def __init__(self) -> None:
         self.asked = 0
 
-    def settings(self) -> Settings:
+    def settings(self) -> PluginSettings:
         raise NotImplementedError
 
     def status(self) -> Mapping[str, object]:
         self.asked += 1
         raise DoorShut("cannot reach edgegpu-plugin: no socket", remedy="start it")
 
-    def containerd(self, usual: str) -> Containerd | None:
+    def containerd(self, usual: str) -> ContainerdProbe | None:
         raise NotImplementedError(usual)
 
     def api(self) -> Api:
         raise NotImplementedError
 
-    def cloud(self) -> CloudSide | None:
+    def cloud(self) -> CloudProbe | None:
         raise NotImplementedError
 
     def reach_cloud(self) -> None:
         raise NotImplementedError
 
 
-def check(look: Callable[[Sight], Verdict], name: str = "x", *, of_install: bool = False) -> Check:
+def check(look: Callable[[BoxProbe], CheckResult], name: str = "x", *, of_install: bool = False) -> Check:
     return Check(name, "group", "about", look, of_install=of_install)
 
 
-def sight(root: Path, doors: Doors | None = None) -> Sight:
-    return Sight(root=root, doors=doors or ShutDoors(), path=PATH, now=lambda: dt.datetime.now(dt.UTC))
+def sight(root: Path, doors: Doors | None = None) -> BoxProbe:
+    return BoxProbe(root=root, doors=doors or ShutDoors(), path=PATH, now=lambda: dt.datetime.now(dt.UTC))
 
 
-def see(root: Path, look: Callable[[Sight], Verdict], name: str = "x", *, of_install: bool = False) -> Verdict:
+def see(
+    root: Path, look: Callable[[BoxProbe], CheckResult], name: str = "x", *, of_install: bool = False
+) -> CheckResult:
     (result,) = examine([check(look, name, of_install=of_install)], sight(root))
     return result.verdict
 
@@ -76,37 +78,37 @@ def see(root: Path, look: Callable[[Sight], Verdict], name: str = "x", *, of_ins
 @pytest.mark.parametrize(
     ("verdicts", "status", "level"),
     [
-        ([], 0, Level.OK),
-        ([FINE, info("x"), skipped("y"), judge([note("z", "m")], well="w")], 0, Level.OK),
-        ([FINE, judge([warning("a", "b")], well="")], 1, Level.WARNING),
-        ([judge([warning("a", "b"), broken("c", "d")], well=""), FINE], 2, Level.BROKEN),
+        ([], 0, CheckLevel.OK),
+        ([FINE, info("x"), skipped("y"), judge([note("z", "m")], well="w")], 0, CheckLevel.OK),
+        ([FINE, judge([warning("a", "b")], well="")], 1, CheckLevel.WARNING),
+        ([judge([warning("a", "b"), broken("c", "d")], well=""), FINE], 2, CheckLevel.BROKEN),
     ],
 )
-def test_the_worst_is_the_exit_status(verdicts: list[Verdict], status: int, level: Level) -> None:
-    results = [Result(check=check(lambda _: FINE), verdict=one, took_s=0) for one in verdicts]
+def test_the_worst_is_the_exit_status(verdicts: list[CheckResult], status: int, level: CheckLevel) -> None:
+    results = [CheckRun(check=check(lambda _: FINE), verdict=one, took_s=0) for one in verdicts]
     assert exit_status(results) == status
     assert worst(results).rank == level.rank
 
 
 def test_the_worst_trouble_gives_the_line() -> None:
     verdict = judge([note("n", ""), warning("second", ""), broken("first", "mend")], well="")
-    assert (verdict.text, verdict.level) == ("first (and 1 more)", Level.BROKEN)
+    assert (verdict.text, verdict.level) == ("first (and 1 more)", CheckLevel.BROKEN)
     assert [one.text for one in verdict.troubles] == ["first", "second", "n"]
 
 
 def test_a_check_that_fails_itself_is_a_finding_and_the_next_one_is_heard(tmp_path: Path) -> None:
-    def bad(_sight: Sight) -> Verdict:
+    def bad(_sight: BoxProbe) -> CheckResult:
         raise KeyError("nothing")
 
     first, second = examine([check(bad, "bad"), check(lambda _: FINE)], sight(tmp_path))
-    assert first.verdict.level is Level.BROKEN
+    assert first.verdict.level is CheckLevel.BROKEN
     assert first.verdict.text == "this check failed itself: KeyError: 'nothing'"
     assert "edgegpu doctor --check bad" in first.verdict.troubles[0].remedy
     assert second.verdict is FINE
 
 
 def test_what_may_not_be_read_needs_root(tmp_path: Path) -> None:
-    def look(_sight: Sight) -> Verdict:
+    def look(_sight: BoxProbe) -> CheckResult:
         raise PermissionError(13, "Permission denied", "/etc/edgegpu/kubeconfig")
 
     verdict = see(tmp_path, look)
@@ -117,19 +119,19 @@ def test_what_may_not_be_read_needs_root(tmp_path: Path) -> None:
 def test_what_is_wrong_is_told_once_by_the_check_that_it_belongs_to(tmp_path: Path) -> None:
     doors = ShutDoors()
 
-    def look(seen: Sight) -> Verdict:
+    def look(seen: BoxProbe) -> CheckResult:
         return info(str(seen.status))
 
     checks = [check(look, "plugin"), check(look, "resources")]
     plugin, resources = (result.verdict for result in examine(checks, sight(tmp_path, doors)))
-    assert (plugin.level, plugin.text) == (Level.BROKEN, "cannot reach edgegpu-plugin: no socket")
-    assert resources.level is Level.SKIPPED
+    assert (plugin.level, plugin.text) == (CheckLevel.BROKEN, "cannot reach edgegpu-plugin: no socket")
+    assert resources.level is CheckLevel.SKIPPED
     assert resources.text.endswith("(see the check `plugin`)")
     assert doors.asked == 1
 
 
 def test_without_an_install_there_is_nothing_to_say_of_one(tmp_path: Path) -> None:
-    assert see(tmp_path, lambda _: FINE, of_install=True).level is Level.SKIPPED
+    assert see(tmp_path, lambda _: FINE, of_install=True).level is CheckLevel.SKIPPED
     (tmp_path / "etc/edgegpu").mkdir(parents=True)
     (tmp_path / "etc/edgegpu/plugin.yaml").touch()
     assert see(tmp_path, lambda _: FINE, of_install=True) is FINE

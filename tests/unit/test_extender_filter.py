@@ -4,18 +4,18 @@ from integration.extender_world import MODEL, Json, node, plain_node, pod, uuid
 from edgegpu_core.placement import Share
 from edgegpu_core.podview import pod_view
 from edgegpu_core.policy import Policy
-from edgegpu_plugin.extender.filtering import Verdict, judge
+from edgegpu_plugin.extender.filtering import FilterVerdict, judge
 from edgegpu_plugin.extender.ranking import rank
-from edgegpu_plugin.extender.room import Room, known_node, room_of
+from edgegpu_plugin.extender.room import NodeCapacity, known_node, room_of
 
 
-def rooms_of(nodes: list[Json], pods: list[Json]) -> dict[str, Room]:
+def rooms_of(nodes: list[Json], pods: list[Json]) -> dict[str, NodeCapacity]:
     views = [found for item in pods if (found := pod_view(item, MODEL)) is not None]
     known = [known_node(item, MODEL) for item in nodes]
     return {n.name: room_of(n, [p for p in views if p.node == n.name], (), MODEL) for n in known}
 
 
-def verdict(asking: Json, nodes: list[Json], *pods: Json) -> Verdict:
+def verdict(asking: Json, nodes: list[Json], *pods: Json) -> FilterVerdict:
     found = pod_view(asking, MODEL)
     assert found is not None
     names = [item["metadata"]["name"] for item in nodes]

@@ -9,7 +9,7 @@ from edgegpu_core.placement import Share
 from edgegpu_core.podview import pod_view
 from edgegpu_plugin.extender.cluster import ClusterState
 from edgegpu_plugin.extender.pending import MOST_PODS, nodes_part, pending_part, reasons_of
-from edgegpu_plugin.extender.room import Room, known_node
+from edgegpu_plugin.extender.room import NodeCapacity, known_node
 
 INSUFFICIENT = "0/1 nodes are available: 1 Insufficient baidu.com/vcuda-memory."
 
@@ -97,12 +97,12 @@ def test_a_flood_of_pods_is_counted_and_not_judged_one_by_one() -> None:
     assert (len(said["pending"]), said["pending_more"]) == (MOST_PODS, 7)
 
 
-class _Asked(UserDict[str, Room]):
+class _Asked(UserDict[str, NodeCapacity]):
     """Counts how often a node's room was asked for."""
 
     times = 0
 
-    def __getitem__(self, key: str) -> Room:
+    def __getitem__(self, key: str) -> NodeCapacity:
         self.times += 1
         return super().__getitem__(key)
 

@@ -9,7 +9,7 @@ from edgegpu_installer import atomic
 if TYPE_CHECKING:
     from pathlib import Path
 
-NEW = atomic.Entry(b"ours\n", mode=0o600)
+NEW = atomic.PathEntry(b"ours\n", mode=0o600)
 
 
 def planted(folder: Path, *names: str) -> Path:

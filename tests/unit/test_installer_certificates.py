@@ -11,7 +11,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from edgegpu_installer.certificates import SERVER_NAME, Certificates, Pair, flaw, make, usable
+from edgegpu_installer.certificates import SERVER_NAME, Certificates, KeyPair, flaw, make, usable
 
 NOW = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 YEAR = dt.timedelta(days=365)
@@ -67,7 +67,7 @@ def test_what_does_not_belong_together_is_not_kept(made: Certificates) -> None:
     other = make(NOW)
     broken = {
         "not of one authority": replace(made, ca=other.ca),
-        "a key does not fit": replace(made, server=Pair(made.server.cert, other.server.key)),
+        "a key does not fit": replace(made, server=KeyPair(made.server.cert, other.server.key)),
         "another purpose": replace(made, server=made.client, client=made.server),
         "cannot be read": replace(made, ca="-----BEGIN CERTIFICATE-----\nx"),
     }
@@ -75,7 +75,7 @@ def test_what_does_not_belong_together_is_not_kept(made: Certificates) -> None:
         assert words in flaw(certificates, NOW)
         assert not usable(certificates, NOW)
     assert "not of one authority" in flaw(replace(made, client=other.client), NOW)
-    assert flaw(Certificates("", Pair("", ""), Pair("", "")), NOW)
+    assert flaw(Certificates("", KeyPair("", ""), KeyPair("", "")), NOW)
 
 
 def test_both_sides_take_each_other(made: Certificates) -> None:
@@ -98,7 +98,7 @@ def test_both_sides_take_each_other(made: Certificates) -> None:
     assert ours.version() == "TLSv1.3"
 
 
-def load_pair(context: ssl.SSLContext, pair: Pair) -> None:
+def load_pair(context: ssl.SSLContext, pair: KeyPair) -> None:
     memory = os.memfd_create("pair")
     try:
         os.write(memory, f"{pair.cert}{pair.key}".encode())

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from kits.facts import SHOWN, FakeBox
 
-from edgegpu_installer.facts import Kind
+from edgegpu_installer.facts import NodeKind
 from edgegpu_installer.host.k3s import K3s
 
 
@@ -22,7 +22,7 @@ def test_a_server_is_read_whole(box: FakeBox) -> None:
     box.k3s(node={"allocatable": {"cpu": "4"}})
     box.gpu()
     facts = box.facts()
-    assert (facts.kind, facts.node_name, facts.machine != "") == (Kind.K3S_SERVER, "edge-1", True)
+    assert (facts.kind, facts.node_name, facts.machine != "") == (NodeKind.K3S_SERVER, "edge-1", True)
     assert facts.k3s is not None
     assert (facts.k3s.version, facts.k3s.minor, facts.k3s.unit.name) == ("v1.33.13+k3s1", 33, "k3s")
     assert (facts.k3s.health.active, facts.k3s.health.ready, facts.k3s.health.up_s) == (True, True, 99.0)
@@ -37,7 +37,7 @@ def test_a_server_is_read_whole(box: FakeBox) -> None:
 
 def test_nothing_at_all_is_read_as_that(box: FakeBox) -> None:
     facts = box.facts()
-    assert (facts.kind, facts.k3s, facts.node, facts.cards.cards) == (Kind.NONE, None, None, ())
+    assert (facts.kind, facts.k3s, facts.node, facts.cards.cards) == (NodeKind.NONE, None, None, ())
     assert "nvidiactl" in facts.cards.why
 
 
@@ -84,7 +84,7 @@ def test_an_agent_is_asked_with_the_nodes_own_account(box: FakeBox) -> None:
     box.k3s("agent", unit="k3s-agent")
     facts = box.facts()
     assert facts.k3s is not None
-    assert facts.kind is Kind.K3S_AGENT
+    assert facts.kind is NodeKind.K3S_AGENT
     assert facts.k3s.health.ready is None
     assert facts.k3s.admin_kubeconfig.endswith("/agent/kubelet.kubeconfig")
 
@@ -94,24 +94,24 @@ def test_of_two_units_the_running_one_counts(box: FakeBox) -> None:
     box.k3s("server", unit="k3s")
     stopped = SHOWN.replace("=active", "=inactive")
     box.program("systemctl", "", script=f"case $2 in k3s.service) echo '{stopped}';; *) echo '{SHOWN}';; esac")
-    assert box.facts().kind is Kind.K3S_AGENT
+    assert box.facts().kind is NodeKind.K3S_AGENT
 
 
 @pytest.mark.parametrize(
     ("file", "kind"),
     [
-        ("/etc/kubernetes/manifests/kube-scheduler.yaml", Kind.KUBEADM_SERVER),
-        ("/etc/kubernetes/kubelet.conf", Kind.KUBEADM_NODE),
+        ("/etc/kubernetes/manifests/kube-scheduler.yaml", NodeKind.KUBEADM_SERVER),
+        ("/etc/kubernetes/kubelet.conf", NodeKind.KUBEADM_NODE),
     ],
 )
-def test_kubeadm_is_known_by_its_files(box: FakeBox, file: str, kind: Kind) -> None:
+def test_kubeadm_is_known_by_its_files(box: FakeBox, file: str, kind: NodeKind) -> None:
     box.write(file, "")
     assert box.facts().kind is kind
 
 
 def test_rke2_is_known_by_its_unit(box: FakeBox) -> None:
     box.write("/usr/local/lib/systemd/system/rke2-server.service", "[Service]\nExecStart=/usr/local/bin/rke2 server\n")
-    assert box.facts().kind is Kind.RKE2
+    assert box.facts().kind is NodeKind.RKE2
 
 
 def test_what_fails_is_said_and_nothing_else_fails(box: FakeBox) -> None:

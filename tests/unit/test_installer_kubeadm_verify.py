@@ -12,11 +12,11 @@ from edgegpu_installer.errors import InstallError
 from edgegpu_installer.kubeadm import kubeadm
 from edgegpu_installer.kubeadm.look import last_words, manifest_text
 from edgegpu_installer.kubeadm.manifest import MANIFEST, Manifest
-from edgegpu_installer.kubeadm.verify import Look, lacks, mirror_name, wait_until_served
+from edgegpu_installer.kubeadm.verify import SchedulerSample, lacks, mirror_name, wait_until_served
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.site import Site, SiteKind
-from edgegpu_installer.states import State
-from edgegpu_installer.transaction import Outcome
+from edgegpu_installer.states import TransactionState
+from edgegpu_installer.transaction import TransactionOutcome
 from edgegpu_installer.verifying import look_again
 
 TEXT = (Path(__file__).resolve().parents[1] / "lab/kubeadm-scheduler.yaml").read_text()
@@ -52,11 +52,11 @@ def lease(renewed: int, holder: str = "box_1234") -> dict[str, Any]:
 class World:
     """A clock that only pauses move, and what is to be seen at each second."""
 
-    at: Callable[[int], Look]
+    at: Callable[[int], SchedulerSample]
     now_s: float = 0.0
-    looks: list[Look] = field(default_factory=list)
+    looks: list[SchedulerSample] = field(default_factory=list)
 
-    def look(self) -> Look:
+    def look(self) -> SchedulerSample:
         self.looks.append(self.at(int(self.now_s)))
         return self.looks[-1]
 
@@ -75,18 +75,18 @@ class World:
 
 
 def test_it_must_stay_ready_for_a_while_in_one_container_and_renew_its_lease() -> None:
-    assert World(lambda now: Look(mirror(), lease(now))).wait() == 10.0
+    assert World(lambda now: SchedulerSample(mirror(), lease(now))).wait() == 10.0
 
 
 def test_a_restart_begins_the_while_anew() -> None:
-    world = World(lambda now: Look(mirror(restarts=int(now >= 6)), lease(now)))
+    world = World(lambda now: SchedulerSample(mirror(restarts=int(now >= 6)), lease(now)))
     assert world.wait() == 16.0
 
 
 def test_the_old_pod_is_not_taken_for_the_new_one() -> None:
-    def at(now: int) -> Look:
+    def at(now: int) -> SchedulerSample:
         pods: Iterator[dict[str, Any] | None] = iter((mirror(OLD), mirror(OTHER), None, mirror(ready=False)))
-        return Look(next((pod for second, pod in enumerate(pods) if now == second), mirror()), lease(now))
+        return SchedulerSample(next((pod for second, pod in enumerate(pods) if now == second), mirror()), lease(now))
 
     assert World(at).wait() == 14.0
 
@@ -94,21 +94,21 @@ def test_the_old_pod_is_not_taken_for_the_new_one() -> None:
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
-        (Look(unseen="cannot GET"), "cannot GET"),
-        (Look(), "no pod of it yet"),
-        (Look(mirror(OTHER)), "as the manifest was before"),
-        (Look(mirror(annotations={})), "as the manifest was before"),
-        (Look(mirror(ownerReferences=[])), "as the manifest was before"),
-        (Look(mirror(deletionTimestamp="now")), "as the manifest was before"),
-        (Look(mirror(ready=False)), "not ready (CrashLoopBackOff, restarted 0 times)"),
-        (Look(mirror() | {"status": {}}), "not ready (it starts)"),
+        (SchedulerSample(unseen="cannot GET"), "cannot GET"),
+        (SchedulerSample(), "no pod of it yet"),
+        (SchedulerSample(mirror(OTHER)), "as the manifest was before"),
+        (SchedulerSample(mirror(annotations={})), "as the manifest was before"),
+        (SchedulerSample(mirror(ownerReferences=[])), "as the manifest was before"),
+        (SchedulerSample(mirror(deletionTimestamp="now")), "as the manifest was before"),
+        (SchedulerSample(mirror(ready=False)), "not ready (CrashLoopBackOff, restarted 0 times)"),
+        (SchedulerSample(mirror() | {"status": {}}), "not ready (it starts)"),
         (
-            Look(mirror(), healthz="https://127.0.0.1:10259/healthz: 500"),
+            SchedulerSample(mirror(), healthz="https://127.0.0.1:10259/healthz: 500"),
             "not well: https://127.0.0.1:10259/healthz: 500",
         ),
     ],
 )
-def test_what_is_missing_is_said(seen: Look, words: str) -> None:
+def test_what_is_missing_is_said(seen: SchedulerSample, words: str) -> None:
     assert words in lacks(NEW, seen)
     with pytest.raises(InstallError, match="cannot see the scheduler at work") as caught:
         World(lambda _: seen).wait(deadline_s=3)
@@ -117,22 +117,22 @@ def test_what_is_missing_is_said(seen: Look, words: str) -> None:
 
 
 def test_one_that_ends_again_and_again_is_not_waited_for() -> None:
-    world = World(lambda now: Look(mirror(ready=False, restarts=now // 5), lease(0)))
+    world = World(lambda now: SchedulerSample(mirror(ready=False, restarts=now // 5), lease(0)))
     with pytest.raises(InstallError, match=r"restarted 2 times.*E1 unknown field"):
         world.wait()
     assert world.now_s == 10.0
 
 
 def test_the_old_ones_restarts_do_not_count() -> None:
-    world = World(lambda now: Look(mirror(OLD, restarts=9) if now < 5 else mirror(), lease(now)))
+    world = World(lambda now: SchedulerSample(mirror(OLD, restarts=9) if now < 5 else mirror(), lease(now)))
     assert world.wait() == 15.0
 
 
 def test_a_lease_that_nobody_renews_is_no_scheduler_at_work() -> None:
     with pytest.raises(InstallError, match="nobody renews the lease"):
-        World(lambda _: Look(mirror(), lease(1))).wait(deadline_s=20)
+        World(lambda _: SchedulerSample(mirror(), lease(1))).wait(deadline_s=20)
     alone = kubeadm.read(kubeadm.with_file(TEXT.replace("--leader-elect=true", "--leader-elect=false"), b"new"))
-    assert World(lambda _: Look(mirror(alone))).wait(alone) == 10.0
+    assert World(lambda _: SchedulerSample(mirror(alone))).wait(alone) == 10.0
 
 
 def test_a_schedulers_last_line_is_found_where_kubelet_keeps_it(tmp_path: Path) -> None:
@@ -158,14 +158,14 @@ def site_of_kind(kind: SiteKind) -> Site:
 
 
 def test_after_a_rollback_the_scheduler_is_looked_at_once_more(tmp_path: Path) -> None:
-    layout, undone = Layout(tmp_path), Outcome(State.ROLLED_BACK, changed=False, why="no")
+    layout, undone = Layout(tmp_path), TransactionOutcome(TransactionState.ROLLED_BACK, changed=False, why="no")
     found = look_again(undone, site_of_kind(SiteKind.KUBEADM_SERVER), layout, within_s=0.0)
     assert found.why.startswith("no; with everything put back: cannot ")
-    assert found.state is State.ROLLED_BACK
+    assert found.state is TransactionState.ROLLED_BACK
     for kind in SiteKind:
         if kind is not SiteKind.KUBEADM_SERVER:
             assert look_again(undone, site_of_kind(kind), layout) == undone
-    well = Outcome(State.COMMITTED, changed=True)
+    well = TransactionOutcome(TransactionState.COMMITTED, changed=True)
     assert look_again(well, site_of_kind(SiteKind.KUBEADM_SERVER), layout) == well
 
 

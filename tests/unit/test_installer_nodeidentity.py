@@ -10,7 +10,7 @@ from kits.cert import Authority
 
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.nodeidentity import (
-    Identity,
+    NodeIdentity,
     ca_sha256,
     identity,
     link,
@@ -49,7 +49,7 @@ WORD = pack(server="https://10.0.0.1:6443", ca_pem=CA, token=SECRET)
 
 def test_kubelets_kubeconfig_names_files_that_are_renewed_in_place() -> None:
     agent = "/var/lib/rancher/k3s/agent"
-    expected = Identity(
+    expected = NodeIdentity(
         "https://127.0.0.1:6444", f"{agent}/server-ca.crt", f"{agent}/client-kubelet.crt", f"{agent}/client-kubelet.key"
     )
     assert identity(K3S, path=PATH) == expected

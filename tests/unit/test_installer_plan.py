@@ -17,7 +17,7 @@ from edgegpu_installer.rbac import Rights
 from edgegpu_installer.recovery import Recovery
 from edgegpu_installer.release import Release
 from edgegpu_installer.scheduler.file import validate
-from edgegpu_installer.site import Material, Options
+from edgegpu_installer.site import InstallOptions, Material
 from edgegpu_installer.siteread import site_of
 
 MADE = certificates.make(datetime(2026, 1, 1, tzinfo=UTC))
@@ -36,7 +36,7 @@ def box(tmp_path: Path) -> FakeBox:
     return made
 
 
-def plan_of(box: FakeBox, made: Certificates | None = MADE, *, options: Options | None = None) -> Plan:
+def plan_of(box: FakeBox, made: Certificates | None = MADE, *, options: InstallOptions | None = None) -> Plan:
     release = Release(
         version="1.2.3",
         folder=Path("/opt/edgegpu/1.2.3"),
@@ -50,7 +50,7 @@ def plan_of(box: FakeBox, made: Certificates | None = MADE, *, options: Options 
     kubeconfig = FileChange("/etc/edgegpu/kubeconfig", b"k", 0o600)
     return plan_install(
         site_of(box.facts()),
-        options or Options(),
+        options or InstallOptions(),
         release=release,
         material=Material(kubeconfig=kubeconfig, certificates=made),
         read_file=file_reader(box.layout),
@@ -227,7 +227,7 @@ def test_a_proxys_password_is_for_root_alone(box: FakeBox) -> None:
     box.k3s()
 
     def mode(proxy: str) -> int:
-        options = Options(cloud="https://cloud.example.com", proxy=proxy)
+        options = InstallOptions(cloud="https://cloud.example.com", proxy=proxy)
         return files_of(plan_of(box, options=options))["/etc/edgegpu/agent.yaml"].mode
 
     assert [mode("http://ann:secret@proxy:3128"), mode("http://proxy:3128")] == [0o600, 0o644]

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from kits.facts import CONTAINERD, SHOWN, FakeBox
 
-from edgegpu_installer.facts import Facts, Room
-from edgegpu_installer.precheck import Finding, Level, precheck, refused
-from edgegpu_installer.site import Options, Role
+from edgegpu_installer.facts import DiskSpace, MachineFacts
+from edgegpu_installer.precheck import Finding, FindingLevel, precheck, refused
+from edgegpu_installer.site import InstallOptions, MachineRole
 
 OLD_CONTAINERD = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n'
 NVIDIA = OLD_CONTAINERD + '[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]\nruntime_type = "x"\n'
@@ -23,15 +23,15 @@ def box(tmp_path: Path) -> FakeBox:
     return made
 
 
-def facts_of(box: FakeBox, **changes: Any) -> Facts:  # noqa: ANN401  (fields of Facts)
+def facts_of(box: FakeBox, **changes: Any) -> MachineFacts:  # noqa: ANN401  (fields of Facts)
     return replace(box.facts(), **{"root": True, "machine": "x86_64", "rooms": (), **changes})
 
 
-def found(box: FakeBox, *, role: Role | None = None, **changes: Any) -> list[Finding]:  # noqa: ANN401
-    return precheck(facts_of(box, **changes), Options(role=role))
+def found(box: FakeBox, *, role: MachineRole | None = None, **changes: Any) -> list[Finding]:  # noqa: ANN401
+    return precheck(facts_of(box, **changes), InstallOptions(role=role))
 
 
-def the_one(findings: list[Finding], level: Level = Level.REFUSE) -> Finding:
+def the_one(findings: list[Finding], level: FindingLevel = FindingLevel.REFUSE) -> Finding:
     (finding,) = findings
     assert finding.level is level
     assert finding.why
@@ -56,8 +56,8 @@ def test_a_server_without_cards_needs_none(box: FakeBox, tmp_path: Path) -> None
     [
         ({"root": False}, "not root"),
         ({"machine": "aarch64"}, "aarch64"),
-        ({"rooms": (Room("/opt", 5, read_only=False),)}, "/opt has 5 MiB left"),
-        ({"rooms": (Room("/etc", 5000, read_only=True),)}, "/etc is read-only"),
+        ({"rooms": (DiskSpace("/opt", 5, read_only=False),)}, "/opt has 5 MiB left"),
+        ({"rooms": (DiskSpace("/etc", 5000, read_only=True),)}, "/etc is read-only"),
     ],
 )
 def test_a_machine_that_will_not_do(box: FakeBox, changes: dict[str, Any], words: str) -> None:
@@ -68,22 +68,22 @@ def test_a_machine_that_will_not_do(box: FakeBox, changes: dict[str, Any], words
 def test_a_version_that_lies_there_needs_little_room(box: FakeBox) -> None:
     box.k3s()
     for free_mib, unpacked, wrong in ((299, False, True), (10, True, False), (9, True, True)):
-        facts = facts_of(box, rooms=(Room("/opt", free_mib, read_only=False),))
-        assert bool(precheck(facts, Options(), unpacked=unpacked)) is wrong
+        facts = facts_of(box, rooms=(DiskSpace("/opt", free_mib, read_only=False),))
+        assert bool(precheck(facts, InstallOptions(), unpacked=unpacked)) is wrong
 
 
 def test_an_agent_node_is_not_asked_to_label(box: FakeBox) -> None:
     box.k3s("agent")
-    finding = the_one(precheck(facts_of(box), Options(nodes=("box-1",))))
+    finding = the_one(precheck(facts_of(box), InstallOptions(nodes=("box-1",))))
     assert "--node on an agent node" in finding.what
     assert "on a server" in finding.remedy
     box.k3s("server")
-    assert precheck(facts_of(box), Options(nodes=("box-1",))) == []
+    assert precheck(facts_of(box), InstallOptions(nodes=("box-1",))) == []
 
 
 def test_another_machine_may_have_an_extender_alone(box: FakeBox) -> None:
     box.k3s()
-    assert found(box, role=Role.EXTENDER_ONLY, machine="aarch64") == []
+    assert found(box, role=MachineRole.EXTENDER_ONLY, machine="aarch64") == []
 
 
 def test_no_cluster_and_rke2(box: FakeBox) -> None:
@@ -110,11 +110,11 @@ def test_versions(box: FakeBox) -> None:
     box.k3s(version="v1.19.16+k3s1", containerd=NVIDIA)
     assert "1.20" in refused(found(box))[0].why
     box.k3s(version="v1.20.15+k3s1", containerd=NVIDIA)
-    old = found(box, role=Role.SERVER)
+    old = found(box, role=MachineRole.SERVER)
     assert refused(old) == []
     assert any("v1beta1" in finding.why for finding in old)
     box.k3s(version="v1.24.17+k3s1", containerd=NVIDIA)
-    old = found(box, role=Role.SERVER)
+    old = found(box, role=MachineRole.SERVER)
     assert refused(old) == []
     assert any("v1beta3" in finding.why for finding in old)
     box.k3s(version="v1.25.16+k3s4", containerd=NVIDIA)
@@ -180,12 +180,12 @@ def test_arguments_on_the_command_line_come_with_what_to_write_where(box: FakeBo
     remedy = the_one(found(box)).remedy
     assert CONFIG in remedy
     assert "kube-scheduler-arg:\n  - 'v=2'" in remedy
-    assert found(box, role=Role.AGENT) == []
+    assert found(box, role=MachineRole.AGENT) == []
 
 
 def test_a_scheduler_configuration_that_is_there_is_said(box: FakeBox) -> None:
     box.k3s(config='kube-scheduler-arg: ["config=/etc/s.yaml"]\n')
-    assert "/etc/s.yaml" in the_one(found(box), Level.WARN).what
+    assert "/etc/s.yaml" in the_one(found(box), FindingLevel.WARN).what
 
 
 def pod(image: str, phase: str = "Running") -> dict[str, Any]:
@@ -232,16 +232,16 @@ def test_our_own_resources_are_nobody_elses(box: FakeBox) -> None:
 
 def test_ways_into_containers(box: FakeBox) -> None:
     box.k3s(containerd=OLD_CONTAINERD)
-    assert "device nodes" in the_one(found(box), Level.WARN).what
+    assert "device nodes" in the_one(found(box), FindingLevel.WARN).what
     box.k3s(version="v1.28.15+k3s1")
-    said = the_one(found(box), Level.WARN)
+    said = the_one(found(box), FindingLevel.WARN)
     assert "device nodes" in said.what
     assert "kubelet v1.28.15+k3s1 passes no CDI devices on" in said.why
     box.k3s(containerd=NVIDIA)
-    assert "runtimeClassName" in the_one(found(box), Level.WARN).remedy
+    assert "runtimeClassName" in the_one(found(box), FindingLevel.WARN).remedy
     default = CONTAINERD + '[plugins."io.containerd.cri.v1.runtime".containerd]\ndefault_runtime_name = "nvidia"\n'
     box.k3s(containerd=default)
-    assert "default runtime" in the_one(found(box), Level.WARN).what
+    assert "default runtime" in the_one(found(box), FindingLevel.WARN).what
 
 
 def test_a_driver_that_is_not_there_yet_is_a_warning(tmp_path: Path) -> None:
@@ -249,4 +249,4 @@ def test_a_driver_that_is_not_there_yet_is_a_warning(tmp_path: Path) -> None:
     box.k3s()
     box.write("/sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n")
     box.write("/sys/bus/pci/devices/0000:01:00.0/class", "0x030000\n")
-    assert "no driver" in the_one(found(box), Level.WARN).what
+    assert "no driver" in the_one(found(box), FindingLevel.WARN).what

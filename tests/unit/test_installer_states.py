@@ -9,30 +9,39 @@ from pathlib import Path
 import pytest
 
 from edgegpu_installer.changes import Deadline, FileChange, Plan, check_path
-from edgegpu_installer.journal import Now, Record, remaining_s
-from edgegpu_installer.states import MAX_ATTEMPTS, NEXT, TERMINAL, Decision, Op, State, after_crash, may_follow
+from edgegpu_installer.journal import Clocks, TransactionRecord, remaining_s
+from edgegpu_installer.states import (
+    MAX_ATTEMPTS,
+    NEXT,
+    TERMINAL,
+    Decision,
+    Op,
+    TransactionState,
+    after_crash,
+    may_follow,
+)
 
 RECOVER = Path(__file__).resolve().parents[2] / "installer/edgegpu-recover"
 BOTH = (True, False)
 
 
-def decide(state: State, *, same_boot: bool = True, passed: bool = False, attempts: int = 1) -> Decision:
+def decide(state: TransactionState, *, same_boot: bool = True, passed: bool = False, attempts: int = 1) -> Decision:
     return after_crash(state, same_boot=same_boot, deadline_passed=passed, attempts=attempts, author_alive=False)
 
 
-@pytest.mark.parametrize("state", [State.PREPARED, State.STAGED])
-def test_what_touched_nothing_is_discarded(state: State) -> None:
+@pytest.mark.parametrize("state", [TransactionState.PREPARED, TransactionState.STAGED])
+def test_what_touched_nothing_is_discarded(state: TransactionState) -> None:
     assert decide(state) is Decision.DISCARD
 
 
-@pytest.mark.parametrize("state", [State.RESTARTING, State.VERIFYING])
-def test_new_files_are_tried_until_the_deadline_and_three_times_at_most(state: State) -> None:
+@pytest.mark.parametrize("state", [TransactionState.RESTARTING, TransactionState.VERIFYING])
+def test_new_files_are_tried_until_the_deadline_and_three_times_at_most(state: TransactionState) -> None:
     assert [decide(state, attempts=n) for n in range(4)] == [*([Decision.VERIFY] * MAX_ATTEMPTS), Decision.ROLL_BACK]
     assert decide(state, passed=True) is Decision.ROLL_BACK
 
 
 def test_half_of_the_files_are_not_tried() -> None:
-    assert decide(State.SWAPPED) is Decision.ROLL_BACK
+    assert decide(TransactionState.SWAPPED) is Decision.ROLL_BACK
 
 
 def test_who_finds_an_end_does_nothing() -> None:
@@ -41,7 +50,7 @@ def test_who_finds_an_end_does_nothing() -> None:
 
 
 def test_no_author_outlives_a_boot() -> None:
-    for state in set(State) - TERMINAL:
+    for state in set(TransactionState) - TERMINAL:
         waits = [
             after_crash(state, same_boot=same, deadline_passed=False, attempts=0, author_alive=True) is Decision.WAIT
             for same in BOTH
@@ -50,7 +59,7 @@ def test_no_author_outlives_a_boot() -> None:
 
 
 def test_the_program_decides_by_the_same_table() -> None:
-    cells = list(itertools.product(State, BOTH, BOTH, range(MAX_ATTEMPTS + 2), BOTH))
+    cells = list(itertools.product(TransactionState, BOTH, BOTH, range(MAX_ATTEMPTS + 2), BOTH))
     script = "\n".join(
         f"sh {RECOVER} decide {state} {int(same)} {int(passed)} {attempts} {int(alive)}"
         for state, same, passed, attempts, alive in cells
@@ -64,30 +73,30 @@ def test_the_program_decides_by_the_same_table() -> None:
 
 
 def test_every_state_leads_to_an_end() -> None:
-    for state in State:
-        seen, todo = set[State](), {state}
+    for state in TransactionState:
+        seen, todo = set[TransactionState](), {state}
         while todo:
             seen |= todo
             todo = set().union(*(NEXT[found] for found in todo)) - seen
         assert seen >= TERMINAL
-    assert not may_follow(State.SWAPPED, State.COMMITTED)
-    assert not may_follow(State.STAGED, State.ROLLING_BACK)
+    assert not may_follow(TransactionState.SWAPPED, TransactionState.COMMITTED)
+    assert not may_follow(TransactionState.STAGED, TransactionState.ROLLING_BACK)
 
 
 @pytest.mark.parametrize(
     ("now", "left_s"),
     [
-        (Now(wall_s=9e9, boot_s=40, boot_id="this"), 60),
-        (Now(wall_s=1000, boot_s=100, boot_id="this"), 0),
-        (Now(wall_s=1040, boot_s=5, boot_id="next"), 60),
-        (Now(wall_s=1100, boot_s=5, boot_id="next"), 0),
-        (Now(wall_s=999, boot_s=5, boot_id="next"), 0),
+        (Clocks(wall_s=9e9, boot_s=40, boot_id="this"), 60),
+        (Clocks(wall_s=1000, boot_s=100, boot_id="this"), 0),
+        (Clocks(wall_s=1040, boot_s=5, boot_id="next"), 60),
+        (Clocks(wall_s=1100, boot_s=5, boot_id="next"), 0),
+        (Clocks(wall_s=999, boot_s=5, boot_id="next"), 0),
     ],
     ids=["same boot", "over", "next boot", "next boot, over", "next boot, a clock that was set back"],
 )
-def test_the_first_deadline_holds_over_a_boot(now: Now, left_s: float) -> None:
-    record = Record(
-        "id", Op.INSTALL, State.VERIFYING, "this", started_s=1000, deadline_wall_s=1100, deadline_boot_s=100
+def test_the_first_deadline_holds_over_a_boot(now: Clocks, left_s: float) -> None:
+    record = TransactionRecord(
+        "id", Op.INSTALL, TransactionState.VERIFYING, "this", started_s=1000, deadline_wall_s=1100, deadline_boot_s=100
     )
     assert remaining_s(record, now) == left_s
 

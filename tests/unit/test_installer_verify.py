@@ -10,11 +10,11 @@ from edgegpu_installer.verify import (
     SETTLE_S,
     Before,
     Caller,
-    Look,
+    MachineSample,
     Node,
     Running,
-    Scheduler,
-    Wanted,
+    SchedulerStatus,
+    WantedMachine,
     lacks,
     lost_pods,
     wait_until_well,
@@ -24,12 +24,12 @@ OURS = Caller("https://127.0.0.1:8787", "cert")
 NAMES = ("baidu.com/vcuda-memory", "baidu.com/vcuda-core")
 POD = Running("default/a", "u1", "Running", "", frozenset({("main", "c1")}))
 BEFORE = Before("i1", "2026-01-01T00:00:00Z", (POD,))
-WANTED = Wanted(unit="k3s", node="n", has_scheduler=True, caller=OURS, resources=NAMES)
-WELL = Look(
+WANTED = WantedMachine(unit="k3s", node="n", has_scheduler=True, caller=OURS, resources=NAMES)
+WELL = MachineSample(
     invocation="i2",
     active=True,
     restarts=0,
-    scheduler=Scheduler("", (OURS,), elects=False),
+    scheduler=SchedulerStatus("", (OURS,), elects=False),
     node=Node(ready=True, heartbeat="2026-01-01T00:01:00Z", offers=frozenset(NAMES)),
     pods=(POD,),
 )
@@ -39,20 +39,20 @@ OLD_NODE = Node(ready=True, heartbeat=BEFORE.heartbeat, offers=frozenset(NAMES))
 class World:
     """A clock that only a pause moves, and what is seen at each look; the last one stays."""
 
-    def __init__(self, *looks: Look) -> None:
+    def __init__(self, *looks: MachineSample) -> None:
         self.now_s = 0.0
-        self.looks: Iterator[Look] = iter(looks)
+        self.looks: Iterator[MachineSample] = iter(looks)
         self.seen = looks[0]
         self.said: list[str] = []
 
-    def look(self) -> Look:
+    def look(self) -> MachineSample:
         self.seen = next(self.looks, self.seen)
         return self.seen
 
     def pause(self, seconds: float) -> None:
         self.now_s += max(seconds, 0.01)
 
-    def wait(self, *, wanted: Wanted = WANTED, before: Before = BEFORE, limit_s: float = 60.0) -> float:
+    def wait(self, *, wanted: WantedMachine = WANTED, before: Before = BEFORE, limit_s: float = 60.0) -> float:
         deadline = Deadline(limit_s, lambda: self.now_s)
         wait_until_well(
             wanted,
@@ -87,9 +87,9 @@ def test_all_is_well_only_after_a_while() -> None:
         ({"active": False}, "k3s is not up"),
         ({"unseen": "the API server is not ready"}, "the API server is not ready"),
         ({"scheduler": None}, "scheduler has not been seen"),
-        ({"scheduler": Scheduler("refused", (), elects=False)}, "the scheduler is not well: refused"),
-        ({"scheduler": Scheduler("", (), elects=False)}, "without our extender yet"),
-        ({"scheduler": Scheduler("", (Caller(OURS.url, "old"),), elects=False)}, "without our extender yet"),
+        ({"scheduler": SchedulerStatus("refused", (), elects=False)}, "the scheduler is not well: refused"),
+        ({"scheduler": SchedulerStatus("", (), elects=False)}, "without our extender yet"),
+        ({"scheduler": SchedulerStatus("", (Caller(OURS.url, "old"),), elects=False)}, "without our extender yet"),
         ({"extender": "Connection refused"}, "the extender does not answer: Connection refused"),
         ({"node": None}, "has not been seen"),
         ({"node": replace(OLD_NODE, ready=False)}, "not Ready"),
@@ -120,7 +120,7 @@ def test_an_agent_needs_no_scheduler_and_a_bare_server_no_node() -> None:
 def test_after_an_uninstall_the_scheduler_must_not_have_our_extender() -> None:
     wanted = replace(WANTED, caller=None, resources=())
     assert lacks(wanted, BEFORE, WELL) == "the scheduler still has our extender"
-    other = Scheduler("", (Caller("http://127.0.0.1:9", ""),), elects=False)
+    other = SchedulerStatus("", (Caller("http://127.0.0.1:9", ""),), elects=False)
     assert lacks(wanted, BEFORE, replace(WELL, scheduler=other)) == ""
 
 
@@ -150,7 +150,7 @@ def test_a_new_invocation_begins_the_while_anew() -> None:
 
 
 def test_where_a_leader_is_elected_its_lease_must_be_renewed() -> None:
-    elected = Scheduler("", (OURS,), elects=True, renewed="1")
+    elected = SchedulerStatus("", (OURS,), elects=True, renewed="1")
     with pytest.raises(InstallError, match="renews the lease"):
         World(replace(WELL, scheduler=elected)).wait(limit_s=20)
     later = replace(WELL, scheduler=replace(elected, renewed="2"))

@@ -7,38 +7,40 @@ from pathlib import Path
 import pytest
 from kits.sync import EPOCH, ID, RESTART, limits
 
-from edgegpu_agent.journal.errors import JournalError, JournalFullError
-from edgegpu_agent.journal.held import Entry, Heard, Held
-from edgegpu_agent.journal.journal import Journal
-from edgegpu_agent.journal.room import Room
-from edgegpu_sync.commands import Record
+from edgegpu_agent.journal.errors import BoxJournalError, JournalFullError
+from edgegpu_agent.journal.held import HistoryEntry, JournalContents, LastContact
+from edgegpu_agent.journal.journal import BoxJournal
+from edgegpu_agent.journal.room import JournalPages
+from edgegpu_sync.commands import CommandRecord
 from edgegpu_sync.ids import CommandId, command_id
-from edgegpu_sync.order import MEMORY, Seen
-from edgegpu_sync.outbox import Kept, Limits
+from edgegpu_sync.order import MEMORY, SeenRevision
+from edgegpu_sync.outbox import Kept, OutboxSizes
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.spec import Isolation, Mode, Sharing, Spec, asked
 from edgegpu_sync.stamps import Stamp
-from edgegpu_sync.states import State
+from edgegpu_sync.states import CommandState
 from edgegpu_sync.up import CardRoom, Condition, Numbers
 from edgegpu_sync.wire import digest
 
-SMALL = Limits(results=8, refusals=16, events_bytes=8_192, metrics_bytes=8_192)
-ROOM = Room(pages=900, log_pages=300)
+SMALL = OutboxSizes(results=8, refusals=16, events_bytes=8_192, metrics_bytes=8_192)
+ROOM = JournalPages(pages=900, log_pages=300)
 STAMP = Stamp(enrolment=3, epoch=EPOCH, n=7)
 BODIES: dict[CommandId | Stamp, bytes] = {ID: b"data", STAMP: b"event", replace(STAMP, n=8): b"metr"}
 
 
-def opened(path: Path, enrolment: int = 3) -> tuple[Journal, Held]:
-    journal = Journal(path, limits=SMALL, room=ROOM, wall_s=lambda: 1_790_000_000.0)
+def opened(path: Path, enrolment: int = 3) -> tuple[BoxJournal, JournalContents]:
+    journal = BoxJournal(path, limits=SMALL, room=ROOM, wall_s=lambda: 1_790_000_000.0)
     return journal, journal.load(enrolment=enrolment, root="root")
 
 
-def a_record(number: int = 0, state: State = State.RECEIVED) -> Record:
+def a_record(number: int = 0, state: CommandState = CommandState.RECEIVED) -> CommandRecord:
     id_ = ID if not number else command_id(f"command-{number}")
-    return Record(id=id_, op=RESTART, seq=number + 1, args={"a": [1]}, until_s=9, left_s=8, boot="b", state=state)
+    return CommandRecord(
+        id=id_, op=RESTART, seq=number + 1, args={"a": [1]}, until_s=9, left_s=8, boot="b", state=state
+    )
 
 
-def settled(held: Held) -> Held:
+def settled(held: JournalContents) -> JournalContents:
     numbers = Numbers(
         need_units=4,
         need_core=1,
@@ -49,7 +51,7 @@ def settled(held: Held) -> Held:
         sharing=Sharing(rev=3, installed=True), isolation=Isolation(rev=3, mode=Mode.NONE), app_limits=(limits(),)
     ).to_json()
     items = asked(spec, 5)
-    board = held.board.observe(Seen(5, digest(spec)), items)
+    board = held.board.observe(SeenRevision(5, digest(spec)), items)
     board = board.begin(items[0])
     board = board.settle(items[0].name, items[0].key, Settlement.applied("it stands")).begin(items[2])
     board = board.settle(items[2].name, items[2].key, Settlement.rejected("NO_ROOM", "none", numbers))
@@ -57,12 +59,12 @@ def settled(held: Held) -> Held:
     return replace(held, board=board, spec=spec, settling=items[1])
 
 
-def full_of_things(held: Held) -> Held:
+def full_of_things(held: JournalContents) -> JournalContents:
     held = settled(held)
     gate = held.gate.born(nonce="ab" * 8, now_s=4.5)
     outbox = held.outbox.reserve(ID).ended(ID).add_event(Kept(STAMP, 5, alarm=True))
     outbox = outbox.add_metrics(Kept(replace(STAMP, n=8), 4)).reserve(command_id("command-1"))
-    records = {ID: a_record(state=State.SUCCEEDED), command_id("command-1"): a_record(1, State.RUNNING)}
+    records = {ID: a_record(state=CommandState.SUCCEEDED), command_id("command-1"): a_record(1, CommandState.RUNNING)}
     return replace(
         held,
         gate=replace(gate, floor=7, seen=5, forgotten=2),
@@ -70,7 +72,7 @@ def full_of_things(held: Held) -> Held:
         records=records,
         outbox=replace(outbox, dropped_events=3),
         server_time=17,
-        heard=Heard("b", 3.5),
+        heard=LastContact("b", 3.5),
         refused={"Forged": 2},
     )
 
@@ -78,7 +80,7 @@ def full_of_things(held: Held) -> Held:
 def test_what_was_written_is_there_again(tmp_path: Path) -> None:
     journal, held = opened(tmp_path / "j" / "journal.db")
     held = full_of_things(held)
-    told = (Entry(kind="command", about=ID, state="RUNNING", text="begun", by="anna"),)
+    told = (HistoryEntry(kind="command", about=ID, state="RUNNING", text="begun", by="anna"),)
     journal.save(held, bodies=BODIES, notes={"sharing": {"tx": "1"}, "other": {"x": 1}}, told=told)
     journal.save(held, notes={"other": None})
     journal.close()
@@ -96,7 +98,7 @@ def test_a_step_that_fails_leaves_nothing(tmp_path: Path) -> None:
     journal, held = opened(tmp_path / "journal.db")
     later = replace(held, server_time=9)
     with pytest.raises(OverflowError):
-        journal.save(later, told=(Entry(kind="x", about="y", state="z", at_s=2**70),))
+        journal.save(later, told=(HistoryEntry(kind="x", about="y", state="z", at_s=2**70),))
     journal.close()
     journal, again = opened(tmp_path / "journal.db")
     assert again == held
@@ -105,17 +107,17 @@ def test_a_step_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_record_leaves_its_arguments_behind_when_it_is_only_remembered(tmp_path: Path) -> None:
     journal, held = opened(tmp_path / "journal.db")
-    held = replace(held, records={ID: a_record(state=State.REJECTED)})
+    held = replace(held, records={ID: a_record(state=CommandState.REJECTED)})
     journal.save(held)
     journal.save(replace(held, records={}))
-    assert journal.recall(ID) == replace(a_record(state=State.REJECTED), args={})
+    assert journal.recall(ID) == replace(a_record(state=CommandState.REJECTED), args={})
     assert journal.recall(command_id("never-seen")) is None
     journal.close()
 
 
 def test_ids_are_forgotten_from_the_oldest_on_and_never_one_that_is_open(tmp_path: Path) -> None:
     journal, held = opened(tmp_path / "journal.db")
-    many = [a_record(number, State.SUCCEEDED) for number in range(1, MEMORY + 300)]
+    many = [a_record(number, CommandState.SUCCEEDED) for number in range(1, MEMORY + 300)]
     held = replace(held, gate=held.gate.raised(MEMORY + 400), records={one.id: one for one in many})
     journal.save(held)
     assert journal.forgettable(held) is None
@@ -134,7 +136,9 @@ def test_ids_are_forgotten_from_the_oldest_on_and_never_one_that_is_open(tmp_pat
 def test_history_is_bounded(tmp_path: Path) -> None:
     journal, held = opened(tmp_path / "journal.db")
     for part in range(25):
-        journal.save(held, told=[Entry(kind="link", about="", state=str(part * 100 + one)) for one in range(100)])
+        journal.save(
+            held, told=[HistoryEntry(kind="link", about="", state=str(part * 100 + one)) for one in range(100)]
+        )
     lines = journal.history(10_000)
     assert len(lines) == 2_000
     assert lines[0].state == "2499"
@@ -144,14 +148,14 @@ def test_history_is_bounded(tmp_path: Path) -> None:
 def test_a_new_enrolment_begins_anew_and_an_older_one_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     journal, held = opened(path)
-    journal.save(full_of_things(held), told=[Entry(kind="link", about="", state="x")], notes={"sharing": {}})
+    journal.save(full_of_things(held), told=[HistoryEntry(kind="link", about="", state="x")], notes={"sharing": {}})
     journal.close()
     journal, held = opened(path, enrolment=4)
-    assert held == Held.fresh(enrolment=4, root="root", limits=SMALL)
+    assert held == JournalContents.fresh(enrolment=4, root="root", limits=SMALL)
     assert (journal.note("sharing"), len(journal.history(9)), journal.told) == (None, 1, "")
     journal.close()
-    journal = Journal(path, limits=SMALL, room=ROOM, wall_s=lambda: 0)
-    with pytest.raises(JournalError, match="enrol this box again"):
+    journal = BoxJournal(path, limits=SMALL, room=ROOM, wall_s=lambda: 0)
+    with pytest.raises(BoxJournalError, match="enrol this box again"):
         journal.load(enrolment=3, root="root")
     journal.close()
 
@@ -164,7 +168,7 @@ def test_a_file_that_cannot_be_used_is_set_aside_and_told(tmp_path: Path, harm: 
     journal.close()
     _harm(path, harm)
     journal, held = opened(path)
-    assert held == Held.fresh(enrolment=3, root="root", limits=SMALL)
+    assert held == JournalContents.fresh(enrolment=3, root="root", limits=SMALL)
     assert "enrolled again" in journal.told
     assert len(list(tmp_path.glob("journal.db.aside-*"))) >= 1
     journal.close()
@@ -206,14 +210,14 @@ def test_a_file_of_a_newer_version_that_this_one_can_read_is_kept(tmp_path: Path
     link.close()
     journal, again = opened(path)
     assert again == full_of_things(held)
-    journal.save(again, told=[Entry(kind="link", about="", state="x")])
+    journal.save(again, told=[HistoryEntry(kind="link", about="", state="x")])
     journal.close()
 
 
 def test_another_process_is_kept_out_and_nothing_is_set_aside(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     journal, _ = opened(path)
-    with pytest.raises(JournalError, match="locked"):
+    with pytest.raises(BoxJournalError, match="locked"):
         opened(path)
     journal.close()
     assert not list(tmp_path.glob("*.aside-*"))
@@ -225,7 +229,7 @@ def test_what_can_wait_is_refused_where_only_the_reserve_is_left(tmp_path: Path)
     while journal.free_pages >= ROOM.spare_from(0):
         names.append(f"ballast {len(names)}")
         journal.save(held, notes={names[-1]: {"x": "y" * 60_000}})
-    told = [Entry(kind="link", about="", state="x")]
+    told = [HistoryEntry(kind="link", about="", state="x")]
     with pytest.raises(JournalFullError):
         journal.save(replace(held, server_time=3), spare=True)
     journal.save(replace(held, server_time=4), told=told)

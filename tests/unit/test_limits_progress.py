@@ -9,13 +9,13 @@ from kits.limitsworld import MODEL
 from edgegpu_agent.kube import Found, Json, Ref
 from edgegpu_agent.limits.change import ASIDE, aside_patch, back_patch, joined, replicas_patch
 from edgegpu_agent.limits.drift import writer
-from edgegpu_agent.limits.progress import Stage, blame, owns, progress, selector
-from edgegpu_core.limits import Kind
-from edgegpu_core.request import Request
-from edgegpu_sim.api.objects import Selector
+from edgegpu_agent.limits.progress import RolloutStage, blame, owns, progress, selector
+from edgegpu_core.limits import WorkloadKind
+from edgegpu_core.request import RequestedAmounts
+from edgegpu_sim.api.objects import ObjectSelector
 
 
-def found(kind: Kind, status: Json, **spec: Any) -> Found:  # noqa: ANN401
+def found(kind: WorkloadKind, status: Json, **spec: Any) -> Found:  # noqa: ANN401
     item = manifest(kind.value, "asr", memory=10, **spec)
     item["metadata"] |= {"uid": "u", "generation": 2, "resourceVersion": "7"}
     return Found(Ref(kind, "default", "asr"), item | {"status": {"observedGeneration": 2, **status}})
@@ -34,8 +34,8 @@ def unschedulable(words: str) -> Json:
     return pod(node="", phase="Pending", conditions=[condition])
 
 
-def stage_of(kind: Kind, status: Json, *pods: Json, **spec: Any) -> Stage:  # noqa: ANN401
-    return progress(found(kind, status, **spec), pods, "main", Request(10, 1), model=MODEL).stage
+def stage_of(kind: WorkloadKind, status: Json, *pods: Json, **spec: Any) -> RolloutStage:  # noqa: ANN401
+    return progress(found(kind, status, **spec), pods, "main", RequestedAmounts(10, 1), model=MODEL).stage
 
 
 ALL = {"replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1}
@@ -44,31 +44,41 @@ ALL = {"replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplic
 @pytest.mark.parametrize(
     ("kind", "status", "stage"),
     [
-        (Kind.DEPLOYMENT, ALL, Stage.DONE),
-        (Kind.DEPLOYMENT, {**ALL, "observedGeneration": 1}, Stage.GOING),
-        (Kind.DEPLOYMENT, {**ALL, "replicas": 2}, Stage.GOING),
-        (Kind.STATEFUL_SET, {**ALL, "currentRevision": "a", "updateRevision": "a"}, Stage.DONE),
-        (Kind.STATEFUL_SET, {**ALL, "updatedReplicas": 0, "currentRevision": "a", "updateRevision": "b"}, Stage.GOING),
-        (Kind.DAEMON_SET, {"desiredNumberScheduled": 2, "updatedNumberScheduled": 2, "numberAvailable": 2}, Stage.DONE),
+        (WorkloadKind.DEPLOYMENT, ALL, RolloutStage.DONE),
+        (WorkloadKind.DEPLOYMENT, {**ALL, "observedGeneration": 1}, RolloutStage.GOING),
+        (WorkloadKind.DEPLOYMENT, {**ALL, "replicas": 2}, RolloutStage.GOING),
+        (WorkloadKind.STATEFUL_SET, {**ALL, "currentRevision": "a", "updateRevision": "a"}, RolloutStage.DONE),
         (
-            Kind.DAEMON_SET,
+            WorkloadKind.STATEFUL_SET,
+            {**ALL, "updatedReplicas": 0, "currentRevision": "a", "updateRevision": "b"},
+            RolloutStage.GOING,
+        ),
+        (
+            WorkloadKind.DAEMON_SET,
+            {"desiredNumberScheduled": 2, "updatedNumberScheduled": 2, "numberAvailable": 2},
+            RolloutStage.DONE,
+        ),
+        (
+            WorkloadKind.DAEMON_SET,
             {"desiredNumberScheduled": 2, "updatedNumberScheduled": 1, "numberAvailable": 2},
-            Stage.GOING,
+            RolloutStage.GOING,
         ),
     ],
 )
-def test_done_is_what_the_controller_says_of_this_generation(kind: Kind, status: Json, stage: Stage) -> None:
+def test_done_is_what_the_controller_says_of_this_generation(
+    kind: WorkloadKind, status: Json, stage: RolloutStage
+) -> None:
     assert stage_of(kind, status) is stage
 
 
 def test_the_limits_are_blamed_for_what_names_them_only() -> None:
     ours = unschedulable("0/1 nodes are available: 1 Insufficient baidu.com/vcuda-memory.")
     theirs = unschedulable("0/1 nodes are available: 1 Insufficient cpu.")
-    assert stage_of(Kind.DEPLOYMENT, {}, ours) is Stage.BLAMED
-    assert stage_of(Kind.DEPLOYMENT, {}, theirs) is Stage.GOING
+    assert stage_of(WorkloadKind.DEPLOYMENT, {}, ours) is RolloutStage.BLAMED
+    assert stage_of(WorkloadKind.DEPLOYMENT, {}, theirs) is RolloutStage.GOING
     leaving = pod(4)
     leaving["metadata"]["deletionTimestamp"] = "now"
-    assert stage_of(Kind.DEPLOYMENT, {}, ours, leaving) is Stage.GOING, "room is about to be made"
+    assert stage_of(WorkloadKind.DEPLOYMENT, {}, ours, leaving) is RolloutStage.GOING, "room is about to be made"
 
 
 @pytest.mark.parametrize(
@@ -94,21 +104,21 @@ def test_quota_is_blamed_where_it_is_ours() -> None:
         return {"conditions": [{"type": "ReplicaFailure", "message": words}]}
 
     ours = "exceeded quota: q, requested: requests.baidu.com/vcuda-memory=10"
-    assert stage_of(Kind.DEPLOYMENT, status(ours)) is Stage.BLAMED
-    assert stage_of(Kind.DEPLOYMENT, status("exceeded quota: q, requested: cpu=1")) is Stage.GOING
+    assert stage_of(WorkloadKind.DEPLOYMENT, status(ours)) is RolloutStage.BLAMED
+    assert stage_of(WorkloadKind.DEPLOYMENT, status("exceeded quota: q, requested: cpu=1")) is RolloutStage.GOING
 
 
 def test_pods_with_cards_and_another_trouble_are_placed() -> None:
     broken = pod(
         phase="Pending", containerStatuses=[{"name": "main", "state": {"waiting": {"reason": "ErrImagePull"}}}]
     )
-    far = progress(found(Kind.DEPLOYMENT, {}), [broken], "main", Request(10, 1), model=MODEL)
-    assert (far.stage, far.text) == (Stage.PLACED, "container main of asr-77-x: ErrImagePull")
-    assert stage_of(Kind.DEPLOYMENT, {}, broken, replicas=2) is Stage.GOING
+    far = progress(found(WorkloadKind.DEPLOYMENT, {}), [broken], "main", RequestedAmounts(10, 1), model=MODEL)
+    assert (far.stage, far.text) == (RolloutStage.PLACED, "container main of asr-77-x: ErrImagePull")
+    assert stage_of(WorkloadKind.DEPLOYMENT, {}, broken, replicas=2) is RolloutStage.GOING
 
 
 def test_whose_a_pod_is() -> None:
-    app = found(Kind.DEPLOYMENT, {})
+    app = found(WorkloadKind.DEPLOYMENT, {})
     assert owns(app, pod())
     changes: list[Json] = [{"namespace": "other"}, {"labels": {}}, {"ownerReferences": []}]
     for change in changes:
@@ -116,20 +126,20 @@ def test_whose_a_pod_is() -> None:
         stranger["metadata"] |= change
         assert not owns(app, stranger)
     expressions = [{"key": "app", "operator": op, "values": ["asr"]} for op in ("In", "Exists")]
-    assert owns(found(Kind.DEPLOYMENT, {}, selector={"matchExpressions": expressions}), pod())
+    assert owns(found(WorkloadKind.DEPLOYMENT, {}, selector={"matchExpressions": expressions}), pod())
     not_in = [{"key": "app", "operator": "NotIn", "values": ["asr"]}]
-    assert not owns(found(Kind.DEPLOYMENT, {}, selector={"matchExpressions": not_in}), pod())
+    assert not owns(found(WorkloadKind.DEPLOYMENT, {}, selector={"matchExpressions": not_in}), pod())
 
 
 @pytest.mark.parametrize(
     ("kind", "spec"),
     [
-        (Kind.DEPLOYMENT, {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}),
-        (Kind.DAEMON_SET, {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}),
-        (Kind.STATEFUL_SET, {"replicas": 3}),
+        (WorkloadKind.DEPLOYMENT, {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}),
+        (WorkloadKind.DAEMON_SET, {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}),
+        (WorkloadKind.STATEFUL_SET, {"replicas": 3}),
     ],
 )
-def test_what_is_put_aside_comes_back_as_it_was(kind: Kind, spec: Json) -> None:
+def test_what_is_put_aside_comes_back_as_it_was(kind: WorkloadKind, spec: Json) -> None:
     app = found(kind, {}, **spec)
     change = aside_patch(app)
     assert change["spec"] != spec
@@ -143,7 +153,7 @@ def test_what_is_put_aside_comes_back_as_it_was(kind: Kind, spec: Json) -> None:
 
 
 def test_who_took_limits_away_is_who_wrote_last() -> None:
-    app = found(Kind.DEPLOYMENT, {})
+    app = found(WorkloadKind.DEPLOYMENT, {})
     app.item["metadata"]["managedFields"] = [
         {"manager": "helm", "time": "2026-01-01T00:00:00Z", "fieldsV1": {}},
         {"manager": "kubectl-edit", "time": "2026-02-01T00:00:00Z", "fieldsV1": {}},
@@ -162,7 +172,9 @@ def test_the_selector_is_written_as_the_api_takes_it() -> None:
         {"key": "x", "operator": "Exists"},
         {"key": "y", "operator": "DoesNotExist"},
     ]
-    asked = found(Kind.DEPLOYMENT, {}, selector={"matchLabels": {"app": "asr"}, "matchExpressions": expressions})
+    asked = found(
+        WorkloadKind.DEPLOYMENT, {}, selector={"matchLabels": {"app": "asr"}, "matchExpressions": expressions}
+    )
     text = selector(asked)
     assert text == "!y,app=asr,old notin (yes),tier in (a,b),x"
     labels = {"app": "asr", "tier": "b", "x": ""}
@@ -170,4 +182,4 @@ def test_the_selector_is_written_as_the_api_takes_it() -> None:
         one = pod()
         one["metadata"]["labels"] = labels | more
         assert owns(asked, one) is fits
-        assert Selector.parse(text).matches(one) is fits
+        assert ObjectSelector.parse(text).matches(one) is fits

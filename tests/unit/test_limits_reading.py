@@ -9,12 +9,12 @@ from edgegpu_core.inventory import Slot
 from edgegpu_core.limits import (
     Constraints,
     How,
-    Kind,
     Need,
+    NodeRequirement,
     Quota,
-    Requirement,
     Taint,
     Toleration,
+    WorkloadKind,
     amounts_of,
     container_of,
     new_pod,
@@ -30,7 +30,7 @@ from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, write_report
 from edgegpu_core.placement import Share
 from edgegpu_core.podview import pod_view
 from edgegpu_core.policy import Policy
-from edgegpu_core.request import Request
+from edgegpu_core.request import RequestedAmounts
 
 MODEL = ResourceModel()
 OTHER = ResourceModel(memory_resource="acme.io/mem", core_resource="acme.io/core")
@@ -52,7 +52,9 @@ OTHER = ResourceModel(memory_resource="acme.io/mem", core_resource="acme.io/core
     ],
 )
 def test_a_deployments_fenceposts(replicas: int, strategy: dict[str, Any], surge: int, unavailable: int) -> None:
-    found = read_workload(Kind.DEPLOYMENT, manifest("Deployment", "a", memory=1, replicas=replicas, strategy=strategy))
+    found = read_workload(
+        WorkloadKind.DEPLOYMENT, manifest("Deployment", "a", memory=1, replicas=replicas, strategy=strategy)
+    )
     assert (found.surge, found.unavailable) == (surge, unavailable)
     assert found.stops_first is (surge == 0)
 
@@ -60,14 +62,14 @@ def test_a_deployments_fenceposts(replicas: int, strategy: dict[str, Any], surge
 def test_the_other_kinds() -> None:
     item = manifest("StatefulSet", "a", memory=1, replicas=3)
     item["spec"]["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
-    found = read_workload(Kind.STATEFUL_SET, item)
+    found = read_workload(WorkloadKind.STATEFUL_SET, item)
     assert (found.how, found.replicas, found.partition) == (How.IN_TURN, 3, 2)
     item = manifest("DaemonSet", "a", memory=1, updateStrategy={"rollingUpdate": {"maxSurge": "10%"}})
-    found = read_workload(Kind.DAEMON_SET, item)
+    found = read_workload(WorkloadKind.DAEMON_SET, item)
     assert (found.how, found.surge, found.unavailable) == (How.EACH_NODE, 1, 0)
     assert any(one.key.endswith("not-ready") for one in found.constraints.tolerations)
     item["spec"]["updateStrategy"] = {"type": "OnDelete"}
-    assert read_workload(Kind.DAEMON_SET, item).how is How.BY_HAND
+    assert read_workload(WorkloadKind.DAEMON_SET, item).how is How.BY_HAND
 
 
 def test_where_a_pod_may_go() -> None:
@@ -106,7 +108,7 @@ def test_where_a_pod_may_go() -> None:
     ],
 )
 def test_an_expression(operator: str, values: tuple[str, ...], labels: dict[str, str], *, holds: bool) -> None:
-    assert Requirement("k", operator, values).holds(labels, "box-1") is holds
+    assert NodeRequirement("k", operator, values).holds(labels, "box-1") is holds
 
 
 def test_a_cordoned_node_is_tainted_even_before_it_says_so() -> None:
@@ -162,16 +164,16 @@ def test_a_changed_template_and_its_pod() -> None:
     template = manifest("Deployment", "a", memory=4)["spec"]["template"]
     template["spec"]["containers"][0]["resources"] |= {"requests": {"cpu": "1", "baidu.com/vcuda-memory": "4"}}
     template["spec"]["initContainers"] = [{"name": "first"}]
-    more = with_amounts(template, "main", Request(10, 2), MODEL)
-    assert amounts_of(more["spec"]["containers"][0], MODEL) == Request(10, 2)
+    more = with_amounts(template, "main", RequestedAmounts(10, 2), MODEL)
+    assert amounts_of(more["spec"]["containers"][0], MODEL) == RequestedAmounts(10, 2)
     assert more["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
-    assert amounts_of(template["spec"]["containers"][0], MODEL) == Request(4, 1)
-    assert not new_pod(with_amounts(template, "main", Request(0, 0), MODEL), MODEL).containers
-    assert new_pod(with_amounts(template, "first", Request(2, 1), MODEL), MODEL).need == Need(4, 1)
-    assert with_amounts(template, "nobody", Request(1, 1), MODEL) == template
+    assert amounts_of(template["spec"]["containers"][0], MODEL) == RequestedAmounts(4, 1)
+    assert not new_pod(with_amounts(template, "main", RequestedAmounts(0, 0), MODEL), MODEL).containers
+    assert new_pod(with_amounts(template, "first", RequestedAmounts(2, 1), MODEL), MODEL).need == Need(4, 1)
+    assert with_amounts(template, "nobody", RequestedAmounts(1, 1), MODEL) == template
     assert container_of(template["spec"], "nobody") is None
-    named = with_amounts(template, "main", Request(3, 3), OTHER)
-    assert new_pod(named, OTHER).containers[0].request == Request(3, 3)
+    named = with_amounts(template, "main", RequestedAmounts(3, 3), OTHER)
+    assert new_pod(named, OTHER).containers[0].request == RequestedAmounts(3, 3)
     assert "no policy" in new_pod({**more, "metadata": {"annotations": {"edgegpu.io/policy": "x"}}}, MODEL).problem
 
 

@@ -4,29 +4,29 @@ import pytest
 from kits.limitscases import asks, change, daemon, node, own, recreate, rolling, stateful
 
 from edgegpu_core.limits import (
-    Answer,
-    Case,
     Constraints,
+    FitResult,
     How,
+    LimitsChange,
     NewPod,
+    NodeRequirement,
     Quota,
-    Requirement,
     Taint,
     Toleration,
     by_hand,
     judge,
 )
 
-FITS, AFTER, NEVER = Answer.FITS, Answer.AFTER_STOP, Answer.NEVER
+FITS, AFTER, NEVER = FitResult.FITS, FitResult.AFTER_STOP, FitResult.NEVER
 FIELD = {"forty": (0, 40), "fifty": (0, 50), "a": (0, 1)}
 GPU_ONLY = Constraints(selector={"gpu": "yes"})
 ON_A_OR_B = Constraints(
-    terms=((Requirement("kubernetes.io/hostname", "In", ("a",)),), (Requirement("zone", "Exists"),)),
+    terms=((NodeRequirement("kubernetes.io/hostname", "In", ("a",)),), (NodeRequirement("zone", "Exists"),)),
 )
 TAINTED = (Taint("dedicated", "gpu"),)
 TOLERANT = Constraints(tolerations=(Toleration("dedicated", "gpu", "NoSchedule"),))
 
-ROWS: dict[str, tuple[Case, Answer, bool]] = {
+ROWS: dict[str, tuple[LimitsChange, FitResult, bool]] = {
     # the field's scenarios
     "40+50+1 on 94: 1 to 10": (change(recreate(), asks(10), node("box-1", [94], FIELD), pods=own("a")), NEVER, False),
     "40+50+1 on 94: 1 to 4": (change(recreate(), asks(4), node("box-1", [94], FIELD), pods=own("a")), AFTER, False),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgegpu_sync.errors import TooLargeError
-from edgegpu_sync.link.desk import Ack, Desk, Send
+from edgegpu_sync.link.desk import Ack, Inflight, Send
 from edgegpu_sync.link.events import Arrived, Delivered
 
 TOPIC = "edgegpu/v1/k3f9x2m7q1w8e5r4/up/health"
@@ -24,11 +24,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def desk(clock: Clock) -> Desk:
-    return Desk(clock, max_inflight=2)
+def desk(clock: Clock) -> Inflight:
+    return Inflight(clock, max_inflight=2)
 
 
-def publish(desk: Desk, turn: int | None = None) -> int | None:
+def publish(desk: Inflight, turn: int | None = None) -> int | None:
     return desk.publish(TOPIC, b"x", retain=False, turn=turn)
 
 
@@ -36,13 +36,13 @@ def arrived(turn: int, mid: int = 1, payload: bytes = b"x") -> Arrived:
     return Arrived("edgegpu/v1/k3f9x2m7q1w8e5r4/down/receipt", payload, retained=False, mid=mid, turn=turn)
 
 
-def connect(desk: Desk, window: int = 100) -> int:
+def connect(desk: Inflight, window: int = 100) -> int:
     turn = desk.begin()
     desk.open(window)
     return turn
 
 
-def test_takes_publishes_between_open_and_end_as_many_as_may_be(desk: Desk) -> None:
+def test_takes_publishes_between_open_and_end_as_many_as_may_be(desk: Inflight) -> None:
     assert publish(desk) is None
     turn = connect(desk)
     first, second = publish(desk, turn), publish(desk)
@@ -57,13 +57,13 @@ def test_takes_publishes_between_open_and_end_as_many_as_may_be(desk: Desk) -> N
     assert desk.take() == []
 
 
-def test_the_brokers_window_counts_where_it_is_smaller(desk: Desk) -> None:
+def test_the_brokers_window_counts_where_it_is_smaller(desk: Inflight) -> None:
     connect(desk, window=1)
     assert publish(desk) is not None
     assert publish(desk) is None
 
 
-def test_what_is_meant_for_an_earlier_connection_is_not_taken_by_the_next(desk: Desk) -> None:
+def test_what_is_meant_for_an_earlier_connection_is_not_taken_by_the_next(desk: Inflight) -> None:
     turn = connect(desk)
     came = arrived(turn)
     desk.came(came)
@@ -77,7 +77,7 @@ def test_what_is_meant_for_an_earlier_connection_is_not_taken_by_the_next(desk: 
     assert desk.take() == [Ack(1)]
 
 
-def test_counts_the_bytes_that_are_not_acknowledged(desk: Desk) -> None:
+def test_counts_the_bytes_that_are_not_acknowledged(desk: Inflight) -> None:
     turn = connect(desk)
     for mid in (1, 2, 2):
         desk.came(arrived(turn, mid, bytes(1000)))
@@ -88,7 +88,7 @@ def test_counts_the_bytes_that_are_not_acknowledged(desk: Desk) -> None:
     assert desk.unacked_bytes == 0
 
 
-def heard(desk: Desk) -> None:
+def heard(desk: Inflight) -> None:
     """Let the broker acknowledge something."""
     token = desk.publish(f"{TOPIC}/first", b"", retain=False, turn=None)
     assert token is not None
@@ -97,7 +97,7 @@ def heard(desk: Desk) -> None:
     assert desk.acked(1, "") == Delivered(token)
 
 
-def test_one_that_is_not_acknowledged_to_the_broker_counts_until_it_is_taken(desk: Desk) -> None:
+def test_one_that_is_not_acknowledged_to_the_broker_counts_until_it_is_taken(desk: Inflight) -> None:
     turn = connect(desk)
     desk.came(arrived(turn, -1, bytes(1000)))
     assert desk.unacked_bytes == 1000
@@ -106,7 +106,7 @@ def test_one_that_is_not_acknowledged_to_the_broker_counts_until_it_is_taken(des
 
 
 @pytest.mark.parametrize("blamed", [True, False])
-def test_the_oldest_under_way_at_two_ends_is_held_and_answered(desk: Desk, *, blamed: bool) -> None:
+def test_the_oldest_under_way_at_two_ends_is_held_and_answered(desk: Inflight, *, blamed: bool) -> None:
     for _ in range(2):
         connect(desk)
         if not blamed:
@@ -123,7 +123,7 @@ def test_the_oldest_under_way_at_two_ends_is_held_and_answered(desk: Desk, *, bl
     assert desk.publish(f"{TOPIC}2", b"x", retain=False, turn=None) is not None
 
 
-def test_a_connection_on_which_nothing_was_acknowledged_proves_nothing(desk: Desk) -> None:
+def test_a_connection_on_which_nothing_was_acknowledged_proves_nothing(desk: Inflight) -> None:
     for _ in range(5):
         connect(desk)
         publish(desk)
@@ -131,7 +131,7 @@ def test_a_connection_on_which_nothing_was_acknowledged_proves_nothing(desk: Des
     assert desk.held == ()
 
 
-def test_after_an_end_with_messages_under_way_they_go_one_at_a_time_for_a_while(desk: Desk) -> None:
+def test_after_an_end_with_messages_under_way_they_go_one_at_a_time_for_a_while(desk: Inflight) -> None:
     connect(desk)
     assert (publish(desk), publish(desk)) == (1, 2)
     desk.end(suspect=True)
@@ -146,7 +146,7 @@ def test_after_an_end_with_messages_under_way_they_go_one_at_a_time_for_a_while(
     assert publish(desk) is not None
 
 
-def test_an_end_of_our_own_doing_makes_nobody_suspect(desk: Desk) -> None:
+def test_an_end_of_our_own_doing_makes_nobody_suspect(desk: Inflight) -> None:
     for _ in range(5):
         connect(desk)
         publish(desk)
@@ -154,7 +154,7 @@ def test_an_end_of_our_own_doing_makes_nobody_suspect(desk: Desk) -> None:
     assert desk.held == ()
 
 
-def test_one_that_came_before_two_ends_is_acknowledged_at_once_and_still_handed_on(desk: Desk) -> None:
+def test_one_that_came_before_two_ends_is_acknowledged_at_once_and_still_handed_on(desk: Inflight) -> None:
     for _ in range(2):
         turn = connect(desk)
         heard(desk)
@@ -166,7 +166,7 @@ def test_one_that_came_before_two_ends_is_acknowledged_at_once_and_still_handed_
     assert not desk.ack(arrived(turn))
 
 
-def test_a_heartbeat_is_nobodys_and_never_suspected(desk: Desk, clock: Clock) -> None:
+def test_a_heartbeat_is_nobodys_and_never_suspected(desk: Inflight, clock: Clock) -> None:
     for _ in range(3):
         connect(desk)
         desk.beat("edgegpu/v1/k3f9x2m7q1w8e5r4/beat")
@@ -184,7 +184,7 @@ def test_a_heartbeat_is_nobodys_and_never_suspected(desk: Desk, clock: Clock) ->
     assert desk.idle
 
 
-def test_refuses_what_no_broker_would_take(desk: Desk) -> None:
+def test_refuses_what_no_broker_would_take(desk: Inflight) -> None:
     with pytest.raises(TooLargeError):
         desk.publish(TOPIC, bytes(65_537), retain=False, turn=None)
     with pytest.raises(ValueError, match="no wildcards"):

@@ -8,11 +8,11 @@ from edgegpu_sync.link.rules import (
     DAY_S,
     V5,
     V311,
-    Backoff,
     Ending,
     Message,
     Pulse,
     Quarantine,
+    ReconnectBackoff,
     Spoken,
     Version,
     beat_topic,
@@ -25,7 +25,7 @@ SMALL = Message.of("out", "edgegpu/v1/k3f9x2m7q1w8e5r4/up/metrics", bytes(100))
 
 def failing(ending: Ending, times: int) -> list[float]:
     """The longest wait after each of so many tries."""
-    backoff, waits = Backoff(), []
+    backoff, waits = ReconnectBackoff(), []
     for _ in range(times):
         backoff = backoff.after(up_s=0)
         waits.append(backoff.wait_s(ending, 0.999_999))
@@ -45,7 +45,7 @@ def test_the_wait_grows_as_far_as_the_cause_allows(ending: Ending, waits: list[f
 
 
 def test_a_connection_that_held_begins_the_waits_anew_and_a_short_one_does_not() -> None:
-    tired = Backoff(7)
+    tired = ReconnectBackoff(7)
     assert tired.after(up_s=60).failures == 1
     assert tired.after(up_s=2).failures == 8
 

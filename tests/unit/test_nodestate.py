@@ -6,7 +6,7 @@ from pathlib import Path
 
 from property.cases import MODEL, box, pod_of
 
-from edgegpu_core.deviceid import Kind, core_ids, memory_ids
+from edgegpu_core.deviceid import DeviceKind, core_ids, memory_ids
 from edgegpu_core.inventory import Card
 from edgegpu_core.podview import PodView
 from edgegpu_core.policy import Policy
@@ -159,7 +159,7 @@ def test_a_promise_moves_aside_for_one_that_is_gone_and_holds_on_but_not_for_one
 def test_a_pod_is_served_when_kubelet_has_written_it_down(tmp_path: Path) -> None:
     state = state_in(tmp_path)
     state.put_pod(pod_of("u", box("main", 20, 10), cards={"main": ("GPU-0",)}))
-    for kind, ids in ((Kind.MEMORY, MEMORY), (Kind.CORE, CORE)):
+    for kind, ids in ((DeviceKind.MEMORY, MEMORY), (DeviceKind.CORE, CORE)):
         state.flight.allocated(kind, ids, state.snapshot().view, now_s=1.0)
         state.touch()
     assert not state.snapshot().view.wants()

@@ -17,7 +17,7 @@ from edgegpu_plugin.collector import Collector, KubeletWitness
 from edgegpu_plugin.kube import KubeError
 from edgegpu_plugin.nodestate import NodeState, Snapshot
 from edgegpu_plugin.publisher import Publisher
-from edgegpu_plugin.reconciler import RETRY_S, Reconciler, Refused, Times
+from edgegpu_plugin.reconciler import RETRY_S, Reconciler, RefusedPod, Times
 from edgegpu_plugin.status import pods_part
 
 MISSING_S = 300.0
@@ -78,7 +78,7 @@ class Bench:
         controlled: bool = True,
         phase: str = "Pending",
         witness: KubeletWitness | None = None,
-        look_inside: Callable[[Snapshot], tuple[Refused, ...]] = lambda _: (),
+        look_inside: Callable[[Snapshot], tuple[RefusedPod, ...]] = lambda _: (),
     ) -> None:
         self.now_s = 1000.0
         self.pods = Pods()
@@ -296,8 +296,8 @@ def test_a_correction_that_the_api_refuses_is_asked_for_once(tmp_path: Path) -> 
 
 
 def test_a_container_that_runs_without_its_card_is_told_of_and_left_alone(tmp_path: Path) -> None:
-    def look(snapshot: Snapshot) -> tuple[Refused, ...]:
-        return (Refused(snapshot.pods["u"], "container main runs without its card 1", container="main"),)
+    def look(snapshot: Snapshot) -> tuple[RefusedPod, ...]:
+        return (RefusedPod(snapshot.pods["u"], "container main runs without its card 1", container="main"),)
 
     bench = Bench(tmp_path, phase="Running", look_inside=look)
     bench.offer(1)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from edgegpu_sim.api import ApiServer, Registry, Route, Selector, Settings, write_kubeconfig
+from edgegpu_sim.api import ApiServer, ObjectSelector, Registry, Route, ServerSettings, write_kubeconfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +66,7 @@ class Client:
 
 @pytest.fixture
 def server() -> Iterator[ApiServer]:
-    server = ApiServer(Registry(random_names=random.Random(1)), Settings({TOKEN: "me"}, bookmark_s=0.1))
+    server = ApiServer(Registry(random_names=random.Random(1)), ServerSettings({TOKEN: "me"}, bookmark_s=0.1))
     server.start()
     yield server
     server.stop()
@@ -125,7 +125,7 @@ def test_lists_are_selected_and_paged(client: Client) -> None:
 @pytest.mark.parametrize("text", ["a b", "(", "=x"])
 def test_selectors_that_cannot_be_read_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="cannot read the selector"):
-        Selector.parse(text)
+        ObjectSelector.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_selectors_that_cannot_be_read_are_refused(text: str) -> None:
      ("a notin (1,2),b!=2", False), ("", True)],
 )  # fmt: skip
 def test_label_selectors(text: str, met: bool) -> None:  # noqa: FBT001
-    assert Selector.parse(text).matches({"metadata": {"labels": {"a": "1"}}}) is met
+    assert ObjectSelector.parse(text).matches({"metadata": {"labels": {"a": "1"}}}) is met
 
 
 def test_watches_begin_where_they_are_told(client: Client) -> None:

@@ -8,10 +8,10 @@ import pytest
 from contract.bed import EmbeddedBed, main, phase, pod, waiting_for
 from contract.toyplugin import ToyPlugin
 
-from edgegpu_plugin.pb import Device, Options
+from edgegpu_plugin.pb import DevicePluginOptions, OfferedDevice
 from edgegpu_sim.cluster import EmbeddedCluster
 from edgegpu_sim.errors import SimError
-from edgegpu_sim.kubelet.podworker import Pace
+from edgegpu_sim.kubelet.podworker import PodTimings
 from edgegpu_sim.node import NodeSpec
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def test_previous_devices_that_are_ill_fail_a_pod_that_is_admitted_anew(bed: Emb
     bed.apply(pod("ill", containers=[main({TOY: 1}, command=["sleep", "0.1"])]))
     bed.wait(lambda: "CrashLoopBackOff" in waiting_for(bed, "ill"), what="a crash loop")
     toy.stop()
-    toy.offer([Device(f"toy-{i}", healthy=i > 0) for i in range(8)])
+    toy.offer([OfferedDevice(f"toy-{i}", healthy=i > 0) for i in range(8)])
     bed.cluster.nodes["box"].kubelet.stop()
     bed.cluster.nodes["box"].kubelet.start()
     toy.serve()
@@ -144,7 +144,7 @@ def test_a_static_pod_has_kubelets_uid_and_a_mirror_and_survives_its_mirrors_del
     bed.wait(lambda: not bed.pod_resources("box"), what="devices let go")
 
 
-@pytest.mark.parametrize("bed", [NodeSpec(name="box", pace=Pace(termination_s=1.0))], indirect=True)
+@pytest.mark.parametrize("bed", [NodeSpec(name="box", pace=PodTimings(termination_s=1.0))], indirect=True)
 def test_a_forced_pod_gives_its_devices_away_while_its_container_still_runs(bed: EmbeddedBed, toy: ToyPlugin) -> None:
     bed.apply(pod("forced", {TOY: 8}))
     runs(bed, "forced")
@@ -160,7 +160,7 @@ def test_a_forced_pod_gives_its_devices_away_while_its_container_still_runs(bed:
 def test_both_resources_come_in_both_orders_and_one_failure_keeps_the_first_booked(
     bed: EmbeddedBed, toy: ToyPlugin
 ) -> None:
-    other = ToyPlugin(bed.devices_folder("box"), OTHER, count=8, options=Options(False, False))  # noqa: FBT003
+    other = ToyPlugin(bed.devices_folder("box"), OTHER, count=8, options=DevicePluginOptions(False, False))  # noqa: FBT003
     other.serve()
     try:
         offered(bed, 8, resource=OTHER)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edgegpu_plugin.pb import Allocation, DeviceNode, Mount
-from edgegpu_sim.containers import CreateError, View, make_view
+from edgegpu_sim.containers import ContainerView, CreateError, make_view
 from edgegpu_sim.kubelet.behaviour import Behaviour, behaviour
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def host(tmp_path: Path) -> Path:
     return host
 
 
-def view_of(tmp_path: Path, given: Allocation, env: dict[str, str] | None = None) -> View:
+def view_of(tmp_path: Path, given: Allocation, env: dict[str, str] | None = None) -> ContainerView:
     return make_view(tmp_path / "view", cdi_folders=[tmp_path / "cdi"], given=given, pod_env=env or {})
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from edgegpu_sim.api import Registry, Selector
+from edgegpu_sim.api import ObjectSelector, Registry
 from edgegpu_sim.scheduler.extender import ExtenderSettings
-from edgegpu_sim.scheduler.scheduler import Scheduler, SchedulerSettings
+from edgegpu_sim.scheduler.scheduler import SchedulerSettings, SimScheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -78,7 +78,9 @@ class Desk:
     def __init__(self, extender: ToyExtender | None) -> None:
         self.registry = Registry(random_names=random.Random(1))
         settings = None if extender is None else ExtenderSettings(url=extender.url)
-        self.scheduler = Scheduler(SchedulerSettings(extender=settings), registry=self.registry, order=random.Random(2))
+        self.scheduler = SimScheduler(
+            SchedulerSettings(extender=settings), registry=self.registry, order=random.Random(2)
+        )
 
     def node(self, name: str, units: int) -> None:
         status = {"allocatable": {"pods": "110", MEMORY: str(units)}}
@@ -94,7 +96,7 @@ class Desk:
         return str(self.registry.get("pods", "default", name)["spec"].get("nodeName", ""))
 
     def events(self, name: str) -> list[str]:
-        found = self.registry.items("events", "", Selector.parse(fields=f"involvedObject.name={name}"))
+        found = self.registry.items("events", "", ObjectSelector.parse(fields=f"involvedObject.name={name}"))
         return [f"{event['reason']}: {event['message']}" for event in found]
 
     def until(self, look: Callable[[], object]) -> None:

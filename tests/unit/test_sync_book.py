@@ -7,10 +7,10 @@ import pytest
 from kits.sync import EPOCH, ID, RESTART, birth, reported, result
 
 from edgegpu_sync.book import Book, check_stamp
-from edgegpu_sync.errors import RefusedError, Why
+from edgegpu_sync.errors import MessageRefusedError, Why
 from edgegpu_sync.order import WINDOW
 from edgegpu_sync.stamps import Epoch
-from edgegpu_sync.states import Codes, State
+from edgegpu_sync.states import Codes, CommandState
 from edgegpu_sync.tracking import QUIET_S, RESEND_S, Tracked, sign
 from edgegpu_sync.up import Birth, NotTaken
 
@@ -53,7 +53,7 @@ def test_a_birth_brings_the_epoch_and_its_time() -> None:
     ],
 )
 def test_a_clone_and_a_journal_that_was_put_back_stay_off(message: Birth, why: Why) -> None:
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(MessageRefusedError) as refused:
         BOOK.on_birth(message, now_s=600.0, live=True)
     assert refused.value.why is why
 
@@ -111,7 +111,7 @@ def test_stamps_of_another_enrolment_or_older_ones_are_refused() -> None:
         (new, None, 4, Why.OLD_ENROLMENT),
         (new, None, 2, Why.NEWER_ENROLMENT),
     ):
-        with pytest.raises(RefusedError) as refused:
+        with pytest.raises(MessageRefusedError) as refused:
             check_stamp(stamp, last, enrolment=enrolment)
         assert refused.value.why is why
 
@@ -131,7 +131,7 @@ def test_a_command_that_is_too_late_is_still_asked_about() -> None:
     assert signing is not None
     assert signing.body.valid_s == 0
     assert ASKED.overdue(1_000.0)
-    assert not ASKED.on_result(result(State.RUNNING), now_s=0.0).overdue(1_000.0)
+    assert not ASKED.on_result(result(CommandState.RUNNING), now_s=0.0).overdue(1_000.0)
 
 
 def test_nothing_is_signed_for_a_box_whose_numbers_are_not_known() -> None:
@@ -154,17 +154,17 @@ def test_it_is_sent_again_until_something_is_heard() -> None:
     waits = [later - earlier for earlier, later in pairwise(times)]
     assert waits == [*RESEND_S]
     assert one.send_at_s(replace(book, epoch=Epoch(43, "0" * 16))) == 0.0
-    heard = one.on_result(result(State.RUNNING), now_s=now_s)
+    heard = one.on_result(result(CommandState.RUNNING), now_s=now_s)
     assert heard.send_at_s(book) == now_s + QUIET_S
     assert heard.on_result(result(), now_s=now_s).send_at_s(book) is None
 
 
 def test_a_terminal_state_is_final_and_states_do_not_go_back() -> None:
-    ran = ASKED.on_result(result(State.RUNNING), now_s=1.0)
-    assert ran.on_result(result(State.RECEIVED), now_s=2.0) == ran
-    done = ran.on_result(result(State.FAILED, code="ERROR"), now_s=2.0)
-    assert (done.state, done.code, done.ended) == (State.FAILED, "ERROR", True)
-    assert done.on_result(result(State.SUCCEEDED), now_s=3.0) == done
+    ran = ASKED.on_result(result(CommandState.RUNNING), now_s=1.0)
+    assert ran.on_result(result(CommandState.RECEIVED), now_s=2.0) == ran
+    done = ran.on_result(result(CommandState.FAILED, code="ERROR"), now_s=2.0)
+    assert (done.state, done.code, done.ended) == (CommandState.FAILED, "ERROR", True)
+    assert done.on_result(result(CommandState.SUCCEEDED), now_s=3.0) == done
     assert done.reimaged() == done
     assert ran.reimaged().code == Codes.REIMAGED
 

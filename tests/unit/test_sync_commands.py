@@ -10,13 +10,13 @@ from edgegpu_sync.commands import (
     MOST_ATTEMPTS,
     ActAgain,
     AwaitRenewal,
+    CommandRecord,
     Decision,
     End,
     GoOn,
     Nothing,
     Probe,
     ProbeAgain,
-    Record,
     Verify,
     after_crash,
     to_begin,
@@ -34,23 +34,23 @@ from edgegpu_sync.ops import (
     read_args,
     transaction_evidence,
 )
-from edgegpu_sync.states import Codes, State
+from edgegpu_sync.states import Codes, CommandState
 from edgegpu_sync.wire import Json
 
 ABLE = frozenset(OPS)
-RECORD = Record(id=ID, op=RESTART, seq=1, args={}, until_s=100.0, left_s=50.0, boot="a")
+RECORD = CommandRecord(id=ID, op=RESTART, seq=1, args={}, until_s=100.0, left_s=50.0, boot="a")
 NEITHER = Declaration(op=op_name("once"), settling=Settling.NEITHER, args=NoArgs, lasts_s=1)
 LOGS, DOCTOR = op_name("logs.collect"), op_name("doctor.run")
 HERE = Probe(boot="a", now_s=60.0)
 
 
-def asked(op: str, args: Json) -> Record:
+def asked(op: str, args: Json) -> CommandRecord:
     return replace(RECORD, op=op_name(op), args=args)
 
 
 def test_the_way_to_an_end() -> None:
-    record = RECORD.admitted(ABLE, room=True).begun("token").verifying().ended(State.SUCCEEDED)
-    assert (record.state, record.token, record.attempts, record.code) == (State.SUCCEEDED, "token", 1, "")
+    record = RECORD.admitted(ABLE, room=True).begun("token").verifying().ended(CommandState.SUCCEEDED)
+    assert (record.state, record.token, record.attempts, record.code) == (CommandState.SUCCEEDED, "token", 1, "")
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_the_way_to_an_end() -> None:
     ],
 )
 def test_what_cannot_be_done_is_rejected_at_once(
-    record: Record, able: frozenset[str], code: Codes, *, room: bool
+    record: CommandRecord, able: frozenset[str], code: Codes, *, room: bool
 ) -> None:
     rejected = record.admitted(able, room=room)
-    assert (rejected.state, rejected.code) == (State.REJECTED, code)
+    assert (rejected.state, rejected.code) == (CommandState.REJECTED, code)
 
 
 def test_arguments_are_read() -> None:
@@ -81,7 +81,7 @@ def test_states_do_not_go_back() -> None:
     with pytest.raises(ValueError, match="RUNNING does not follow RECEIVED"):
         RECORD.begun("token")
     with pytest.raises(ValueError, match="ACCEPTED is no end"):
-        RECORD.ended(State.ACCEPTED)
+        RECORD.ended(CommandState.ACCEPTED)
     with pytest.raises(ValueError, match="only what is RUNNING"):
         RECORD.again()
     with pytest.raises(ValueError, match="needs a token"):
@@ -100,47 +100,47 @@ def test_time_is_that_of_this_boot() -> None:
     assert RECORD.may_begin("b", 50.0) is False
     renewed = RECORD.renewed(30.0, boot="b", now_s=10.0)
     assert (renewed.may_begin("b", 29.0), renewed.left_s) == (True, 20.0)
-    running = replace(RECORD, state=State.RUNNING)
+    running = replace(RECORD, state=CommandState.RUNNING)
     assert running.renewed(30.0, boot="b", now_s=10.0) == running
 
 
 def test_one_restart_at_a_time_whatever_else_goes_on_beside_it() -> None:
     ids = [command_id(f"command-{n}") for n in range(4)]
-    first, second = (replace(RECORD, id=ids[n], seq=n, state=State.ACCEPTED) for n in (0, 1))
+    first, second = (replace(RECORD, id=ids[n], seq=n, state=CommandState.ACCEPTED) for n in (0, 1))
     logs, doctor = (replace(first, id=ids[n], seq=n, op=op) for n, op in ((2, LOGS), (3, DOCTOR)))
     may = partial(to_begin, boot="a", now_s=60.0)
     assert may([doctor, second, first, logs]) == [first, logs, doctor]
     running = first.begun("token")
     assert may([running, second, logs.begun(), doctor]) == [doctor]
-    assert may([running.ended(State.SUCCEEDED), second]) == [second]
-    assert may([replace(second, op=op_name("gone"), state=State.RUNNING), first]) == []
+    assert may([running.ended(CommandState.SUCCEEDED), second]) == [second]
+    assert may([replace(second, op=op_name("gone"), state=CommandState.RUNNING), first]) == []
     assert may([replace(first, boot="before"), second]) == [second]
 
 
-def end(state: State, code: Codes) -> tuple[State, Codes]:
+def end(state: CommandState, code: Codes) -> tuple[CommandState, Codes]:
     return state, code
 
 
 RUNNING = [
     (Settling.IDEMPOTENT, 1, Evidence.UNREADABLE, ActAgain()),
-    (Settling.IDEMPOTENT, MOST_ATTEMPTS, Evidence.UNREADABLE, end(State.FAILED, Codes.ATTEMPTS)),
-    (Settling.NEITHER, 1, Evidence.NOT_DONE, end(State.UNKNOWN, Codes.CUT_SHORT)),
+    (Settling.IDEMPOTENT, MOST_ATTEMPTS, Evidence.UNREADABLE, end(CommandState.FAILED, Codes.ATTEMPTS)),
+    (Settling.NEITHER, 1, Evidence.NOT_DONE, end(CommandState.UNKNOWN, Codes.CUT_SHORT)),
     (Settling.VERIFIABLE, 1, Evidence.NOT_DONE, ActAgain()),
-    (Settling.VERIFIABLE, MOST_ATTEMPTS, Evidence.NOT_DONE, end(State.FAILED, Codes.ATTEMPTS)),
+    (Settling.VERIFIABLE, MOST_ATTEMPTS, Evidence.NOT_DONE, end(CommandState.FAILED, Codes.ATTEMPTS)),
     (Settling.VERIFIABLE, 1, Evidence.DONE, Verify()),
     (Settling.VERIFIABLE, 1, Evidence.UNDER_WAY, ProbeAgain()),
     (Settling.VERIFIABLE, 1, Evidence.UNREADABLE, ProbeAgain()),
-    (Settling.VERIFIABLE, 1, Evidence.PUT_BACK, end(State.ROLLED_BACK, Codes.CUT_SHORT)),
-    (Settling.VERIFIABLE, 1, Evidence.BROKEN, end(State.FAILED, Codes.INCONSISTENT)),
-    (Settling.VERIFIABLE, 1, Evidence.OTHER, end(State.FAILED, Codes.SUPERSEDED)),
+    (Settling.VERIFIABLE, 1, Evidence.PUT_BACK, end(CommandState.ROLLED_BACK, Codes.CUT_SHORT)),
+    (Settling.VERIFIABLE, 1, Evidence.BROKEN, end(CommandState.FAILED, Codes.INCONSISTENT)),
+    (Settling.VERIFIABLE, 1, Evidence.OTHER, end(CommandState.FAILED, Codes.SUPERSEDED)),
 ]
 
 
 @pytest.mark.parametrize(("settling", "attempts", "evidence", "decision"), RUNNING)
 def test_a_crash_while_running(
-    settling: Settling, attempts: int, evidence: Evidence, decision: Decision | tuple[State, Codes]
+    settling: Settling, attempts: int, evidence: Evidence, decision: Decision | tuple[CommandState, Codes]
 ) -> None:
-    record = replace(RECORD, state=State.RUNNING, attempts=attempts)
+    record = replace(RECORD, state=CommandState.RUNNING, attempts=attempts)
     found = after_crash(record, replace(HERE, evidence=evidence), replace(NEITHER, settling=settling))
     assert ((found.state, found.code) if isinstance(found, End) else found) == decision
 
@@ -156,28 +156,28 @@ def test_a_crash_while_running(
     ],
 )
 def test_a_crash_while_verifying(settling: Settling, evidence: Evidence, decision: Decision) -> None:
-    record = replace(RECORD, state=State.VERIFYING, attempts=1)
+    record = replace(RECORD, state=CommandState.VERIFYING, attempts=1)
     assert after_crash(record, replace(HERE, evidence=evidence), replace(NEITHER, settling=settling)) == decision
 
 
-@pytest.mark.parametrize("state", [State.RECEIVED, State.ACCEPTED])
-def test_a_crash_before_it_began(state: State) -> None:
+@pytest.mark.parametrize("state", [CommandState.RECEIVED, CommandState.ACCEPTED])
+def test_a_crash_before_it_began(state: CommandState) -> None:
     record = replace(RECORD, state=state)
     assert after_crash(record, HERE) == GoOn()
     assert after_crash(record, Probe(boot="b", now_s=1.0)) == AwaitRenewal()
     for late in (Probe(boot="a", now_s=100.0), Probe(boot="b", now_s=50.0)):
         found = after_crash(record, late)
         assert isinstance(found, End)
-        assert found.state is State.EXPIRED
+        assert found.state is CommandState.EXPIRED
 
 
 def test_a_crash_after_the_end_and_of_an_op_of_another_version() -> None:
-    for state in State:
+    for state in CommandState:
         if state.terminal:
             assert after_crash(replace(RECORD, state=state), HERE) == Nothing()
-    found = after_crash(replace(RECORD, op=op_name("gone"), state=State.RUNNING), HERE)
+    found = after_crash(replace(RECORD, op=op_name("gone"), state=CommandState.RUNNING), HERE)
     assert isinstance(found, End)
-    assert found.state is State.UNKNOWN
+    assert found.state is CommandState.UNKNOWN
 
 
 def test_what_the_traces_say() -> None:

@@ -10,26 +10,26 @@ from typing import Any
 import pytest
 
 from edgegpu_sync.commands import MOST_ATTEMPTS
-from edgegpu_sync.down import Desired, Keys, Want
+from edgegpu_sync.down import Desired, Keys, RefreshRequest
 from edgegpu_sync.errors import Why
 from edgegpu_sync.keys import KeyRing, key_id
 from edgegpu_sync.messages import read
 from edgegpu_sync.ops import OPS
 from edgegpu_sync.order import MEMORY, WINDOW
-from edgegpu_sync.outbox import Limits
+from edgegpu_sync.outbox import OutboxSizes
 from edgegpu_sync.settle import MOST_TRIES
 from edgegpu_sync.signing import open_down
 from edgegpu_sync.spec import MAX_APP_LIMITS, Spec, asked
-from edgegpu_sync.states import Codes, State
-from edgegpu_sync.topics import PLAIN_KINDS, Kind, parse
+from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.topics import PLAIN_KINDS, TopicKind, parse
 from edgegpu_sync.tracking import QUIET_S, RESEND_S
-from edgegpu_sync.up import Settled
+from edgegpu_sync.up import ItemState
 from edgegpu_sync.wire import RESULT_MAX_BYTES, WIRE_MAX_BYTES
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs/mqtt-api.md").read_text(encoding="utf-8")
 PROSE = " ".join(TEXT.split())
-EXAMPLES: list[tuple[Kind, str]] = [
-    (Kind(name), body) for name, body in re.findall(r"```json (\S+)\n(.*?)```", TEXT, re.DOTALL)
+EXAMPLES: list[tuple[TopicKind, str]] = [
+    (TopicKind(name), body) for name, body in re.findall(r"```json (\S+)\n(.*?)```", TEXT, re.DOTALL)
 ]
 
 
@@ -47,17 +47,17 @@ def missing(example: Any, model: Any, path: str = "") -> list[str]:  # noqa: ANN
 
 
 @pytest.mark.parametrize(("kind", "body"), EXAMPLES, ids=[f"{kind}-{n}" for n, (kind, _) in enumerate(EXAMPLES)])
-def test_every_example_is_a_message_and_each_of_its_fields_is_known(kind: Kind, body: str) -> None:
+def test_every_example_is_a_message_and_each_of_its_fields_is_known(kind: TopicKind, body: str) -> None:
     message = read(kind, body.encode())
     assert not missing(json.loads(body), json.loads(message.model_dump_json()))
 
 
 def test_there_is_an_example_of_every_kind() -> None:
-    assert {kind for kind, _ in EXAMPLES} == set(Kind)
+    assert {kind for kind, _ in EXAMPLES} == set(TopicKind)
 
 
 def test_the_desired_example_shows_every_item() -> None:
-    message = next(read(kind, body.encode()) for kind, body in EXAMPLES if kind is Kind.DESIRED)
+    message = next(read(kind, body.encode()) for kind, body in EXAMPLES if kind is TopicKind.DESIRED)
     assert isinstance(message, Desired)
     assert message.spec.keys() == Spec.model_fields.keys() - {"critical"}
     assert not [one for one in asked(message.spec, message.rev) if one.item is None]
@@ -68,12 +68,12 @@ def test_the_signed_example_verifies_under_its_topic_with_the_keys_of_the_exampl
     found = re.search(r"controller\s`(\S+?)`.*?on\s`(\S+?)`.*?```payload\n(.*?)\n```", TEXT, re.DOTALL)
     assert found is not None
     public, topic, payload = found.groups()
-    chain = next(read(kind, body.encode()) for kind, body in EXAMPLES if kind is Kind.KEYS)
+    chain = next(read(kind, body.encode()) for kind, body in EXAMPLES if kind is TopicKind.KEYS)
     assert isinstance(chain, Keys)
     ring = KeyRing.pinned(json.loads(chain.chain[0].set)["root"]).follow(chain.chain)
     assert (ring.version, ring.public(key_id(public))) == (2, public)
     address = parse(topic)
-    assert read(Kind.COMMAND, open_down(address, payload.encode(), me=address.device, ring=ring))
+    assert read(TopicKind.COMMAND, open_down(address, payload.encode(), me=address.device, ring=ring))
 
 
 def first_cells(head: str) -> list[str]:
@@ -87,14 +87,14 @@ def test_the_topics_are_those_of_the_code() -> None:
     shown = {text.replace("edgegpu/v1/{device}/", "") for text in first_cells("topic")}
     assert shown == {*PLAIN_KINDS, "down/cmd/{op}/{id}", "up/cmd/{id}"}
     for row in re.findall(r"^\| `edgegpu/v1/\{device\}/(\w+/\w+)\S*` \| 1 \| (yes|no) \|", TEXT, re.MULTILINE):
-        assert Kind(row[0]).retained == (row[1] == "yes")
+        assert TopicKind(row[0]).retained == (row[1] == "yes")
 
 
 def test_the_tables_name_all_that_the_code_has() -> None:
     assert set(first_cells("code")) == set(Codes)
     assert set(first_cells("name")) == set(Why)
-    assert first_cells("settlement") == list(Settled)
-    assert all(state in TEXT for state in State)
+    assert first_cells("settlement") == list(ItemState)
+    assert all(state in TEXT for state in CommandState)
 
 
 def test_each_op_stands_with_how_it_is_settled_and_its_arguments() -> None:
@@ -108,12 +108,12 @@ def test_each_op_stands_with_how_it_is_settled_and_its_arguments() -> None:
 
 
 def test_the_figures_are_those_of_the_code() -> None:
-    for figure in (WIRE_MAX_BYTES, RESULT_MAX_BYTES, WINDOW, MEMORY, Limits().refusals):
+    for figure in (WIRE_MAX_BYTES, RESULT_MAX_BYTES, WINDOW, MEMORY, OutboxSizes().refusals):
         assert f"{figure:,}".replace(",", " ") in PROSE
     assert f"at most {MAX_APP_LIMITS} apps" in PROSE
-    assert f"{Limits().results} in all" in PROSE
+    assert f"{OutboxSizes().results} in all" in PROSE
     assert "10, 20, 40, 80, 160 and then every 300 s" in PROSE
     assert RESEND_S == (10, 20, 40, 80, 160, 300)
     assert f"after {QUIET_S} s of silence" in PROSE
     assert MOST_ATTEMPTS == MOST_TRIES == 3
-    assert all(f"`{want}`" in TEXT for want in Want)
+    assert all(f"`{want}`" in TEXT for want in RefreshRequest)

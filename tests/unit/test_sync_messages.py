@@ -7,44 +7,44 @@ from kits.sync import birth, one_of_each, reported, result
 from pydantic import ValidationError
 
 from edgegpu_sync.down import Command
-from edgegpu_sync.errors import RefusedError, TooLargeError, Why
+from edgegpu_sync.errors import MessageRefusedError, TooLargeError, Why
 from edgegpu_sync.messages import READERS, Message, read
 from edgegpu_sync.spec import MAX_APP_LIMITS
-from edgegpu_sync.states import FOLLOWERS, State
+from edgegpu_sync.states import FOLLOWERS, CommandState
 from edgegpu_sync.telemetry import Alloc, PodAlloc, difference, merged
-from edgegpu_sync.topics import Kind
-from edgegpu_sync.up import Result, encode_reported, encode_result
+from edgegpu_sync.topics import TopicKind
+from edgegpu_sync.up import CommandResult, encode_reported, encode_result
 from edgegpu_sync.wire import BODY_MAX_BYTES, RESULT_MAX_BYTES, clipped, digest, encode
 
 EACH = one_of_each()
 NAMES = [type(message).__name__ for _, message in EACH]
 
 
-def why(kind: Kind, body: bytes) -> Why:
-    with pytest.raises(RefusedError) as refused:
+def why(kind: TopicKind, body: bytes) -> Why:
+    with pytest.raises(MessageRefusedError) as refused:
         read(kind, body)
     return refused.value.why
 
 
 def test_every_kind_has_a_reader_and_an_example() -> None:
-    assert set(READERS) == set(Kind) == {kind for kind, _ in EACH}
+    assert set(READERS) == set(TopicKind) == {kind for kind, _ in EACH}
 
 
 @pytest.mark.parametrize(("kind", "message"), EACH, ids=NAMES)
-def test_what_is_written_is_read(kind: Kind, message: Message) -> None:
+def test_what_is_written_is_read(kind: TopicKind, message: Message) -> None:
     body = encode(message)
     assert read(kind, body) == message
     assert b"null" not in body
 
 
 @pytest.mark.parametrize(("kind", "message"), EACH, ids=NAMES)
-def test_fields_of_a_newer_side_are_passed_over(kind: Kind, message: Message) -> None:
+def test_fields_of_a_newer_side_are_passed_over(kind: TopicKind, message: Message) -> None:
     value = json.loads(encode(message))
     assert read(kind, json.dumps({**value, "later": {"x": [1]}}).encode()) == message
 
 
 @pytest.mark.parametrize(("kind", "message"), EACH, ids=NAMES)
-def test_another_version_is_said_to_be_one(kind: Kind, message: Message) -> None:
+def test_another_version_is_said_to_be_one(kind: TopicKind, message: Message) -> None:
     value = json.loads(encode(message))
     assert why(kind, json.dumps({**value, "v": 2}).encode()) is Why.UNKNOWN_VERSION
 
@@ -53,15 +53,15 @@ def test_another_version_is_said_to_be_one(kind: Kind, message: Message) -> None
     "body",
     [b"", b"null", b"[]", b"{", b"{}\n{}", b'{"v":1}', b"\xff\xfe", b'{"v":1,"rev":"7"}', b"[" * 5_000],
 )
-@pytest.mark.parametrize("kind", Kind)
-def test_what_is_no_message_is_malformed(kind: Kind, body: bytes) -> None:
+@pytest.mark.parametrize("kind", TopicKind)
+def test_what_is_no_message_is_malformed(kind: TopicKind, body: bytes) -> None:
     assert why(kind, body) is Why.MALFORMED
 
 
 def test_types_are_not_guessed() -> None:
     value = json.loads(encode(EACH[1][1]))
     for wrong in ("118", 118.5, True, None, -1, 2**53, float("nan")):
-        assert why(Kind.COMMAND, json.dumps({**value, "seq": wrong}).encode()) is Why.MALFORMED
+        assert why(TopicKind.COMMAND, json.dumps({**value, "seq": wrong}).encode()) is Why.MALFORMED
 
 
 def test_the_floor_of_a_command_is_below_it() -> None:
@@ -72,37 +72,39 @@ def test_the_floor_of_a_command_is_below_it() -> None:
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "9" * 5_000])
 def test_what_is_no_number_of_json_is_refused_wherever_it_stands(number: str) -> None:
-    assert why(Kind.DESIRED, f'{{"v":1,"enrolment":1,"rev":2,"spec":{{"a":[{number}]}}}}'.encode()) is Why.MALFORMED
+    assert (
+        why(TopicKind.DESIRED, f'{{"v":1,"enrolment":1,"rev":2,"spec":{{"a":[{number}]}}}}'.encode()) is Why.MALFORMED
+    )
 
 
 def test_a_body_that_is_too_large_is_refused_by_both_sides() -> None:
     large = birth().model_copy(update={"capabilities": ("x" * 60,) * 2_000})
     with pytest.raises(TooLargeError, match="the limit is"):
         encode(large)
-    assert why(Kind.STATUS, b" " * (BODY_MAX_BYTES + 1)) is Why.OVERSIZE
-    assert why(Kind.RESULT, b" " * (RESULT_MAX_BYTES + 1)) is Why.OVERSIZE
+    assert why(TopicKind.STATUS, b" " * (BODY_MAX_BYTES + 1)) is Why.OVERSIZE
+    assert why(TopicKind.RESULT, b" " * (RESULT_MAX_BYTES + 1)) is Why.OVERSIZE
 
 
 def test_a_result_is_cut_to_its_place_in_the_outbox_and_keeps_its_state() -> None:
     long = result().model_copy(update={"text": "\N{WHITE SMILING FACE}" * 1_000, "data": {"log": "x" * 9_000}})
     body = encode_result(long)
     assert len(body) <= RESULT_MAX_BYTES
-    cut = read(Kind.RESULT, body)
-    assert isinstance(cut, Result)
-    assert cut.state is State.SUCCEEDED
+    cut = read(TopicKind.RESULT, body)
+    assert isinstance(cut, CommandResult)
+    assert cut.state is CommandState.SUCCEEDED
     assert cut.data is not None
     assert "dropped" in cut.data
 
 
 def test_a_short_result_is_sent_as_it_is() -> None:
-    assert read(Kind.RESULT, encode_result(result())) == result()
+    assert read(TopicKind.RESULT, encode_result(result())) == result()
 
 
 def test_a_reported_state_gives_up_its_numbers_before_its_words() -> None:
-    assert read(Kind.REPORTED, encode_reported(reported(2))) == reported(2)
-    lean = read(Kind.REPORTED, encode_reported(reported(MAX_APP_LIMITS, "x" * 300)))
+    assert read(TopicKind.REPORTED, encode_reported(reported(2))) == reported(2)
+    lean = read(TopicKind.REPORTED, encode_reported(reported(MAX_APP_LIMITS, "x" * 300)))
     assert lean != reported(MAX_APP_LIMITS, "x" * 300)
-    bare = read(Kind.REPORTED, encode_reported(reported(MAX_APP_LIMITS, "x" * 1_000)))
+    bare = read(TopicKind.REPORTED, encode_reported(reported(MAX_APP_LIMITS, "x" * 1_000)))
     for message, text in ((lean, "x" * 300), (bare, None)):
         assert message.model_dump()["items"]["app_limits/default/app-0/main"]["text"] == text
         assert message.model_dump()["items"]["app_limits/default/app-0/main"]["numbers"] is None
@@ -118,7 +120,7 @@ def test_any_text_can_be_made_fit_to_send() -> None:
     assert clipped("a\x00b\x1bc\r\nd\udc80") == "a?b?c\nd?"
     assert clipped("x" * 2_000) == "x" * 999 + "…"
     said = result().model_copy(update={"text": clipped("\x07" * 5_000)})
-    assert read(Kind.RESULT, encode_result(said)) == said
+    assert read(TopicKind.RESULT, encode_result(said)) == said
 
 
 def test_order_of_keys_does_not_make_another_item() -> None:
@@ -138,15 +140,15 @@ def test_allocations_go_up_as_what_changed() -> None:
 
 
 def test_states_lead_to_an_end_and_ends_nowhere() -> None:
-    assert {state for state in State if state.terminal} == {
-        State.SUCCEEDED,
-        State.FAILED,
-        State.ROLLED_BACK,
-        State.REJECTED,
-        State.EXPIRED,
-        State.UNKNOWN,
+    assert {state for state in CommandState if state.terminal} == {
+        CommandState.SUCCEEDED,
+        CommandState.FAILED,
+        CommandState.ROLLED_BACK,
+        CommandState.REJECTED,
+        CommandState.EXPIRED,
+        CommandState.UNKNOWN,
     }
-    reached = {State.RECEIVED}
-    for state in State:
+    reached = {CommandState.RECEIVED}
+    for state in CommandState:
         reached |= FOLLOWERS[state]
-    assert reached == set(State)
+    assert reached == set(CommandState)

@@ -4,23 +4,34 @@ import pytest
 from kits.sync import EPOCH
 
 from edgegpu_sync.down import Command, Desired
-from edgegpu_sync.errors import RefusedError, Why
-from edgegpu_sync.order import WINDOW, Counter, Expired, Forgotten, Gate, Known, Refuse, Seen, Take, Verdict
+from edgegpu_sync.errors import MessageRefusedError, Why
+from edgegpu_sync.order import (
+    WINDOW,
+    Counter,
+    ExpiredCommand,
+    ForgottenCommand,
+    Known,
+    Refuse,
+    ReplayGuard,
+    SeenRevision,
+    Take,
+    Verdict,
+)
 from edgegpu_sync.stamps import Epoch, Stamp
 from edgegpu_sync.states import Codes
 
-GATE = Gate(enrolment=3, epoch=EPOCH, born_s=1_000.0, floor=10)
+GATE = ReplayGuard(enrolment=3, epoch=EPOCH, born_s=1_000.0, floor=10)
 
 
 def command(seq: int, *, floor: int = 0, enrolment: int = 3, epoch: Epoch = EPOCH, valid_s: int = 60) -> Command:
     return Command(enrolment=enrolment, epoch=epoch, seq=seq, floor=floor, valid_s=valid_s)
 
 
-def judged(order: Command, *, gate: Gate = GATE, known: bool = False, now_s: float = 1_010.0) -> Verdict:
+def judged(order: Command, *, gate: ReplayGuard = GATE, known: bool = False, now_s: float = 1_010.0) -> Verdict:
     return gate.judge(order, known=known, now_s=now_s)
 
 
-def taken(gate: Gate, *seqs: int) -> Gate:
+def taken(gate: ReplayGuard, *seqs: int) -> ReplayGuard:
     for seq in seqs:
         verdict = judged(command(seq), gate=gate)
         assert isinstance(verdict, Take)
@@ -48,7 +59,7 @@ def test_the_floor_only_rises_and_keeps_what_was_seen_above_it() -> None:
 def test_it_may_be_begun_until_valid_s_after_the_birth() -> None:
     assert judged(command(11), now_s=1_059.9) == Take(taken(GATE, 11), 1_060.0)
     late = judged(command(11), now_s=1_060.0)
-    assert late == Expired(taken(GATE, 11))
+    assert late == ExpiredCommand(taken(GATE, 11))
     assert judged(command(11, valid_s=0), now_s=1_000.0) == late
 
 
@@ -65,20 +76,20 @@ def test_an_older_epoch_is_stale_and_changes_nothing() -> None:
 
 def test_what_was_signed_before_the_box_was_imaged_anew_is_not_taken() -> None:
     assert judged(command(11, enrolment=2)) == Refuse(Codes.OLD_ENROLMENT)
-    with pytest.raises(RefusedError, match="re-enrol") as refused:
+    with pytest.raises(MessageRefusedError, match="re-enrol") as refused:
         judged(command(11, enrolment=4))
     assert refused.value.why is Why.NEWER_ENROLMENT
 
 
 def test_beyond_the_window_there_is_no_answer() -> None:
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(MessageRefusedError) as refused:
         judged(command(11 + WINDOW))
     assert refused.value.why is Why.OUT_OF_WINDOW
 
 
 def test_what_may_have_been_forgotten_is_never_done() -> None:
     gate = GATE.forgets(7)
-    assert judged(command(7), gate=gate) == Forgotten(gate)
+    assert judged(command(7), gate=gate) == ForgottenCommand(gate)
     assert judged(command(8), gate=gate) == Refuse(Codes.BEHIND)
     assert gate.forgets(3).forgotten == 7
     with pytest.raises(ValueError, match="only those up to floor 10"):
@@ -96,10 +107,10 @@ def desired(rev: int, enrolment: int = 3) -> Desired:
 
 
 def test_a_revision_only_rises() -> None:
-    seen = Seen().observe(desired(5), digest="a", enrolment=3)
-    assert seen == Seen(5, "a")
+    seen = SeenRevision().observe(desired(5), digest="a", enrolment=3)
+    assert seen == SeenRevision(5, "a")
     assert seen.observe(desired(5), digest="a", enrolment=3) is None
-    assert seen.observe(desired(9), digest="a", enrolment=3) == Seen(9, "a")
+    assert seen.observe(desired(9), digest="a", enrolment=3) == SeenRevision(9, "a")
 
 
 @pytest.mark.parametrize(
@@ -112,8 +123,8 @@ def test_a_revision_only_rises() -> None:
     ],
 )
 def test_a_document_from_a_backup_or_a_replay_is_refused(document: Desired, digest: str, why: Why) -> None:
-    with pytest.raises(RefusedError) as refused:
-        Seen(5, "a").observe(document, digest=digest, enrolment=3)
+    with pytest.raises(MessageRefusedError) as refused:
+        SeenRevision(5, "a").observe(document, digest=digest, enrolment=3)
     assert refused.value.why is why
 
 

@@ -5,10 +5,10 @@ from kits.sync import EPOCH
 
 from edgegpu_sync.down import Receipt
 from edgegpu_sync.ids import CommandId, command_id
-from edgegpu_sync.outbox import Kept, Limits, Outbox
+from edgegpu_sync.outbox import Kept, Outbox, OutboxSizes
 from edgegpu_sync.stamps import Epoch, Stamp
 
-SMALL = Outbox(limits=Limits(results=2, refusals=1, events_bytes=100, metrics_bytes=100))
+SMALL = Outbox(limits=OutboxSizes(results=2, refusals=1, events_bytes=100, metrics_bytes=100))
 A, B, C, D = (command_id(f"command-{letter}") for letter in "abcd")
 
 

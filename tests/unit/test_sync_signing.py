@@ -7,11 +7,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from kits.sync import BOX, ID, OTHER, RESTART
 
-from edgegpu_sync.errors import RefusedError, TooLargeError, Why
+from edgegpu_sync.errors import MessageRefusedError, TooLargeError, Why
 from edgegpu_sync.ids import command_id, op_name
 from edgegpu_sync.keys import KeyRing, next_link, public_text
 from edgegpu_sync.signing import Signer, bare, open_down, open_up
-from edgegpu_sync.topics import CommandTopic, Kind, PlainTopic, ResultTopic
+from edgegpu_sync.topics import CommandTopic, PlainTopic, ResultTopic, TopicKind
 from edgegpu_sync.wire import BODY_MAX_BYTES, WIRE_MAX_BYTES
 
 
@@ -27,7 +27,7 @@ BODY = b'{"v":1}'
 
 
 def why(call: Callable[[], object]) -> Why:
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(MessageRefusedError) as refused:
         call()
     return refused.value.why
 
@@ -43,7 +43,7 @@ def test_a_command_is_opened_by_its_box() -> None:
     [
         CommandTopic(BOX, op_name("sharing.uninstall"), ID),
         CommandTopic(BOX, RESTART, command_id("another-id")),
-        PlainTopic(BOX, Kind.DESIRED),
+        PlainTopic(BOX, TopicKind.DESIRED),
     ],
 )
 def test_a_message_under_another_topic_is_forged(topic: CommandTopic | PlainTopic) -> None:
@@ -105,7 +105,7 @@ def test_a_result_is_that_of_the_box_whose_key_is_known() -> None:
 
 
 def test_keys_come_under_the_roots_signature_alone() -> None:
-    topic = PlainTopic(BOX, Kind.KEYS)
+    topic = PlainTopic(BOX, TopicKind.KEYS)
     assert open_down(topic, bare(BODY), me=BOX, ring=KeyRing.pinned("")) == BODY
     assert why(lambda: open_down(topic, CONTROLLER.seal(topic, BODY), me=BOX, ring=RING)) is Why.MALFORMED
     assert why(lambda: open_down(TOPIC, bare(BODY), me=BOX, ring=RING)) is Why.MALFORMED

@@ -5,8 +5,8 @@ from typing import Any
 
 from kits.sync import EPOCH, limits, spec
 
-from edgegpu_sync.order import Seen
-from edgegpu_sync.settle import Board
+from edgegpu_sync.order import SeenRevision
+from edgegpu_sync.settle import DesiredState
 from edgegpu_sync.spec import AppLimits, Asked, Sharing, Spec, TryKey, asked
 from edgegpu_sync.up import Reported, encode_reported
 from edgegpu_sync.wire import MAX_COUNT, Json
@@ -82,7 +82,7 @@ def test_what_is_tried_once_is_named_by_revision_content_and_nonce() -> None:
 
 def reported(document: Json) -> bytes:
     """Return how a box would report a document of which it has tried nothing."""
-    board = Board().observe(Seen(MAX_COUNT, "0" * 16), asked(document, MAX_COUNT))
+    board = DesiredState().observe(SeenRevision(MAX_COUNT, "0" * 16), asked(document, MAX_COUNT))
     items = board.report()
     return encode_reported(
         Reported(enrolment=3, epoch=EPOCH, n=5, observed_rev=12, applied_rev=0, seq=1, floor=0, items=items)

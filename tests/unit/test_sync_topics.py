@@ -2,9 +2,9 @@
 
 import pytest
 
-from edgegpu_sync.errors import RefusedError, SyncError, Why
+from edgegpu_sync.errors import MessageRefusedError, SyncError, Why
 from edgegpu_sync.ids import command_id, device_id, op_name
-from edgegpu_sync.topics import CommandTopic, Kind, PlainTopic, ResultTopic, box_filter, parse
+from edgegpu_sync.topics import CommandTopic, PlainTopic, ResultTopic, TopicKind, box_filter, parse
 
 BOX = device_id("k3f9x2m7q1w8e5r4")
 
@@ -12,11 +12,11 @@ BOX = device_id("k3f9x2m7q1w8e5r4")
 @pytest.mark.parametrize(
     ("text", "topic"),
     [
-        ("edgegpu/v1/k3f9x2m7q1w8e5r4/down/desired", PlainTopic(BOX, Kind.DESIRED)),
-        ("edgegpu/v1/k3f9x2m7q1w8e5r4/down/receipt", PlainTopic(BOX, Kind.RECEIPT)),
-        ("edgegpu/v1/k3f9x2m7q1w8e5r4/down/keys", PlainTopic(BOX, Kind.KEYS)),
-        ("edgegpu/v1/k3f9x2m7q1w8e5r4/up/status", PlainTopic(BOX, Kind.STATUS)),
-        ("edgegpu/v1/k3f9x2m7q1w8e5r4/up/metrics", PlainTopic(BOX, Kind.METRICS)),
+        ("edgegpu/v1/k3f9x2m7q1w8e5r4/down/desired", PlainTopic(BOX, TopicKind.DESIRED)),
+        ("edgegpu/v1/k3f9x2m7q1w8e5r4/down/receipt", PlainTopic(BOX, TopicKind.RECEIPT)),
+        ("edgegpu/v1/k3f9x2m7q1w8e5r4/down/keys", PlainTopic(BOX, TopicKind.KEYS)),
+        ("edgegpu/v1/k3f9x2m7q1w8e5r4/up/status", PlainTopic(BOX, TopicKind.STATUS)),
+        ("edgegpu/v1/k3f9x2m7q1w8e5r4/up/metrics", PlainTopic(BOX, TopicKind.METRICS)),
         (
             "edgegpu/v1/k3f9x2m7q1w8e5r4/down/cmd/k3s.restart/0190-abcd",
             CommandTopic(BOX, op_name("k3s.restart"), command_id("0190-abcd")),
@@ -51,7 +51,7 @@ def test_a_topic_is_read_and_written(text: str, topic: PlainTopic | CommandTopic
     ],
 )
 def test_what_is_not_exactly_one_of_ours_is_refused(text: str) -> None:
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(MessageRefusedError) as refused:
         parse(text)
     assert refused.value.why is Why.UNKNOWN_TOPIC
 
@@ -67,5 +67,10 @@ def test_an_error_shows_no_more_than_the_beginning_of_what_was_sent() -> None:
 
 
 def test_what_is_retained() -> None:
-    assert {kind for kind in Kind if kind.retained} == {Kind.DESIRED, Kind.KEYS, Kind.STATUS}
-    assert {kind for kind in Kind if kind.down} == {Kind.DESIRED, Kind.COMMAND, Kind.RECEIPT, Kind.KEYS}
+    assert {kind for kind in TopicKind if kind.retained} == {TopicKind.DESIRED, TopicKind.KEYS, TopicKind.STATUS}
+    assert {kind for kind in TopicKind if kind.down} == {
+        TopicKind.DESIRED,
+        TopicKind.COMMAND,
+        TopicKind.RECEIPT,
+        TopicKind.KEYS,
+    }

@@ -9,8 +9,8 @@ from kits.workercontroller import LOGS, LOGS_ARGS, REFRESH, RESTART
 
 from edgegpu_sync.ids import op_name
 from edgegpu_sync.spec import Spec
-from edgegpu_sync.states import Codes, State
-from edgegpu_sync.up import Birth, Result
+from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.up import Birth, CommandResult
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_a_birth_comes_first_and_brings_the_keys(wire: Wire) -> None:
 def test_a_command_is_done_and_its_end_receipted(wire: Wire) -> None:
     id_ = wire.controller.command(RESTART)
     wire.exchange()
-    assert wire.controller.ends == {id_: [State.SUCCEEDED]}
+    assert wire.controller.ends == {id_: [CommandState.SUCCEEDED]}
     assert wire.controller.results[id_].data == {"ready": True}
     assert wire.box.world.restarted_by == {id_: 1}
     status = wire.box.worker.status()
@@ -59,14 +59,14 @@ def test_what_cannot_be_done_is_rejected_at_once(wire: Wire, op: str, args: dict
     id_ = wire.controller.command(op_name(op), args)  # type: ignore[arg-type]
     wire.exchange()
     result = wire.controller.results[id_]
-    assert (result.state, result.code) == (State.REJECTED, code)
+    assert (result.state, result.code) == (CommandState.REJECTED, code)
     assert wire.box.worker.status().results_waiting == 0
 
 
 def test_many_end_each_once_and_restarts_one_at_a_time(wire: Wire) -> None:
     ids = [wire.controller.command(op, LOGS_ARGS if op == LOGS else None) for op in (RESTART, REFRESH, LOGS) * 4]
     wire.exchange(200)
-    assert wire.controller.ends == {id_: [State.SUCCEEDED] for id_ in ids}
+    assert wire.controller.ends == {id_: [CommandState.SUCCEEDED] for id_ in ids}
     world = wire.box.world
     assert set(world.restarted_by.values()) | set(world.uploads.values()) | set(world.refreshed_by.values()) == {1}
     restarts = [name for name in wire.box.executor.names if name.startswith("k3s.restart")]
@@ -77,7 +77,7 @@ def test_a_verification_that_takes_its_time_is_asked_again_and_given_up_in_the_e
     wire.box.world.ready = False
     id_ = wire.controller.command(RESTART)
     wire.pass_time(30)
-    assert wire.controller.tracked[id_].state is State.VERIFYING
+    assert wire.controller.tracked[id_].state is CommandState.VERIFYING
     wire.pass_time(900, 30)
     assert wire.controller.results[id_].code == Codes.TIMED_OUT
 
@@ -112,7 +112,7 @@ def test_a_command_for_an_older_birth_is_answered_and_not_taken(wire: Wire) -> N
     wire.box.settle()
     assert not wire.box.world.restarted_by
     wire.exchange()
-    assert wire.controller.ends == {id_: [State.SUCCEEDED]}
+    assert wire.controller.ends == {id_: [CommandState.SUCCEEDED]}
 
 
 def test_a_command_that_comes_again_after_its_receipt_is_answered(wire: Wire) -> None:
@@ -122,7 +122,7 @@ def test_a_command_that_comes_again_after_its_receipt_is_answered(wire: Wire) ->
     wire.exchange()
     wire.down += sent
     wire.exchange()
-    results = [one for one in wire.controller.seen if isinstance(one, Result) and one.state.terminal]
+    results = [one for one in wire.controller.seen if isinstance(one, CommandResult) and one.state.terminal]
     assert (len(results), wire.box.world.restarted_by[id_]) == (2, 1)
 
 
@@ -137,7 +137,7 @@ def test_too_many_results_without_a_receipt_refuse_new_commands(wire: Wire) -> N
     assert (status.outbox_used, status.results_waiting) == (1.0, 48)  # 16 results, 32 refusals, 12 not taken
     wire.exchange(300)
     ends = [wire.controller.ends[id_][0] for id_ in ids if id_ in wire.controller.ends]
-    assert (ends.count(State.SUCCEEDED), ends.count(State.REJECTED)) == (16, 32)
+    assert (ends.count(CommandState.SUCCEEDED), ends.count(CommandState.REJECTED)) == (16, 32)
     wire.pass_time(60, 5)
     assert all(one.ended for one in wire.controller.tracked.values())
 
@@ -148,7 +148,7 @@ def test_it_expires_where_it_could_not_begin_in_time(wire: Wire) -> None:
     wire.pass_time(61)
     wire.box.world.ready = True
     wire.pass_time(2)
-    assert wire.controller.ends == {first: [State.SUCCEEDED], second: [State.EXPIRED]}
+    assert wire.controller.ends == {first: [CommandState.SUCCEEDED], second: [CommandState.EXPIRED]}
 
 
 def test_rubbish_is_acknowledged_and_counted(wire: Wire) -> None:

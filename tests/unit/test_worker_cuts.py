@@ -16,8 +16,8 @@ from kits.workerworld import CutError
 
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.spec import Sharing, Spec
-from edgegpu_sync.states import State
-from edgegpu_sync.up import Settled
+from edgegpu_sync.states import CommandState
+from edgegpu_sync.up import ItemState
 
 ENOUGH = 400
 
@@ -99,7 +99,7 @@ class Story:
 
 def check(wire: Wire, ids: list[CommandId], *, reboots: bool) -> None:
     controller, world = wire.controller, wire.box.world
-    assert controller.ends == {id_: [State.SUCCEEDED] for id_ in ids}, controller.tracked
+    assert controller.ends == {id_: [CommandState.SUCCEEDED] for id_ in ids}, controller.tracked
     for id_ in ids:
         op = controller.tracked[id_].op
         if op == RESTART:  # a reboot restarts it as well
@@ -116,7 +116,7 @@ def check(wire: Wire, ids: list[CommandId], *, reboots: bool) -> None:
     assert status.applied_rev == controller.book.rev
     if controller.reported is not None and "app_limits/default/ocr/main" in controller.reported.items:
         states = [item.state for item in controller.reported.items.values()]
-        assert states == [Settled.APPLIED, Settled.REJECTED]
+        assert states == [ItemState.APPLIED, ItemState.REJECTED]
     assert {app for app, _ in world.patches} <= {"asr"}
     wire.box.crash()
 

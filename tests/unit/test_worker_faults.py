@@ -8,9 +8,9 @@ from kits.worker import ROOM, Box, Wire
 from kits.workercontroller import REFRESH, RESTART
 from kits.workerodd import end, odd, odd_wire
 
-from edgegpu_agent.acts.act import Acts, ActStop, Outcome
+from edgegpu_agent.acts.act import ActionOutcome, Acts, ActStop
 from edgegpu_sync.ops import Evidence
-from edgegpu_sync.states import Codes, State
+from edgegpu_sync.states import Codes, CommandState
 
 
 @pytest.fixture
@@ -22,13 +22,13 @@ def wire() -> Iterator[Wire]:
 @pytest.mark.parametrize(
     ("where", "before_it", "ends"),
     [
-        ("token", False, (State.REJECTED, Codes.ERROR)),
-        ("act", True, (State.FAILED, Codes.ERROR)),
-        ("act", False, (State.SUCCEEDED, None)),
-        ("verify", False, (State.FAILED, Codes.ERROR)),
+        ("token", False, (CommandState.REJECTED, Codes.ERROR)),
+        ("act", True, (CommandState.FAILED, Codes.ERROR)),
+        ("act", False, (CommandState.SUCCEEDED, None)),
+        ("verify", False, (CommandState.FAILED, Codes.ERROR)),
     ],
 )
-def test_an_act_that_raises(wire: Wire, where: str, ends: tuple[State, str | None], *, before_it: bool) -> None:
+def test_an_act_that_raises(wire: Wire, where: str, ends: tuple[CommandState, str | None], *, before_it: bool) -> None:
     odd(wire).act.raises, odd(wire).act.before_it = {where: OSError("no")}, before_it
     id_ = wire.controller.command(RESTART)
     wire.pass_time(3)
@@ -39,10 +39,16 @@ def test_an_act_that_raises(wire: Wire, where: str, ends: tuple[State, str | Non
 def test_what_cannot_be_a_state_or_code_or_sent_ends_all_the_same(wire: Wire) -> None:
     act = odd(wire).act
     for says, ends in (
-        (Outcome(state=State.EXPIRED), (State.FAILED, "ERROR")),
-        (Outcome(state=State.FAILED, code="not a code", text="x\0" * 3_000), (State.FAILED, "ERROR")),
-        (Outcome(state=State.REJECTED, code="PRECHECK", data={"x": "y" * 9_000}), (State.REJECTED, "PRECHECK")),
-        (Outcome(state=State.SUCCEEDED, data={"x": float("nan")}), (State.SUCCEEDED, None)),
+        (ActionOutcome(state=CommandState.EXPIRED), (CommandState.FAILED, "ERROR")),
+        (
+            ActionOutcome(state=CommandState.FAILED, code="not a code", text="x\0" * 3_000),
+            (CommandState.FAILED, "ERROR"),
+        ),
+        (
+            ActionOutcome(state=CommandState.REJECTED, code="PRECHECK", data={"x": "y" * 9_000}),
+            (CommandState.REJECTED, "PRECHECK"),
+        ),
+        (ActionOutcome(state=CommandState.SUCCEEDED, data={"x": float("nan")}), (CommandState.SUCCEEDED, None)),
     ):
         act.says = says
         id_ = wire.controller.command(RESTART)
@@ -55,26 +61,26 @@ def test_an_act_that_stops_with_the_agent_is_told_by_its_traces_later(wire: Wire
     odd(wire).act.raises = {"act": ActStop("the agent ends")}
     id_ = wire.controller.command(RESTART)
     wire.pass_time(3)
-    assert wire.controller.tracked[id_].state is State.RUNNING
+    assert wire.controller.tracked[id_].state is CommandState.RUNNING
     wire.box.crash()
     wire.box.start()
     wire.connect()
     wire.pass_time(3)
-    assert end(wire, id_) == (State.SUCCEEDED, None)
+    assert end(wire, id_) == (CommandState.SUCCEEDED, None)
     assert wire.box.world.restarted_by == {id_: 1}
 
 
 @pytest.mark.parametrize(
     ("found", "ends"),
     [
-        (Evidence.PUT_BACK, (State.ROLLED_BACK, Codes.CUT_SHORT)),
-        (Evidence.BROKEN, (State.FAILED, Codes.INCONSISTENT)),
-        (Evidence.OTHER, (State.FAILED, Codes.SUPERSEDED)),
-        (Evidence.UNDER_WAY, (State.FAILED, Codes.TIMED_OUT)),
-        (Evidence.UNREADABLE, (State.FAILED, Codes.TIMED_OUT)),
+        (Evidence.PUT_BACK, (CommandState.ROLLED_BACK, Codes.CUT_SHORT)),
+        (Evidence.BROKEN, (CommandState.FAILED, Codes.INCONSISTENT)),
+        (Evidence.OTHER, (CommandState.FAILED, Codes.SUPERSEDED)),
+        (Evidence.UNDER_WAY, (CommandState.FAILED, Codes.TIMED_OUT)),
+        (Evidence.UNREADABLE, (CommandState.FAILED, Codes.TIMED_OUT)),
     ],
 )
-def test_what_is_found_after_a_crash(wire: Wire, found: Evidence, ends: tuple[State, str]) -> None:
+def test_what_is_found_after_a_crash(wire: Wire, found: Evidence, ends: tuple[CommandState, str]) -> None:
     odd(wire).act.raises = {"act": ActStop("the agent ends")}
     id_ = wire.controller.command(RESTART)
     wire.exchange()
@@ -97,18 +103,18 @@ def test_an_act_that_never_comes_back_is_ended_without_it_and_nothing_begins_bes
     box.executor.jobs.clear()
     box.wait(900 + 119)
     wire.exchange()
-    assert wire.controller.tracked[first].state is State.RUNNING
+    assert wire.controller.tracked[first].state is CommandState.RUNNING
     box.wait(2)
     wire.exchange()
-    assert end(wire, first) == (State.FAILED, Codes.TIMED_OUT)
+    assert end(wire, first) == (CommandState.FAILED, Codes.TIMED_OUT)
     third = wire.controller.command(REFRESH)
     wire.exchange()
     assert wire.controller.tracked[third].ended  # idempotent ones go on
-    assert wire.controller.tracked[second].state is State.ACCEPTED
+    assert wire.controller.tracked[second].state is CommandState.ACCEPTED
     hanging[1]()
     wire.exchange()
-    assert end(wire, second) == (State.SUCCEEDED, None)
-    assert wire.controller.ends[first] == [State.FAILED]
+    assert end(wire, second) == (CommandState.SUCCEEDED, None)
+    assert wire.controller.ends[first] == [CommandState.FAILED]
 
 
 def test_a_journal_without_room_takes_nothing_new_until_there_is_some(wire: Wire) -> None:
@@ -143,8 +149,8 @@ def test_another_version_of_the_agent_ends_what_it_does_not_know(wire: Wire) -> 
     less.start()
     wire.connect()
     wire.exchange()
-    assert end(wire, running) == (State.UNKNOWN, Codes.CUT_SHORT)
-    assert end(wire, waiting) == (State.REJECTED, Codes.UNKNOWN_OP)
+    assert end(wire, running) == (CommandState.UNKNOWN, Codes.CUT_SHORT)
+    assert end(wire, waiting) == (CommandState.REJECTED, Codes.UNKNOWN_OP)
 
 
 class Less(Box):

@@ -11,8 +11,8 @@ from kits.workerworld import CutError
 
 from edgegpu_sync.settle import OPEN, Settlement
 from edgegpu_sync.spec import AppLimits, Sharing, Spec
-from edgegpu_sync.states import Codes, State
-from edgegpu_sync.up import Condition, Settled
+from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.up import Condition, ItemState
 
 
 @pytest.fixture
@@ -24,15 +24,15 @@ def wire() -> Iterator[Wire]:
 @pytest.mark.parametrize(
     ("raises", "says", "state", "code"),
     [
-        (OSError("no"), None, State.FAILED, Codes.ERROR),
-        (None, OPEN, State.FAILED, Codes.ERROR),
-        (None, Settlement.failed("TIMED_OUT", "late", restored=True), State.ROLLED_BACK, Codes.TIMED_OUT),
-        (None, Settlement.rejected("PRECHECK", "no disk"), State.REJECTED, Codes.PRECHECK),
-        (None, None, State.SUCCEEDED, None),
+        (OSError("no"), None, CommandState.FAILED, Codes.ERROR),
+        (None, OPEN, CommandState.FAILED, Codes.ERROR),
+        (None, Settlement.failed("TIMED_OUT", "late", restored=True), CommandState.ROLLED_BACK, Codes.TIMED_OUT),
+        (None, Settlement.rejected("PRECHECK", "no disk"), CommandState.REJECTED, Codes.PRECHECK),
+        (None, None, CommandState.SUCCEEDED, None),
     ],
 )
 def test_a_sharing_command_ends_as_its_item(
-    wire: Wire, raises: Exception | None, says: Settlement | None, state: State, code: str | None
+    wire: Wire, raises: Exception | None, says: Settlement | None, state: CommandState, code: str | None
 ) -> None:
     odd(wire).settler.raises, odd(wire).settler.says = raises, says
     _, id_ = wire.controller.sharing(installed=True)
@@ -46,12 +46,12 @@ def test_a_sharing_command_waits_for_its_revision_and_holds_nothing_up(wire: Wir
     first = wire.controller.command(INSTALL, {"min_rev": 1})
     second = wire.controller.command(RESTART)
     wire.exchange()
-    assert wire.controller.tracked[first].state is State.ACCEPTED
-    assert end(wire, second) == (State.SUCCEEDED, None)
+    assert wire.controller.tracked[first].state is CommandState.ACCEPTED
+    assert end(wire, second) == (CommandState.SUCCEEDED, None)
     wire.controller.desire(Spec(sharing=Sharing(rev=1, installed=False)))
     wire.down += wire.controller.desired_message()
     wire.exchange()
-    assert end(wire, first) == (State.REJECTED, Codes.SUPERSEDED)
+    assert end(wire, first) == (CommandState.REJECTED, Codes.SUPERSEDED)
 
 
 def test_items_without_a_settler_are_unsupported(wire: Wire) -> None:
@@ -60,7 +60,7 @@ def test_items_without_a_settler_are_unsupported(wire: Wire) -> None:
     wire.exchange()
     assert wire.controller.reported is not None
     (item,) = wire.controller.reported.items.values()
-    assert (item.state, wire.controller.reported.applied_rev) == (Settled.UNSUPPORTED, 1)
+    assert (item.state, wire.controller.reported.applied_rev) == (ItemState.UNSUPPORTED, 1)
 
 
 @pytest.mark.parametrize("cut", [False, True])
@@ -139,19 +139,19 @@ def test_a_restart_does_not_begin_beside_an_item_nor_an_item_beside_a_restart(wi
 
 
 def test_a_pending_item_lands_and_conditions_are_reported(wire: Wire) -> None:
-    odd(wire).settler.says = Settlement(state=Settled.PENDING, text="it waits for a card")
+    odd(wire).settler.says = Settlement(state=ItemState.PENDING, text="it waits for a card")
     wire.controller.desire(Spec(sharing=Sharing(rev=1, installed=True)))
     wire.down += wire.controller.desired_message()
     wire.exchange()
     (one,) = wire.box.worker.status().items.values()
-    assert one.state is Settled.PENDING
+    assert one.state is ItemState.PENDING
     asked = wire.box.worker._core.held.board.asked[0]  # noqa: SLF001  (a settler has it from its call)
     wire.box.worker.landed(asked.name, asked.key, Settlement.applied())
     wire.box.worker.noticed(asked.name, (Condition(type="Drifted", manager="baetyl"),))
     wire.exchange()
     assert wire.controller.reported is not None
     item = wire.controller.reported.items["sharing"]
-    assert (item.state, item.conditions) == (Settled.APPLIED, (Condition(type="Drifted", manager="baetyl"),))
+    assert (item.state, item.conditions) == (ItemState.APPLIED, (Condition(type="Drifted", manager="baetyl"),))
 
 
 def test_what_nobody_settles_is_no_capability(wire: Wire) -> None:

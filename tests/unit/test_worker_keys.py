@@ -12,7 +12,7 @@ from edgegpu_sync.errors import Why
 from edgegpu_sync.keys import next_link, public_text
 from edgegpu_sync.messages import read
 from edgegpu_sync.signing import Signer
-from edgegpu_sync.topics import Kind, parse
+from edgegpu_sync.topics import TopicKind, parse
 from edgegpu_sync.up import Birth
 
 OTHER = Ed25519PrivateKey.from_private_bytes(bytes([9] * 32))
@@ -33,7 +33,11 @@ def wire(folder: Path) -> Iterator[Wire]:
 
 def births(box: Box) -> list[Birth]:
     """Return the births that were published, and take all off the link."""
-    found = [read(Kind.STATUS, text[101 + 6 :]) for topic, text in box.link.sent if parse(topic).kind is Kind.STATUS]
+    found = [
+        read(TopicKind.STATUS, text[101 + 6 :])
+        for topic, text in box.link.sent
+        if parse(topic).kind is TopicKind.STATUS
+    ]
     box.link.sent.clear()
     return [one for one in found if isinstance(one, Birth)]
 

@@ -14,9 +14,9 @@ from kits.workerworld import World
 from edgegpu_sync.errors import Why
 from edgegpu_sync.messages import read
 from edgegpu_sync.spec import Sharing, Spec
-from edgegpu_sync.telemetry import Event, Health
-from edgegpu_sync.topics import Kind, parse
-from edgegpu_sync.up import Birth, Bye, NotTaken, Settled, Will
+from edgegpu_sync.telemetry import BoxHealth, Event
+from edgegpu_sync.topics import TopicKind, parse
+from edgegpu_sync.up import Birth, Bye, ItemState, NotTaken, Will
 
 DAY_S = 86_400.0
 
@@ -34,7 +34,7 @@ def wire(folder: Path) -> Iterator[Wire]:
     wire.box.crash()
 
 
-def sent(box: Box, kind: Kind) -> list[object]:
+def sent(box: Box, kind: TopicKind) -> list[object]:
     """Return what was published of a kind, and take it off the link."""
     found: list[object] = [
         read(kind, payload[101 + 6 :]) for topic, payload in box.link.sent if parse(topic).kind is kind
@@ -46,11 +46,11 @@ def sent(box: Box, kind: Kind) -> list[object]:
 def test_each_try_to_connect_is_an_epoch_and_no_will_stands_above_a_birth(folder: Path) -> None:
     box = Box(folder).start()
     wills = [box.worker.will() for _ in range(3)]  # two tries failed after the broker had taken the will
-    bodies = [read(Kind.STATUS, payload[107:]) for _, payload in (will for will in wills if will)]
+    bodies = [read(TopicKind.STATUS, payload[107:]) for _, payload in (will for will in wills if will)]
     assert [one.epoch.count for one in bodies if isinstance(one, Will)] == [2, 3, 4]
     will = box.connect()
-    (birth,) = sent(box, Kind.STATUS)
-    last = read(Kind.STATUS, will[107:])
+    (birth,) = sent(box, TopicKind.STATUS)
+    last = read(TopicKind.STATUS, will[107:])
     assert isinstance(birth, Birth)
     assert isinstance(last, Will)
     assert (birth.epoch, birth.n, last.n) == (last.epoch, 1, 2)
@@ -63,7 +63,7 @@ def test_the_epoch_rises_over_a_kill(folder: Path) -> None:
     box.crash()
     box.start()
     box.connect()
-    (birth,) = sent(box, Kind.STATUS)
+    (birth,) = sent(box, TopicKind.STATUS)
     assert isinstance(birth, Birth)
     assert birth.epoch.count == 4  # start, connection, start, connection
     box.crash()
@@ -75,8 +75,8 @@ def test_nothing_goes_before_the_birth(folder: Path) -> None:
     box.connect()
     box.settle()
     kinds = [parse(topic).kind for topic, _ in box.link.sent]
-    assert kinds[0] is Kind.STATUS
-    assert set(kinds) == {Kind.STATUS, Kind.REPORTED, Kind.EVENT, Kind.HEALTH}
+    assert kinds[0] is TopicKind.STATUS
+    assert set(kinds) == {TopicKind.STATUS, TopicKind.REPORTED, TopicKind.EVENT, TopicKind.HEALTH}
     box.crash()
 
 
@@ -84,25 +84,25 @@ def test_a_birth_that_was_missed_is_sent_again(wire: Wire) -> None:
     wire.down.append(wire.controller.receipt(ask=("status", "nothing.known")))
     topic, payload = wire.down.pop()
     wire.box.arrive(topic, payload)
-    (birth,) = sent(wire.box, Kind.STATUS)
+    (birth,) = sent(wire.box, TopicKind.STATUS)
     assert isinstance(birth, Birth)
     assert birth.n > 2
 
 
 def test_reported_is_said_every_ten_minutes_with_jitter_and_when_asked_of_many_within_five_seconds(wire: Wire) -> None:
     box = wire.box
-    sent(box, Kind.REPORTED)
+    sent(box, TopicKind.REPORTED)
     times = []
     for _ in range(3_600):
         box.wait(1)
-        times += [box.world.clock_s for _ in sent(box, Kind.REPORTED)]
+        times += [box.world.clock_s for _ in sent(box, TopicKind.REPORTED)]
     gaps = [after - before for before, after in pairwise(times)]
     assert all(535 <= gap <= 665 for gap in gaps)
     assert len(set(gaps)) > 1
     box.arrive(*wire.controller.receipt(ask=("reported",), spread=True))
-    assert sent(box, Kind.REPORTED) == []
+    assert sent(box, TopicKind.REPORTED) == []
     box.wait(5)
-    assert len(sent(box, Kind.REPORTED)) == 1
+    assert len(sent(box, TopicKind.REPORTED)) == 1
 
 
 def test_desired_is_settled_item_by_item_and_reported(wire: Wire) -> None:
@@ -113,8 +113,8 @@ def test_desired_is_settled_item_by_item_and_reported(wire: Wire) -> None:
     assert reported is not None
     assert (reported.observed_rev, reported.applied_rev) == (rev, rev)
     assert {name: item.state for name, item in reported.items.items()} == {
-        "sharing": Settled.APPLIED,
-        "app_limits/default/ocr/main": Settled.REJECTED,
+        "sharing": ItemState.APPLIED,
+        "app_limits/default/ocr/main": ItemState.REJECTED,
     }
 
 
@@ -135,7 +135,7 @@ def test_events_go_up_one_after_the_other_and_wait_for_their_receipt(wire: Wire)
     for number in range(5):
         wire.box.worker.tell("test.event", f"number {number}", level="warning")
     wire.box.settle()
-    (first,) = sent(wire.box, Kind.EVENT)
+    (first,) = sent(wire.box, TopicKind.EVENT)
     assert isinstance(first, Event)
     wire.box.crash()
     wire.box.start()
@@ -162,16 +162,16 @@ def test_a_time_that_cannot_be_makes_no_later_receipt_an_old_one(wire: Wire) -> 
     """One receipt signed by a stolen key, or by a controller whose clock stood in 2099, counted for ever."""
     wire.exchange()
     wire.box.most_time = 1_900_000_000
-    before = len(sent(wire.box, Kind.STATUS))
+    before = len(sent(wire.box, TopicKind.STATUS))
     wire.box.arrive(*wire.controller.receipt(ask=("status",), ahead_s=2_000_000_000))
-    assert len(sent(wire.box, Kind.STATUS)) == before
+    assert len(sent(wire.box, TopicKind.STATUS)) == before
     wire.box.crash()
     wire.box.start()
     wire.connect()
     wire.exchange()
-    before = len(sent(wire.box, Kind.STATUS))
+    before = len(sent(wire.box, TopicKind.STATUS))
     wire.box.arrive(*wire.controller.receipt(ask=("status",)))
-    assert len(sent(wire.box, Kind.STATUS)) > before
+    assert len(sent(wire.box, TopicKind.STATUS)) > before
     assert wire.box.worker.status().server_time < 1_900_000_000
 
 
@@ -202,7 +202,7 @@ def test_what_is_not_taken_says_the_numbers(wire: Wire) -> None:
     wire.box.connect()
     wire.box.link.sent.clear()
     wire.box.arrive(*stale[0])
-    (answer,) = sent(wire.box, Kind.RESULT)
+    (answer,) = sent(wire.box, TopicKind.RESULT)
     assert isinstance(answer, NotTaken)
     assert (answer.code, answer.for_seq, answer.seq) == ("STALE_EPOCH", 1, 0)
 
@@ -240,7 +240,7 @@ def test_weeks_offline(folder: Path) -> None:
 def test_a_goodbye_says_why(wire: Wire) -> None:
     wire.box.worker.stop("upgrade")
     wire.box.worker.run()
-    (bye,) = sent(wire.box, Kind.STATUS)
+    (bye,) = sent(wire.box, TopicKind.STATUS)
     assert isinstance(bye, Bye)
     assert bye.why == "upgrade"
     assert wire.box.worker.will() is not None  # this is its own thread
@@ -297,6 +297,6 @@ def test_a_journal_that_was_set_aside_is_told_upward_and_on_the_box(wire: Wire) 
     assert "enrolled again" in box.worker.status().told
     box.connect()
     box.settle()
-    (health,) = sent(box, Kind.HEALTH)
-    assert isinstance(health, Health)
+    (health,) = sent(box, TopicKind.HEALTH)
+    assert isinstance(health, BoxHealth)
     assert (health.state, health.parts[0].name) == ("bad", "journal")

@@ -9,9 +9,9 @@ from kits.worker import Wire, fast_folder, wired
 from kits.workercontroller import REFRESH
 
 from edgegpu_agent.daemon.worker.refresh import PATIENCE_S
-from edgegpu_sync.states import State
+from edgegpu_sync.states import CommandState
 from edgegpu_sync.telemetry import Alloc, Inventory
-from edgegpu_sync.up import Result
+from edgegpu_sync.up import CommandResult
 
 
 @pytest.fixture
@@ -27,10 +27,10 @@ def wire(source: Source) -> Iterator[Wire]:
         wire.box.crash()
 
 
-def said(wire: Wire) -> list[type | State]:
+def said(wire: Wire) -> list[type | CommandState]:
     """Return inventories, allocations and states of results in the order in which the controller got them."""
-    found = [one for one in wire.controller.seen if isinstance(one, Inventory | Alloc | Result)]
-    return [one.state if isinstance(one, Result) else type(one) for one in found]
+    found = [one for one in wire.controller.seen if isinstance(one, Inventory | Alloc | CommandResult)]
+    return [one.state if isinstance(one, CommandResult) else type(one) for one in found]
 
 
 def test_a_refresh_ends_when_what_it_found_has_gone_up(wire: Wire, source: Source) -> None:
@@ -39,7 +39,7 @@ def test_a_refresh_ends_when_what_it_found_has_gone_up(wire: Wire, source: Sourc
     wire.controller.command(REFRESH)
     source.node, source.pods = "box-2", {"a1": pod("asr")}  # found within the five seconds between two looks
     wire.exchange()
-    assert said(wire)[-3:] == [Inventory, Alloc, State.SUCCEEDED]
+    assert said(wire)[-3:] == [Inventory, Alloc, CommandState.SUCCEEDED]
     (inventory,), (alloc,) = seen(wire, Inventory), seen(wire, Alloc)
     assert (inventory.node, set(alloc.pods)) == ("box-2", {"a1"})
 
@@ -56,7 +56,7 @@ def test_a_refresh_that_ends_offline_is_told_after_what_it_found(wire: Wire, sou
     wire.controller.seen.clear()
     wire.connect()
     wire.exchange()
-    assert said(wire)[:3] == [Inventory, Alloc, State.SUCCEEDED]
+    assert said(wire)[:3] == [Inventory, Alloc, CommandState.SUCCEEDED]
 
 
 def killed_at_its_end(wire: Wire) -> None:
@@ -80,7 +80,7 @@ def test_a_refresh_that_a_kill_overtook_is_told_after_what_the_next_life_finds(w
     assert said(wire) == []
     source.blind = False
     wire.pass_time(6)
-    assert said(wire) == [Inventory, Alloc, State.SUCCEEDED]
+    assert said(wire) == [Inventory, Alloc, CommandState.SUCCEEDED]
     (inventory,) = seen(wire, Inventory)
     assert inventory.node == "box-2"
 
@@ -92,7 +92,7 @@ def test_a_refresh_ends_where_the_plugin_says_nothing(wire: Wire, source: Source
     wire.connect()
     wire.exchange()
     wire.pass_time(2)
-    assert list(dict.fromkeys(said(wire))) == [Inventory, State.SUCCEEDED]
+    assert list(dict.fromkeys(said(wire))) == [Inventory, CommandState.SUCCEEDED]
 
 
 def test_a_refresh_does_not_wait_for_ever(wire: Wire, source: Source) -> None:
@@ -104,4 +104,4 @@ def test_a_refresh_does_not_wait_for_ever(wire: Wire, source: Source) -> None:
     wire.pass_time(PATIENCE_S - 5)
     assert said(wire) == []
     wire.pass_time(10)
-    assert set(said(wire)) == {State.SUCCEEDED}
+    assert set(said(wire)) == {CommandState.SUCCEEDED}

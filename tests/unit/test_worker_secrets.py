@@ -10,12 +10,12 @@ from kits.worker import Wire
 from kits.workercontroller import RESTART
 from kits.workerodd import odd, odd_wire
 
-from edgegpu_agent.acts.act import Outcome
+from edgegpu_agent.acts.act import ActionOutcome
 from edgegpu_agent.acts.redact import HIDDEN, Redactor
 from edgegpu_agent.acts.upward import cleaned
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.spec import Sharing, Spec
-from edgegpu_sync.states import State
+from edgegpu_sync.states import CommandState
 from edgegpu_sync.up import Condition
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def wire() -> Iterator[Wire]:
 
 def test_a_result_has_none_in_text_and_data(wire: Wire) -> None:
     data = {"level": "broken", "checks": 7, "troubled": [{"name": "the link", "text": TOLD}], "problem": TOLD}
-    odd(wire).act.says = Outcome(state=State.SUCCEEDED, text=TOLD, data=data)  # type: ignore[arg-type]
+    odd(wire).act.says = ActionOutcome(state=CommandState.SUCCEEDED, text=TOLD, data=data)  # type: ignore[arg-type]
     id_ = wire.controller.command(RESTART)
     wire.exchange()
     result = wire.controller.results[id_]

@@ -7,8 +7,8 @@ import pytest
 from kits.telemetry import CLUSTER, Source, pod, seen
 from kits.worker import Wire, fast_folder, wired
 
-from edgegpu_agent.daemon.worker.ports import Cluster
-from edgegpu_sync.telemetry import Alloc, Health, Inventory, Metrics, Part, PodAlloc, merged
+from edgegpu_agent.daemon.worker.ports import ClusterIdentity
+from edgegpu_sync.telemetry import Alloc, BoxHealth, HealthPart, Inventory, Metrics, PodAlloc, merged
 from edgegpu_sync.up import Reported
 
 
@@ -27,16 +27,16 @@ def wire(source: Source) -> Iterator[Wire]:
 
 
 def test_at_the_birth_everything_goes_up_once(wire: Wire) -> None:
-    assert [len(seen(wire, kind)) for kind in (Inventory, Alloc, Health)] == [1, 1, 1]
+    assert [len(seen(wire, kind)) for kind in (Inventory, Alloc, BoxHealth)] == [1, 1, 1]
     (reported,) = seen(wire, Reported)
     assert (reported.cluster, reported.holder) == ("3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11", True)
     wire.pass_time(500, 5)
-    assert [len(seen(wire, kind)) for kind in (Inventory, Alloc, Health)] == [0, 0, 0]
+    assert [len(seen(wire, kind)) for kind in (Inventory, Alloc, BoxHealth)] == [0, 0, 0]
 
 
 def test_a_cluster_or_holder_that_becomes_another_is_reported_within_seconds(wire: Wire, source: Source) -> None:
     seen(wire, Reported)
-    for there in (Cluster(), Cluster(CLUSTER.uid), CLUSTER):
+    for there in (ClusterIdentity(), ClusterIdentity(CLUSTER.uid), CLUSTER):
         source.here = there
         wire.pass_time(6)
         (reported,) = seen(wire, Reported)
@@ -46,14 +46,14 @@ def test_a_cluster_or_holder_that_becomes_another_is_reported_within_seconds(wir
 def test_a_lease_that_goes_to_and_fro_is_reported_no_faster_than_every_five_seconds(wire: Wire, source: Source) -> None:
     seen(wire, Reported)
     for number in range(50):
-        source.here = Cluster(CLUSTER.uid, holder=bool(number % 2))
+        source.here = ClusterIdentity(CLUSTER.uid, holder=bool(number % 2))
         wire.pass_time(1)
     assert 5 <= len(seen(wire, Reported)) <= 11
 
 
 def test_nothing_changed_is_said_again_after_ten_minutes(wire: Wire) -> None:
     wire.pass_time(1_400, 10)
-    assert [len(seen(wire, kind)) for kind in (Inventory, Alloc, Health)] == [3, 1, 3]
+    assert [len(seen(wire, kind)) for kind in (Inventory, Alloc, BoxHealth)] == [3, 1, 3]
 
 
 def test_allocations_go_up_as_what_changed(wire: Wire, source: Source) -> None:
@@ -100,29 +100,29 @@ def test_more_pods_than_fit_into_a_message_go_in_pieces(wire: Wire, source: Sour
 def test_a_flapping_source_is_asked_every_five_seconds_and_no_more(wire: Wire, source: Source) -> None:
     asked = source.asked
     for number in range(50):
-        source.parts = (Part(name="plugin", state="bad" if number % 2 else "warn"),)
+        source.parts = (HealthPart(name="plugin", state="bad" if number % 2 else "warn"),)
         wire.pass_time(1)
     assert source.asked - asked <= 11
-    assert len(seen(wire, Health)) <= 12
+    assert len(seen(wire, BoxHealth)) <= 12
 
 
 def test_what_cannot_be_sent_ends_nothing(wire: Wire, source: Source) -> None:
     source.node = "No Such Name!"
-    source.parts = (Part(name="plugin", state="bad"),)
-    seen(wire, Health)
+    source.parts = (HealthPart(name="plugin", state="bad"),)
+    seen(wire, BoxHealth)
     wire.pass_time(10)
-    assert seen(wire, Health)[-1].state == "bad"
+    assert seen(wire, BoxHealth)[-1].state == "bad"
     source.node = "box-2"
     wire.pass_time(700, 10)
     assert seen(wire, Inventory)[-1].node == "box-2"
 
 
 def test_health_says_what_was_refused_and_how_full_the_outbox_is(wire: Wire) -> None:
-    seen(wire, Health)
+    seen(wire, BoxHealth)
     wire.box.arrive("edgegpu/v1/nonsense", b"")
     wire.down.append(wire.controller.receipt(ask=("health",)))
     wire.exchange()
-    (health,) = seen(wire, Health)
+    (health,) = seen(wire, BoxHealth)
     assert (health.refused, health.outbox_used) == ({"UnknownTopic": 1}, 0.0)
 
 

@@ -8,20 +8,20 @@ from kits.workercontroller import RESTART
 from kits.workerodd import OddAct, OddBox, end, odd
 from kits.workerworld import World
 
-from edgegpu_agent.acts.act import Acts, ActStop, Outcome
+from edgegpu_agent.acts.act import ActionOutcome, Acts, ActStop
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.ops import Args, Evidence
-from edgegpu_sync.states import Codes, State
+from edgegpu_sync.states import Codes, CommandState
 
 
 class TellingAct(OddAct):
     """An act that knows why."""
 
-    def __init__(self, world: World, told: Outcome | None) -> None:
+    def __init__(self, world: World, told: ActionOutcome | None) -> None:
         super().__init__(world)
         self.told = told
 
-    def verify(self, id_: CommandId, args: Args, token: str) -> Outcome | None:
+    def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
         del id_, args, token
         self._raise("verify")
         return self.told
@@ -30,7 +30,7 @@ class TellingAct(OddAct):
 class TellingBox(OddBox):
     """A box with it."""
 
-    told: Outcome | None = None
+    told: ActionOutcome | None = None
 
     def acts(self) -> Acts:
         others = super().acts()
@@ -64,11 +64,14 @@ def text(wire: Wire, id_: CommandId) -> str | None:
 @pytest.mark.parametrize(
     ("evidence", "told"),
     [
-        (Evidence.PUT_BACK, Outcome(state=State.ROLLED_BACK, code=Codes.ERROR, text="the agent of 2.0 dies")),
-        (Evidence.BROKEN, Outcome(state=State.FAILED, code=Codes.INCONSISTENT, text="the disk is full")),
+        (
+            Evidence.PUT_BACK,
+            ActionOutcome(state=CommandState.ROLLED_BACK, code=Codes.ERROR, text="the agent of 2.0 dies"),
+        ),
+        (Evidence.BROKEN, ActionOutcome(state=CommandState.FAILED, code=Codes.INCONSISTENT, text="the disk is full")),
     ],
 )
-def test_the_act_says_why(box: TellingBox, evidence: Evidence, told: Outcome) -> None:
+def test_the_act_says_why(box: TellingBox, evidence: Evidence, told: ActionOutcome) -> None:
     box.told = told
     wire = wired(box)
     id_ = cut_short(wire, evidence)
@@ -78,14 +81,14 @@ def test_the_act_says_why(box: TellingBox, evidence: Evidence, told: Outcome) ->
     assert text(wire, id_) == told.text
 
 
-@pytest.mark.parametrize("told", [None, Outcome(state=State.SUCCEEDED, text="all is well")])
-def test_an_act_that_knows_it_no_better_is_not_asked_twice(box: TellingBox, told: Outcome | None) -> None:
+@pytest.mark.parametrize("told", [None, ActionOutcome(state=CommandState.SUCCEEDED, text="all is well")])
+def test_an_act_that_knows_it_no_better_is_not_asked_twice(box: TellingBox, told: ActionOutcome | None) -> None:
     box.told = told
     wire = wired(box)
     id_ = cut_short(wire, Evidence.PUT_BACK)
     wire.connect()
     wire.pass_time(10)
-    assert end(wire, id_) == (State.ROLLED_BACK, Codes.CUT_SHORT)
+    assert end(wire, id_) == (CommandState.ROLLED_BACK, Codes.CUT_SHORT)
     assert text(wire, id_) == "it was put back: see edgegpu journal"
 
 
@@ -95,4 +98,4 @@ def test_an_act_that_cannot_say_it_keeps_no_end_up(box: TellingBox) -> None:
     odd(wire).act.raises = {"verify": OSError("no")}
     wire.connect()
     wire.pass_time(10)
-    assert end(wire, id_) == (State.ROLLED_BACK, Codes.CUT_SHORT)
+    assert end(wire, id_) == (CommandState.ROLLED_BACK, Codes.CUT_SHORT)

@@ -26,7 +26,7 @@ from edgegpu_cloud.cli.common import (
 from edgegpu_cloud.cli.many import chosen
 from edgegpu_cloud.cli.plain import one_line
 from edgegpu_cloud.cli.watching import Rows, follow
-from edgegpu_cloud.fleet.capacity import Capacity
+from edgegpu_cloud.fleet.capacity import BoxCapacity
 from edgegpu_cloud.fleet.selectors import read_labels
 from edgegpu_cloud.fleet.views import BoxView
 from edgegpu_sync.outputformat import is_wide
@@ -187,7 +187,7 @@ _SHORT = 8
 """Of a cluster's id: enough to tell them apart."""
 
 
-def _capacity(capacity: Capacity | None) -> tuple[str, str]:
+def _capacity(capacity: BoxCapacity | None) -> tuple[str, str]:
     """Return how many cards there are, and how much is free of them."""
     if capacity is None:
         return "-", "-"

@@ -12,8 +12,8 @@ from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.fleet.views import UNINSTALLED, BoxView, Details, is_problem
 from edgegpu_cloud.store import BoxState
 from edgegpu_sync.messages import READERS
-from edgegpu_sync.telemetry import Card, Health, Inventory
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.telemetry import BoxHealth, CardReport, Inventory
+from edgegpu_sync.topics import TopicKind
 from edgegpu_sync.up import ItemReport
 
 
@@ -86,11 +86,11 @@ def _why(report: ItemReport | None) -> str:
 
 
 def _show_health(details: Details, now_s: float) -> None:
-    latest = details.latest.get(Kind.HEALTH)
+    latest = details.latest.get(TopicKind.HEALTH)
     if latest is None:
         typer.echo("  health: not heard yet")
         return
-    told: Health = READERS[Kind.HEALTH].validate_python(latest.body, strict=False)
+    told: BoxHealth = READERS[TopicKind.HEALTH].validate_python(latest.body, strict=False)
     typer.echo(f"  health: {told.state}, {ago(latest.at_s, now_s)}")
     for part in told.parts:
         if part.state in {"warn", "bad"}:
@@ -98,15 +98,15 @@ def _show_health(details: Details, now_s: float) -> None:
 
 
 def _show_cards(details: Details) -> None:
-    latest = details.latest.get(Kind.INVENTORY)
+    latest = details.latest.get(TopicKind.INVENTORY)
     if latest is None:
         typer.echo("  cards: not heard yet")
         return
-    told: Inventory = READERS[Kind.INVENTORY].validate_python(latest.body, strict=False)
+    told: Inventory = READERS[TopicKind.INVENTORY].validate_python(latest.body, strict=False)
     if not told.cards:
         typer.echo("  no cards")
         return
-    held = held_units({card.uuid: card.units for card in told.cards}, details.latest.get(Kind.ALLOC))
+    held = held_units({card.uuid: card.units for card in told.cards}, details.latest.get(TopicKind.ALLOC))
     rows = [
         (card.label, card.name, f"{card.memory_mib} MiB", f"{held.get(card.uuid, 0)} of {card.units}", _state(card))
         for card in told.cards
@@ -114,7 +114,7 @@ def _show_cards(details: Details) -> None:
     print_table(("CARD", "NAME", "MEMORY", "UNITS HELD", "STATE"), rows)
 
 
-def _state(card: Card) -> str:
+def _state(card: CardReport) -> str:
     if card.excluded:
         return "excluded"
     return "healthy" if card.healthy else f"not healthy: {card.text}".removesuffix(": ")

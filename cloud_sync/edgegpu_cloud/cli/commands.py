@@ -23,7 +23,7 @@ from edgegpu_cloud.cli.common import (
     since_of,
 )
 from edgegpu_cloud.cli.following import CommandArgument, finish, finish_many, line_of
-from edgegpu_cloud.cli.many import SELECTED, Refused, askable, chosen
+from edgegpu_cloud.cli.many import SELECTED, RefusedBox, askable, chosen
 from edgegpu_cloud.cli.watching import Rows, follow
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.fleet import Fleet
@@ -164,12 +164,12 @@ def _each(
     if not many:
         finish(cloud, ask(views[0].device), wait_s, as_json=as_json)
         return
-    ids, refused = list[CommandId](), list[Refused]()
+    ids, refused = list[CommandId](), list[RefusedBox]()
     for view in askable(views):
         try:
             ids.append(ask(view.device))
         except CloudError as error:
-            refused.append(Refused(view.name, error))
+            refused.append(RefusedBox(view.name, error))
     finish_many(cloud, ids, refused, wait_s, as_json=as_json)
 
 

@@ -21,7 +21,7 @@ from edgegpu_cloud.fleet.views import UNINSTALLED, BoxView
 from edgegpu_cloud.layout import DEFAULT_FOLDER, CloudConfig, CloudLayout, load
 from edgegpu_cloud.ownership import account, become_owner, remedy_for
 from edgegpu_cloud.standing import trouble
-from edgegpu_cloud.store import BoxState, Store
+from edgegpu_cloud.store import BoxState, ControllerStore
 from edgegpu_sync import terminal
 from edgegpu_sync.commandline import is_output_fault
 from edgegpu_sync.durations import seconds
@@ -51,7 +51,7 @@ class Cloud:
 
     layout: CloudLayout
     config: CloudConfig
-    store: Store
+    store: ControllerStore
     fleet: Fleet
 
 
@@ -80,7 +80,7 @@ def opened(folder: Path) -> Iterator[Cloud]:
         raise CloudError(f"cannot open {layout.database}: it is not there", remedy=remedy)
     if not os.access(layout.database, os.R_OK | os.W_OK):
         raise CloudError(f"cannot open {layout.database}: permission denied", remedy=remedy_for(layout.database))
-    store = Store.open_file(layout.database)
+    store = ControllerStore.open_file(layout.database)
     try:
         yield Cloud(layout, config, store, Fleet(store, clock=time.time, by=by))
     finally:

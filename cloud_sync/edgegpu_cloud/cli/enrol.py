@@ -30,7 +30,7 @@ from edgegpu_cloud.fleet.selectors import read_labels
 from edgegpu_cloud.founding import read_key
 from edgegpu_cloud.keyfiles import file_sha256, pin, read_file
 from edgegpu_cloud.standing import no_bundle
-from edgegpu_cloud.store import AuditEntry, Request, RequestState, Token
+from edgegpu_cloud.store import AuditEntry, EnrolmentAttempt, RequestState, Token
 from edgegpu_cloud.urls import url_of
 from edgegpu_sync.durations import seconds
 
@@ -219,7 +219,7 @@ def pending(*, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None
         print_table(("ID", "ASKED", "HOST", "NAME", "INSTANCE", "ADDRESS", "TOKEN BY"), rows)
 
 
-def _shown(request: Request, *, by: str) -> dict[str, object]:
+def _shown(request: EnrolmentAttempt, *, by: str) -> dict[str, object]:
     asked = request.asked
     names = ("host", "name", "instance", "address", "versions")
     return {"id": request.id, **{name: asked.get(name, "") for name in names}, "at_s": request.at_s, "by": by}
@@ -253,7 +253,7 @@ def _decide(id_: str, state: RequestState, *, folder: FolderOption, json: bool) 
             typer.echo(f"{state.value.lower()}: {', host '.join(filter(None, map(one_line, names))) or request.id[:8]}")
 
 
-def _the_one(requests: list[Request], id_: str) -> Request:
+def _the_one(requests: list[EnrolmentAttempt], id_: str) -> EnrolmentAttempt:
     found = [one for one in requests if one.id.startswith(id_)]
     if not found or not id_:
         raise NotFoundError(f"cannot find a box that waits as {id_!r}", remedy="`edgegpu-cloud pending` lists them")

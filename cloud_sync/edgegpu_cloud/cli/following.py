@@ -24,12 +24,12 @@ from edgegpu_cloud.cli.common import (
     say,
     say_trouble,
 )
-from edgegpu_cloud.cli.many import Refused, end_by
+from edgegpu_cloud.cli.many import RefusedBox, end_by
 from edgegpu_cloud.cli.plain import one_line, plain
 from edgegpu_cloud.fleet.views import CommandView
 from edgegpu_sync.durations import seconds
 from edgegpu_sync.ids import CommandId
-from edgegpu_sync.states import State
+from edgegpu_sync.states import CommandState
 from edgegpu_sync.terminal import counted
 
 _NEW_S = 0.5
@@ -77,7 +77,7 @@ def finish(cloud: Cloud, id_: CommandId, wait_s: int, *, as_json: bool) -> None:
 
 
 def finish_many(
-    cloud: Cloud, ids: Sequence[CommandId], refused: Sequence[Refused], wait_s: int, *, as_json: bool
+    cloud: Cloud, ids: Sequence[CommandId], refused: Sequence[RefusedBox], wait_s: int, *, as_json: bool
 ) -> None:
     """Show how commands to many boxes end, a line for each and for those that were refused; exit by the worst."""
     say_trouble(cloud)
@@ -108,7 +108,7 @@ def status_of(view: CommandView) -> int:
     """Return the exit status of a command that was waited for; the doctor's is that of what it found."""
     if not view.ended:
         return EXIT_WAITING
-    well = view.state is State.SUCCEEDED and (view.op != _DOCTOR or _level(view) in {"", "ok"})
+    well = view.state is CommandState.SUCCEEDED and (view.op != _DOCTOR or _level(view) in {"", "ok"})
     return 0 if well else EXIT_FAILED
 
 

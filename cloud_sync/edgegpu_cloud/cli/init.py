@@ -13,8 +13,8 @@ from edgegpu_cloud.cli.words import check_public
 from edgegpu_cloud.founding import found
 from edgegpu_cloud.keyfiles import file_sha256, read_file
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
-from edgegpu_cloud.store import Store
-from edgegpu_sync.down import Link
+from edgegpu_cloud.store import ControllerStore
+from edgegpu_sync.down import KeySetLink
 
 _PORT, _HTTPS_PORT, _CONTROLLER_PORT = 8_883, 8_443, 8_884
 _MOST_PORT = 65_535
@@ -115,8 +115,8 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _more(new: CloudLayout, config: CloudConfig, first: Link | None, *, place: CloudLayout) -> None:
-    store = Store.open_file(new.database)
+def _more(new: CloudLayout, config: CloudConfig, first: KeySetLink | None, *, place: CloudLayout) -> None:
+    store = ControllerStore.open_file(new.database)
     try:
         if first is not None:
             with store.write() as tx:

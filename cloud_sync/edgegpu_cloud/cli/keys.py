@@ -25,7 +25,7 @@ from edgegpu_cloud.cli.words import check_public
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.keyfiles import key_pem, load_signing_key, write_file
 from edgegpu_cloud.keysets import SigningRequest, add, chain_of, prepare, read_set, ring_of, sign
-from edgegpu_sync.down import Link
+from edgegpu_sync.down import KeySetLink
 from edgegpu_sync.keys import KeySet, key_id, public_text
 from edgegpu_sync.outputformat import with_output
 
@@ -193,7 +193,7 @@ def add_(
             remedy = "name the file into which `keys sign` has printed, or - for standard input"
             raise CloudError(f"cannot read {file}: {error}", remedy=remedy) from error
         with opened(folder) as cloud:
-            _tell_added(cloud, _add(cloud, _read(Link, text, file)), as_json=json)
+            _tell_added(cloud, _add(cloud, _read(KeySetLink, text, file)), as_json=json)
 
 
 @app.command("make-root", help=MAKE_ROOT_HELP, short_help="Make a root key on a machine that is kept offline.")
@@ -214,7 +214,7 @@ def make_root(
             typer.echo(public_text(key))
 
 
-def _add(cloud: Cloud, link: Link) -> KeySet:
+def _add(cloud: Cloud, link: KeySetLink) -> KeySet:
     return add(cloud.layout, cloud.store, link, by=operator(), now_s=time.time())
 
 

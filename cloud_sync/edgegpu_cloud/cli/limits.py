@@ -20,17 +20,17 @@ from edgegpu_cloud.cli.common import (
     reporting,
     say_trouble,
 )
-from edgegpu_cloud.cli.limitsfor import Target, box_and_others, container_of, say_if_unknown, targets
-from edgegpu_cloud.cli.many import SELECTED, Refused, askable, chosen, end_by
+from edgegpu_cloud.cli.limitsfor import LimitsTarget, box_and_others, container_of, say_if_unknown, targets
+from edgegpu_cloud.cli.many import SELECTED, RefusedBox, askable, chosen, end_by
 from edgegpu_cloud.cli.settlements import GOOD, Request, Screens, first_line, fix, follow, reports, words
 from edgegpu_cloud.errors import CloudError, NotFoundError
-from edgegpu_cloud.fleet.specs import Limits
+from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.fleet.views import BoxView, is_problem
-from edgegpu_cloud.preview import Preview, Wanted, preview
+from edgegpu_cloud.preview import Preview, WantedLimits, preview
 from edgegpu_sync.durations import waiting_s
 from edgegpu_sync.helptext import put
 from edgegpu_sync.spec import AppLimits, OnDrift, item_name
-from edgegpu_sync.up import ItemReport, Settled
+from edgegpu_sync.up import ItemReport, ItemState
 
 app = typer.Typer(
     name="limits",
@@ -150,7 +150,7 @@ def set_(  # noqa: PLR0913  (one for each option)
     """Set the limits of one container of an app."""
     wait_s = waiting_s(timeout, wait=wait, default="10m")
     name, namespace, app_ = _names(words, selector)
-    limits = Limits(
+    limits = ContainerLimits(
         namespace=namespace,
         app=app_,
         container=container or "",
@@ -186,14 +186,14 @@ def _names(words: Sequence[str], selector: str) -> tuple[str, str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Previewed:
-    target: Target
+    target: LimitsTarget
     found: Preview | None
     error: CloudError | None = None
 
 
-def _previewed(target: Target, limits: Limits, container: str | None) -> _Previewed:
+def _previewed(target: LimitsTarget, limits: ContainerLimits, container: str | None) -> _Previewed:
     try:
-        wanted = Wanted(
+        wanted = WantedLimits(
             namespace=limits.namespace,
             app=limits.app,
             container=container_of(target, limits.namespace, limits.app, container),
@@ -240,7 +240,9 @@ def _verdict(one: _Previewed) -> tuple[str, str]:
 # set
 
 
-def _requested(cloud: Cloud, target: Target, limits: Limits, container: str | None, *, single: bool) -> Request:
+def _requested(
+    cloud: Cloud, target: LimitsTarget, limits: ContainerLimits, container: str | None, *, single: bool
+) -> Request:
     view, looks = target.details.box, f"edgegpu-cloud limits show {target.name}"
     try:
         mine = replace(limits, container=container_of(target, limits.namespace, limits.app, container))
@@ -251,7 +253,9 @@ def _requested(cloud: Cloud, target: Target, limits: Limits, container: str | No
             raise
         return Request(view=view, looks=looks, error=error)
     items = {f"app_limits/{mine.namespace}/{mine.app}/{mine.container}": None}
-    return Request(view=view, looks=looks, rev=rev, items=items, good=GOOD | {Settled.PENDING} if mine.force else GOOD)
+    return Request(
+        view=view, looks=looks, rev=rev, items=items, good=GOOD | {ItemState.PENDING} if mine.force else GOOD
+    )
 
 
 def _tell(one: Request) -> None:
@@ -283,7 +287,7 @@ _SCREENS = Screens(heads=("BOX", "STATE", "WHY"), tell=_tell, lines=_lines, docu
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    target: Target
+    target: LimitsTarget
     item: AppLimits
     report: ItemReport | None
     now: Preview | None
@@ -319,9 +323,9 @@ def _rows(cloud: Cloud, view: BoxView, *, show_preview: bool) -> list[_Row]:
     ]
 
 
-def _now(target: Target, item: AppLimits) -> Preview:
+def _now(target: LimitsTarget, item: AppLimits) -> Preview:
     """Return what would come of an item if it were set now."""
-    wanted = Wanted(
+    wanted = WantedLimits(
         namespace=item.namespace,
         app=item.app,
         container=item.container,
@@ -360,7 +364,7 @@ def _print_rows(rows: Sequence[_Row], *, many: bool, now: bool) -> None:
 # forget
 
 
-class Forgotten(TypedDict):
+class ForgottenLimits(TypedDict):
     """What `limits forget` prints of a box."""
 
     box: str
@@ -383,7 +387,7 @@ def forget(
         say_trouble(cloud, views[0] if name else None)
         done = [_forgotten(cloud, view, (namespace, app_, container), single=bool(name)) for view in views]
         gone = [one for one in done if isinstance(one, dict)]
-        refused = [one for one in done if isinstance(one, Refused)]
+        refused = [one for one in done if isinstance(one, RefusedBox)]
         if not gone and not refused:
             raise NotFoundError(f"cannot forget limits of {namespace}/{app_}: none were requested there", remedy=_LISTS)
         if json:
@@ -393,7 +397,7 @@ def forget(
         end_by([EXIT_FAILED] if refused else [])
 
 
-def _tell_forgotten(gone: Sequence[Forgotten], refused: Sequence[Refused]) -> None:
+def _tell_forgotten(gone: Sequence[ForgottenLimits], refused: Sequence[RefusedBox]) -> None:
     for one in gone:
         for item in one["items"]:
             typer.echo(f"{item} on {one['box']}: taken back, revision {one['rev']}; what stands there stays")
@@ -406,7 +410,7 @@ _LISTS = "`edgegpu-cloud limits show` lists them"
 
 def _forgotten(
     cloud: Cloud, view: BoxView, which: tuple[str, str, str | None], *, single: bool
-) -> Forgotten | Refused | None:
+) -> ForgottenLimits | RefusedBox | None:
     before = cloud.fleet.details(view.device)
     try:
         rev = cloud.fleet.forget_limits(view.device, *which)
@@ -417,7 +421,7 @@ def _forgotten(
     except CloudError as error:
         if single:
             raise
-        return Refused(view.name, error)
+        return RefusedBox(view.name, error)
     left = {item_name(item) for item in cloud.fleet.details(view.device).spec.app_limits}
     gone = [item_name(item) for item in before.spec.app_limits if item_name(item) not in left]
     return {"box": view.name, "items": gone, "rev": rev}

@@ -11,7 +11,7 @@ from edgegpu_cloud.store import BoxState
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class LimitsTarget:
     """A box that is asked for limits, and the others of its cluster."""
 
     details: Details
@@ -23,7 +23,7 @@ class Target:
         return self.details.box.name
 
 
-def targets(cloud: Cloud, views: Sequence[BoxView]) -> list[Target]:
+def targets(cloud: Cloud, views: Sequence[BoxView]) -> list[LimitsTarget]:
     """Return the boxes to be asked: of each cluster the one that applies its app limits, else the one that was named.
 
     Who is asked in the place of another is said.
@@ -35,12 +35,14 @@ def targets(cloud: Cloud, views: Sequence[BoxView]) -> list[Target]:
         if asked.device != view.device:
             say(f"edgegpu-cloud: {asked.name} applies the app limits of {view.name}'s cluster, and is asked")
         found.setdefault(view.cluster or view.device, asked)
-    return [Target(cloud.fleet.details(asked.device), _others(cloud, asked, everyone)) for asked in found.values()]
+    return [
+        LimitsTarget(cloud.fleet.details(asked.device), _others(cloud, asked, everyone)) for asked in found.values()
+    ]
 
 
-def box_and_others(cloud: Cloud, view: BoxView) -> Target:
+def box_and_others(cloud: Cloud, view: BoxView) -> LimitsTarget:
     """Return a box itself with the others of its cluster."""
-    return Target(cloud.fleet.details(view.device), _others(cloud, view, _enrolled(cloud)))
+    return LimitsTarget(cloud.fleet.details(view.device), _others(cloud, view, _enrolled(cloud)))
 
 
 def _enrolled(cloud: Cloud) -> list[BoxView]:
@@ -58,7 +60,7 @@ def _others(cloud: Cloud, box: BoxView, everyone: Iterable[BoxView]) -> list[Det
     return [cloud.fleet.details(one.device) for one in same]
 
 
-def container_of(target: Target, namespace: str, app: str, given: str | None) -> str:
+def container_of(target: LimitsTarget, namespace: str, app: str, given: str | None) -> str:
     """Return which container of an app is meant: the one named, else the only one known, else the app's namesake.
 
     Raises:
@@ -79,7 +81,7 @@ def container_of(target: Target, namespace: str, app: str, given: str | None) ->
     return known[0]
 
 
-def say_if_unknown(target: Target, namespace: str, app: str) -> None:
+def say_if_unknown(target: LimitsTarget, namespace: str, app: str) -> None:
     """Say that an app is not known there, where one is known that is almost called so."""
     known = apps_of((target.details, *target.others))
     if f"{namespace}/{app}" in {one.name for one in known}:

@@ -59,7 +59,7 @@ def askable(views: Sequence[BoxView]) -> list[BoxView]:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedBox:
     """A box of several for which nothing was done, and why."""
 
     box: str

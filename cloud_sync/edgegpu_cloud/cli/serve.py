@@ -13,9 +13,9 @@ from edgegpu_cloud.cli.common import DEFAULT, EXIT_FAILED, FolderOption, reporti
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import CloudConfig, CloudLayout, load
 from edgegpu_cloud.ownership import become_owner
-from edgegpu_cloud.release import Release
+from edgegpu_cloud.release import BundleFolder
 from edgegpu_cloud.standing import check_free, hold
-from edgegpu_cloud.supervision import Part, Supervised, Supervisor
+from edgegpu_cloud.supervision import Supervised, SupervisedProcess, Supervisor
 from edgegpu_cloud.tasks import TaskGroup
 from edgegpu_cloud.urls import url_of
 
@@ -61,7 +61,7 @@ def serve(
         layout = CloudLayout(folder.absolute())
         config = load(layout.config)
         _log(config.log_level)
-        release = Release(bundle.absolute() if bundle else layout.release, url_of(config))
+        release = BundleFolder(bundle.absolute() if bundle else layout.release, url_of(config))
         if https and bundle is not None and (missing := release.missing()):
             raise CloudError(f"cannot serve --bundle {bundle}: {missing}", remedy="name what `make bundle` has made")
         here = _Here(layout, config, release, clock_is_right=clock_is_right)
@@ -77,7 +77,7 @@ class _Here:
 
     layout: CloudLayout
     config: CloudConfig
-    release: Release
+    release: BundleFolder
     clock_is_right: bool
 
     def both(self) -> None:
@@ -85,8 +85,8 @@ class _Here:
         check_free(self.layout)
         supervisor = Supervisor(
             [
-                Part("HTTPS", "edgegpu-https", lambda me: self._part(me, link=False)),
-                Part("the controller", "edgegpu-control", lambda me: self._part(me, link=True)),
+                SupervisedProcess("HTTPS", "edgegpu-https", lambda me: self._part(me, link=False)),
+                SupervisedProcess("the controller", "edgegpu-control", lambda me: self._part(me, link=True)),
             ]
         )
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -108,10 +108,12 @@ class _Here:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: group.end())
         standing = hold(self.layout, link=link, bundle="" if link else self.release.missing(), pid=me.pid)
-        from edgegpu_cloud.serving import Options, Service  # noqa: PLC0415  (slow to load)
+        from edgegpu_cloud.serving import CloudApp, ServeOptions  # noqa: PLC0415  (slow to load)
 
-        options = Options(bundle=self.release.folder, link=link, https=not link, clock_is_right=self.clock_is_right)
-        service = Service(self.layout, self.config, options, group=group, watch=standing.hear)
+        options = ServeOptions(
+            bundle=self.release.folder, link=link, https=not link, clock_is_right=self.clock_is_right
+        )
+        service = CloudApp(self.layout, self.config, options, group=group, watch=standing.hear)
         if not link:
             for problem in self.release.problems():
                 say(f"edgegpu-cloud: {problem}")

@@ -23,12 +23,12 @@ from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.fleet.views import BoxView, Details, is_dormant
 from edgegpu_cloud.standing import trouble
 from edgegpu_sync.terminal import counted
-from edgegpu_sync.up import ItemReport, Settled
+from edgegpu_sync.up import ItemReport, ItemState
 
 _NEW_S = 0.3
 _SOON_S, _LOOK_S = 3.0, 0.1
 """A box that is there says within a second or two whether it begins something at all."""
-GOOD = frozenset({Settled.APPLIED})
+GOOD = frozenset({ItemState.APPLIED})
 _WAITS = "waiting for the box"
 
 Reports = Mapping[str, ItemReport | None]
@@ -57,7 +57,7 @@ class Request:
     looks: str
     rev: int = 0
     items: Reports = field(default_factory=dict)
-    good: frozenset[Settled] = GOOD
+    good: frozenset[ItemState] = GOOD
     error: CloudError | None = None
 
     @property
@@ -138,7 +138,9 @@ def _soon(cloud: Cloud, one: Request) -> Reports:
     end_s = time.monotonic() + _SOON_S
     while time.monotonic() < end_s and not _all_ended(found := _told(cloud, one)):
         time.sleep(_LOOK_S)
-    return {name: None if report is None or report.state is Settled.OPEN else report for name, report in found.items()}
+    return {
+        name: None if report is None or report.state is ItemState.OPEN else report for name, report in found.items()
+    }
 
 
 def _told(cloud: Cloud, one: Request) -> Reports:
@@ -147,24 +149,24 @@ def _told(cloud: Cloud, one: Request) -> Reports:
 
 
 def _all_ended(found: Reports) -> bool:
-    return all(report is not None and report.state is not Settled.OPEN for report in found.values())
+    return all(report is not None and report.state is not ItemState.OPEN for report in found.values())
 
 
-def status_of(found: Iterable[ItemReport | None], *, good: Collection[Settled] = GOOD) -> int:
+def status_of(found: Iterable[ItemReport | None], *, good: Collection[ItemState] = GOOD) -> int:
     """Return the exit status: 0 for `good` settlements, 1 for others, 3 where one is open."""
     told = list(found)
-    if any(one is None or one.state is Settled.OPEN for one in told):
+    if any(one is None or one.state is ItemState.OPEN for one in told):
         return EXIT_WAITING
     return EXIT_FAILED if any(one.state not in good for one in told if one is not None) else 0
 
 
 def state_word(report: ItemReport | None) -> str:
     """Return how an item stands, in a word or some."""
-    if report is None or report.state is Settled.OPEN:
+    if report is None or report.state is ItemState.OPEN:
         return _WAITS
     if is_dormant(report):
         return "waits for GPU sharing"
-    return "applied by another box" if report.state is Settled.ELSEWHERE else report.state.value
+    return "applied by another box" if report.state is ItemState.ELSEWHERE else report.state.value
 
 
 def fix(box: str, item: str) -> str:
@@ -183,7 +185,7 @@ def withdrawal(box: str, item: str) -> str:
 
 def words(report: ItemReport | None) -> str:
     """Return a settlement as lines for people."""
-    if report is None or report.state is Settled.OPEN:
+    if report is None or report.state is ItemState.OPEN:
         return _WAITS
     lines = [": ".join(word for word in (report.state.value, report.code, report.text) if word)]
     if report.numbers is not None:

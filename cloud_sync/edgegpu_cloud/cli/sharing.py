@@ -27,8 +27,8 @@ from edgegpu_cloud.cli.common import (
 from edgegpu_cloud.cli.many import SELECTED, askable, chosen
 from edgegpu_cloud.cli.settlements import Request, Screens, first_line, fix, follow, reports, words
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.now import Now, now_of
-from edgegpu_cloud.fleet.specs import Settings, desired_items, with_settings
+from edgegpu_cloud.fleet.now import ReportedSharing, now_of
+from edgegpu_cloud.fleet.specs import SharingSettings, desired_items, with_settings
 from edgegpu_cloud.fleet.views import BoxView, Details, is_problem
 from edgegpu_cloud.preview_sharing import Outlook, check_settings, outlook
 from edgegpu_sync.durations import waiting_s
@@ -131,7 +131,7 @@ def set_(  # noqa: PLR0913  (one for each option)
 ) -> None:
     """Set how a box shares its cards."""
     wait_s = waiting_s(timeout, wait=wait, default="10m")
-    settings = Settings(
+    settings = SharingSettings(
         isolation=isolation, policy=policy, exclude=None if exclude is None else tuple(exclude), unit_mib=unit_mib
     )
     with reporting(as_json=json), opened(folder) as cloud:
@@ -146,7 +146,7 @@ def set_(  # noqa: PLR0913  (one for each option)
         follow(cloud, requests, screens, wait_s=wait_s if wait else None, many=bool(selector), as_json=json)
 
 
-def _tell_outlooks(cloud: Cloud, views: list[BoxView], settings: Settings, *, many: bool, as_json: bool) -> None:
+def _tell_outlooks(cloud: Cloud, views: list[BoxView], settings: SharingSettings, *, many: bool, as_json: bool) -> None:
     found, silent = dict[str, dict[str, Outlook]](), False
     for view in views:
         try:
@@ -174,12 +174,12 @@ def _answer(one: Outlook) -> str:
     return one.answer.value.replace("_", " ")
 
 
-def _outlook(details: Details, settings: Settings) -> dict[str, Outlook]:
+def _outlook(details: Details, settings: SharingSettings) -> dict[str, Outlook]:
     items = desired_items(with_settings(details.spec, settings))
     return outlook(details, {name: items[name] for name in _named(settings)})
 
 
-def _named(settings: Settings) -> list[str]:
+def _named(settings: SharingSettings) -> list[str]:
     given = {
         "isolation": settings.isolation,
         "policy": settings.policy,
@@ -189,7 +189,7 @@ def _named(settings: Settings) -> list[str]:
     return [name for name, value in given.items() if value is not None]
 
 
-def _requested(cloud: Cloud, view: BoxView, settings: Settings, *, single: bool) -> Request:
+def _requested(cloud: Cloud, view: BoxView, settings: SharingSettings, *, single: bool) -> Request:
     looks = f"edgegpu-cloud sharing show {view.name}"
     try:
         check_settings(cloud.fleet.details(view.device), settings)
@@ -262,13 +262,13 @@ def show(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption 
                 typer.echo(fix(view.name, row.item))
 
 
-def _rows(details: Details, now: Now | None) -> list[_Row]:
+def _rows(details: Details, now: ReportedSharing | None) -> list[_Row]:
     desired, told = desired_items(details.spec), reports(details, _NAMES)
     so: Mapping[str, object] = {} if now is None else asdict(now)
     return [_Row(name, desired.get(name), told[name], so.get(name)) for name in _NAMES]
 
 
-def _document(details: Details, now: Now | None, rows: list[_Row]) -> dict[str, Any]:
+def _document(details: Details, now: ReportedSharing | None, rows: list[_Row]) -> dict[str, Any]:
     view = details.box
     return {
         "box": view.name,

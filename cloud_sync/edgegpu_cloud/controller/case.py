@@ -7,16 +7,16 @@ from typing import assert_never
 from pydantic import TypeAdapter
 
 from edgegpu_cloud.controller.rules import BEHIND_S, next_send_s
-from edgegpu_cloud.store.records import Box, BoxEvent, Heard, Json, Latest, Orphan, StoredCommand
+from edgegpu_cloud.store.records import BoxEvent, BoxRecord, CommandHistoryLine, Json, Latest, Orphan, StoredCommand
 from edgegpu_sync.book import Book, check_stamp
-from edgegpu_sync.down import Command, Desired, Keys, Receipt, Want
-from edgegpu_sync.errors import RefusedError, Why
+from edgegpu_sync.down import Command, Desired, Keys, Receipt, RefreshRequest
+from edgegpu_sync.errors import MessageRefusedError, Why
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.messages import Message
 from edgegpu_sync.stamps import Epoch, Stamp
-from edgegpu_sync.telemetry import Alloc, Event, Health, Inventory, Metrics, PodAlloc, merged
-from edgegpu_sync.topics import Kind, ResultTopic, Topic
-from edgegpu_sync.up import Birth, Bye, NotTaken, Reported, Result, Uplink, Will
+from edgegpu_sync.telemetry import Alloc, BoxHealth, Event, Inventory, Metrics, PodAlloc, merged
+from edgegpu_sync.topics import ResultTopic, Topic, TopicKind
+from edgegpu_sync.up import Birth, Bye, CommandResult, NotTaken, Reported, UplinkBody, Will
 
 SEEN_EVERY_S = 30
 """How exactly it is kept when a box was heard last."""
@@ -37,7 +37,7 @@ class AlarmNote:
 
 
 @dataclass(slots=True, kw_only=True)
-class Case:
+class BoxSession:
     """A box with what the store holds of it, changed by each message that is taken.
 
     `latest` are its last messages, of which those of the kinds in `known` are in the store; `commands` those that are
@@ -45,17 +45,17 @@ class Case:
     written and said when all messages are in.
     """
 
-    box: Box
+    box: BoxRecord
     now_s: float
-    latest: dict[Kind, Latest]
+    latest: dict[TopicKind, Latest]
     commands: dict[CommandId, StoredCommand]
     remembered: Mapping[Epoch, bool] = field(default_factory=dict)
-    known: frozenset[Kind] = frozenset()
-    changed: set[Kind] = field(default_factory=set)
+    known: frozenset[TopicKind] = frozenset()
+    changed: set[TopicKind] = field(default_factory=set)
     answered: dict[CommandId, StoredCommand] = field(default_factory=dict)
     events: list[BoxEvent] = field(default_factory=list)
     orphans: list[Orphan] = field(default_factory=list)
-    heard: list[Heard] = field(default_factory=list)
+    heard: list[CommandHistoryLine] = field(default_factory=list)
     alarms: list[AlarmNote] = field(default_factory=list)
     births: list[Epoch] = field(default_factory=list)
     steps: list[tuple[Book, Book]] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Case:
     ended: bool = False
     aside: str = ""
     """Why the box cannot be followed; all else of the case is void then."""
-    ask: set[Want] = field(default_factory=set)
+    ask: set[RefreshRequest] = field(default_factory=set)
 
     def take(self, topic: Topic, message: Message, *, live: bool) -> None:
         """Take one message, whose signature is verified.
@@ -86,23 +86,23 @@ class Case:
                 self._gone(message, live=live)
             case Reported():
                 self._reported(message)
-            case Result() | NotTaken():
+            case CommandResult() | NotTaken():
                 self._answer(topic, message)
             case Event():
                 self._event(message)
             case Alloc():
                 self._alloc(message)
-            case Inventory() | Health() | Metrics():
+            case Inventory() | BoxHealth() | Metrics():
                 self._check(message, topic.kind)
                 self._keep(topic.kind, message, message.model_dump(mode="json"))
             case Desired() | Command() | Receipt() | Keys():
-                raise RefusedError(Why.UNKNOWN_TOPIC, "it does not come up")
+                raise MessageRefusedError(Why.UNKNOWN_TOPIC, "it does not come up")
             case _:
                 assert_never(message)
 
     # what holds for all
 
-    def _check(self, message: Uplink, kind: Kind, last: Stamp | None = None) -> None:
+    def _check(self, message: UplinkBody, kind: TopicKind, last: Stamp | None = None) -> None:
         """Refuse what is not of the current birth, or not newer than what is stored."""
         held = self.latest.get(kind)
         check_stamp(message.stamp, last or (held.stamp if held else None), enrolment=self.box.book.enrolment)
@@ -110,17 +110,17 @@ class Case:
         if message.epoch == epoch:
             return
         if epoch is None or message.epoch.count > epoch.count:
-            self.ask.add(Want.STATUS)
+            self.ask.add(RefreshRequest.STATUS)
             raise UnknownBirthError
         if isinstance(message, Event) and message.epoch.count < epoch.count:
             return  # it waited in the outbox over births, and keeps its stamp
-        raise RefusedError(Why.OLD_EPOCH, f"{message.epoch.count}, the box has {epoch.count} since")
+        raise MessageRefusedError(Why.OLD_EPOCH, f"{message.epoch.count}, the box has {epoch.count} since")
 
-    def _keep(self, kind: Kind, message: Uplink, body: Json) -> None:
+    def _keep(self, kind: TopicKind, message: UplinkBody, body: Json) -> None:
         self._hold(kind, message, body)
         self._seen()
 
-    def _hold(self, kind: Kind, message: Uplink, body: Json) -> None:
+    def _hold(self, kind: TopicKind, message: UplinkBody, body: Json) -> None:
         self.latest[kind] = Latest(device=self.box.device, kind=kind, stamp=message.stamp, at_s=self.now_s, body=body)
         self.changed.add(kind)
 
@@ -142,23 +142,23 @@ class Case:
     def _birth(self, birth: Birth, *, live: bool) -> None:
         try:
             after = self.box.book.on_birth(birth, now_s=self.now_s, live=live)
-        except RefusedError as error:
+        except MessageRefusedError as error:
             self._refused_birth(birth, error)
             raise
-        held = self.latest.get(Kind.STATUS)
+        held = self.latest.get(TopicKind.STATUS)
         check_stamp(birth.stamp, held.stamp if held else None, enrolment=birth.enrolment)
         if birth.epoch != self.box.book.epoch or birth.enrolment != self.box.book.enrolment:
             self.births.append(birth.epoch)
         self._learn(after)
-        self._hold(Kind.STATUS, birth, birth.model_dump(mode="json"))
+        self._hold(TopicKind.STATUS, birth, birth.model_dump(mode="json"))
         seen_at_s = self.now_s if live else self.box.seen_at_s  # a retained one is the broker's word
         self.box = replace(self.box, observed_rev=birth.observed_rev, online=True, seen_at_s=seen_at_s)
         self.born = self.answer = True
         if not live:
-            self.ask.add(Want.REPORTED)
+            self.ask.add(RefreshRequest.REPORTED)
         self._mind_rev()
 
-    def _refused_birth(self, birth: Birth, error: RefusedError) -> None:
+    def _refused_birth(self, birth: Birth, error: MessageRefusedError) -> None:
         """Raise an alarm where a person has to enrol a box anew; a replay of a birth that we know is none."""
         if error.why is Why.CLONED:
             text = (
@@ -175,14 +175,14 @@ class Case:
         The will of the present birth counts whenever it comes: it was left with the broker at the connection, and the
         birth may have been asked for, and sent once more with a higher stamp, since.
         """
-        held = self.latest.get(Kind.STATUS)
+        held = self.latest.get(TopicKind.STATUS)
         again = held is not None and held.stamp.epoch == message.epoch and held.body.get("state") != "birth"
         if isinstance(message, Bye) or again or held is None or message.epoch != self.box.book.epoch:
-            self._check(message, Kind.STATUS)
+            self._check(message, TopicKind.STATUS)
         end = message.model_dump(mode="json", include={"state", "why"})
-        self._hold(Kind.STATUS, message, {**(held.body if held else {}), **end})
+        self._hold(TopicKind.STATUS, message, {**(held.body if held else {}), **end})
         if held is not None and held.stamp.after(message.stamp):
-            self.latest[Kind.STATUS] = replace(self.latest[Kind.STATUS], stamp=held.stamp)
+            self.latest[TopicKind.STATUS] = replace(self.latest[TopicKind.STATUS], stamp=held.stamp)
         said = isinstance(message, Bye) and live  # a will is the broker's word, of a box that was heard before
         seen_at_s = self.now_s if said else self.box.seen_at_s
         self.box = replace(self.box, online=False, seen_at_s=seen_at_s, look_at_s=None)
@@ -190,9 +190,9 @@ class Case:
     # numbers
 
     def _reported(self, message: Reported) -> None:
-        self._check(message, Kind.REPORTED)
+        self._check(message, TopicKind.REPORTED)
         self._learn(self.box.book.on_uplink(message, now_s=self.now_s))
-        self._keep(Kind.REPORTED, message, message.model_dump(mode="json", exclude_none=True))
+        self._keep(TopicKind.REPORTED, message, message.model_dump(mode="json", exclude_none=True))
         self.box = replace(self.box, observed_rev=message.observed_rev, applied_rev=message.applied_rev)
         self.answer = True
         self._mind_rev()
@@ -207,22 +207,22 @@ class Case:
 
     # results
 
-    def _answer(self, topic: Topic, message: Result | NotTaken) -> None:
+    def _answer(self, topic: Topic, message: CommandResult | NotTaken) -> None:
         if not isinstance(topic, ResultTopic):
-            raise RefusedError(Why.UNKNOWN_TOPIC, "a result stands under its command's id")
+            raise MessageRefusedError(Why.UNKNOWN_TOPIC, "a result stands under its command's id")
         command = self.commands.get(topic.id)
         if command is None:
             self._unknown(topic.id, message)
         else:
             self._known(command, message)
 
-    def _known(self, command: StoredCommand, message: Result | NotTaken) -> None:
+    def _known(self, command: StoredCommand, message: CommandResult | NotTaken) -> None:
         tracked = command.tracked
         if message.op != tracked.op:
-            raise RefusedError(Why.MALFORMED, f"{command.id} is {tracked.op}, not {message.op}")
+            raise MessageRefusedError(Why.MALFORMED, f"{command.id} is {tracked.op}, not {message.op}")
         if tracked.ended and message.enrolment == self.box.book.enrolment:
             self._receipt(command.id)
-        self._check(message, Kind.RESULT, tracked.stamp)
+        self._check(message, TopicKind.RESULT, tracked.stamp)
         self._seen()
         if isinstance(message, NotTaken):
             before = self.box.book
@@ -233,7 +233,9 @@ class Case:
         if after is tracked:
             return
         if after.state is not None and after.state is not tracked.state:
-            line = Heard(command=command.id, at_s=self.now_s, state=after.state, code=after.code, text=after.text)
+            line = CommandHistoryLine(
+                command=command.id, at_s=self.now_s, state=after.state, code=after.code, text=after.text
+            )
             self.heard.append(line)
         command = replace(command, tracked=after, attempts=message.attempts)
         if message.data is not None:
@@ -253,8 +255,8 @@ class Case:
         if id_ not in self.receipts:
             self.receipts.append(id_)
 
-    def _unknown(self, id_: CommandId, message: Result | NotTaken) -> None:
-        self._check(message, Kind.RESULT)
+    def _unknown(self, id_: CommandId, message: CommandResult | NotTaken) -> None:
+        self._check(message, TopicKind.RESULT)
         self._seen()
         if isinstance(message, NotTaken):
             self._learn(self.box.book.on_uplink(message, now_s=self.now_s))
@@ -275,7 +277,7 @@ class Case:
 
     def _event(self, event: Event) -> None:
         self.answer = self.answer or event.enrolment == self.box.book.enrolment
-        self._check(event, Kind.EVENT)
+        self._check(event, TopicKind.EVENT)
         self.events.append(
             BoxEvent(
                 device=self.box.device,
@@ -289,16 +291,18 @@ class Case:
         )
         if event.level == "alarm":
             self.alarms.append(AlarmNote(event.kind, event.text))
-        self._keep(Kind.EVENT, event, event.model_dump(mode="json"))
+        self._keep(TopicKind.EVENT, event, event.model_dump(mode="json"))
 
     def _alloc(self, message: Alloc) -> None:
-        self._check(message, Kind.ALLOC)
-        held = self.latest.get(Kind.ALLOC)
+        self._check(message, TopicKind.ALLOC)
+        held = self.latest.get(TopicKind.ALLOC)
         pods: dict[str, PodAlloc] = {}
         if message.base is not None:
             if held is None or held.stamp.epoch != message.epoch or held.stamp.n != message.base:
-                self.ask.add(Want.ALLOC)
-                raise RefusedError(Why.OLD_STAMP, f"it changes message {message.base}, which is not what is stored")
+                self.ask.add(RefreshRequest.ALLOC)
+                raise MessageRefusedError(
+                    Why.OLD_STAMP, f"it changes message {message.base}, which is not what is stored"
+                )
             pods = _PODS.validate_python(held.body["pods"], strict=False)
         whole = message.model_copy(update={"pods": merged(pods, message), "gone": (), "base": None})
-        self._keep(Kind.ALLOC, message, whole.model_dump(mode="json"))
+        self._keep(TopicKind.ALLOC, message, whole.model_dump(mode="json"))

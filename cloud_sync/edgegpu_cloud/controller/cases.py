@@ -5,16 +5,16 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from edgegpu_cloud.controller.case import Case, UnknownBirthError
-from edgegpu_cloud.controller.turn import Turn
-from edgegpu_cloud.store import Box, Store, Transaction
-from edgegpu_sync.errors import RefusedError, Why
+from edgegpu_cloud.controller.case import BoxSession, UnknownBirthError
+from edgegpu_cloud.controller.turn import UnitOfWork
+from edgegpu_cloud.store import BoxRecord, ControllerStore, Transaction
+from edgegpu_sync.errors import MessageRefusedError, Why
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.link.events import Arrived, Delivered
 from edgegpu_sync.messages import Message, read
 from edgegpu_sync.signing import open_up
 from edgegpu_sync.stamps import Epoch
-from edgegpu_sync.topics import Kind, ResultTopic, Topic, parse
+from edgegpu_sync.topics import ResultTopic, Topic, TopicKind, parse
 from edgegpu_sync.up import Birth
 
 _LOG = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ UNKNOWN_BOX, UNKNOWN_BIRTH, ERROR, UNDELIVERED = "UnknownBox", "UnknownBirth", "
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class VerifiedMessage:
     """A message whose signature is that of its box; `public` is the key by which it was verified."""
 
     topic: Topic
@@ -36,13 +36,13 @@ class Opened:
 class Mail:
     """Opens what arrives, and counts what is refused, in memory alone: a flood of it changes nothing in the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ControllerStore) -> None:
         self._store = store
         self._told: Counter[tuple[str, str]] = Counter()
         self.counts: Counter[tuple[str, str]] = Counter()
         """By device (empty: none that we know) and name of the refusal."""
 
-    def open(self, arrived: Sequence[Arrived]) -> list[Opened]:
+    def open(self, arrived: Sequence[Arrived]) -> list[VerifiedMessage]:
         """Return what is signed by a box that is enrolled, in the order of arrival."""
         topics = [self._topic(one) for one in arrived]
         devices = {topic.device for topic in topics if topic is not None}
@@ -56,11 +56,11 @@ class Mail:
     def _topic(self, arrived: Arrived) -> Topic | None:
         try:
             return parse(arrived.topic)
-        except RefusedError as error:
+        except MessageRefusedError as error:
             self.counts["", error.why] += 1
             return None
 
-    def _open(self, arrived: Arrived, topic: Topic | None, publics: Mapping[DeviceId, str]) -> Opened | None:
+    def _open(self, arrived: Arrived, topic: Topic | None, publics: Mapping[DeviceId, str]) -> VerifiedMessage | None:
         if topic is None:
             return None
         public = publics.get(topic.device)
@@ -69,8 +69,8 @@ class Mail:
             return None
         try:
             body = open_up(topic, arrived.payload, public=public)
-            return Opened(topic, read(topic.kind, body), not arrived.retained, public)
-        except RefusedError as error:
+            return VerifiedMessage(topic, read(topic.kind, body), not arrived.retained, public)
+        except MessageRefusedError as error:
             self.refused(topic.device, error.why)
         except Exception:  # noqa: BLE001  (one message shall not end the controller, again and again)
             _LOG.exception("cannot read what came on %s", topic)
@@ -94,7 +94,7 @@ class Mail:
         words = (f"{number} {why} of {device or 'nobody known'}" for (device, why), number in new.most_common(10))
         return ", ".join(words)
 
-    def judge(self, turn: Turn, opened: Sequence[Opened]) -> list[Case]:
+    def judge(self, turn: UnitOfWork, opened: Sequence[VerifiedMessage]) -> list[BoxSession]:
         """Put each message to its box's records; return the boxes that have spoken."""
         boxes = turn.load({one.topic.device for one in opened})
         cases = _cases(turn, boxes, opened)
@@ -107,11 +107,11 @@ class Mail:
                 self._take(case, one)
         return list(cases.values())
 
-    def _take(self, case: Case, one: Opened) -> None:
+    def _take(self, case: BoxSession, one: VerifiedMessage) -> None:
         device = one.topic.device
         try:
             case.take(one.topic, one.message, live=one.live)
-        except RefusedError as error:
+        except MessageRefusedError as error:
             self.refused(device, error.why)
             if error.why is Why.OUT_OF_REACH:
                 case.aside = str(error)
@@ -123,12 +123,14 @@ class Mail:
             self.refused(device, ERROR)
 
 
-def _cases(turn: Turn, boxes: Mapping[DeviceId, Box], opened: Sequence[Opened]) -> dict[DeviceId, Case]:
-    kinds = {one.topic.kind for one in opened} | {Kind.EVENT}
+def _cases(
+    turn: UnitOfWork, boxes: Mapping[DeviceId, BoxRecord], opened: Sequence[VerifiedMessage]
+) -> dict[DeviceId, BoxSession]:
+    kinds = {one.topic.kind for one in opened} | {TopicKind.EVENT}
     latest = turn.tx.boxes.latest(list(boxes), kinds)
     ids: set[CommandId] = {one.topic.id for one in opened if isinstance(one.topic, ResultTopic)}
     commands = turn.tx.commands.get(ids) if ids else {}
-    cases = {device: Case(box=box, now_s=turn.now_s, latest={}, commands={}) for device, box in boxes.items()}
+    cases = {device: BoxSession(box=box, now_s=turn.now_s, latest={}, commands={}) for device, box in boxes.items()}
     for (device, kind), one in latest.items():
         cases[device].latest[kind] = one
         cases[device].known |= {kind}
@@ -140,7 +142,7 @@ def _cases(turn: Turn, boxes: Mapping[DeviceId, Box], opened: Sequence[Opened]) 
     return cases
 
 
-def _older_births(boxes: Mapping[DeviceId, Box], opened: Sequence[Opened]) -> dict[DeviceId, set[Epoch]]:
+def _older_births(boxes: Mapping[DeviceId, BoxRecord], opened: Sequence[VerifiedMessage]) -> dict[DeviceId, set[Epoch]]:
     older: dict[DeviceId, set[Epoch]] = {}
     for one in opened:
         box = boxes.get(one.topic.device)
@@ -151,5 +153,5 @@ def _older_births(boxes: Mapping[DeviceId, Box], opened: Sequence[Opened]) -> di
     return older
 
 
-def _remembered(tx: Transaction, box: Box, epochs: Collection[Epoch]) -> dict[Epoch, bool]:
+def _remembered(tx: Transaction, box: BoxRecord, epochs: Collection[Epoch]) -> dict[Epoch, bool]:
     return {epoch: tx.boxes.has_had(box.device, box.book.enrolment, epoch) for epoch in epochs}

@@ -13,9 +13,9 @@ from edgegpu_cloud.controller.cases import Mail
 from edgegpu_cloud.controller.keys import SigningKey
 from edgegpu_cloud.controller.letters import Signed
 from edgegpu_cloud.controller.troubles import Troubles
-from edgegpu_cloud.controller.turn import RECENT_S, Births, Turn
-from edgegpu_cloud.store import RecordError, Store, StoreError
-from edgegpu_sync.down import Link as KeySetLink
+from edgegpu_cloud.controller.turn import RECENT_S, Births, UnitOfWork
+from edgegpu_cloud.store import ControllerStore, RecordError, StoreError
+from edgegpu_sync.down import KeySetLink
 from edgegpu_sync.errors import SyncError
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.link.events import Arrived, Delivered, Down, LinkEvent, Up
@@ -40,7 +40,7 @@ _TIDY_EVENTS = 10_000
 """So many events are tidied at once: a box that floods does not fill the disk."""
 
 
-class Sender(Protocol):
+class LinkSender(Protocol):
     """What a controller needs of the link: `edgegpu_sync.link.link.Link`, or a network that a test makes."""
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> int | None:
@@ -61,8 +61,8 @@ class Controller:
 
     def __init__(
         self,
-        store: Store,
-        sender: Sender,
+        store: ControllerStore,
+        sender: LinkSender,
         *,
         signer: Callable[[], Signer],
         clock: Callable[[], float] = time.time,
@@ -163,17 +163,17 @@ class Controller:
         return events
 
     @contextmanager
-    def _turn(self) -> Iterator[Turn]:
+    def _turn(self) -> Iterator[UnitOfWork]:
         """Change the store; what is to be sent, is when it is on the disk."""
         with self._store.write() as tx:
-            turn = Turn(tx, self._clock(), self._births, self._keys.chain)
+            turn = UnitOfWork(tx, self._clock(), self._births, self._keys.chain)
             yield turn
             turn.save()
         self._events += turn.events
         self._births.note(turn.boxes.values(), turn.asked, turn.now_s)
         self._letters.extend(Signed(letter, self._keys.signer) for letter in turn.letters)
 
-    def _each(self, devices: Sequence[DeviceId], work: Callable[[Turn, Sequence[DeviceId]], bool]) -> None:
+    def _each(self, devices: Sequence[DeviceId], work: Callable[[UnitOfWork, Sequence[DeviceId]], bool]) -> None:
         """Work on boxes in one transaction, where one of them cannot be worked on, on the others without it.
 
         Args:
@@ -191,7 +191,7 @@ class Controller:
             self._each(free[:half], work)
             self._each(free[half:], work)
 
-    def _done(self, devices: Sequence[DeviceId], work: Callable[[Turn, Sequence[DeviceId]], bool]) -> bool:
+    def _done(self, devices: Sequence[DeviceId], work: Callable[[UnitOfWork, Sequence[DeviceId]], bool]) -> bool:
         """Work on boxes; returns whether that was possible. One that cannot be worked on alone is passed over."""
         try:
             with self._turn() as turn:
@@ -224,7 +224,7 @@ class Controller:
         """Store what has arrived, then acknowledge it; `arrived` is empty afterwards."""
         opened = self._mail.open(arrived)
 
-        def settle(turn: Turn, devices: Sequence[DeviceId]) -> bool:
+        def settle(turn: UnitOfWork, devices: Sequence[DeviceId]) -> bool:
             of = set(devices)
             return turn.settle(self._mail.judge(turn, [one for one in opened if one.topic.device in of]))
 
@@ -247,7 +247,7 @@ class Controller:
             devices = tx.boxes.enrolled()
             recent = tx.commands.ended_since(self._clock() - RECENT_S)
 
-        def begin(turn: Turn, part: Sequence[DeviceId]) -> bool:
+        def begin(turn: UnitOfWork, part: Sequence[DeviceId]) -> bool:
             turn.begin(part, recent, spread=len(devices) > 1)
             return False
 
@@ -282,7 +282,7 @@ class Controller:
         if not self._up:
             return
         self._changes()
-        self._each(self._troubles.over(self._steady()), Turn.resume)
+        self._each(self._troubles.over(self._steady()), UnitOfWork.resume)
         now_s = self._clock()
         with self._store.read() as tx:
             due = tx.commands.due_boxes(now_s, limit=MOST_AT_ONCE)
@@ -290,8 +290,8 @@ class Controller:
         if held := set(due).difference(self._troubles.free(due, self._steady())):
             with self._store.write() as tx:
                 tx.commands.park(held)  # they would be due again and again
-        self._each(due, Turn.dispatch)
-        self._each(behind, Turn.look)
+        self._each(due, UnitOfWork.dispatch)
+        self._each(behind, UnitOfWork.look)
         self._hurry |= MOST_AT_ONCE in {len(due), len(behind)}
 
     def _changes(self) -> None:
@@ -304,7 +304,7 @@ class Controller:
             devices = tx.boxes.enrolled() if chain != self._keys.chain else []
         if chain != self._keys.chain:
             self._other_keys(chain, devices)
-        self._each([device for _, device in touched], Turn.touched)
+        self._each([device for _, device in touched], UnitOfWork.touched)
         if len(touched) == MOST_AT_ONCE:
             self._seen_touched, self._hurry = touched[-1][0] - 1, True
         else:
@@ -314,7 +314,7 @@ class Controller:
         """Tell every box of a new set, then sign with the key that is in effect with it."""
         self._keys.chain = chain
         for part in _parts(devices):
-            self._each(part, Turn.tell_keys)
+            self._each(part, UnitOfWork.tell_keys)
         self._keys.mind()
 
     def _mind_clock(self) -> None:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_sync.down import Link
+from edgegpu_sync.down import KeySetLink
 from edgegpu_sync.keys import KeySet, key_id
 from edgegpu_sync.signing import Signer
 
@@ -22,9 +22,9 @@ class SigningKey:
         """
         self._read = read
         self.signer = read()
-        self.chain: tuple[Link, ...] = ()
+        self.chain: tuple[KeySetLink, ...] = ()
 
-    def begin(self, chain: tuple[Link, ...]) -> None:
+    def begin(self, chain: tuple[KeySetLink, ...]) -> None:
         """Take the sets that there are, first to last, and the key that is in effect with them."""
         self.chain = chain
         self.mind()

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from edgegpu_cloud.store.records import Box, Json, StoredCommand
-from edgegpu_sync.down import Command, Desired, Keys, Link, Receipt, Want
+from edgegpu_cloud.store.records import BoxRecord, Json, StoredCommand
+from edgegpu_sync.down import Command, Desired, Keys, KeySetLink, Receipt, RefreshRequest
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.signing import Signer, bare
 from edgegpu_sync.stamps import Stamp
-from edgegpu_sync.topics import CommandTopic, Kind, PlainTopic, Topic
+from edgegpu_sync.topics import CommandTopic, PlainTopic, Topic, TopicKind
 from edgegpu_sync.wire import clipped, encode
 
 MOST_RESULTS = 500
@@ -28,7 +28,7 @@ class Letter:
         Raises:
             TooLargeError: more than 64 KiB.
         """
-        return bare(self.body) if self.topic.kind is Kind.KEYS else signer.seal(self.topic, self.body)
+        return bare(self.body) if self.topic.kind is TopicKind.KEYS else signer.seal(self.topic, self.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +52,15 @@ class Signed:
         return self.letter.seal(self.signer)
 
 
-def keys_letter(device: DeviceId, chain: Sequence[Link]) -> Letter:
+def keys_letter(device: DeviceId, chain: Sequence[KeySetLink]) -> Letter:
     """Write the chain of controllers' keys, which has one link at least."""
-    return Letter(PlainTopic(device, Kind.KEYS), encode(Keys(chain=tuple(chain))))
+    return Letter(PlainTopic(device, TopicKind.KEYS), encode(Keys(chain=tuple(chain))))
 
 
-def desired_letter(box: Box, spec: Json) -> Letter:
+def desired_letter(box: BoxRecord, spec: Json) -> Letter:
     """Write a box's desired document."""
     body = Desired(enrolment=box.book.enrolment, rev=box.book.rev, spec=spec)
-    return Letter(PlainTopic(box.device, Kind.DESIRED), encode(body))
+    return Letter(PlainTopic(box.device, TopicKind.DESIRED), encode(body))
 
 
 def command_letter(command: StoredCommand, body: Command) -> Letter:
@@ -70,12 +70,12 @@ def command_letter(command: StoredCommand, body: Command) -> Letter:
 
 
 def receipt_letters(
-    box: Box,
+    box: BoxRecord,
     *,
     upto: Stamp,
     server_time: int,
     results: Sequence[CommandId] = (),
-    ask: Iterable[Want] = (),
+    ask: Iterable[RefreshRequest] = (),
     spread: bool = False,
 ) -> list[Letter]:
     """Write what a controller has stored and wants to hear; several where the results do not fit into one.
@@ -103,4 +103,4 @@ def receipt_letters(
         )
         for part in parts
     )
-    return [Letter(PlainTopic(box.device, Kind.RECEIPT), encode(body)) for body in bodies]
+    return [Letter(PlainTopic(box.device, TopicKind.RECEIPT), encode(body)) for body in bodies]

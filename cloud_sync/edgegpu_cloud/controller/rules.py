@@ -1,6 +1,6 @@
 """When a controller sends what. Imports no I/O."""
 
-from edgegpu_cloud.store.records import Box, Latest
+from edgegpu_cloud.store.records import BoxRecord, Latest
 from edgegpu_sync.book import Book
 from edgegpu_sync.stamps import Epoch, Stamp
 from edgegpu_sync.tracking import Tracked
@@ -12,14 +12,14 @@ BEHIND_MOST_S = 600
 _NEVER = Epoch(0, "0" * 16)
 
 
-def events_upto(box: Box, event: Latest | None) -> Stamp:
+def events_upto(box: BoxRecord, event: Latest | None) -> Stamp:
     """Return the stamp up to which events of a box are stored. It must not be a newer one: the box drops them then."""
     if event is not None and event.stamp.enrolment == box.book.enrolment:
         return event.stamp
     return Stamp(enrolment=box.book.enrolment, epoch=_NEVER, n=0)
 
 
-def signable(box: Box) -> bool:
+def signable(box: BoxRecord) -> bool:
     """Whether commands are signed and sent to this box now; one that is not there gets them at its birth."""
     return box.online and box.book.signs
 
@@ -33,6 +33,6 @@ def next_send_s(tracked: Tracked, book: Book) -> float | None:
     return min(at_s, tracked.due_at_s + 1)
 
 
-def has_spec(box: Box) -> bool:
+def has_spec(box: BoxRecord) -> bool:
     """Whether the document that is held is the one with the current number: not while a box is found ahead."""
     return box.spec_rev > 0 and box.spec_rev == box.book.rev and not box.book.restored

@@ -3,16 +3,16 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from edgegpu_cloud.controller.case import Case
+from edgegpu_cloud.controller.case import BoxSession
 from edgegpu_cloud.controller.letters import Letter, command_letter, desired_letter, keys_letter, receipt_letters
 from edgegpu_cloud.controller.rules import BEHIND_MOST_S, BEHIND_S, events_upto, has_spec, next_send_s, signable
 from edgegpu_cloud.fleet.changes import end_all
-from edgegpu_cloud.store import Box, BoxState, Heard, StoredCommand, Transaction
-from edgegpu_sync.down import Link, Want
+from edgegpu_cloud.store import BoxRecord, BoxState, CommandHistoryLine, StoredCommand, Transaction
+from edgegpu_sync.down import KeySetLink, RefreshRequest
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.stamps import Epoch
-from edgegpu_sync.states import Codes, State
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.topics import TopicKind
 from edgegpu_sync.tracking import sign
 
 MOST_UNDER_WAY = 128
@@ -40,14 +40,14 @@ class Births:
     asked_s: dict[DeviceId, float] = field(default_factory=dict)
     """When a box was asked for its birth."""
 
-    def known(self, box: Box) -> Box:
+    def known(self, box: BoxRecord) -> BoxRecord:
         """Return a box of the store with what is known of its birth."""
         epoch, at_s = self.at_s.get(box.device, (None, 0.0))
         if epoch is None or epoch != box.book.epoch:
             return box
         return replace(box, book=replace(box.book, born_at_s=at_s))
 
-    def note(self, boxes: Iterable[Box], asked: Iterable[DeviceId], now_s: float) -> None:
+    def note(self, boxes: Iterable[BoxRecord], asked: Iterable[DeviceId], now_s: float) -> None:
         """Keep what was learned, and who was asked; to be called when the transaction is on the disk."""
         self.asked_s.update(dict.fromkeys(asked, now_s))
         for box in boxes:
@@ -59,7 +59,7 @@ class Births:
 
 
 @dataclass(slots=True)
-class Turn:
+class UnitOfWork:
     """A transaction under way; `letters` are sent when it is on the disk.
 
     `chain` is the controllers' keys. `boxes` are those that were loaded, as they are now.
@@ -68,16 +68,16 @@ class Turn:
     tx: Transaction
     now_s: float
     births: Births
-    chain: Sequence[Link]
+    chain: Sequence[KeySetLink]
     letters: list[Letter] = field(default_factory=list)
-    boxes: dict[DeviceId, Box] = field(default_factory=dict)
-    stored: dict[DeviceId, Box] = field(default_factory=dict)
+    boxes: dict[DeviceId, BoxRecord] = field(default_factory=dict)
+    stored: dict[DeviceId, BoxRecord] = field(default_factory=dict)
     asked: set[DeviceId] = field(default_factory=set)
     """Boxes that are asked for their birth."""
     events: int = 0
     """How many events were stored."""
 
-    def load(self, devices: Collection[DeviceId]) -> dict[DeviceId, Box]:
+    def load(self, devices: Collection[DeviceId]) -> dict[DeviceId, BoxRecord]:
         """Return boxes that are enrolled and not revoked, held until the end of the transaction."""
         missing = [device for device in devices if device not in self.boxes]
         for device, box in self.tx.boxes.get(missing).items() if missing else ():
@@ -92,7 +92,7 @@ class Turn:
         self.boxes.pop(device, None)
         self.stored.pop(device, None)
         text = "the box was set aside: it may have been done"
-        end_all(self.tx, device, State.UNKNOWN, now_s=self.now_s, code=Codes.SET_ASIDE, text=text)
+        end_all(self.tx, device, CommandState.UNKNOWN, now_s=self.now_s, code=Codes.SET_ASIDE, text=text)
         self.tx.boxes.set_aside(device)
         told = (
             f"the box was set aside, its numbers cannot be followed ({why}): look at it, then `edgegpu-cloud boxes "
@@ -124,19 +124,19 @@ class Turn:
 
     def receipts(
         self,
-        ask: Mapping[DeviceId, Collection[Want]],
+        ask: Mapping[DeviceId, Collection[RefreshRequest]],
         *,
         results: Mapping[DeviceId, Sequence[CommandId]] | None = None,
         spread: bool = False,
     ) -> None:
         """Send receipts to the boxes of `ask`."""
-        events = self.tx.boxes.latest(list(ask), [Kind.EVENT])
+        events = self.tx.boxes.latest(list(ask), [TopicKind.EVENT])
         server_time = self.tx.notes.server_time(self.now_s)
         for device, wanted in ask.items():
             box = self.boxes[device]
             self.letters += receipt_letters(
                 box,
-                upto=events_upto(box, events.get((device, Kind.EVENT))),
+                upto=events_upto(box, events.get((device, TopicKind.EVENT))),
                 server_time=server_time,
                 results=(results or {}).get(device, ()),
                 ask=wanted,
@@ -184,7 +184,7 @@ class Turn:
 
     # what is to be done
 
-    def settle(self, cases: Sequence[Case]) -> bool:
+    def settle(self, cases: Sequence[BoxSession]) -> bool:
         """Write what came of messages, answer them, and send what they make due; returns whether more may be due."""
         tx, now_s = self.tx, self.now_s
         for case in cases:
@@ -222,7 +222,7 @@ class Turn:
                 text = f"the box holds key set {has}, the sets here end with {len(self.chain)}: add the missing ones"
                 self.tx.notes.alarm("KEYS_AHEAD", device=device, text=text, now_s=self.now_s)
 
-    def _woken(self, cases: Sequence[Case]) -> list[DeviceId]:
+    def _woken(self, cases: Sequence[BoxSession]) -> list[DeviceId]:
         """Return boxes for which something may be due now: they can be signed for, or have room again."""
         woken = []
         for case in cases:
@@ -240,21 +240,21 @@ class Turn:
         renumbered = {one.device for case in cases for one in case.answered.values() if one.next_at_s == 0.0}
         return [*woken, *renumbered.difference(woken)]
 
-    def _not_again(self, case: Case) -> set[Want]:
+    def _not_again(self, case: BoxSession) -> set[RefreshRequest]:
         """Leave out the question for a birth where it was asked a moment ago: its box has not had time to answer."""
         device = case.box.device
-        if Want.STATUS not in case.ask:
+        if RefreshRequest.STATUS not in case.ask:
             return case.ask
         if self.now_s - self.births.asked_s.get(device, -ASK_AGAIN_S) < ASK_AGAIN_S:
-            return case.ask - {Want.STATUS}
+            return case.ask - {RefreshRequest.STATUS}
         self.asked.add(device)
         return case.ask
 
-    def _alarms(self, case: Case) -> None:
+    def _alarms(self, case: BoxSession) -> None:
         for alarm in case.alarms:
             self.tx.notes.alarm(alarm.kind, device=case.box.device, text=alarm.text, now_s=self.now_s)
 
-    def _commands(self, case: Case) -> None:
+    def _commands(self, case: BoxSession) -> None:
         """Write answered commands; where the box's numbers were ahead all that are open learn from it."""
         changed = dict(case.answered)
         if case.steps:
@@ -267,8 +267,8 @@ class Turn:
                 if tracked is not one.tracked:
                     changed[id_] = replace(one, tracked=tracked, ended_at_s=self.now_s if tracked.ended else None)
                 if anew and tracked is not one.tracked:
-                    line = Heard(
-                        command=id_, at_s=self.now_s, state=State.UNKNOWN, code=tracked.code, text=tracked.text
+                    line = CommandHistoryLine(
+                        command=id_, at_s=self.now_s, state=CommandState.UNKNOWN, code=tracked.code, text=tracked.text
                     )
                     case.heard.append(line)
         self.tx.commands.put(changed.values())
@@ -286,7 +286,7 @@ class Turn:
             self.boxes[device] = replace(box, look_at_s=self.now_s + wait_s, looks=box.looks + 1)
         self.keys(boxes)
         self.desired(boxes)
-        self.receipts(dict.fromkeys(boxes, (Want.REPORTED,)), spread=len(boxes) > 1)
+        self.receipts(dict.fromkeys(boxes, (RefreshRequest.REPORTED,)), spread=len(boxes) > 1)
         return False
 
     def touched(self, devices: Sequence[DeviceId]) -> bool:
@@ -296,7 +296,7 @@ class Turn:
         self._fresh(boxes.values())
         return self.dispatch(list(boxes))
 
-    def _fresh(self, boxes: Iterable[Box]) -> None:
+    def _fresh(self, boxes: Iterable[BoxRecord]) -> None:
         """Send desired documents that nobody has sent yet, and mind whether they are observed."""
         fresh = [box for box in boxes if box.told_rev != box.book.rev and has_spec(box)]
         self.desired([box.device for box in fresh])
@@ -325,7 +325,9 @@ class Turn:
         self.keys(boxes)
         self._fresh(boxes.values())
         ask = {
-            device: (Want.REPORTED,) if box.book.epoch is not None else (Want.REPORTED, Want.STATUS)
+            device: (RefreshRequest.REPORTED,)
+            if box.book.epoch is not None
+            else (RefreshRequest.REPORTED, RefreshRequest.STATUS)
             for device, box in boxes.items()
         }
         self.receipts(ask, results=recent, spread=spread)

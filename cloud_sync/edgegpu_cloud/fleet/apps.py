@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from edgegpu_cloud.fleet.views import Details
 from edgegpu_sync.messages import READERS
 from edgegpu_sync.telemetry import Alloc, PodAlloc
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.topics import TopicKind
 
 _RANDOM = "[bcdfghjklmnpqrstvwxz2456789]"
 """What Kubernetes appends to names: no vowels (`alphanums` in apimachinery's util/rand)."""
@@ -18,7 +18,7 @@ _NEAR = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class App:
+class FleetApp:
     """An app, and those of its containers that hold shares or have limits that were asked for."""
 
     namespace: str
@@ -45,14 +45,14 @@ def app_name(pod: str) -> str:
 
 def pods_of(details: Details) -> list[PodAlloc]:
     """Return the pods that hold shares on a box, by what it told last."""
-    latest = details.latest.get(Kind.ALLOC)
+    latest = details.latest.get(TopicKind.ALLOC)
     if latest is None:
         return []
-    told: Alloc = READERS[Kind.ALLOC].validate_python(latest.body, strict=False)
+    told: Alloc = READERS[TopicKind.ALLOC].validate_python(latest.body, strict=False)
     return list(told.pods.values())
 
 
-def apps_of(boxes: Iterable[Details]) -> list[App]:
+def apps_of(boxes: Iterable[Details]) -> list[FleetApp]:
     """Return the apps of a cluster, by the reports of its boxes and what was asked for there; by name."""
     found: dict[tuple[str, str], set[str]] = {}
     for details in boxes:
@@ -61,7 +61,7 @@ def apps_of(boxes: Iterable[Details]) -> list[App]:
             mine |= {piece.container for piece in pod.pieces}
         for item in details.spec.app_limits:
             found.setdefault((item.namespace, item.app), set()).add(item.container)
-    return [App(namespace, app, frozenset(names)) for (namespace, app), names in sorted(found.items())]
+    return [FleetApp(namespace, app, frozenset(names)) for (namespace, app), names in sorted(found.items())]
 
 
 def holders_of(boxes: Iterable[Details], namespace: str, app: str) -> frozenset[str]:
@@ -70,7 +70,7 @@ def holders_of(boxes: Iterable[Details], namespace: str, app: str) -> frozenset[
     return frozenset(piece.container for pod in pods for piece in pod.pieces)
 
 
-def near(known: Iterable[App], namespace: str, app: str) -> list[str]:
+def near(known: Iterable[FleetApp], namespace: str, app: str) -> list[str]:
     """Return apps whose names are almost this one, the nearest first: NAMESPACE/APP."""
     names = [one.name for one in known]
     elsewhere = [one.name for one in known if one.app == app]

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from edgegpu_cloud.store import Latest
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_sync.messages import READERS
-from edgegpu_sync.telemetry import Alloc, Card, Inventory
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.telemetry import Alloc, CardReport, Inventory
+from edgegpu_sync.topics import TopicKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity:
+class BoxCapacity:
     """Cards of a box, and units of memory of those that are shared: healthy, and not excluded.
 
     `shared_cards`, `units` and `free_units` are 0 where sharing is not installed. `as_of_s`: the older of the two
@@ -26,16 +26,16 @@ class Capacity:
     as_of_s: float
 
 
-def capacity_of(latest: Mapping[Kind, Latest]) -> Capacity | None:
+def capacity_of(latest: Mapping[TopicKind, Latest]) -> BoxCapacity | None:
     """Return what a box has; None before it has told of its cards."""
-    inventory = latest.get(Kind.INVENTORY)
+    inventory = latest.get(TopicKind.INVENTORY)
     if inventory is None:
         return None
-    told: Inventory = READERS[Kind.INVENTORY].validate_python(inventory.body, strict=False)
-    alloc = latest.get(Kind.ALLOC)
+    told: Inventory = READERS[TopicKind.INVENTORY].validate_python(inventory.body, strict=False)
+    alloc = latest.get(TopicKind.ALLOC)
     shared = [card for card in told.cards if is_shared(card)] if told.sharing else []
     held = held_units({card.uuid: card.units for card in shared}, alloc)
-    return Capacity(
+    return BoxCapacity(
         cards=len(told.cards),
         shared_cards=len(shared),
         sharing=told.sharing,
@@ -45,7 +45,7 @@ def capacity_of(latest: Mapping[Kind, Latest]) -> Capacity | None:
     )
 
 
-def is_shared(card: Card) -> bool:
+def is_shared(card: CardReport) -> bool:
     """Whether new pods may get a share of a card."""
     return card.healthy and not card.excluded
 
@@ -59,7 +59,7 @@ def held_units(units: Mapping[str, int], alloc: Latest | None) -> dict[str, int]
     """
     held: dict[str, int] = {}
     if alloc is not None:
-        told: Alloc = READERS[Kind.ALLOC].validate_python(alloc.body, strict=False)
+        told: Alloc = READERS[TopicKind.ALLOC].validate_python(alloc.body, strict=False)
         for piece in (piece for pod in told.pods.values() for piece in pod.pieces):
             mine = units.get(piece.card, 0) if piece.core >= CORE_PER_CARD else piece.memory_units
             held[piece.card] = held.get(piece.card, 0) + mine

@@ -7,7 +7,17 @@ from dataclasses import dataclass, replace
 
 from edgegpu_cloud.errors import CloudError, ConflictError
 from edgegpu_cloud.fleet.specs import checked, revised
-from edgegpu_cloud.store import AuditEntry, Box, BoxState, Enrolled, Heard, Json, Revision, StoredCommand, Transaction
+from edgegpu_cloud.store import (
+    AuditEntry,
+    BoxRecord,
+    BoxState,
+    CommandHistoryLine,
+    EnrolledBox,
+    Json,
+    Revision,
+    StoredCommand,
+    Transaction,
+)
 from edgegpu_sync.book import Book
 from edgegpu_sync.down import Command
 from edgegpu_sync.errors import SyncError, TooLargeError
@@ -15,8 +25,8 @@ from edgegpu_sync.ids import CommandId, DeviceId, OpName, command_id, op_name
 from edgegpu_sync.ops import OPS, BadArgumentsError, read_args
 from edgegpu_sync.spec import Spec
 from edgegpu_sync.stamps import Epoch
-from edgegpu_sync.states import Codes, State
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.topics import TopicKind
 from edgegpu_sync.tracking import Tracked
 from edgegpu_sync.wire import BODY_MAX_BYTES, digest, encode
 
@@ -44,7 +54,7 @@ def audit(tx: Transaction, who: Author, what: str, *, device: str = "", detail: 
     tx.notes.audit(AuditEntry(at_s=who.now_s, by=who.by, what=what, device=device, detail=detail or {}))
 
 
-def touch(tx: Transaction, box: Box) -> None:
+def touch(tx: Transaction, box: BoxRecord) -> None:
     """Write a box, and let the controller look at it."""
     tx.boxes.put([replace(box, touched=tx.notes.changed())])
 
@@ -55,7 +65,7 @@ def next_enrolment(tx: Transaction, device: DeviceId) -> int:
     return 1 if box is None else box.book.enrolment + 1
 
 
-def add_box(tx: Transaction, enrolled: Enrolled, who: Author) -> Box:
+def add_box(tx: Transaction, enrolled: EnrolledBox, who: Author) -> BoxRecord:
     """Take a box in, or take it in anew: then its open commands end UNKNOWN, REIMAGED.
 
     Raises:
@@ -66,7 +76,7 @@ def add_box(tx: Transaction, enrolled: Enrolled, who: Author) -> Box:
     name = enrolled.name or (before.name if before else enrolled.device)
     _free_name(tx, name, enrolled.device)
     if before is None:
-        box = Box(
+        box = BoxRecord(
             device=enrolled.device,
             name=name,
             public=enrolled.public,
@@ -76,7 +86,7 @@ def add_box(tx: Transaction, enrolled: Enrolled, who: Author) -> Box:
         tx.boxes.add(box)
     else:
         book = before.book.reimaged(enrolled.enrolment, enrolled.instance)
-        end_all(tx, before.device, State.UNKNOWN, now_s=who.now_s)
+        end_all(tx, before.device, CommandState.UNKNOWN, now_s=who.now_s)
         box = replace(before, name=name, public=enrolled.public, book=book, online=False)
     box = replace(
         box,
@@ -101,7 +111,9 @@ def _free_name(tx: Transaction, name: str, device: DeviceId) -> None:
         raise CloudError(f"cannot call a box {name}: another one has this name", remedy="choose another name")
 
 
-def end_all(tx: Transaction, device: DeviceId, state: State, *, now_s: float, code: str = "", text: str = "") -> None:
+def end_all(
+    tx: Transaction, device: DeviceId, state: CommandState, *, now_s: float, code: str = "", text: str = ""
+) -> None:
     """End all open commands of a box by the controller's own word: it was enrolled anew, or revoked."""
     open_ = tx.commands.open(device)
     ended = []
@@ -112,10 +124,12 @@ def end_all(tx: Transaction, device: DeviceId, state: State, *, now_s: float, co
         ended.append(replace(one, tracked=tracked, ended_at_s=now_s))
     tx.commands.put(ended)
     lines = [(one.id, one.tracked) for one in ended]
-    tx.commands.heard([Heard(command=id_, at_s=now_s, state=state, code=t.code, text=t.text) for id_, t in lines])
+    tx.commands.heard(
+        [CommandHistoryLine(command=id_, at_s=now_s, state=state, code=t.code, text=t.text) for id_, t in lines]
+    )
 
 
-def revoke(tx: Transaction, box: Box, who: Author) -> None:
+def revoke(tx: Transaction, box: BoxRecord, who: Author) -> None:
     """Ignore a box from now on: nothing it says counts, nothing is signed for it, its certificates are revoked.
 
     Raises:
@@ -125,13 +139,13 @@ def revoke(tx: Transaction, box: Box, who: Author) -> None:
         remedy = f"`edgegpu-cloud boxes forget {box.name}` revokes its certificates too"
         raise CloudError(f"cannot revoke {box.name}: it is set aside, and ignored already", remedy=remedy)
     text = "the box was revoked: it may have been done"
-    end_all(tx, box.device, State.UNKNOWN, now_s=who.now_s, code=Codes.REVOKED, text=text)
+    end_all(tx, box.device, CommandState.UNKNOWN, now_s=who.now_s, code=Codes.REVOKED, text=text)
     tx.enrolments.revoke_certificates(box.device, now_s=who.now_s)
     audit(tx, who, "box.revoked", device=box.device)
     touch(tx, replace(box, state=BoxState.REVOKED, online=False, look_at_s=None))
 
 
-def forget(tx: Transaction, box: Box, who: Author) -> None:
+def forget(tx: Transaction, box: BoxRecord, who: Author) -> None:
     """Drop a box: its certificates are revoked, and all else that is known of it is gone but alarms and audit.
 
     Its device id is never given again: the machine comes back as another box.
@@ -142,7 +156,7 @@ def forget(tx: Transaction, box: Box, who: Author) -> None:
     audit(tx, who, "box.forgotten", device=box.device, detail=detail)
 
 
-def confirm_restored(tx: Transaction, box: Box, who: Author) -> None:
+def confirm_restored(tx: Transaction, box: BoxRecord, who: Author) -> None:
     """Go on with a box that was found ahead: what this store holds as desired gets a new revision.
 
     Raises:
@@ -159,20 +173,20 @@ def confirm_restored(tx: Transaction, box: Box, who: Author) -> None:
     touch(tx, confirmed)
 
 
-def _given(tx: Transaction, box: Box, spec: Json, who: Author) -> Box:
+def _given(tx: Transaction, box: BoxRecord, spec: Json, who: Author) -> BoxRecord:
     book = box.book.give_rev(digest(spec))
     tx.boxes.add_spec(box.device, Revision(rev=book.rev, spec=spec, at_s=who.now_s, by=who.by))
     return replace(box, book=book, spec_rev=book.rev)
 
 
-def held_spec(tx: Transaction, box: Box) -> Spec:
+def held_spec(tx: Transaction, box: BoxRecord) -> Spec:
     """Return the document that this store holds as desired; an empty one before the first."""
     held = tx.boxes.spec(box.device, box.spec_rev)
     return Spec.model_validate_json(json.dumps(held.spec)) if held is not None else Spec()
 
 
 def set_spec(
-    tx: Transaction, box: Box, edit: Callable[[Spec], Spec], who: Author, *, expect_rev: int | None = None
+    tx: Transaction, box: BoxRecord, edit: Callable[[Spec], Spec], who: Author, *, expect_rev: int | None = None
 ) -> int:
     """Give a box's desired document a new revision; returns its number, or the one it has where nothing changes.
 
@@ -195,7 +209,7 @@ def set_spec(
     return rev
 
 
-def check_enrolled(box: Box) -> None:
+def check_enrolled(box: BoxRecord) -> None:
     """Refuse to ask anything of a box that is revoked or set aside.
 
     Raises:
@@ -209,7 +223,7 @@ def check_enrolled(box: Box) -> None:
         raise CloudError(f"cannot ask anything of {box.name}: it is revoked", remedy=remedy)
 
 
-def add_command(tx: Transaction, box: Box, who: Author, *, op: str, args: Json, wait_s: int) -> CommandId:
+def add_command(tx: Transaction, box: BoxRecord, who: Author, *, op: str, args: Json, wait_s: int) -> CommandId:
     """Queue a command; it is signed when the box is there, and may wait `wait_s` seconds until it begins.
 
     Raises:
@@ -227,7 +241,7 @@ def add_command(tx: Transaction, box: Box, who: Author, *, op: str, args: Json, 
     return one.id
 
 
-def _op(tx: Transaction, box: Box, op: str, args: Json) -> OpName:
+def _op(tx: Transaction, box: BoxRecord, op: str, args: Json) -> OpName:
     try:
         name = op_name(op)
         if name in OPS:
@@ -237,7 +251,7 @@ def _op(tx: Transaction, box: Box, op: str, args: Json) -> OpName:
         raise CloudError(f"cannot ask for {op}: {error}", remedy="see docs/mqtt-api.md for its arguments") from error
     except SyncError as error:
         raise CloudError(f"cannot ask for {op!r}: {error}", remedy=f"there are {', '.join(OPS)}") from error
-    status = tx.boxes.latest([box.device], [Kind.STATUS]).get((box.device, Kind.STATUS))
+    status = tx.boxes.latest([box.device], [TopicKind.STATUS]).get((box.device, TopicKind.STATUS))
     if status is None or op not in status.body.get("capabilities", ()):
         remedy = f"there are {', '.join(OPS)}"
         raise CloudError(f"cannot ask for {op}: neither this controller nor {box.name} knows it", remedy=remedy)

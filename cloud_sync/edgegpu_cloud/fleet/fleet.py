@@ -23,8 +23,8 @@ from edgegpu_cloud.fleet.changes import (
 from edgegpu_cloud.fleet.names import check_name, check_settles, cluster_of, find_box, find_command, refused_names
 from edgegpu_cloud.fleet.selectors import read_selector
 from edgegpu_cloud.fleet.specs import (
-    Limits,
-    Settings,
+    ContainerLimits,
+    SharingSettings,
     with_limits,
     with_settings,
     with_sharing,
@@ -33,10 +33,10 @@ from edgegpu_cloud.fleet.specs import (
     without_refused,
 )
 from edgegpu_cloud.fleet.views import BoxView, CommandView, Details, box_views, command_view
-from edgegpu_cloud.store import Alarm, AuditEntry, Box, BoxEvent, Enrolled, Json, Store
+from edgegpu_cloud.store import Alarm, AuditEntry, BoxEvent, BoxRecord, ControllerStore, EnrolledBox, Json
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.spec import Spec
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.topics import TopicKind
 
 WAIT_S = 3_600
 """How long an installation may wait for its box where nothing else is asked for."""
@@ -51,7 +51,12 @@ class Fleet:
     """
 
     def __init__(
-        self, store: Store, *, clock: Callable[[], float], by: str, sleep: Callable[[float], None] = time.sleep
+        self,
+        store: ControllerStore,
+        *,
+        clock: Callable[[], float],
+        by: str,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Take a store; `clock` gives seconds since 1970, `sleep` is how `follow` waits."""
         self._store = store
@@ -97,7 +102,7 @@ class Fleet:
         """
         with self._store.read() as tx:
             box = find_box(tx, name_or_id)
-            latest = tx.boxes.latest([box.device], list(Kind))
+            latest = tx.boxes.latest([box.device], list(TopicKind))
             return Details(
                 box=box_views(tx, [box], now_s=self._clock())[0],
                 spec=held_spec(tx, box),
@@ -110,7 +115,7 @@ class Fleet:
         with self._store.read() as tx:
             return next_enrolment(tx, device)
 
-    def add_box(self, enrolled: Enrolled) -> None:
+    def add_box(self, enrolled: EnrolledBox) -> None:
         """Take in a box that was enrolled, the first time or anew; in a transaction: `fleet_changes.add_box`.
 
         Raises:
@@ -194,7 +199,7 @@ class Fleet:
         with self._store.write() as tx:
             return set_spec(tx, find_box(tx, device), edit, self._who(), expect_rev=expect_rev)
 
-    def set_limits(self, device: str, limits: Limits) -> int:
+    def set_limits(self, device: str, limits: ContainerLimits) -> int:
         """Set the limits of one container of an app; returns the revision. The same limits again are tried again.
 
         What was requested of another container of the app, and refused since there is none of that name, goes.
@@ -223,7 +228,7 @@ class Fleet:
         """
         return self.set_spec(device, lambda spec: without_limits(spec, namespace, app, container))
 
-    def set_settings(self, device: str, settings: Settings) -> int:
+    def set_settings(self, device: str, settings: SharingSettings) -> int:
         """Say how a box shall share its cards; returns the revision. The same once more is tried again.
 
         Raises:
@@ -340,5 +345,5 @@ class Fleet:
             return tx.notes.audits(find_box(tx, device).device if device is not None else None, limit=limit)
 
 
-def _with(box: Box, *, name: str | None = None, labels: dict[str, str] | None = None) -> Box:
+def _with(box: BoxRecord, *, name: str | None = None, labels: dict[str, str] | None = None) -> BoxRecord:
     return replace(box, name=box.name if name is None else name, labels=box.labels if labels is None else labels)

@@ -3,10 +3,10 @@
 import re
 
 from edgegpu_cloud.errors import CloudError, NotFoundError
-from edgegpu_cloud.store import Box, BoxState, StoredCommand, Transaction
+from edgegpu_cloud.store import BoxRecord, BoxState, StoredCommand, Transaction
 from edgegpu_sync.states import Codes
-from edgegpu_sync.topics import Kind
-from edgegpu_sync.up import Settled
+from edgegpu_sync.topics import TopicKind
+from edgegpu_sync.up import ItemState
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
@@ -22,7 +22,7 @@ def check_name(name: str) -> None:
         raise CloudError(f"cannot call a box {name!r}", remedy=remedy)
 
 
-def find_box(tx: Transaction, name_or_id: str) -> Box:
+def find_box(tx: Transaction, name_or_id: str) -> BoxRecord:
     """Return a box by id, name, or the beginning of either.
 
     Raises:
@@ -52,13 +52,13 @@ def find_command(tx: Transaction, id_: str) -> StoredCommand:
     raise NotFoundError(f"cannot tell which command {id_!r} is: several begin so", remedy="say more of its id")
 
 
-def cluster_of(tx: Transaction, box: Box) -> str:
+def cluster_of(tx: Transaction, box: BoxRecord) -> str:
     """Return the cluster that a box has told of last.
 
     Raises:
         CloudError: it has told of none yet.
     """
-    latest = tx.boxes.latest([box.device], [Kind.REPORTED, Kind.INVENTORY])
+    latest = tx.boxes.latest([box.device], [TopicKind.REPORTED, TopicKind.INVENTORY])
     told = [one.body.get("cluster", "") for _, one in sorted(latest.items(), key=lambda each: -each[1].at_s)]
     cluster = next((one for one in told if one), "")
     if not cluster:
@@ -67,27 +67,29 @@ def cluster_of(tx: Transaction, box: Box) -> str:
     return str(cluster)
 
 
-def check_settles(tx: Transaction, box: Box, cluster: str) -> None:
+def check_settles(tx: Transaction, box: BoxRecord, cluster: str) -> None:
     """See that it is not another box that settles the app limits of this cluster: one agent of a cluster does.
 
     Raises:
         CloudError: another one does, by what both have told last.
     """
-    mine = tx.boxes.latest([box.device], [Kind.REPORTED]).get((box.device, Kind.REPORTED))
+    mine = tx.boxes.latest([box.device], [TopicKind.REPORTED]).get((box.device, TopicKind.REPORTED))
     if mine is None or mine.body.get("holder"):
         return
     others = {one.device: one for one in tx.boxes.all() if one.state is BoxState.ENROLLED and one.online}
-    for (device, _), latest in tx.boxes.latest([*others], [Kind.REPORTED]).items():
+    for (device, _), latest in tx.boxes.latest([*others], [TopicKind.REPORTED]).items():
         if latest.body.get("holder") and latest.body.get("cluster") == cluster:
             name = others[device].name
             text = f"cannot set limits on {box.name}: {name} settles the app limits of their cluster"
             raise CloudError(text, remedy=f"set them on {name}")
 
 
-def refused_names(tx: Transaction, box: Box) -> frozenset[str]:
+def refused_names(tx: Transaction, box: BoxRecord) -> frozenset[str]:
     """Return the items that a box has refused before it changed anything, since they name what is not there."""
-    latest = tx.boxes.latest([box.device], [Kind.REPORTED]).get((box.device, Kind.REPORTED))
+    latest = tx.boxes.latest([box.device], [TopicKind.REPORTED]).get((box.device, TopicKind.REPORTED))
     items = latest.body.get("items", {}) if latest is not None else {}
     return frozenset(
-        name for name, one in items.items() if (one.get("state"), one.get("code")) == (Settled.REJECTED, Codes.PRECHECK)
+        name
+        for name, one in items.items()
+        if (one.get("state"), one.get("code")) == (ItemState.REJECTED, Codes.PRECHECK)
     )

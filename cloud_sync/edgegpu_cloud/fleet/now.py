@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from edgegpu_cloud.fleet.views import Details
 from edgegpu_sync.messages import READERS
 from edgegpu_sync.telemetry import Inventory
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.topics import TopicKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Now:
+class ReportedSharing:
     """Under the names of the desired document's items; None where sharing is not installed, so that nothing is so.
 
     `exclusions` are the cards' numbers. `as_of_s`: when it was heard, seconds since 1970.
@@ -23,14 +23,14 @@ class Now:
     as_of_s: float
 
 
-def now_of(details: Details) -> Now | None:
+def now_of(details: Details) -> ReportedSharing | None:
     """Return how a box shares its cards; None before it has told."""
-    latest = details.latest.get(Kind.INVENTORY)
+    latest = details.latest.get(TopicKind.INVENTORY)
     if latest is None:
         return None
-    told: Inventory = READERS[Kind.INVENTORY].validate_python(latest.body, strict=False)
+    told: Inventory = READERS[TopicKind.INVENTORY].validate_python(latest.body, strict=False)
     there = told.sharing
-    return Now(
+    return ReportedSharing(
         sharing=there,
         isolation=told.mode if there else None,
         policy=told.policy if there else None,

@@ -28,7 +28,7 @@ class _Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Selector:
+class BoxSelector:
     """Terms that all have to hold."""
 
     terms: tuple[_Term, ...]
@@ -38,13 +38,13 @@ class Selector:
         return all(term.matches(labels) for term in self.terms)
 
 
-def read_selector(text: str) -> Selector:
+def read_selector(text: str) -> BoxSelector:
     """Read a selector: `site=hall,rack!=3,!old,tier in (a,b)`.
 
     Raises:
         CloudError: it is none.
     """
-    return Selector(tuple(_term(part.strip(), text) for part in _PARTS.split(text)))
+    return BoxSelector(tuple(_term(part.strip(), text) for part in _PARTS.split(text)))
 
 
 def _term(part: str, whole: str) -> _Term:

@@ -45,7 +45,7 @@ AnItem = TypeVar("AnItem", bound=Item)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ContainerLimits:
     """The limits of one container of an app, as a person asks for them; both amounts 0 take them away."""
 
     namespace: str
@@ -60,7 +60,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class SharingSettings:
     """How a box shall share its cards, in the words of its own command line; None: as it is."""
 
     isolation: str | None = None
@@ -140,7 +140,7 @@ def with_sharing(spec: Spec, *, installed: bool) -> Spec:
     return spec.model_copy(update={"sharing": Sharing(rev=0, installed=installed)})
 
 
-def with_limits(spec: Spec, limits: Limits, *, cluster: str) -> Spec:
+def with_limits(spec: Spec, limits: ContainerLimits, *, cluster: str) -> Spec:
     """Return a document with these limits in the place of that container's; the same once more is tried again.
 
     Raises:
@@ -172,7 +172,7 @@ def without_limits(spec: Spec, namespace: str, app: str, container: str | None) 
     return spec.model_copy(update={"app_limits": tuple(one for one in spec.app_limits if one not in gone)})
 
 
-def without_refused(spec: Spec, limits: Limits, refused: Collection[str]) -> Spec:
+def without_refused(spec: Spec, limits: ContainerLimits, refused: Collection[str]) -> Spec:
     """Return a document without the refused requests for other containers of this app."""
     kept = (
         one
@@ -213,7 +213,7 @@ def check_app(namespace: str, app: str, container: str) -> None:
             raise CloudError(text, remedy="it has small letters, digits, - and . alone, as in `kubectl get`")
 
 
-def _app_limits(limits: Limits, cluster: str) -> AppLimits:
+def _app_limits(limits: ContainerLimits, cluster: str) -> AppLimits:
     check_app(limits.namespace, limits.app, limits.container)
     try:
         return AppLimits(
@@ -234,7 +234,7 @@ def _app_limits(limits: Limits, cluster: str) -> AppLimits:
         raise CloudError(f"cannot set limits: {where}: {first['msg']}", remedy="see docs/app-limits.md") from error
 
 
-def with_settings(spec: Spec, settings: Settings) -> Spec:
+def with_settings(spec: Spec, settings: SharingSettings) -> Spec:
     """Return a document in which a box shares its cards so; what is asked for again is tried again.
 
     Raises:

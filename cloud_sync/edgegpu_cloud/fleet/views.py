@@ -6,20 +6,20 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from edgegpu_cloud.fleet.capacity import Capacity, capacity_of
-from edgegpu_cloud.store import Box, BoxState, Heard, Latest, Orphan, StoredCommand, Transaction
+from edgegpu_cloud.fleet.capacity import BoxCapacity, capacity_of
+from edgegpu_cloud.store import BoxRecord, BoxState, CommandHistoryLine, Latest, Orphan, StoredCommand, Transaction
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
 from edgegpu_sync.spec import Spec
-from edgegpu_sync.states import Codes, State
-from edgegpu_sync.topics import Kind
-from edgegpu_sync.up import ItemReport, Settled
+from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.topics import TopicKind
+from edgegpu_sync.up import ItemReport, ItemState
 
 Json = dict[str, Any]
 
 _ITEMS = TypeAdapter(dict[str, ItemReport])
-_KINDS = (Kind.STATUS, Kind.REPORTED, Kind.INVENTORY, Kind.ALLOC, Kind.HEALTH)
-_WAITING = frozenset({Settled.OPEN, Settled.PENDING})
-_PROBLEMS = frozenset({Settled.REJECTED, Settled.FAILED, Settled.UNSUPPORTED})
+_KINDS = (TopicKind.STATUS, TopicKind.REPORTED, TopicKind.INVENTORY, TopicKind.ALLOC, TopicKind.HEALTH)
+_WAITING = frozenset({ItemState.OPEN, ItemState.PENDING})
+_PROBLEMS = frozenset({ItemState.REJECTED, ItemState.FAILED, ItemState.UNSUPPORTED})
 
 PRESENT_S = 900.0
 """A box reports every ten minutes: one that nothing was heard of for this long is not there, whatever its link says."""
@@ -58,7 +58,7 @@ class BoxView:
     waiting: int
     problems: int
     health: str
-    capacity: Capacity | None
+    capacity: BoxCapacity | None
     versions: Mapping[str, str]
     capabilities: Sequence[str]
     cluster: str
@@ -83,7 +83,7 @@ class CommandView:
     by: str
     at_s: float
     due_at_s: float
-    state: State | None
+    state: CommandState | None
     code: str
     text: str
     data: Json | None
@@ -94,7 +94,7 @@ class CommandView:
     ended_at_s: float | None
     cancelled: bool
     overdue: bool
-    history: Sequence[Heard] = ()
+    history: Sequence[CommandHistoryLine] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +103,11 @@ class Details:
 
     box: BoxView
     spec: Spec
-    latest: Mapping[Kind, Latest]
+    latest: Mapping[TopicKind, Latest]
     orphans: Sequence[Orphan]
 
 
-def box_views(tx: Transaction, boxes: Sequence[Box], *, now_s: float) -> list[BoxView]:
+def box_views(tx: Transaction, boxes: Sequence[BoxRecord], *, now_s: float) -> list[BoxView]:
     """Make views of boxes as they stand now."""
     latest = tx.boxes.latest([box.device for box in boxes], _KINDS)
     open_ = tx.commands.open_count()
@@ -122,7 +122,7 @@ def box_views(tx: Transaction, boxes: Sequence[Box], *, now_s: float) -> list[Bo
     ]
 
 
-def is_present(box: Box, *, now_s: float) -> bool:
+def is_present(box: BoxRecord, *, now_s: float) -> bool:
     """Whether a box is there: its link stands, and it was heard of late."""
     return box.online and now_s - box.seen_at_s < PRESENT_S
 
@@ -138,7 +138,7 @@ def _left(birth: Json) -> str:
 
 def is_dormant(item: ItemReport) -> bool:
     """Whether an item waits for GPU sharing to be installed: the box looks at it again then, and nobody else need."""
-    return item.state is Settled.REJECTED and item.code == Codes.NOT_INSTALLED
+    return item.state is ItemState.REJECTED and item.code == Codes.NOT_INSTALLED
 
 
 def is_problem(item: ItemReport) -> bool:
@@ -146,8 +146,8 @@ def is_problem(item: ItemReport) -> bool:
     return item.state in _PROBLEMS and not is_dormant(item)
 
 
-def _box_view(box: Box, latest: Mapping[Kind, Latest], *, open_commands: int, now_s: float) -> BoxView:
-    birth, reported = _body(latest.get(Kind.STATUS)), _body(latest.get(Kind.REPORTED))
+def _box_view(box: BoxRecord, latest: Mapping[TopicKind, Latest], *, open_commands: int, now_s: float) -> BoxView:
+    birth, reported = _body(latest.get(TopicKind.STATUS)), _body(latest.get(TopicKind.REPORTED))
     items: Mapping[str, ItemReport] = _ITEMS.validate_python(reported.get("items", {}), strict=False)
     changes = sum(item.state in _WAITING for item in items.values())
     unread = int(box.observed_rev < box.book.rev)  # what is in it the box has not told yet
@@ -170,7 +170,7 @@ def _box_view(box: Box, latest: Mapping[Kind, Latest], *, open_commands: int, no
         open_commands=open_commands,
         waiting=max(changes, unread) + open_commands,
         problems=sum(map(is_problem, items.values())),
-        health=str(_body(latest.get(Kind.HEALTH)).get("state", "")),
+        health=str(_body(latest.get(TopicKind.HEALTH)).get("state", "")),
         capacity=capacity_of(latest),
         versions=birth.get("versions", {}),
         capabilities=birth.get("capabilities", ()),
@@ -180,7 +180,9 @@ def _box_view(box: Box, latest: Mapping[Kind, Latest], *, open_commands: int, no
     )
 
 
-def command_view(command: StoredCommand, *, box: str, now_s: float, history: Sequence[Heard] = ()) -> CommandView:
+def command_view(
+    command: StoredCommand, *, box: str, now_s: float, history: Sequence[CommandHistoryLine] = ()
+) -> CommandView:
     """Make the view of a command; `box` is its box's name."""
     one = command.tracked
     return CommandView(

@@ -14,22 +14,22 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from edgegpu_cloud import tokens
-from edgegpu_cloud.asks import Denied, EnrolAsk, Granted, RenewAsk, Renewed, Waiting
+from edgegpu_cloud.asks import ApprovalPending, Denied, EnrolAsk, Granted, RenewalAnswer, RenewAsk
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.http.guard import WRITE_MAX_S, Guard
-from edgegpu_cloud.release import INSTALLER, SUMS, Release
-from edgegpu_cloud.tokens import Refusal, RefusedError, Throttle
+from edgegpu_cloud.release import INSTALLER, SUMS, BundleFolder
+from edgegpu_cloud.tokens import RefusalCode, RequestRefusedError, Throttle
 
 _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=BaseModel)
 
 SIGNATURE = "Edgegpu-Signature"
-_STATUS = {Refusal.TOO_MANY: 429, Refusal.BAD_REQUEST: 400, Refusal.TOKEN_UNKNOWN: 401}
+_STATUS = {RefusalCode.TOO_MANY: 429, RefusalCode.BAD_REQUEST: 400, RefusalCode.TOKEN_UNKNOWN: 401}
 _FORBIDDEN = 403
 
 
-class Desk(Protocol):
+class EnrolmentHandler(Protocol):
     """Who decides: `enrolment.Enrolment`, and a stand-in where HTTP alone is tested."""
 
     def knows(self, ask: EnrolAsk) -> bool:
@@ -38,10 +38,10 @@ class Desk(Protocol):
     def signed(self, ask: RenewAsk, *, signed: bytes, signature: str) -> bool:
         """Whether the key of this box has signed a renewal."""
 
-    def enrol(self, ask: EnrolAsk, *, address: str) -> Granted | Waiting:
+    def enrol(self, ask: EnrolAsk, *, address: str) -> Granted | ApprovalPending:
         """Take a box in; raises RefusedError."""
 
-    def renew(self, ask: RenewAsk, *, signed: bytes, signature: str, address: str) -> Renewed:
+    def renew(self, ask: RenewAsk, *, signed: bytes, signature: str, address: str) -> RenewalAnswer:
         """Give a box another certificate; raises RefusedError."""
 
 
@@ -58,7 +58,12 @@ class _Throttles:
 
 
 def make_app(
-    desk: Desk, release: Release, *, ca_pem: str, clock: Callable[[], float], write_s: float = WRITE_MAX_S
+    desk: EnrolmentHandler,
+    release: BundleFolder,
+    *,
+    ca_pem: str,
+    clock: Callable[[], float],
+    write_s: float = WRITE_MAX_S,
 ) -> ASGIApp:
     """Put the application together: what a request comes to, without sockets and TLS.
 
@@ -100,7 +105,7 @@ def make_app(
     return Guard(app, write_s=write_s)
 
 
-def _add_files(app: FastAPI, release: Release, ca_pem: str) -> None:
+def _add_files(app: FastAPI, release: BundleFolder, ca_pem: str) -> None:
     @app.api_route("/healthz", methods=["GET", "HEAD"])
     def healthz() -> PlainTextResponse:
         return PlainTextResponse("ok\n")
@@ -136,7 +141,7 @@ class _Asked:
     """What was asked, and by whom; `who` is empty where nothing shows that it is one of ours."""
 
     who: str
-    decide: Callable[[], Granted | Waiting | Renewed]
+    decide: Callable[[], Granted | ApprovalPending | RenewalAnswer]
 
 
 def _decide(throttles: _Throttles, clock: Callable[[], float], address: str, read: Callable[[], _Asked]) -> Response:
@@ -148,9 +153,9 @@ def _decide(throttles: _Throttles, clock: Callable[[], float], address: str, rea
         if wait_s := math.ceil(throttle.wait_s(who, clock())):
             text = f"too many wrong tries from {address}"
             remedy = f"wait {wait_s} s" if asked.who else f"paste the whole line again, or wait {wait_s} s"
-            return _denied(RefusedError(Refusal.TOO_MANY, text, remedy), wait_s=wait_s)
+            return _denied(RequestRefusedError(RefusalCode.TOO_MANY, text, remedy), wait_s=wait_s)
         answer = asked.decide()
-    except RefusedError as error:
+    except RequestRefusedError as error:
         if not throttle.wait_s(who, clock()):
             _LOG.warning("refused %s: %s", address, error)
         throttle.wrong(who, clock())
@@ -160,10 +165,10 @@ def _decide(throttles: _Throttles, clock: Callable[[], float], address: str, rea
         return JSONResponse(
             Denied(code="ERROR", text="the cloud cannot decide now: its log says more").model_dump(), 503
         )
-    return JSONResponse(answer.model_dump(mode="json"), 202 if isinstance(answer, Waiting) else 200)
+    return JSONResponse(answer.model_dump(mode="json"), 202 if isinstance(answer, ApprovalPending) else 200)
 
 
-def _denied(error: RefusedError, *, wait_s: int = 0) -> Response:
+def _denied(error: RequestRefusedError, *, wait_s: int = 0) -> Response:
     content = Denied(code=error.code, text=error.text, remedy=error.remedy).model_dump()
     headers = {"Retry-After": str(wait_s)} if wait_s else None
     return JSONResponse(content, _STATUS.get(error.code, _FORBIDDEN), headers=headers)
@@ -177,7 +182,7 @@ def _read(model: type[T], body: bytes) -> T:
         where = ".".join(str(part) for part in first["loc"]) or "the body"
         text = f"cannot read the request: {where}: {first['msg']}"
         remedy = "is the agent of a version that this cloud knows?"
-        raise RefusedError(Refusal.BAD_REQUEST, text[:300], remedy) from error
+        raise RequestRefusedError(RefusalCode.BAD_REQUEST, text[:300], remedy) from error
 
 
 def _address(request: Request) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 Address = tuple[str, int]
 
 
-class Places:
+class ConnectionSlots:
     """Who has a connection. Where all places are taken, the address with the most of them loses its oldest.
 
     So a flood from one address takes places from itself; a box elsewhere always gets in.
@@ -58,10 +58,10 @@ class Guest(socket.socket):
         super().close()
 
 
-class Door(socket.socket):
+class LimitedSocket(socket.socket):
     """A listening socket whose connections have places; asyncio calls `accept` from the thread of its loop."""
 
-    places: Places
+    places: ConnectionSlots
 
     def accept(self) -> tuple[socket.socket, Address]:
         """Accept a connection and give it a place."""

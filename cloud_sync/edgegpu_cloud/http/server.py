@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.http.door import Door, Places
+from edgegpu_cloud.http.door import ConnectionSlots, LimitedSocket
 from edgegpu_cloud.http.minute import Counting, Minute
 
 _LOG = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ _TICKS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class ServerLimits:
     """How long somebody may take for TLS, for the head of a request, for the end; how many connections may be there."""
 
     handshake_s: float = HANDSHAKE_MAX_S
@@ -92,7 +92,7 @@ class _Impatient(H11Protocol):
 class _Server(uvicorn.Server):
     """uvicorn with a bound for handshakes, which it has no setting for, a quiet log, and a look at the certificate."""
 
-    def __init__(self, config: uvicorn.Config, *, patience: Patience, minute: Minute, files: "_Files") -> None:
+    def __init__(self, config: uvicorn.Config, *, patience: ServerLimits, minute: Minute, files: "_Files") -> None:
         super().__init__(config)
         self._patience, self._minute, self._files = patience, minute, files
 
@@ -171,7 +171,7 @@ class HttpsServer:
     """Listens at once, serves while `run` runs."""
 
     def __init__(
-        self, app: ASGIApp, *, host: str, port: int, cert: Path, key: Path, patience: Patience | None = None
+        self, app: ASGIApp, *, host: str, port: int, cert: Path, key: Path, patience: ServerLimits | None = None
     ) -> None:
         """Bind.
 
@@ -186,9 +186,11 @@ class HttpsServer:
         Raises:
             CloudError: the address is taken, or certificate and key cannot be used.
         """
-        patience = patience or Patience()
+        patience = patience or ServerLimits()
         minute = Minute(_LOG)
-        self._places = Places(patience.connections, closed=lambda: minute.note("connections closed to make room"))
+        self._places = ConnectionSlots(
+            patience.connections, closed=lambda: minute.note("connections closed to make room")
+        )
         self._socket = _bound(host, port)
         self._socket.places = self._places
         try:
@@ -225,9 +227,9 @@ class HttpsServer:
         self._server.should_exit = True
 
 
-def _bound(host: str, port: int) -> Door:
+def _bound(host: str, port: int) -> LimitedSocket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = Door(family, socket.SOCK_STREAM)
+    listener = LimitedSocket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         _bind(listener, host, port)

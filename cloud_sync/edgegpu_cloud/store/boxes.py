@@ -5,11 +5,11 @@ from collections.abc import Collection, Iterable, Sequence
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from edgegpu_cloud.store.convert import box_of, box_values, latest_of, latest_values
-from edgegpu_cloud.store.records import Box, BoxState, Latest, Revision
+from edgegpu_cloud.store.records import BoxRecord, BoxState, Latest, Revision
 from edgegpu_cloud.store.schema import BirthRow, BoxRow, LatestRow, SpecRow, table
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.stamps import Epoch
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.topics import TopicKind
 from edgegpu_sync.wire import Json
 
 _BOXES, _SPECS, _LATEST, _BIRTHS = table(BoxRow), table(SpecRow), table(LatestRow), table(BirthRow)
@@ -28,7 +28,7 @@ class Boxes:
         """Work on a connection; `hold`: what is read here is to be written, and nobody else may meanwhile."""
         self._connection, self._hold = connection, hold
 
-    def get(self, devices: Collection[DeviceId]) -> dict[DeviceId, Box]:
+    def get(self, devices: Collection[DeviceId]) -> dict[DeviceId, BoxRecord]:
         """Return those of these boxes that there are; in a transaction that writes they are held until its end."""
         query = select(_BOXES).where(_BOXES.c.device.in_(devices)).order_by(_BOXES.c.device)
         if self._hold:
@@ -48,7 +48,7 @@ class Boxes:
         found = self._connection.execute(query).first()
         return (0, "") if found is None else (found.key_set, found.name)
 
-    def all(self) -> list[Box]:
+    def all(self) -> list[BoxRecord]:
         """Return every box, by name."""
         query = select(_BOXES).order_by(_BOXES.c.name)
         return [box_of(row) for row in self._connection.execute(query).mappings().all()]
@@ -71,11 +71,11 @@ class Boxes:
         query = select(_BOXES.c.device).where(begins).order_by(_BOXES.c.name)
         return [DeviceId(device) for device in self._connection.execute(query).scalars()]
 
-    def add(self, box: Box) -> None:
+    def add(self, box: BoxRecord) -> None:
         """Write a new box."""
         self._connection.execute(insert(_BOXES).values(box_values(box)))
 
-    def put(self, boxes: Iterable[Box]) -> None:
+    def put(self, boxes: Iterable[BoxRecord]) -> None:
         """Write boxes that are there."""
         rows = [{"at_device": box.device, **box_values(box)} for box in boxes]
         if rows:
@@ -144,7 +144,9 @@ class Boxes:
 
     # what they say
 
-    def latest(self, devices: Collection[DeviceId], kinds: Collection[Kind]) -> dict[tuple[DeviceId, Kind], Latest]:
+    def latest(
+        self, devices: Collection[DeviceId], kinds: Collection[TopicKind]
+    ) -> dict[tuple[DeviceId, TopicKind], Latest]:
         """Return the last messages of these kinds."""
         query = select(_LATEST).where(_LATEST.c.device.in_(devices), _LATEST.c.kind.in_([kind.value for kind in kinds]))
         found = map(latest_of, self._connection.execute(query).mappings().all())

@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterable, Sequence
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from edgegpu_cloud.store.convert import command_of, command_values, new_command_values
-from edgegpu_cloud.store.records import Heard, Orphan, StoredCommand
+from edgegpu_cloud.store.records import CommandHistoryLine, Orphan, StoredCommand
 from edgegpu_cloud.store.schema import CommandRow, HistoryRow, OrphanRow, table
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
-from edgegpu_sync.states import State
+from edgegpu_sync.states import CommandState
 
 _COMMANDS, _HISTORY, _ORPHANS = table(CommandRow), table(HistoryRow), table(OrphanRow)
 
@@ -16,7 +16,7 @@ KEPT_ORPHANS = 1_000
 """Orphans of one box that are kept; all of them are receipted."""
 
 
-class Commands:
+class CommandTable:
     """The commands of one transaction."""
 
     def __init__(self, connection: Connection) -> None:
@@ -144,7 +144,7 @@ class Commands:
 
     # what was heard
 
-    def heard(self, lines: Sequence[Heard]) -> None:
+    def heard(self, lines: Sequence[CommandHistoryLine]) -> None:
         """Write lines of history."""
         rows = [
             {"command": one.command, "at_s": one.at_s, "state": one.state.value, "code": one.code, "text": one.text}
@@ -153,14 +153,14 @@ class Commands:
         if rows:
             self._connection.execute(insert(_HISTORY), rows)
 
-    def history(self, id_: CommandId) -> list[Heard]:
+    def history(self, id_: CommandId) -> list[CommandHistoryLine]:
         """Return what was heard of a command, oldest first."""
         query = select(_HISTORY).where(_HISTORY.c.command == id_).order_by(_HISTORY.c.number)
         return [
-            Heard(
+            CommandHistoryLine(
                 command=CommandId(row["command"]),
                 at_s=row["at_s"],
-                state=State(row["state"]),
+                state=CommandState(row["state"]),
                 code=row["code"],
                 text=row["text"],
             )
@@ -190,7 +190,7 @@ class Commands:
                 device=DeviceId(row["device"]),
                 id=CommandId(row["id"]),
                 op=OpName(row["op"]),
-                state=State(row["state"]),
+                state=CommandState(row["state"]),
                 code=row["code"],
                 text=row["text"],
                 at_s=row["at_s"],

@@ -4,12 +4,12 @@ from typing import Any
 
 from sqlalchemy import RowMapping
 
-from edgegpu_cloud.store.records import Box, BoxState, Latest, StoredCommand
+from edgegpu_cloud.store.records import BoxRecord, BoxState, Latest, StoredCommand
 from edgegpu_sync.book import Book
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
 from edgegpu_sync.stamps import Epoch, Stamp
-from edgegpu_sync.states import State
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.states import CommandState
+from edgegpu_sync.topics import TopicKind
 from edgegpu_sync.tracking import Tracked
 
 Values = dict[str, Any]
@@ -36,7 +36,7 @@ def _epoch(count: int | None, nonce: str | None) -> Epoch | None:
     return None if count is None or nonce is None else Epoch(count, nonce)
 
 
-def box_of(row: RowMapping) -> Box:
+def box_of(row: RowMapping) -> BoxRecord:
     """Read a row of `boxes`; when its birth was is not in the store."""
     book = Book(
         enrolment=row["enrolment"],
@@ -49,10 +49,10 @@ def box_of(row: RowMapping) -> Box:
         key_set=row["key_set"],
     )
     plain = {name: row[name] for name in _PLAIN}
-    return Box(book=book, state=BoxState(row["state"]), labels=dict(row["labels"]), **plain)
+    return BoxRecord(book=book, state=BoxState(row["state"]), labels=dict(row["labels"]), **plain)
 
 
-def box_values(box: Box) -> Values:
+def box_values(box: BoxRecord) -> Values:
     """Write a row of `boxes`."""
     book = box.book
     return {name: getattr(box, name) for name in _PLAIN} | {
@@ -78,7 +78,7 @@ def command_of(row: RowMapping) -> StoredCommand:
         args=row["args"],
         due_at_s=row["due_at_s"],
         seq=row["seq"],
-        state=State(row["state"]) if row["state"] else None,
+        state=CommandState(row["state"]) if row["state"] else None,
         code=row["code"],
         text=row["text"],
         signed_for=_epoch(row["signed_count"], row["signed_nonce"]),
@@ -143,7 +143,7 @@ def latest_of(row: RowMapping) -> Latest:
     """Read a row of `latest`."""
     stamp = Stamp(enrolment=row["enrolment"], epoch=Epoch(row["count"], row["nonce"]), n=row["n"])
     return Latest(
-        device=DeviceId(row["device"]), kind=Kind(row["kind"]), stamp=stamp, at_s=row["at_s"], body=row["body"]
+        device=DeviceId(row["device"]), kind=TopicKind(row["kind"]), stamp=stamp, at_s=row["at_s"], body=row["body"]
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Table, insert, select, update
 
-from edgegpu_cloud.store.records import Certificate, Request, RequestState, Token
+from edgegpu_cloud.store.records import CertificateRecord, EnrolmentAttempt, RequestState, Token
 from edgegpu_cloud.store.schema import CertificateRow, RequestRow, TokenRow, table
 from edgegpu_sync.ids import DeviceId
 
@@ -24,12 +24,12 @@ def _token(row: RowMapping) -> Token:
     return Token(**{name: row[name] for name in _TOKEN})
 
 
-def _request(row: RowMapping) -> Request:
-    return Request(**{name: row[name] for name in _REQUEST}, state=RequestState(row["state"]))
+def _request(row: RowMapping) -> EnrolmentAttempt:
+    return EnrolmentAttempt(**{name: row[name] for name in _REQUEST}, state=RequestState(row["state"]))
 
 
-def _certificate(row: RowMapping) -> Certificate:
-    return Certificate(**{name: row[name] for name in _CERTIFICATE})
+def _certificate(row: RowMapping) -> CertificateRecord:
+    return CertificateRecord(**{name: row[name] for name in _CERTIFICATE})
 
 
 class Enrolments:
@@ -64,35 +64,35 @@ class Enrolments:
         """Write a token that is there."""
         self._put(_TOKENS, _columns(token, _TOKEN) | {"labels": dict(token.labels)}, key="digest")
 
-    def request(self, id_: str) -> Request | None:
+    def request(self, id_: str) -> EnrolmentAttempt | None:
         """Return a try to enrol."""
         return next(map(_request, self._rows(_REQUESTS, _REQUESTS.c.id == id_, order="id")), None)
 
-    def requests(self, state: RequestState | None = None) -> list[Request]:
+    def requests(self, state: RequestState | None = None) -> list[EnrolmentAttempt]:
         """Return tries to enrol, oldest first; those in one state, or all."""
         where = () if state is None else (_REQUESTS.c.state == state.value,)
         return [_request(row) for row in self._rows(_REQUESTS, *where, order="at_s")]
 
-    def add_request(self, request: Request) -> None:
+    def add_request(self, request: EnrolmentAttempt) -> None:
         """Write a new try."""
         self._connection.execute(insert(_REQUESTS).values(_columns(request, _REQUEST) | {"state": request.state.value}))
 
-    def put_request(self, request: Request) -> None:
+    def put_request(self, request: EnrolmentAttempt) -> None:
         """Write a try that is there."""
         self._put(_REQUESTS, _columns(request, _REQUEST) | {"state": request.state.value}, key="id")
 
-    def add_certificate(self, certificate: Certificate) -> None:
+    def add_certificate(self, certificate: CertificateRecord) -> None:
         """Write a certificate that was issued."""
         self._connection.execute(insert(_CERTIFICATES).values(_columns(certificate, _CERTIFICATE)))
 
-    def certificate_for(self, device: DeviceId, enrolment: int, csr_sha256: str) -> Certificate | None:
+    def certificate_for(self, device: DeviceId, enrolment: int, csr_sha256: str) -> CertificateRecord | None:
         """Return the certificate that was issued for this very request, the last one."""
         c = _CERTIFICATES.c
         where = (c.device == device, c.enrolment == enrolment, c.csr_sha256 == csr_sha256)
         rows = self._rows(_CERTIFICATES, *where, order="not_after_s")
         return _certificate(rows[-1]) if rows else None
 
-    def certificates(self, device: DeviceId) -> list[Certificate]:
+    def certificates(self, device: DeviceId) -> list[CertificateRecord]:
         """Return all certificates of a box, the one that ends first at the beginning."""
         rows = self._rows(_CERTIFICATES, _CERTIFICATES.c.device == device, order="not_after_s")
         return [_certificate(row) for row in rows]
@@ -105,7 +105,7 @@ class Enrolments:
             where &= c.enrolment < below_enrolment
         self._connection.execute(update(_CERTIFICATES).where(where).values(revoked_at_s=now_s))
 
-    def revoked(self) -> list[Certificate]:
+    def revoked(self) -> list[CertificateRecord]:
         """Return all revoked certificates, for the CRL."""
         return [
             _certificate(row)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from sqlalchemy import Connection, insert, inspect, select, update
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.store.schema import MetaRow, Row, table
+from edgegpu_cloud.store.schema import MetaRow, TableRow, table
 
 _META = table(MetaRow)
 _VERSION = "schema"
@@ -24,7 +24,7 @@ def migrate(connection: Connection, steps: Sequence[Step] = STEPS) -> int:
     """
     newest = 1 + len(steps)
     if not inspect(connection).has_table(_META.name):
-        Row.metadata.create_all(connection)
+        TableRow.metadata.create_all(connection)
         connection.execute(insert(_META).values(key=_VERSION, value=newest))
         return newest
     found = int(connection.execute(select(_META.c.value).where(_META.c.key == _VERSION)).scalar_one())

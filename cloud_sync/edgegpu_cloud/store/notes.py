@@ -6,7 +6,7 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 
 from edgegpu_cloud.store.records import Alarm, AuditEntry, BoxEvent
 from edgegpu_cloud.store.schema import AlarmRow, AuditRow, EventRow, KeySetRow, MetaRow, table
-from edgegpu_sync.down import Link
+from edgegpu_sync.down import KeySetLink
 from edgegpu_sync.ids import DeviceId
 
 _EVENTS, _ALARMS, _AUDIT, _KEYS = table(EventRow), table(AlarmRow), table(AuditRow), table(KeySetRow)
@@ -22,7 +22,7 @@ MANY_ALARMS, SET_ASIDE = "MANY_ALARMS", "SET_ASIDE"
 CHANGES, SERVER_TIME = "changes", "server_time"
 
 
-class Notes:
+class NoteTable:
     """Everything of one transaction that is no box and no command."""
 
     def __init__(self, connection: Connection) -> None:
@@ -52,12 +52,12 @@ class Notes:
 
     # the keys' chain
 
-    def chain(self) -> tuple[Link, ...]:
+    def chain(self) -> tuple[KeySetLink, ...]:
         """Return the sets of controllers' keys, first to last."""
         query = select(_KEYS.c.text, _KEYS.c.sig).order_by(_KEYS.c.version)
-        return tuple(Link(set=text, sig=sig) for text, sig in self._connection.execute(query))
+        return tuple(KeySetLink(set=text, sig=sig) for text, sig in self._connection.execute(query))
 
-    def add_link(self, version: int, link: Link) -> None:
+    def add_link(self, version: int, link: KeySetLink) -> None:
         """Keep the next set of keys."""
         self._connection.execute(insert(_KEYS).values(version=version, text=link.set, sig=link.sig))
 

@@ -8,8 +8,8 @@ from typing import Any
 from edgegpu_sync.book import Book
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
 from edgegpu_sync.stamps import Stamp
-from edgegpu_sync.states import State
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.states import CommandState
+from edgegpu_sync.topics import TopicKind
 from edgegpu_sync.tracking import Tracked
 
 Json = dict[str, Any]
@@ -24,7 +24,7 @@ class BoxState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Enrolled:
+class EnrolledBox:
     """A box that has just been enrolled, for the first time or anew; `public` is that of its sign key."""
 
     device: DeviceId
@@ -37,7 +37,7 @@ class Enrolled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Box:
+class BoxRecord:
     """A box as it stands in the store. Times are the controller's seconds since 1970.
 
     `spec_rev` is the revision whose document is kept as the current one; it differs from `book.rev` where the box
@@ -99,12 +99,12 @@ class StoredCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class CommandHistoryLine:
     """One line of a command's history."""
 
     command: CommandId
     at_s: float
-    state: State
+    state: CommandState
     code: str = ""
     text: str = ""
 
@@ -114,7 +114,7 @@ class Latest:
     """The last message of a kind from a box; `body` as it was on the wire, allocations merged."""
 
     device: DeviceId
-    kind: Kind
+    kind: TopicKind
     stamp: Stamp
     at_s: float
     body: Json
@@ -140,7 +140,7 @@ class Orphan:
     device: DeviceId
     id: CommandId
     op: OpName
-    state: State
+    state: CommandState
     code: str
     text: str
     at_s: float
@@ -173,7 +173,7 @@ class RequestState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class EnrolmentAttempt:
     """One try of a box to enrol: `token` and `digest` (of what was asked) are SHA-256, `answer` is sent again as is."""
 
     id: str
@@ -187,7 +187,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Certificate:
+class CertificateRecord:
     """A certificate of a box; `serial` in hexadecimal digits."""
 
     serial: str

@@ -11,13 +11,13 @@ _NUMBER = BigInteger().with_variant(Integer, "sqlite")
 """A key that the database counts up; SQLite does so for INTEGER alone."""
 
 
-class Row(DeclarativeBase):
+class TableRow(DeclarativeBase):
     """A table. Rows stay in this package: the store hands out dataclasses."""
 
     type_annotation_map = {str: Text, int: BigInteger, float: Float(53), Json: JSON, list[str]: JSON}  # noqa: RUF012
 
 
-def table(row: type[Row]) -> Table:
+def table(row: type[TableRow]) -> Table:
     """Return the table behind a class, for statements on many rows at once."""
     found = row.__table__
     if not isinstance(found, Table):
@@ -25,7 +25,7 @@ def table(row: type[Row]) -> Table:
     return found
 
 
-class MetaRow(Row):
+class MetaRow(TableRow):
     """Numbers of the whole store: schema version, the counter of changes by people, server_time."""
 
     __tablename__ = "meta"
@@ -33,7 +33,7 @@ class MetaRow(Row):
     value: Mapped[int]
 
 
-class BoxRow(Row):
+class BoxRow(TableRow):
     """A box: who it is, its book, and what is to be done for it next."""
 
     __tablename__ = "boxes"
@@ -65,7 +65,7 @@ class BoxRow(Row):
     touched: Mapped[int] = mapped_column(index=True)
 
 
-class SpecRow(Row):
+class SpecRow(TableRow):
     """What a box should be, by revision."""
 
     __tablename__ = "specs"
@@ -76,7 +76,7 @@ class SpecRow(Row):
     by: Mapped[str]
 
 
-class CommandRow(Row):
+class CommandRow(TableRow):
     """A command: what was asked, how far its box has come. `next_at_s` is when something is to be sent, if ever."""
 
     __tablename__ = "commands"
@@ -109,7 +109,7 @@ class CommandRow(Row):
     __table_args__ = (Index("commands_of_box", "device", "ended", "number"),)
 
 
-class HistoryRow(Row):
+class HistoryRow(TableRow):
     """What was heard of a command, one row for each change of state."""
 
     __tablename__ = "history"
@@ -121,7 +121,7 @@ class HistoryRow(Row):
     text: Mapped[str]
 
 
-class LatestRow(Row):
+class LatestRow(TableRow):
     """The last message of each kind that a box has sent, and its stamp. Allocations are merged."""
 
     __tablename__ = "latest"
@@ -135,7 +135,7 @@ class LatestRow(Row):
     body: Mapped[Json]
 
 
-class BirthRow(Row):
+class BirthRow(TableRow):
     """The births of a box, the last ones."""
 
     __tablename__ = "births"
@@ -147,7 +147,7 @@ class BirthRow(Row):
     at_s: Mapped[float]
 
 
-class EventRow(Row):
+class EventRow(TableRow):
     """Something that happened on a box."""
 
     __tablename__ = "events"
@@ -161,7 +161,7 @@ class EventRow(Row):
     at_s: Mapped[float]
 
 
-class OrphanRow(Row):
+class OrphanRow(TableRow):
     """The end of a command that this store does not know: it was asked for after the backup that this store is."""
 
     __tablename__ = "orphans"
@@ -174,7 +174,7 @@ class OrphanRow(Row):
     at_s: Mapped[float]
 
 
-class KeySetRow(Row):
+class KeySetRow(TableRow):
     """One link of the chain of controllers' keys, as the root signed it."""
 
     __tablename__ = "key_sets"
@@ -183,7 +183,7 @@ class KeySetRow(Row):
     sig: Mapped[str] = mapped_column(String(86))
 
 
-class TokenRow(Row):
+class TokenRow(TableRow):
     """An enrolment token, by the SHA-256 of its text: the text itself is shown once and never kept."""
 
     __tablename__ = "tokens"
@@ -200,7 +200,7 @@ class TokenRow(Row):
     revoked: Mapped[bool]
 
 
-class RequestRow(Row):
+class RequestRow(TableRow):
     """One try of a box to enrol; the same try again gets the same answer."""
 
     __tablename__ = "requests"
@@ -214,7 +214,7 @@ class RequestRow(Row):
     at_s: Mapped[float]
 
 
-class CertificateRow(Row):
+class CertificateRow(TableRow):
     """A certificate that was issued to a box."""
 
     __tablename__ = "certificates"
@@ -228,7 +228,7 @@ class CertificateRow(Row):
     revoked_at_s: Mapped[float | None]
 
 
-class AlarmRow(Row):
+class AlarmRow(TableRow):
     """Something that a person has to look at; `seen_by` is empty until one has."""
 
     __tablename__ = "alarms"
@@ -241,7 +241,7 @@ class AlarmRow(Row):
     seen_by: Mapped[str]
 
 
-class AuditRow(Row):
+class AuditRow(TableRow):
     """What a person changed: who, when, what."""
 
     __tablename__ = "audit"

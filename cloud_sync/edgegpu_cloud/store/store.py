@@ -10,11 +10,11 @@ from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.store.boxes import Boxes
-from edgegpu_cloud.store.commands import Commands
+from edgegpu_cloud.store.commands import CommandTable
 from edgegpu_cloud.store.engine import open_engine, writing
 from edgegpu_cloud.store.enrolments import Enrolments
 from edgegpu_cloud.store.migrations import migrate
-from edgegpu_cloud.store.notes import Notes
+from edgegpu_cloud.store.notes import NoteTable
 from edgegpu_sync.ids import DeviceId
 
 
@@ -49,9 +49,9 @@ class Transaction:
 
     def __init__(self, connection: Connection, *, writes: bool) -> None:
         self.boxes = Boxes(connection, hold=writes)
-        self.commands = Commands(connection)
+        self.commands = CommandTable(connection)
         self.enrolments = Enrolments(connection, hold=writes)
-        self.notes = Notes(connection)
+        self.notes = NoteTable(connection)
 
     def forget_box(self, device: DeviceId, *, by: str) -> None:
         """Drop all that is known of a box but its certificates, its alarms and the audit."""
@@ -66,7 +66,7 @@ class Transaction:
         self.boxes.forget_specs()
 
 
-class Store:
+class ControllerStore:
     """A database that several processes may have open; usable from any thread."""
 
     def __init__(self, engine: Engine, *, watcher: Watcher = _nobody) -> None:
@@ -76,7 +76,7 @@ class Store:
         self._watcher = watcher
 
     @classmethod
-    def open(cls, url: str, *, watcher: Watcher = _nobody) -> "Store":
+    def open(cls, url: str, *, watcher: Watcher = _nobody) -> "ControllerStore":
         """Open a database by its URL and bring its tables up to date.
 
         Raises:
@@ -92,7 +92,7 @@ class Store:
         return cls(engine, watcher=watcher)
 
     @classmethod
-    def open_file(cls, path: Path, *, watcher: Watcher = _nobody) -> "Store":
+    def open_file(cls, path: Path, *, watcher: Watcher = _nobody) -> "ControllerStore":
         """Open a SQLite file, made where it is missing."""
         path.parent.mkdir(parents=True, exist_ok=True)
         return cls.open(f"sqlite:///{path}", watcher=watcher)

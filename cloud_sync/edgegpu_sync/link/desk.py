@@ -11,7 +11,7 @@ from typing import Self
 
 from edgegpu_sync.errors import TooLargeError
 from edgegpu_sync.link.events import Arrived, Delivered
-from edgegpu_sync.link.rules import Held, Message, Pulse, Quarantine
+from edgegpu_sync.link.rules import HeldMessage, Message, Pulse, Quarantine
 from edgegpu_sync.wire import WIRE_MAX_BYTES
 
 
@@ -44,7 +44,7 @@ class _Under:
     size_bytes: int
 
 
-class Desk:
+class Inflight:
     """For any thread. Between `close` and the next `open` nothing is taken, and what was under way is forgotten."""
 
     def __init__(self, clock: Callable[[], float], *, max_inflight: int) -> None:
@@ -94,7 +94,7 @@ class Desk:
             return True
 
     @property
-    def held(self) -> tuple[Held, ...]:
+    def held(self) -> tuple[HeldMessage, ...]:
         """What is in quarantine."""
         with self._lock:
             return self._quarantine.held
@@ -200,7 +200,7 @@ class Desk:
 
 
 @dataclass(slots=True)
-class Standing:
+class ConnectionState:
     """Where one connection stands; the link's thread's own."""
 
     turn: int

@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NoReturn, assert_never
 
-from edgegpu_sync.link.desk import Ack, Desk, Send, Standing, Todo, Waker
+from edgegpu_sync.link.desk import Ack, ConnectionState, Inflight, Send, Todo, Waker
 from edgegpu_sync.link.dial import Dialling, LinkError
 from edgegpu_sync.link.events import Address, Arrived, Delivered, Down, LinkEvent, Up
-from edgegpu_sync.link.pahoclient import Acked, Came, Closed, Fact, Hello, Opened, Subscribed, Wire
-from edgegpu_sync.link.rules import Backoff, Ending, Held, Pulse, Spoken, beat_topic, remembered
+from edgegpu_sync.link.pahoclient import Acked, Came, Closed, Connected, Fact, Hello, MqttConnection, Subscribed
+from edgegpu_sync.link.rules import Ending, HeldMessage, Pulse, ReconnectBackoff, Spoken, beat_topic, remembered
 
-__all__ = ["Address", "Arrived", "Delivered", "Down", "Held", "Link", "LinkEvent", "Spoken", "Up"]
+__all__ = ["Address", "Arrived", "Delivered", "Down", "HeldMessage", "Link", "LinkEvent", "Spoken", "Up"]
 
 GREET_S = 20.0
 """How long CONNACK and SUBACK may take: the handshakes of thousands may come first."""
@@ -80,7 +80,7 @@ class Link:
         self._address, self._will, self._put, self._filters = address, will, put, list(subscribe)
         self._rng, self._clock, self._wall, self._remember = rng, clock, wall, remember
         self._keepalive_s, self._receive_max, self._session_s = keepalive_s, receive_max, session_s
-        self._desk = Desk(clock, max_inflight=max_inflight)
+        self._desk = Inflight(clock, max_inflight=max_inflight)
         self._version, self._known = remembered(recall()), recall()
         self._stopping, self._hurry = threading.Event(), threading.Event()
         self._alive_at, self._anew = clock(), False
@@ -128,7 +128,7 @@ class Link:
         return self._clock() - self._alive_at
 
     @property
-    def quarantined(self) -> tuple[Held, ...]:
+    def quarantined(self) -> tuple[HeldMessage, ...]:
         """Messages that were followed by the connection's end, twice: left alone for a while."""
         return self._desk.held
 
@@ -140,7 +140,7 @@ class Link:
         Raises:
             Exception: whatever `address`, `will`, `put`, `remember` raise; the link is down then.
         """
-        backoff = Backoff()
+        backoff = ReconnectBackoff()
         try:
             with contextlib.suppress(_StopError), self._waker:
                 while not self._stopping.is_set():
@@ -176,7 +176,7 @@ class Link:
             receive_max=self._receive_max,
             anew=self._anew,
         )
-        with contextlib.closing(self._dial(address)) as sock, contextlib.closing(Wire(sock, hello)) as wire:
+        with contextlib.closing(self._dial(address)) as sock, contextlib.closing(MqttConnection(sock, hello)) as wire:
             self._serve(wire, beat_topic(address.client_id))
 
     def _dial(self, address: Address) -> ssl.SSLSocket:
@@ -193,9 +193,9 @@ class Link:
         finally:
             dialling.leave()
 
-    def _serve(self, wire: Wire, beat: str) -> NoReturn:
+    def _serve(self, wire: MqttConnection, beat: str) -> NoReturn:
         now = self._clock()
-        one = Standing(self._desk.begin(), Pulse(self._keepalive_s, now, now), until=now + GREET_S)
+        one = ConnectionState(self._desk.begin(), Pulse(self._keepalive_s, now, now), until=now + GREET_S)
         while True:
             for todo in self._desk.take():
                 self._do(todo, wire)
@@ -205,7 +205,7 @@ class Link:
             self._waker.drain()
             self._look(wire, one, beat)
 
-    def _do(self, todo: Todo, wire: Wire) -> None:
+    def _do(self, todo: Todo, wire: MqttConnection) -> None:
         match todo:
             case Send():
                 self._desk.sent(todo.token, wire.publish(todo.topic, todo.payload, retain=todo.retain))
@@ -216,12 +216,12 @@ class Link:
             case _:
                 assert_never(todo)
 
-    def _note(self, fact: Fact, wire: Wire, one: Standing) -> None:
+    def _note(self, fact: Fact, wire: MqttConnection, one: ConnectionState) -> None:
         if not isinstance(fact, Closed):
             self._alive_at = self._clock()
             one.pulse = one.pulse.hears(self._alive_at, proof=isinstance(fact, Acked | Subscribed))
         match fact:
-            case Opened():
+            case Connected():
                 one.opened, one.window, one.session_present = True, fact.window, fact.session_present
                 one.pulse = replace(one.pulse, keepalive_s=fact.keepalive_s)
                 self._accepted()
@@ -242,7 +242,7 @@ class Link:
             case _:
                 assert_never(fact)
 
-    def _look(self, wire: Wire, one: Standing, beat: str) -> None:
+    def _look(self, wire: MqttConnection, one: ConnectionState, beat: str) -> None:
         """Do what is due; raise where that is the end."""
         now = self._clock()
         one.pulse = one.pulse.waits(self._desk.waits_since)
@@ -267,7 +267,7 @@ class Link:
             self._known = self._version.spoken
             self._remember(self._known)
 
-    def _up(self, one: Standing) -> None:
+    def _up(self, one: ConnectionState) -> None:
         if one.up:
             return  # a SUBACK that nobody asked for
         one.up, self._said, self._up_at = True, None, self._clock()

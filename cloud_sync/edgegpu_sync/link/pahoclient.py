@@ -46,7 +46,7 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class Connected:
     """CONNACK: the broker takes us. `window`: how many of our publishes may be under way; 3.1.1 does not say."""
 
     session_present: bool
@@ -88,7 +88,7 @@ class Closed:
     blamed: bool = False
 
 
-Fact = Opened | Subscribed | Came | Acked | Closed
+Fact = Connected | Subscribed | Came | Acked | Closed
 
 
 class _Client(Client):
@@ -100,7 +100,7 @@ class _Client(Client):
         return self.made
 
 
-class Wire:
+class MqttConnection:
     """An MQTT connection over `sock`, which it owns. Not for more than one thread."""
 
     def __init__(self, sock: ssl.SSLSocket, hello: Hello) -> None:
@@ -206,7 +206,7 @@ class Wire:
             return
         self._taken = True
         window = getattr(properties, "ReceiveMaximum", 65_535)
-        self._facts.append(Opened(flags.session_present, window, self._client.keepalive))
+        self._facts.append(Connected(flags.session_present, window, self._client.keepalive))
 
     def _subscribed(self, _c: Client, _u: object, _mid: int, reasons: list[ReasonCode], _p: Properties | None) -> None:
         self._facts.append(Subscribed(", ".join(str(one) for one in reasons if one.is_failure)))

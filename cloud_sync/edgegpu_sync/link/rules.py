@@ -58,14 +58,14 @@ _CAP_S = {
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
+class ReconnectBackoff:
     """How often in a row it has failed."""
 
     failures: int = 0
 
-    def after(self, *, up_s: float) -> "Backoff":
+    def after(self, *, up_s: float) -> "ReconnectBackoff":
         """Return it after a try that was up for `up_s` seconds, 0 for never: a good connection begins anew."""
-        return Backoff(1 if up_s >= STEADY_S else self.failures + 1)
+        return ReconnectBackoff(1 if up_s >= STEADY_S else self.failures + 1)
 
     def wait_s(self, ending: Ending, roll: float) -> float:
         """Return the seconds until the next try; `roll` is random in [0, 1), so that a fleet does not come at once.
@@ -147,7 +147,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldMessage:
     """A message that is left alone until `until`, by the link's clock; after it one more is tried."""
 
     message: Message
@@ -164,7 +164,7 @@ class Quarantine:
     for 15 s, then twice as long each time, up to a day: so that chance, which strikes twice as well, loses nothing.
     """
 
-    strikes: Mapping[Message, Held] = field(default_factory=lambda: MappingProxyType({}))
+    strikes: Mapping[Message, HeldMessage] = field(default_factory=lambda: MappingProxyType({}))
 
     def ended(self, oldest: Iterable[tuple[Message, float]], now: float) -> "Quarantine":
         """Return it after the connection was lost: `oldest` are those that had waited longest, and since when."""
@@ -173,7 +173,7 @@ class Quarantine:
             if now - since <= SUSPECT_S:
                 count = strikes[message].strikes + 1 if message in strikes else 1
                 pause = HELD_S * 2.0 ** min(count - STRIKES, 20) if count >= STRIKES else 0.0
-                strikes[message] = Held(message, count, now + min(pause, DAY_S))
+                strikes[message] = HeldMessage(message, count, now + min(pause, DAY_S))
         return Quarantine(MappingProxyType(dict(list(strikes.items())[-256:])))
 
     def passed(self, message: Message) -> "Quarantine":
@@ -188,7 +188,7 @@ class Quarantine:
         return held is not None and held.strikes >= STRIKES and now < held.until
 
     @property
-    def held(self) -> tuple[Held, ...]:
+    def held(self) -> tuple[HeldMessage, ...]:
         """Those with two strikes and more, for people."""
         return tuple(one for one in self.strikes.values() if one.strikes >= STRIKES)
 

@@ -8,7 +8,7 @@ from edgegpu_sync.ids import CommandId, OpName
 from edgegpu_sync.ops import Args, Evidence
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.spec import AnyItem, Asked
-from edgegpu_sync.states import State
+from edgegpu_sync.states import CommandState
 from edgegpu_sync.wire import Json
 
 
@@ -17,10 +17,10 @@ class ActStop(Exception):  # noqa: N818  (nothing went wrong: the agent ends)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ActionOutcome:
     """What came of an act: a terminal state, or VERIFYING when the act is over and `verify` tells what came of it."""
 
-    state: State
+    state: CommandState
     code: str = ""
     text: str = ""
     data: Json | None = None
@@ -31,7 +31,7 @@ class Outcome:
         Raises:
             ValueError: for a state in which nothing is over.
         """
-        if not self.state.terminal and self.state is not State.VERIFYING:
+        if not self.state.terminal and self.state is not CommandState.VERIFYING:
             raise ValueError(f"no outcome: {self.state}")
 
 
@@ -49,7 +49,7 @@ class Act(Protocol):
         """
         ...
 
-    def act(self, id_: CommandId, args: Args, token: str) -> Outcome:
+    def act(self, id_: CommandId, args: Args, token: str) -> ActionOutcome:
         """Do it. Called again with the first token when evidence said that it was not done."""
         ...
 
@@ -57,12 +57,12 @@ class Act(Protocol):
         """Say what is found of the act after a crash; it changes nothing. Asked of verifiable ops alone."""
         ...
 
-    def verify(self, id_: CommandId, args: Args, token: str) -> Outcome | None:
+    def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
         """Look at what came of it; None: it cannot be said yet, ask again in a moment. It changes nothing."""
         ...
 
 
-class Notes(Protocol):
+class SettlerNotes(Protocol):
     """What a settler keeps over crashes of the agent, for one item under one key."""
 
     def read(self) -> Json | None:
@@ -86,7 +86,7 @@ class Beside(Protocol):
 class Settler(Protocol):
     """Brings one kind of item to stand as asked."""
 
-    def settle(self, one: Asked, notes: Notes) -> Settlement:
+    def settle(self, one: Asked, notes: SettlerNotes) -> Settlement:
         """Do so and say what came of it: never Open. Blocks; called again after a crash, with the same notes."""
         ...
 
@@ -95,7 +95,7 @@ class Settler(Protocol):
 class Abandons(Protocol):
     """A settler that leaves something in between which has to be undone where nobody asks for the item any more."""
 
-    def abandon(self, one: Asked, notes: Notes) -> None:
+    def abandon(self, one: Asked, notes: SettlerNotes) -> None:
         """Undo it. Blocks; raises what keeps it from that, in words for the log."""
         ...
 

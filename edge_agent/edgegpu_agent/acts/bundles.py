@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgegpu_agent.acts.pace import Pace
+from edgegpu_agent.acts.pace import ActionTimer
 from edgegpu_agent.acts.programs import run
 from edgegpu_installer.layout import Layout
 
@@ -39,7 +39,7 @@ class Bundles:
     """The versions below /opt/edgegpu; what is done here install.sh does in the same steps, under the same lock."""
 
     layout: Layout
-    pace: Pace
+    pace: ActionTimer
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def is_here(self, version: str, sha256: str) -> bool:

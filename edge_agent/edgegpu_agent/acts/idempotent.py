@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from edgegpu_agent.acts.act import Outcome
-from edgegpu_agent.acts.pace import Pace
+from edgegpu_agent.acts.act import ActionOutcome
+from edgegpu_agent.acts.pace import ActionTimer
 from edgegpu_agent.acts.plugin import Plugin, PluginSilentError, ask
 from edgegpu_agent.acts.programs import run
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.ops import Args, Evidence
-from edgegpu_sync.states import Codes, State
+from edgegpu_sync.states import Codes, CommandState
 from edgegpu_sync.wire import Json, clipped
 
 _PLUGIN_S, _LOOK_S = 30.0, 1.0
@@ -27,14 +27,14 @@ _MOST_DATA_BYTES = 6_000
 class Again:
     """An act of which nothing is journalled: it is done once more."""
 
-    do: Callable[[CommandId], Outcome]
+    do: Callable[[CommandId], ActionOutcome]
 
     def token(self, id_: CommandId, args: Args) -> str:
         """Return nothing."""
         del id_, args
         return ""
 
-    def act(self, id_: CommandId, args: Args, token: str) -> Outcome:
+    def act(self, id_: CommandId, args: Args, token: str) -> ActionOutcome:
         """Do it."""
         del args, token
         return self.do(id_)
@@ -44,23 +44,23 @@ class Again:
         del id_, token
         return Evidence.UNREADABLE
 
-    def verify(self, id_: CommandId, args: Args, token: str) -> Outcome | None:
+    def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
         """Return nothing: `act` has waited for the end."""
         del id_, args, token
-        return Outcome(state=State.SUCCEEDED)
+        return ActionOutcome(state=CommandState.SUCCEEDED)
 
 
-def refresh_inventory(socket: Path, *, pace: Pace, looked: Callable[[], None]) -> Again:
+def refresh_inventory(socket: Path, *, pace: ActionTimer, looked: Callable[[], None]) -> Again:
     """Return `inventory.refresh`: the plugin is asked, `looked` looks at all; what it finds goes up before the end."""
 
-    def do(_: CommandId) -> Outcome:
+    def do(_: CommandId) -> ActionOutcome:
         found = pace.until(lambda: _asked(socket), every_s=_LOOK_S, within_s=_PLUGIN_S)
         looked()
         if found is None:
             text = f"the plugin has not answered for {_PLUGIN_S:g} s at {socket}: systemctl status edgegpu-plugin"
-            return Outcome(state=State.FAILED, code=Codes.ERROR, text=text)
+            return ActionOutcome(state=CommandState.FAILED, code=Codes.ERROR, text=text)
         data = {"cards": found.cards, "healthy": found.healthy, "driver": found.driver, "problem": found.problem}
-        return Outcome(state=State.SUCCEEDED, data=cast("Json", data))
+        return ActionOutcome(state=CommandState.SUCCEEDED, data=cast("Json", data))
 
     return Again(do)
 
@@ -72,19 +72,21 @@ def _asked(socket: Path) -> Plugin | None:
         return None
 
 
-def run_doctor(program: Sequence[str], *, pace: Pace, env: Mapping[str, str] | None = None) -> Again:
+def run_doctor(program: Sequence[str], *, pace: ActionTimer, env: Mapping[str, str] | None = None) -> Again:
     """Return `doctor.run`. Its result says what is not well; that something is not does not make it FAILED."""
     settled: Mapping[str, str] = dict(os.environ) if env is None else env
 
-    def do(_: CommandId) -> Outcome:
+    def do(_: CommandId) -> ActionOutcome:
         said = run((*program, "doctor", "--json"), pace, within_s=_DOCTOR_S, env=settled, errors=False)
         try:
             document = json.loads(said.text)
             level, checks = str(document["level"]), list(document["checks"])
         except (ValueError, KeyError, TypeError):
-            return Outcome(state=State.FAILED, code=Codes.ERROR, text=f"the doctor says nothing: {said.last_line}")
+            return ActionOutcome(
+                state=CommandState.FAILED, code=Codes.ERROR, text=f"the doctor says nothing: {said.last_line}"
+            )
         version = str(document.get("version", ""))
-        return Outcome(state=State.SUCCEEDED, text=level, data=doctor_data(version, level, checks))
+        return ActionOutcome(state=CommandState.SUCCEEDED, text=level, data=doctor_data(version, level, checks))
 
     return Again(do)
 
@@ -114,7 +116,7 @@ def _told(check: Mapping[str, Any], length: int) -> list[Json]:
 def rotate_identity(
     renew: Callable[[str], object],
     *,
-    pace: Pace,
+    pace: ActionTimer,
     refusals: tuple[type[Exception], ...],
     passing: tuple[type[Exception], ...] = (),
     within_s: float = 240.0,
@@ -129,16 +131,16 @@ def rotate_identity(
         within_s: for all tries.
     """
 
-    def do(id_: CommandId) -> Outcome:
+    def do(id_: CommandId) -> ActionOutcome:
         deadline, wait_s = pace.now_s() + within_s, _RENEW_S
         while True:
             try:
                 renew(id_)
             except refusals as error:
                 if not isinstance(error, passing) or pace.now_s() + wait_s > deadline:
-                    return Outcome(state=State.FAILED, code=Codes.ERROR, text=str(error))
+                    return ActionOutcome(state=CommandState.FAILED, code=Codes.ERROR, text=str(error))
             else:
-                return Outcome(state=State.SUCCEEDED)
+                return ActionOutcome(state=CommandState.SUCCEEDED)
             pace.pause(wait_s)
             wait_s = min(2 * wait_s, _RENEW_MOST_S)
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
-from edgegpu_agent.acts.act import Outcome
+from edgegpu_agent.acts.act import ActionOutcome
 from edgegpu_agent.acts.bundles import sha256_of
-from edgegpu_agent.acts.pace import Pace
+from edgegpu_agent.acts.pace import ActionTimer
 from edgegpu_agent.acts.programs import capture
 from edgegpu_agent.acts.redact import Redactor
 from edgegpu_agent.acts.web import Web, WebError
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.ops import Args, Evidence, LogsArgs
-from edgegpu_sync.states import Codes, State
+from edgegpu_sync.states import Codes, CommandState
 
 if TYPE_CHECKING:
     import tarfile
@@ -74,7 +74,7 @@ class CollectLogs:
 
     folder: Path
     web: Web
-    pace: Pace
+    pace: ActionTimer
     program: Sequence[str]
     k3s: Callable[[], str]
     redactor: Callable[[], Redactor]
@@ -87,7 +87,7 @@ class CollectLogs:
         del id_, args
         return ""
 
-    def act(self, id_: CommandId, args: Args, token: str) -> Outcome:
+    def act(self, id_: CommandId, args: Args, token: str) -> ActionOutcome:
         """Collect, put, remove."""
         del token
         asked = cast("LogsArgs", args)
@@ -97,20 +97,20 @@ class CollectLogs:
             size, digest = archive.stat().st_size, sha256_of(archive)
             self.web.put(place(asked.url, id_), archive)
         except (WebError, OSError) as error:
-            return Outcome(state=State.FAILED, code=Codes.ERROR, text=f"cannot collect the logs: {error}")
+            return ActionOutcome(state=CommandState.FAILED, code=Codes.ERROR, text=f"cannot collect the logs: {error}")
         finally:
             self._end(id_)
-        return Outcome(state=State.SUCCEEDED, data={"bytes": size, "sha256": digest})
+        return ActionOutcome(state=CommandState.SUCCEEDED, data={"bytes": size, "sha256": digest})
 
     def evidence(self, id_: CommandId, token: str) -> Evidence:
         """Not asked of what is idempotent."""
         del id_, token
         return Evidence.UNREADABLE
 
-    def verify(self, id_: CommandId, args: Args, token: str) -> Outcome | None:
+    def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
         """Return nothing: `act` has waited for the end."""
         del id_, args, token
-        return Outcome(state=State.SUCCEEDED)
+        return ActionOutcome(state=CommandState.SUCCEEDED)
 
     def _begin(self, id_: CommandId) -> Path:
         """Make a command's own folder; what no command that is under way needs was left by an agent that died."""

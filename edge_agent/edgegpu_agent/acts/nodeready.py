@@ -7,7 +7,7 @@ from typing import Any
 from cryptography import x509
 
 from edgegpu_installer.layout import K3S_DATA, KUBECONFIG, Layout
-from edgegpu_plugin.kube import Access, Forbidden, KubeClient, KubeconfigError, KubeError, load_kubeconfig
+from edgegpu_plugin.kube import ApiAccess, Forbidden, KubeClient, KubeconfigError, KubeError, load_kubeconfig
 
 _NODE = "system:node:"
 _CALL_S = 5.0
@@ -39,7 +39,7 @@ class AsNode:
         except KubeError:
             return False
 
-    def _access(self) -> tuple[Access, str] | None:
+    def _access(self) -> tuple[ApiAccess, str] | None:
         for path in self.candidates:
             try:
                 access = load_kubeconfig(self.layout.at(path))

@@ -10,7 +10,7 @@ from edgegpu_agent.acts.act import ActStop
 T = TypeVar("T")
 
 
-class Pace:
+class ActionTimer:
     """Time for all acts of one agent; it runs `speed` times as fast as that of the clock: a test waits less."""
 
     def __init__(

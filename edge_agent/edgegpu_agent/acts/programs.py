@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from edgegpu_agent.acts.act import ActStop
-from edgegpu_agent.acts.pace import Pace
+from edgegpu_agent.acts.pace import ActionTimer
 from edgegpu_sync.wire import clipped
 
 _LOOK_S = 0.1
@@ -19,7 +19,7 @@ _MOST_BYTES = 1_048_576
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ProgramOutput:
     """What a program said: its exit status (negative: by a signal; None: it was over its time), and stdout."""
 
     status: int | None
@@ -58,7 +58,7 @@ class Program:
             self._out.close()
             raise
 
-    def wait(self, pace: Pace, *, within_s: float, outlives: bool = False) -> Said:
+    def wait(self, pace: ActionTimer, *, within_s: float, outlives: bool = False) -> ProgramOutput:
         """Wait for its end; what is over its time is killed, with all that it has started.
 
         Raises:
@@ -71,8 +71,8 @@ class Program:
             raise
         if status is None:
             self._kill()
-            return Said(None, f"it did not end within {within_s:g} s")
-        return Said(status, self._text())
+            return ProgramOutput(None, f"it did not end within {within_s:g} s")
+        return ProgramOutput(status, self._text())
 
     def _leave(self) -> None:
         self._process.returncode = 0  # nobody waits for it here: its parent is PID 1 then
@@ -89,7 +89,9 @@ class Program:
         return text
 
 
-def run(command: Sequence[str], pace: Pace, *, within_s: float, env: Mapping[str, str], errors: bool = True) -> Said:
+def run(
+    command: Sequence[str], pace: ActionTimer, *, within_s: float, env: Mapping[str, str], errors: bool = True
+) -> ProgramOutput:
     """Run a program that changes nothing, or that may be cut anywhere; one that cannot be started says why.
 
     `errors`: what it says on stderr belongs to its words.
@@ -100,12 +102,14 @@ def run(command: Sequence[str], pace: Pace, *, within_s: float, env: Mapping[str
     try:
         program = Program(command, env=env, errors=errors)
     except OSError as error:
-        return Said(127, f"cannot run {command[0]}: {error.strerror}")
+        return ProgramOutput(127, f"cannot run {command[0]}: {error.strerror}")
     return program.wait(pace, within_s=within_s)
 
 
 @contextlib.contextmanager
-def capture(command: Sequence[str], pace: Pace, *, within_s: float, env: Mapping[str, str]) -> Iterator[IO[bytes]]:
+def capture(
+    command: Sequence[str], pace: ActionTimer, *, within_s: float, env: Mapping[str, str]
+) -> Iterator[IO[bytes]]:
     """Run a program that changes nothing, and yield all that it said, however much; or why it said nothing.
 
     Raises:

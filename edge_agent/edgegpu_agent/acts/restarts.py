@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from edgegpu_agent.acts.act import Outcome
-from edgegpu_agent.acts.pace import Pace
-from edgegpu_agent.acts.units import Unit, Units
+from edgegpu_agent.acts.act import ActionOutcome
+from edgegpu_agent.acts.pace import ActionTimer
+from edgegpu_agent.acts.units import SystemdUnit, Units
 from edgegpu_installer.layout import PLUGIN_UNIT
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.ops import Args, Evidence, UnitRun
-from edgegpu_sync.states import Codes, State
+from edgegpu_sync.states import Codes, CommandState
 
 STEADY_S = 10.0
 """One in a crash loop is never up for so long."""
@@ -38,7 +38,7 @@ class Restart:
     """
 
     units: Units
-    pace: Pace
+    pace: ActionTimer
     unit: Callable[[], str]
     within_s: float
     first: str = ""
@@ -61,15 +61,15 @@ class Restart:
         known = run or UnitRun(boot="", invocation="")
         return json.dumps({"unit": name, "boot": known.boot, "invocation": known.invocation})
 
-    def act(self, id_: CommandId, args: Args, token: str) -> Outcome:
+    def act(self, id_: CommandId, args: Args, token: str) -> ActionOutcome:
         """Ask systemd for the restart."""
         del id_, args
         name, _ = _read(token)
         if why := self._against(name):
-            return Outcome(state=State.REJECTED, code=why[0], text=why[1])
+            return ActionOutcome(state=CommandState.REJECTED, code=why[0], text=why[1])
         if refused := self.units.restart(name):
-            return Outcome(state=State.FAILED, code=Codes.ERROR, text=f"cannot restart {name}: {refused}")
-        return Outcome(state=State.VERIFYING)
+            return ActionOutcome(state=CommandState.FAILED, code=Codes.ERROR, text=f"cannot restart {name}: {refused}")
+        return ActionOutcome(state=CommandState.VERIFYING)
 
     def _against(self, name: str) -> tuple[Codes, str] | None:
         now = self.units.look(name) if name else None
@@ -94,7 +94,7 @@ class Restart:
         found = before.evidence(self.units.run_of(now))
         return Evidence.UNDER_WAY if found is Evidence.NOT_DONE and now is not None and now.on_its_way else found
 
-    def verify(self, id_: CommandId, args: Args, token: str) -> Outcome | None:
+    def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
         """See whether it runs again, and stays."""
         del args
         name, before = _read(token)
@@ -109,13 +109,13 @@ class Restart:
         self._since_s.pop(id_, None)
         run = self._runs.pop(id_, "")
         if well:
-            return Outcome(state=State.SUCCEEDED, data={"unit": name, "invocation": run})
+            return ActionOutcome(state=CommandState.SUCCEEDED, data={"unit": name, "invocation": run})
         words = now.words if now is not None else "systemd does not answer"
         ready = ", or its node is not Ready" if now is not None and now.active == "active" else ""
         text = f"not well {self.within_s:g} s after the restart: {words}{ready}; journalctl -e -u {name}"
-        return Outcome(state=State.FAILED, code=Codes.TIMED_OUT, text=text)
+        return ActionOutcome(state=CommandState.FAILED, code=Codes.TIMED_OUT, text=text)
 
-    def _is_well(self, now: Unit) -> bool:
+    def _is_well(self, now: SystemdUnit) -> bool:
         if now.active != "active" or now.job:
             return False
         mono = self.monotonic()
@@ -132,7 +132,7 @@ K3S_S, PLUGIN_S = 600.0, 120.0
 
 
 def restart_k3s(
-    units: Units, *, pace: Pace, ready: NodeReady, busy: Callable[[], bool], steady_s: float = STEADY_S
+    units: Units, *, pace: ActionTimer, ready: NodeReady, busy: Callable[[], bool], steady_s: float = STEADY_S
 ) -> Restart:
     """Return `k3s.restart`."""
     return Restart(
@@ -147,6 +147,6 @@ def restart_k3s(
     )
 
 
-def restart_plugin(units: Units, *, pace: Pace, busy: Callable[[], bool], steady_s: float = 3.0) -> Restart:
+def restart_plugin(units: Units, *, pace: ActionTimer, busy: Callable[[], bool], steady_s: float = 3.0) -> Restart:
     """Return `plugin.restart`."""
     return Restart(units=units, pace=pace, unit=lambda: PLUGIN_UNIT, within_s=PLUGIN_S, busy=busy, steady_s=steady_s)

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar, assert_never, cast
 
-from edgegpu_agent.acts.act import Beside, Notes, Settlers
-from edgegpu_agent.acts.pace import Pace
+from edgegpu_agent.acts.act import Beside, SettlerNotes, Settlers
+from edgegpu_agent.acts.pace import ActionTimer
 from edgegpu_agent.acts.plugin import Plugin, PluginSilentError, ask
-from edgegpu_agent.acts.transactions import Broken, Committed, End, Installer, PutBack, Refused, Silent
+from edgegpu_agent.acts.transactions import Broken, Committed, End, Installer, PutBack, RefusedTransaction, Silent
 from edgegpu_installer.layout import Layout
 from edgegpu_sync.settle import NO_SHARING, Settlement
 from edgegpu_sync.spec import AnyItem, AppLimits, Asked, Exclusions, Isolation, Mode, PolicyItem, Sharing, UnitSize
 from edgegpu_sync.states import Codes
-from edgegpu_sync.up import Settled
+from edgegpu_sync.up import ItemState
 
 _TRANSACTION, _DONE = "transaction", "done"
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class InstallerChange:
     """Carries one item out as one transaction, whose id stands in the item's note before it begins.
 
     `fresh` makes what no id has had before: 8 of a-z, 0-9. `finish_s`: how long a first end is tried to be completed.
@@ -34,7 +34,7 @@ class Change:
     fresh: Callable[[], str]
     finish_s: float = 300.0
 
-    def settle(self, one: Asked, notes: Notes, words: Sequence[str], *, finish: bool = False) -> Settlement:
+    def settle(self, one: Asked, notes: SettlerNotes, words: Sequence[str], *, finish: bool = False) -> Settlement:
         """Carry it out, or find out how it ended that was begun before a crash.
 
         Args:
@@ -62,7 +62,7 @@ class Change:
         end = self.installer.carry_out(id_, words)
         return _settlement(self.installer.carry_out(id_, words) if isinstance(end, Silent) else end)
 
-    def _begin(self, one: Asked, notes: Notes, *, done: bool) -> str:
+    def _begin(self, one: Asked, notes: SettlerNotes, *, done: bool) -> str:
         id_ = f"{one.name.replace('_', '-')}-{one.key.rev}-{self.fresh()}"
         notes.write({_TRANSACTION: id_, _DONE: done})
         return id_
@@ -71,14 +71,17 @@ class Change:
         """Do what was left; k3s may be on its way up, so a refusal is not the last word. What stands is not undone."""
         pace = self.installer.pace
         deadline = pace.now_s() + self.finish_s
-        while isinstance(end := self.installer.carry_out(id_, words), Refused | Silent) and pace.now_s() < deadline:
+        while (
+            isinstance(end := self.installer.carry_out(id_, words), RefusedTransaction | Silent)
+            and pace.now_s() < deadline
+        ):
             pace.pause(_AGAIN_S)
         match end:
             case Committed():
                 return Settlement.applied()
             case Broken():
                 return _settlement(end)
-            case PutBack(why) | Refused(why) | Silent(why):
+            case PutBack(why) | RefusedTransaction(why) | Silent(why):
                 return Settlement.applied(f"done, but the agent ended in the middle, and the rest was not: {why}")
 
 
@@ -90,7 +93,7 @@ def _settlement(end: End) -> Settlement:
             return Settlement.failed(Codes.ERROR, why, restored=True)
         case Broken(why):
             return Settlement.failed(Codes.INCONSISTENT, why, restored=False)
-        case Refused(why):
+        case RefusedTransaction(why):
             return Settlement.rejected(Codes.PRECHECK, why)
         case Silent(why):
             return Settlement.failed(Codes.ERROR, why, restored=True)
@@ -104,17 +107,17 @@ class SharingSettler:
     it is there, and then the size of a unit cannot be changed any more, nor is a card free that shall not be offered.
     """
 
-    change: Change
+    change: InstallerChange
     layout: Layout
     options: Callable[[AnyItem], Sequence[str]]
 
-    def settle(self, one: Asked, notes: Notes) -> Settlement:
+    def settle(self, one: Asked, notes: SettlerNotes) -> Settlement:
         """See `Settler`."""
         item = cast("Sharing", one.item)
         words = ("install", "--yes", *self._set_up(notes)) if item.installed else ("uninstall", "--keep-agent", "--yes")
         return self.change.settle(one, notes, words, finish=True)
 
-    def _set_up(self, notes: Notes) -> Sequence[str]:
+    def _set_up(self, notes: SettlerNotes) -> Sequence[str]:
         """Return the options; none where sharing is there: then each item is settled by itself, with its checks."""
         if self.layout.has_sharing or not isinstance(notes, Beside):
             return ()
@@ -125,9 +128,9 @@ class SharingSettler:
 def _wanted(settled: Settlement) -> bool:
     """Say whether an item may be carried out: what was refused or failed for another reason is not tried by itself."""
     match settled.state:
-        case Settled.OPEN | Settled.APPLIED:
+        case ItemState.OPEN | ItemState.APPLIED:
             return True
-        case Settled.REJECTED:
+        case ItemState.REJECTED:
             return settled.code == Codes.NOT_INSTALLED
         case _:
             return False
@@ -140,12 +143,12 @@ class SettingSettler(Generic[T]):
     `words` are the installer's options for an item. `check` settles one that needs no change, or allows none.
     """
 
-    change: Change
+    change: InstallerChange
     layout: Layout
     words: Callable[[T], Sequence[str]]
     check: Callable[[T], Settlement | None] = lambda _: None
 
-    def settle(self, one: Asked, notes: Notes) -> Settlement:
+    def settle(self, one: Asked, notes: SettlerNotes) -> Settlement:
         """See `Settler`."""
         item = cast("T", one.item)
         if notes.read() is None:
@@ -156,7 +159,7 @@ class SettingSettler(Generic[T]):
         return self.change.settle(one, notes, ("install", "--yes", *self.words(item)))
 
 
-def settlers(change: Change, layout: Layout, *, plugin_socket: Path) -> Settlers:
+def settlers(change: InstallerChange, layout: Layout, *, plugin_socket: Path) -> Settlers:
     """Return the settlers of all items that the installer settles.
 
     Args:
@@ -215,7 +218,7 @@ def _excluded(item: Exclusions) -> Sequence[str]:
     return [word for card in item.cards or ("none",) for word in ("--exclude", card)]
 
 
-def _not_while_held(item: UnitSize, socket: Path, pace: Pace) -> Settlement | None:
+def _not_while_held(item: UnitSize, socket: Path, pace: ActionTimer) -> Settlement | None:
     """Refuse another unit while pods hold shares: kubelet would not know their devices any more."""
     last = ""
 

@@ -13,15 +13,15 @@ from edgegpu_agent.acts.bundles import Bundles
 from edgegpu_agent.acts.idempotent import refresh_inventory, rotate_identity, run_doctor
 from edgegpu_agent.acts.logs import CollectLogs
 from edgegpu_agent.acts.nodeready import AsNode
-from edgegpu_agent.acts.pace import Pace
+from edgegpu_agent.acts.pace import ActionTimer
 from edgegpu_agent.acts.redact import Redactor
 from edgegpu_agent.acts.restarts import STEADY_S, NodeReady, restart_k3s, restart_plugin
-from edgegpu_agent.acts.settling import Change, settlers
+from edgegpu_agent.acts.settling import InstallerChange, settlers
 from edgegpu_agent.acts.transactions import Installer, at_work
 from edgegpu_agent.acts.units import Units
 from edgegpu_agent.acts.upgrade import Upgrade
 from edgegpu_agent.acts.web import Trust, Web
-from edgegpu_installer.journal import Journal
+from edgegpu_installer.journal import TransactionJournal
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.lock import BEGUN
 from edgegpu_sync.ids import op_name
@@ -35,7 +35,7 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Box:
+class ActionContext:
     """What acts and settlers are made from.
 
     `stop` is set once, when the agent ends. `identity`: the folder with tls.crt, tls.key and cloud-ca.crt. `renew` gets
@@ -62,14 +62,14 @@ class Box:
     steady_s: float = STEADY_S
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> ActionTimer:
         """How its acts wait."""
-        return Pace(self.stop, speed=self.speed)
+        return ActionTimer(self.stop, speed=self.speed)
 
     @property
     def installer(self) -> Installer:
         """The installer of this box."""
-        journal = Journal(self.layout.tx)
+        journal = TransactionJournal(self.layout.tx)
         units = Units(layout=self.layout, pace=self.pace, env=self.env)
         return Installer(
             journal=journal,
@@ -91,7 +91,7 @@ class Box:
         return Web(Trust(ca=self.identity / "cloud-ca.crt", cert=cert, key=key), self.pace, self.proxy)
 
 
-def acts(box: Box) -> Acts:
+def acts(box: ActionContext) -> Acts:
     """Return the acts, by op; `identity.rotate` where it is known how to renew."""
     units = Units(layout=box.layout, pace=box.pace, env=box.env)
     busy = partial(at_work, box.layout)
@@ -109,7 +109,7 @@ def acts(box: Box) -> Acts:
     return {op_name(name): act for name, act in found.items()}
 
 
-def _logs(box: Box, units: Units) -> CollectLogs:
+def _logs(box: ActionContext, units: Units) -> CollectLogs:
     return CollectLogs(
         folder=box.layout.state / COLLECTED,
         web=box.web(certificate=True),
@@ -121,7 +121,7 @@ def _logs(box: Box, units: Units) -> CollectLogs:
     )
 
 
-def _upgrade(box: Box) -> Upgrade:
+def _upgrade(box: ActionContext) -> Upgrade:
     return Upgrade(
         layout=box.layout,
         installer=box.installer,
@@ -131,7 +131,7 @@ def _upgrade(box: Box) -> Upgrade:
     )
 
 
-def standard_settlers(box: Box) -> Settlers:
+def standard_settlers(box: ActionContext) -> Settlers:
     """Return the settlers of all items but app limits."""
-    change = Change(installer=box.installer, fresh=lambda: secrets.token_hex(4))
+    change = InstallerChange(installer=box.installer, fresh=lambda: secrets.token_hex(4))
     return settlers(change, box.layout, plugin_socket=box.layout.plugin_socket)

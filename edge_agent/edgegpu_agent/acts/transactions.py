@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from edgegpu_agent.acts.pace import Pace
-from edgegpu_agent.acts.programs import Program, Said, runs_with
+from edgegpu_agent.acts.pace import ActionTimer
+from edgegpu_agent.acts.programs import Program, ProgramOutput, runs_with
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.journal import Journal
+from edgegpu_installer.journal import TransactionJournal
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.lock import BEGUN, LOCK, shared
-from edgegpu_installer.states import TERMINAL, State
+from edgegpu_installer.states import TERMINAL, TransactionState
 from edgegpu_sync.ops import Evidence, transaction_evidence
 
 _OPTION = "--transaction-id"
@@ -46,7 +46,7 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedTransaction:
     """Nothing was begun; the words are the installer's. `code` is what it calls that."""
 
     why: str
@@ -60,7 +60,7 @@ class Silent:
     why: str
 
 
-End = Committed | PutBack | Broken | Refused | Silent
+End = Committed | PutBack | Broken | RefusedTransaction | Silent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +73,8 @@ class Installer:
     is not the last word, for a box is asked for things as soon as its agent runs, which is before k3s does.
     """
 
-    journal: Journal
-    pace: Pace
+    journal: TransactionJournal
+    pace: ActionTimer
     begun: Path
     program: Sequence[str] = ("/opt/edgegpu/current/bin/edgegpu",)
     proc: Path = Path("/proc")
@@ -107,7 +107,7 @@ class Installer:
         deadline = self.pace.now_s() + self.patience_s
         while True:
             end = self._once(id_, command)
-            if not isinstance(end, Refused) or self.pace.now_s() >= deadline:
+            if not isinstance(end, RefusedTransaction) or self.pace.now_s() >= deadline:
                 return end
             if end.code != "BUSY" and not self.settles():
                 return end
@@ -121,7 +121,7 @@ class Installer:
             return Silent(f"cannot run {command[0]}: {error.strerror} ({error.filename})")
         said = process.wait(self.pace, within_s=self.lasts_s, outlives=True)
         end = _read(said)
-        if isinstance(end, Silent) or (isinstance(end, Refused) and end.code == "KNOWN"):
+        if isinstance(end, Silent) or (isinstance(end, RefusedTransaction) and end.code == "KNOWN"):
             return self.await_end(id_, why=end.why)
         return end
 
@@ -173,10 +173,10 @@ def at_work(layout: Layout) -> bool:
         OSError: the kernel's list cannot be read.
     """
     try:
-        record = Journal(layout.tx).read()
+        record = TransactionJournal(layout.tx).read()
     except InstallError:
         record = None
-    if record is not None and record.state not in TERMINAL | {State.INCONSISTENT}:
+    if record is not None and record.state not in TERMINAL | {TransactionState.INCONSISTENT}:
         return True
     inodes = set()
     for path in (LOCK, BEGUN):
@@ -186,19 +186,19 @@ def at_work(layout: Layout) -> bool:
     return any(row[1:2] == ["FLOCK"] and row[_INODE].rpartition(":")[2] in inodes for row in rows if len(row) > _INODE)
 
 
-def _read(said: Said) -> End:
+def _read(said: ProgramOutput) -> End:
     try:
         value = json.loads(said.text)
         if "error" in value:
             words = (str(value["error"]), str(value.get("remedy") or ""))
-            return Refused("\n".join(filter(None, words)), str(value.get("code") or ""))
-        state, why = State(value["state"]), str(value.get("why") or "")
+            return RefusedTransaction("\n".join(filter(None, words)), str(value.get("code") or ""))
+        state, why = TransactionState(value["state"]), str(value.get("why") or "")
     except (ValueError, KeyError, TypeError, AttributeError):
         return Silent(f"the installer ended without an answer: {said.last_line}")
     match state:
-        case State.COMMITTED:
+        case TransactionState.COMMITTED:
             return Committed(changed=value.get("changed") is not False)
-        case State.ROLLED_BACK:
+        case TransactionState.ROLLED_BACK:
             return PutBack(why)
         case _:
             return Broken(why)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgegpu_agent.acts.pace import Pace
+from edgegpu_agent.acts.pace import ActionTimer
 from edgegpu_agent.acts.programs import run
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.journal import Journal
+from edgegpu_installer.journal import TransactionJournal
 from edgegpu_installer.layout import UNIT_DROP_IN, Layout
 from edgegpu_sync.ops import UnitRun
 
@@ -32,7 +32,7 @@ _USUAL = ("k3s", "k3s-agent")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class SystemdUnit:
     """How a unit is; `job`: whether systemd has something to do with it.
 
     `started_s`, `up_since_s`: when its last start began, and when it was ready, by the monotonic clock.
@@ -67,17 +67,17 @@ class Units:
     """systemctl on this machine."""
 
     layout: Layout
-    pace: Pace
+    pace: ActionTimer
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
-    def look(self, name: str) -> Unit | None:
+    def look(self, name: str) -> SystemdUnit | None:
         """Return how a unit is, also one that is not there; None: systemd does not answer."""
         command = ("systemctl", "show", f"--property={','.join(_PROPERTIES)}", "--", name)
         said = run(command, self.pace, within_s=_CALL_S, env=self.env)
         if said.status != 0:
             return None
         values = dict(line.partition("=")[::2] for line in said.text.splitlines())
-        return Unit(
+        return SystemdUnit(
             name=name,
             loaded=values.get("LoadState") == "loaded",
             active=values.get("ActiveState", ""),
@@ -96,7 +96,7 @@ class Units:
         said = run(command, self.pace, within_s=_CALL_S, env=self.env)
         return "" if said.status == 0 else said.last_line
 
-    def run_of(self, unit: Unit | None) -> UnitRun | None:
+    def run_of(self, unit: SystemdUnit | None) -> UnitRun | None:
         """Return which run of a unit this is; None where that is not known."""
         return None if unit is None else UnitRun(boot=self.boot(), invocation=unit.invocation)
 
@@ -120,7 +120,7 @@ class Units:
 
     def _by_journal(self) -> list[str]:
         try:
-            record = Journal(self.layout.tx).read()
+            record = TransactionJournal(self.layout.tx).read()
         except InstallError:
             return []
         return [record.unit] if record is not None and record.unit else []

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from edgegpu_agent.acts.act import Outcome
+from edgegpu_agent.acts.act import ActionOutcome
 from edgegpu_agent.acts.bundles import BundleError, Bundles, sha256_of
 from edgegpu_agent.acts.release import ReleaseError, check_order, check_signature
-from edgegpu_agent.acts.transactions import Broken, Committed, End, Installer, PutBack, Refused, Silent
+from edgegpu_agent.acts.transactions import Broken, Committed, End, Installer, PutBack, RefusedTransaction, Silent
 from edgegpu_agent.acts.web import Web, WebError
 from edgegpu_installer.layout import Layout
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.ops import Args, Evidence, LinkMove, UpgradeArgs
-from edgegpu_sync.states import Codes, State
+from edgegpu_sync.states import Codes, CommandState
 
 RELEASE_KEY = "release.pub"
 """In the environment: the public key that releases are signed by, 43 characters of base64url."""
@@ -39,22 +39,22 @@ class Upgrade:
         wanted = cast("UpgradeArgs", args).version
         return json.dumps({"before": self._link() or "", "wanted": wanted})
 
-    def act(self, id_: CommandId, args: Args, token: str) -> Outcome:
+    def act(self, id_: CommandId, args: Args, token: str) -> ActionOutcome:
         """Check, fetch, unpack, install. The installation restarts the agent: it goes on without it."""
         release, move = cast("UpgradeArgs", args), _read(token)
         if move.before == move.wanted:
-            return Outcome(state=State.SUCCEEDED, text=f"version {move.wanted} runs here already")
+            return ActionOutcome(state=CommandState.SUCCEEDED, text=f"version {move.wanted} runs here already")
         try:
             self._check(release)
             self._bring(release)
         except ReleaseError as error:
-            return Outcome(state=State.REJECTED, code=error.code, text=str(error))
+            return ActionOutcome(state=CommandState.REJECTED, code=error.code, text=str(error))
         except (BundleError, WebError, OSError) as error:
-            return Outcome(state=State.FAILED, code=Codes.ERROR, text=f"nothing was changed: {error}")
+            return ActionOutcome(state=CommandState.FAILED, code=Codes.ERROR, text=f"nothing was changed: {error}")
         program = (str(self.layout.version(release.version) / "bin/edgegpu"),)
         words = ("install", "--yes") if self.layout.has_sharing else ("install", "--yes", "--agent-only")
         outcome = _outcome(self.installer.carry_out(id_, words, program=program))
-        if outcome.state is not State.VERIFYING:
+        if outcome.state is not CommandState.VERIFYING:
             self.bundles.remove(release.version)
         return outcome
 
@@ -90,22 +90,24 @@ class Upgrade:
         found = self.installer.evidence(id_)
         return found if found is not Evidence.NOT_DONE else _read(token).evidence(self._link())
 
-    def verify(self, id_: CommandId, args: Args, token: str) -> Outcome | None:
+    def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
         """See that the link leads to the new version, and that it is this one that runs."""
         del args
         move = _read(token)
         match self.evidence(id_, token):
             case Evidence.DONE if self._link() == move.wanted:
-                return Outcome(state=State.SUCCEEDED, data={"before": move.before, "version": move.wanted})
+                return ActionOutcome(state=CommandState.SUCCEEDED, data={"before": move.before, "version": move.wanted})
             case Evidence.DONE:
                 text = f"it was installed, and /opt/edgegpu/current leads to {self._link()} since"
-                return Outcome(state=State.FAILED, code=Codes.SUPERSEDED, text=text)
+                return ActionOutcome(state=CommandState.FAILED, code=Codes.SUPERSEDED, text=text)
             case Evidence.PUT_BACK:
                 return _outcome(self.installer.await_end(id_))
             case Evidence.BROKEN:
                 return _outcome(self.installer.await_end(id_))
             case Evidence.NOT_DONE | Evidence.OTHER:
-                return Outcome(state=State.FAILED, code=Codes.ERROR, text="the link leads elsewhere than it should")
+                return ActionOutcome(
+                    state=CommandState.FAILED, code=Codes.ERROR, text="the link leads elsewhere than it should"
+                )
             case _:
                 return None
 
@@ -121,18 +123,18 @@ def _see_sum(archive: Path, sha256: str) -> None:
         raise BundleError(f"cannot use what was fetched: its sha256 is {found}")
 
 
-def _outcome(end: End) -> Outcome:
+def _outcome(end: End) -> ActionOutcome:
     match end:
         case Committed():
-            return Outcome(state=State.VERIFYING)
+            return ActionOutcome(state=CommandState.VERIFYING)
         case PutBack(why):
-            return Outcome(state=State.ROLLED_BACK, code=Codes.ERROR, text=why)
+            return ActionOutcome(state=CommandState.ROLLED_BACK, code=Codes.ERROR, text=why)
         case Broken(why):
-            return Outcome(state=State.FAILED, code=Codes.INCONSISTENT, text=why)
-        case Refused(why):
-            return Outcome(state=State.REJECTED, code=Codes.PRECHECK, text=why)
+            return ActionOutcome(state=CommandState.FAILED, code=Codes.INCONSISTENT, text=why)
+        case RefusedTransaction(why):
+            return ActionOutcome(state=CommandState.REJECTED, code=Codes.PRECHECK, text=why)
         case Silent(why):
-            return Outcome(state=State.FAILED, code=Codes.ERROR, text=f"nothing was changed: {why}")
+            return ActionOutcome(state=CommandState.FAILED, code=Codes.ERROR, text=f"nothing was changed: {why}")
 
 
 def _read(token: str) -> LinkMove:

@@ -12,7 +12,7 @@ import urllib3
 from urllib3.exceptions import HTTPError
 
 from edgegpu_agent import proxied
-from edgegpu_agent.acts.pace import Pace
+from edgegpu_agent.acts.pace import ActionTimer
 
 _CONNECT_S, _READ_S = 20.0, 60.0
 _CHUNK = 65_536
@@ -66,7 +66,7 @@ class Web:
     """Calls with several tries; redirects are not followed. `proxy`: an address, or nothing."""
 
     trust: Trust
-    pace: Pace
+    pace: ActionTimer
     proxy: str = ""
 
     def put(self, url: str, path: Path) -> None:

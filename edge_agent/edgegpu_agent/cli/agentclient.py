@@ -26,7 +26,7 @@ LOOK = "see `systemctl status edgegpu-agent` and `journalctl -u edgegpu-agent`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class AgentSnapshot:
     """What is known; each part is None where there is none. `problems` say what is wrong and what to do."""
 
     config: AgentConfig | None
@@ -53,7 +53,7 @@ class Seen:
         }
 
 
-def gather(root: Path, socket: Path | None, *, now_s: float | None = None) -> Seen:
+def gather(root: Path, socket: Path | None, *, now_s: float | None = None) -> AgentSnapshot:
     """Look at all of it.
 
     Args:
@@ -68,7 +68,7 @@ def gather(root: Path, socket: Path | None, *, now_s: float | None = None) -> Se
     now_s = time.time() if now_s is None else now_s
     path = layout.at(AGENT_YAML)
     if not path.exists():
-        return Seen(config=None, identity=None, agent=None, problems=(), now_s=now_s)
+        return AgentSnapshot(config=None, identity=None, agent=None, problems=(), now_s=now_s)
     try:
         config, problems = load(path), []
     except ConfigError as error:
@@ -79,7 +79,7 @@ def gather(root: Path, socket: Path | None, *, now_s: float | None = None) -> Se
     problems += _of_identity(identity, now_s)
     if identity is not None and identity.get("stand") == "enrolled":
         problems += [why] if agent is None else _of_agent(agent)
-    return Seen(
+    return AgentSnapshot(
         config=config,
         identity=identity,
         agent=agent,

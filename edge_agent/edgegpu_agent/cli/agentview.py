@@ -4,7 +4,7 @@ import datetime as dt
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgegpu_agent.cli.agentclient import Seen, duration
+from edgegpu_agent.cli.agentclient import AgentSnapshot, duration
 
 _DAY_S = 86_400
 _SOME = 0.5
@@ -12,7 +12,7 @@ _KINDS = {"desired": "settings", "item": "setting", "keys": "keys", "command": "
 """How the journal's kinds of lines are called on screens."""
 
 
-def lines(seen: Seen) -> Iterator[str]:
+def lines(seen: AgentSnapshot) -> Iterator[str]:
     """Yield what is known, a fact a line, then what is wrong."""
     if seen.config is None and not seen.problems:
         yield "this box belongs to no cloud: there is no /etc/edgegpu/agent.yaml"

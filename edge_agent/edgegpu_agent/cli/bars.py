@@ -17,7 +17,7 @@ BROKEN = "x"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class PodLetter:
     """A pod with its letter; `number` (from 0) chooses the colour."""
 
     uid: str
@@ -27,10 +27,10 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class BarPiece:
     """What a pod holds of one card, in units and hundredths; without a holder nobody said whose it is."""
 
-    holder: Holder | None
+    holder: PodLetter | None
     units: int
     core: int
     containers: tuple[str, ...]
@@ -42,17 +42,17 @@ def holding(pods: Sequence[PodRow]) -> list[str]:
     return list(dict.fromkeys(row.uid for row in pods if row.cards))
 
 
-def holders(pods: Sequence[PodRow], letters: Mapping[str, str]) -> dict[str, Holder]:
+def holders(pods: Sequence[PodRow], letters: Mapping[str, str]) -> dict[str, PodLetter]:
     """Return the pods that have a card with their letters; the keys are uids, as in `letters`."""
-    found: dict[str, Holder] = {}
+    found: dict[str, PodLetter] = {}
     for row in pods:
         if row.cards and row.uid not in found:
             letter = letters.get(row.uid, MANY)
-            found[row.uid] = Holder(uid=row.uid, letter=letter, number=LETTERS.find(letter), name=row.full_name)
+            found[row.uid] = PodLetter(uid=row.uid, letter=letter, number=LETTERS.find(letter), name=row.full_name)
     return found
 
 
-def pieces(card: CardRow, pods: Sequence[PodRow], known: dict[str, Holder]) -> tuple[Piece, ...]:
+def pieces(card: CardRow, pods: Sequence[PodRow], known: dict[str, PodLetter]) -> tuple[BarPiece, ...]:
     """Return who holds what of a card; the units add up to what the card has not free.
 
     Containers of one pod can share devices (kubelet reuses an init container's), and a refused pod's records are not
@@ -75,7 +75,7 @@ def pieces(card: CardRow, pods: Sequence[PodRow], known: dict[str, Holder]) -> t
             cut = min(excess, found[position].units)
             found[position], excess = replace(found[position], units=found[position].units - cut), excess - cut
     if excess < 0 and card.healthy:
-        found.append(Piece(None, -excess, 0, (), ""))
+        found.append(BarPiece(None, -excess, 0, (), ""))
     return tuple(found)
 
 
@@ -100,11 +100,11 @@ def widths(units: Iterable[int], total: int, width: int) -> tuple[int, ...]:
     return tuple(lengths[:-1])
 
 
-def _piece(card: CardRow, rows: list[PodRow], holder: Holder) -> Piece:
+def _piece(card: CardRow, rows: list[PodRow], holder: PodLetter) -> BarPiece:
     state = next((row.state for row in rows if row.state != "allocated"), "allocated")
     units = min(card.units, sum(_units(card, row) for row in rows))
     core = min(CORE_PER_CARD, sum(min(CORE_PER_CARD, row.core) for row in rows))
-    return Piece(holder, units, core, tuple(row.container for row in rows), state)
+    return BarPiece(holder, units, core, tuple(row.container for row in rows), state)
 
 
 def _units(card: CardRow, row: PodRow) -> int:

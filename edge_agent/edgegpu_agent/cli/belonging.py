@@ -13,8 +13,8 @@ from edgegpu_agent.settings import CloudSection
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.kinds import Json
 from edgegpu_installer.layout import Layout
-from edgegpu_installer.limits import Limits
-from edgegpu_installer.site import Options
+from edgegpu_installer.limits import AppLimitsAccount
+from edgegpu_installer.site import InstallOptions
 
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -46,17 +46,19 @@ def is_spent(layout: Layout, token: str) -> bool:
     return identity is not None and bool(token) and identity.device.token_sha256 == token_hash(token)
 
 
-def app_limits(namespaces: Sequence[str]) -> Limits:
+def app_limits(namespaces: Sequence[str]) -> AppLimitsAccount:
     """Return what the installer does about app limits in these namespaces: the objects are the agent's to know."""
     made_by_the_account = {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {"name": lease.NAME, "namespace": lease.NAMESPACE},
     }
-    return Limits(namespaces=tuple(namespaces), objects=_objects, lease=made_by_the_account)
+    return AppLimitsAccount(namespaces=tuple(namespaces), objects=_objects, lease=made_by_the_account)
 
 
-def with_cloud(options: Options, url: str, *, ca_sha256: str, proxy: str, limits: list[str] | None) -> Options:
+def with_cloud(
+    options: InstallOptions, url: str, *, ca_sha256: str, proxy: str, limits: list[str] | None
+) -> InstallOptions:
     """Return the options with where the box belongs, its proxy, and what the cloud may do there. Raises CliError."""
     cloud = cloud_of(url, ca_sha256)
     return replace(

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from edgegpu_agent.cli.common import with_sudo
-from edgegpu_agent.cli.document import Document, DocumentError, read_document
+from edgegpu_agent.cli.document import DocumentError, StatusDocument, read_document
 from edgegpu_agent.cli.errors import CliError
 from edgegpu_agent.cli.unixhttp import NoHttpError, get
 
@@ -39,7 +39,7 @@ def find_socket(socket: Path | None, config: Path | None) -> Path:
         return DEFAULT_SOCKET
 
 
-def fetch_status(path: Path, *, timeout_s: float = TIMEOUT_S) -> Document:
+def fetch_status(path: Path, *, timeout_s: float = TIMEOUT_S) -> StatusDocument:
     """Return the plugin's status document.
 
     Raises:
@@ -53,7 +53,7 @@ def fetch_status(path: Path, *, timeout_s: float = TIMEOUT_S) -> Document:
     return _read(path, status, body)
 
 
-def _read(path: Path, status: int, body: bytes) -> Document:
+def _read(path: Path, status: int, body: bytes) -> StatusDocument:
     if status == _NOT_FOUND:
         raise CliError(
             f"cannot read the status at {path}: the plugin does not know {STATUS_PATH}",

@@ -17,7 +17,7 @@ from edgegpu_agent.cli.errors import CliError
 from edgegpu_sync.terminal import make_console, print_table
 
 if TYPE_CHECKING:
-    from edgegpu_agent.demo.run import Outcome
+    from edgegpu_agent.demo.run import DemoOutcome
 
 JSON_VERSION = 1
 _INTERRUPTED = 130
@@ -83,10 +83,10 @@ def demo(  # noqa: PLR0913  (one for each option)
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its notes on closed connections are no news here
         from edgegpu_agent.demo.model import DemoError  # noqa: PLC0415  (grpc and more: only here)
         from edgegpu_agent.demo.report import write_rows  # noqa: PLC0415
-        from edgegpu_agent.demo.run import Outcome, run_real, run_simulated  # noqa: PLC0415
+        from edgegpu_agent.demo.run import DemoOutcome, run_real, run_simulated  # noqa: PLC0415
         from edgegpu_core.policy import parse_policy  # noqa: PLC0415
 
-        outcome = Outcome()
+        outcome = DemoOutcome()
         try:
             parse_policy(policy)
             if real:
@@ -109,7 +109,7 @@ def demo(  # noqa: PLR0913  (one for each option)
             raise typer.Exit(EXIT_WRONG)
 
 
-def _report(outcome: "Outcome", out: Path | None, *, as_json: bool) -> None:
+def _report(outcome: "DemoOutcome", out: Path | None, *, as_json: bool) -> None:
     if as_json:
         ok, pods = not outcome.failures, [row.document() for row in outcome.rows]
         failures = {"failures": outcome.failures, "skipped": outcome.skipped}

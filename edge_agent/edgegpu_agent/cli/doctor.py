@@ -15,7 +15,7 @@ from edgegpu_agent.cli.errors import CliError
 from edgegpu_sync.terminal import make_console
 
 if TYPE_CHECKING:
-    from edgegpu_installer.doctor import Check, Sight
+    from edgegpu_installer.doctor import BoxProbe, Check
 
 JSON_VERSION = 1
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -89,16 +89,16 @@ def _wanted(checks: tuple["Check", ...], names: list[str]) -> list["Check"]:
     return [check for check in checks if not names or check.name in names]
 
 
-def _sight(root: Path) -> "Sight":
+def _sight(root: Path) -> "BoxProbe":
     from edgegpu_agent.cli.doctordoors import BoxDoors  # noqa: PLC0415  (slow to load)
-    from edgegpu_installer.doctor import Sight  # noqa: PLC0415
+    from edgegpu_installer.doctor import BoxProbe  # noqa: PLC0415
 
     path = os.pathsep.join(filter(None, (os.environ.get("PATH", ""), _SYSTEM_PATH)))
-    return Sight(root=root, doors=BoxDoors(root), path=path, now=lambda: dt.datetime.now(dt.UTC))
+    return BoxProbe(root=root, doors=BoxDoors(root), path=path, now=lambda: dt.datetime.now(dt.UTC))
 
 
-def _look(checks: list["Check"], sight: "Sight", *, as_json: bool) -> int:
-    from edgegpu_agent.cli.doctorview import View, as_document  # noqa: PLC0415  (slow to load)
+def _look(checks: list["Check"], sight: "BoxProbe", *, as_json: bool) -> int:
+    from edgegpu_agent.cli.doctorview import DoctorView, as_document  # noqa: PLC0415  (slow to load)
     from edgegpu_installer.doctor import examine, exit_status, worst  # noqa: PLC0415
     from edgegpu_sync.commandline import installed_version  # noqa: PLC0415
 
@@ -109,7 +109,7 @@ def _look(checks: list["Check"], sight: "Sight", *, as_json: bool) -> int:
             | {"checks": [as_document(result) for result in results]}
         )
         return exit_status(results)
-    view, results = View(make_console()), []
+    view, results = DoctorView(make_console()), []
     with view.progress() as looking:
         for result in examine(checks, sight, before=looking):
             results.append(result)

@@ -11,15 +11,15 @@ from typing import Any
 
 from edgegpu_agent.cli.client import DEFAULT_CONFIG, SOCKET_NAME, fetch_status
 from edgegpu_agent.cli.errors import CliError
-from edgegpu_installer.doctor import CloudSide, Containerd, DoorShut, Reply, Settings
-from edgegpu_installer.doctor.web import Way, ask
+from edgegpu_installer.doctor import CloudProbe, ContainerdProbe, DoorShut, PluginSettings, Reply
+from edgegpu_installer.doctor.web import TlsTarget, ask
 from edgegpu_installer.layout import Layout
 from edgegpu_plugin import runtime
 from edgegpu_plugin.cdi import FILE_NAME
 from edgegpu_plugin.config import PluginConfig, load
 from edgegpu_plugin.driverroot import LIBRARY_FOLDERS
 from edgegpu_plugin.errors import ConfigError, PluginError
-from edgegpu_plugin.kube import Access, KubeconfigError, load_kubeconfig
+from edgegpu_plugin.kube import ApiAccess, KubeconfigError, load_kubeconfig
 from edgegpu_plugin.kube.access import tls_context
 
 _CLOUD_S = 10.0
@@ -32,11 +32,11 @@ class BoxDoors:
         self._root = root
         self._config, self._problem = _config(self._at(DEFAULT_CONFIG))
 
-    def settings(self) -> Settings:
+    def settings(self) -> PluginSettings:
         """Return what plugin.yaml comes to."""
         config = self._config
         tls = config.extender.tls
-        return Settings(
+        return PluginSettings(
             problem=self._problem,
             node=config.node_name,
             has_plugin=config.role.has_plugin,
@@ -61,7 +61,7 @@ class BoxDoors:
         except CliError as error:
             raise DoorShut(error.text, remedy=error.remedy) from error
 
-    def containerd(self, usual: str) -> Containerd | None:
+    def containerd(self, usual: str) -> ContainerdProbe | None:
         """Return what containerd's configuration says."""
         named = self._config.driver.containerd_config
         paths = [named] if named else [*([Path(usual)] if usual else ()), *runtime.CONTAINERD_CONFIGS]
@@ -73,7 +73,7 @@ class BoxDoors:
             return None
         path = Path(found.path)
         whole = tomllib.loads(path.read_text(encoding="utf-8"))
-        return Containerd(
+        return ContainerdProbe(
             path=Path("/") / path.relative_to(self._root),
             cdi=found.cdi,
             cdi_folders=tuple(found.cdi_folders),
@@ -90,7 +90,7 @@ class BoxDoors:
         except KubeconfigError as error:
             raise DoorShut(str(error), remedy="sudo edgegpu install  # writes the file anew") from error
 
-    def cloud(self) -> CloudSide | None:
+    def cloud(self) -> CloudProbe | None:
         """Return how this box and its cloud stand; None where it belongs to none."""
         from edgegpu_agent.cli.agentclient import gather  # noqa: PLC0415  (a box without a cloud needs none of it)
 
@@ -98,7 +98,7 @@ class BoxDoors:
         if not layout.agent_yaml.exists():
             return None
         seen = gather(self._root, None)
-        return CloudSide(
+        return CloudProbe(
             url=seen.config.cloud.url if seen.config is not None else "",
             ca_sha256=seen.config.cloud.ca_sha256 if seen.config is not None else "",
             problem="" if seen.config is not None else "; ".join(seen.config_problems),
@@ -132,11 +132,11 @@ class BoxDoors:
 class KubeDoor:
     """The API server by one plain connection for each question: the Date header is wanted too."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: ApiAccess) -> None:
         """Prepare it. Raises DoorShut: its certificates or its token cannot be used."""
         self.server = access.server
         try:
-            self._way = Way(context=tls_context(access), server_name=access.server_name)
+            self._way = TlsTarget(context=tls_context(access), server_name=access.server_name)
             token = access.token_file.read_text().strip() if access.token_file else access.token
         except OSError as error:
             raise DoorShut(

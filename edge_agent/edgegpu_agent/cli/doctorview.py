@@ -8,19 +8,19 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from edgegpu_installer.doctor import Check, Level, Result, Trouble
+from edgegpu_installer.doctor import Check, CheckLevel, CheckProblem, CheckRun
 
 _MARKS = {
-    Level.OK: ("ok", "green"),
-    Level.INFO: ("i", "blue"),
-    Level.SKIPPED: ("-", "dim"),
-    Level.WARNING: ("!", "yellow"),
-    Level.BROKEN: ("x", "bold red"),
+    CheckLevel.OK: ("ok", "green"),
+    CheckLevel.INFO: ("i", "blue"),
+    CheckLevel.SKIPPED: ("-", "dim"),
+    CheckLevel.WARNING: ("!", "yellow"),
+    CheckLevel.BROKEN: ("x", "bold red"),
 }
 _WIDTH = 15
 
 
-class View:
+class DoctorView:
     """Prints each result as it comes, and a group's name before its first."""
 
     def __init__(self, console: Console) -> None:
@@ -36,7 +36,7 @@ class View:
         with self._console.status("") as status:
             yield lambda check: status.update(Text(f"{check.name}: {check.about} …", style="dim"))
 
-    def show(self, result: Result) -> None:
+    def show(self, result: CheckRun) -> None:
         """Print one check's line, and below it what is wrong and what mends it."""
         check, verdict = result.check, result.verdict
         if check.group != self._group:
@@ -51,13 +51,17 @@ class View:
             for detail in verdict.details:
                 self._say(Text(detail, style="dim"), indent=8)
 
-    def summary(self, results: Sequence[Result]) -> None:
+    def summary(self, results: Sequence[CheckRun]) -> None:
         """Print how many of what there are."""
-        counts = {level: sum(result.verdict.level is level for result in results) for level in Level}
-        words = [f"{counts[level]} {level.value}" for level in (Level.BROKEN, Level.WARNING, Level.OK) if counts[level]]
+        counts = {level: sum(result.verdict.level is level for result in results) for level in CheckLevel}
+        words = [
+            f"{counts[level]} {level.value}"
+            for level in (CheckLevel.BROKEN, CheckLevel.WARNING, CheckLevel.OK)
+            if counts[level]
+        ]
         self._say(Text(", ".join(words) or "nothing was looked at", style="bold"), blank=True)
 
-    def _trouble(self, trouble: Trouble, *, alone: bool) -> None:
+    def _trouble(self, trouble: CheckProblem, *, alone: bool) -> None:
         if not alone:
             mark, style = _MARKS[trouble.level]
             self._say(Text(f"{mark} ", style=style).append(trouble.text, style="not bold"), indent=5)
@@ -72,7 +76,7 @@ class View:
             self._console.print(Text(" " * indent).append(text), soft_wrap=True)
 
 
-def as_document(result: Result) -> dict[str, Any]:
+def as_document(result: CheckRun) -> dict[str, Any]:
     """Return what `--json` prints of a result."""
     check, verdict = result.check, result.verdict
     return {

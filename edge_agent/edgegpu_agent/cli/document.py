@@ -85,7 +85,7 @@ class ExtenderRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class StatusDocument:
     """What the plugin says of itself and its node; `raw` is the document as it came."""
 
     version: str
@@ -163,7 +163,7 @@ class _Part:
         return [_Part(one, f"{self._name(key)}[{i}]") for i, one in enumerate(self.get(key, list, []))]
 
 
-def read_document(value: object) -> Document:
+def read_document(value: object) -> StatusDocument:
     """Read a status document.
 
     Raises:
@@ -173,7 +173,7 @@ def read_document(value: object) -> Document:
     if top.count("v") != VERSION:
         raise DocumentError(f"it is of version {top.count('v')}, and this edgegpu reads version {VERSION}")
     injection, driver, kubelet, api = (top.part(key) for key in ("injection", "driver", "kubelet", "api"))
-    return Document(
+    return StatusDocument(
         version=top.text("version", ""),
         node=top.text("node"),
         role=top.text("role"),

@@ -17,7 +17,7 @@ from edgegpu_installer import atomic
 from edgegpu_installer.agentyaml import agent_yaml
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import AGENT_UNIT, Layout
-from edgegpu_installer.site import Options
+from edgegpu_installer.site import InstallOptions
 from edgegpu_installer.systemd import Systemd
 
 IDENTITY = "agent-identity.json"
@@ -119,7 +119,7 @@ class Enrolling:
                 raise CliError(f"cannot enrol: systemd has no {AGENT_UNIT}", remedy="run edgegpu install first")
             there = layout.agent_yaml
             now = there.read_text(errors="replace") if there.exists() else None
-            text = agent_yaml(now, Options(cloud=cloud.url, ca_sha256=cloud.ca_sha256)) or ""
+            text = agent_yaml(now, InstallOptions(cloud=cloud.url, ca_sha256=cloud.ca_sha256)) or ""
             standing.unlink(missing_ok=True)
             layout.etc.mkdir(exist_ok=True)
             atomic.write(there, text.encode(), mode=0o644)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from edgegpu_agent.cli.installing import Installing
     from edgegpu_agent.cli.membership import Membership
     from edgegpu_installer.install import Report
-    from edgegpu_installer.site import Role
+    from edgegpu_installer.site import MachineRole
 
 JSON_VERSION = 1
 _TOKEN_VARIABLE, _JOIN_VARIABLE, _PROXY_VARIABLE = "EDGEGPU_TOKEN", "EDGEGPU_JOIN", "EDGEGPU_PROXY"
@@ -172,9 +172,9 @@ def install(  # noqa: PLR0913  (one for each option)
         _begin(isolation)
         from edgegpu_agent.cli.belonging import with_cloud  # noqa: PLC0415  (slow to load)
         from edgegpu_agent.cli.installing import this_machine, typed_errors  # noqa: PLC0415
-        from edgegpu_installer.site import Options  # noqa: PLC0415
+        from edgegpu_installer.site import InstallOptions  # noqa: PLC0415
 
-        options = Options(
+        options = InstallOptions(
             role=_role(role),
             policy=_policy(policy),
             exclude=_excluded(exclude),
@@ -236,15 +236,15 @@ def _refuse_isolation(isolation: str) -> None:
         raise CliError(f"cannot install with --isolation {isolation}: there is no such mode", remedy="give none")
 
 
-def _role(text: str | None) -> "Role | None":
-    from edgegpu_installer.site import Role  # noqa: PLC0415  (slow to load)
+def _role(text: str | None) -> "MachineRole | None":
+    from edgegpu_installer.site import MachineRole  # noqa: PLC0415  (slow to load)
 
     if text is None:
         return None
     try:
-        return Role(text)
+        return MachineRole(text)
     except ValueError:
-        roles = ", ".join(role.value for role in Role)
+        roles = ", ".join(role.value for role in MachineRole)
         raise CliError(f"cannot install with --role {text}: there is no such role", remedy=f"give {roles}") from None
 
 

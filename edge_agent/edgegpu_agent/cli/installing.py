@@ -16,25 +16,25 @@ from edgegpu_agent.cli.belonging import app_limits, is_spent
 from edgegpu_agent.cli.errors import CliError
 from edgegpu_installer import agentyaml, transaction
 from edgegpu_installer.ask import Terminal
-from edgegpu_installer.atomic import Entry, read_entry, wanted
+from edgegpu_installer.atomic import PathEntry, read_entry, wanted
 from edgegpu_installer.changes import Plan
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.facts import Facts, read_facts
-from edgegpu_installer.foreseen import Foreseen
+from edgegpu_installer.facts import MachineFacts, read_facts
+from edgegpu_installer.foreseen import DryRun
 from edgegpu_installer.install import Installation, Report
-from edgegpu_installer.journal import Journal
+from edgegpu_installer.journal import TransactionJournal
 from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT, Layout
-from edgegpu_installer.limits import Limits
+from edgegpu_installer.limits import AppLimitsAccount
 from edgegpu_installer.pluginyaml import resource_model
-from edgegpu_installer.precheck import STEADY_S, Level, precheck, refused
-from edgegpu_installer.preparing import Machine
+from edgegpu_installer.precheck import STEADY_S, FindingLevel, precheck, refused
+from edgegpu_installer.preparing import TransactionMachine
 from edgegpu_installer.release import Release, read_release
-from edgegpu_installer.site import Options, Role, Site
+from edgegpu_installer.site import InstallOptions, MachineRole, Site
 from edgegpu_installer.siteread import site_of
-from edgegpu_installer.states import LEAVING, State
+from edgegpu_installer.states import LEAVING, TransactionState
 from edgegpu_installer.systemd import Systemd
-from edgegpu_installer.transaction import Outcome, Verify
-from edgegpu_installer.uninstall import Removal, Uninstallation
+from edgegpu_installer.transaction import TransactionOutcome, Verify
+from edgegpu_installer.uninstall import Uninstallation, UninstallResult
 from edgegpu_installer.verifying import verifier
 
 PAUSE, TRACE = "EDGEGPU_INSTALLER_PAUSE", "EDGEGPU_INSTALLER_TRACE"
@@ -63,7 +63,7 @@ def typed_errors() -> Iterator[None]:
         raise CliError(error.message, remedy=error.remedy, more={"code": error.code}) from error
 
 
-def cluster_document(foreseen: Foreseen) -> dict[str, object]:
+def cluster_document(foreseen: DryRun) -> dict[str, object]:
     """Return what a dry run says of the cluster, as keys of its document."""
     return {
         "labels": [asdict(mark) for mark in foreseen.marks],
@@ -82,7 +82,7 @@ class Installing:
     layout: Layout = field(default_factory=Layout)
     system: Systemd = field(default_factory=Systemd)
 
-    def install(self, options: Options, *, ask: bool, dry_run: bool) -> Report:
+    def install(self, options: InstallOptions, *, ask: bool, dry_run: bool) -> Report:
         """Look, refuse what would not work, and install. Raises InstallError."""
         release = self._release()
         if is_spent(self.layout, options.token):
@@ -104,7 +104,9 @@ class Installing:
             )
             return installation.preview() if dry_run else installation.run()
 
-    def uninstall(self, *, ask: bool, agreed: bool, force: bool, dry_run: bool, keep_agent: bool = False) -> Removal:
+    def uninstall(
+        self, *, ask: bool, agreed: bool, force: bool, dry_run: bool, keep_agent: bool = False
+    ) -> UninstallResult:
         """Look, ask, and uninstall, or take sharing alone off. Raises InstallError."""
         if not self.layout.baseline.exists() and not self.layout.current.is_symlink():
             raise InstallError("cannot uninstall: edgegpu is not installed on this machine")
@@ -126,9 +128,9 @@ class Installing:
             )
             return uninstallation.preview() if dry_run else uninstallation.run()
 
-    def resume(self) -> Outcome | None:
+    def resume(self) -> TransactionOutcome | None:
         """Finish a transaction whose author died. Raises InstallError."""
-        record = Journal(self.layout.tx).read()
+        record = TransactionJournal(self.layout.tx).read()
         facts = read_facts(self.layout)
         site = site_of(facts)
         offers = record is not None and record.op not in LEAVING and site.has_cards
@@ -138,7 +140,7 @@ class Installing:
         """Return what a plan does to each file, as a document."""
         return [_change(read_entry(self.layout.at(one.path)), wanted(one), one.path) for one in self._whole(plan).files]
 
-    def say_plan(self, plan: Plan, foreseen: Foreseen) -> None:
+    def say_plan(self, plan: Plan, foreseen: DryRun) -> None:
         """Print what a plan would do, and what would be done to the cluster."""
         for row in self.changes(plan):
             typer.echo(f"{row['change']:<9} {row['mode']:>4} {row['path']}")
@@ -157,20 +159,22 @@ class Installing:
             typer.echo(f"how the cluster is now could not be seen: {foreseen.unseen}")
         typer.echo("nothing was changed: this was a dry run")
 
-    def say_failure(self, what: str, outcome: Outcome) -> None:
+    def say_failure(self, what: str, outcome: TransactionOutcome) -> None:
         """Say on stderr how a transaction ended that did not go through, and what stands."""
         end = {
-            State.ROLLED_BACK: "it was rolled back: the machine is as it was",
-            State.INCONSISTENT: "it could not be undone whole: edgegpu-recover tries again; see edgegpu-recover show",
+            TransactionState.ROLLED_BACK: "it was rolled back: the machine is as it was",
+            TransactionState.INCONSISTENT: (
+                "it could not be undone whole: edgegpu-recover tries again; see edgegpu-recover show"
+            ),
         }.get(outcome.state, outcome.state.value)
         typer.echo(f"edgegpu: cannot {what}: {outcome.why}\n  {end}", err=True)
 
-    def standing(self, role: Role) -> list[str]:
+    def standing(self, role: MachineRole) -> list[str]:
         """Return lines about the running services, and about what the node offers."""
         units = [AGENT_UNIT, PLUGIN_UNIT]
         lines = [f"{unit.removesuffix('.service')}: {self.system.unit(unit).active}" for unit in units]
         node = read_facts(self.layout).node
-        if role is not Role.EXTENDER_ONLY and node is not None:
+        if role is not MachineRole.EXTENDER_ONLY and node is not None:
             lines.append(
                 f"this node offers {', '.join(f'{n} {name}' for name, n in _offered(node.allocatable).items())}"
             )
@@ -180,7 +184,7 @@ class Installing:
         """Return the version that this program is of: the folder that its environment lies in."""
         return read_release(Path(os.environ.get("EDGEGPU_RELEASE") or _own_folder()))
 
-    def _checked(self, options: Options, release: Release) -> Facts:
+    def _checked(self, options: InstallOptions, release: Release) -> MachineFacts:
         facts = read_facts(self.layout, driver_root=options.driver_root)
         starting = facts.k3s is not None and facts.k3s.health.active and facts.k3s.health.up_s < STEADY_S
         if facts.k3s is not None and starting and not options.agent_only:
@@ -195,7 +199,7 @@ class Installing:
             unpacked=release.folder.resolve() == self.layout.version(release.version).resolve(),
         )
         for finding in findings:
-            if finding.level is Level.WARN:
+            if finding.level is FindingLevel.WARN:
                 self.say(f"note: {finding.what}: {finding.why}; {finding.remedy}")
         if wrong := refused(findings):
             first, *more = (f"{one.what}: {one.why}" for one in wrong)
@@ -204,14 +208,14 @@ class Installing:
             )
         return facts
 
-    def _limits(self, options: Options, site: Site) -> Limits | None:
+    def _limits(self, options: InstallOptions, site: Site) -> AppLimitsAccount | None:
         """Return what this machine does about app limits: servers that belong to a cloud have an account for them."""
         there = self.layout.agent_yaml
         chosen = agentyaml.limits_namespaces(there.read_text(errors="replace") if there.exists() else None, options)
         return app_limits(chosen) if chosen is not None and site.kind.is_server else None
 
-    def _machine(self, release: Release) -> Machine:
-        return Machine(
+    def _machine(self, release: Release) -> TransactionMachine:
+        return TransactionMachine(
             layout=self.layout,
             system=self.system,
             recovery=release.recovery,
@@ -224,7 +228,7 @@ class Installing:
     def _whole(self, plan: Plan) -> Plan:
         return self._release().recovery.into(plan)
 
-    def _verifier(self, facts: Facts, site: Site) -> Callable[[bool], Verify]:
+    def _verifier(self, facts: MachineFacts, site: Site) -> Callable[[bool], Verify]:
         return lambda offers: verifier(facts, site, layout=self.layout, system=self.system, offers=offers, say=self.say)
 
 
@@ -239,15 +243,15 @@ def this_machine(*, as_json: bool, deadline_s: float, transaction_id: str) -> In
     return Installing(say=sayer(as_json=as_json), deadline_s=deadline_s, transaction_id=transaction_id)
 
 
-def _change(now: Entry, then: Entry, path: str) -> dict[str, str]:
+def _change(now: PathEntry, then: PathEntry, path: str) -> dict[str, str]:
     if now == then:
         what = "as it is"
-    elif now == Entry():
+    elif now == PathEntry():
         what = "new"
     else:
-        what = "removed" if then == Entry() else "changed"
+        what = "removed" if then == PathEntry() else "changed"
     mode = "link" if then.link_to is not None else f"{then.mode:o}"
-    return {"path": path, "change": what, "mode": mode if then != Entry() else ""}
+    return {"path": path, "change": what, "mode": mode if then != PathEntry() else ""}
 
 
 def _offered(capacity: Mapping[str, str]) -> dict[str, str]:

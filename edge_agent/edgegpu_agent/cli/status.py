@@ -14,7 +14,7 @@ from edgegpu_agent.cli.common import (
     print_json,
     reporting,
 )
-from edgegpu_agent.cli.document import Document
+from edgegpu_agent.cli.document import StatusDocument
 from edgegpu_sync.terminal import counted, make_console
 
 HELP = """\
@@ -83,7 +83,7 @@ def _look(path: Path, *, as_json: bool) -> None:
         raise typer.Exit(EXIT_WRONG)
 
 
-def problems(document: Document) -> list[str]:
+def problems(document: StatusDocument) -> list[str]:
     """Return what is wrong on this node, a sentence each, the cause before its consequences."""
     found: list[str] = []
     if document.has_cards:

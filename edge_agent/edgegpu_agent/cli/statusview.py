@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from edgegpu_agent.cli.bars import BROKEN, FREE, UNKNOWN, Holder, Piece, holders, pieces, widths
-from edgegpu_agent.cli.document import CardRow, Document, NodeRow, OtherCard, PodRow
+from edgegpu_agent.cli.bars import BROKEN, FREE, UNKNOWN, BarPiece, PodLetter, holders, pieces, widths
+from edgegpu_agent.cli.document import CardRow, NodeRow, OtherCard, PodRow, StatusDocument
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_sync.terminal import counted
 
@@ -20,7 +20,7 @@ _HELD = "held"
 _TROUBLES = {"refused": "refused", "lost": "its card is gone", "cardless": "runs without its card"}
 
 
-def show(document: Document, problems: Sequence[str], console: Console, letters: Mapping[str, str]) -> None:
+def show(document: StatusDocument, problems: Sequence[str], console: Console, letters: Mapping[str, str]) -> None:
     """Print the head, each card with its holders, pods that have no card yet, other nodes, and what is wrong.
 
     `letters` are those of the pods that have a card, by uid.
@@ -65,7 +65,7 @@ def _section(say: _Say, title: str | Text, lines: Sequence[Text]) -> None:
             say(line, 2)
 
 
-def _head(document: Document) -> Iterator[Text]:
+def _head(document: StatusDocument) -> Iterator[Text]:
     unit = f"1 unit = {document.unit_mib} MiB"
     policy = f"policy {document.policy}" if document.policy else ""
     parts = [document.role, f"edgegpu {document.version}", policy, unit if document.has_cards else ""]
@@ -81,7 +81,7 @@ def _head(document: Document) -> Iterator[Text]:
     yield _extender(document)
 
 
-def _extender(document: Document) -> Text:
+def _extender(document: StatusDocument) -> Text:
     extender = document.extender
     if extender is None:
         return _fact("extender", "none on this node: pods are placed by the servers of the cluster")
@@ -99,7 +99,7 @@ def _card_head(card: CardRow) -> Text:
     return line if card.healthy else line.append("  out of order", style="not bold red")
 
 
-def _bar(card: CardRow, held: Sequence[Piece], width: int) -> Iterator[Text]:
+def _bar(card: CardRow, held: Sequence[BarPiece], width: int) -> Iterator[Text]:
     if card.healthy:
         yield Text(f"{card.units_free} of {card.units} units free, core {card.core_free} of {CORE_PER_CARD} free")
     else:
@@ -115,7 +115,7 @@ def _bar(card: CardRow, held: Sequence[Piece], width: int) -> Iterator[Text]:
         yield Text(f"one character is about {card.units / room:.1f} units", style="dim")
 
 
-def _holder(piece: Piece) -> Text:
+def _holder(piece: BarPiece) -> Text:
     line = (
         Text()
         .append(_letter(piece), style=_style(piece))
@@ -136,17 +136,17 @@ def _other_head(card: OtherCard) -> Text:
     return line.append("  gone", style="not bold red") if card.gone else line.append("  not offered", style="not bold")
 
 
-def _row(row: PodRow, holder: Holder) -> Text:
+def _row(row: PodRow, holder: PodLetter) -> Text:
     """Return the line of a container whose card has no bar."""
-    return _holder(Piece(holder, row.units, row.core, (row.container,), row.state))
+    return _holder(BarPiece(holder, row.units, row.core, (row.container,), row.state))
 
 
-def _letter(piece: Piece) -> str:
+def _letter(piece: BarPiece) -> str:
     return UNKNOWN if piece.holder is None else piece.holder.letter
 
 
-def _style(piece: Piece) -> str:
-    holder: Holder | None = piece.holder
+def _style(piece: BarPiece) -> str:
+    holder: PodLetter | None = piece.holder
     return "dim" if holder is None else f"bold {_COLOURS[holder.number % len(_COLOURS)]}"
 
 

@@ -38,12 +38,12 @@ def show(*, history: HistoryOption = False, json: JsonOption = False) -> None:
     with reporting(as_json=json):
         need_root("cannot show the last change of this machine")
         from edgegpu_agent.cli.installing import typed_errors  # noqa: PLC0415  (slow to load)
-        from edgegpu_installer.journal import Journal  # noqa: PLC0415
+        from edgegpu_installer.journal import TransactionJournal  # noqa: PLC0415
         from edgegpu_installer.layout import Layout  # noqa: PLC0415
         from edgegpu_installer.states import TERMINAL  # noqa: PLC0415
 
         with typed_errors():
-            journal = Journal(Layout(Path("/")).tx)
+            journal = TransactionJournal(Layout(Path("/")).tx)
             record, lines = journal.read(), journal.history()
         if json:
             known = {

@@ -10,7 +10,7 @@ from edgegpu_agent.cli.install import DeadlineOption, DryRunOption, TransactionO
 
 if TYPE_CHECKING:
     from edgegpu_agent.cli.installing import Installing
-    from edgegpu_installer.uninstall import Removal
+    from edgegpu_installer.uninstall import UninstallResult
 
 JSON_VERSION = 1
 
@@ -81,7 +81,7 @@ def uninstall(
             raise typer.Exit(EXIT_WRONG)
 
 
-def _document(removal: "Removal", installing: "Installing") -> dict[str, object]:
+def _document(removal: "UninstallResult", installing: "Installing") -> dict[str, object]:
     from edgegpu_agent.cli.installing import cluster_document  # noqa: PLC0415  (slow to load)
 
     outcome = removal.outcome
@@ -98,7 +98,7 @@ def _document(removal: "Removal", installing: "Installing") -> dict[str, object]
     }
 
 
-def _say(removal: "Removal", installing: "Installing") -> None:
+def _say(removal: "UninstallResult", installing: "Installing") -> None:
     from edgegpu_installer.states import Op  # noqa: PLC0415  (slow to load)
 
     if removal.outcome is None:

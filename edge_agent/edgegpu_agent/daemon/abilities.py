@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from edgegpu_agent.acts.act import Act, Notes, Outcome, Settler
+from edgegpu_agent.acts.act import Act, ActionOutcome, Settler, SettlerNotes
 from edgegpu_agent.acts.sharing import SharingOfBox
-from edgegpu_agent.acts.standard import Box, acts, standard_settlers
+from edgegpu_agent.acts.standard import ActionContext, acts, standard_settlers
 from edgegpu_agent.acts.upward import cleaned
 from edgegpu_agent.daemon.boxlink import Abilities
-from edgegpu_agent.identity.device import Identity
+from edgegpu_agent.identity.device import BoxIdentity
 from edgegpu_agent.identity.errors import IdentityError, UnreachableError
 from edgegpu_agent.identity.keeper import IdentityKeeper
-from edgegpu_agent.telemetry.source import Telemetry
+from edgegpu_agent.telemetry.source import TelemetryReader
 from edgegpu_installer.layout import Layout
 from edgegpu_sync.ids import CommandId, op_name
 from edgegpu_sync.ops import Args, Evidence, LogsArgs
@@ -22,7 +22,7 @@ from edgegpu_sync.spec import AppLimits as AppLimitsItem
 from edgegpu_sync.spec import Asked
 
 if TYPE_CHECKING:
-    from edgegpu_agent.daemon.applimits import AppLimits
+    from edgegpu_agent.daemon.applimits import AppLimitsService
 
 _LOGS = op_name("logs.collect")
 
@@ -41,7 +41,7 @@ class CappedLogs:
         """See `Act`."""
         return self.act_.token(id_, args)
 
-    def act(self, id_: CommandId, args: Args, token: str) -> Outcome:
+    def act(self, id_: CommandId, args: Args, token: str) -> ActionOutcome:
         """See `Act`."""
         if isinstance(args, LogsArgs):
             args = args.model_copy(update={"max_mib": min(args.max_mib, self.max_mib)})
@@ -51,7 +51,7 @@ class CappedLogs:
         """See `Act`."""
         return self.act_.evidence(id_, token)
 
-    def verify(self, id_: CommandId, args: Args, token: str) -> Outcome | None:
+    def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
         """See `Act`."""
         return self.act_.verify(id_, args, token)
 
@@ -62,7 +62,7 @@ class NoAccount:
 
     layout: Layout
 
-    def settle(self, one: Asked, notes: Notes) -> Settlement:
+    def settle(self, one: Asked, notes: SettlerNotes) -> Settlement:
         """See `Settler`."""
         del one, notes
         if not self.layout.has_sharing:
@@ -72,13 +72,13 @@ class NoAccount:
 
 
 def abilities(
-    identity: Identity,
+    identity: BoxIdentity,
     *,
     layout: Layout,
     edgegpu: str,
-    telemetry: Telemetry,
+    telemetry: TelemetryReader,
     keeper: IdentityKeeper,
-    limits: "AppLimits | None",
+    limits: "AppLimitsService | None",
     max_mib: int,
     proxy: str = "",
 ) -> Abilities:
@@ -95,7 +95,7 @@ def abilities(
         proxy: by which archives go up and bundles are fetched; empty: straight.
     """
     stop = threading.Event()
-    box = Box(
+    box = ActionContext(
         stop=stop,
         identity=identity.folder,
         renew=keeper.renew,

@@ -7,13 +7,13 @@ from pydantic import BaseModel, ConfigDict
 from edgegpu_sync.up import ItemReport
 
 
-class Answer(BaseModel):
+class LocalAnswer(BaseModel):
     """A piece of an answer."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class OpenCommand(Answer):
+class OpenCommand(LocalAnswer):
     """A command that has not ended, or whose result waits for the controller's receipt."""
 
     id: str
@@ -25,7 +25,7 @@ class OpenCommand(Answer):
     attempts: int = 0
 
 
-class StatusAnswer(Answer):
+class StatusAnswer(LocalAnswer):
     """How the agent stands. Times are seconds; `told` says why the journal is a new one, empty when all is well.
 
     `version` is of this document, `agent` that of edgegpu which answers, `identity` its `Standing`.
@@ -63,7 +63,7 @@ class StatusAnswer(Answer):
     identity: dict[str, Any] = {}
 
 
-class JournalLine(Answer):
+class JournalLine(LocalAnswer):
     """A line of the history. `at` is the box's clock, which may be wrong; `about`: a command's id, an item's name."""
 
     n: int
@@ -75,7 +75,7 @@ class JournalLine(Answer):
     by: str = ""
 
 
-class JournalAnswer(Answer):
+class JournalAnswer(LocalAnswer):
     """The newest lines first."""
 
     version: Literal[1] = 1

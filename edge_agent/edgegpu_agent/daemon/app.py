@@ -9,7 +9,7 @@ from pathlib import Path
 from edgegpu_agent.daemon.keeper import Keeper
 from edgegpu_agent.daemon.settingswatch import SettingsWatch
 from edgegpu_agent.daemon.vitals import VitalNotifier, Vitals
-from edgegpu_installer.journal import Journal
+from edgegpu_installer.journal import TransactionJournal
 from edgegpu_installer.layout import Layout
 from edgegpu_plugin import memory
 from edgegpu_plugin.inotify import folder_watch
@@ -22,7 +22,7 @@ AGENT_YAML = "/etc/edgegpu/agent.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class AgentOptions:
     """What the command line asks for; `command` finishes a transaction, within `deadline_s`."""
 
     root: Path
@@ -32,10 +32,10 @@ class Options:
     """The command line, for what it is started for besides."""
 
 
-class App:
+class AgentApp:
     """One process: `run` returns when its group was told to end, or raises what ended it."""
 
-    def __init__(self, options: Options, group: TaskGroup) -> None:
+    def __init__(self, options: AgentOptions, group: TaskGroup) -> None:
         """Put it together; nothing runs yet."""
         self._group = group
         self._layout = Layout(options.root)
@@ -43,7 +43,7 @@ class App:
         self._vitals = Vitals(systemd.ready)
         self._notifier: Notifier = VitalNotifier(systemd, self._vitals)
         self._keeper = Keeper(
-            journal=Journal(self._layout.tx),
+            journal=TransactionJournal(self._layout.tx),
             root=options.root,
             command=options.command,
             deadline_s=options.deadline_s,
@@ -53,7 +53,7 @@ class App:
         self._settings = SettingsWatch(self._layout.at(AGENT_YAML), group.end)
         self._cloud = self._cloud_tasks(options)
 
-    def _cloud_tasks(self, options: Options) -> list[Task]:
+    def _cloud_tasks(self, options: AgentOptions) -> list[Task]:
         """Return the tasks of a box that belongs to a cloud; what they need is loaded for such a box alone."""
         path = self._layout.at(AGENT_YAML)
         if not path.exists():

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgegpu_agent.acts.act import ActStop
-from edgegpu_agent.daemon.looks import Board, Settled
-from edgegpu_agent.daemon.worker.ports import Cluster
+from edgegpu_agent.daemon.looks import DriftBoard, SettledItem
+from edgegpu_agent.daemon.worker.ports import ClusterIdentity
 from edgegpu_agent.kube import AgentClient, App, Apps, Interest, KubeError, Leases, Watches
 from edgegpu_agent.limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
-from edgegpu_agent.limits.looking import Sight
+from edgegpu_agent.limits.looking import DriftResult
 from edgegpu_agent.limits.settler import AppLimitsSettler
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.layout import Layout
@@ -22,7 +22,7 @@ from edgegpu_plugin.kube import KubeconfigError
 from edgegpu_plugin.tasks import Task
 from edgegpu_sync.spec import AppLimits as AppLimitsItem
 from edgegpu_sync.spec import Asked
-from edgegpu_sync.up import Settled as State
+from edgegpu_sync.up import ItemState as State
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class _Kept:
     """What shows the next change of it; None before the first look, which tells its kind: a watch costs a thread."""
 
 
-class AppLimits:
+class AppLimitsService:
     """The part of one box that has the account for it; `settler` goes to the worker, `tasks` are run beside it."""
 
     def __init__(
@@ -78,16 +78,16 @@ class AppLimits:
         self._uid, self._uid_known = "", False
         self._said: dict[str, str] = {}
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterIdentity:
         """Return the cluster as far as it is known: what asks the API server is the task, never this."""
-        return Cluster(self._uid, self._lease.holds())
+        return ClusterIdentity(self._uid, self._lease.holds())
 
     @property
     def able(self) -> bool:
         """Whether the account is there: an uninstall that leaves the agent takes it away."""
         return self._account is None or self._account.exists()
 
-    def tasks(self, board: Board) -> list[Task]:
+    def tasks(self, board: DriftBoard) -> list[Task]:
         """Return all tasks by name."""
         return [
             Task("lease", self._lease.run, self._stop_lease),
@@ -116,7 +116,7 @@ class AppLimits:
         self._uid_known = False  # the cluster under a box may become another one: k3s set up anew
         self._wake.set()
 
-    def _run(self, board: Board) -> None:
+    def _run(self, board: DriftBoard) -> None:
         board.on_change(self._wake.set)
         wait_s: float | None = 0.0
         while not self._stopping.is_set():
@@ -128,7 +128,7 @@ class AppLimits:
                 self._stopping.wait()
         self._watches.follow({})
 
-    def _turn(self, board: Board) -> float | None:
+    def _turn(self, board: DriftBoard) -> float | None:
         """Look at what is due; return after how many seconds something is, None: when it is told."""
         self._learn_cluster()
         holder = self._lease.holder == self._node  # while the API server is away nobody else is, and watches go on
@@ -146,7 +146,7 @@ class AppLimits:
             dues += [self._due_s(one) for one in items]
         return min((max(0.0, due) for due in dues if due != _NEVER), default=None)
 
-    def _follow(self, items: list[Settled]) -> None:
+    def _follow(self, items: list[SettledItem]) -> None:
         apps: dict[App, Interest] = {}
         for one in items:
             interest = self._kept[one.asked.name].interest
@@ -161,7 +161,7 @@ class AppLimits:
         elif self._said.pop("watch", ""):
             _LOG.info("the account for app limits may watch now")
 
-    def _state(self, one: Settled) -> Hashable:
+    def _state(self, one: SettledItem) -> Hashable:
         """Return what differs once an item has to be looked at again; None while nothing would show that."""
         key = (one.asked.key, one.settlement.state)
         if one.settlement.state not in _STANDING:
@@ -169,7 +169,7 @@ class AppLimits:
         shown = self._watches.state(_app(one), waits=one.settlement.state is State.PENDING)
         return None if shown is None else (key, shown)
 
-    def _due_s(self, one: Settled) -> float:
+    def _due_s(self, one: SettledItem) -> float:
         """Return in how many seconds an item is to be looked at."""
         kept, state, now_s = self._kept[one.asked.name], self._state(one), time.monotonic()
         if state is not None and state == kept.saw:
@@ -187,7 +187,7 @@ class AppLimits:
             self._uid_known = False
             self._say("cluster", f"cannot tell which cluster this is: {error}")
 
-    def _look(self, one: Settled, board: Board) -> None:
+    def _look(self, one: SettledItem, board: DriftBoard) -> None:
         name, kept = one.asked.name, self._kept[one.asked.name]
         state, now_s = self._state(one), time.monotonic()
         try:
@@ -197,7 +197,7 @@ class AppLimits:
             kept.since_s, kept.not_before_s = now_s, now_s + self._look_s
             return
         self._said.pop(name, None)
-        if sight == Sight():  # an item is being settled
+        if sight == DriftResult():  # an item is being settled
             kept.not_before_s = now_s + min(_BUSY_S, self._look_s)
             return
         kept.saw, kept.since_s, kept.interest = state, now_s, sight.interest
@@ -221,13 +221,13 @@ class AppLimits:
         return self._layout.has_sharing
 
 
-def _app(one: Settled) -> App:
+def _app(one: SettledItem) -> App:
     limits = one.asked.item
     assert isinstance(limits, AppLimitsItem)  # noqa: S101  (no others are looked at)
     return limits.namespace, limits.app
 
 
-def _tell(asked: Asked, sight: Sight, board: Board) -> None:
+def _tell(asked: Asked, sight: DriftResult, board: DriftBoard) -> None:
     if sight.landed is not None:
         board.landed(asked.name, asked.key, sight.landed)
     if sight.conditions is not None:
@@ -236,12 +236,12 @@ def _tell(asked: Asked, sight: Sight, board: Board) -> None:
         board.again(asked.name)
 
 
-def app_limits(kubeconfig: Path, layout: Layout, *, node: str) -> AppLimits | None:
+def app_limits(kubeconfig: Path, layout: Layout, *, node: str) -> AppLimitsService | None:
     """Return the part, or None where this box has no account for it: then it is not among the capabilities."""
     if not kubeconfig.exists():
         return None
     try:
-        return AppLimits(AgentClient.of_kubeconfig(kubeconfig), layout, node=node, account=kubeconfig)
+        return AppLimitsService(AgentClient.of_kubeconfig(kubeconfig), layout, node=node, account=kubeconfig)
     except (KubeconfigError, KubeError) as error:
         _LOG.error("no app limits here: %s", error)
         return None

@@ -17,16 +17,16 @@ from edgegpu_agent.daemon.localapi import SOCKET_NAME, LocalApi
 from edgegpu_agent.daemon.steps import AtStep
 from edgegpu_agent.daemon.turning import TurningWorker
 from edgegpu_agent.daemon.vitals import Vital, Vitals
-from edgegpu_agent.daemon.worker.ports import Clock, Me, SharingSight, TelemetrySource, Uplink
+from edgegpu_agent.daemon.worker.ports import Clock, LinkPort, Me, SharingSight, TelemetrySource
 from edgegpu_agent.daemon.worker.worker import Parts
 from edgegpu_agent.identity.clock import ClockFloor
-from edgegpu_agent.identity.device import Identity
-from edgegpu_agent.identity.standing import Standing
-from edgegpu_agent.journal.journal import Journal
+from edgegpu_agent.identity.device import BoxIdentity
+from edgegpu_agent.identity.standing import IdentityStatus
+from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_installer import atomic
 from edgegpu_installer import journal as installer_journal
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.states import Op, State
+from edgegpu_installer.states import Op, TransactionState
 from edgegpu_plugin.footprint import Footprint
 from edgegpu_plugin.tasks import Task, TaskGroup
 from edgegpu_sync.link.events import Address, Down, LinkEvent, Up
@@ -48,7 +48,7 @@ _LAST_WORDS_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class BoxPaths:
     """Where a box keeps its journals, and where it answers; `proc` is the kernel's, `tx` the installer's journal."""
 
     journals: Path
@@ -77,11 +77,11 @@ class Abilities:
     """What a person has to mend about app limits; empty when all is well."""
 
 
-_STAYS = frozenset({State.ROLLING_BACK, State.ROLLED_BACK, State.INCONSISTENT})
+_STAYS = frozenset({TransactionState.ROLLING_BACK, TransactionState.ROLLED_BACK, TransactionState.INCONSISTENT})
 """An uninstall in one of these states leaves edgegpu where it is."""
 
 
-def leaving(journal: installer_journal.Journal) -> Literal["stop", "uninstall"]:
+def leaving(journal: installer_journal.TransactionJournal) -> Literal["stop", "uninstall"]:
     """Return why the agent goes, for its goodbye: edgegpu is being taken off this machine, or it is stopped."""
     try:
         record = journal.read()
@@ -96,14 +96,14 @@ class BoxLink:
 
     def __init__(
         self,
-        identity: Identity,
+        identity: BoxIdentity,
         *,
         instance: str,
         abilities: Abilities,
-        places: Places,
+        places: BoxPaths,
         clock: ClockFloor,
         vitals: Vitals,
-        standing: Callable[[], Standing],
+        standing: Callable[[], IdentityStatus],
         at_step: AtStep | None = None,
     ) -> None:
         """Open the journal and put it together.
@@ -124,7 +124,7 @@ class BoxLink:
         """
         self._identity, self._clock, self._vitals, self._at_step = identity, clock, vitals, at_step
         self._limits_trouble = abilities.limits_trouble
-        self._standing, self._installer = standing, installer_journal.Journal(places.tx)
+        self._standing, self._installer = standing, installer_journal.TransactionJournal(places.tx)
         self._group, self._stopping = TaskGroup(), abilities.stopping
         self._memory = LinkMemory(places.journals / "link.json")
         self._journal = self._open(_journal_of(places.journals, identity))
@@ -164,16 +164,16 @@ class BoxLink:
         more = {"identity": self._standing().document(), "limits_trouble": self._limits_trouble()}
         return self.worker.status().model_copy(update=more)
 
-    def _open(self, path: Path) -> Journal:
+    def _open(self, path: Path) -> BoxJournal:
         if self._at_step is None:
-            return Journal(path, wall_s=time.time)
+            return BoxJournal(path, wall_s=time.time)
         from edgegpu_agent.daemon.stepped import SteppedJournal  # noqa: PLC0415  (no box in the field needs it)
 
         journal = SteppedJournal(path, wall_s=time.time)
         journal.at_step = self._at_step
         return journal
 
-    def _uplink(self) -> Uplink:
+    def _uplink(self) -> LinkPort:
         if self._at_step is None:
             return self.link
         from edgegpu_agent.daemon.stepped import SteppedJournal, SteppedUplink  # noqa: PLC0415
@@ -299,7 +299,7 @@ def _boot_clock(proc: Path) -> Clock:
     return Clock(boot=boot, boot_s=lambda: time.clock_gettime(time.CLOCK_BOOTTIME), wall_s=time.time)
 
 
-def _journal_of(folder: Path, identity: Identity) -> Path:
+def _journal_of(folder: Path, identity: BoxIdentity) -> Path:
     """Return the journal of this device id, without those of others: another cloud counts enrolments anew."""
     mine = folder / f"{identity.id}.db"
     for path in folder.glob("*.db*") if folder.is_dir() else ():

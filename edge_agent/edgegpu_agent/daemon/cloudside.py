@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING
 
 from edgegpu_agent import settings
 from edgegpu_agent.daemon.abilities import abilities
-from edgegpu_agent.daemon.boxlink import BoxLink, Places
+from edgegpu_agent.daemon.boxlink import BoxLink, BoxPaths
 from edgegpu_agent.daemon.steps import AtStep
 from edgegpu_agent.daemon.vitals import Vitals
-from edgegpu_agent.daemon.worker.ports import Cluster
+from edgegpu_agent.daemon.worker.ports import ClusterIdentity
 from edgegpu_agent.identity.clock import ClockFloor
 from edgegpu_agent.identity.cloud import CloudClient
-from edgegpu_agent.identity.device import CloudAddress, Identity
+from edgegpu_agent.identity.device import BoxIdentity, CloudAddress
 from edgegpu_agent.identity.errors import IdentityError
-from edgegpu_agent.identity.keeper import IdentityKeeper, Settings
-from edgegpu_agent.identity.standing import Stand, Standing
+from edgegpu_agent.identity.keeper import IdentityKeeper, IdentitySettings
+from edgegpu_agent.identity.standing import IdentityStatus, Stand
 from edgegpu_agent.identity.telling import tell
-from edgegpu_agent.journal.errors import JournalError
+from edgegpu_agent.journal.errors import BoxJournalError
 from edgegpu_agent.settings import AgentConfig
-from edgegpu_agent.telemetry.machine import Machine
+from edgegpu_agent.telemetry.machine import MachineReader
 from edgegpu_agent.telemetry.programs import Programs
-from edgegpu_agent.telemetry.source import Telemetry
+from edgegpu_agent.telemetry.source import TelemetryReader
 from edgegpu_installer.layout import Layout
 from edgegpu_plugin.errors import ConfigError
 from edgegpu_plugin.tasks import Task
 
 if TYPE_CHECKING:
-    from edgegpu_agent.daemon.applimits import AppLimits
+    from edgegpu_agent.daemon.applimits import AppLimitsService
 
 _LOG = logging.getLogger(__name__)
 
@@ -62,12 +62,12 @@ def cloud_tasks(
             _LOG.error("%s", problem)
         text = f"cannot use {path}: {'; '.join(error.problems)}"
         remedy = "put the file right: the agent notices it"
-        tell(layout.run / STANDING, Standing(stand=Stand.BROKEN, text=text, remedy=remedy))
+        tell(layout.run / STANDING, IdentityStatus(stand=Stand.BROKEN, text=text, remedy=remedy))
         return []
-    return CloudSide(config, layout, edgegpu=edgegpu, vitals=vitals, at_step=at_step).tasks()
+    return CloudSupervisor(config, layout, edgegpu=edgegpu, vitals=vitals, at_step=at_step).tasks()
 
 
-class CloudSide:
+class CloudSupervisor:
     """Builds the link when there is an identity, and anew when it is another one."""
 
     def __init__(
@@ -77,9 +77,9 @@ class CloudSide:
         self._layout, self._config, self._edgegpu, self._vitals = layout, config, edgegpu, vitals
         self._at_step = at_step
         programs = Programs()
-        self._machine = Machine(root=layout.root, programs=programs, release=_release())
+        self._machine = MachineReader(root=layout.root, programs=programs, release=_release())
         node = self._node = socket.gethostname().lower()
-        self._telemetry = Telemetry(
+        self._telemetry = TelemetryReader(
             socket=layout.plugin_socket,
             machine=self._machine,
             programs=programs,
@@ -101,7 +101,7 @@ class CloudSide:
             )
 
         return IdentityKeeper(
-            Settings(
+            IdentitySettings(
                 folder=layout.state / IDENTITY,
                 token=layout.cloud_token,
                 standing=layout.run / STANDING,
@@ -142,11 +142,11 @@ class CloudSide:
             elif looked:
                 self._vitals.begun()  # a box that is not enrolled, or not yet, is ready to be
 
-    def _serve(self, identity: Identity) -> float | None:
+    def _serve(self, identity: BoxIdentity) -> float | None:
         """Hold the link; return after how many seconds it is tried again where it could not be begun."""
         try:
             self._box = box = self._build(identity)
-        except (JournalError, IdentityError) as error:
+        except (BoxJournalError, IdentityError) as error:
             _LOG.error("not on the link: %s", error)
             self._identity.trouble(f"not on the link: {error}")
             self._vitals.begun()  # it says why it has no worker; to be ended for it would help nobody
@@ -158,9 +158,9 @@ class CloudSide:
         self._box = None
         return None
 
-    def _build(self, identity: Identity) -> BoxLink:
+    def _build(self, identity: BoxIdentity) -> BoxLink:
         limits = self._app_limits()
-        self._telemetry.know_cluster(limits.cluster if limits is not None else Cluster)
+        self._telemetry.know_cluster(limits.cluster if limits is not None else ClusterIdentity)
         return BoxLink(
             identity,
             instance=self._identity.instance,
@@ -174,7 +174,7 @@ class CloudSide:
                 max_mib=self._config.uploads.max_mib,
                 proxy=self._config.cloud.proxy,
             ),
-            places=Places(
+            places=BoxPaths(
                 journals=self._layout.state / JOURNALS,
                 run=self._layout.run,
                 proc=self._layout.at("/proc"),
@@ -186,7 +186,7 @@ class CloudSide:
             at_step=self._at_step,
         )
 
-    def _app_limits(self) -> "AppLimits | None":
+    def _app_limits(self) -> "AppLimitsService | None":
         """Return what settles app limits where this box has the account for it; else it is not loaded either."""
         kubeconfig = self._layout.at(self._config.limits.kubeconfig)
         if not kubeconfig.exists():

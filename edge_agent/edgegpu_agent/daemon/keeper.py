@@ -7,9 +7,9 @@ from pathlib import Path
 
 from edgegpu_agent.daemon.finisher import Finished, Finisher
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.journal import Journal, Now, Record, read_now
+from edgegpu_installer.journal import Clocks, TransactionJournal, TransactionRecord, read_now
 from edgegpu_installer.pending import decide
-from edgegpu_installer.states import Decision, State
+from edgegpu_installer.states import Decision, TransactionState
 from edgegpu_plugin.inotify import FolderWatch
 from edgegpu_plugin.sdnotify import Notifier
 
@@ -29,7 +29,7 @@ class Keeper:
     def __init__(
         self,
         *,
-        journal: Journal,
+        journal: TransactionJournal,
         root: Path,
         command: Sequence[str],
         deadline_s: float,
@@ -93,7 +93,7 @@ class Keeper:
             return
         self._look(record, now)
 
-    def _look(self, record: Record | None, now: Now) -> None:
+    def _look(self, record: TransactionRecord | None, now: Clocks) -> None:
         if record is None:
             self._say("nothing was ever changed on this machine")
             return
@@ -106,14 +106,14 @@ class Keeper:
             case decision:
                 self._finish(record, f"{words} and has no author: {decision.value}")
 
-    def _finish(self, record: Record, words: str) -> None:
-        if record.state is State.INCONSISTENT and record.id == self._tried:
+    def _finish(self, record: TransactionRecord, words: str) -> None:
+        if record.state is TransactionState.INCONSISTENT and record.id == self._tried:
             self._say(f"{words}; it was tried, and is not tried again: `edgegpu doctor` says more", logging.ERROR)
             return
         if self._clock() < self._not_before:
             return
         self._say(words, logging.WARNING)
-        if record.state is State.INCONSISTENT:  # each try may restart k3s: one of ours is enough
+        if record.state is TransactionState.INCONSISTENT:  # each try may restart k3s: one of ours is enough
             self._tried = record.id
         try:
             self._finisher = Finisher(self._command, deadline_s=self._deadline_s)

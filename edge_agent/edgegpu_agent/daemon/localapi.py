@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import BaseModel
 
 from edgegpu_agent.acts.act import ActStop
-from edgegpu_plugin.localserver import Answer, LocalServer
+from edgegpu_plugin.localserver import LocalServer, Response
 
 SOCKET_NAME = "agent.sock"
 """In the run folder; mode 0600."""
@@ -29,7 +29,7 @@ class LocalApi(LocalServer):
         super().__init__(path, self._said, owner="edgegpu-agent")
         self._status, self._history = status, history
 
-    def _said(self, target: str) -> Answer:
+    def _said(self, target: str) -> Response:
         asked = urlsplit(target)
         try:
             match asked.path:
@@ -39,7 +39,7 @@ class LocalApi(LocalServer):
                     limit = parse_qs(asked.query).get("limit", [""])[0]
                     found = self._history(int(limit) if limit.isdigit() else _LIMIT)
                 case _:
-                    return Answer(404, b'{"error": "ask for /v1/status or /v1/journal"}')
+                    return Response(404, b'{"error": "ask for /v1/status or /v1/journal"}')
         except ActStop:
-            return Answer(503, b'{"error": "the agent ends"}')
-        return Answer(200, found.model_dump_json().encode())
+            return Response(503, b'{"error": "the agent ends"}')
+        return Response(200, found.model_dump_json().encode())

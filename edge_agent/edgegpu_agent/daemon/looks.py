@@ -3,26 +3,26 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from edgegpu_agent.acts.act import Notes
+from edgegpu_agent.acts.act import SettlerNotes
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.spec import Asked, TryKey
 from edgegpu_sync.up import Condition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class SettledItem:
     """An item that was settled, how, and where what is kept of looking at it lies."""
 
     asked: Asked
     settlement: Settlement
-    notes: Notes
+    notes: SettlerNotes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Board:
+class DriftBoard:
     """What the looks need of the worker; any thread may call them."""
 
-    settled: Callable[[], Sequence[Settled]]
+    settled: Callable[[], Sequence[SettledItem]]
     landed: Callable[[str, TryKey, Settlement], None]
     noticed: Callable[[str, tuple[Condition, ...]], None]
     again: Callable[[str], None]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgegpu_agent.daemon.app import App, Options
+from edgegpu_agent.daemon.app import AgentApp, AgentOptions
 from edgegpu_plugin import memory
 from edgegpu_plugin.tasks import TaskGroup
 
@@ -28,14 +28,14 @@ def run(argv: Sequence[str] | None, group: TaskGroup) -> int:
     chosen = _parser().parse_args(argv)
     logging.basicConfig(stream=sys.stdout, format=_format(), level=chosen.log_level.upper())
     memory.few_arenas()
-    options = Options(
+    options = AgentOptions(
         root=chosen.root,
         command=(*_apart(chosen.root), chosen.edgegpu, "transaction", "resume", "--json"),
         deadline_s=chosen.deadline_s,
         edgegpu=chosen.edgegpu,
     )
     try:
-        App(options, group).run()
+        AgentApp(options, group).run()
     except Exception:  # noqa: BLE001  (the process's border: what nobody foresaw belongs in the log, whole)
         _LOG.exception("edgegpu-agent failed for a reason that it does not know")
         return EXIT_FAILED

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from edgegpu_agent.acts.act import Act, Acts, Notes, Outcome, Settler, Settlers
+from edgegpu_agent.acts.act import Act, ActionOutcome, Acts, Settler, SettlerNotes, Settlers
 from edgegpu_agent.daemon import steps
 from edgegpu_agent.daemon.steps import AtStep
-from edgegpu_agent.daemon.worker.ports import Uplink
-from edgegpu_agent.journal.held import Entry, Held
-from edgegpu_agent.journal.journal import Journal
+from edgegpu_agent.daemon.worker.ports import LinkPort
+from edgegpu_agent.journal.held import HistoryEntry, JournalContents
+from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_sync import topics
 from edgegpu_sync.ids import CommandId, OpName
 from edgegpu_sync.link.events import Arrived
@@ -22,18 +22,18 @@ from edgegpu_sync.topics import ResultTopic
 from edgegpu_sync.wire import Json
 
 
-class SteppedJournal(Journal):
+class SteppedJournal(BoxJournal):
     """A journal that tells of its writes; give it `at_step` before `load`."""
 
     at_step: AtStep
 
     def save(
         self,
-        held: Held,
+        held: JournalContents,
         *,
         bodies: Mapping[CommandId | Stamp, bytes] | None = None,
         notes: Mapping[str, Json | None] | None = None,
-        told: Sequence[Entry] = (),
+        told: Sequence[HistoryEntry] = (),
         spare: bool = False,
     ) -> None:
         """See `Journal`."""
@@ -71,7 +71,7 @@ class SteppedAct:
         with _step(self.at_step, steps.TOKEN, f"{self.op} {id_}"):
             return self.act_.token(id_, args)
 
-    def act(self, id_: CommandId, args: Args, token: str) -> Outcome:
+    def act(self, id_: CommandId, args: Args, token: str) -> ActionOutcome:
         """See `Act`."""
         with _step(self.at_step, steps.ACT, f"{self.op} {id_}"):
             return self.act_.act(id_, args, token)
@@ -80,7 +80,7 @@ class SteppedAct:
         """See `Act`; no step: it changes nothing, and only a crash leads here."""
         return self.act_.evidence(id_, token)
 
-    def verify(self, id_: CommandId, args: Args, token: str) -> Outcome | None:
+    def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
         """See `Act`."""
         with _step(self.at_step, steps.VERIFY, f"{self.op} {id_}"):
             return self.act_.verify(id_, args, token)
@@ -93,7 +93,7 @@ class SteppedSettler:
     settler: Settler
     at_step: AtStep
 
-    def settle(self, one: Asked, notes: Notes) -> Settlement:
+    def settle(self, one: Asked, notes: SettlerNotes) -> Settlement:
         """See `Settler`."""
         with _step(self.at_step, steps.SETTLE, f"item {one.name}"):
             return self.settler.settle(one, notes)
@@ -103,7 +103,7 @@ class SteppedSettler:
 class SteppedUplink:
     """The link, which tells of each end that is sent."""
 
-    link: Uplink
+    link: LinkPort
     journal: SteppedJournal
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False, turn: int | None = None) -> int | None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from edgegpu_agent.journal.held import Held
-from edgegpu_sync.states import State
+from edgegpu_agent.journal.held import JournalContents
+from edgegpu_sync.states import CommandState
 from edgegpu_sync.wire import Json
 
 PAUSE, TRACE = "EDGEGPU_AGENT_PAUSE", "EDGEGPU_AGENT_TRACE"
@@ -19,7 +19,7 @@ TOKEN, ACT, VERIFY, SETTLE, SEND = "token", "act", "verify", "settle", "send"
 BEGUN, NOTED, SETTLED, ENDED, RECEIPTED = "BEGUN", "NOTED", "SETTLED", "ENDED", "RECEIPTED"
 
 STEPS = (
-    *(state.value for state in State if not state.terminal),
+    *(state.value for state in CommandState if not state.terminal),
     *(TOKEN, ACT, VERIFY),
     *(BEGUN, NOTED, SETTLE, SETTLED),
     *(ENDED, SEND, RECEIPTED),
@@ -31,7 +31,7 @@ AtStep = Callable[[str, str], None]
 """Called with `before-NAME` or `after-NAME`, and what it is about: `OP ID` of a command, `item NAME`."""
 
 
-def written(before: Held, after: Held, notes: Mapping[str, Json | None]) -> list[tuple[str, str]]:
+def written(before: JournalContents, after: JournalContents, notes: Mapping[str, Json | None]) -> list[tuple[str, str]]:
     """Return which steps a write to the journal is, each with what it is about; most writes are none.
 
     Args:

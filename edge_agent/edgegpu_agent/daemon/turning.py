@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import astuple, replace
 
-from edgegpu_agent.daemon.looks import Board, Settled
+from edgegpu_agent.daemon.looks import DriftBoard, SettledItem
 from edgegpu_agent.daemon.worker.core import Core
 from edgegpu_agent.daemon.worker.items import ItemNotes
 from edgegpu_agent.daemon.worker.worker import Parts, Worker
 from edgegpu_sync.link.events import LinkEvent
 from edgegpu_sync.spec import AppLimits, Asked
-from edgegpu_sync.up import Settled as State
+from edgegpu_sync.up import ItemState as State
 from edgegpu_sync.wire import Json
 
 
@@ -59,9 +59,9 @@ class TurningWorker(Worker):
             self._sender.birth_again()
 
     @property
-    def board(self) -> Board:
+    def board(self) -> DriftBoard:
         """What the looks at app limits need."""
-        return Board(
+        return DriftBoard(
             settled=self._settled,
             landed=self.landed,
             noticed=self.noticed,
@@ -69,14 +69,14 @@ class TurningWorker(Worker):
             on_change=self._tell_of_board.append,
         )
 
-    def _settled(self) -> list[Settled]:
+    def _settled(self) -> list[SettledItem]:
         core = self._core
 
-        def look() -> list[Settled]:
+        def look() -> list[SettledItem]:
             held = core.held
             found = ((one, held.board.settlement(one)) for one in held.board.asked if isinstance(one.item, AppLimits))
             return [
-                Settled(asked=one, settlement=settlement, notes=_LookNotes(core, one))
+                SettledItem(asked=one, settlement=settlement, notes=_LookNotes(core, one))
                 for one, settlement in found
                 if settlement.state is not State.OPEN
             ]

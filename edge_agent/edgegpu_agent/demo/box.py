@@ -13,7 +13,7 @@ from edgegpu_agent.demo.embedded import EmbeddedBed
 from edgegpu_agent.demo.processes import Called, Processes
 from edgegpu_agent.demo.standin import StandIns
 from edgegpu_installer.layout import AGENT_UNIT, LIMITS_KUBECONFIG, PLUGIN_UNIT, Layout
-from edgegpu_installer.states import State
+from edgegpu_installer.states import TransactionState
 
 NAME = "box-1"
 _FOLDERS = ("etc/edgegpu", "etc/systemd/system", "var/lib/edgegpu/tx", "run/edgegpu", "bin")
@@ -21,7 +21,7 @@ _STRANGE = 64
 _AGENT = "agent"
 
 
-class Box:
+class DemoBox:
     """One box; `edgegpu` there installs nothing: it starts and stops the plugin."""
 
     def __init__(self, root: Path, bed: EmbeddedBed, processes: Processes, say: Callable[[str], None]) -> None:
@@ -98,7 +98,7 @@ class Box:
         return f"Id={name}\nLoadState={load}\nActiveState={active}\n"
 
     def _committed(self, change: Callable[[], bool]) -> str:
-        return json.dumps({"state": State.COMMITTED.value, "changed": change()})
+        return json.dumps({"state": TransactionState.COMMITTED.value, "changed": change()})
 
     def _install(self) -> bool:
         unit = self._layout.units / PLUGIN_UNIT
@@ -118,9 +118,9 @@ class Box:
 
 
 @contextmanager
-def box(bed: EmbeddedBed, processes: Processes, say: Callable[[str], None]) -> Iterator[Box]:
+def box(bed: EmbeddedBed, processes: Processes, say: Callable[[str], None]) -> Iterator[DemoBox]:
     """Lay a box out below the bed's folder, and answer for its programs while it is there."""
-    made = Box(bed.folder / "b", bed, processes, say)
+    made = DemoBox(bed.folder / "b", bed, processes, say)
     with StandIns(bed.folder / "programs", made.answer) as programs:
         made.lay_out(programs)
         yield made

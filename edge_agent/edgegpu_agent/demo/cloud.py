@@ -6,13 +6,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from edgegpu_agent.demo.box import NAME, Box, box
-from edgegpu_agent.demo.controller import Controller
+from edgegpu_agent.demo.box import NAME, DemoBox, box
+from edgegpu_agent.demo.controller import DemoController
 from edgegpu_agent.demo.embedded import EmbeddedBed
-from edgegpu_agent.demo.model import CONTAINER, DemoError, Service
+from edgegpu_agent.demo.model import CONTAINER, DemoError, DemoService
 from edgegpu_agent.demo.plan import Filling
 from edgegpu_agent.demo.processes import Called, Processes
-from edgegpu_agent.demo.stage import Stage
+from edgegpu_agent.demo.stage import DemoStage
 
 _TAKEN = 4
 """Units that the third service gets where it may not have too much: what is left beside the two others."""
@@ -23,9 +23,9 @@ class CloudAct:
     """One box and its cloud, and what is done with them in order."""
 
     bed: EmbeddedBed
-    stage: Stage
-    controller: Controller
-    box: Box
+    stage: DemoStage
+    controller: DemoController
+    box: DemoBox
     say: Callable[[str], None]
 
     def play(self, amounts: Filling) -> None:
@@ -35,7 +35,7 @@ class CloudAct:
             DemoError: something does not come in time.
         """
         for name, units in (("detector", amounts.first), ("tracker", amounts.second), ("counter", amounts.third)):
-            self.stage.run(Service(name, units))
+            self.stage.run(DemoService(name, units))
         self.controller.start()
         self._enrol()
         self._cloud("command", NAME, "inventory.refresh", "--wait")
@@ -68,12 +68,12 @@ class CloudAct:
         # which cluster it is in the box tells within some seconds of its start; before, nothing is desired of it
         done = self._limits(units, status=1, until=lambda seen: "which cluster" not in seen.text)
         reason = self._says(done, rf"Rejected: NO_ROOM: {numbers}.*")
-        self.stage.goes_on(Service("counter", units), phase="Rejected", reason=reason, command=self._line(units))
+        self.stage.goes_on(DemoService("counter", units), phase="Rejected", reason=reason, command=self._line(units))
 
     def _set(self, units: int) -> None:
         before = self.stage.seen
         self._says(self._limits(units, status=0), r"Applied")
-        self.stage.runs(Service("counter", units), before, command=self._line(units))
+        self.stage.runs(DemoService("counter", units), before, command=self._line(units))
 
     def _off_and_on(self, units: int) -> None:
         self.say("  (sharing on the box: its installer is a stand-in here, which stops and starts the plugin)")
@@ -82,10 +82,10 @@ class CloudAct:
         self.stage.expect(gone, "sharing is uninstalled, and the plugin runs")
         words = "sharing is uninstalled: pods that have a card keep it"
         line = f"edgegpu-cloud uninstall {NAME} --wait"
-        self.stage.goes_on(Service("counter", _TAKEN), phase="Running", reason=words, command=line)
+        self.stage.goes_on(DemoService("counter", _TAKEN), phase="Running", reason=words, command=line)
         done = self._limits(units, status=1)
         reason = self._says(done, r"Rejected: NOT_INSTALLED.*")
-        self.stage.goes_on(Service("counter", units), phase="Rejected", reason=reason, command=self._line(units))
+        self.stage.goes_on(DemoService("counter", units), phase="Rejected", reason=reason, command=self._line(units))
         self._cloud("install", NAME, "--wait")
         self.stage.expect(self.bed.runs, "sharing is installed, and the plugin does not run")
         self._set(units)
@@ -119,7 +119,7 @@ class CloudAct:
 
 
 def play_cloud(
-    bed: EmbeddedBed, stage: Stage, amounts: Filling, say: Callable[[str], None], *, mosquitto: str | None
+    bed: EmbeddedBed, stage: DemoStage, amounts: Filling, say: Callable[[str], None], *, mosquitto: str | None
 ) -> None:
     """Run the whole of it over a bed, and end what was started.
 
@@ -137,7 +137,7 @@ def play_cloud(
         folder = bed.folder / "cloud"
         processes = stack.enter_context(Processes(bed.folder, {}))
         one = stack.enter_context(box(bed, processes, say))
-        act = CloudAct(bed, stage, Controller(folder, processes, say, mosquitto=mosquitto), one, say)
+        act = CloudAct(bed, stage, DemoController(folder, processes, say, mosquitto=mosquitto), one, say)
         before = len(stage.failures)
         try:
             act.play(amounts)

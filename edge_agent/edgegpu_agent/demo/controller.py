@@ -46,7 +46,7 @@ def find_mosquitto() -> str | None:
     return shutil.which("mosquitto", path=f"{os.environ.get('PATH', os.defpath)}:{_SBIN}")
 
 
-class Controller:
+class DemoController:
     """Commands of `edgegpu-cloud`, shown as they are run."""
 
     def __init__(

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from edgegpu_agent.cli.client import SOCKET_NAME, NotRunningError, fetch_status
-from edgegpu_agent.cli.document import Document
+from edgegpu_agent.cli.document import StatusDocument
 from edgegpu_agent.cli.errors import CliError
 from edgegpu_agent.demo.booked import booked_cards
-from edgegpu_agent.demo.model import LABEL, DemoError, Json, Service, deployment
+from edgegpu_agent.demo.model import LABEL, DemoError, DemoService, Json, deployment
 from edgegpu_sim.api.objects import amount
 from edgegpu_sim.cluster import EmbeddedCluster
 from edgegpu_sim.driver import SimDriverError, make_card
@@ -71,7 +71,7 @@ class EmbeddedBed:
         """The name of the memory resource."""
         return self._resources["memory"]
 
-    def manifest(self, service: Service) -> Json:
+    def manifest(self, service: DemoService) -> Json:
         """Return the service's Deployment; nothing pulls its image."""
         return deployment(service, namespace=NAMESPACE, resources=self._resources, image="app", annotations={}, more={})
 
@@ -100,7 +100,7 @@ class EmbeddedBed:
         """Return the cards that PodResources names for a pod."""
         return booked_cards(self._sim.kubelet.resources_folder / "kubelet.sock", pod)
 
-    def status(self) -> Document:
+    def status(self) -> StatusDocument:
         """Return the plugin's status document."""
         try:
             return fetch_status(self.socket)

@@ -17,7 +17,7 @@ class KubectlError(DemoError):
     """kubectl ended with an error; the text is its own."""
 
 
-class Kubectl:
+class DemoKubectl:
     """Runs kubectl; each call has a deadline."""
 
     def __init__(self, command: tuple[str, ...], environment: dict[str, str]) -> None:
@@ -25,7 +25,7 @@ class Kubectl:
         self._environment = environment
 
     @classmethod
-    def find(cls) -> "Kubectl":
+    def find(cls) -> "DemoKubectl":
         """Return the kubectl of this box: `kubectl`, else `k3s kubectl`.
 
         Raises:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from edgegpu_agent.cli.document import Document
+from edgegpu_agent.cli.document import StatusDocument
 
 Json = dict[str, Any]
 
@@ -21,7 +21,7 @@ class DemoError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class DemoService:
     """One Deployment of one pod."""
 
     name: str
@@ -30,7 +30,7 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class DemoRow:
     """What became of one pod; `sees` are the UUIDs in its own `nvidia-smi -L`.
 
     `command` is what a cloud asked for, as it was typed; empty where nobody did.
@@ -77,7 +77,7 @@ class Bed(Protocol):
     def memory_resource(self) -> str:
         """The name of the memory resource."""
 
-    def manifest(self, service: Service) -> Json:
+    def manifest(self, service: DemoService) -> Json:
         """Return the service's Deployment."""
 
     def apply(self, manifest: Json) -> None:
@@ -98,7 +98,7 @@ class Bed(Protocol):
     def kubelet_says(self, pod: Json) -> frozenset[str] | None:
         """Return the cards that kubelet's PodResources names for a pod; None where that cannot be asked."""
 
-    def status(self) -> Document:
+    def status(self) -> StatusDocument:
         """Return the plugin's status document."""
 
     def pause(self) -> None:
@@ -117,7 +117,7 @@ def uuids(listing: str) -> tuple[str, ...]:
 
 
 def deployment(
-    service: Service,
+    service: DemoService,
     *,
     namespace: str,
     resources: Mapping[str, str],

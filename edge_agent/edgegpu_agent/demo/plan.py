@@ -39,7 +39,7 @@ class Three:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ServiceSizes:
     """Two of `small` fit on the first card, `small` and `larger` on no single one."""
 
     small: int
@@ -55,7 +55,7 @@ FIELD_FILLING = Filling(50, 40, 1, 10)
 FIELD_THREE = Three(4, 20)
 """On two cards of 7611 MiB: 29 units each."""
 
-FIELD_PAIR = Pair(8, 12)
+FIELD_PAIR = ServiceSizes(8, 12)
 """2 GiB and 2 GiB, 2 GiB and 3 GiB, on two cards of 4 GiB: 16 units each."""
 
 
@@ -85,14 +85,14 @@ def three_for(cards: Sequence[CardRow]) -> Three | None:
     return None
 
 
-def pair_for(cards: Sequence[CardRow]) -> Pair | None:
+def pair_for(cards: Sequence[CardRow]) -> ServiceSizes | None:
     """Return amounts of which two share the first card, and two part; None where no two cards allow that."""
     free = _free(cards)
     if len(free) < _TWO:
         return None
     small, most = free[0] // 2, max(free)
     larger = max(most - small + 1, most * 3 // 4)
-    return Pair(small, larger) if small and _first_fit(free, (small, larger)) else None
+    return ServiceSizes(small, larger) if small and _first_fit(free, (small, larger)) else None
 
 
 def _free(cards: Sequence[CardRow]) -> list[int]:

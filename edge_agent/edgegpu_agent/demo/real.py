@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from edgegpu_agent.cli.client import fetch_status
-from edgegpu_agent.cli.document import Document
+from edgegpu_agent.cli.document import StatusDocument
 from edgegpu_agent.cli.errors import CliError
 from edgegpu_agent.demo.booked import booked_cards
-from edgegpu_agent.demo.kubectl import Kubectl, KubectlError
-from edgegpu_agent.demo.model import LABEL, DemoError, Json, Service, deployment
+from edgegpu_agent.demo.kubectl import DemoKubectl, KubectlError
+from edgegpu_agent.demo.model import LABEL, DemoError, DemoService, Json, deployment
 from edgegpu_core.podview import POLICY_ANNOTATION
 
 POD_RESOURCES = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
@@ -24,7 +24,7 @@ _GONE_S = 90.0
 class RealBed:
     """This box."""
 
-    def __init__(self, kubectl: Kubectl, *, socket: Path, namespace: str, image: str, policy: str) -> None:
+    def __init__(self, kubectl: DemoKubectl, *, socket: Path, namespace: str, image: str, policy: str) -> None:
         self._kubectl = kubectl
         self._socket = socket
         self._image = image
@@ -40,7 +40,7 @@ class RealBed:
         """The name of the memory resource."""
         return self._resources["memory"]
 
-    def manifest(self, service: Service) -> Json:
+    def manifest(self, service: DemoService) -> Json:
         """Return the service's Deployment: on this very node, placed by the demo's own policy."""
         here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [self.node]}]}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]}}
@@ -84,7 +84,7 @@ class RealBed:
         """Return the cards that PodResources names for a pod; None where only root may ask."""
         return booked_cards(POD_RESOURCES, pod)
 
-    def status(self) -> Document:
+    def status(self) -> StatusDocument:
         """Return the plugin's status document."""
         try:
             return fetch_status(self._socket)
@@ -110,7 +110,7 @@ def real(*, socket: Path, image: str, policy: str) -> Iterator[RealBed]:
     Raises:
         DemoError: no kubectl, no plugin, no card, or no right to make a namespace.
     """
-    kubectl = Kubectl.find()
+    kubectl = DemoKubectl.find()
     bed = RealBed(kubectl, socket=socket, namespace=f"edgegpu-demo-{secrets.token_hex(3)}", image=image, policy=policy)
     _check(kubectl, bed)
     try:
@@ -121,7 +121,7 @@ def real(*, socket: Path, image: str, policy: str) -> Iterator[RealBed]:
             bed.remove()
 
 
-def _check(kubectl: Kubectl, bed: RealBed) -> None:
+def _check(kubectl: DemoKubectl, bed: RealBed) -> None:
     status = bed.status()
     if not status.has_cards:
         raise DemoError(f"cannot run on {bed.node}: its role is {status.role}; run the demo on a node with cards")

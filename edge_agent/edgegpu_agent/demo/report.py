@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgegpu_agent.demo.model import DemoError, Row
+from edgegpu_agent.demo.model import DemoError, DemoRow
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
-def write_rows(path: Path, rows: Sequence[Row]) -> None:
+def write_rows(path: Path, rows: Sequence[DemoRow]) -> None:
     """Write the rows as a JSON list, in one piece.
 
     Raises:
@@ -27,7 +27,7 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
         raise DemoError(f"cannot write {path}: {error.strerror}; choose another file with --out") from error
 
 
-def table(rows: Sequence[Row]) -> "Table":
+def table(rows: Sequence[DemoRow]) -> "Table":
     """Return the closing table."""
     from rich.table import Table  # noqa: PLC0415  (only text output needs it)
 

@@ -10,7 +10,7 @@ from edgegpu_agent.demo import scenarios
 from edgegpu_agent.demo.cloud import play_cloud
 from edgegpu_agent.demo.controller import find_mosquitto, missing
 from edgegpu_agent.demo.embedded import embedded
-from edgegpu_agent.demo.model import Bed, DemoError, Row
+from edgegpu_agent.demo.model import Bed, DemoError, DemoRow
 from edgegpu_agent.demo.plan import (
     CARD_4G_MIB,
     CARD_8G_MIB,
@@ -19,7 +19,7 @@ from edgegpu_agent.demo.plan import (
     FIELD_PAIR,
     FIELD_THREE,
     Filling,
-    Pair,
+    ServiceSizes,
     Three,
     filling_for,
     pair_for,
@@ -27,16 +27,16 @@ from edgegpu_agent.demo.plan import (
 )
 from edgegpu_agent.demo.real import real
 from edgegpu_agent.demo.scenarios import CLOUD, THREE_SERVICES, TWO_CARDS
-from edgegpu_agent.demo.stage import Stage
+from edgegpu_agent.demo.stage import DemoStage
 
 Say = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Outcome:
+class DemoOutcome:
     """What was seen; without failures everything was as it should be."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[DemoRow] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
@@ -48,7 +48,7 @@ class _Act:
     scenario: str
     title: str
     memories_mib: tuple[int, ...]
-    amounts: Filling | Three | Pair
+    amounts: Filling | Three | ServiceSizes
 
 
 _ACTS = (
@@ -73,7 +73,7 @@ _ACTS = (
 )
 
 
-def run_simulated(outcome: Outcome, *, policy: str, with_cloud: bool, say: Say) -> None:
+def run_simulated(outcome: DemoOutcome, *, policy: str, with_cloud: bool, say: Say) -> None:
     """Run every act on an embedded cluster of its own; what cannot go on is a failure, and the next act begins."""
     for act in _ACTS:
         say(f"\n{act.scenario}: {act.title}")
@@ -91,7 +91,7 @@ def run_simulated(outcome: Outcome, *, policy: str, with_cloud: bool, say: Say) 
         _run_cloud(outcome, policy=policy, say=say)
 
 
-def _run_cloud(outcome: Outcome, *, policy: str, say: Say) -> None:
+def _run_cloud(outcome: DemoOutcome, *, policy: str, say: Say) -> None:
     """Run the act with a controller, a broker and the agent; it is left out, and said, where they are not here."""
     title = "a box and its cloud; an app's limits refused and set; sharing off and on"
     mosquitto = find_mosquitto()
@@ -108,7 +108,7 @@ def _run_cloud(outcome: Outcome, *, policy: str, say: Say) -> None:
         _give_up(outcome, CLOUD, error, say)
 
 
-def run_real(outcome: Outcome, *, socket: Path, image: str, policy: str, say: Say) -> None:
+def run_real(outcome: DemoOutcome, *, socket: Path, image: str, policy: str, say: Say) -> None:
     """Run the acts that this box's cards allow.
 
     Raises:
@@ -139,20 +139,20 @@ def run_real(outcome: Outcome, *, socket: Path, image: str, policy: str, say: Sa
             raise DemoError(f"cannot show anything on {bed.node}: its cards are in use, see `edgegpu status`")
 
 
-def _play(stage: Stage, amounts: Filling | Three | Pair) -> None:
+def _play(stage: DemoStage, amounts: Filling | Three | ServiceSizes) -> None:
     match amounts:
         case Filling():
             scenarios.three_services(stage, amounts)
         case Three():
             scenarios.three_on_two_cards(stage, amounts)
-        case Pair():
+        case ServiceSizes():
             scenarios.pairs(stage, amounts)
         case _:
             assert_never(amounts)
 
 
-def _stage(bed: Bed, scenario: str, outcome: Outcome, say: Say) -> Stage:
-    return Stage(
+def _stage(bed: Bed, scenario: str, outcome: DemoOutcome, say: Say) -> DemoStage:
+    return DemoStage(
         bed=bed, scenario=scenario, say=say, clock=time.monotonic, rows=outcome.rows, failures=outcome.failures
     )
 
@@ -162,7 +162,7 @@ def _say_cards(bed: Bed, say: Say) -> None:
         say(f"  card {card.index}  {card.name}  {card.units_free} of {card.units} units free  {card.uuid}")
 
 
-def _give_up(outcome: Outcome, scenario: str, error: DemoError, say: Say) -> None:
+def _give_up(outcome: DemoOutcome, scenario: str, error: DemoError, say: Say) -> None:
     text = str(error) if str(error).startswith(scenario) else f"{scenario}: {error}"
     outcome.failures.append(text)
     say(f"  WRONG: {error}")

@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from edgegpu_agent.cli.document import CardRow, Document, PodRow
-from edgegpu_agent.demo.model import CONTAINER, Bed, DemoError, Json, Row, Service, asked, uuids
+from edgegpu_agent.cli.document import CardRow, PodRow, StatusDocument
+from edgegpu_agent.demo.model import CONTAINER, Bed, DemoError, DemoRow, DemoService, Json, asked, uuids
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.podview import CARDS_ANNOTATION, read_cards
 
@@ -15,16 +15,16 @@ _ONE_GPU = re.compile(r"GPU 0: [^\n]+ \(UUID: [^)\n]+\)(\n\s+MIG [^\n]+)?\s*")
 
 
 @dataclass(slots=True, kw_only=True)
-class Stage:
+class DemoStage:
     """Where an act plays: does things, waits, checks, and keeps what it saw."""
 
     bed: Bed
     scenario: str
     say: Callable[[str], None]
     clock: Callable[[], float]
-    rows: list[Row] = field(default_factory=list)
+    rows: list[DemoRow] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
-    _running: dict[str, Row] = field(default_factory=dict)
+    _running: dict[str, DemoRow] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
     """UIDs of all pods that were ever there."""
 
@@ -34,7 +34,7 @@ class Stage:
             self.failures.append(f"{self.scenario}: {otherwise}")
             self.say(f"  WRONG: {otherwise}")
 
-    def run(self, service: Service) -> Row:
+    def run(self, service: DemoService) -> DemoRow:
         """Deploy a service, or change it; its pod must run on one card, and all must name the same one.
 
         Raises:
@@ -48,7 +48,7 @@ class Stage:
             self._check_first_fit(service, row, before)
         return row
 
-    def runs(self, service: Service, before: Collection[str], *, command: str = "") -> Row:
+    def runs(self, service: DemoService, before: Collection[str], *, command: str = "") -> DemoRow:
         """Wait until a service runs with these amounts; its pod must run on one card, and all must name the same one.
 
         Args:
@@ -77,7 +77,7 @@ class Stage:
         """UIDs of all pods that were there until now."""
         return frozenset(self._seen)
 
-    def goes_on(self, service: Service, *, phase: str, reason: str, command: str) -> Row:
+    def goes_on(self, service: DemoService, *, phase: str, reason: str, command: str) -> DemoRow:
         """Note that a command changed nothing for a service: its pod is the same, on the same card, as it says itself.
 
         Args:
@@ -98,7 +98,7 @@ class Stage:
         self.rows.append(row)
         return row
 
-    def pend(self, service: Service, words: str) -> Row:
+    def pend(self, service: DemoService, words: str) -> DemoRow:
         """Change a service to an amount that does not fit: its old pod ends, the new one waits and an event says why.
 
         Raises:
@@ -119,7 +119,7 @@ class Stage:
         record = self._record(pod)
         self.expect(record is None or not record.cards, f"{service.name} waits, but has a card in the plugin's status")
         self.expect(old is None or old.pod != pod["metadata"]["name"], f"{service.name} kept its old pod")
-        row = Row(
+        row = DemoRow(
             scenario=self.scenario,
             pod=pod["metadata"]["name"],
             units=service.units,
@@ -130,11 +130,11 @@ class Stage:
         self.rows.append(row)
         return row
 
-    def apart(self, one: Row, other: Row) -> None:
+    def apart(self, one: DemoRow, other: DemoRow) -> None:
         """Two services that do not fit on one card together must be on two."""
         self.expect(one.card_uuid != other.card_uuid, f"{one.pod} and {other.pod} are on one card, two are right")
 
-    def together(self, one: Row, other: Row) -> None:
+    def together(self, one: DemoRow, other: DemoRow) -> None:
         """Two services that fit on the first card must share it."""
         self.expect(one.card_uuid == other.card_uuid, f"{one.pod} and {other.pod} are on two cards, one is right")
 
@@ -168,7 +168,7 @@ class Stage:
             self.bed.pause()
         return found
 
-    def _only_pod(self, service: Service, phase: str) -> Json | None:
+    def _only_pod(self, service: DemoService, phase: str) -> Json | None:
         """Return the service's pod once it is the only one, asks for the right amount and has come to a phase."""
         pods = self.bed.pods(service.name)
         self._seen |= {pod["metadata"]["uid"] for pod in pods}
@@ -178,12 +178,12 @@ class Stage:
         is_new = asked(pod, self.bed.memory_resource) == service.units
         return pod if is_new and pod["status"].get("phase", "Pending") == phase else None
 
-    def _tell(self, service: Service, what: str, *, details: str) -> None:
+    def _tell(self, service: DemoService, what: str, *, details: str) -> None:
         self.say(f"  {service.name:<9} {service.units:>3} units  core {service.core}  {what}")
         for line in details.strip().splitlines():
             self.say(f"      {line}")
 
-    def _mine(self, status: Document) -> list[PodRow]:
+    def _mine(self, status: StatusDocument) -> list[PodRow]:
         return [row for row in status.pods if row.namespace == self.bed.namespace or not row.pod]
 
     def _record(self, pod: Json) -> PodRow | None:
@@ -191,9 +191,9 @@ class Stage:
         rows = self.bed.status().pods
         return next((row for row in rows if row.uid == pod["metadata"]["uid"] and row.state != "waiting"), None)
 
-    def _note(self, service: Service, pod: Json, record: PodRow, *, seen: tuple[str, ...], command: str) -> Row:
+    def _note(self, service: DemoService, pod: Json, record: PodRow, *, seen: tuple[str, ...], command: str) -> DemoRow:
         card = record.cards[0] if record.cards else None
-        row = Row(
+        row = DemoRow(
             scenario=self.scenario,
             pod=pod["metadata"]["name"],
             units=service.units,
@@ -208,7 +208,7 @@ class Stage:
         self.rows.append(row)
         return row
 
-    def _check_card(self, row: Row, record: PodRow, listing: str, pod: Json) -> None:
+    def _check_card(self, row: DemoRow, record: PodRow, listing: str, pod: Json) -> None:
         """All that name a card of the pod must name one and the same: container, plugin, annotation, kubelet."""
         self.expect(record.state == "allocated", f"{row.pod} runs, and the plugin says {record.state}: {record.reason}")
         self.expect(len(record.cards) == 1, f"{row.pod} has {len(record.cards)} cards in `edgegpu pods`, one is right")
@@ -227,7 +227,7 @@ class Stage:
         text = f"kubelet's PodResources says {sorted(booked or ())} of {row.pod}, it is on {row.card_uuid}"
         self.expect(booked in {None, frozenset({row.card_uuid})}, text)
 
-    def _check_first_fit(self, service: Service, row: Row, before: Document) -> None:
+    def _check_first_fit(self, service: DemoService, row: DemoRow, before: StatusDocument) -> None:
         """The card must be the first with room, unless somebody else came or went meanwhile."""
         now = self.bed.status()
         others = [{r.uid for r in status.pods if r.namespace != self.bed.namespace} for status in (before, now)]
@@ -253,5 +253,5 @@ class Stage:
         return " ".join(filter(None, [pod["metadata"]["name"], phase, reason, events[-1] if events else "(no event)"]))
 
 
-def _has_room(card: CardRow, service: Service) -> bool:
+def _has_room(card: CardRow, service: DemoService) -> bool:
     return card.healthy and card.units_free >= service.units and card.core_free >= service.core

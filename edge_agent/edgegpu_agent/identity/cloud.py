@@ -16,7 +16,7 @@ from urllib3.exceptions import HTTPError, InsecureRequestWarning
 from edgegpu_agent import proxied
 from edgegpu_agent.identity.device import Broker
 from edgegpu_agent.identity.errors import DeniedError, IdentityError, UnreachableError
-from edgegpu_sync.down import Link
+from edgegpu_sync.down import KeySetLink
 from edgegpu_sync.keys import PublicKey
 from edgegpu_sync.wire import Count, Line
 
@@ -35,7 +35,7 @@ class _Answer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class Enrolled(_Answer):
+class EnrolmentAnswer(_Answer):
     """The box was taken in."""
 
     device: Annotated[str, Field(pattern=r"^[a-z0-9]{16}$")]
@@ -45,11 +45,11 @@ class Enrolled(_Answer):
     broker: Broker
     broker_ca: str
     root: PublicKey
-    keys: tuple[Link, ...] = ()
+    keys: tuple[KeySetLink, ...] = ()
     server_time: Count
 
 
-class Waiting(_Answer):
+class PendingAnswer(_Answer):
     """A person has to approve it; the same request is sent again."""
 
     state: str = "waiting"
@@ -83,7 +83,7 @@ class CloudClient:
     proxy: str = ""
     timeout_s: float = _TIMEOUT_S
 
-    def enrol(self, body: bytes) -> Enrolled | Waiting:
+    def enrol(self, body: bytes) -> EnrolmentAnswer | PendingAnswer:
         """Exchange a token for an identity; the same body gets the same answer.
 
         Raises:
@@ -91,7 +91,7 @@ class CloudClient:
             UnreachableError: no answer, or none that can be read.
         """
         status, answer = self._post("/v1/enrol", body, {})
-        return _read(Waiting, answer) if status == _WAIT else _read(Enrolled, answer)
+        return _read(PendingAnswer, answer) if status == _WAIT else _read(EnrolmentAnswer, answer)
 
     def renew(self, body: bytes, signature: str) -> RenewedAnswer:
         """Exchange a certificate for a new one; `signature` is that of sign.key over the body, as `signing` makes it.

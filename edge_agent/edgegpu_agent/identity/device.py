@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from edgegpu_agent.identity.errors import IdentityError
 from edgegpu_installer import atomic
 from edgegpu_installer.errors import InstallError
-from edgegpu_sync.down import Link
+from edgegpu_sync.down import KeySetLink
 from edgegpu_sync.ids import DeviceId, device_id
 from edgegpu_sync.keys import PublicKey
 from edgegpu_sync.wire import Count, Line, Sha256
@@ -42,7 +42,7 @@ class CloudAddress(_Kept):
     ca_sha256: str = ""
 
 
-class Device(_Kept):
+class DeviceFile(_Kept):
     """device.json: who this box is, and since which enrolment."""
 
     version: Literal[1] = 1
@@ -54,7 +54,7 @@ class Device(_Kept):
     broker: Broker
     cloud: CloudAddress
     root: PublicKey
-    keys: tuple[Link, ...] = ()
+    keys: tuple[KeySetLink, ...] = ()
     host: Line = ""
     token_sha256: str = ""
     """Of the token that it was exchanged for: the same one found again asks for nothing."""
@@ -63,7 +63,7 @@ class Device(_Kept):
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
+class BoxCertificate:
     """What counts of the certificate; times are seconds since 1970."""
 
     not_before_s: int
@@ -78,10 +78,10 @@ class Certificate:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class BoxIdentity:
     """An enrolled box; the files behind it may be renewed at any time, its device, enrolment and sign.key never."""
 
-    device: Device
+    device: DeviceFile
     folder: Path
 
     @property
@@ -120,7 +120,7 @@ class Identity:
         """
         return load_sign_key(self.folder / _SIGN_KEY)
 
-    def certificate(self) -> Certificate:
+    def certificate(self) -> BoxCertificate:
         """Return the certificate as it is now.
 
         Raises:
@@ -129,7 +129,7 @@ class Identity:
         return read_certificate(_bytes(self.tls_cert))
 
 
-def load_identity(folder: Path) -> Identity | None:
+def load_identity(folder: Path) -> BoxIdentity | None:
     """Return the identity in a folder, None when the box was never enrolled.
 
     Raises:
@@ -143,7 +143,7 @@ def load_identity(folder: Path) -> Identity | None:
     except OSError as error:
         raise IdentityError(f"cannot read {path}: {error.strerror}", "run it as root") from error
     try:
-        found = Identity(Device.model_validate_json(text), folder)
+        found = BoxIdentity(DeviceFile.model_validate_json(text), folder)
     except ValidationError as error:
         raise IdentityError(f"cannot understand {path}: {_first(error)}", AGAIN) from error
     for needed in (found.tls_key, found.tls_cert, found.broker_ca, folder / _SIGN_KEY):
@@ -152,7 +152,7 @@ def load_identity(folder: Path) -> Identity | None:
     return found
 
 
-def read_certificate(pem: bytes) -> Certificate:
+def read_certificate(pem: bytes) -> BoxCertificate:
     """Return what counts of the first certificate in a PEM text.
 
     Raises:
@@ -163,7 +163,7 @@ def read_certificate(pem: bytes) -> Certificate:
     try:
         found = x509.load_pem_x509_certificates(pem)[0]
         names = found.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
-        return Certificate(
+        return BoxCertificate(
             not_before_s=int(found.not_valid_before_utc.timestamp()),
             not_after_s=int(found.not_valid_after_utc.timestamp()),
             name=str(names[0].value) if names else "",

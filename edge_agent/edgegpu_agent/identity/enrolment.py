@@ -11,10 +11,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edgegpu_agent.identity import device, renewal
 from edgegpu_agent.identity.boxkeys import certificate_request, new_sign_key, new_tls_key, public_of
-from edgegpu_agent.identity.cloud import CloudClient, Enrolled, Waiting, body_of
-from edgegpu_agent.identity.device import CloudAddress, Device, Identity, load_identity, load_sign_key, read_certificate
+from edgegpu_agent.identity.cloud import CloudClient, EnrolmentAnswer, PendingAnswer, body_of
+from edgegpu_agent.identity.device import (
+    BoxIdentity,
+    CloudAddress,
+    DeviceFile,
+    load_identity,
+    load_sign_key,
+    read_certificate,
+)
 from edgegpu_agent.identity.errors import IdentityError, UnreachableError
-from edgegpu_sync.errors import RefusedError
+from edgegpu_sync.errors import MessageRefusedError
 from edgegpu_sync.keys import KeyRing, public_text
 from edgegpu_sync.wire import clipped
 
@@ -33,7 +40,7 @@ class _Request(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class EnrolmentFacts:
     """What this box says of itself when it enrols: its hash, and for people its name and version."""
 
     instance: str
@@ -42,16 +49,16 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Enrolment:
+class BoxEnrolment:
     """Enrols into one folder; `client` is asked for the cloud's own CA first, where it has one."""
 
     folder: Path
     cloud: CloudAddress
-    facts: Facts
+    facts: EnrolmentFacts
     client: Callable[[bytes], CloudClient]
     random_hex: Callable[[int], str] = secrets.token_hex
 
-    def attempt(self, token: str) -> Identity | Waiting:
+    def attempt(self, token: str) -> BoxIdentity | PendingAnswer:
         """Ask once. A request that has no answer yet is asked again as it was, so that no token is spent twice.
 
         Raises:
@@ -62,7 +69,7 @@ class Enrolment:
         request = self._request(token)
         ca = self._cloud_ca()
         answer = self.client(ca).enrol(self._body(token, request))
-        if isinstance(answer, Waiting):
+        if isinstance(answer, PendingAnswer):
             return answer
         self._keep(answer, request, ca)
         settle(self.folder)
@@ -115,10 +122,10 @@ class Enrolment:
             }
         )
 
-    def _keep(self, answer: Enrolled, request: _Request, ca: bytes) -> None:
+    def _keep(self, answer: EnrolmentAnswer, request: _Request, ca: bytes) -> None:
         """Write the answer beside the keys; device.json is the last: once it is there all of it is."""
         self._check(answer)
-        made = Device(
+        made = DeviceFile(
             device=answer.device,
             name=answer.name,
             enrolment=answer.enrolment,
@@ -137,7 +144,7 @@ class Enrolment:
             device.write(self._new / "cloud-ca.crt", ca)
         device.write(self._new / "device.json", made.model_dump_json(indent=1).encode())
 
-    def _check(self, answer: Enrolled) -> None:
+    def _check(self, answer: EnrolmentAnswer) -> None:
         certificate = read_certificate(answer.certificate.encode())
         if certificate.public != public_of((self._new / "tls.key").read_bytes()) or certificate.name != answer.device:
             raise UnreachableError(
@@ -148,7 +155,7 @@ class Enrolment:
         try:
             if answer.keys:
                 KeyRing.pinned(answer.root).follow(answer.keys)
-        except RefusedError as error:
+        except MessageRefusedError as error:
             raise UnreachableError(
                 f"cannot use the keys from {self.cloud.url}: {error}", "the cloud's root key must sign its key sets"
             ) from error

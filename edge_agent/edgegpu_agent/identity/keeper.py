@@ -9,13 +9,13 @@ from pathlib import Path
 
 from edgegpu_agent.identity import enrolment, renewal
 from edgegpu_agent.identity.clock import ClockFloor
-from edgegpu_agent.identity.cloud import CloudClient, Waiting
-from edgegpu_agent.identity.device import CloudAddress, Identity, load_identity
-from edgegpu_agent.identity.enrolment import Enrolment, Facts, token_hash
+from edgegpu_agent.identity.cloud import CloudClient, PendingAnswer
+from edgegpu_agent.identity.device import BoxIdentity, CloudAddress, load_identity
+from edgegpu_agent.identity.enrolment import BoxEnrolment, EnrolmentFacts, token_hash
 from edgegpu_agent.identity.errors import DeniedError, IdentityError
 from edgegpu_agent.identity.instance import instance
 from edgegpu_agent.identity.renewal import LIFE, Renewal
-from edgegpu_agent.identity.standing import Stand, Standing, enrol_retry_s, renew_retry_s
+from edgegpu_agent.identity.standing import IdentityStatus, Stand, enrol_retry_s, renew_retry_s
 from edgegpu_agent.identity.telling import tell
 
 _LOG = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ ENROL = "edgegpu agent enrol --url URL --ca-sha256 HEX --token-file FILE, as you
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class IdentitySettings:
     """What it needs to know; paths as this process reaches them."""
 
     folder: Path
@@ -50,7 +50,7 @@ class IdentityKeeper:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: IdentitySettings,
         *,
         clock: ClockFloor,
         client: Callable[[bytes], CloudClient],
@@ -78,11 +78,11 @@ class IdentityKeeper:
         self._look_s = look_s
         self._wake = threading.Event()
         self._stopping = False
-        self._identity: Identity | None = None
+        self._identity: BoxIdentity | None = None
         self.looked = False
         """Whether it is known who this box is, or that the cloud has to say so first."""
         self._instance = ""
-        self._standing = self._told = Standing(stand=Stand.STARTING)
+        self._standing = self._told = IdentityStatus(stand=Stand.STARTING)
         self._denied = self._tried = ""
         self._failures = 0
         self._renewal: Renewal | None = None
@@ -93,12 +93,12 @@ class IdentityKeeper:
         self._trouble = ""
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> BoxIdentity | None:
         """Who this box is; None while it is nobody, or a copy of another."""
         return self._identity
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> IdentityStatus:
         """How it stands now."""
         return self._standing.beside(self._trouble)
 
@@ -149,7 +149,7 @@ class IdentityKeeper:
             wait_s = self._look()
         except IdentityError as error:
             self._take(None)
-            self._say(Standing(stand=Stand.BROKEN, text=error.text, remedy=error.remedy))
+            self._say(IdentityStatus(stand=Stand.BROKEN, text=error.text, remedy=error.remedy))
             wait_s = self._look_s
         return wait_s
 
@@ -177,18 +177,18 @@ class IdentityKeeper:
     def _nobody(self, token: str) -> None:
         if not token:
             text = f"this box is not enrolled, and there is no token in {self._settings.token}"
-            self._say(Standing(stand=Stand.NO_TOKEN, text=text, remedy=ENROL))
+            self._say(IdentityStatus(stand=Stand.NO_TOKEN, text=text, remedy=ENROL))
 
-    def _enrolled(self, identity: Identity) -> float:
+    def _enrolled(self, identity: BoxIdentity) -> float:
         if identity.device.instance != self._instance:
             text = "the identity on this disk is that of another machine: this one stays off the link"
-            self._say(Standing(stand=Stand.CLONED, text=text, remedy=ENROL, device=identity.device.device))
+            self._say(IdentityStatus(stand=Stand.CLONED, text=text, remedy=ENROL, device=identity.device.device))
             return self._look_s
         self._take(identity)
         self._renew_by_age(identity)
         trouble = self._renew_trouble
         self._say(
-            Standing(
+            IdentityStatus(
                 stand=Stand.ENROLLED,
                 text=f"the certificate cannot be renewed: {trouble.text}" if trouble else "",
                 remedy=trouble.remedy if trouble else "",
@@ -203,13 +203,13 @@ class IdentityKeeper:
         )
         return self._look_s
 
-    def _enrol(self, token: str, before: Identity | None) -> float:
+    def _enrol(self, token: str, before: BoxIdentity | None) -> float:
         settings = self._settings
         self._tried = token_hash(token)
-        asking = Enrolment(
+        asking = BoxEnrolment(
             folder=settings.folder,
             cloud=settings.cloud,
-            facts=Facts(instance=self._instance, host=settings.host, agent=settings.agent),
+            facts=EnrolmentFacts(instance=self._instance, host=settings.host, agent=settings.agent),
             client=self._client,
         )
         try:
@@ -218,25 +218,25 @@ class IdentityKeeper:
             return self._refused(error, token, before)
         except IdentityError as error:
             self._failures += 1
-            self._beside(before, Standing(stand=Stand.ENROLLING, text=error.text, remedy=error.remedy))
+            self._beside(before, IdentityStatus(stand=Stand.ENROLLING, text=error.text, remedy=error.remedy))
             return enrol_retry_s(self._failures, self._rng.random())
         self._failures = 0
-        if isinstance(answer, Waiting):
+        if isinstance(answer, PendingAnswer):
             text = "a person has to approve this box in the cloud"
-            self._beside(before, Standing(stand=Stand.WAITING, text=text))
+            self._beside(before, IdentityStatus(stand=Stand.WAITING, text=text))
             return min(_MOST_WAIT_S, max(_LEAST_WAIT_S, answer.retry_s))
         self._clock.begin(answer.device.enrolled_s)
         self._spent()
         return 0.0
 
-    def _refused(self, error: DeniedError, token: str, before: Identity | None) -> float:
+    def _refused(self, error: DeniedError, token: str, before: BoxIdentity | None) -> float:
         """What was denied is not asked again: a second use of a token is an alarm in the cloud."""
         self._denied = token_hash(token)
         remedy = error.remedy or ENROL
-        self._beside(before, Standing(stand=Stand.REFUSED, text=error.text, remedy=remedy, code=error.code))
+        self._beside(before, IdentityStatus(stand=Stand.REFUSED, text=error.text, remedy=remedy, code=error.code))
         return self._look_s
 
-    def _beside(self, before: Identity | None, standing: Standing) -> None:
+    def _beside(self, before: BoxIdentity | None, standing: IdentityStatus) -> None:
         """Say how the enrolment stands; while an earlier one holds, it is that which counts, and this a warning."""
         if before is None or before.device.instance != self._instance:
             self._say(replace(standing, token_sha256=self._tried))
@@ -244,7 +244,7 @@ class IdentityKeeper:
         self._token_trouble = f"enrolling anew with the token in {self._settings.token}: {standing.line}"
         self._enrolled(before)
 
-    def _renew_by_age(self, identity: Identity) -> None:
+    def _renew_by_age(self, identity: BoxIdentity) -> None:
         certificate = identity.certificate()
         self._clock.raise_to(certificate.not_before_s)
         now_s = self._clock.now_s
@@ -254,7 +254,7 @@ class IdentityKeeper:
         elif now_s >= self._renew_after_s:
             self._renew(identity, certificate.not_after_s - now_s)
 
-    def _renew(self, identity: Identity, left_s: float) -> None:
+    def _renew(self, identity: BoxIdentity, left_s: float) -> None:
         try:
             self.renew(LIFE)
         except IdentityError as error:
@@ -267,7 +267,7 @@ class IdentityKeeper:
         self._renew_after_s = self._clock.now_s + min(_AGAIN_S, (fresh.not_after_s - fresh.not_before_s) / 10)
         _LOG.info("the certificate was renewed")
 
-    def _take(self, identity: Identity | None) -> None:
+    def _take(self, identity: BoxIdentity | None) -> None:
         if identity == self._identity and self.looked:
             return
         self._identity, self.looked = identity, True
@@ -292,7 +292,7 @@ class IdentityKeeper:
         except OSError as error:
             _LOG.warning("cannot remove the token that was used, %s: %s", self._settings.token, error.strerror)
 
-    def _say(self, standing: Standing) -> None:
+    def _say(self, standing: IdentityStatus) -> None:
         """Say it in the log, once, and to the command line."""
         self._standing = standing
         before, self._told = self._told, self.standing

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from edgegpu_agent.identity import device
 from edgegpu_agent.identity.boxkeys import certificate_request, new_tls_key, public_of
 from edgegpu_agent.identity.cloud import CloudClient, RenewedAnswer, body_of
-from edgegpu_agent.identity.device import Certificate, CloudAddress, Identity, read_certificate
+from edgegpu_agent.identity.device import BoxCertificate, BoxIdentity, CloudAddress, read_certificate
 from edgegpu_agent.identity.errors import DeniedError, UnreachableError
 from edgegpu_sync.base64url import to_text
 
@@ -39,10 +39,10 @@ class _Done(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Renewed:
+class RenewedCertificate:
     """A certificate that is in place; `again`: it was there already, asked for by the same cause."""
 
-    certificate: Certificate
+    certificate: BoxCertificate
     again: bool
     server_time: int = 0
 
@@ -51,14 +51,14 @@ class Renewed:
 class Renewal:
     """Renews one identity; may be asked by any thread, one at a time."""
 
-    identity: Identity
+    identity: BoxIdentity
     instance: str
     cloud: CloudAddress
     client: Callable[[bytes], CloudClient]
     random_hex: Callable[[int], str] = secrets.token_hex
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def renew(self, cause: str) -> Renewed:
+    def renew(self, cause: str) -> RenewedCertificate:
         """Get a new certificate and put it in place. A cause that was served before gets the same answer, for nothing.
 
         Args:
@@ -72,12 +72,12 @@ class Renewal:
         with self.lock:
             settle(self.identity.folder)
             if cause != LIFE and self._served(cause):
-                return Renewed(self.identity.certificate(), again=True)
+                return RenewedCertificate(self.identity.certificate(), again=True)
             request = self._request(cause)
             answer = self._ask(request)
             self._keep(answer, request)
             settle(self.identity.folder)
-            return Renewed(self.identity.certificate(), again=False, server_time=answer.server_time)
+            return RenewedCertificate(self.identity.certificate(), again=False, server_time=answer.server_time)
 
     @property
     def _new(self) -> Path:

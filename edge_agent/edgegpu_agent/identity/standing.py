@@ -18,7 +18,7 @@ class Stand(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class IdentityStatus:
     """What `edgegpu agent status` shows; `text` is why, `remedy` what to do. `warning` stands beside an enrolment."""
 
     stand: Stand
@@ -36,7 +36,7 @@ class Standing:
     failures: int = 0
     """How often the renewal has failed since it was due."""
 
-    def beside(self, trouble: str) -> "Standing":
+    def beside(self, trouble: str) -> "IdentityStatus":
         """Return it with what else keeps an enrolled box off the link; one that is not enrolled says why already."""
         if self.stand is not Stand.ENROLLED:
             return self

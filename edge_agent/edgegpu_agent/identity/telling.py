@@ -4,14 +4,14 @@ import json
 import logging
 from pathlib import Path
 
-from edgegpu_agent.identity.standing import Standing
+from edgegpu_agent.identity.standing import IdentityStatus
 from edgegpu_installer import atomic
 from edgegpu_installer.errors import InstallError
 
 _LOG = logging.getLogger(__name__)
 
 
-def tell(path: Path, standing: Standing) -> None:
+def tell(path: Path, standing: IdentityStatus) -> None:
     """Write it where other words stand, in a folder that a boot empties; a disk that takes nothing is said, no more.
 
     Other words: those of an agent that was started beside this one, and could not go on the link.

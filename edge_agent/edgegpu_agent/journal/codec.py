@@ -4,11 +4,11 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from edgegpu_agent.journal.held import Heard
-from edgegpu_sync.commands import Record
+from edgegpu_agent.journal.held import LastContact
+from edgegpu_sync.commands import CommandRecord
 from edgegpu_sync.ids import command_id, op_name
 from edgegpu_sync.keys import KeyRing
-from edgegpu_sync.order import Gate
+from edgegpu_sync.order import ReplayGuard
 from edgegpu_sync.settle import Settlement, Try
 from edgegpu_sync.spec import (
     AnyItem,
@@ -22,8 +22,8 @@ from edgegpu_sync.spec import (
     UnitSize,
 )
 from edgegpu_sync.stamps import Epoch, Stamp
-from edgegpu_sync.states import State
-from edgegpu_sync.up import Condition, Numbers, Settled
+from edgegpu_sync.states import CommandState
+from edgegpu_sync.up import Condition, ItemState, Numbers
 
 _ITEMS: dict[str, type[AnyItem]] = {
     one.__name__: one for one in (Sharing, Isolation, PolicyItem, Exclusions, UnitSize, AppLimits)
@@ -35,15 +35,15 @@ def dumps(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def gate_text(gate: Gate) -> str:
+def gate_text(gate: ReplayGuard) -> str:
     """Write a gate; the bitmap as hexadecimal digits."""
     return dumps(asdict(gate) | {"seen": f"{gate.seen:x}"})
 
 
-def gate_of(text: str) -> Gate:
+def gate_of(text: str) -> ReplayGuard:
     """Read a gate."""
     value = json.loads(text)
-    return Gate(**value | {"seen": int(value["seen"], 16), "epoch": Epoch(**value["epoch"])})
+    return ReplayGuard(**value | {"seen": int(value["seen"], 16), "epoch": Epoch(**value["epoch"])})
 
 
 def ring_text(ring: KeyRing) -> str:
@@ -57,18 +57,18 @@ def ring_of(text: str) -> KeyRing:
     return KeyRing(**value | {"keys": tuple((kid, public) for kid, public in value["keys"])})
 
 
-def record_text(record: Record) -> str:
+def record_text(record: CommandRecord) -> str:
     """Write a command without its id and its arguments, which have columns of their own."""
     value = asdict(record)
     del value["id"], value["args"]
     return dumps(value)
 
 
-def record_of(id_: str, text: str, args: str) -> Record:
+def record_of(id_: str, text: str, args: str) -> CommandRecord:
     """Read a command."""
     value = json.loads(text)
-    value |= {"state": State(value["state"]), "op": op_name(value["op"])}
-    return Record(id=command_id(id_), args=json.loads(args), **value)
+    value |= {"state": CommandState(value["state"]), "op": op_name(value["op"])}
+    return CommandRecord(id=command_id(id_), args=json.loads(args), **value)
 
 
 def try_text(one: Try) -> str:
@@ -93,7 +93,7 @@ def try_of(text: str) -> Try:
     value = json.loads(text)
     numbers = value["numbers"]
     settlement = Settlement(
-        state=Settled(value["state"]),
+        state=ItemState(value["state"]),
         code=value["code"],
         text=value["text"],
         numbers=None if numbers is None else Numbers.model_validate_json(json.dumps(numbers)),
@@ -131,15 +131,15 @@ def stamp_of(text: str) -> Stamp:
     return Stamp(enrolment=int(enrolment), epoch=Epoch(int(count), nonce), n=int(n))
 
 
-def heard_text(heard: Heard) -> str:
+def heard_text(heard: LastContact) -> str:
     """Write when the controller was heard last."""
     return dumps([heard.boot, heard.at_s])
 
 
-def heard_of(text: str) -> Heard:
+def heard_of(text: str) -> LastContact:
     """Read when the controller was heard last."""
     boot, at_s = json.loads(text)
-    return Heard(boot, at_s)
+    return LastContact(boot, at_s)
 
 
 def counts_of(text: str) -> dict[str, int]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgegpu_agent.journal import room as rooms
-from edgegpu_agent.journal.errors import JournalError
+from edgegpu_agent.journal.errors import BoxJournalError
 from edgegpu_agent.journal.schema import UnreadableError, migrate
 from edgegpu_installer import atomic
 
@@ -19,14 +19,16 @@ MOST_ASIDE = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedJournal:
     """The open file; `told` says why it is a new one where another was there."""
 
     link: sqlite3.Connection
     told: str = ""
 
 
-def open_file(path: Path, *, room: rooms.Room, wall_s: Callable[[], float], unusable: str = "") -> Opened:
+def open_file(
+    path: Path, *, room: rooms.JournalPages, wall_s: Callable[[], float], unusable: str = ""
+) -> OpenedJournal:
     """Open the file, made anew where there is none, or none that can be used.
 
     Args:
@@ -58,8 +60,8 @@ def open_file(path: Path, *, room: rooms.Room, wall_s: Callable[[], float], unus
             raise
     except (OSError, sqlite3.Error, UnreadableError) as error:
         needs = f"it needs {room.mib} MiB there, and no other agent may run"
-        raise JournalError(f"cannot open the journal {path}: {error}; {needs}") from error
-    return Opened(link, told)
+        raise BoxJournalError(f"cannot open the journal {path}: {error}; {needs}") from error
+    return OpenedJournal(link, told)
 
 
 def is_elsewhere(error: Exception) -> bool:

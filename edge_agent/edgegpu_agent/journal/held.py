@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from edgegpu_sync.commands import Record
+from edgegpu_sync.commands import CommandRecord
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.keys import KeyRing
-from edgegpu_sync.order import Gate
-from edgegpu_sync.outbox import Limits, Outbox
-from edgegpu_sync.settle import Board
+from edgegpu_sync.order import ReplayGuard
+from edgegpu_sync.outbox import Outbox, OutboxSizes
+from edgegpu_sync.settle import DesiredState
 from edgegpu_sync.spec import Asked
 from edgegpu_sync.stamps import Epoch
 from edgegpu_sync.wire import Json
@@ -18,7 +18,7 @@ NO_EPOCH = Epoch(0, "0" * 16)
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class LastContact:
     """When the controller was heard last, by CLOCK_BOOTTIME of that boot; empty: never."""
 
     boot: str = ""
@@ -26,26 +26,26 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class JournalContents:
     """The journal's content that rules are asked of; notes, bodies, remembered ids and history stay on the disk.
 
     `records` are the commands that have not ended, or whose result waits for its receipt. `settling` is the item that
     was begun: it is finished before another one, also when a newer revision has come meanwhile.
     """
 
-    gate: Gate
+    gate: ReplayGuard
     ring: KeyRing
-    board: Board = field(default_factory=Board)
+    board: DesiredState = field(default_factory=DesiredState)
     spec: Json = field(default_factory=dict)
-    records: Mapping[CommandId, Record] = field(default_factory=dict)
+    records: Mapping[CommandId, CommandRecord] = field(default_factory=dict)
     outbox: Outbox = field(default_factory=Outbox)
     settling: Asked | None = None
     server_time: int = 0
-    heard: Heard = Heard()
+    heard: LastContact = LastContact()
     refused: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def fresh(cls, *, enrolment: int, root: str, limits: Limits) -> "Held":
+    def fresh(cls, *, enrolment: int, root: str, limits: OutboxSizes) -> "JournalContents":
         """Return that of a box that was just enrolled.
 
         Args:
@@ -53,12 +53,12 @@ class Held:
             root: the public root key that it pins.
             limits: sizes of the outbox.
         """
-        gate = Gate(enrolment=enrolment, epoch=NO_EPOCH, born_s=0.0)
+        gate = ReplayGuard(enrolment=enrolment, epoch=NO_EPOCH, born_s=0.0)
         return cls(gate=gate, ring=KeyRing.pinned(root), outbox=Outbox(limits=limits))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class HistoryEntry:
     """A line of the history that people read.
 
     `kind`: command, item, desired, keys, link, journal. `about`: a command's id, an item's name. `at_s`: the box's

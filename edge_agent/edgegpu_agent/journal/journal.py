@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from edgegpu_agent.journal import codec, loading
-from edgegpu_agent.journal.errors import JournalError, JournalFullError
+from edgegpu_agent.journal.errors import BoxJournalError, JournalFullError
 from edgegpu_agent.journal.files import is_elsewhere, open_file
-from edgegpu_agent.journal.held import Entry, Held
-from edgegpu_agent.journal.room import Room, free_pages
-from edgegpu_agent.journal.saving import Change, write
+from edgegpu_agent.journal.held import HistoryEntry, JournalContents
+from edgegpu_agent.journal.room import JournalPages, free_pages
+from edgegpu_agent.journal.saving import ContentDiff, write
 from edgegpu_agent.journal.schema import OLDEST_READER
-from edgegpu_sync.commands import Record
+from edgegpu_sync.commands import CommandRecord
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.order import MEMORY
-from edgegpu_sync.outbox import Limits
+from edgegpu_sync.outbox import OutboxSizes
 from edgegpu_sync.stamps import Stamp
 from edgegpu_sync.wire import Json
 
@@ -27,18 +27,18 @@ _FORGET_STEP = 256
 Hook = Callable[[str, int], None]
 """Called with "before" and "after" and the number of the commit: tests end the process there."""
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = OutboxSizes()
 
 
-class Journal:
+class BoxJournal:
     """One file, owned by one thread. Each `save` is one step: all of it is on the disk, or nothing."""
 
     def __init__(
         self,
         path: Path,
         *,
-        limits: Limits = DEFAULT_LIMITS,
-        room: Room | None = None,
+        limits: OutboxSizes = DEFAULT_LIMITS,
+        room: JournalPages | None = None,
         wall_s: Callable[[], float],
         hook: Hook = lambda _when, _number: None,
     ) -> None:
@@ -55,7 +55,7 @@ class Journal:
             JournalError: it cannot be opened, or the disk has no room for it.
         """
         self._limits = limits
-        self._room = room or Room.of(limits)
+        self._room = room or JournalPages.of(limits)
         self._wall_s = wall_s
         self._hook = hook
         self._commits = 0
@@ -64,9 +64,9 @@ class Journal:
         self._link = opened.link
         self.told = opened.told
         """Why this journal is a new one though another was there; empty when all is well. Stays until re-enrolment."""
-        self._held: Held | None = None
+        self._held: JournalContents | None = None
 
-    def load(self, *, enrolment: int, root: str) -> Held:
+    def load(self, *, enrolment: int, root: str) -> JournalContents:
         """Return what it holds, begun anew where it is of an earlier enrolment.
 
         Args:
@@ -78,45 +78,45 @@ class Journal:
         """
         held = self._read()
         if held is not None and held.gate.enrolment > enrolment:
-            raise JournalError(
+            raise BoxJournalError(
                 f"cannot go on: the journal is of enrolment {held.gate.enrolment}, the identity of {enrolment}, "
                 "so it was put back from a copy; enrol this box again"
             )
         if held is None or held.gate.enrolment < enrolment:
-            held = Held.fresh(enrolment=enrolment, root=root, limits=self._limits)
+            held = JournalContents.fresh(enrolment=enrolment, root=root, limits=self._limits)
             self._begin(held)
         self.told = loading.one(self._link, "told") or ""
         self._held = held
         return held
 
-    def _read(self) -> Held | None:
+    def _read(self) -> JournalContents | None:
         """Read all of it; what cannot be read makes the file one that cannot be used."""
         try:
             return loading.load(self._link, self._limits)
         except (sqlite3.Error, ValueError, KeyError, TypeError) as error:
             self._link.close()
             if is_elsewhere(error):
-                raise JournalError(f"cannot read the journal {self._path}: {error}; see the disk") from error
+                raise BoxJournalError(f"cannot read the journal {self._path}: {error}; see the disk") from error
             why = f"{type(error).__name__}: {error}"
             opened = open_file(self._path, room=self._room, wall_s=self._wall_s, unusable=why)
             self._link, self.told = opened.link, opened.told
             return None
 
-    def _begin(self, held: Held) -> None:
+    def _begin(self, held: JournalContents) -> None:
         with self._step():
             for table in ("one", "commands", "tries", "notes", "outbox"):
                 self._link.execute(f"DELETE FROM {table} WHERE TRUE")  # noqa: S608  (names of ours)
             loading.put(self._link, "told", self.told)
             loading.put(self._link, "oldest_reader", str(OLDEST_READER))
-            write(self._link, Change(before=None, after=held))
+            write(self._link, ContentDiff(before=None, after=held))
 
     def save(
         self,
-        held: Held,
+        held: JournalContents,
         *,
         bodies: Mapping[CommandId | Stamp, bytes] | None = None,
         notes: Mapping[str, Json | None] | None = None,
-        told: Sequence[Entry] = (),
+        told: Sequence[HistoryEntry] = (),
         spare: bool = False,
     ) -> None:
         """Write what has changed since the last save, in one step; it is on the disk when this returns.
@@ -135,7 +135,7 @@ class Journal:
         short = self.free_pages < self._room.spare_from(len(held.outbox.open))
         if short and spare:
             raise JournalFullError("cannot take more: the journal keeps what room it has for results")
-        change = Change(
+        change = ContentDiff(
             before=self._held,
             after=held,
             bodies=bodies or {},
@@ -157,12 +157,12 @@ class Journal:
         """How many pages hold nothing."""
         return free_pages(self._link)
 
-    def recall(self, id_: CommandId) -> Record | None:
+    def recall(self, id_: CommandId) -> CommandRecord | None:
         """Return a command that has ended and whose result was receipted; None when the id is not remembered."""
         row = self._link.execute("SELECT id, value, args FROM commands WHERE id = ?", (id_,)).fetchone()
         return None if row is None else codec.record_of(*row)
 
-    def forgettable(self, held: Held) -> int | None:
+    def forgettable(self, held: JournalContents) -> int | None:
         """Return up to which seq ids may be forgotten, for `Gate.forgets`; None while there is room for them."""
         count = int(self._link.execute("SELECT count(*) FROM commands WHERE live = 0").fetchone()[0])
         if count < MEMORY + _FORGET_STEP:
@@ -186,13 +186,13 @@ class Journal:
         value: Json = json.loads(row[0])
         return value
 
-    def history(self, limit: int) -> list[Entry]:
+    def history(self, limit: int) -> list[HistoryEntry]:
         """Return the newest lines for people, the newest first."""
         rows = self._link.execute(
             "SELECT n, at_s, kind, about, state, text, by FROM history ORDER BY n DESC LIMIT ?", (limit,)
         )
         return [
-            Entry(n=n, at_s=at_s, kind=kind, about=about, state=state, text=text, by=by)
+            HistoryEntry(n=n, at_s=at_s, kind=kind, about=about, state=state, text=text, by=by)
             for n, at_s, kind, about, state, text, by in rows
         ]
 
@@ -213,7 +213,7 @@ class _Step:
         try:
             self._link.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
-            raise JournalError(f"cannot write the journal: {error}") from error
+            raise BoxJournalError(f"cannot write the journal: {error}") from error
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
         try:
@@ -230,4 +230,4 @@ class _Step:
         if isinstance(error, sqlite3.Error):
             if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
                 raise JournalFullError(f"cannot write the journal: {error}") from error
-            raise JournalError(f"cannot write the journal: {error}") from error
+            raise BoxJournalError(f"cannot write the journal: {error}") from error

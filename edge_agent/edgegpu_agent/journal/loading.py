@@ -5,14 +5,14 @@ import sqlite3
 from dataclasses import replace
 
 from edgegpu_agent.journal import codec
-from edgegpu_agent.journal.held import Held
-from edgegpu_sync.commands import Record
+from edgegpu_agent.journal.held import JournalContents
+from edgegpu_sync.commands import CommandRecord
 from edgegpu_sync.ids import CommandId, command_id
-from edgegpu_sync.order import Seen
-from edgegpu_sync.outbox import Kept, Limits, Outbox
-from edgegpu_sync.settle import Board
+from edgegpu_sync.order import SeenRevision
+from edgegpu_sync.outbox import Kept, Outbox, OutboxSizes
+from edgegpu_sync.settle import DesiredState
 from edgegpu_sync.spec import asked
-from edgegpu_sync.states import State
+from edgegpu_sync.states import CommandState
 
 
 def one(link: sqlite3.Connection, name: str) -> str | None:
@@ -26,13 +26,13 @@ def put(link: sqlite3.Connection, name: str, value: str) -> None:
     link.execute("INSERT OR REPLACE INTO one VALUES (?, ?)", (name, value))
 
 
-def load(link: sqlite3.Connection, limits: Limits) -> Held | None:
+def load(link: sqlite3.Connection, limits: OutboxSizes) -> JournalContents | None:
     """Return all of it; None where nothing was written yet."""
     values = {str(name): str(value) for name, value in link.execute("SELECT name, value FROM one")}
     if "gate" not in values:
         return None
     records = _records(link)
-    held = Held(
+    held = JournalContents(
         gate=codec.gate_of(values["gate"]),
         ring=codec.ring_of(values["ring"]),
         records=records,
@@ -45,21 +45,21 @@ def load(link: sqlite3.Connection, limits: Limits) -> Held | None:
     return _with_board(held, link, values)
 
 
-def _with_board(held: Held, link: sqlite3.Connection, values: dict[str, str]) -> Held:
+def _with_board(held: JournalContents, link: sqlite3.Connection, values: dict[str, str]) -> JournalContents:
     spec = json.loads(values["spec"])
     rev, digest, applied = json.loads(values["seen"])
     tries = {str(name): codec.try_of(text) for name, text in link.execute("SELECT name, value FROM tries")}
-    board = Board(seen=Seen(rev, digest), asked=asked(spec, rev), tries=tries, applied_rev=applied)
+    board = DesiredState(seen=SeenRevision(rev, digest), asked=asked(spec, rev), tries=tries, applied_rev=applied)
     return replace(held, board=board, spec=spec)
 
 
-def _records(link: sqlite3.Connection) -> dict[CommandId, Record]:
+def _records(link: sqlite3.Connection) -> dict[CommandId, CommandRecord]:
     rows = link.execute("SELECT id, value, args FROM commands WHERE live = 1 ORDER BY seq")
     return {record.id: record for record in (codec.record_of(*row) for row in rows)}
 
 
 def _outbox(
-    link: sqlite3.Connection, limits: Limits, records: dict[CommandId, Record], values: dict[str, str]
+    link: sqlite3.Connection, limits: OutboxSizes, records: dict[CommandId, CommandRecord], values: dict[str, str]
 ) -> Outbox:
     parts: dict[str, list[str]] = {"result": [], "refusal": []}
     kept: dict[str, list[Kept]] = {"event": [], "metrics": []}
@@ -71,7 +71,9 @@ def _outbox(
     dropped = codec.counts_of(values["dropped"])
     return Outbox(
         limits=limits,
-        open=frozenset(one.id for one in records.values() if not one.state.terminal and one.state != State.RECEIVED),
+        open=frozenset(
+            one.id for one in records.values() if not one.state.terminal and one.state != CommandState.RECEIVED
+        ),
         results=tuple(command_id(key) for key in parts["result"]),
         refusals=tuple(command_id(key) for key in parts["refusal"]),
         events=tuple(kept["event"]),

@@ -12,9 +12,9 @@ import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgegpu_agent.journal.errors import JournalError
+from edgegpu_agent.journal.errors import BoxJournalError
 from edgegpu_installer.atomic import sync_folder
-from edgegpu_sync.outbox import Limits
+from edgegpu_sync.outbox import OutboxSizes
 
 PAGE_BYTES = 4_096
 CHECKPOINT_PAGES = 256
@@ -27,14 +27,14 @@ _RESULT_PAGES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class JournalPages:
     """Pages of the file and of its log."""
 
     pages: int
     log_pages: int = 3 * CHECKPOINT_PAGES
 
     @classmethod
-    def of(cls, limits: Limits) -> "Room":
+    def of(cls, limits: OutboxSizes) -> "JournalPages":
         """Return what these limits take: outbox, remembered ids, arguments, desired state, notes, history."""
         kept = (limits.events_bytes + limits.metrics_bytes) * 3 // 2 // PAGE_BYTES
         return cls(_RESULT_PAGES * limits.results + limits.refusals // 2 + kept + 1_024)
@@ -87,7 +87,7 @@ def name_log(path: Path) -> None:
     sync_folder(path.parent)
 
 
-def set_aside_room(link: sqlite3.Connection, path: Path, room: Room) -> None:
+def set_aside_room(link: sqlite3.Connection, path: Path, room: JournalPages) -> None:
     """Make file and log as large as they will ever be; quick where they are.
 
     Raises:
@@ -98,13 +98,13 @@ def set_aside_room(link: sqlite3.Connection, path: Path, room: Room) -> None:
     except sqlite3.OperationalError as error:
         with contextlib.suppress(sqlite3.Error):
             link.execute("ROLLBACK")
-        raise JournalError(
+        raise BoxJournalError(
             f"cannot set aside {room.mib} MiB for the journal {path}: {error}; make room there"
         ) from error
     link.execute(f"PRAGMA max_page_count = {room.pages}").fetchone()
 
 
-def _fill(link: sqlite3.Connection, path: Path, room: Room) -> None:
+def _fill(link: sqlite3.Connection, path: Path, room: JournalPages) -> None:
     link.execute("DROP TABLE IF EXISTS filler")
     size, log = path.stat().st_size, _size(log_of(path))
     if size >= room.pages * PAGE_BYTES and log >= room.log_pages * _FRAME_BYTES:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgegpu_agent.journal import codec
-from edgegpu_agent.journal.held import Entry, Held
+from edgegpu_agent.journal.held import HistoryEntry, JournalContents
 from edgegpu_agent.journal.loading import put
-from edgegpu_sync.commands import Record
+from edgegpu_sync.commands import CommandRecord
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.outbox import Kept, Outbox
 from edgegpu_sync.stamps import Stamp
@@ -16,19 +16,19 @@ from edgegpu_sync.wire import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class ContentDiff:
     """From one content to the next; without `before` all of `after` is written."""
 
-    before: Held | None
-    after: Held
+    before: JournalContents | None
+    after: JournalContents
     bodies: Mapping[CommandId | Stamp, bytes] = field(default_factory=dict)
     notes: Mapping[str, Json | None] = field(default_factory=dict)
-    told: Sequence[Entry] = ()
+    told: Sequence[HistoryEntry] = ()
     at_s: int = 0
     most_told: int = 0
 
 
-def write(link: sqlite3.Connection, change: Change) -> None:
+def write(link: sqlite3.Connection, change: ContentDiff) -> None:
     """Write a change."""
     _write_ones(link, change.before, change.after)
     _write_records(link, change)
@@ -42,14 +42,14 @@ def write(link: sqlite3.Connection, change: Change) -> None:
     _write_history(link, change)
 
 
-def _write_ones(link: sqlite3.Connection, before: Held | None, after: Held) -> None:
+def _write_ones(link: sqlite3.Connection, before: JournalContents | None, after: JournalContents) -> None:
     old = None if before is None else _ones(before)
     for name, value in _ones(after).items():
         if old is None or old[name] != value:
             put(link, name, _TEXTS[name](value))
 
 
-def _ones(held: Held) -> dict[str, object]:
+def _ones(held: JournalContents) -> dict[str, object]:
     return {
         "gate": held.gate,
         "ring": held.ring,
@@ -76,7 +76,7 @@ _TEXTS: dict[str, Callable[[Any], str]] = {
 }
 
 
-def _write_records(link: sqlite3.Connection, change: Change) -> None:
+def _write_records(link: sqlite3.Connection, change: ContentDiff) -> None:
     before = {} if change.before is None else change.before.records
     after = change.after.records
     for id_, record in after.items():
@@ -89,13 +89,13 @@ def _write_records(link: sqlite3.Connection, change: Change) -> None:
         link.execute("DELETE FROM commands WHERE live = 0 AND seq <= ?", (forgotten,))
 
 
-def _write_record(link: sqlite3.Connection, record: Record, *, live: bool) -> None:
+def _write_record(link: sqlite3.Connection, record: CommandRecord, *, live: bool) -> None:
     """Write a command; of one that is only remembered the arguments are not kept."""
     values = (record.id, record.seq, int(live), codec.record_text(record), codec.dumps(record.args if live else {}))
     link.execute("INSERT OR REPLACE INTO commands VALUES (?, ?, ?, ?, ?)", values)
 
 
-def _write_tries(link: sqlite3.Connection, change: Change) -> None:
+def _write_tries(link: sqlite3.Connection, change: ContentDiff) -> None:
     before = {} if change.before is None else change.before.board.tries
     after = change.after.board.tries
     for name, tried in after.items():
@@ -105,7 +105,7 @@ def _write_tries(link: sqlite3.Connection, change: Change) -> None:
         link.execute("DELETE FROM tries WHERE name = ?", (name,))
 
 
-def _write_outbox(link: sqlite3.Connection, change: Change) -> None:
+def _write_outbox(link: sqlite3.Connection, change: ContentDiff) -> None:
     before = Outbox() if change.before is None else change.before.outbox
     after = change.after.outbox
     if before is after:
@@ -148,7 +148,7 @@ def _write_part(
 _TELL = "INSERT INTO history (at_s, kind, about, state, text, by) VALUES (?, ?, ?, ?, ?, ?)"
 
 
-def _write_history(link: sqlite3.Connection, change: Change) -> None:
+def _write_history(link: sqlite3.Connection, change: ContentDiff) -> None:
     for entry in change.told:
         values = (entry.at_s or change.at_s, entry.kind, entry.about, entry.state, entry.text, entry.by)
         done = link.execute(_TELL, values)

@@ -5,21 +5,25 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from edgegpu_agent.kube.client import AgentClient, Json, KubeError, KubeGone
-from edgegpu_core.limits import Kind
+from edgegpu_core.limits import WorkloadKind
 
 SYSTEM = "kube-system"
 _PAGE = 50
 """Objects per page: a page of pods is half a MiB of text, and several times that once parsed."""
 
 _NOT_THERE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED})
-_PLURALS = {Kind.DEPLOYMENT: "deployments", Kind.STATEFUL_SET: "statefulsets", Kind.DAEMON_SET: "daemonsets"}
+_PLURALS = {
+    WorkloadKind.DEPLOYMENT: "deployments",
+    WorkloadKind.STATEFUL_SET: "statefulsets",
+    WorkloadKind.DAEMON_SET: "daemonsets",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Ref:
     """A workload by kind, namespace and name."""
 
-    kind: Kind
+    kind: WorkloadKind
     namespace: str
     name: str
 
@@ -83,7 +87,7 @@ class Apps:
 
     def find(self, namespace: str, name: str) -> tuple[Found, ...]:
         """Return the Deployment, StatefulSet and DaemonSet of that name, those that there are."""
-        refs = [Ref(kind, namespace, name) for kind in Kind]
+        refs = [Ref(kind, namespace, name) for kind in WorkloadKind]
         return tuple(found for ref in refs if (found := self._look(ref)) is not None)
 
     def _look(self, ref: Ref) -> Found | None:

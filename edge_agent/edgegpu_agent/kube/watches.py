@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from edgegpu_agent.kube.apps import Ref, pods_folder
 from edgegpu_agent.kube.client import AgentClient, Json
-from edgegpu_core.limits import Kind
+from edgegpu_core.limits import WorkloadKind
 from edgegpu_plugin.kube import Handlers, Pace, Reflector
 
 App = tuple[str, str]
@@ -28,7 +28,7 @@ _MOST = 16
 class Interest:
     """What is watched of an app: workloads of these kinds under its name, and pods of a label selector if any."""
 
-    kinds: frozenset[Kind] = frozenset(Kind)
+    kinds: frozenset[WorkloadKind] = frozenset(WorkloadKind)
     pods: str = ""
 
 

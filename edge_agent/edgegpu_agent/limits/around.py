@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class Timeouts:
     """How long things may take, in seconds."""
 
     look_s: float = 1.0
@@ -40,7 +40,7 @@ class Around:
 
     def __init__(
         self,
-        patience: Patience | None = None,
+        patience: Timeouts | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] | None = None,
@@ -52,7 +52,7 @@ class Around:
             clock: monotonic seconds.
             pause: waits so many seconds; the real one unless given.
         """
-        self.patience = patience or Patience()
+        self.patience = patience or Timeouts()
         self.clock = clock
         self._ending = threading.Event()
         self._pause = pause or self._really

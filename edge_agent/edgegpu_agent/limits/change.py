@@ -5,14 +5,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgegpu_agent.kube import Found, Json
-from edgegpu_core.limits import Kind, amounts_of, container_of
+from edgegpu_core.limits import WorkloadKind, amounts_of, container_of
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.request import Request
+from edgegpu_core.request import RequestedAmounts
 
 ASIDE = "edgegpu.io/limits-aside"
 """On a workload that is interrupted: what is put back afterwards, so that no crash of ours can lose it."""
 
-_SET_ASIDE = {Kind.DEPLOYMENT: "strategy", Kind.DAEMON_SET: "updateStrategy", Kind.STATEFUL_SET: "replicas"}
+_SET_ASIDE = {
+    WorkloadKind.DEPLOYMENT: "strategy",
+    WorkloadKind.DAEMON_SET: "updateStrategy",
+    WorkloadKind.STATEFUL_SET: "replicas",
+}
 
 Amounts = Mapping[str, str | None]
 """Resource to quantity as it is written; None: it is not there."""
@@ -29,7 +33,7 @@ class Written:
         """Return it for a note."""
         return {"limits": dict(self.limits), "requests": dict(self.requests)}
 
-    def request(self, model: ResourceModel) -> Request:
+    def request(self, model: ResourceModel) -> RequestedAmounts:
         """Return the limits as amounts: the API server writes 1000 as 1k."""
         limits = {name: amount for name, amount in self.limits.items() if amount is not None}
         return amounts_of({"resources": {"limits": limits}}, model)
@@ -53,7 +57,7 @@ def written(spec: Json, container: str, model: ResourceModel) -> Written:
     return Written(part("limits"), part("requests"))
 
 
-def wanted(now: Written, request: Request, model: ResourceModel) -> Written:
+def wanted(now: Written, request: RequestedAmounts, model: ResourceModel) -> Written:
     """Return what is to stand: requests only where there are some now, since the API demands that they are equal."""
     pairs = ((model.memory_resource, request.memory_units), (model.core_resource, request.core))
     amounts: dict[str, str | None] = {name: str(amount) if amount else None for name, amount in pairs}
@@ -75,13 +79,13 @@ def aside_patch(found: Found) -> Json:
     """
     spec = found.spec
     match found.ref.kind:
-        case Kind.DEPLOYMENT:
+        case WorkloadKind.DEPLOYMENT:
             before: Json = {"strategy": _rolling(spec.get("strategy") or {})}
             change: Json = {"strategy": {"type": "Recreate", "rollingUpdate": None}}
-        case Kind.DAEMON_SET:
+        case WorkloadKind.DAEMON_SET:
             before = {"updateStrategy": _rolling(spec.get("updateStrategy") or {})}
             change = {"updateStrategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}
-        case Kind.STATEFUL_SET:
+        case WorkloadKind.STATEFUL_SET:
             return replicas_patch(found, 0)
     return {"metadata": {"annotations": {ASIDE: _text(before)}}, "spec": change}
 

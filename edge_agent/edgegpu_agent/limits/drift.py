@@ -6,7 +6,7 @@ from edgegpu_agent.kube import Found, Json
 from edgegpu_agent.kube.client import MANAGER
 from edgegpu_core.limits import amounts_of, container_of
 from edgegpu_core.model import ResourceModel, short_name
-from edgegpu_core.request import Request
+from edgegpu_core.request import RequestedAmounts
 from edgegpu_sync.up import Condition
 from edgegpu_sync.wire import clipped
 
@@ -14,13 +14,13 @@ MOST_FIGHTS = 3
 """So often limits are set again where somebody else writes them back, then it is said who fights."""
 
 
-def stands(found: Found, container: str, model: ResourceModel) -> Request | None:
+def stands(found: Found, container: str, model: ResourceModel) -> RequestedAmounts | None:
     """Return what a container is limited to now; None when the app has no such container."""
     have = container_of(found.template.get("spec") or {}, container)
     return None if have is None else amounts_of(have[1], model)
 
 
-def words(request: Request, model: ResourceModel) -> str:
+def words(request: RequestedAmounts, model: ResourceModel) -> str:
     """Return amounts as people say them."""
     if not request.memory_units and not request.core:
         return "no limits"
@@ -29,7 +29,7 @@ def words(request: Request, model: ResourceModel) -> str:
 
 
 def drifted(
-    found: Found, container: str, now: Request, *, asked: Request, model: ResourceModel, fights: int
+    found: Found, container: str, now: RequestedAmounts, *, asked: RequestedAmounts, model: ResourceModel, fights: int
 ) -> Condition:
     """Return the condition of an app whose limits are not as asked; `fights`: how often they were set again."""
     text = f"it stands at {words(now, model)}, asked were {words(asked, model)}"

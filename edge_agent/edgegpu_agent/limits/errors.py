@@ -7,7 +7,7 @@ class LimitsError(Exception):
     """The base of this component's errors."""
 
 
-class RefusedError(LimitsError):
+class LimitsRefusedError(LimitsError):
     """Nothing was changed, and nothing will be; `settlement` says why."""
 
     def __init__(self, settlement: Settlement) -> None:
@@ -15,6 +15,6 @@ class RefusedError(LimitsError):
         self.settlement = settlement
 
 
-def refused(code: str, text: str) -> RefusedError:
+def refused(code: str, text: str) -> LimitsRefusedError:
     """Return the error of an item that is not begun."""
-    return RefusedError(Settlement.rejected(code, text))
+    return LimitsRefusedError(Settlement.rejected(code, text))

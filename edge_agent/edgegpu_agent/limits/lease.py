@@ -51,14 +51,14 @@ class NoLease:
         return True
 
 
-class Turn(Enum):
+class LeaseStep(Enum):
     """What one who wants the lease does about what it sees."""
 
     TAKE = "take"
     WAIT = "wait"
 
 
-def turn(record: LeaseRecord | None, me: str, *, unchanged_s: float) -> Turn:
+def turn(record: LeaseRecord | None, me: str, *, unchanged_s: float) -> LeaseStep:
     """Say whether to take or renew a lease: when it is ours or nobody's, or was silent before our own eyes.
 
     Clocks of other machines are not believed, so a holder is gone when its lease has not changed for its duration.
@@ -69,8 +69,8 @@ def turn(record: LeaseRecord | None, me: str, *, unchanged_s: float) -> Turn:
         unchanged_s: for how long it has stood like this since we look.
     """
     if record is None or record.holder in {"", me} or unchanged_s >= DURATION_S:
-        return Turn.TAKE
-    return Turn.WAIT
+        return LeaseStep.TAKE
+    return LeaseStep.WAIT
 
 
 class LeaseKeeper:
@@ -155,9 +155,9 @@ class LeaseKeeper:
         if self._seen is None or record is None or record.version != self._seen.version:
             self._keep(record, since=asked)
         match turn(record, self._me, unchanged_s=asked - self._seen_since):
-            case Turn.TAKE:
+            case LeaseStep.TAKE:
                 self._write(record, asked)
-            case Turn.WAIT:
+            case LeaseStep.WAIT:
                 self._say(f"{self.holder} settles the app limits of this cluster")
 
     def _write(self, over: LeaseRecord | None, asked: float) -> bool:

@@ -3,25 +3,25 @@
 import logging
 from dataclasses import dataclass, field, replace
 
-from edgegpu_agent.acts.act import Notes
+from edgegpu_agent.acts.act import SettlerNotes
 from edgegpu_agent.kube import Apps, Found, Interest, KubeConflict
 from edgegpu_agent.limits.change import amounts_patch, back_patch, wanted, written
 from edgegpu_agent.limits.drift import MOST_FIGHTS, drifted, missing, stands
 from edgegpu_agent.limits.lease import Holding
 from edgegpu_agent.limits.note import Note
-from edgegpu_agent.limits.progress import Stage, progress, selector
+from edgegpu_agent.limits.progress import RolloutStage, progress, selector
 from edgegpu_agent.limits.scene import Scene
-from edgegpu_core.limits import Answer
-from edgegpu_core.request import Request
+from edgegpu_core.limits import FitResult
+from edgegpu_core.request import RequestedAmounts
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.spec import AppLimits, Asked, OnDrift
-from edgegpu_sync.up import Condition, Settled
+from edgegpu_sync.up import Condition, ItemState
 
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class DriftResult:
     """What is true of a settled item now.
 
     `landed`: what a Pending one has come to; None: nothing new. `again`: this agent has become the one to settle an
@@ -44,50 +44,50 @@ class Looker:
         self._scene = scene
         self._lease = lease
 
-    def look(self, one: Asked, settled: Settlement, notes: Notes) -> Sight:
+    def look(self, one: Asked, settled: Settlement, notes: SettlerNotes) -> DriftResult:
         """Look at one item. Raises KubeError."""
         limits = one.item
         if not isinstance(limits, AppLimits) or not self._lease.holds():
-            return Sight()
-        if settled.state is Settled.ELSEWHERE:
-            return Sight(again=True)
+            return DriftResult()
+        if settled.state is ItemState.ELSEWHERE:
+            return DriftResult(again=True)
         found = self._apps.find(limits.namespace, limits.app)
         if len(found) != 1:
-            gone = settled.state in {Settled.APPLIED, Settled.PENDING}
-            return Sight(conditions=(missing(f"{limits.namespace}/{limits.app} is gone"),) if gone else ())
+            gone = settled.state in {ItemState.APPLIED, ItemState.PENDING}
+            return DriftResult(conditions=(missing(f"{limits.namespace}/{limits.app} is gone"),) if gone else ())
         back = back_patch(found[0])
         if back is not None:  # the agent ended in the middle of an interruption, and was not asked to go on
             self._apps.patch(found[0], back)
-        if settled.state not in {Settled.APPLIED, Settled.PENDING}:
-            return Sight(conditions=())
-        waits = selector(found[0]) if settled.state is Settled.PENDING else ""
+        if settled.state not in {ItemState.APPLIED, ItemState.PENDING}:
+            return DriftResult(conditions=())
+        waits = selector(found[0]) if settled.state is ItemState.PENDING else ""
         sight = self._stands(found[0], limits, settled, notes=notes)
         return replace(sight, interest=Interest(frozenset({found[0].ref.kind}), waits))
 
-    def _stands(self, found: Found, limits: AppLimits, settled: Settlement, *, notes: Notes) -> Sight:
-        model, asked = self._scene.model(), Request(limits.memory_units, limits.core)
+    def _stands(self, found: Found, limits: AppLimits, settled: Settlement, *, notes: SettlerNotes) -> DriftResult:
+        model, asked = self._scene.model(), RequestedAmounts(limits.memory_units, limits.core)
         now = stands(found, limits.container, model)
         if now is None:
-            return Sight(conditions=(missing(f"{found.ref} has no container {limits.container} any more"),))
+            return DriftResult(conditions=(missing(f"{found.ref} has no container {limits.container} any more"),))
         if now == asked:
-            return Sight(
-                landed=self._landed(found, limits, asked) if settled.state is Settled.PENDING else None, conditions=()
+            return DriftResult(
+                landed=self._landed(found, limits, asked) if settled.state is ItemState.PENDING else None, conditions=()
             )
         note = Note.read(notes)
         before = fights = 0 if note is None else note.fights
         if limits.on_drift is OnDrift.ENFORCE and fights < MOST_FIGHTS:
             fights += self._set_again(found, limits, asked, notes=notes)
         condition = drifted(found, limits.container, now, asked=asked, model=model, fights=fights)
-        return Sight(conditions=(condition,), set_again=fights > before)
+        return DriftResult(conditions=(condition,), set_again=fights > before)
 
-    def _landed(self, found: Found, limits: AppLimits, asked: Request) -> Settlement | None:
+    def _landed(self, found: Found, limits: AppLimits, asked: RequestedAmounts) -> Settlement | None:
         far = progress(found, self._scene.pods(found), limits.container, asked, model=self._scene.model())
-        return Settlement.applied(far.text) if far.stage in {Stage.DONE, Stage.PLACED} else None
+        return Settlement.applied(far.text) if far.stage in {RolloutStage.DONE, RolloutStage.PLACED} else None
 
-    def _set_again(self, found: Found, limits: AppLimits, asked: Request, *, notes: Notes) -> int:
+    def _set_again(self, found: Found, limits: AppLimits, asked: RequestedAmounts, *, notes: SettlerNotes) -> int:
         """Write the limits again if they have room; return how often that was done: 0 or 1."""
         verdict = self._scene.judge(found, limits.container, asked)
-        if (verdict.answer is Answer.NEVER or verdict.interrupts) and not limits.force:
+        if (verdict.answer is FitResult.NEVER or verdict.interrupts) and not limits.force:
             return 0
         spec, model = found.template.get("spec") or {}, self._scene.model()
         now = written(spec, limits.container, model)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from edgegpu_agent.acts.act import Notes
+from edgegpu_agent.acts.act import SettlerNotes
 from edgegpu_agent.limits.change import Written
 
 
@@ -28,7 +28,7 @@ class Note:
     fights: int = 0
 
     @classmethod
-    def read(cls, notes: Notes) -> "Note | None":
+    def read(cls, notes: SettlerNotes) -> "Note | None":
         """Return what was noted last; None when nothing was, or it is of another version."""
         value: Any = notes.read()
         if value is None:
@@ -46,7 +46,7 @@ class Note:
         except (KeyError, TypeError, ValueError):
             return None
 
-    def write(self, notes: Notes) -> None:
+    def write(self, notes: SettlerNotes) -> None:
         """Keep it; on the disk when this returns."""
         notes.write(
             {

@@ -6,9 +6,9 @@ from enum import Enum
 from typing import Any
 
 from edgegpu_agent.kube import Found, Json
-from edgegpu_core.limits import Kind, amounts_of, container_of
+from edgegpu_core.limits import WorkloadKind, amounts_of, container_of
 from edgegpu_core.model import ResourceModel, short_name
-from edgegpu_core.request import Request
+from edgegpu_core.request import RequestedAmounts
 
 _REFUSED = "edgegpu: refused"
 _ADMISSION = "UnexpectedAdmissionError"
@@ -25,7 +25,7 @@ _BROKEN = frozenset(
 )
 
 
-class Stage(Enum):
+class RolloutStage(Enum):
     """How far it is."""
 
     GOING = "going"
@@ -41,7 +41,7 @@ class Stage(Enum):
 class Progress:
     """How far a rollout is, and what there is to say."""
 
-    stage: Stage
+    stage: RolloutStage
     text: str = ""
 
 
@@ -56,7 +56,7 @@ def owns(found: Found, pod: Json) -> bool:
     if metadata.get("namespace") != found.ref.namespace or not _selected(found, metadata.get("labels") or {}):
         return False
     owner: Json = next((one for one in metadata.get("ownerReferences") or () if one.get("controller")), {})
-    if found.ref.kind is Kind.DEPLOYMENT:
+    if found.ref.kind is WorkloadKind.DEPLOYMENT:
         return owner.get("kind") == "ReplicaSet" and str(owner.get("name")).startswith(f"{found.ref.name}-")
     return bool(owner.get("uid") == found.uid)
 
@@ -99,13 +99,15 @@ def _meets(one: Json, labels: dict[str, str]) -> bool:
             return value is None
 
 
-def has_amounts(spec: Json, container: str, request: Request, model: ResourceModel) -> bool:
+def has_amounts(spec: Json, container: str, request: RequestedAmounts, model: ResourceModel) -> bool:
     """Say whether a pod spec's container is limited to exactly these amounts."""
     found = container_of(spec, container)
     return found is not None and amounts_of(found[1], model) == request
 
 
-def progress(found: Found, pods: Sequence[Json], container: str, request: Request, *, model: ResourceModel) -> Progress:
+def progress(
+    found: Found, pods: Sequence[Json], container: str, request: RequestedAmounts, *, model: ResourceModel
+) -> Progress:
     """Say how far a rollout of these amounts is.
 
     Args:
@@ -116,22 +118,22 @@ def progress(found: Found, pods: Sequence[Json], container: str, request: Reques
         model: resource names.
     """
     if _is_done(found):
-        return Progress(Stage.DONE)
+        return Progress(RolloutStage.DONE)
     fresh = [pod for pod in pods if not _is_leaving(pod) and has_amounts(pod["spec"], container, request, model)]
     leaving = any(_is_leaving(pod) for pod in pods)
     for pod in fresh:
         why = blame(pod, model)
         if why:
-            stage = Stage.GOING if leaving else Stage.BLAMED
+            stage = RolloutStage.GOING if leaving else RolloutStage.BLAMED
             return Progress(stage, why)
     why = _quota(found, model)
     if why:
-        return Progress(Stage.BLAMED, why)
+        return Progress(RolloutStage.BLAMED, why)
     alive = [pod for pod in fresh if pod["status"].get("phase") != "Failed" and pod["spec"].get("nodeName")]
     trouble = next(filter(None, (_trouble(pod) for pod in fresh)), "")
     if len(alive) >= _count(found) > 0 and not leaving and len(alive) == len(fresh):
-        return Progress(Stage.PLACED, trouble or "its pods are not ready yet")
-    return Progress(Stage.GOING, trouble)
+        return Progress(RolloutStage.PLACED, trouble or "its pods are not ready yet")
+    return Progress(RolloutStage.GOING, trouble)
 
 
 def _is_leaving(pod: Json) -> bool:
@@ -141,7 +143,7 @@ def _is_leaving(pod: Json) -> bool:
 def _count(found: Found) -> int:
     """Return how many pods get the template."""
     status, spec = found.item.get("status") or {}, found.spec
-    if found.ref.kind is Kind.DAEMON_SET:
+    if found.ref.kind is WorkloadKind.DAEMON_SET:
         return int(status.get("desiredNumberScheduled") or 0)
     partition = ((spec.get("updateStrategy") or {}).get("rollingUpdate") or {}).get("partition") or 0
     return max(0, int(spec.get("replicas", 1)) - int(partition))
@@ -157,10 +159,10 @@ def _is_done(found: Found) -> bool:
 
     count = _count(found)
     match found.ref.kind:
-        case Kind.DEPLOYMENT:
+        case WorkloadKind.DEPLOYMENT:
             same = number("updatedReplicas") == number("replicas") == count
             return same and number("availableReplicas") >= count
-        case Kind.STATEFUL_SET:
+        case WorkloadKind.STATEFUL_SET:
             replicas = int(found.spec.get("replicas", 1))
             whole = number("readyReplicas") >= replicas and number("replicas") == replicas
             # once all are updated the controller counts them as current ones
@@ -168,7 +170,7 @@ def _is_done(found: Found) -> bool:
                 status.get("currentRevision") == status.get("updateRevision") or number("updatedReplicas") >= count
             )
             return whole and updated
-        case Kind.DAEMON_SET:
+        case WorkloadKind.DAEMON_SET:
             return number("updatedNumberScheduled") == count and number("numberAvailable") >= count
 
 

@@ -8,20 +8,20 @@ from edgegpu_agent.kube import Apps, Found, Json, KubeConflict, KubeGone, KubeUn
 from edgegpu_agent.limits.around import Around
 from edgegpu_agent.limits.change import Written, amounts_patch, back_patch, joined, replicas_patch, written
 from edgegpu_agent.limits.drift import stands
-from edgegpu_agent.limits.progress import Progress, Stage, blame, progress
+from edgegpu_agent.limits.progress import Progress, RolloutStage, blame, progress
 from edgegpu_agent.limits.scene import Scene
-from edgegpu_core.limits import Kind, by_hand, read_workload
-from edgegpu_core.request import Request
+from edgegpu_core.limits import WorkloadKind, by_hand, read_workload
+from edgegpu_core.request import RequestedAmounts
 
 _LOG = logging.getLogger(__name__)
 _CONFLICTS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RolloutEnd:
     """How a rollout ended; GOING: it did not in time. `changed`: somebody else wrote other limits meanwhile."""
 
-    stage: Stage
+    stage: RolloutStage
     text: str = ""
     changed: bool = False
 
@@ -66,44 +66,44 @@ class Rollout:
                 self._around.pause(self._around.patience.look_s)
         raise KubeConflict(f"cannot change {self.ref}: it changes again and again")
 
-    def follow(self, request: Request, *, limit_s: float, blame_s: float | None = None) -> Ended:
+    def follow(self, request: RequestedAmounts, *, limit_s: float, blame_s: float | None = None) -> RolloutEnd:
         """Wait until the rollout of these amounts is done, or it is plain why it will not be. Raises KubeError."""
         clock, patience = self._around.clock, self._around.patience
-        ends, since, before = clock() + limit_s, clock(), Stage.GOING
+        ends, since, before = clock() + limit_s, clock(), RolloutStage.GOING
         blame_s = patience.blame_s if blame_s is None else blame_s
         while True:
             found, now = self._look(request)
             if found is None:
-                return Ended(Stage.GOING, now.text, changed=True)
+                return RolloutEnd(RolloutStage.GOING, now.text, changed=True)
             if now.stage is not before:
                 since, before = clock(), now.stage
             lasted = clock() - since
-            if now.stage is Stage.DONE:
-                return Ended(Stage.DONE)
-            if now.stage is Stage.BLAMED and lasted >= blame_s:
-                return Ended(Stage.BLAMED, now.text)
-            if now.stage is Stage.PLACED and lasted >= patience.ready_s:
-                return Ended(Stage.PLACED, now.text)
+            if now.stage is RolloutStage.DONE:
+                return RolloutEnd(RolloutStage.DONE)
+            if now.stage is RolloutStage.BLAMED and lasted >= blame_s:
+                return RolloutEnd(RolloutStage.BLAMED, now.text)
+            if now.stage is RolloutStage.PLACED and lasted >= patience.ready_s:
+                return RolloutEnd(RolloutStage.PLACED, now.text)
             if clock() >= ends:
-                return Ended(now.stage, now.text)
+                return RolloutEnd(now.stage, now.text)
             self._around.pause(patience.look_s)
 
-    def _look(self, request: Request) -> tuple[Found | None, Progress]:
+    def _look(self, request: RequestedAmounts) -> tuple[Found | None, Progress]:
         """Return the workload and how far it is; no workload when it is not what is followed any more."""
         model = self._scene.model()
         try:
             found = self.read()
         except KubeGone:
-            return None, Progress(Stage.GOING, f"{self.ref} is gone")
+            return None, Progress(RolloutStage.GOING, f"{self.ref} is gone")
         text = by_hand(read_workload(self.ref.kind, found.item))
         if text:
-            return found, Progress(Stage.DONE, text)
+            return found, Progress(RolloutStage.DONE, text)
         if not self._has(found, request):
-            return None, Progress(Stage.GOING, "somebody else has written other limits meanwhile")
+            return None, Progress(RolloutStage.GOING, "somebody else has written other limits meanwhile")
         pods = self._around.calmly(lambda: self._scene.pods(found))
         return found, progress(found, pods, self._container, request, model=model)
 
-    def _has(self, found: Found, request: Request) -> bool:
+    def _has(self, found: Found, request: RequestedAmounts) -> bool:
         return stands(found, self._container, self._scene.model()) in {request, None}
 
     def wait_for_pods_to_go(self) -> None:
@@ -147,7 +147,7 @@ class Rollout:
             KubeError: it is refused.
         """
         found = self.read()
-        stuck = self._stuck(found) if self.ref.kind is Kind.STATEFUL_SET else None
+        stuck = self._stuck(found) if self.ref.kind is WorkloadKind.STATEFUL_SET else None
         if stuck is None:
             return
         first = int((found.spec.get("ordinals") or {}).get("start") or 0)

@@ -7,11 +7,11 @@ from edgegpu_agent.kube import Apps, Found, Json
 from edgegpu_agent.limits.drift import stands
 from edgegpu_agent.limits.progress import owned, owns, selector
 from edgegpu_core.limits import (
-    Answer,
-    Case,
-    Kind,
+    FitResult,
+    LimitsChange,
+    LimitsVerdict,
     NodeRoom,
-    Verdict,
+    WorkloadKind,
     judge,
     new_pod,
     own_pod,
@@ -22,7 +22,7 @@ from edgegpu_core.limits import (
 )
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView, pod_view
-from edgegpu_core.request import Request
+from edgegpu_core.request import RequestedAmounts
 from edgegpu_sync.up import CardRoom, Numbers
 from edgegpu_sync.wire import clipped
 
@@ -34,7 +34,7 @@ class Scene:
         self._apps = apps
         self.model = model
 
-    def judge(self, found: Found, container: str, request: Request) -> Verdict:
+    def judge(self, found: Found, container: str, request: RequestedAmounts) -> LimitsVerdict:
         """Say whether an app has room under other limits of one container. Raises KubeError."""
         return judge(self._case(found, container, request))
 
@@ -46,7 +46,7 @@ class Scene:
         """Say whether a node of the cluster has GPU sharing. Raises KubeError."""
         return any(room.slots for room in self._rooms(()))
 
-    def _case(self, found: Found, container: str, request: Request) -> Case:
+    def _case(self, found: Found, container: str, request: RequestedAmounts) -> LimitsChange:
         model = self.model()
         own, seen = [], []
         for pod in self._apps.pods():  # each page is let go before the next
@@ -56,11 +56,11 @@ class Scene:
             if owns(found, pod) and pod["status"].get("phase") not in {"Succeeded", "Failed"}:
                 own.append(own_pod(pod, model))
         template = with_amounts(found.template, container, request, model)
-        scales = found.ref.kind is not Kind.DAEMON_SET
-        return Case(
+        scales = found.ref.kind is not WorkloadKind.DAEMON_SET
+        return LimitsChange(
             workload=read_workload(found.ref.kind, found.item),
             request=request,
-            before=stands(found, container, model) or Request(0, 0),
+            before=stands(found, container, model) or RequestedAmounts(0, 0),
             pod=new_pod(template, model),
             own=tuple(own),
             rooms=self._rooms(seen),
@@ -77,7 +77,7 @@ class Scene:
         return tuple(sorted(rooms, key=lambda room: room.name))
 
 
-def numbers_of(verdict: Verdict) -> Numbers:
+def numbers_of(verdict: LimitsVerdict) -> Numbers:
     """Return a verdict's numbers as they go into a report."""
     return Numbers(
         need_units=verdict.request.memory_units,
@@ -97,8 +97,8 @@ def numbers_of(verdict: Verdict) -> Numbers:
     )
 
 
-_WIRE: dict[Answer, Literal["fits", "fits_after_stop", "never_fits"]] = {
-    Answer.FITS: "fits",
-    Answer.AFTER_STOP: "fits_after_stop",
-    Answer.NEVER: "never_fits",
+_WIRE: dict[FitResult, Literal["fits", "fits_after_stop", "never_fits"]] = {
+    FitResult.FITS: "fits",
+    FitResult.AFTER_STOP: "fits_after_stop",
+    FitResult.NEVER: "never_fits",
 }

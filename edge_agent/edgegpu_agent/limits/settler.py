@@ -4,26 +4,26 @@ import logging
 import threading
 from collections.abc import Callable
 
-from edgegpu_agent.acts.act import Notes
+from edgegpu_agent.acts.act import SettlerNotes
 from edgegpu_agent.kube import Apps, Found, Json, KubeError, KubeForbidden, KubeGone, KubeUnavailable
 from edgegpu_agent.kube.apps import SYSTEM
 from edgegpu_agent.limits.around import Around
 from edgegpu_agent.limits.change import amounts_patch, aside_patch, back_patch, joined, wanted, written
 from edgegpu_agent.limits.drift import stands, words
-from edgegpu_agent.limits.errors import RefusedError, refused
+from edgegpu_agent.limits.errors import LimitsRefusedError, refused
 from edgegpu_agent.limits.lease import Holding
-from edgegpu_agent.limits.looking import Looker, Sight
+from edgegpu_agent.limits.looking import DriftResult, Looker
 from edgegpu_agent.limits.note import Note, Step
-from edgegpu_agent.limits.progress import Stage
-from edgegpu_agent.limits.rollout import Ended, Rollout
+from edgegpu_agent.limits.progress import RolloutStage
+from edgegpu_agent.limits.rollout import Rollout, RolloutEnd
 from edgegpu_agent.limits.scene import Scene, numbers_of
-from edgegpu_core.limits import Answer, Kind, Verdict, by_hand, container_of, read_workload
+from edgegpu_core.limits import FitResult, LimitsVerdict, WorkloadKind, by_hand, container_of, read_workload
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.request import Request
+from edgegpu_core.request import RequestedAmounts
 from edgegpu_sync.settle import NO_SHARING, Settlement
 from edgegpu_sync.spec import AppLimits, Asked
 from edgegpu_sync.states import Codes
-from edgegpu_sync.up import Settled
+from edgegpu_sync.up import ItemState
 from edgegpu_sync.wire import clipped
 
 _LOG = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class AppLimitsSettler:
         """Let what waits end with ActStop."""
         self._around.stop()
 
-    def settle(self, one: Asked, notes: Notes) -> Settlement:
+    def settle(self, one: Asked, notes: SettlerNotes) -> Settlement:
         """Bring an app's limits to stand as asked, and say what came of it. Raises ActStop."""
         limits = one.item
         if not isinstance(limits, AppLimits):
@@ -70,12 +70,12 @@ class AppLimitsSettler:
         try:
             with self._busy:
                 return self._settled(limits, notes)
-        except RefusedError as refusal:
+        except LimitsRefusedError as refusal:
             return refusal.settlement
         except KubeError as error:
             return _of_error(error, limits, begun=notes.read() is not None)
 
-    def abandon(self, one: Asked, notes: Notes) -> None:
+    def abandon(self, one: Asked, notes: SettlerNotes) -> None:
         """Put back what was put aside of an app whose limits nobody asks for any more. Raises ActStop, KubeError."""
         limits = one.item
         if not isinstance(limits, AppLimits) or notes.read() is None:
@@ -85,20 +85,20 @@ class AppLimitsSettler:
                 if (back := back_patch(found)) is not None:
                     self._apps.patch(found, back)
 
-    def look(self, one: Asked, settled: Settlement, notes: Notes) -> Sight:
+    def look(self, one: Asked, settled: Settlement, notes: SettlerNotes) -> DriftResult:
         """Look at an item that was settled: has a Pending one come to something, does it still stand as asked?
 
         Called about each minute for every item that this settler has settled; while it settles one, nothing is said.
         Raises KubeError.
         """
         if not self._busy.acquire(blocking=False):
-            return Sight()
+            return DriftResult()
         try:
             return self._looker.look(one, settled, notes)
         finally:
             self._busy.release()
 
-    def _settled(self, limits: AppLimits, notes: Notes) -> Settlement:
+    def _settled(self, limits: AppLimits, notes: SettlerNotes) -> Settlement:
         if limits.namespace == SYSTEM:
             raise refused(Codes.PRECHECK, f"apps in {SYSTEM} are never changed")
         self._check_holder(limits)
@@ -117,12 +117,14 @@ class AppLimitsSettler:
         self._lease.known(patience.holder_s)
         if not self._lease.holds():
             who = self._lease.holder or "another agent of the cluster"
-            raise RefusedError(Settlement(state=Settled.ELSEWHERE, text=f"{who} settles the app limits of its cluster"))
+            raise LimitsRefusedError(
+                Settlement(state=ItemState.ELSEWHERE, text=f"{who} settles the app limits of its cluster")
+            )
         uid = self._around.calmly(self._apps.cluster_uid)
         if uid != limits.cluster:
             raise refused(Codes.PRECHECK, f"this box is in cluster {uid}, the limits are for {limits.cluster}")
         if not self._installed():
-            raise RefusedError(NO_SHARING)
+            raise LimitsRefusedError(NO_SHARING)
         if not self._around.calmly(self._scene.shared):
             raise refused(Codes.PRECHECK, "no node of the cluster offers GPU shares: `edgegpu doctor` says why")
 
@@ -144,13 +146,15 @@ class AppLimitsSettler:
 class _Run:
     """One try of one item."""
 
-    def __init__(self, scene: Scene, around: Around, rollout: Rollout, *, limits: AppLimits, notes: Notes) -> None:
+    def __init__(
+        self, scene: Scene, around: Around, rollout: Rollout, *, limits: AppLimits, notes: SettlerNotes
+    ) -> None:
         self._scene = scene
         self._around = around
         self._rollout = rollout
         self._limits = limits
         self._notes = notes
-        self._asked = Request(limits.memory_units, limits.core)
+        self._asked = RequestedAmounts(limits.memory_units, limits.core)
 
     def begin(self, found: Found) -> Settlement:
         """Judge, and change what fits."""
@@ -169,35 +173,39 @@ class _Run:
     def resume(self, note: Note, found: Found) -> Settlement | None:
         """Go on after a crash; None when nothing was changed before it."""
         if note.step is Step.RESTORING:
-            return self._restore(note, Ended(Stage.BLAMED, note.why))
+            return self._restore(note, RolloutEnd(RolloutStage.BLAMED, note.why))
         now = written(found.template.get("spec") or {}, self._limits.container, self._scene.model())
         if now.request(self._scene.model()) == self._asked:
             _LOG.info("%s was changed before the agent ended: following it", found.ref)
             return self._follow(note, self._judge(found) if note.forced else None)
         return None
 
-    def _judge(self, found: Found) -> Verdict:
+    def _judge(self, found: Found) -> LimitsVerdict:
         """Ask the core; where a node's inventory is not current it is asked again for a while."""
         ends = self._around.clock() + self._around.patience.inventory_s
         while True:
             verdict = self._around.calmly(lambda: self._scene.judge(found, self._limits.container, self._asked))
-            if verdict.answer is not Answer.NEVER or "not current" not in verdict.text or self._around.clock() >= ends:
+            if (
+                verdict.answer is not FitResult.NEVER
+                or "not current" not in verdict.text
+                or self._around.clock() >= ends
+            ):
                 return verdict
             self._around.pause(self._around.patience.look_s)
 
-    def _is_forced(self, verdict: Verdict) -> bool:
-        return self._limits.force and verdict.answer is not Answer.FITS
+    def _is_forced(self, verdict: LimitsVerdict) -> bool:
+        return self._limits.force and verdict.answer is not FitResult.FITS
 
-    def _check(self, verdict: Verdict) -> None:
+    def _check(self, verdict: LimitsVerdict) -> None:
         limits = self._limits
-        if limits.force or verdict.answer is Answer.FITS:
+        if limits.force or verdict.answer is FitResult.FITS:
             return
-        if verdict.answer is Answer.AFTER_STOP and (limits.interrupt or not verdict.interrupts):
+        if verdict.answer is FitResult.AFTER_STOP and (limits.interrupt or not verdict.interrupts):
             return
         text = verdict.text
-        if verdict.answer is Answer.AFTER_STOP:
+        if verdict.answer is FitResult.AFTER_STOP:
             text += "; allow an interruption (interrupt) to have it stopped for this"
-        raise RefusedError(Settlement.rejected(Codes.NO_ROOM, clipped(text), numbers_of(verdict)))
+        raise LimitsRefusedError(Settlement.rejected(Codes.NO_ROOM, clipped(text), numbers_of(verdict)))
 
     def _already(self, found: Found) -> Settlement:
         """Settle what stands there already; nothing was changed, so nothing is put back."""
@@ -205,16 +213,16 @@ class _Run:
         if text:
             return Settlement.applied(text)
         ended = self._rollout.follow(self._asked, limit_s=self._around.patience.rollout_s)
-        if ended.stage in {Stage.DONE, Stage.PLACED}:
+        if ended.stage in {RolloutStage.DONE, RolloutStage.PLACED}:
             return Settlement.applied(ended.text)
-        if ended.stage is Stage.BLAMED:
+        if ended.stage is RolloutStage.BLAMED:
             numbers = numbers_of(self._judge(found))
-            state = Settled.PENDING if self._limits.force else Settled.REJECTED
+            state = ItemState.PENDING if self._limits.force else ItemState.REJECTED
             text = f"these limits stood already, and a pod waits: {ended.text}"
             return Settlement(state=state, code=Codes.NO_ROOM, text=clipped(text), numbers=numbers)
         return Settlement.failed(Codes.TIMED_OUT, clipped(f"the rollout does not end: {ended.text}"), restored=False)
 
-    def _apply(self, note: Note, verdict: Verdict) -> Settlement:
+    def _apply(self, note: Note, verdict: LimitsVerdict) -> Settlement:
         model, container = self._scene.model(), self._limits.container
         stops = verdict.interrupts and self._limits.interrupt
 
@@ -233,36 +241,40 @@ class _Run:
         except KubeUnavailable:
             raise  # whether it was changed is not known
         except KubeError as error:
-            raise RefusedError(_of_error(error, self._limits, begun=False)) from error
+            raise LimitsRefusedError(_of_error(error, self._limits, begun=False)) from error
         _LOG.info("%s: %s, before %s", found.ref, words(self._asked, model), dict(note.before.limits))
         return self._follow(note, verdict)
 
-    def _follow(self, note: Note, verdict: Verdict | None) -> Settlement:
+    def _follow(self, note: Note, verdict: LimitsVerdict | None) -> Settlement:
         found = self._rollout.read()
         text = by_hand(read_workload(found.ref.kind, found.item))
         if text:
             self._rollout.put_back_aside()
             return Settlement.applied(text)
-        if found.ref.kind is Kind.STATEFUL_SET and found.spec.get("replicas") == 0:
+        if found.ref.kind is WorkloadKind.STATEFUL_SET and found.spec.get("replicas") == 0:
             self._rollout.wait_for_pods_to_go()
             self._rollout.put_back_aside()
         patience = self._around.patience
         blame_s = patience.forced_s if note.forced else patience.blame_s
         ended = self._rollout.follow(self._asked, limit_s=patience.rollout_s, blame_s=blame_s)
-        if ended.stage is not Stage.BLAMED or note.forced:
+        if ended.stage is not RolloutStage.BLAMED or note.forced:
             self._rollout.put_back_aside()
         return self._conclude(note, ended, verdict)
 
-    def _conclude(self, note: Note, ended: Ended, verdict: Verdict | None) -> Settlement:
+    def _conclude(self, note: Note, ended: RolloutEnd, verdict: LimitsVerdict | None) -> Settlement:
         match ended.stage:
-            case Stage.DONE:
-                return Settlement.applied(verdict.text if verdict is not None and verdict.answer is Answer.FITS else "")
-            case Stage.PLACED:
+            case RolloutStage.DONE:
+                return Settlement.applied(
+                    verdict.text if verdict is not None and verdict.answer is FitResult.FITS else ""
+                )
+            case RolloutStage.PLACED:
                 return Settlement.applied(clipped(f"its pods have their cards; {ended.text}"))
-            case Stage.BLAMED if note.forced or self._limits.force:
+            case RolloutStage.BLAMED if note.forced or self._limits.force:
                 numbers = None if verdict is None else numbers_of(verdict)
-                return Settlement(state=Settled.PENDING, code=Codes.NO_ROOM, text=clipped(ended.text), numbers=numbers)
-            case Stage.BLAMED:
+                return Settlement(
+                    state=ItemState.PENDING, code=Codes.NO_ROOM, text=clipped(ended.text), numbers=numbers
+                )
+            case RolloutStage.BLAMED:
                 note.restoring(ended.text).write(self._notes)
                 return self._restore(note, ended)
             case _:
@@ -272,7 +284,7 @@ class _Run:
                 text = f"the rollout has not ended, and its limits are not at fault, so they stay: {why}"
                 return Settlement.failed(Codes.TIMED_OUT, clipped(text), restored=False)
 
-    def _restore(self, note: Note, ended: Ended) -> Settlement:
+    def _restore(self, note: Note, ended: RolloutEnd) -> Settlement:
         """Put the old limits back, and wait until the app stands as before."""
         why = ended.text or note.why
         try:
@@ -285,7 +297,7 @@ class _Run:
             return Settlement.failed(Codes.NO_ROOM, clipped(f"{why}; the app is gone meanwhile"), restored=False)
         before = note.before.request(self._scene.model())
         back = self._rollout.follow(before, limit_s=self._around.patience.restore_s)
-        if back.stage in {Stage.DONE, Stage.PLACED}:
+        if back.stage in {RolloutStage.DONE, RolloutStage.PLACED}:
             return Settlement.failed(Codes.NO_ROOM, clipped(f"{why}; the limits before are there again"), restored=True)
         text = f"{why}; the limits before were written back, and their rollout has not ended: {back.text}"
         return Settlement.failed(Codes.NO_ROOM, clipped(text), restored=False)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from edgegpu_agent.telemetry.programs import Programs
 from edgegpu_sync.commandline import installed_version
-from edgegpu_sync.telemetry import Part
+from edgegpu_sync.telemetry import HealthPart
 from edgegpu_sync.up import Versions
 from edgegpu_sync.wire import clipped
 
@@ -21,7 +21,7 @@ _WARN_FREE, _BAD_FREE = 0.05, 0.01
 
 
 @dataclass(slots=True, kw_only=True)
-class Machine:
+class MachineReader:
     """What is asked of the machine; versions are remembered until the file they come from is another one."""
 
     root: Path
@@ -75,7 +75,7 @@ class Machine:
             self._k3s = (mark, words[2] if len(words) > 2 and words[0] == "k3s" else "")  # noqa: PLR2004
         return self._k3s[1]
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[HealthPart]:
         """Return how k3s and the disk are."""
         units = self.units()
         return [_k3s_part(units), self._disk()]
@@ -91,30 +91,30 @@ class Machine:
                 states[values.get("Id", "")] = values.get("ActiveState", "")
         return states
 
-    def plugin_part(self) -> Part:
+    def plugin_part(self) -> HealthPart:
         """Return how the plugin is, which does not answer."""
         state = self.units().get(PLUGIN)
         if state is None:
-            return Part(name="plugin", state="off", text="GPU sharing is not installed")
-        return Part(name="plugin", state="bad", text=clipped(f"it does not answer; systemd says {state}"))
+            return HealthPart(name="plugin", state="off", text="GPU sharing is not installed")
+        return HealthPart(name="plugin", state="bad", text=clipped(f"it does not answer; systemd says {state}"))
 
-    def _disk(self) -> Part:
+    def _disk(self) -> HealthPart:
         try:
             told = os.statvfs(self.root / "var/lib/edgegpu")
         except OSError as error:
-            return Part(name="disk", state="bad", text=clipped(f"/var/lib/edgegpu: {error.strerror}"))
+            return HealthPart(name="disk", state="bad", text=clipped(f"/var/lib/edgegpu: {error.strerror}"))
         free = told.f_bavail / max(1, told.f_blocks)
         state: Literal["ok", "warn", "bad"] = "ok" if free >= _WARN_FREE else "warn" if free >= _BAD_FREE else "bad"
         mib = told.f_bavail * told.f_frsize >> 20
-        return Part(name="disk", state=state, text="" if state == "ok" else f"{mib} MiB free at /var/lib/edgegpu")
+        return HealthPart(name="disk", state=state, text="" if state == "ok" else f"{mib} MiB free at /var/lib/edgegpu")
 
 
-def _k3s_part(units: Mapping[str, str]) -> Part:
+def _k3s_part(units: Mapping[str, str]) -> HealthPart:
     found = next((unit for unit in (K3S, K3S_AGENT) if unit in units), None)
     if found is None:
-        return Part(name="k3s", state="off", text="systemd has no unit of k3s")
+        return HealthPart(name="k3s", state="off", text="systemd has no unit of k3s")
     state = units[found]
-    return Part(
+    return HealthPart(
         name="k3s", state="ok" if state == "active" else "bad", text="" if state == "active" else f"it is {state}"
     )
 

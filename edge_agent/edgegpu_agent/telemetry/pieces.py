@@ -6,9 +6,9 @@ from typing import Any, Literal, TypedDict
 
 from pydantic import ValidationError
 
-from edgegpu_agent.telemetry.smi import Seen
+from edgegpu_agent.telemetry.smi import CardReading
 from edgegpu_core.model import CORE_PER_CARD
-from edgegpu_sync.telemetry import Card, Part, Piece, PodAlloc
+from edgegpu_sync.telemetry import CardReport, CardShare, HealthPart, PodAlloc
 from edgegpu_sync.wire import clipped
 
 Document = Mapping[str, Any]
@@ -28,10 +28,12 @@ class InventoryPiece(TypedDict):
     mode: str
     policy: str
     driver: str
-    cards: tuple[Card, ...]
+    cards: tuple[CardReport, ...]
 
 
-def inventory(document: Document | None, seen: Sequence[Seen], *, node: str, cluster: str) -> InventoryPiece | None:
+def inventory(
+    document: Document | None, seen: Sequence[CardReading], *, node: str, cluster: str
+) -> InventoryPiece | None:
     """Return the cards of a box, and what is offered of them.
 
     Args:
@@ -58,7 +60,7 @@ def inventory(document: Document | None, seen: Sequence[Seen], *, node: str, clu
     )
 
 
-def driver_version(document: Document | None, seen: Sequence[Seen]) -> str:
+def driver_version(document: Document | None, seen: Sequence[CardReading]) -> str:
     """Return the driver's version as the plugin says, else as nvidia-smi does; empty where neither does."""
     told = _part(document or {}, "driver").get("version")
     return clipped(str(told or next((one.driver for one in seen), "")), 253)
@@ -72,7 +74,7 @@ def _role(value: object) -> Literal["server", "agent", "extender-only"]:
             return "agent"
 
 
-def _cards(doc: Document, seen: dict[str, Seen], unit_mib: int) -> Iterable[Card]:
+def _cards(doc: Document, seen: dict[str, CardReading], unit_mib: int) -> Iterable[CardReport]:
     offered = _rows(doc, "cards")
     for row in offered:
         uuid, units = str(row.get("uuid")), _count(row.get("units"))
@@ -100,9 +102,9 @@ def _cards(doc: Document, seen: dict[str, Seen], unit_mib: int) -> Iterable[Card
             )
 
 
-def _card(**fields: Any) -> Iterable[Card]:  # noqa: ANN401  (those of Card)
+def _card(**fields: Any) -> Iterable[CardReport]:  # noqa: ANN401  (those of Card)
     try:
-        yield Card(**fields)
+        yield CardReport(**fields)
     except ValidationError:
         return
 
@@ -132,7 +134,7 @@ def _add(pods: dict[str, PodAlloc], row: Document) -> None:
         return
 
 
-def _pieces(row: Document) -> Iterable[Piece]:
+def _pieces(row: Document) -> Iterable[CardShare]:
     """Yield what a container holds of each of its cards; all of it on the first where the row does not tell."""
     cards, units, core = row["cards"], _count(row.get("memory_units")), _count(row.get("core"))
     parts = [_count(card["units"]) for card in cards if "units" in card]
@@ -140,12 +142,12 @@ def _pieces(row: Document) -> Iterable[Piece]:
         cards, parts = cards[:1], [units]
     for number, (card, part) in enumerate(zip(cards, parts, strict=True)):
         mine = core // len(cards) if core >= len(cards) * CORE_PER_CARD else 0 if number else core
-        yield Piece(container=str(row["container"]), card=str(card["uuid"]), memory_units=part, core=mine)
+        yield CardShare(container=str(row["container"]), card=str(card["uuid"]), memory_units=part, core=mine)
 
 
-def plugin_parts(document: Document) -> list[Part]:
+def plugin_parts(document: Document) -> list[HealthPart]:
     """Return how the plugin and what it leans on are."""
-    parts = [Part(name="plugin", state="ok", text=f"version {clipped(str(document.get('version')), 64)}")]
+    parts = [HealthPart(name="plugin", state="ok", text=f"version {clipped(str(document.get('version')), 64)}")]
     extender = document.get("extender")
     if isinstance(extender, Mapping):
         well = extender.get("healthy") is True
@@ -158,7 +160,7 @@ def plugin_parts(document: Document) -> list[Part]:
     return parts
 
 
-def _node_parts(document: Document) -> list[Part]:
+def _node_parts(document: Document) -> list[HealthPart]:
     kubelet = _part(document, "kubelet")
     waiting = (
         "" if kubelet.get("registered") else f"not registered, waiting for {kubelet.get('waiting_for') or 'kubelet'}"
@@ -176,12 +178,14 @@ def _node_parts(document: Document) -> list[Part]:
     named = (("card gone", lost), ("runs without its card", without), ("refused", refused))
     texts = [f"{word}: {', '.join(names)}" for word, names in named if names]
     if texts:
-        parts.append(Part(name="pods", state="bad" if lost or without else "warn", text=clipped("; ".join(texts))))
+        parts.append(
+            HealthPart(name="pods", state="bad" if lost or without else "warn", text=clipped("; ".join(texts)))
+        )
     return parts
 
 
-def _judged(name: str, text: str, *, bad: bool = False) -> Part:
-    return Part(name=name, state=("bad" if bad else "warn") if text else "ok", text=clipped(text))
+def _judged(name: str, text: str, *, bad: bool = False) -> HealthPart:
+    return HealthPart(name=name, state=("bad" if bad else "warn") if text else "ok", text=clipped(text))
 
 
 def _rows(document: Document, key: str) -> list[Document]:

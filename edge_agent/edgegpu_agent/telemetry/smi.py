@@ -22,7 +22,7 @@ _MOST_CELSIUS, _LEAST_CELSIUS, _MOST_WATT = 200, -50, 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class CardReading:
     """One card; what the driver does not tell is None."""
 
     uuid: str
@@ -48,7 +48,7 @@ class Seen:
         )
 
 
-def read(text: str) -> tuple[Seen, ...]:
+def read(text: str) -> tuple[CardReading, ...]:
     """Read what `QUERY` printed; lines that are not one card's are left out."""
     rows = (tuple(part.strip() for part in line.split(",")) for line in text.splitlines())
     return tuple(
@@ -60,10 +60,10 @@ def _is_card(row: tuple[str, ...]) -> bool:
     return row[0].startswith("GPU-") and len(row[0]) <= 64 and row[1].isdigit()  # noqa: PLR2004  (wire.Token)
 
 
-def _seen(row: dict[str, str]) -> Seen:
+def _seen(row: dict[str, str]) -> CardReading:
     celsius, watt = _number(row["temperature.gpu"]), _number(row["power.draw"])
     used, total = _number(row["memory.used"]), _number(row["memory.total"])
-    return Seen(
+    return CardReading(
         uuid=row["uuid"],
         label=row["index"],
         name=row["name"],

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from edgegpu_agent.cli.unixhttp import NoHttpError, get
-from edgegpu_agent.daemon.worker.ports import Cluster
+from edgegpu_agent.daemon.worker.ports import ClusterIdentity
 from edgegpu_agent.telemetry import smi
-from edgegpu_agent.telemetry.machine import Machine
+from edgegpu_agent.telemetry.machine import MachineReader
 from edgegpu_agent.telemetry.pieces import InventoryPiece, allocations, driver_version, inventory, plugin_parts
 from edgegpu_agent.telemetry.programs import Programs
-from edgegpu_sync.telemetry import Part, PodAlloc, Sample
+from edgegpu_sync.telemetry import HealthPart, PodAlloc, Sample
 from edgegpu_sync.up import Versions
 
 _LOG = logging.getLogger(__name__)
@@ -28,23 +28,23 @@ _MOST_SAMPLES = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class BoxSnapshot:
     """What was seen last; `document` is the plugin's, None while it does not answer."""
 
     document: Mapping[str, Any] | None = None
-    cards: tuple[smi.Seen, ...] = ()
-    parts: tuple[Part, ...] = ()
+    cards: tuple[smi.CardReading, ...] = ()
+    parts: tuple[HealthPart, ...] = ()
     versions: Versions | None = None
 
 
-class Telemetry:
+class TelemetryReader:
     """One thread that looks; all else may be called by any thread and does not block."""
 
     def __init__(
         self,
         *,
         socket: Path,
-        machine: Machine,
+        machine: MachineReader,
         programs: Programs,
         node: str,
         period_s: int,
@@ -64,24 +64,24 @@ class Telemetry:
         """
         self._socket, self._machine, self._programs = socket, machine, programs
         self._node, self.period_s = node, period_s
-        self._cluster: Callable[[], Cluster] = Cluster
+        self._cluster: Callable[[], ClusterIdentity] = ClusterIdentity
         self._clock, self._wall = clock, wall
         self._wake = threading.Event()
         self._stopping = False
         self._lock = threading.Lock()
         self._looking = threading.Lock()
-        self._view = View()
+        self._view = BoxSnapshot()
         self._samples: list[Sample] = []
-        self._parts: tuple[Part, ...] = ()
+        self._parts: tuple[HealthPart, ...] = ()
         self._due = dict.fromkeys(("plugin", "machine", "cards"), 0.0)
 
-    def know_cluster(self, cluster: Callable[[], Cluster]) -> None:
+    def know_cluster(self, cluster: Callable[[], ClusterIdentity]) -> None:
         """Take who knows the cluster; it answers at once, from any thread."""
         self._cluster = cluster
 
     # --- for the worker
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterIdentity:
         """Return the cluster, and whether this agent settles the app limits there."""
         return self._cluster()
 
@@ -97,7 +97,7 @@ class Telemetry:
         document = self._view.document
         return None if document is None else allocations(document)
 
-    def health_parts(self) -> tuple[Part, ...]:
+    def health_parts(self) -> tuple[HealthPart, ...]:
         """Return how plugin, kubelet, cards, k3s and disk are."""
         return self._view.parts
 
@@ -147,7 +147,7 @@ class Telemetry:
         parts = (*(plugin_parts(document) if document is not None else ()), *self._parts)
         driver = driver_version(document, cards)
         versions = self._machine.versions(plugin=str((document or {}).get("version") or ""), driver=driver)
-        self._view = View(document=document, cards=cards, parts=parts, versions=versions)
+        self._view = BoxSnapshot(document=document, cards=cards, parts=parts, versions=versions)
         for name, period_s in (("plugin", PLUGIN_S), ("machine", MACHINE_S), ("cards", self.period_s)):
             if name in fresh:
                 self._due[name] = now + period_s
@@ -161,7 +161,7 @@ class Telemetry:
             return None
         return document if isinstance(document, dict) else None
 
-    def _measured(self, cards: tuple[smi.Seen, ...]) -> None:
+    def _measured(self, cards: tuple[smi.CardReading, ...]) -> None:
         samples = tuple(sample for one in cards if (sample := one.sample()) is not None)
         if samples:
             with self._lock:

@@ -1,36 +1,36 @@
 """Reads a box and says what is wrong with its GPU sharing, why, and which command mends it."""
 
 from edgegpu_installer.doctor.checks import CHECKS, Check
-from edgegpu_installer.doctor.examine import Result, examine, exit_status, worst
+from edgegpu_installer.doctor.examine import CheckRun, examine, exit_status, worst
 from edgegpu_installer.doctor.sight import (
     Api,
-    CloudSide,
-    Containerd,
+    BoxProbe,
+    CloudProbe,
+    ContainerdProbe,
     Doors,
     DoorShut,
+    PluginSettings,
     Reply,
-    Settings,
-    Sight,
     Space,
 )
-from edgegpu_installer.doctor.verdict import Level, Trouble, Verdict
+from edgegpu_installer.doctor.verdict import CheckLevel, CheckProblem, CheckResult
 
 __all__ = [
     "CHECKS",
     "Api",
+    "BoxProbe",
     "Check",
-    "CloudSide",
-    "Containerd",
+    "CheckLevel",
+    "CheckProblem",
+    "CheckResult",
+    "CheckRun",
+    "CloudProbe",
+    "ContainerdProbe",
     "DoorShut",
     "Doors",
-    "Level",
+    "PluginSettings",
     "Reply",
-    "Result",
-    "Settings",
-    "Sight",
     "Space",
-    "Trouble",
-    "Verdict",
     "examine",
     "exit_status",
     "worst",

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from edgegpu_installer.doctor.sight import Sight
-from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, judge, note, warning
+from edgegpu_installer.doctor.sight import BoxProbe
+from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, note, warning
 from edgegpu_installer.layout import K3S_KUBECONFIG
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -78,7 +78,7 @@ _NO_POD_LIST = note(
 )
 
 
-def look_kubeconfig(sight: Sight) -> Verdict:
+def look_kubeconfig(sight: BoxProbe) -> CheckResult:
     """Look at the kubeconfig: is it private, does it answer, what may its account do."""
     settings = sight.settings
     api = sight.api
@@ -98,7 +98,7 @@ def look_kubeconfig(sight: Sight) -> Verdict:
     return judge(troubles, well=f"answers, and has all {len(rights)} rights", details=details)
 
 
-def _wanted(sight: Sight) -> list[Right]:
+def _wanted(sight: BoxProbe) -> list[Right]:
     settings = sight.settings
     if not settings.has_extender and _acts_as_kubelet(sight.text(settings.kubeconfig) or ""):
         return list(KUBELET_RIGHTS)
@@ -115,7 +115,7 @@ def _acts_as_kubelet(kubeconfig: str) -> bool:
     return any({"client-certificate", "client-certificate-data"} & set(user) and "token" not in user for user in users)
 
 
-def _file_troubles(sight: Sight) -> Iterator[Trouble]:
+def _file_troubles(sight: BoxProbe) -> Iterator[CheckProblem]:
     path = sight.settings.kubeconfig
     if sight.at(path).stat().st_mode & _PRIVATE:
         yield warning(f"{path} can be read by others than root", f"sudo chmod 600 {path}")
@@ -124,7 +124,7 @@ def _file_troubles(sight: Sight) -> Iterator[Trouble]:
         yield warning(f"{path} is k3s's own admin kubeconfig: edgegpu needs far less", _MEND)
 
 
-def _missing(sight: Sight, rights: list[Right]) -> Iterator[Trouble]:
+def _missing(sight: BoxProbe, rights: list[Right]) -> Iterator[CheckProblem]:
     for right in rights:
         resource, _, sub = right.resource.partition("/")
         asked: dict[str, Any] = {"verb": right.verb, "resource": resource, "group": right.group}

@@ -3,8 +3,8 @@
 import datetime as dt
 from collections.abc import Iterator
 
-from edgegpu_installer.doctor.sight import Sight, Space, Unseen
-from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, judge, warning
+from edgegpu_installer.doctor.sight import BoxProbe, Space, Unseen
+from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, warning
 
 _FIRST_YEAR, _LAST_YEAR = 2025, 2100
 _OFF_S = 5.0
@@ -17,11 +17,11 @@ _LITTLE_SHARE = 0.10
 _FOLDERS = ("/etc", "/opt", "/usr/local", "/var/lib", "/var/lib/edgegpu", "/var/lib/rancher", "/run")
 
 
-def look_clock(sight: Sight) -> Verdict:
+def look_clock(sight: BoxProbe) -> CheckResult:
     """Look at the year, at the API server's clock and at the synchronisation."""
     now = sight.now()
     details: list[str] = [f"{now:%Y-%m-%d %H:%M:%S} UTC"]
-    troubles: list[Trouble] = []
+    troubles: list[CheckProblem] = []
     if not _FIRST_YEAR <= now.year <= _LAST_YEAR:
         troubles.append(
             broken(
@@ -43,7 +43,7 @@ def look_clock(sight: Sight) -> Verdict:
     return judge(troubles, well="right", details=details)
 
 
-def _against(theirs: dt.datetime | None, now: dt.datetime, details: list[str]) -> Iterator[Trouble]:
+def _against(theirs: dt.datetime | None, now: dt.datetime, details: list[str]) -> Iterator[CheckProblem]:
     if theirs is None:
         return
     off_s = (now - theirs).total_seconds()
@@ -53,9 +53,9 @@ def _against(theirs: dt.datetime | None, now: dt.datetime, details: list[str]) -
         yield level(f"the clock differs by {abs(off_s):.0f} s from the API server's", "sudo timedatectl set-ntp true")
 
 
-def look_disk(sight: Sight) -> Verdict:
+def look_disk(sight: BoxProbe) -> CheckResult:
     """Look at room, inodes and whether the folders that are written to can be."""
-    troubles: list[Trouble] = []
+    troubles: list[CheckProblem] = []
     details: list[str] = []
     for folder in _FOLDERS:
         if sight.at(folder).is_dir():
@@ -65,7 +65,7 @@ def look_disk(sight: Sight) -> Verdict:
     return judge(troubles, well="room enough, and all can be written", details=details)
 
 
-def _folder_troubles(folder: str, space: Space) -> Iterator[Trouble]:
+def _folder_troubles(folder: str, space: Space) -> Iterator[CheckProblem]:
     free = f"{space.free_bytes // _MIB} MiB ({space.free_share:.0%})"
     look = f"sudo du -xh --max-depth=2 {folder} | sort -h | tail; sudo journalctl --vacuum-size=100M"
     if space.read_only:

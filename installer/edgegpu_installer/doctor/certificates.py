@@ -10,9 +10,9 @@ import yaml
 from cryptography import x509
 
 from edgegpu_installer.doctor.extender import our_entry
-from edgegpu_installer.doctor.sight import DoorShut, Sight
+from edgegpu_installer.doctor.sight import BoxProbe, DoorShut
 from edgegpu_installer.doctor.units import restart_k3s
-from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, judge, skipped, warning
+from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
 from edgegpu_installer.layout import K3S_DATA
 
 _SOON = dt.timedelta(days=90)
@@ -36,10 +36,10 @@ class _Held:
     remedy: str
 
 
-def look_certificates(sight: Sight) -> Verdict:
+def look_certificates(sight: BoxProbe) -> CheckResult:
     """Look at every certificate that edgegpu leans on."""
     held = [*_files(sight), *_inline(sight), *_kubeconfig(sight)]
-    troubles: list[Trouble] = []
+    troubles: list[CheckProblem] = []
     details: list[str] = []
     ends: list[dt.datetime] = []
     for one in held:
@@ -57,7 +57,7 @@ def look_certificates(sight: Sight) -> Verdict:
     return judge(troubles, well=first, details=details)
 
 
-def _judged(one: _Held, certificate: x509.Certificate, now: dt.datetime) -> Iterator[Trouble]:
+def _judged(one: _Held, certificate: x509.Certificate, now: dt.datetime) -> Iterator[CheckProblem]:
     left = certificate.not_valid_after_utc - now
     if left < dt.timedelta():
         yield broken(f"{one.what} has ended on {certificate.not_valid_after_utc:%Y-%m-%d}", one.remedy)
@@ -68,7 +68,7 @@ def _judged(one: _Held, certificate: x509.Certificate, now: dt.datetime) -> Iter
         yield broken(text, "see the check `clock`")
 
 
-def _files(sight: Sight) -> Iterator[_Held]:
+def _files(sight: BoxProbe) -> Iterator[_Held]:
     for path in sight.settings.tls if sight.settings.has_extender else ():
         text = sight.text(path)
         if text is not None:
@@ -84,7 +84,7 @@ def _files(sight: Sight) -> Iterator[_Held]:
             )
 
 
-def _inline(sight: Sight) -> Iterator[_Held]:
+def _inline(sight: BoxProbe) -> Iterator[_Held]:
     """Yield the scheduler's; what is wrong with its file is another check's."""
     if not sight.settings.has_extender:
         return
@@ -97,7 +97,7 @@ def _inline(sight: Sight) -> Iterator[_Held]:
             yield _Held(what, pem.encode(), _ROTATE)
 
 
-def _kubeconfig(sight: Sight) -> Iterator[_Held]:
+def _kubeconfig(sight: BoxProbe) -> Iterator[_Held]:
     try:
         value = yaml.safe_load(sight.text(sight.settings.kubeconfig) or "") or {}
         users = [user.get("user") or {} for user in value.get("users") or ()]

@@ -16,8 +16,8 @@ from edgegpu_installer.doctor import (
     plugin,
     remains,
 )
-from edgegpu_installer.doctor.sight import Sight
-from edgegpu_installer.doctor.verdict import Verdict
+from edgegpu_installer.doctor.sight import BoxProbe
+from edgegpu_installer.doctor.verdict import CheckResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Check:
     name: str
     group: str
     about: str
-    look: Callable[[Sight], Verdict]
+    look: Callable[[BoxProbe], CheckResult]
     of_install: bool = True
     """Whether it looks at what an install makes, so that without one there is nothing to say."""
 

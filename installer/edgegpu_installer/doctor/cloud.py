@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgegpu_installer.doctor.sight import CloudSide, DoorShut, Sight
+from edgegpu_installer.doctor.sight import BoxProbe, CloudProbe, DoorShut
 from edgegpu_installer.doctor.units import last_words, service_troubles, unit
-from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, judge, skipped, warning
+from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
 from edgegpu_installer.layout import AGENT_YAML, CLOUD_TOKEN
 
 SERVICE = "edgegpu-agent"
@@ -18,7 +18,7 @@ _UNSEEN_S = 1_500
 _FULL = 0.9
 
 
-def look_agent(sight: Sight) -> Verdict:
+def look_agent(sight: BoxProbe) -> CheckResult:
     """Look at the agent's service: it finishes changes whose author died, and is this box's end of the link."""
     service = unit(sight, SERVICE)
     if not service.there:
@@ -33,7 +33,7 @@ def look_agent(sight: Sight) -> Verdict:
     return judge(troubles, well="runs", details=last_words(sight, SERVICE) if troubles else ())
 
 
-def look_cloud(sight: Sight) -> Verdict:
+def look_cloud(sight: BoxProbe) -> CheckResult:
     """Look whether the cloud's HTTPS can be reached and trusted: by it a box enrols and renews its certificate."""
     side = sight.cloud
     if side is None:
@@ -48,13 +48,13 @@ def look_cloud(sight: Sight) -> Verdict:
     return judge([], well=f"{side.url} answers, and is the one it should be")
 
 
-def look_enrolment(sight: Sight) -> Verdict:
+def look_enrolment(sight: BoxProbe) -> CheckResult:
     """Look whether this box is enrolled, and for how long its certificate holds."""
     side = sight.cloud
     if side is None:
         return skipped(_NO_CLOUD)
     said, left_s = side.standing, 0
-    troubles: list[Trouble] = []
+    troubles: list[CheckProblem] = []
     stand = said.get("stand")
     if not said:
         troubles.append(broken(f"{SERVICE} does not say whether this box is enrolled", f"{_START}; {_LOG}"))
@@ -72,7 +72,7 @@ def look_enrolment(sight: Sight) -> Verdict:
     return judge(troubles, well=who)
 
 
-def _certificate(side: CloudSide, left_s: int) -> Iterator[Trouble]:
+def _certificate(side: CloudProbe, left_s: int) -> Iterator[CheckProblem]:
     said = side.standing
     if left_s <= 0:
         yield broken("the certificate has ended", f"{_START}  # asks for a new one; else {_enrol(side)}")
@@ -87,7 +87,7 @@ def _certificate(side: CloudSide, left_s: int) -> Iterator[Trouble]:
         yield warning(warned, f"{_START}; {_LOG}")
 
 
-def look_link(sight: Sight) -> Verdict:
+def look_link(sight: BoxProbe) -> CheckResult:
     """Look whether the box is connected to its broker, and the controller is heard."""
     side = sight.cloud
     if side is None:
@@ -101,7 +101,7 @@ def look_link(sight: Sight) -> Verdict:
     return judge(troubles, well=f"connected to {side.broker}", details=_refused(agent))
 
 
-def _down(side: CloudSide) -> Iterator[Trouble]:
+def _down(side: CloudProbe) -> Iterator[CheckProblem]:
     why = (side.agent or {}).get("why_down") or "no reason given"
     host, _, port = side.broker.rpartition(":")
     test = f"timeout 10 bash -c 'exec 3<>/dev/tcp/{host.strip('[]')}/{port}'"
@@ -111,7 +111,7 @@ def _down(side: CloudSide) -> Iterator[Trouble]:
     )
 
 
-def _up(agent: Mapping[str, Any]) -> Iterator[Trouble]:
+def _up(agent: Mapping[str, Any]) -> Iterator[CheckProblem]:
     unseen_s = int(agent.get("controller_unseen_s") or 0)
     if unseen_s > _UNSEEN_S:
         words = "on the cloud: does `edgegpu-cloud serve` run?"
@@ -134,6 +134,6 @@ def _sentence(said: Mapping[str, Any]) -> str:
     return f"this box is not in its cloud: {said.get('stand')}{code}{text}"
 
 
-def _enrol(side: CloudSide) -> str:
+def _enrol(side: CloudProbe) -> str:
     pin = f" --ca-sha256 {side.ca_sha256}" if side.ca_sha256 else ""
     return f"sudo edgegpu agent enrol --url {side.url}{pin}  # asks for a token: `edgegpu-cloud enrol` prints one"

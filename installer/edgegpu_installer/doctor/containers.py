@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edgegpu_core import injection
-from edgegpu_installer.doctor.sight import Containerd, Sight, Unseen
+from edgegpu_installer.doctor.sight import BoxProbe, ContainerdProbe, Unseen
 from edgegpu_installer.doctor.units import restart_k3s
-from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, judge, skipped, warning
-from edgegpu_installer.host.cluster import Container
+from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
+from edgegpu_installer.host.cluster import PodContainer
 
 _NO_CARDS = "this machine has no cards to share (role extender-only)"
 _RESTART_PLUGIN = "sudo systemctl restart edgegpu-plugin"
@@ -23,7 +23,7 @@ _WELL = {
 }
 
 
-def look_runtime(sight: Sight) -> Verdict:
+def look_runtime(sight: BoxProbe) -> CheckResult:
     """Look at containerd's configuration: CDI where cards go that way, else the nvidia runtime and its class."""
     if not sight.settings.has_plugin:
         return skipped(_NO_CARDS)
@@ -65,10 +65,10 @@ def look_runtime(sight: Sight) -> Verdict:
     return judge(troubles, well=_WELL.get(mode, mode), details=details)
 
 
-def _cdi_troubles(sight: Sight, containerd: Containerd, kubelet: str) -> Iterator[Trouble]:
+def _cdi_troubles(sight: BoxProbe, containerd: ContainerdProbe, kubelet: str) -> Iterator[CheckProblem]:
     """Ask by the very rule of the plugin and of the installation."""
     folder = str(sight.settings.cdi_file.parent)
-    known = injection.Containerd(
+    known = injection.ContainerdSupport(
         str(containerd.path), containerd.cdi, containerd.cdi_folders, nvidia_runtime=containerd.nvidia_runtime
     )
     problem = injection.cdi_problem(known, kubelet=kubelet, cdi_folder=folder)
@@ -80,7 +80,7 @@ def _cdi_troubles(sight: Sight, containerd: Containerd, kubelet: str) -> Iterato
         yield broken(problem, f"set driver.cdi_folder in /etc/edgegpu/plugin.yaml to one of them; {_RESTART_PLUGIN}")
 
 
-def _kubelet_version(sight: Sight) -> str:
+def _kubelet_version(sight: BoxProbe) -> str:
     """Return the version of this node's kubelet, by the Node object or by k3s's program; empty where none tells."""
     try:
         told = str((((sight.node.get("status") or {}).get("nodeInfo")) or {}).get("kubeletVersion") or "")
@@ -89,7 +89,7 @@ def _kubelet_version(sight: Sight) -> str:
     return told or (sight.k3s.version if sight.k3s is not None else "")
 
 
-def _cardless(sight: Sight) -> Iterator[Trouble]:
+def _cardless(sight: BoxProbe) -> Iterator[CheckProblem]:
     """Find the containers that run without the card which kubelet gave them, as the plugin saw."""
     try:
         rows = sight.status.get("pods") or ()
@@ -104,7 +104,7 @@ def _cardless(sight: Sight) -> Iterator[Trouble]:
             )
 
 
-def _runtime_troubles(sight: Sight, containerd: Containerd) -> Iterator[Trouble]:
+def _runtime_troubles(sight: BoxProbe, containerd: ContainerdProbe) -> Iterator[CheckProblem]:
     if not containerd.nvidia_runtime:
         yield broken(
             "containerd knows no nvidia runtime, and cards come by it here",
@@ -124,7 +124,7 @@ def _runtime_troubles(sight: Sight, containerd: Containerd) -> Iterator[Trouble]
         )
 
 
-def look_visible(sight: Sight) -> Verdict:
+def look_visible(sight: BoxProbe) -> CheckResult:
     """Look for containers that run by the nvidia runtime and see cards which nobody gave them."""
     settings, node = sight.settings, sight.facts.node
     if not settings.has_plugin:
@@ -151,7 +151,7 @@ def look_visible(sight: Sight) -> Verdict:
     return judge(troubles, well="no container sees cards by the nvidia runtime that it was not given")
 
 
-def _sees_more(container: Container, *, shares: bool) -> str:
+def _sees_more(container: PodContainer, *, shares: bool) -> str:
     """Say why a container that runs by the nvidia runtime sees more cards than it was given; empty if it does not."""
     if container.visible in {"void", "none"}:
         return ""
@@ -163,7 +163,7 @@ def _sees_more(container: Container, *, shares: bool) -> str:
     return ""
 
 
-def look_cdi(sight: Sight) -> Verdict:
+def look_cdi(sight: BoxProbe) -> CheckResult:
     """Look at the CDI spec: is it there, are its files, has it the cards that are offered."""
     if not sight.settings.has_plugin:
         return skipped(_NO_CARDS)
@@ -204,7 +204,7 @@ def look_cdi(sight: Sight) -> Verdict:
     return judge(troubles, well=f"{len(devices)} cards, all files are there", details=[str(path)])
 
 
-def _doubles(sight: Sight, kind: str) -> Iterator[Trouble]:
+def _doubles(sight: BoxProbe, kind: str) -> Iterator[CheckProblem]:
     """Find other specs of our kind: where two name a device, containerd takes neither."""
     own = sight.settings.cdi_file
     for folder in ("/etc/cdi", str(own.parent)):
@@ -228,7 +228,7 @@ def _host_paths(spec: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(map(str, [*nodes, *mounts])))
 
 
-def look_cgroups(sight: Sight) -> Verdict:
+def look_cgroups(sight: BoxProbe) -> CheckResult:
     """Look for the links in /dev/char by which systemd finds the cards' devices at a daemon-reload."""
     if not sight.settings.has_plugin:
         return skipped(_NO_CARDS)

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgegpu_installer.doctor.programs import NOT_FOUND, Ran
-from edgegpu_installer.doctor.sight import Sight, Unseen
-from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, judge, skipped, warning
+from edgegpu_installer.doctor.programs import NOT_FOUND, ProgramResult
+from edgegpu_installer.doctor.sight import BoxProbe, Unseen
+from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
 
 _SMI_S = 30.0
 """Without the persistence daemon the driver wakes each card for every caller, up to seconds a card."""
@@ -19,7 +19,7 @@ _NO_CARDS = "this machine has no cards to share (role extender-only)"
 _LOOK = "sudo dmesg | grep -iE 'nvrm|nvidia'"
 
 
-def look_versions(sight: Sight) -> Verdict:
+def look_versions(sight: BoxProbe) -> CheckResult:
     """Compare the versions of the kernel's module, the library and nvidia-smi."""
     if not sight.settings.has_plugin:
         return skipped(_NO_CARDS)
@@ -31,7 +31,7 @@ def look_versions(sight: Sight) -> Verdict:
     return judge(troubles, well=f"{told or module} everywhere", details=details)
 
 
-def look_cards(sight: Sight) -> Verdict:
+def look_cards(sight: BoxProbe) -> CheckResult:
     """Compare the cards on the bus, those that the driver shows, those excluded and those offered."""
     settings = sight.settings
     if not settings.has_plugin:
@@ -80,7 +80,9 @@ def _named(module: str, library: str, smi: str) -> tuple[tuple[str, str], ...]:
     return ("kernel module", module), ("library", library), ("nvidia-smi", smi)
 
 
-def _version_troubles(sight: Sight, *, module: str, library: str, smi: Ran, told: str) -> Iterator[Trouble]:
+def _version_troubles(
+    sight: BoxProbe, *, module: str, library: str, smi: ProgramResult, told: str
+) -> Iterator[CheckProblem]:
     if not module and not library and not told:
         yield _no_driver(sight)
         return
@@ -104,7 +106,7 @@ def _version_troubles(sight: Sight, *, module: str, library: str, smi: Ran, told
         yield broken("the driver's kernel module is not loaded", f"sudo modprobe nvidia; {_LOOK}")
 
 
-def _no_driver(sight: Sight) -> Trouble:
+def _no_driver(sight: BoxProbe) -> CheckProblem:
     modules = sight.text("/proc/modules") or ""
     if re.search(r"^nouveau ", modules, re.MULTILINE):
         return broken(
@@ -114,12 +116,12 @@ def _no_driver(sight: Sight) -> Trouble:
     return broken("the NVIDIA driver is not installed", "install NVIDIA's driver, and start the machine anew")
 
 
-def _module(sight: Sight) -> str:
+def _module(sight: BoxProbe) -> str:
     found = _KERNEL.search(sight.text("/proc/driver/nvidia/version") or "")
     return found[1] if found else ""
 
 
-def _library(sight: Sight) -> str:
+def _library(sight: BoxProbe) -> str:
     """Return the version in the name of the file that the library's link leads to."""
     settings = sight.settings
     for folder in settings.library_folders:
@@ -130,7 +132,7 @@ def _library(sight: Sight) -> str:
     return ""
 
 
-def _smi(sight: Sight, *fields: str) -> Ran:
+def _smi(sight: BoxProbe, *fields: str) -> ProgramResult:
     """Ask nvidia-smi: the one below the driver's root with the libraries there, where that is not the machine's own."""
     settings = sight.settings
     program, libraries = "nvidia-smi", ""
@@ -151,13 +153,13 @@ def _offered(card: Mapping[str, Any]) -> _Offered:
     return _Offered(str(card.get("index", "")), str(card.get("uuid", "")), bool(card.get("healthy", True)))
 
 
-def _without_plugin(seen: list[_Seen], unseen: Unseen) -> Verdict:
+def _without_plugin(seen: list[_Seen], unseen: Unseen) -> CheckResult:
     if not seen:
         return judge([broken("the driver shows no card", _LOOK)], well="")
     return skipped(f"{len(seen)} seen; what is offered is not known: {unseen.shut.text} (see the check `plugin`)")
 
 
-def _lost_troubles(sight: Sight) -> Iterator[Trouble]:
+def _lost_troubles(sight: BoxProbe) -> Iterator[CheckProblem]:
     """Find the pods whose card is gone, as the plugin tells of them."""
     try:
         rows = sight.status.get("pods") or ()
@@ -173,7 +175,7 @@ def _lost_troubles(sight: Sight) -> Iterator[Trouble]:
             )
 
 
-def _bus_troubles(sight: Sight, seen: list[_Seen]) -> Iterator[Trouble]:
+def _bus_troubles(sight: BoxProbe, seen: list[_Seen]) -> Iterator[CheckProblem]:
     """Find NVIDIA cards on the PCI bus that the driver does not show; its bus ids have a longer domain."""
     shown = {card.bus[-len("0000:00:00.0") :] for card in seen}
     for name in sight.names("/sys/bus/pci/devices"):
@@ -191,7 +193,7 @@ def _is_excluded(card: _Seen | _Offered, exclude: tuple[str, ...]) -> bool:
     return bool(_names(card) & set(exclude))
 
 
-def _exclusions(exclude: tuple[str, ...], seen: list[_Seen], offered: list[_Offered]) -> Iterator[Trouble]:
+def _exclusions(exclude: tuple[str, ...], seen: list[_Seen], offered: list[_Offered]) -> Iterator[CheckProblem]:
     cards: list[_Seen | _Offered] = [*seen, *offered]
     known = {name for card in cards for name in _names(card)}
     migs = {card.index for card in seen if card.mig}
@@ -203,7 +205,7 @@ def _exclusions(exclude: tuple[str, ...], seen: list[_Seen], offered: list[_Offe
             )
 
 
-def _offer_troubles(seen: list[_Seen], offered: list[_Offered], exclude: tuple[str, ...]) -> Iterator[Trouble]:
+def _offer_troubles(seen: list[_Seen], offered: list[_Offered], exclude: tuple[str, ...]) -> Iterator[CheckProblem]:
     out_of_order = [card for card in offered if not card.healthy]
     for card in out_of_order:
         yield warning(

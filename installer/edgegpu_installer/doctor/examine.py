@@ -6,48 +6,48 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from edgegpu_installer.doctor.checks import Check
-from edgegpu_installer.doctor.sight import DoorShut, Sight, Unseen
-from edgegpu_installer.doctor.verdict import Level, Trouble, Verdict, judge, skipped
+from edgegpu_installer.doctor.sight import BoxProbe, DoorShut, Unseen
+from edgegpu_installer.doctor.verdict import CheckLevel, CheckProblem, CheckResult, judge, skipped
 
 _NOT_INSTALLED = "edgegpu is not installed here (see the check `plugin`)"
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class CheckRun:
     """A check, what it said, and how long it took."""
 
     check: Check
-    verdict: Verdict
+    verdict: CheckResult
     took_s: float
 
 
 def examine(
     checks: Iterable[Check],
-    sight: Sight,
+    sight: BoxProbe,
     *,
     before: Callable[[Check], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[Result]:
+) -> Iterator[CheckRun]:
     """Yield each check's result as it comes; `before` is told which check is begun."""
     for check in checks:
         before(check)
         began = clock()
         verdict = _verdict(check, sight)
-        yield Result(check=check, verdict=verdict, took_s=clock() - began)
+        yield CheckRun(check=check, verdict=verdict, took_s=clock() - began)
 
 
-def worst(results: Iterable[Result]) -> Level:
+def worst(results: Iterable[CheckRun]) -> CheckLevel:
     """Return how bad it is altogether."""
-    return max((result.verdict.level for result in results), key=lambda level: level.rank, default=Level.OK)
+    return max((result.verdict.level for result in results), key=lambda level: level.rank, default=CheckLevel.OK)
 
 
-def exit_status(results: Iterable[Result]) -> int:
+def exit_status(results: Iterable[CheckRun]) -> int:
     """Return 0 where all is well, 1 with warnings, 2 where something is broken."""
     return worst(results).rank
 
 
-def _verdict(check: Check, sight: Sight) -> Verdict:
+def _verdict(check: Check, sight: BoxProbe) -> CheckResult:
     try:
         return check.look(sight) if sight.installed or not check.of_install else skipped(_NOT_INSTALLED)
     except Unseen as unseen:
@@ -68,5 +68,5 @@ def _verdict(check: Check, sight: Sight) -> Verdict:
         )
 
 
-def _failed(shut: DoorShut) -> Verdict:
-    return judge([Trouble(Level.BROKEN, shut.text, shut.remedy)], well="")
+def _failed(shut: DoorShut) -> CheckResult:
+    return judge([CheckProblem(CheckLevel.BROKEN, shut.text, shut.remedy)], well="")

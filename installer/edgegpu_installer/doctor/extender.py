@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 import yaml
 
 from edgegpu_installer import k3sconfig
-from edgegpu_installer.doctor.sight import DoorShut, Sight
-from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, judge, skipped, warning
-from edgegpu_installer.doctor.web import Way, ask
-from edgegpu_installer.facts import Kind
+from edgegpu_installer.doctor.sight import BoxProbe, DoorShut
+from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
+from edgegpu_installer.doctor.web import TlsTarget, ask
+from edgegpu_installer.facts import NodeKind
 from edgegpu_installer.k3sconfig import SCHEDULER_ARG
 from edgegpu_installer.kubeadm.manifest import SCHEDULER_FILE
 from edgegpu_installer.layout import K3S_FOLDER, SCHEDULER_YAML
@@ -27,7 +27,7 @@ _ANEW = "sudo edgegpu install  # makes certificates and scheduler file anew"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ExtenderEntry:
     """An extender as the scheduler's file names it; PEM texts, empty where there are none."""
 
     url: str
@@ -40,7 +40,7 @@ class Entry:
     key: str = field(repr=False)
 
 
-def entries(text: str) -> list[Entry]:
+def entries(text: str) -> list[ExtenderEntry]:
     """Read the extenders of a scheduler file.
 
     Raises:
@@ -54,9 +54,9 @@ def entries(text: str) -> list[Entry]:
         raise ValueError(f"not a scheduler file: {' '.join(str(error).split())}") from error
 
 
-def _entry(one: Mapping[str, Any]) -> Entry:
+def _entry(one: Mapping[str, Any]) -> ExtenderEntry:
     tls = one.get("tlsConfig") or {}
-    return Entry(
+    return ExtenderEntry(
         url=str(one.get("urlPrefix", "")),
         server_name=str(tls.get("serverName", "")),
         insecure=bool(tls.get("insecure")),
@@ -72,13 +72,13 @@ def _pem(data: object) -> str:
     return base64.b64decode(str(data), validate=True).decode("ascii") if data else ""
 
 
-def _context(entry: Entry) -> ssl.SSLContext:
+def _context(entry: ExtenderEntry) -> ssl.SSLContext:
     """Return the TLS context that the scheduler has for an extender."""
     verify = bool(entry.ca) and not entry.insecure
     return client_context(ca_pem=entry.ca, cert_pem=entry.cert, key_pem=entry.key, verify=verify)
 
 
-def look_extender(sight: Sight) -> Verdict:
+def look_extender(sight: BoxProbe) -> CheckResult:
     """Call the extender's healthz with what the scheduler's file holds."""
     settings = sight.settings
     if not settings.has_extender:
@@ -89,7 +89,7 @@ def look_extender(sight: Sight) -> Verdict:
     troubles = list(_entry_troubles(entry, where, settings.listen))
     try:
         context = _context(entry) if parts.scheme == "https" else None
-        way = Way(context=context, server_name=entry.server_name or None, timeout_s=_TIMEOUT_S)
+        way = TlsTarget(context=context, server_name=entry.server_name or None, timeout_s=_TIMEOUT_S)
         answer = ask(f"{parts.scheme}://{parts.netloc}/healthz", way)
     except OSError as error:
         troubles.append(_no_answer(where, error))
@@ -101,7 +101,7 @@ def look_extender(sight: Sight) -> Verdict:
     return judge(troubles, well=f"answers on {where} {how}", details=[entry.url])
 
 
-def our_entry(sight: Sight) -> Entry:
+def our_entry(sight: BoxProbe) -> ExtenderEntry:
     """Return our extender as the scheduler's file names it.
 
     Raises:
@@ -120,10 +120,10 @@ def our_entry(sight: Sight) -> Entry:
     return known[0]
 
 
-def scheduler_file(sight: Sight) -> str:
+def scheduler_file(sight: BoxProbe) -> str:
     """Return the path of the scheduler's file: that which k3s is told of, else where the installer puts it."""
     k3s = sight.k3s
-    if sight.facts.kind is Kind.KUBEADM_SERVER:
+    if sight.facts.kind is NodeKind.KUBEADM_SERVER:
         return SCHEDULER_FILE
     if k3s is None:
         return f"{K3S_FOLDER}/{SCHEDULER_YAML}"
@@ -131,7 +131,7 @@ def scheduler_file(sight: Sight) -> str:
     return given[-1].text if given else k3s.scheduler_file
 
 
-def _entry_troubles(entry: Entry, where: str, listen: str) -> Iterator[Trouble]:
+def _entry_troubles(entry: ExtenderEntry, where: str, listen: str) -> Iterator[CheckProblem]:
     if where != listen.replace("localhost", "127.0.0.1"):
         yield broken(f"the scheduler calls {where}, and the extender listens on {listen}", _ANEW)
     if entry.url.startswith("https:"):
@@ -146,7 +146,7 @@ def _entry_troubles(entry: Entry, where: str, listen: str) -> Iterator[Trouble]:
         yield warning(text, _ANEW)
 
 
-def _no_answer(where: str, error: OSError) -> Trouble:
+def _no_answer(where: str, error: OSError) -> CheckProblem:
     match error:
         case ssl.SSLCertVerificationError():
             text, remedy = f"the extender's certificate does not hold for the scheduler: {error.verify_message}", _ANEW

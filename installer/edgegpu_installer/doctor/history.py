@@ -4,11 +4,11 @@ import os
 from collections.abc import Iterator
 
 from edgegpu_installer import baseline
-from edgegpu_installer.doctor.sight import DoorShut, Sight
+from edgegpu_installer.doctor.sight import BoxProbe, DoorShut
 from edgegpu_installer.doctor.units import unit
-from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, info, judge, skipped, warning
+from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, info, judge, skipped, warning
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.journal import Journal, Record, read_now
+from edgegpu_installer.journal import TransactionJournal, TransactionRecord, read_now
 from edgegpu_installer.layout import (
     AGENT_YAML,
     CLOUD_TOKEN,
@@ -21,7 +21,7 @@ from edgegpu_installer.layout import (
     unit_drop_in,
 )
 from edgegpu_installer.pending import decide
-from edgegpu_installer.states import Decision, Op, State
+from edgegpu_installer.states import Decision, Op, TransactionState
 
 _SHOW = f"sudo {RECOVER} show; sudo tail {TX}/log"
 _RESUME = "sudo edgegpu transaction resume"
@@ -29,9 +29,9 @@ _INSTALL = "sudo edgegpu install"
 _MAY_CHANGE = frozenset({PLUGIN_YAML, AGENT_YAML, CLOUD_TOKEN})
 
 
-def look_transaction(sight: Sight) -> Verdict:
+def look_transaction(sight: BoxProbe) -> CheckResult:
     """Look how the last transaction ended, or whether one is left unfinished."""
-    journal = Journal(sight.at(TX))
+    journal = TransactionJournal(sight.at(TX))
     try:
         record = journal.read()
     except InstallError as error:
@@ -48,15 +48,15 @@ def look_transaction(sight: Sight) -> Verdict:
         case decision:
             why = record.why or "its author has gone"
             text = f"{what} is left at {record.state.value}: {why} (to be done: {decision.value})"
-            remedy = f"{_RESUME}; {_SHOW}" if record.state is State.INCONSISTENT else _RESUME
+            remedy = f"{_RESUME}; {_SHOW}" if record.state is TransactionState.INCONSISTENT else _RESUME
             return judge([broken(text, remedy)], well="", details=details)
 
 
 _AGAIN = {Op.UNINSTALL: "edgegpu uninstall", Op.WITHDRAW: "edgegpu uninstall --keep-agent"}
 
 
-def _ended(record: Record, what: str) -> Iterator[Trouble]:
-    if record.state is not State.ROLLED_BACK:
+def _ended(record: TransactionRecord, what: str) -> Iterator[CheckProblem]:
+    if record.state is not TransactionState.ROLLED_BACK:
         return
     if record.op is Op.GUARD:
         yield broken(
@@ -70,12 +70,12 @@ def _ended(record: Record, what: str) -> Iterator[Trouble]:
         )
 
 
-def look_recover(sight: Sight) -> Verdict:
+def look_recover(sight: BoxProbe) -> CheckResult:
     """Look whether what undoes a change is in place, and asked at each start of k3s."""
     k3s = sight.k3s
     if k3s is None:
         return skipped("there is no k3s on this machine (see the check `k3s`)")
-    troubles: list[Trouble] = []
+    troubles: list[CheckProblem] = []
     program = sight.at(RECOVER)
     if not program.exists():
         troubles.append(broken(f"{RECOVER} is missing: a change that fails is not undone", _INSTALL))
@@ -97,7 +97,7 @@ def look_recover(sight: Sight) -> Verdict:
     return judge(troubles, well="in place")
 
 
-def look_files(sight: Sight) -> Verdict:
+def look_files(sight: BoxProbe) -> CheckResult:
     """Look whether the files that edgegpu wrote are as it wrote them; some are there to be edited, or to be used up."""
     try:
         users = {sight.k3s.place.path} if sight.k3s is not None else set[str]()  # with lines of ours, perhaps

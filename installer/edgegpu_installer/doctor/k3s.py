@@ -3,11 +3,20 @@
 from collections.abc import Iterator
 
 from edgegpu_installer import k3sconfig
-from edgegpu_installer.doctor.sight import DoorShut, Sight
+from edgegpu_installer.doctor.sight import BoxProbe, DoorShut
 from edgegpu_installer.doctor.units import last_words, restarted, restarted_s, unit
-from edgegpu_installer.doctor.verdict import Level, Trouble, Verdict, broken, info, judge, skipped, warning
+from edgegpu_installer.doctor.verdict import (
+    CheckLevel,
+    CheckProblem,
+    CheckResult,
+    broken,
+    info,
+    judge,
+    skipped,
+    warning,
+)
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.facts import Kind, file_reader
+from edgegpu_installer.facts import NodeKind, file_reader
 from edgegpu_installer.host.k3s import K3s
 from edgegpu_installer.k3sconfig import COMMAND_LINE, SCHEDULER_ARG
 from edgegpu_installer.kubeadm import kubeadm
@@ -23,13 +32,13 @@ _SLACK_S = 2.0
 """The kernel tells the time of its boot in whole seconds."""
 
 
-def look_k3s(sight: Sight) -> Verdict:
+def look_k3s(sight: BoxProbe) -> CheckResult:
     """Look at k3s's unit, its starts, its version and its readiness."""
     k3s = sight.k3s
     if k3s is None:
         return info(f"there is no k3s on this machine: {sight.facts.kind.value}")
     name, service = k3s.unit.name, unit(sight, k3s.unit.name)
-    troubles: list[Trouble] = []
+    troubles: list[CheckProblem] = []
     log = f"sudo journalctl -u {name} -e"
     if not service.runs:
         again = f", started again {service.restarts} times" if service.restarts else ""
@@ -47,7 +56,7 @@ def look_k3s(sight: Sight) -> Verdict:
     return judge(troubles, well=f"{role}, {k3s.version or 'of an unknown version'}, runs", details=details)
 
 
-def _version_troubles(k3s: K3s) -> Iterator[Trouble]:
+def _version_troubles(k3s: K3s) -> Iterator[CheckProblem]:
     if k3s.minor is None:
         return
     upgrade = "upgrade k3s to 1.25 or later, one minor at a time"
@@ -55,10 +64,10 @@ def _version_troubles(k3s: K3s) -> Iterator[Trouble]:
         yield broken(f"k3s {k3s.version} is too old: its kubelet lacks what the plugin needs", upgrade)
 
 
-def look_scheduler(sight: Sight) -> Verdict:
+def look_scheduler(sight: BoxProbe) -> CheckResult:
     """Look whether the scheduler reads our file, and whether the file is one that it can start with."""
     k3s = sight.k3s
-    if sight.facts.kind is Kind.KUBEADM_SERVER:
+    if sight.facts.kind is NodeKind.KUBEADM_SERVER:
         return _look_manifest(sight)
     if k3s is None or not k3s.is_server:
         return skipped("no scheduler runs on this machine")
@@ -68,14 +77,14 @@ def look_scheduler(sight: Sight) -> Verdict:
     path = given[-1].text if given else k3s.scheduler_file
     wrong = list(_content(sight, path))
     unread = (
-        [] if any(one.level is Level.BROKEN for one in wrong) else _unread(sight, k3s, path)
+        [] if any(one.level is CheckLevel.BROKEN for one in wrong) else _unread(sight, k3s, path)
     )  # no restart with that
     troubles = [*_effective(k3s, tuple(value.text for value in given)), *_moved(k3s), *wrong, *unread]
     source = given[-1].source if given else "nobody"
     return judge(troubles, well=f"reads {path}", details=[f"{path}, named by {source}"])
 
 
-def _look_manifest(sight: Sight) -> Verdict:
+def _look_manifest(sight: BoxProbe) -> CheckResult:
     """Look at the scheduler that kubelet runs from kubeadm's manifest."""
     try:
         manifest = kubeadm.read(sight.text(MANIFEST) or "")
@@ -88,7 +97,7 @@ def _look_manifest(sight: Sight) -> Verdict:
     return judge(troubles, well=f"reads {SCHEDULER_FILE}", details=[MANIFEST])
 
 
-def _effective(k3s: K3s, given: tuple[str, ...]) -> Iterator[Trouble]:
+def _effective(k3s: K3s, given: tuple[str, ...]) -> Iterator[CheckProblem]:
     arguments = k3s.effective().values(SCHEDULER_ARG)
     by_hand = any("edgegpu" in path for path in given)
     if k3s.scheduler_file in given[-1:] or (by_hand and "edgegpu" in given[-1]):
@@ -112,7 +121,7 @@ def _effective(k3s: K3s, given: tuple[str, ...]) -> Iterator[Trouble]:
         yield broken("the scheduler reads no file of edgegpu's: GPU pods are bound without a card", _INSTALL)
 
 
-def _moved(k3s: K3s) -> Iterator[Trouble]:
+def _moved(k3s: K3s) -> Iterator[CheckProblem]:
     """Find our lines in the user's file on a k3s that takes them from a drop-in: it was an older one."""
     if k3s.has_block and k3s.takes_drop_in:
         yield warning(
@@ -121,7 +130,7 @@ def _moved(k3s: K3s) -> Iterator[Trouble]:
         )
 
 
-def _content(sight: Sight, path: str) -> Iterator[Trouble]:
+def _content(sight: BoxProbe, path: str) -> Iterator[CheckProblem]:
     text = sight.text(path)
     if text is None:
         yield broken(
@@ -138,7 +147,7 @@ def _content(sight: Sight, path: str) -> Iterator[Trouble]:
         yield warning(f"{path} holds a key and can be read by others than root", f"sudo chmod 600 {path}")
 
 
-def _unread(sight: Sight, k3s: K3s, path: str) -> Iterator[Trouble]:
+def _unread(sight: BoxProbe, k3s: K3s, path: str) -> Iterator[CheckProblem]:
     """Find files that changed after k3s had read them: what they say counts from the next start on."""
     started_s = unit(sight, k3s.unit.name).started_s
     if started_s is None:

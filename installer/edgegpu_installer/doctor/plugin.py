@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgegpu_installer.doctor.sight import Sight, Unseen
+from edgegpu_installer.doctor.sight import BoxProbe, Unseen
 from edgegpu_installer.doctor.units import last_words, restart_k3s, service_troubles, unit
-from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, info, judge, skipped, warning
-from edgegpu_installer.facts import Facts
+from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, info, judge, skipped, warning
+from edgegpu_installer.facts import MachineFacts
 from edgegpu_installer.otherplugins import other_plugins
 
 SERVICE = "edgegpu-plugin"
@@ -15,14 +15,14 @@ _START = f"sudo systemctl restart {SERVICE}"
 _GPU_WORDS = ("nvidia", "gpu", "cuda", "hami")
 
 
-def look_plugin(sight: Sight) -> Verdict:
+def look_plugin(sight: BoxProbe) -> CheckResult:
     """Look at the service, its configuration and what it says of itself."""
     service = unit(sight, SERVICE)
     if not service.there:
         return judge(
             [broken("edgegpu is not installed: there is no edgegpu-plugin.service", "sudo edgegpu install")], well=""
         )
-    troubles: list[Trouble] = []
+    troubles: list[CheckProblem] = []
     details: list[str] = []
     if sight.settings.problem:
         troubles.append(
@@ -40,7 +40,7 @@ def look_plugin(sight: Sight) -> Verdict:
     return judge(troubles, well=f"runs as {'server' if sight.settings.has_extender else 'agent'}", details=details)
 
 
-def _status_troubles(status: Mapping[str, Any]) -> Iterator[Trouble]:
+def _status_troubles(status: Mapping[str, Any]) -> Iterator[CheckProblem]:
     problem = (status.get("driver") or {}).get("problem")
     if problem:
         yield broken(f"the plugin: {problem}", "see the check `driver`")
@@ -60,7 +60,7 @@ def _status_troubles(status: Mapping[str, Any]) -> Iterator[Trouble]:
         yield warning(f"pod {row.get('namespace')}/{row.get('pod')} is refused: {row.get('reason')}", "edgegpu pods")
 
 
-def look_resources(sight: Sight) -> Verdict:
+def look_resources(sight: BoxProbe) -> CheckResult:
     """Compare what the plugin registered with what kubelet offers in the Node object."""
     settings = sight.settings
     if not settings.has_plugin:
@@ -82,7 +82,7 @@ def look_resources(sight: Sight) -> Verdict:
     return judge(troubles, well=", ".join(details), details=details)
 
 
-def _registration(sight: Sight, status: Mapping[str, Any]) -> Iterator[Trouble]:
+def _registration(sight: BoxProbe, status: Mapping[str, Any]) -> Iterator[CheckProblem]:
     kubelet = status.get("kubelet") or {}
     if not kubelet.get("registered"):
         yield broken(
@@ -93,7 +93,7 @@ def _registration(sight: Sight, status: Mapping[str, Any]) -> Iterator[Trouble]:
         yield broken(f"kubelet's book cannot be read: {kubelet['checkpoint']}", restart_k3s(sight))
 
 
-def _offer(name: str, offered: str, wanted: int) -> Iterator[Trouble]:
+def _offer(name: str, offered: str, wanted: int) -> Iterator[CheckProblem]:
     if offered in {"", "0"} and wanted:
         yield broken(
             f"the node offers no {name}, the plugin {wanted}",
@@ -106,7 +106,7 @@ def _offer(name: str, offered: str, wanted: int) -> Iterator[Trouble]:
         )
 
 
-def look_double(sight: Sight) -> Verdict:
+def look_double(sight: BoxProbe) -> CheckResult:
     """Look for other device plugins: their sockets with kubelet, what the node offers, and their pods."""
     facts, settings = sight.facts, sight.settings
     found = list(other_plugins(facts, memory=settings.memory_resource, core=settings.core_resource))
@@ -129,12 +129,12 @@ def look_double(sight: Sight) -> Verdict:
     return judge(troubles, well="no other GPU plugin", details=details)
 
 
-def _offered(facts: Facts) -> list[str]:
+def _offered(facts: MachineFacts) -> list[str]:
     node = facts.node
     return [name for name in node.allocatable if node.has(name)] if node is not None else []
 
 
-def look_limiter(sight: Sight) -> Verdict:
+def look_limiter(sight: BoxProbe) -> CheckResult:
     """Say what containers are held to."""
     if not sight.settings.has_plugin:
         return skipped("this machine has no cards to share (role extender-only)")

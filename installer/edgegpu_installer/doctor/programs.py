@@ -13,7 +13,7 @@ _MOST_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ProgramResult:
     """How a program ended; `status` is None when it did not in time, 127 when there is no such program."""
 
     status: int | None
@@ -31,14 +31,14 @@ class Ran:
         return " ".join((self.err.strip() or self.out.strip()).split())[:400]
 
 
-def run(command: Sequence[str], *, path: str, timeout_s: float, libraries: str = "") -> Ran:
+def run(command: Sequence[str], *, path: str, timeout_s: float, libraries: str = "") -> ProgramResult:
     """Run a program that is looked for on `path`.
 
     Its output goes to a file: pipes would have to be read until a child that cannot be killed closes them.
     """
     program = shutil.which(command[0], path=path)
     if program is None:
-        return Ran(NOT_FOUND, "", f"{command[0]}: not found")
+        return ProgramResult(NOT_FOUND, "", f"{command[0]}: not found")
     environ = {**os.environ, "PATH": path, "LC_ALL": "C"} | ({"LD_LIBRARY_PATH": libraries} if libraries else {})
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
@@ -49,7 +49,7 @@ def run(command: Sequence[str], *, path: str, timeout_s: float, libraries: str =
         for file in (out, err):
             file.seek(0)
             texts.append(file.read(_MOST_BYTES).decode(errors="replace"))
-    return Ran(status, texts[0], texts[1])
+    return ProgramResult(status, texts[0], texts[1])
 
 
 def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:

@@ -3,8 +3,8 @@
 import os
 from collections.abc import Iterator
 
-from edgegpu_installer.doctor.sight import Sight
-from edgegpu_installer.doctor.verdict import Trouble, Verdict, broken, judge, warning
+from edgegpu_installer.doctor.sight import BoxProbe
+from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, warning
 from edgegpu_installer.layout import CURRENT, K3S_CONFIG, K3S_FOLDER, OPT, SCHEDULER_YAML
 
 _FOREIGN = {
@@ -20,7 +20,7 @@ _KEPT = 2
 """The version that runs, and the one before it."""
 
 
-def look_leftovers(sight: Sight) -> Verdict:
+def look_leftovers(sight: BoxProbe) -> CheckResult:
     """Look for old versions, half-unpacked folders and files of other products."""
     troubles = [*_versions(sight), *_foreign(sight)]
     if sight.at(f"{K3S_FOLDER}/{SCHEDULER_YAML}").exists():
@@ -32,7 +32,7 @@ def look_leftovers(sight: Sight) -> Verdict:
     return judge(troubles, well="none")
 
 
-def _versions(sight: Sight) -> Iterator[Trouble]:
+def _versions(sight: BoxProbe) -> Iterator[CheckProblem]:
     names = [name for name in sight.names(OPT) if name != "current"]
     current = sight.at(CURRENT)
     target = current.readlink().name if current.is_symlink() else ""
@@ -47,13 +47,13 @@ def _versions(sight: Sight) -> Iterator[Trouble]:
         yield warning(f"{len(old)} old versions: {', '.join(old)}", f"sudo rm -rf {paths}")
 
 
-def _foreign(sight: Sight) -> Iterator[Trouble]:
+def _foreign(sight: BoxProbe) -> Iterator[CheckProblem]:
     for path, product in _FOREIGN.items():
         if os.path.lexists(sight.at(path)):
             yield warning(f"{path} is {product}'s", f"uninstall {product} first; only then remove {path}")
 
 
-def _named(sight: Sight, path: str) -> bool:
+def _named(sight: BoxProbe, path: str) -> bool:
     folder = f"{K3S_CONFIG}.d"
     files = [K3S_CONFIG, *(f"{folder}/{name}" for name in sight.names(folder))]
     return any(path in (sight.text(file) or "") for file in files)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 from edgegpu_installer import baseline
-from edgegpu_installer.doctor.programs import Ran, run
+from edgegpu_installer.doctor.programs import ProgramResult, run
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.facts import Facts, read_facts
+from edgegpu_installer.facts import MachineFacts, read_facts
 from edgegpu_installer.host.k3s import K3s
 from edgegpu_installer.layout import CURRENT, PLUGIN_UNIT, PLUGIN_YAML, UNITS, Layout
 
@@ -39,7 +39,7 @@ class Unseen(Exception):  # noqa: N818  (it says what happened)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class PluginSettings:
     """What the plugin's configuration comes to; its defaults, and a `problem`, where it cannot be read."""
 
     problem: str
@@ -62,7 +62,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Containerd:
+class ContainerdProbe:
     """What containerd's own configuration says about ways for cards."""
 
     path: Path
@@ -93,7 +93,7 @@ class Space:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CloudSide:
+class CloudProbe:
     """What agent.yaml, the identity and the agent say of this box and its cloud."""
 
     url: str
@@ -125,13 +125,13 @@ class Api(Protocol):
 class Doors(Protocol):
     """What the doctor is lent by those who may import the plugin's code."""
 
-    def settings(self) -> Settings:
+    def settings(self) -> PluginSettings:
         """Return what plugin.yaml comes to."""
 
     def status(self) -> Mapping[str, Any]:
         """Return the running plugin's status document. Raises DoorShut."""
 
-    def containerd(self, usual: str) -> Containerd | None:
+    def containerd(self, usual: str) -> ContainerdProbe | None:
         """Return what containerd's configuration says, None where there is none; `usual`: where k3s writes it.
 
         Raises:
@@ -141,14 +141,14 @@ class Doors(Protocol):
     def api(self) -> Api:
         """Return a client for the API server. Raises DoorShut: the kubeconfig cannot be used."""
 
-    def cloud(self) -> CloudSide | None:
+    def cloud(self) -> CloudProbe | None:
         """Return how this box and its cloud stand; None where it belongs to none."""
 
     def reach_cloud(self) -> None:
         """Ask the cloud's HTTPS whether it is there. Raises DoorShut: it cannot be reached, or not be trusted."""
 
 
-class Sight:
+class BoxProbe:
     """A box as one run of the doctor sees it: what was asked once is not asked again, a failure neither."""
 
     def __init__(
@@ -182,7 +182,7 @@ class Sight:
             return False
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> PluginSettings:
         """What the plugin's configuration comes to."""
         return self._once("settings", "plugin", self._doors.settings)
 
@@ -192,7 +192,7 @@ class Sight:
         return self._once("status", "plugin", self._doors.status)
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> MachineFacts:
         """What the installer sees of this machine before it changes anything."""
         return self._once("facts", "k3s", self._read_facts)
 
@@ -201,12 +201,12 @@ class Sight:
         """The k3s of this machine, None where there is none."""
         return self.facts.k3s
 
-    def _read_facts(self) -> Facts:
+    def _read_facts(self) -> MachineFacts:
         settings = self.settings
         return read_facts(self.layout, driver_root=str(settings.driver_root), node_name=settings.node, path=self._path)
 
     @property
-    def containerd(self) -> Containerd | None:
+    def containerd(self) -> ContainerdProbe | None:
         """What containerd's configuration says. Raises Unseen."""
         usual = self.k3s.containerd_config if self.k3s is not None else ""
         return self._once("containerd", "runtime", lambda: self._doors.containerd(usual))
@@ -217,7 +217,7 @@ class Sight:
         return self._once("api", "kubeconfig", self._doors.api)
 
     @property
-    def cloud(self) -> CloudSide | None:
+    def cloud(self) -> CloudProbe | None:
         """How this box and its cloud stand."""
         return self._once("cloud", "cloud", self._doors.cloud)
 
@@ -267,7 +267,7 @@ class Sight:
         """Return the character devices in a folder whose path matches."""
         return sorted(path for path in self.at(folder).glob(pattern) if _is_character(path))
 
-    def run(self, *command: str, timeout_s: float = 10.0, libraries: str = "") -> Ran:
+    def run(self, *command: str, timeout_s: float = 10.0, libraries: str = "") -> ProgramResult:
         """Run a program of the box, with libraries from these folders; the same command is run once."""
         return self._once(
             f"run {' '.join(command)}",

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from edgegpu_installer.doctor.programs import NOT_FOUND
-from edgegpu_installer.doctor.sight import DoorShut, Sight
-from edgegpu_installer.doctor.verdict import Trouble, broken, warning
+from edgegpu_installer.doctor.sight import BoxProbe, DoorShut
+from edgegpu_installer.doctor.verdict import CheckProblem, broken, warning
 
 _KEYS = "LoadState,ActiveState,SubState,UnitFileState,NRestarts,Result,NeedDaemonReload,ExecMainStartTimestampMonotonic"
 _KEYS += ",ExecStart,ExecStartPre"
@@ -15,7 +15,7 @@ _BOOT = re.compile(r"^btime (\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class UnitProperties:
     """One unit as `systemctl show` has it."""
 
     name: str
@@ -40,7 +40,7 @@ class Unit:
         return self.active == "active" and self.sub == "running"
 
 
-def unit(sight: Sight, name: str) -> Unit:
+def unit(sight: BoxProbe, name: str) -> UnitProperties:
     """Ask systemd for a unit; one that it does not know is not there.
 
     Raises:
@@ -52,7 +52,7 @@ def unit(sight: Sight, name: str) -> Unit:
         raise DoorShut(f"cannot ask systemd for {name}: {what}", remedy="edgegpu needs a machine that systemd runs")
     values = dict(line.partition("=")[::2] for line in ran.out.splitlines())
     restarts = values.get("NRestarts", "")
-    return Unit(
+    return UnitProperties(
         name=name,
         there=values.get("LoadState", "not-found") not in {"not-found", ""},
         active=values.get("ActiveState", ""),
@@ -67,7 +67,7 @@ def unit(sight: Sight, name: str) -> Unit:
     )
 
 
-def restarted_s(sight: Sight, service: Unit) -> float | None:
+def restarted_s(sight: BoxProbe, service: UnitProperties) -> float | None:
     """Return how long ago systemd started a running unit again; None where it did not, or long ago."""
     if not service.restarts or service.started_s is None:
         return None
@@ -75,12 +75,12 @@ def restarted_s(sight: Sight, service: Unit) -> float | None:
     return ago_s if ago_s < _LONG_AGO_S else None
 
 
-def restarted(service: Unit, ago_s: float) -> str:
+def restarted(service: UnitProperties, ago_s: float) -> str:
     """Say so."""
     return f"{service.name} was started again by systemd {service.restarts} times, last {ago_s / 60:.0f} minutes ago"
 
 
-def service_troubles(sight: Sight, service: Unit) -> Iterator[Trouble]:
+def service_troubles(sight: BoxProbe, service: UnitProperties) -> Iterator[CheckProblem]:
     """Yield what is wrong with one of edgegpu's services."""
     name, log = service.name, f"sudo journalctl -u {service.name} -e"
     if not service.runs:
@@ -94,7 +94,7 @@ def service_troubles(sight: Sight, service: Unit) -> Iterator[Trouble]:
         yield warning(restarted(service, ago_s), log)
 
 
-def _started_s(sight: Sight, since_boot_us: str) -> float | None:
+def _started_s(sight: BoxProbe, since_boot_us: str) -> float | None:
     """Systemd's dates are words of the machine's time zone, and older ones print no others."""
     boot = _BOOT.search(sight.text("/proc/stat") or "")
     if boot is None or not since_boot_us.isdigit() or int(since_boot_us) == 0:
@@ -102,7 +102,7 @@ def _started_s(sight: Sight, since_boot_us: str) -> float | None:
     return int(boot[1]) + int(since_boot_us) / 1e6
 
 
-def last_words(sight: Sight, name: str, lines: int = 3) -> list[str]:
+def last_words(sight: BoxProbe, name: str, lines: int = 3) -> list[str]:
     """Return the last lines of a unit's log, those that complain first; none where they cannot be read."""
     ran = sight.run("journalctl", "--unit", name, "--lines=100", "--output=cat", "--no-pager")
     if not ran.well:
@@ -112,6 +112,6 @@ def last_words(sight: Sight, name: str, lines: int = 3) -> list[str]:
     return (complaints or told)[-lines:]
 
 
-def restart_k3s(sight: Sight) -> str:
+def restart_k3s(sight: BoxProbe) -> str:
     """Return the command that starts this node's k3s anew; its unit has another name on an agent node."""
     return f"sudo systemctl restart --no-block {sight.k3s.unit.name if sight.k3s is not None else 'k3s'}"

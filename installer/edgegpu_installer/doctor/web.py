@@ -11,7 +11,7 @@ _MOST_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """What came back."""
 
     status: int
@@ -20,7 +20,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class TlsTarget:
     """How a server is spoken with: its TLS context, and its name in the certificate where that is not the address."""
 
     context: ssl.SSLContext | None
@@ -29,8 +29,13 @@ class Way:
 
 
 def ask(
-    url: str, way: Way, *, method: str = "GET", body: bytes | None = None, headers: Mapping[str, str] | None = None
-) -> Answer:
+    url: str,
+    way: TlsTarget,
+    *,
+    method: str = "GET",
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> HttpResponse:
     """Ask once, over a connection of its own.
 
     Raises:
@@ -42,14 +47,14 @@ def ask(
     try:
         link.request(method, target, body, dict(headers or {}))
         answer = link.getresponse()
-        return Answer(answer.status, dict(answer.getheaders()), answer.read(_MOST_BYTES))
+        return HttpResponse(answer.status, dict(answer.getheaders()), answer.read(_MOST_BYTES))
     except http.client.HTTPException as error:
         raise OSError(f"it speaks no whole HTTP: {type(error).__name__} {error}") from error
     finally:
         link.close()
 
 
-def _connection(parts: SplitResult, way: Way) -> http.client.HTTPConnection:
+def _connection(parts: SplitResult, way: TlsTarget) -> http.client.HTTPConnection:
     host = parts.hostname or ""
     if parts.scheme == "http":
         return http.client.HTTPConnection(host, parts.port, timeout=way.timeout_s)

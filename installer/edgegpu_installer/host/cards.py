@@ -15,7 +15,7 @@ _NVIDIA_VENDOR, _DISPLAY = "0x10de", "0x03"
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class MachineCard:
     """One card; `uuid` is empty where only the bus was seen."""
 
     uuid: str
@@ -26,7 +26,7 @@ class Card:
 class Cards:
     """The cards, and what is wrong with the way to them."""
 
-    cards: tuple[Card, ...]
+    cards: tuple[MachineCard, ...]
     driver: bool
     """Whether a driver is loaded."""
     on_bus: int
@@ -47,14 +47,14 @@ def read_cards(layout: Layout, *, driver_root: str = "/", timeout_s: float = 10.
     program = next((str(p) for p in (root / "usr/bin/nvidia-smi", root / "bin/nvidia-smi") if p.exists()), "nvidia-smi")
     libraries = {} if driver_root == "/" else {"LD_LIBRARY_PATH": ":".join(str(root / folder) for folder in _LIBRARIES)}
     asked = run((program, "-L"), timeout_s=timeout_s, path=path, environment=libraries)
-    listed = tuple(Card(uuid, name) for name, uuid in _LISTED.findall(asked.out))
+    listed = tuple(MachineCard(uuid, name) for name, uuid in _LISTED.findall(asked.out))
     return Cards(listed, driver=asked.well, on_bus=on_bus, why=asked.why)
 
 
-def _described(text: str) -> Card | None:
+def _described(text: str) -> MachineCard | None:
     fields = {name.strip(): value.strip() for name, value in _FIELD.findall(text)}
     uuid = fields.get("GPU UUID", "")
-    return Card(uuid, fields.get("Model", "")) if uuid.startswith("GPU-") and "?" not in uuid else None
+    return MachineCard(uuid, fields.get("Model", "")) if uuid.startswith("GPU-") and "?" not in uuid else None
 
 
 def _on_bus(layout: Layout) -> int:

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgegpu_installer.host.run import SYSTEM_PATH, Ran, run
+from edgegpu_installer.host.run import SYSTEM_PATH, CommandOutput, run
 
 _TERMINAL = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class PodContainer:
     """One container of a pod, as far as it decides which cards the nvidia runtime shows it."""
 
     name: str
@@ -32,7 +32,7 @@ class Pod:
     images: tuple[str, ...]
     requests: frozenset[str]
     """Names of the extended resources that its containers ask for."""
-    containers: tuple[Container, ...] = ()
+    containers: tuple[PodContainer, ...] = ()
     runtime_class: str = ""
 
     @property
@@ -61,7 +61,7 @@ class NodeSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Kubectl:
+class K3sKubectl:
     """`k3s kubectl` with one kubeconfig."""
 
     program: str
@@ -69,14 +69,14 @@ class Kubectl:
     path: str = SYSTEM_PATH
     timeout_s: float = 10.0
 
-    def __call__(self, *words: str) -> Ran:
+    def __call__(self, *words: str) -> CommandOutput:
         """Run kubectl; a call of the API may take half of the time."""
         limit = f"--request-timeout={max(1, int(self.timeout_s / 2))}s"
         whole = (self.program, "kubectl", "--kubeconfig", self.kubeconfig, limit, *words)
         return run(whole, timeout_s=self.timeout_s, path=self.path)
 
 
-def read_node(kubectl: Kubectl, name: str) -> NodeSeen:
+def read_node(kubectl: K3sKubectl, name: str) -> NodeSeen:
     """Ask for the node of that name and the pods on it; what fails is said in `why`."""
     asked = kubectl("get", "node", name, "-o", "json")
     node = _json(asked)
@@ -100,7 +100,7 @@ def _amounts(node: dict[str, Any], field: str) -> dict[str, str]:
     return {str(name): str(amount) for name, amount in node.get("status", {}).get(field, {}).items()}
 
 
-def _json(ran: Ran) -> dict[str, Any] | None:
+def _json(ran: CommandOutput) -> dict[str, Any] | None:
     try:
         value = json.loads(ran.out) if ran.well else None
     except ValueError:
@@ -124,11 +124,11 @@ def _pod(item: dict[str, Any]) -> Pod:
     )
 
 
-def _container(item: dict[str, Any]) -> Container:
+def _container(item: dict[str, Any]) -> PodContainer:
     resources = item.get("resources") or {}
     asked = {name for kind in ("limits", "requests") for name in resources.get(kind) or {} if "/" in name}
     said = [one for one in item.get("env") or () if one.get("name") == "NVIDIA_VISIBLE_DEVICES"]
-    return Container(
+    return PodContainer(
         name=str(item.get("name", "")),
         requests=frozenset(asked),
         visible=str(said[-1].get("value", "")) if said else None,

@@ -14,7 +14,7 @@ _MOST_IMPORTS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Containerd:
+class ContainerdConfig:
     """One configuration; `why` says what could not be read of it."""
 
     path: str
@@ -25,7 +25,7 @@ class Containerd:
     why: str = ""
 
 
-def read_containerd(layout: Layout, path: str) -> Containerd | None:
+def read_containerd(layout: Layout, path: str) -> ContainerdConfig | None:
     """Read a configuration and what it imports; None where there is no such file."""
     file = layout.at(path)
     if not file.is_file():
@@ -33,7 +33,7 @@ def read_containerd(layout: Layout, path: str) -> Containerd | None:
     try:
         parts = list(_parts(file))
     except (OSError, ValueError) as error:
-        return Containerd(path, why=f"{path} cannot be read: {error}")
+        return ContainerdConfig(path, why=f"{path} cannot be read: {error}")
     version = int(parts[0].get("version", 1))
     cdi, default, runtimes = version >= _V3, "", dict[str, Any]()
     for part in parts:
@@ -42,7 +42,7 @@ def read_containerd(layout: Layout, path: str) -> Containerd | None:
         containerd = cri.get("containerd", {})
         default = str(containerd.get("default_runtime_name", default))
         runtimes |= containerd.get("runtimes", {})
-    return Containerd(
+    return ContainerdConfig(
         path,
         cdi=cdi and version > 1,
         nvidia_runtime=any(_is_nvidia(name, runtime) for name, runtime in runtimes.items()),

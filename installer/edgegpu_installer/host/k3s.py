@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from edgegpu_installer import k3sconfig
 from edgegpu_installer.configblock import holds_block, strip
-from edgegpu_installer.host.cluster import Kubectl
+from edgegpu_installer.host.cluster import K3sKubectl
 from edgegpu_installer.host.place import Place, read_place
 from edgegpu_installer.host.run import SYSTEM_PATH, run
 from edgegpu_installer.host.units import KubeUnit
@@ -22,7 +22,7 @@ _STATE = "ActiveState,SubState,NRestarts,ActiveEnterTimestampMonotonic,Invocatio
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class K3sHealth:
     """How k3s is now. `ready`: what its API server says, None where nobody was asked (an agent)."""
 
     active: bool
@@ -45,7 +45,7 @@ class K3s:
     """It and its drop-ins, as far as they are there, in k3s's order."""
     version: str
     """Such as `v1.33.13+k3s1`; empty where it could not be asked."""
-    health: Health
+    health: K3sHealth
     place: Place = field(default_factory=Place)
     """Of the file that it reads first."""
 
@@ -185,22 +185,22 @@ def read_k3s(
     return replace(k3s, health=health)
 
 
-_HEALTHLESS = Health(active=False, restarts=0, up_s=0.0, invocation="", ready=None)
+_HEALTHLESS = K3sHealth(active=False, restarts=0, up_s=0.0, invocation="", ready=None)
 
 
-def kubectl_of(k3s: K3s, layout: Layout, *, path: str = SYSTEM_PATH, timeout_s: float = 10.0) -> Kubectl:
+def kubectl_of(k3s: K3s, layout: Layout, *, path: str = SYSTEM_PATH, timeout_s: float = 10.0) -> K3sKubectl:
     """Return this k3s's kubectl with the account that the box has."""
-    return Kubectl(str(layout.at(k3s.unit.program)), str(layout.at(k3s.admin_kubeconfig)), path, timeout_s)
+    return K3sKubectl(str(layout.at(k3s.unit.program)), str(layout.at(k3s.admin_kubeconfig)), path, timeout_s)
 
 
-def _health(k3s: K3s, state: dict[str, str], layout: Layout, *, path: str, timeout_s: float, now_s: float) -> Health:
+def _health(k3s: K3s, state: dict[str, str], layout: Layout, *, path: str, timeout_s: float, now_s: float) -> K3sHealth:
     active = state.get("ActiveState") == "active"
     entered_s = _number(state.get("ActiveEnterTimestampMonotonic", "")) / 1e6
     ready, why = None, "" if active else f"{k3s.unit.name} is {state.get('ActiveState', 'not known to systemd')}"
     if active and k3s.is_server:
         asked = kubectl_of(k3s, layout, path=path, timeout_s=timeout_s)("get", "--raw", "/readyz")
         ready, why = asked.well, asked.why
-    return Health(
+    return K3sHealth(
         active=active,
         restarts=_number(state.get("NRestarts", "")),
         up_s=max(0.0, now_s - entered_s) if active and entered_s else 0.0,

@@ -10,7 +10,7 @@ _MOST_WORDS = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class CommandOutput:
     """What a program said; `why` is empty where it ended well, else one line."""
 
     out: str
@@ -24,7 +24,7 @@ class Ran:
 
 def run(
     words: Sequence[str], *, timeout_s: float, path: str = SYSTEM_PATH, environment: Mapping[str, str] | None = None
-) -> Ran:
+) -> CommandOutput:
     """Run a program to its end; one that hangs is killed after timeout_s, with its children."""
     env = {"PATH": path, "LC_ALL": "C", "HOME": "/root"} | dict(environment or {})
     try:
@@ -32,15 +32,15 @@ def run(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, process_group=0
         )
     except OSError as error:
-        return Ran("", f"cannot run {words[0]}: {error.strerror}")
+        return CommandOutput("", f"cannot run {words[0]}: {error.strerror}")
     with child:
         try:
             out, err = child.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, 9)
-            return Ran("", f"{' '.join(words)[:_MOST_WORDS]} did not end within {timeout_s:g} s")
+            return CommandOutput("", f"{' '.join(words)[:_MOST_WORDS]} did not end within {timeout_s:g} s")
     text = out.decode(errors="replace")
     if child.returncode == 0:
-        return Ran(text)
+        return CommandOutput(text)
     said = err.decode(errors="replace").strip().rpartition("\n")[2] or f"exit status {child.returncode}"
-    return Ran(text, f"{' '.join(words)[:_MOST_WORDS]}: {said[:_MOST_WORDS]}")
+    return CommandOutput(text, f"{' '.join(words)[:_MOST_WORDS]}: {said[:_MOST_WORDS]}")

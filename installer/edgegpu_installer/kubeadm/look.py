@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from edgegpu_installer.changes import Deadline
-from edgegpu_installer.cluster import Cluster, ClusterError
+from edgegpu_installer.cluster import ClusterClient, ClusterError
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.kinds import LEASE, POD
 from edgegpu_installer.kubeadm import kubeadm
 from edgegpu_installer.kubeadm.manifest import MANIFEST, Manifest
-from edgegpu_installer.kubeadm.verify import STABLE_S, Look, mirror_name, wait_until_served
+from edgegpu_installer.kubeadm.verify import STABLE_S, SchedulerSample, mirror_name, wait_until_served
 from edgegpu_installer.layout import Layout
 
 _NAMESPACE = "kube-system"
@@ -25,7 +25,7 @@ _LOGS = "/var/log/pods"
 
 def verify_scheduler(
     layout: Layout,
-    cluster: Cluster,
+    cluster: ClusterClient,
     *,
     node: str,
     deadline: Deadline,
@@ -76,16 +76,16 @@ def _text(layout: Layout) -> str:
         raise InstallError(f"cannot read {path}: it is no text", _READ) from error
 
 
-def look(cluster: Cluster, manifest: Manifest, *, node: str) -> Look:
+def look(cluster: ClusterClient, manifest: Manifest, *, node: str) -> SchedulerSample:
     """Return what is to be seen of a node's scheduler now; never raises for what does not answer."""
     try:
-        return Look(
+        return SchedulerSample(
             pod=cluster.find(POD, mirror_name(manifest, node), manifest.namespace),
             lease=cluster.find(LEASE, manifest.flags.get("leader-elect-resource-name", "kube-scheduler"), _NAMESPACE),
             healthz=healthz(manifest.healthz),
         )
     except ClusterError as error:
-        return Look(unseen=error.message)
+        return SchedulerSample(unseen=error.message)
 
 
 def healthz(url: str) -> str:

@@ -17,7 +17,7 @@ _MIRROR = "kubernetes.io/config.mirror"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class SchedulerSample:
     """What was seen of a scheduler at one moment."""
 
     pod: Mapping[str, Any] | None = None
@@ -47,7 +47,7 @@ def mirror_name(manifest: Manifest, node: str) -> str:
 def wait_until_served(
     manifest: Manifest,
     *,
-    look: Callable[[], Look],
+    look: Callable[[], SchedulerSample],
     last_words: Callable[[], str],
     deadline: Deadline,
     pause: Callable[[float], None],
@@ -83,7 +83,7 @@ def wait_until_served(
         pause(min(_EVERY_S, deadline.remaining_s()))
 
 
-def lacks(manifest: Manifest, seen: Look) -> str:
+def lacks(manifest: Manifest, seen: SchedulerSample) -> str:
     """Return what is missing at the moment, in words; empty when the scheduler is ready as the manifest says."""
     if seen.unseen:
         return seen.unseen
@@ -97,7 +97,7 @@ def lacks(manifest: Manifest, seen: Look) -> str:
     return f"it is not well: {seen.healthz}" if seen.healthz else ""
 
 
-def ends_again(manifest: Manifest, seen: Look) -> bool:
+def ends_again(manifest: Manifest, seen: SchedulerSample) -> bool:
     """Return whether the scheduler of this manifest has ended so often that waiting is of no use."""
     if seen.pod is None or not _is_of(manifest, seen.pod):
         return False
@@ -137,7 +137,7 @@ def _state(status: Mapping[str, Any]) -> str:
     return "it starts"
 
 
-def _same(since: _Since | None, seen: Look, *, now_s: float) -> _Since:
+def _same(since: _Since | None, seen: SchedulerSample, *, now_s: float) -> _Since:
     container = str(seen.pod["metadata"]["uid"]) if seen.pod else ""
     for status in ((seen.pod or {}).get("status") or {}).get("containerStatuses") or []:
         container += f" {status.get('containerID')}"
@@ -146,7 +146,7 @@ def _same(since: _Since | None, seen: Look, *, now_s: float) -> _Since:
     return _Since(container, now_s, _renewed(seen))
 
 
-def _unsettled(since: _Since, manifest: Manifest, seen: Look, *, now_s: float, stable_s: float) -> str:
+def _unsettled(since: _Since, manifest: Manifest, seen: SchedulerSample, *, now_s: float, stable_s: float) -> str:
     if now_s - since.at_s < stable_s:
         return "it has not been ready for long enough"
     if manifest.flags.get("leader-elect") != "false" and _renewed(seen) in {"", since.renewed}:
@@ -154,7 +154,7 @@ def _unsettled(since: _Since, manifest: Manifest, seen: Look, *, now_s: float, s
     return ""
 
 
-def _renewed(seen: Look) -> str:
+def _renewed(seen: SchedulerSample) -> str:
     return str(((seen.lease or {}).get("spec") or {}).get("renewTime") or "")
 
 

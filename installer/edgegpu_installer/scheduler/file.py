@@ -62,7 +62,7 @@ _OLD_FILE = table(_FIELDS | {"profiles": named_profiles}, "clientConnection")
 
 
 @dataclass(frozen=True, slots=True)
-class Extender:
+class ExtenderEndpoint:
     """Where the scheduler reaches us, by which certificates (PEM), and for which resources."""
 
     ca: str
@@ -95,7 +95,7 @@ def validate(content: str, *, read_file: ReadFile, minor: int | None = None) -> 
 
 
 def render(
-    extender: Extender, *, kubeconfig: str, flags: Mapping[str, str] | None = None, minor: int | None = None
+    extender: ExtenderEndpoint, *, kubeconfig: str, flags: Mapping[str, str] | None = None, minor: int | None = None
 ) -> str:
     """Return our file for a scheduler that had none.
 
@@ -117,7 +117,9 @@ def render(
     return _HEADER + _dump(document)
 
 
-def merge(existing: str, extender: Extender, *, source: str, read_file: ReadFile, minor: int | None = None) -> str:
+def merge(
+    existing: str, extender: ExtenderEndpoint, *, source: str, read_file: ReadFile, minor: int | None = None
+) -> str:
     """Return a configuration that is there already with our extender in it; profiles and other extenders are kept.
 
     Raises:
@@ -189,7 +191,7 @@ def _conflicts(others: list[dict[str, Any]], mine: set[str]) -> Iterator[Problem
             yield Problem(name, f"manages {' and '.join(sorted(shared))} already")
 
 
-def _is_ours(other: object, extender: Extender, mine: set[str]) -> bool:
+def _is_ours(other: object, extender: ExtenderEndpoint, mine: set[str]) -> bool:
     """Whether an extender was written by an installation of ours: our address and our resources."""
     if not isinstance(other, dict) or other.get("urlPrefix") != extender.url:
         return False
@@ -204,7 +206,7 @@ def _without_nothing(value: Any) -> Any:  # noqa: ANN401  (YAML)
     return [_without_nothing(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _extender(extender: Extender) -> dict[str, Any]:
+def _extender(extender: ExtenderEndpoint) -> dict[str, Any]:
     # Certificates inline, never by file: one that cannot be read ends the scheduler, a missing CA checks nothing.
     return {
         "urlPrefix": extender.url,

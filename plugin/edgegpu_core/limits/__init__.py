@@ -1,7 +1,7 @@
 """Whether an app has room under other limits, before anything is changed: for boxes, and for previews in the cloud."""
 
-from edgegpu_core.limits.judge import Answer, CardNumbers, Case, Verdict, by_hand, judge
-from edgegpu_core.limits.nodes import Constraints, Requirement, Taint, Toleration
+from edgegpu_core.limits.judge import CardNumbers, FitResult, LimitsChange, LimitsVerdict, by_hand, judge
+from edgegpu_core.limits.nodes import Constraints, NodeRequirement, Taint, Toleration
 from edgegpu_core.limits.reading import (
     amounts_of,
     container_of,
@@ -12,25 +12,25 @@ from edgegpu_core.limits.reading import (
     with_amounts,
 )
 from edgegpu_core.limits.room import Need, NewPod, NodeRoom, OwnPod, Quota
-from edgegpu_core.limits.workload import How, Kind, Workload, read_workload
+from edgegpu_core.limits.workload import How, Workload, WorkloadKind, read_workload
 
 __all__ = [
-    "Answer",
     "CardNumbers",
-    "Case",
     "Constraints",
+    "FitResult",
     "How",
-    "Kind",
+    "LimitsChange",
+    "LimitsVerdict",
     "Need",
     "NewPod",
+    "NodeRequirement",
     "NodeRoom",
     "OwnPod",
     "Quota",
-    "Requirement",
     "Taint",
     "Toleration",
-    "Verdict",
     "Workload",
+    "WorkloadKind",
     "amounts_of",
     "by_hand",
     "container_of",

@@ -6,15 +6,15 @@ from enum import Enum
 
 from edgegpu_core.limits.rollout import beside, by_itself, stopped, turns
 from edgegpu_core.limits.room import NewPod, NodeRoom, OwnPod, Quota, Trial
-from edgegpu_core.limits.workload import How, Kind, Workload
-from edgegpu_core.request import Request
+from edgegpu_core.limits.workload import How, Workload, WorkloadKind
+from edgegpu_core.request import RequestedAmounts
 
 _MOST_TEXT = 600
 _MOST_CARDS = 64
 NO_QUOTA = Quota()
 
 
-class Answer(Enum):
+class FitResult(Enum):
     """Whether the app has room under its new limits; the values are those of the protocol."""
 
     FITS = "fits"
@@ -36,13 +36,13 @@ class CardNumbers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class LimitsChange:
     """One change of one app."""
 
     workload: Workload
-    request: Request
+    request: RequestedAmounts
     """The amounts of the container in question, for the numbers."""
-    before: Request
+    before: RequestedAmounts
     """Those that it has now."""
     pod: NewPod
     """A pod under the changed template."""
@@ -54,19 +54,19 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class LimitsVerdict:
     """The answer. `interrupts`: beyond what the app's own way of replacing pods does, so it must be allowed."""
 
-    answer: Answer
+    answer: FitResult
     interrupts: bool = False
     text: str = ""
     """Why not, or what should be known."""
-    request: Request
+    request: RequestedAmounts
     replicas: int
     cards: tuple[CardNumbers, ...] = ()
 
 
-def judge(case: Case) -> Verdict:
+def judge(case: LimitsChange) -> LimitsVerdict:
     """Say whether an app has room under its new limits.
 
     fits: all new pods have room while the old ones stay, or a rolling update gets through by its surge and what it may
@@ -77,53 +77,53 @@ def judge(case: Case) -> Verdict:
     workload = case.workload
     trial = Trial(case.rooms, workload.constraints, case.quota)
     count = len(turns(trial, workload))
-    verdict = Verdict(answer=Answer.FITS, request=case.request, replicas=count, cards=_cards(case, trial))
+    verdict = LimitsVerdict(answer=FitResult.FITS, request=case.request, replicas=count, cards=_cards(case, trial))
     if not case.pod.containers and not case.pod.problem:
         return verdict  # without a share there is nothing to place
-    if workload.kind is not Kind.DAEMON_SET and workload.replicas == 0:
+    if workload.kind is not WorkloadKind.DAEMON_SET and workload.replicas == 0:
         return _without_replicas(case, verdict)
-    if workload.kind is Kind.DAEMON_SET and count == 0:
-        return replace(verdict, answer=Answer.NEVER, text="no node of the cluster takes its pods")
+    if workload.kind is WorkloadKind.DAEMON_SET and count == 0:
+        return replace(verdict, answer=FitResult.NEVER, text="no node of the cluster takes its pods")
     verdict = _now(case, trial, verdict)
-    if verdict.answer is Answer.NEVER or case.at_most is None or case.at_most <= workload.replicas:
+    if verdict.answer is FitResult.NEVER or case.at_most is None or case.at_most <= workload.replicas:
         return verdict
     return _at_most(case, case.at_most, trial, verdict)
 
 
-def _now(case: Case, trial: Trial, verdict: Verdict) -> Verdict:
+def _now(case: LimitsChange, trial: Trial, verdict: LimitsVerdict) -> LimitsVerdict:
     workload = case.workload
     if beside(trial, workload, case.pod):
         return verdict
     if by_itself(trial, workload, case.own, case.pod):
-        return replace(verdict, answer=Answer.AFTER_STOP if workload.stops_first else Answer.FITS)
+        return replace(verdict, answer=FitResult.AFTER_STOP if workload.stops_first else FitResult.FITS)
     text = _why_not(case, stopped(trial, workload, case.own), workload)
     if text:
-        return replace(verdict, answer=Answer.NEVER, text=text)
+        return replace(verdict, answer=FitResult.NEVER, text=text)
     text = f"it has room only when its own pods have gone: {_why_not(case, trial, workload, own=False)}"
-    return replace(verdict, answer=Answer.AFTER_STOP, interrupts=True, text=_cut(text))
+    return replace(verdict, answer=FitResult.AFTER_STOP, interrupts=True, text=_cut(text))
 
 
-def _without_replicas(case: Case, verdict: Verdict) -> Verdict:
+def _without_replicas(case: LimitsChange, verdict: LimitsVerdict) -> LimitsVerdict:
     one = replace(case.workload, replicas=1, partition=0)
     rooms = tuple(replace(room, held={}) for room in case.rooms)
     text = _why_not(case, Trial(rooms, one.constraints, NO_QUOTA), one, own=False)
     return (
-        replace(verdict, answer=Answer.NEVER, text=f"it has no replicas now, and none could run: {text}")
+        replace(verdict, answer=FitResult.NEVER, text=f"it has no replicas now, and none could run: {text}")
         if text
         else verdict
     )
 
 
-def _at_most(case: Case, most: int, trial: Trial, verdict: Verdict) -> Verdict:
+def _at_most(case: LimitsChange, most: int, trial: Trial, verdict: LimitsVerdict) -> LimitsVerdict:
     text = _why_not(case, stopped(trial, case.workload, case.own), replace(case.workload, replicas=most))
     if not text:
         return verdict
     text = _cut(f"fits at its {case.workload.replicas} replicas now, but not at the {most} of its autoscaler: {text}")
     less = case.request.memory_units <= case.before.memory_units and case.request.core <= case.before.core
-    return replace(verdict, text=text) if less else replace(verdict, answer=Answer.NEVER, text=text, replicas=most)
+    return replace(verdict, text=text) if less else replace(verdict, answer=FitResult.NEVER, text=text, replicas=most)
 
 
-def _why_not(case: Case, trial: Trial, workload: Workload, *, own: bool = True) -> str:
+def _why_not(case: LimitsChange, trial: Trial, workload: Workload, *, own: bool = True) -> str:
     """Place what must be placed, and say at which pod it ends and why; empty when all have room."""
     trial = trial.copy()
     nodes = turns(trial, workload)
@@ -146,7 +146,7 @@ def _words(refusals: Sequence[tuple[str, str]]) -> str:
     return "; ".join(f"node {name}: {why}" for name, why in refusals)
 
 
-def _own_units(case: Case) -> dict[tuple[str, str], int]:
+def _own_units(case: LimitsChange) -> dict[tuple[str, str], int]:
     """Return the units that the app's pods hold, by node and card."""
     held: dict[tuple[str, str], int] = {}
     uids = {one.uid for one in case.own}
@@ -157,7 +157,7 @@ def _own_units(case: Case) -> dict[tuple[str, str], int]:
     return held
 
 
-def _cards(case: Case, trial: Trial) -> tuple[CardNumbers, ...]:
+def _cards(case: LimitsChange, trial: Trial) -> tuple[CardNumbers, ...]:
     held = _own_units(case)
     found = [
         CardNumbers(

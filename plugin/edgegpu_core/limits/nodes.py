@@ -37,7 +37,7 @@ class Toleration:
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
+class NodeRequirement:
     """One expression of a node selector term; `name_field`: it is about the node's name, not about a label."""
 
     key: str
@@ -76,7 +76,7 @@ class Constraints:
     """Where a pod may go. `terms`: None without a required affinity; one of them must hold, an empty one never does."""
 
     selector: Mapping[str, str] = field(default_factory=dict)
-    terms: tuple[tuple[Requirement, ...], ...] | None = None
+    terms: tuple[tuple[NodeRequirement, ...], ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
     node_name: str = ""
 
@@ -121,9 +121,11 @@ def read_constraints(spec: Mapping[str, Any], *, daemon: bool = False) -> Constr
     )
 
 
-def _term(term: Mapping[str, Any]) -> tuple[Requirement, ...]:
+def _term(term: Mapping[str, Any]) -> tuple[NodeRequirement, ...]:
     return tuple(
-        Requirement(str(one.get("key")), str(one.get("operator")), tuple(map(str, one.get("values") or ())), by_name)
+        NodeRequirement(
+            str(one.get("key")), str(one.get("operator")), tuple(map(str, one.get("values") or ())), by_name
+        )
         for part, by_name in (("matchExpressions", False), ("matchFields", True))
         for one in term.get(part) or ()
     )

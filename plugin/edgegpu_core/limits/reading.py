@@ -13,7 +13,7 @@ from edgegpu_core.nodeview import planned
 from edgegpu_core.placement import Placement, PodPlan, Share, footprint, place
 from edgegpu_core.podview import PodView, gpu_containers, pod_view
 from edgegpu_core.policy import Policy
-from edgegpu_core.request import Request, Unplaceable
+from edgegpu_core.request import RequestedAmounts, Unplaceable
 
 Object = Mapping[str, Any]
 
@@ -97,13 +97,13 @@ def container_of(spec: Object, name: str) -> tuple[str, Object] | None:
     return next(found, None)
 
 
-def amounts_of(container: Object, model: ResourceModel) -> Request:
+def amounts_of(container: Object, model: ResourceModel) -> RequestedAmounts:
     """Return what a container of a pod spec is limited to; zeros where it says nothing."""
     found = gpu_containers({"containers": [{**container, "name": ""}]}, model)
-    return found[0].request if found else Request(0, 0)
+    return found[0].request if found else RequestedAmounts(0, 0)
 
 
-def with_amounts(template: Object, container: str, request: Request, model: ResourceModel) -> dict[str, Any]:
+def with_amounts(template: Object, container: str, request: RequestedAmounts, model: ResourceModel) -> dict[str, Any]:
     """Return a pod template as it is with other limits of one container; amounts of 0 are taken away."""
     made: dict[str, Any] = copy.deepcopy(dict(template))
     found = container_of(made.get("spec") or {}, container)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from edgegpu_core.limits.room import NewPod, OwnPod, Trial
-from edgegpu_core.limits.workload import How, Kind, Workload
+from edgegpu_core.limits.workload import How, Workload, WorkloadKind
 
 _MOST_STATES = 2_000
 """So many ways are followed in which old pods may go; beyond, one only at each step. Apps on edge boxes are small."""
@@ -18,9 +18,9 @@ def by_itself(trial: Trial, workload: Workload, own: Sequence[OwnPod], pod: NewP
         own: the app's pods; one that is terminating holds its units until a controller has to wait for its end.
         pod: what each is replaced by.
     """
-    if workload.kind is Kind.DAEMON_SET:
+    if workload.kind is WorkloadKind.DAEMON_SET:
         return _each_node(trial, workload, own, pod)
-    if workload.kind is Kind.STATEFUL_SET:
+    if workload.kind is WorkloadKind.STATEFUL_SET:
         return _in_turn(trial, workload, own, pod)
     if workload.how is How.RECREATE:
         return after_stop(trial, workload, own, pod)
@@ -48,7 +48,7 @@ def stopped(trial: Trial, workload: Workload, own: Sequence[OwnPod]) -> Trial:
 
 def turns(trial: Trial, workload: Workload) -> tuple[str, ...]:
     """Return the nodes of the new pods, one for each: names for a DaemonSet, else empty (any node)."""
-    if workload.kind is Kind.DAEMON_SET:
+    if workload.kind is WorkloadKind.DAEMON_SET:
         return trial.open_nodes()
     return ("",) * max(0, workload.replicas - workload.partition)
 

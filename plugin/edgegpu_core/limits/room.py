@@ -8,9 +8,9 @@ from edgegpu_core.ledger import free_after
 from edgegpu_core.limits.nodes import Constraints, Taint
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodeview import planned
-from edgegpu_core.placement import Placement, Refusal, Share, place
+from edgegpu_core.placement import Placement, PlacementRefusal, Share, place
 from edgegpu_core.policy import Policy
-from edgegpu_core.request import ContainerRequest, Role, Unplaceable
+from edgegpu_core.request import ContainerRequest, ContainerRole, Unplaceable
 
 DEFAULT_MODEL = ResourceModel()
 
@@ -81,11 +81,11 @@ def need_of(containers: Iterable[ContainerRequest]) -> Need:
         running = sidecars = most = 0
         for one in containers:
             asked: int = getattr(one.request, amount)
-            if one.role is Role.INIT:
+            if one.role is ContainerRole.INIT:
                 most = max(most, sidecars + asked)
             else:
                 running += asked
-                sidecars += asked if one.role is Role.SIDECAR else 0
+                sidecars += asked if one.role is ContainerRole.SIDECAR else 0
         sums.append(max(most, running))
     return Need(*sums)
 
@@ -190,7 +190,7 @@ class Trial:
         if isinstance(plan, Unplaceable):
             return plan.reason
         placed = place(plan, self._free[at], pod.policy or room.policy)
-        return placed.reason if isinstance(placed, Refusal) else ""
+        return placed.reason if isinstance(placed, PlacementRefusal) else ""
 
     def _quota_words(self, need: Need) -> str:
         units, core, pods = self._left

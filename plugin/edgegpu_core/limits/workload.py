@@ -11,7 +11,7 @@ _DEFAULT_SHARE = "25%"
 ANYWHERE = Constraints()
 
 
-class Kind(Enum):
+class WorkloadKind(Enum):
     """What an app can be."""
 
     DEPLOYMENT = "Deployment"
@@ -38,7 +38,7 @@ class How(Enum):
 class Workload:
     """An app. A DaemonSet has one pod on each node that its constraints allow, whatever `replicas` says."""
 
-    kind: Kind
+    kind: WorkloadKind
     how: How
     replicas: int = 1
     surge: int = 0
@@ -56,13 +56,13 @@ class Workload:
         return self.surge == 0
 
 
-def read_workload(kind: Kind, item: Mapping[str, Any]) -> Workload:
+def read_workload(kind: WorkloadKind, item: Mapping[str, Any]) -> Workload:
     """Read a workload object of the API."""
     spec = item.get("spec") or {}
-    constraints = read_constraints(spec.get("template", {}).get("spec") or {}, daemon=kind is Kind.DAEMON_SET)
+    constraints = read_constraints(spec.get("template", {}).get("spec") or {}, daemon=kind is WorkloadKind.DAEMON_SET)
     replicas = int(1 if spec.get("replicas") is None else spec["replicas"])
     match kind:
-        case Kind.DEPLOYMENT:
+        case WorkloadKind.DEPLOYMENT:
             strategy = spec.get("strategy") or {}
             how = How.RECREATE if strategy.get("type") == "Recreate" else How.ROLLING
             surge, unavailable = (0, replicas) if how is How.RECREATE else fenceposts(strategy, replicas)
@@ -76,14 +76,14 @@ def read_workload(kind: Kind, item: Mapping[str, Any]) -> Workload:
                 paused=paused,
                 constraints=constraints,
             )
-        case Kind.STATEFUL_SET:
+        case WorkloadKind.STATEFUL_SET:
             update = spec.get("updateStrategy") or {}
             partition = int((update.get("rollingUpdate") or {}).get("partition") or 0)
             how = How.BY_HAND if update.get("type") == "OnDelete" else How.IN_TURN
             return Workload(
                 kind=kind, how=how, replicas=replicas, unavailable=1, partition=partition, constraints=constraints
             )
-        case Kind.DAEMON_SET:
+        case WorkloadKind.DAEMON_SET:
             update = spec.get("updateStrategy") or {}
             how = How.BY_HAND if update.get("type") == "OnDelete" else How.EACH_NODE
             rolling = update.get("rollingUpdate") or {}

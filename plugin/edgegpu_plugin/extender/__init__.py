@@ -5,7 +5,7 @@ from edgegpu_plugin.extender.binding import HoldBack
 from edgegpu_plugin.extender.cluster import ClusterState
 from edgegpu_plugin.extender.errors import CertificateError, ExtenderError
 from edgegpu_plugin.extender.extender import Extender, ExtenderConfig
-from edgegpu_plugin.extender.room import KnownNode, Room
+from edgegpu_plugin.extender.room import KnownNode, NodeCapacity
 from edgegpu_plugin.extender.server import TlsFiles
 
 __all__ = [
@@ -16,7 +16,7 @@ __all__ = [
     "ExtenderError",
     "HoldBack",
     "KnownNode",
-    "Room",
+    "NodeCapacity",
     "TlsFiles",
     "ambiguous",
 ]

@@ -6,7 +6,7 @@ where they are not, the second must wait until the first has its devices.
 """
 
 from edgegpu_core.podview import PodView
-from edgegpu_core.request import Request, Role
+from edgegpu_core.request import ContainerRole, RequestedAmounts
 
 
 def ambiguous(one: PodView, other: PodView) -> bool:
@@ -19,7 +19,7 @@ def ambiguous(one: PodView, other: PodView) -> bool:
     )
 
 
-def _look_alike(p: Request, q: Request) -> bool:
+def _look_alike(p: RequestedAmounts, q: RequestedAmounts) -> bool:
     """Say whether a call for one of the two resources looks the same for both containers."""
     same_memory = p.memory_units == q.memory_units != 0
     same_core = p.core == q.core != 0
@@ -31,5 +31,5 @@ def _same_constraints(one: PodView, other: PodView) -> bool:
 
     An init container ties all containers of its pod to its own card. Equal amounts mean the same number of cards.
     """
-    plain = all(container.role is not Role.INIT for pod in (one, other) for container in pod.containers)
+    plain = all(container.role is not ContainerRole.INIT for pod in (one, other) for container in pod.containers)
     return plain and (one.policy, one.bad_policy) == (other.policy, other.bad_policy)

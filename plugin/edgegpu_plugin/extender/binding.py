@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.placement import Refusal, place, plan_pod
+from edgegpu_core.placement import PlacementRefusal, place, plan_pod
 from edgegpu_core.podview import CARDS_ANNOTATION, PodView, pod_view, write_cards
 from edgegpu_core.request import Unplaceable
 from edgegpu_plugin.extender.ambiguity import ambiguous
@@ -167,7 +167,7 @@ class Binder:
         if problem or scene.node.report is None:
             raise _RefusedError(f"node {node} {problem}" if room.problem else problem)
         placed = place(plan, room.free, pod.policy or scene.node.report.policy)
-        if isinstance(placed, Refusal):
+        if isinstance(placed, PlacementRefusal):
             raise _RefusedError(placed.reason)
         bound = replace(pod, node=node, cards=placed.cards)
         # Counted before it is sent: from here on no other call may give the cards away, whatever the answer is.

@@ -8,7 +8,7 @@ from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView
 from edgegpu_plugin.extender.assumed import AssumedCache, Assumption
 from edgegpu_plugin.extender.claims import Claims
-from edgegpu_plugin.extender.room import KnownNode, Room, room_of, without_claimed
+from edgegpu_plugin.extender.room import KnownNode, NodeCapacity, room_of, without_claimed
 
 ASSUMED_S = 30.0
 """How long a binding counts that the cluster never shows."""
@@ -37,7 +37,7 @@ class ClusterState:
         self._bound_since: dict[str, float] = {}
         self._assumed = AssumedCache(assumed_s)
         self._claims = Claims(clock)
-        self._rooms: dict[str, Room] = {}
+        self._rooms: dict[str, NodeCapacity] = {}
         self.closing = False
 
     # What the reflectors tell.
@@ -92,7 +92,7 @@ class ClusterState:
 
     # What the verbs ask.
 
-    def rooms(self, names: Iterable[str], *, for_uid: str = "", pod: PodView | None = None) -> dict[str, Room]:
+    def rooms(self, names: Iterable[str], *, for_uid: str = "", pod: PodView | None = None) -> dict[str, NodeCapacity]:
         """Return what is free on these nodes for a pod, which is never in its own way; unknown nodes are left out.
 
         With `pod`, what is kept for nominated pods of equal or higher priority is not free for it.
@@ -100,7 +100,7 @@ class ClusterState:
         with self._changed:
             self._expire()
             own = self._assumed.get(for_uid)
-            found: dict[str, Room] = {}
+            found: dict[str, NodeCapacity] = {}
             for name in names:
                 room = self._rooms.get(name) or self._make_room(name)
                 if room is not None:
@@ -112,7 +112,7 @@ class ClusterState:
                     found[name] = self._beside_claims(found[name], pod)
             return found
 
-    def beside_claims(self, room: Room, pod: PodView) -> Room:
+    def beside_claims(self, room: NodeCapacity, pod: PodView) -> NodeCapacity:
         """Return a node's room for a pod, less what is kept there for nominated pods of equal or higher priority."""
         with self._changed:
             return self._beside_claims(room, pod)
@@ -238,7 +238,7 @@ class ClusterState:
             self._rooms.pop(pod.node, None)
             self._rooms.pop(self._assumed.drop(pod.uid) or "", None)
 
-    def _beside_claims(self, room: Room, pod: PodView) -> Room:
+    def _beside_claims(self, room: NodeCapacity, pod: PodView) -> NodeCapacity:
         # Of a pod that is being bound the assumption counts in the claim's place.
         claims = [
             claim for claim in self._claims.against(room.node.name, pod) if self._assumed.get(claim.pod.uid) is None
@@ -265,7 +265,7 @@ class ClusterState:
         for node in self._assumed.expire(self._clock()):
             self._rooms.pop(node, None)
 
-    def _make_room(self, name: str) -> Room | None:
+    def _make_room(self, name: str) -> NodeCapacity | None:
         node = self._nodes.get(name)
         if node is None:
             return None
@@ -273,7 +273,7 @@ class ClusterState:
         self._rooms[name] = room_of(node, pods, self._assumed.on_node(name), self._model)
         return self._rooms[name]
 
-    def _without(self, own: Assumption) -> Room:
+    def _without(self, own: Assumption) -> NodeCapacity:
         name = own.pod.node
         others = [assumption for assumption in self._assumed.on_node(name) if assumption is not own]
         return room_of(self._nodes[name], self._pods_on.get(name, {}).values(), others, self._model)

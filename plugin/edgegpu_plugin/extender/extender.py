@@ -25,7 +25,7 @@ from edgegpu_plugin.extender.pending import nodes_part, pending_part
 from edgegpu_plugin.extender.preempting import Preemption
 from edgegpu_plugin.extender.room import KnownNode, known_node
 from edgegpu_plugin.extender.server import ExtenderServer, TlsFiles
-from edgegpu_plugin.extender.service import Service
+from edgegpu_plugin.extender.service import ExtenderVerbs
 from edgegpu_plugin.kube import Handlers, KubeClient, KubeObjects, Reflector
 from edgegpu_plugin.kube.objects import NODES, PODS
 
@@ -83,7 +83,7 @@ class Extender:
             hold_back=config.hold_back,
             clock=clock,
         )
-        self._service = Service(
+        self._service = ExtenderVerbs(
             state=self.state,
             binder=binder,
             preemption=Preemption(

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from edgegpu_core import reasons
 from edgegpu_core.inventory import Free
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.placement import PodPlan, Refusal, place, plan_pod
+from edgegpu_core.placement import PlacementRefusal, PodPlan, place, plan_pod
 from edgegpu_core.podview import PodView
 from edgegpu_core.policy import Policy, parse_policy
 from edgegpu_core.preemption import choose_victims
 from edgegpu_core.request import Ask, Unplaceable
-from edgegpu_plugin.extender.room import Room
+from edgegpu_plugin.extender.room import NodeCapacity
 
 GROUPED_FROM = 6
 """From this many nodes on reasons go without numbers: an event holds 1 024 characters, and counts equal reasons."""
@@ -23,7 +23,7 @@ UNKNOWN_NODE = "is not known to edgegpu yet"
 
 
 @dataclass(slots=True)
-class Verdict:
+class FilterVerdict:
     """The nodes that have room, and the others with their reasons.
 
     All of these are unresolvable for the scheduler. It asks an extender only about nodes whose sums have room, and
@@ -47,7 +47,9 @@ def policy_problem(pod: PodView) -> str:
     return ""
 
 
-def judge(pod: PodView, names: Iterable[str], *, rooms: Mapping[str, Room], model: ResourceModel) -> Verdict:
+def judge(
+    pod: PodView, names: Iterable[str], *, rooms: Mapping[str, NodeCapacity], model: ResourceModel
+) -> FilterVerdict:
     """Sort the nodes into those with room for a pod and the others.
 
     Args:
@@ -59,9 +61,9 @@ def judge(pod: PodView, names: Iterable[str], *, rooms: Mapping[str, Room], mode
     names = list(names)
     problem = policy_problem(pod)
     if problem:
-        return Verdict(hopeless=dict.fromkeys(names, problem))
+        return FilterVerdict(hopeless=dict.fromkeys(names, problem))
     case = _Case(pod, model, grouped=len(names) >= GROUPED_FROM)
-    verdict = Verdict()
+    verdict = FilterVerdict()
     for name in names:
         case.judge(name, rooms.get(name), verdict)
     return verdict
@@ -77,7 +79,7 @@ class _Case:
         self._questions: dict[ResourceModel, _Question | Unplaceable] = {}
         self._last: tuple[ResourceModel | None, _Question | Unplaceable] = (None, Unplaceable(""))
 
-    def judge(self, name: str, room: Room | None, verdict: Verdict) -> None:
+    def judge(self, name: str, room: NodeCapacity | None, verdict: FilterVerdict) -> None:
         question = self._question(self._model if room is None else room.model)
         if isinstance(question, Unplaceable):
             verdict.hopeless[name] = question.reason
@@ -105,7 +107,7 @@ class _Case:
             self._last = (model, found)
         return self._last[1]
 
-    def _in_the_way(self, question: "_Question", room: Room) -> str:
+    def _in_the_way(self, question: "_Question", room: NodeCapacity) -> str:
         """Name the pods that would go if the scheduler saw a need; where it sees one it evicts, and says so."""
         lowest = room.lowest_priority
         if lowest is None or lowest >= self._pod.priority or not room.sums_have_room(self._pod):
@@ -126,7 +128,7 @@ class _Question:
         self._shares = [] if plan.one_card or any(ask.whole for ask in asks) else asks
         self._words = reasons.grouped(first, plan.model) if self._single and grouped else ""
 
-    def refusal(self, room: Room, policy: Policy) -> str:
+    def refusal(self, room: NodeCapacity, policy: Policy) -> str:
         """Return why it does not fit, in as many words as there is room for; empty when it fits."""
         if self._fits_quickly(room):
             return ""
@@ -134,14 +136,14 @@ class _Question:
             return self._words
         # The search for several containers depends on the policy: what it finds here is what bind will find.
         answer = place(self._plan, room.free, policy)
-        if not isinstance(answer, Refusal):
+        if not isinstance(answer, PlacementRefusal):
             return ""
         if not self._grouped:
             return answer.reason
         head, numbers, _ = answer.reason.partition(";")
         return f"{head}; no card has that free" if numbers else head
 
-    def _fits_quickly(self, room: Room) -> bool:
+    def _fits_quickly(self, room: NodeCapacity) -> bool:
         """Say whether it is plain that it fits; for a single container this is the whole truth."""
         if self._single:
             return _fits_single(self._first, room)
@@ -149,7 +151,7 @@ class _Question:
             return False
         return _fit_in_turn(self._shares, room.free)
 
-    def in_the_way(self, room: Room, pod: PodView) -> str:
+    def in_the_way(self, room: NodeCapacity, pod: PodView) -> str:
         """Name the pods of lower priority without which it would fit, and why they stay; empty when there are none."""
         victims = choose_victims(self._plan, pod.priority, slots=room.free.slots, holders=room.holders)
         if not victims:
@@ -157,7 +159,7 @@ class _Question:
         return reasons.in_the_way(tuple(victim.full_name for victim in victims))
 
 
-def _fits_single(ask: Ask, room: Room) -> bool:
+def _fits_single(ask: Ask, room: NodeCapacity) -> bool:
     """Say what `placement.fits` says of a single container in a fraction of its time: a thousand nodes are asked.
 
     A card that is out of order has nothing free and is not among the empty ones.

@@ -47,7 +47,7 @@ class _Guest:
     tls: ssl.SSLSocket | None = None
 
 
-class Gate:
+class Acceptor:
     """Owns a listening socket; `run` is its thread's work, `close` ends it from any thread."""
 
     def __init__(

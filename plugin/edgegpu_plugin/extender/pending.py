@@ -11,7 +11,7 @@ from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView
 from edgegpu_plugin.extender.cluster import ClusterState
 from edgegpu_plugin.extender.filtering import GROUPED_FROM, judge
-from edgegpu_plugin.extender.room import Room
+from edgegpu_plugin.extender.room import NodeCapacity
 
 MOST_PODS = 200
 """So many pods are judged for one answer; of the rest it is said how many they are."""
@@ -52,7 +52,7 @@ def nodes_part(state: ClusterState) -> list[dict[str, Any]]:
     ]
 
 
-def reasons_of(pods: Sequence[PodView], rooms: Mapping[str, Room], model: ResourceModel) -> list[str]:
+def reasons_of(pods: Sequence[PodView], rooms: Mapping[str, NodeCapacity], model: ResourceModel) -> list[str]:
     """Say of each pod why it has no node; those that ask for the same are judged once."""
     judged: dict[tuple[object, ...], tuple[bool, str]] = {}
     reasons = []
@@ -65,7 +65,7 @@ def reasons_of(pods: Sequence[PodView], rooms: Mapping[str, Room], model: Resour
     return reasons
 
 
-def _judged(pod: PodView, rooms: Mapping[str, Room], model: ResourceModel) -> tuple[bool, str]:
+def _judged(pod: PodView, rooms: Mapping[str, NodeCapacity], model: ResourceModel) -> tuple[bool, str]:
     """Say whether some node has room, and which; or the numbers of the cards where it has none."""
     if not rooms:
         return False, _NO_NODE
@@ -81,7 +81,7 @@ def _judged(pod: PodView, rooms: Mapping[str, Room], model: ResourceModel) -> tu
     return False, "; ".join(f"{name}: {reason}" for name, reason in refused.items())
 
 
-def _most_free(pod: PodView, rooms: Mapping[str, Room], model: ResourceModel) -> str:
+def _most_free(pod: PodView, rooms: Mapping[str, NodeCapacity], model: ResourceModel) -> str:
     """Return the numbers of the node with the most memory free on one card: where there are many, those of one."""
     name = max(rooms, key=lambda name: max(rooms[name].free.memory, default=0))
     verdict = judge(pod, [name], rooms=rooms, model=model)

@@ -16,7 +16,7 @@ from edgegpu_core.preemption import choose_victims
 from edgegpu_plugin.extender.cluster import ClusterState
 from edgegpu_plugin.extender.filtering import policy_problem
 from edgegpu_plugin.extender.messages import MetaPod, MetaVictims
-from edgegpu_plugin.extender.room import Room
+from edgegpu_plugin.extender.room import NodeCapacity
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +51,9 @@ class Preemption:
         _log.info("preemption for pod %s: %s", pod.full_name, {name: sorted(found) for name, found in uids.items()})
         return chosen
 
-    def _on_node(self, pod: PodView, room: Room, named: MetaVictims, budgets: Sequence[Budget]) -> MetaVictims | None:
+    def _on_node(
+        self, pod: PodView, room: NodeCapacity, named: MetaVictims, budgets: Sequence[Budget]
+    ) -> MetaVictims | None:
         plan = plan_pod(pod.containers, room.model)
         if room.problem or not isinstance(plan, PodPlan):
             return None

@@ -14,8 +14,8 @@ from edgegpu_core.nodeview import planned
 from edgegpu_core.placement import Placement, PodPlan, Share, footprint, place
 from edgegpu_core.podview import PodView, gpu_containers
 from edgegpu_core.policy import Policy
-from edgegpu_core.preemption import Holder, free_without
-from edgegpu_core.request import Request, total
+from edgegpu_core.preemption import CardHolder, free_without
+from edgegpu_core.request import RequestedAmounts, total
 from edgegpu_plugin.extender.assumed import Assumption
 
 TOP_LEVEL = 10
@@ -73,7 +73,7 @@ def known_node(node: Mapping[str, Any], model: ResourceModel) -> KnownNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class NodeCapacity:
     """What is free on one node; never changed, made anew when something happens there."""
 
     node: KnownNode
@@ -86,9 +86,9 @@ class Room:
     """How full the node is: 0 = nothing held, 10 = nothing left, and 1 to 9 between."""
     empty: tuple[int, ...]
     """The units of the cards of which nobody holds anything, the largest first."""
-    holders: tuple[Holder, ...]
+    holders: tuple[CardHolder, ...]
     """Who holds what."""
-    unasked: Request
+    unasked: RequestedAmounts
     """What the scheduler takes for free on the node: its sums less what the pods bound there ask for."""
     kept_for: tuple[str, ...] = ()
     """The pods for which room is kept here that looks free otherwise."""
@@ -107,7 +107,9 @@ def _level(free: Free) -> int:
     return min(math.ceil(sum(used) / len(used) * (TOP_LEVEL - 1)), TOP_LEVEL - 1)
 
 
-def room_of(node: KnownNode, pods: Iterable[PodView], assumed: Iterable[Assumption], base: ResourceModel) -> Room:
+def room_of(
+    node: KnownNode, pods: Iterable[PodView], assumed: Iterable[Assumption], base: ResourceModel
+) -> NodeCapacity:
     """Work out what is free on a node.
 
     What a pod holds is believed in this order: the plugin's report, which knows device ids; the pod's own
@@ -144,7 +146,7 @@ def room_of(node: KnownNode, pods: Iterable[PodView], assumed: Iterable[Assumpti
     free = free_after(slots, held.values())
     for pod in sorted(unknown, key=lambda pod: (pod.created, pod.uid)):
         held[pod.uid] = _take_by_guess(pod, free, model)
-    return Room(
+    return NodeCapacity(
         node=node,
         problem=node.problem(base),
         model=model,
@@ -152,7 +154,7 @@ def room_of(node: KnownNode, pods: Iterable[PodView], assumed: Iterable[Assumpti
         lowest_priority=lowest,
         level=_level(free),
         empty=_empty(free),
-        holders=tuple(Holder(uid, shares, _alive(present.get(uid))) for uid, shares in held.items()),
+        holders=tuple(CardHolder(uid, shares, _alive(present.get(uid))) for uid, shares in held.items()),
         unasked=_unasked(node, present.values()),
     )
 
@@ -172,7 +174,7 @@ class Claim:
         return self.pod.priority > pod.priority or own is None or _turn(self.pod) < _turn(pod)
 
 
-def claimed(room: Room, claims: Iterable[Claim]) -> tuple[Share, ...]:
+def claimed(room: NodeCapacity, claims: Iterable[Claim]) -> tuple[Share, ...]:
     """Return what is to be kept on a node for pods that were nominated to it, the highest priority first.
 
     A pod that fits on no card as they are is kept the card on which it fits once its victims are gone.
@@ -194,12 +196,12 @@ def claimed(room: Room, claims: Iterable[Claim]) -> tuple[Share, ...]:
     return tuple(kept)
 
 
-def without_claimed(room: Room, claims: Sequence[Claim]) -> Room:
+def without_claimed(room: NodeCapacity, claims: Sequence[Claim]) -> NodeCapacity:
     """Return a node's room less what is kept there for nominated pods."""
     kept = claimed(room, claims)
     free = take_shares(room.free.copy(), kept)
     # Nobody knows these holders' pod: whoever comes may not take their place.
-    holders = (*room.holders, *(Holder(f"claim-{number}", (share,), None) for number, share in enumerate(kept)))
+    holders = (*room.holders, *(CardHolder(f"claim-{number}", (share,), None) for number, share in enumerate(kept)))
     names = tuple(claim.pod.full_name for claim in claims)
     return replace(room, free=free, level=_level(free), empty=_empty(free), holders=holders, kept_for=names)
 
@@ -217,9 +219,9 @@ def _turn(pod: PodView) -> tuple[int, str, str]:
     return -pod.priority, pod.created, pod.uid
 
 
-def _unasked(node: KnownNode, pods: Iterable[PodView]) -> Request:
+def _unasked(node: KnownNode, pods: Iterable[PodView]) -> RequestedAmounts:
     asked = [total(pod.containers) for pod in pods if not pod.is_terminal]
-    return Request(
+    return RequestedAmounts(
         node.memory_units - sum(one.memory_units for one in asked), node.core - sum(one.core for one in asked)
     )
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from edgegpu_plugin.extender.errors import CertificateError, ExtenderError
-from edgegpu_plugin.extender.gate import Gate, GateLimits
+from edgegpu_plugin.extender.gate import Acceptor, GateLimits
 from edgegpu_plugin.extender.handler import RequestHandler, RoutedServer, Routes
 
 _log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class ExtenderServer:
         self._routes = routes
         self._tls = tls
         self._limits = limits
-        self._gate: Gate | None = None
+        self._gate: Acceptor | None = None
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -120,7 +120,7 @@ class ExtenderServer:
                 "end what holds the port (`ss -ltnp` shows it) or set extender.listen",
             ) from error
         self._server = _Server(listener, routes=self._routes)
-        self._gate = Gate(
+        self._gate = Acceptor(
             listener, context=context, admit=self._server.admit, clock=time.monotonic, limits=self._limits
         )
         self._thread = threading.Thread(target=self._gate.run, name="extender listener", daemon=True)

@@ -26,7 +26,7 @@ from edgegpu_plugin.kube import KubeError
 READING = "edgegpu extender is still reading the cluster"
 
 
-class Service:
+class ExtenderVerbs:
     """Filter, prioritize, preempt and bind."""
 
     def __init__(

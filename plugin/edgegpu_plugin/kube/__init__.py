@@ -1,8 +1,8 @@
 """A thin REST and watch adapter to the Kubernetes API over urllib3; the only package that speaks to the API server."""
 
-from edgegpu_plugin.kube.access import Access
+from edgegpu_plugin.kube.access import ApiAccess
 from edgegpu_plugin.kube.client import Json, KubeClient, WatchStream
-from edgegpu_plugin.kube.errors import Conflict, Expired, Forbidden, KubeError, NotFound, Unavailable
+from edgegpu_plugin.kube.errors import Conflict, ExpiredError, Forbidden, KubeError, NotFound, Unavailable
 from edgegpu_plugin.kube.events import EventRecorder, PodRef
 from edgegpu_plugin.kube.kubeconfig import KubeconfigError
 from edgegpu_plugin.kube.kubeconfig import load as load_kubeconfig
@@ -10,10 +10,10 @@ from edgegpu_plugin.kube.objects import KubeObjects
 from edgegpu_plugin.kube.watch import Handlers, Pace, Reflector
 
 __all__ = [
-    "Access",
+    "ApiAccess",
     "Conflict",
     "EventRecorder",
-    "Expired",
+    "ExpiredError",
     "Forbidden",
     "Handlers",
     "Json",

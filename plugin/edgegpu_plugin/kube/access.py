@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class ApiAccess:
     """One way into one API server; keys and certificates are PEM text. Secrets stay out of its repr."""
 
     server: str
@@ -23,7 +23,7 @@ class Access:
     """What it was read from, the kubeconfig first: read again when one of them changes."""
 
 
-def tls_context(access: Access) -> ssl.SSLContext:
+def tls_context(access: ApiAccess) -> ssl.SSLContext:
     """Return the client's TLS context.
 
     Raises:

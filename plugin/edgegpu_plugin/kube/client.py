@@ -12,9 +12,9 @@ from urllib.parse import urlencode
 import urllib3
 from urllib3.exceptions import HTTPError, ProtocolError
 
-from edgegpu_plugin.kube.access import Access
+from edgegpu_plugin.kube.access import ApiAccess
 from edgegpu_plugin.kube.errors import KubeError, Unavailable, of_status
-from edgegpu_plugin.kube.way import Way
+from edgegpu_plugin.kube.way import ApiConnection
 
 Json = dict[str, Any]
 Params = Mapping[str, str]
@@ -79,7 +79,7 @@ class WatchStream:
 class KubeClient:
     """A client of one API server; its methods may be called from any thread."""
 
-    def __init__(self, access: Access, *, timeout_s: float = 10.0) -> None:
+    def __init__(self, access: ApiAccess, *, timeout_s: float = 10.0) -> None:
         """Prepare the connections; nothing is sent yet.
 
         Args:
@@ -90,7 +90,7 @@ class KubeClient:
             KubeError: the certificates cannot be used.
         """
         self._timeout_s = timeout_s
-        self._way = Way(access)
+        self._way = ApiConnection(access)
 
     def get(self, path: str, *, params: Params | None = None, timeout_s: float | None = None) -> Json:
         """Read one object. Raises KubeError."""

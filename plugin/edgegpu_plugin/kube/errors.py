@@ -23,7 +23,7 @@ class Forbidden(KubeError):  # noqa: N818
     """The API server knows us not, or does not let us."""
 
 
-class Expired(KubeError):  # noqa: N818
+class ExpiredError(KubeError):
     """The resource version or page token is too old: list again."""
 
 
@@ -36,7 +36,7 @@ _BY_STATUS: dict[int, type[KubeError]] = {
     403: Forbidden,
     404: NotFound,
     409: Conflict,
-    410: Expired,
+    410: ExpiredError,
     429: Unavailable,
 }
 

@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from edgegpu_plugin.errors import PluginError
-from edgegpu_plugin.kube.access import Access
+from edgegpu_plugin.kube.access import ApiAccess
 
 
 class KubeconfigError(PluginError):
@@ -69,7 +69,7 @@ class _Kubeconfig(_Loose):
     current_context: str = ""
 
 
-def load(path: Path) -> Access:
+def load(path: Path) -> ApiAccess:
     """Read the current context of a kubeconfig; relative file names count from its folder.
 
     Raises:
@@ -107,7 +107,7 @@ def _parse(path: Path) -> _Kubeconfig:
         raise KubeconfigError(f"cannot use kubeconfig {path}: {where}: {first['msg']}: write the file anew") from error
 
 
-def _access(path: Path, cluster: _Cluster, user: _User) -> Access:
+def _access(path: Path, cluster: _Cluster, user: _User) -> ApiAccess:
     if not _is_url(cluster.server):
         raise KubeconfigError(
             f"cannot use {path}: server {cluster.server!r} is no http(s) URL: write e.g. https://127.0.0.1:6443"
@@ -122,7 +122,7 @@ def _access(path: Path, cluster: _Cluster, user: _User) -> Access:
             f"cannot use {path}: the user logs in with an exec plugin or auth provider, which a daemon cannot do: "
             "use a service account's token or a client certificate",
         )
-    return Access(
+    return ApiAccess(
         server=cluster.server.rstrip("/"),
         ca_pem=_material(
             path, "certificate-authority", cluster.certificate_authority_data, cluster.certificate_authority

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Generic, TypeVar
 
 from edgegpu_plugin.kube.client import PAGE, Json, KubeClient, WatchStream
-from edgegpu_plugin.kube.errors import Expired, KubeError, of_status
+from edgegpu_plugin.kube.errors import ExpiredError, KubeError, of_status
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -167,7 +167,7 @@ class Reflector(Generic[T]):
                 idle = version == before and time.monotonic() - began < _SHORTEST_WATCH_S and not self._again
                 failures = failures + 1 if idle else 0
                 said = said if idle else ""
-            except Expired:
+            except ExpiredError:
                 _log.info("%s: resource version too old, listing again", self._path)
                 version, failures = "", failures + 1
             except KubeError as error:

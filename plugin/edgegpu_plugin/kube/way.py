@@ -15,7 +15,7 @@ from urllib3.connection import HTTPConnection
 from urllib3.exceptions import InsecureRequestWarning
 
 from edgegpu_plugin.errors import PluginError
-from edgegpu_plugin.kube.access import Access, tls_context
+from edgegpu_plugin.kube.access import ApiAccess, tls_context
 from edgegpu_plugin.kube.errors import KubeError
 from edgegpu_plugin.kube.kubeconfig import load
 
@@ -40,7 +40,7 @@ _Stamps = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class ConnectionPool:
     """Connections to one server, the path that its URLs begin with, and the headers that say who we are."""
 
     pool: urllib3.HTTPConnectionPool
@@ -48,14 +48,14 @@ class Door:
     headers: dict[str, str]
 
 
-class Way:
+class ApiConnection:
     """The way into the API server; from any thread.
 
     k3s renews its nodes' client certificates in place, and writes kubelet's kubeconfig at each start. What is open
     already stays: a watch ends after minutes, and the next one begins with what the files say by then.
     """
 
-    def __init__(self, access: Access, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, access: ApiAccess, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Prepare the connections; nothing is sent yet. Raises KubeError: the certificates cannot be used."""
         self._clock = clock
         self._lock = threading.Lock()
@@ -66,7 +66,7 @@ class Way:
         self._token_read: float | None = None
         self._failed: float | None = None
 
-    def door(self) -> Door:
+    def door(self) -> ConnectionPool:
         """Return what the files say now; while they say nothing usable, what they said before.
 
         Raises:
@@ -75,7 +75,7 @@ class Way:
         with self._lock:
             self._renew()
             access = self._access
-            return Door(self._pool, urlsplit(access.server).path.rstrip("/"), self._authorization())
+            return ConnectionPool(self._pool, urlsplit(access.server).path.rstrip("/"), self._authorization())
 
     def close(self) -> None:
         """Close the connections that are not in use."""
@@ -129,7 +129,7 @@ def _stamps(files: tuple[Path, ...]) -> _Stamps:
     return tuple(found)
 
 
-def _pool(access: Access) -> urllib3.HTTPConnectionPool:
+def _pool(access: ApiAccess) -> urllib3.HTTPConnectionPool:
     parts = urlsplit(access.server)
     if parts.hostname is None:
         raise KubeError(f"cannot use server {access.server!r}: it names no host")

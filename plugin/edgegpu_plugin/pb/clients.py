@@ -10,10 +10,10 @@ from edgegpu_plugin.pb.gen import deviceplugin_pb2 as dp
 from edgegpu_plugin.pb.gen import podresources_pb2 as pr
 from edgegpu_plugin.pb.types import (
     Allocation,
-    Device,
     DeviceNode,
+    DevicePluginOptions,
     Mount,
-    Options,
+    OfferedDevice,
     PodDevices,
     PreferredRequest,
     Registration,
@@ -104,15 +104,15 @@ class DevicePluginCaller:
             response_deserializer=dp.ListAndWatchResponse.FromString,
         )
 
-    def options(self, timeout_s: float) -> Options:
+    def options(self, timeout_s: float) -> DevicePluginOptions:
         """Ask which optional calls the plugin wants."""
         answer = self._options(dp.Empty(), timeout=timeout_s)
-        return Options(answer.pre_start_required, answer.get_preferred_allocation_available)
+        return DevicePluginOptions(answer.pre_start_required, answer.get_preferred_allocation_available)
 
-    def watch(self) -> Iterator[list[Device]]:
+    def watch(self) -> Iterator[list[OfferedDevice]]:
         """Yield the device lists until the plugin goes away (grpc.RpcError)."""
         for message in self._watch(dp.Empty()):
-            yield [Device(device.id, device.health == "Healthy") for device in message.devices]
+            yield [OfferedDevice(device.id, device.health == "Healthy") for device in message.devices]
 
     def preferred(self, request: PreferredRequest, timeout_s: float) -> list[str]:
         """Ask for a preferred set."""

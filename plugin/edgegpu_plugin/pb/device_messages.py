@@ -4,13 +4,13 @@ from collections import deque
 from collections.abc import Sequence
 
 from edgegpu_plugin.pb.gen import deviceplugin_pb2 as dp
-from edgegpu_plugin.pb.types import Allocation, Device, Options
+from edgegpu_plugin.pb.types import Allocation, DevicePluginOptions, OfferedDevice
 
-_ENCODED: deque[tuple[Sequence[Device], bytes]] = deque(maxlen=4)
+_ENCODED: deque[tuple[Sequence[OfferedDevice], bytes]] = deque(maxlen=4)
 """The lists of both resources and their predecessors."""
 
 
-def encode_devices(devices: Sequence[Device]) -> bytes:
+def encode_devices(devices: Sequence[OfferedDevice]) -> bytes:
     """Return the ListAndWatchResponse of a device list on the wire; made once for each list object.
 
     It takes 5 ms and more for thousands of devices, and a kubelet that restarts waits for it.
@@ -26,7 +26,7 @@ def encode_devices(devices: Sequence[Device]) -> bytes:
     return encoded
 
 
-def options_message(options: Options) -> dp.DevicePluginOptions:
+def options_message(options: DevicePluginOptions) -> dp.DevicePluginOptions:
     """Return the message of a plugin's options."""
     return dp.DevicePluginOptions(
         pre_start_required=options.pre_start_required,

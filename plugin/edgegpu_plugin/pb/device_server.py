@@ -17,10 +17,10 @@ from grpc import aio
 from edgegpu_plugin.pb.device_messages import allocation_message, encode_devices, options_message
 from edgegpu_plugin.pb.gen import deviceplugin_pb2 as dp
 from edgegpu_plugin.pb.types import (
-    Device,
+    CallRefusedError,
     DevicePlugin,
+    OfferedDevice,
     PreferredRequest,
-    RefusedError,
     StopCallback,
     WouldWaitError,
 )
@@ -163,7 +163,7 @@ def _unary(
     async def handle(message: Any, context: "aio.ServicerContext[Any, Any]") -> Any:  # noqa: ANN401
         try:
             return await answer(message)
-        except RefusedError as error:
+        except CallRefusedError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
 
     return grpc.unary_unary_rpc_method_handler(
@@ -193,7 +193,7 @@ def _list_and_watch(plugin: DevicePlugin, executor: Executor) -> Callable[[Any, 
     return watch
 
 
-def _close(lists: Iterator[Sequence[Device]]) -> None:
+def _close(lists: Iterator[Sequence[OfferedDevice]]) -> None:
     close = getattr(lists, "close", None)
     if close is not None:
         close()

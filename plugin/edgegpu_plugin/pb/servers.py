@@ -8,14 +8,14 @@ import grpc
 from edgegpu_plugin.pb.gen import deviceplugin_pb2 as dp
 from edgegpu_plugin.pb.gen import podresources_pb2 as pr
 from edgegpu_plugin.pb.types import (
-    Options,
+    CallRefusedError,
+    DevicePluginOptions,
     PodDevices,
-    RefusedError,
     Registration,
 )
 
 
-def _refuse(context: grpc.ServicerContext, error: RefusedError) -> NoReturn:
+def _refuse(context: grpc.ServicerContext, error: CallRefusedError) -> NoReturn:
     context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
     raise AssertionError  # abort raises
 
@@ -24,7 +24,7 @@ def _unary(request: Any, response: Any, call: Callable[[Any], Any]) -> "grpc.Rpc
     def handle(message: Any, context: grpc.ServicerContext) -> Any:  # noqa: ANN401
         try:
             return call(message)
-        except RefusedError as error:
+        except CallRefusedError as error:
             _refuse(context, error)
 
     return grpc.unary_unary_rpc_method_handler(
@@ -36,7 +36,7 @@ def registration_handler(register: Callable[[Registration], None]) -> "grpc.Gene
     """Serve `v1beta1.Registration`, as kubelet does."""
 
     def call(m: dp.RegisterRequest) -> dp.Empty:
-        options = Options(m.options.pre_start_required, m.options.get_preferred_allocation_available)
+        options = DevicePluginOptions(m.options.pre_start_required, m.options.get_preferred_allocation_available)
         register(Registration(m.endpoint, m.resource_name, options, m.version))
         return dp.Empty()
 

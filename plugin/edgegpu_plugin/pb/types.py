@@ -7,7 +7,7 @@ from typing import Protocol
 API_VERSION = "v1beta1"
 
 
-class RefusedError(Exception):
+class CallRefusedError(Exception):
     """A call that is answered with an error; its text reaches the pod's events."""
 
 
@@ -16,7 +16,7 @@ class WouldWaitError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class OfferedDevice:
     """One device that is offered."""
 
     id: str
@@ -24,7 +24,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class DevicePluginOptions:
     """Which of the optional calls a plugin wants."""
 
     pre_start_required: bool
@@ -37,7 +37,7 @@ class Registration:
 
     endpoint: str
     resource: str
-    options: Options
+    options: DevicePluginOptions
     version: str = API_VERSION
 
 
@@ -97,10 +97,10 @@ class DevicePlugin(Protocol):
     disk, network or another pod's turn, or raise WouldWaitError.
     """
 
-    def options(self) -> Options:
+    def options(self) -> DevicePluginOptions:
         """Answer GetDevicePluginOptions."""
 
-    def watch(self, stopped: "StopSignal") -> Iterator[Sequence[Device]]:
+    def watch(self, stopped: "StopSignal") -> Iterator[Sequence[OfferedDevice]]:
         """Yield the full device list at once and again at each change, until `stopped` says so."""
 
     def preferred(self, requests: Sequence[PreferredRequest], *, may_wait: bool = True) -> list[Sequence[str]]:

@@ -1,21 +1,21 @@
 """A small Kubernetes API: what edgegpu's processes use of the real one, over real HTTP."""
 
 from edgegpu_sim.api.errors import ApiError
-from edgegpu_sim.api.objects import Json, Selector
+from edgegpu_sim.api.objects import Json, ObjectSelector
 from edgegpu_sim.api.registry import Registry
 from edgegpu_sim.api.routes import Route
-from edgegpu_sim.api.server import ApiServer, Call, Settings, write_kubeconfig
-from edgegpu_sim.api.store import Change
+from edgegpu_sim.api.server import ApiServer, Call, ServerSettings, write_kubeconfig
+from edgegpu_sim.api.store import StoreEvent
 
 __all__ = [
     "ApiError",
     "ApiServer",
     "Call",
-    "Change",
     "Json",
+    "ObjectSelector",
     "Registry",
     "Route",
-    "Selector",
-    "Settings",
+    "ServerSettings",
+    "StoreEvent",
     "write_kubeconfig",
 ]

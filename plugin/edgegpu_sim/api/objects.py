@@ -82,7 +82,7 @@ def limits(container: Mapping[str, Any]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
+class SelectorRequirement:
     """One part of a selector: the value at `key` is, or is not, among `values`; without values: it exists, or not."""
 
     key: str
@@ -96,14 +96,14 @@ class Requirement:
 
 
 @dataclass(frozen=True, slots=True)
-class Selector:
+class ObjectSelector:
     """Which objects of a list are meant."""
 
-    labels: tuple[Requirement, ...] = ()
-    fields: tuple[Requirement, ...] = ()
+    labels: tuple[SelectorRequirement, ...] = ()
+    fields: tuple[SelectorRequirement, ...] = ()
 
     @classmethod
-    def parse(cls, labels: str = "", fields: str = "") -> "Selector":
+    def parse(cls, labels: str = "", fields: str = "") -> "ObjectSelector":
         """Read `labelSelector` and `fieldSelector`.
 
         Raises:
@@ -119,17 +119,17 @@ class Selector:
         )
 
 
-def _requirements(text: str) -> tuple[Requirement, ...]:
+def _requirements(text: str) -> tuple[SelectorRequirement, ...]:
     return tuple(_requirement(part) for part in _SPLIT.split(text) if part.strip())
 
 
-def _requirement(text: str) -> Requirement:
+def _requirement(text: str) -> SelectorRequirement:
     found = _REQUIREMENT.match(text)
     if found is None:
         name = text.strip().removeprefix("!")
         if not re.fullmatch(r"[\w./-]+", name):
             raise ValueError(f"cannot read the selector {text!r}")
-        return Requirement(name, (), not text.strip().startswith("!"))
+        return SelectorRequirement(name, (), not text.strip().startswith("!"))
     operator, value = found["op"], found["value"].strip()
     values = tuple(v.strip() for v in value.strip("()").split(",")) if operator in {"in", "notin"} else (value,)
-    return Requirement(found["key"], values, operator not in {"!=", "notin"})
+    return SelectorRequirement(found["key"], values, operator not in {"!=", "notin"})

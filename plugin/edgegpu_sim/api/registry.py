@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 from edgegpu_sim.api import podrules
 from edgegpu_sim.api.errors import already_exists, bad_request, down, invalid, not_found
-from edgegpu_sim.api.objects import Json, Selector, merge, now_text, strategic
-from edgegpu_sim.api.store import Change, Key, Store
+from edgegpu_sim.api.objects import Json, ObjectSelector, merge, now_text, strategic
+from edgegpu_sim.api.store import Key, ObjectStore, StoreEvent
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ResourceRules:
     """One resource of the API."""
 
     version: str
@@ -21,29 +21,29 @@ class Kind:
 
 
 KINDS = {
-    "pods": Kind("v1", "Pod"),
-    "events": Kind("v1", "Event"),
-    "nodes": Kind("v1", "Node", namespaced=False),
-    "namespaces": Kind("v1", "Namespace", namespaced=False),
-    "deployments": Kind("apps/v1", "Deployment"),
-    "statefulsets": Kind("apps/v1", "StatefulSet"),
-    "daemonsets": Kind("apps/v1", "DaemonSet"),
-    "resourcequotas": Kind("v1", "ResourceQuota"),
-    "horizontalpodautoscalers": Kind("autoscaling/v1", "HorizontalPodAutoscaler"),
-    "secrets": Kind("v1", "Secret"),
-    "serviceaccounts": Kind("v1", "ServiceAccount"),
-    "leases": Kind("coordination.k8s.io/v1", "Lease"),
-    "clusterroles": Kind("rbac.authorization.k8s.io/v1", "ClusterRole", namespaced=False),
-    "clusterrolebindings": Kind("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", namespaced=False),
-    "roles": Kind("rbac.authorization.k8s.io/v1", "Role"),
-    "rolebindings": Kind("rbac.authorization.k8s.io/v1", "RoleBinding"),
-    "validatingadmissionpolicies": Kind(
+    "pods": ResourceRules("v1", "Pod"),
+    "events": ResourceRules("v1", "Event"),
+    "nodes": ResourceRules("v1", "Node", namespaced=False),
+    "namespaces": ResourceRules("v1", "Namespace", namespaced=False),
+    "deployments": ResourceRules("apps/v1", "Deployment"),
+    "statefulsets": ResourceRules("apps/v1", "StatefulSet"),
+    "daemonsets": ResourceRules("apps/v1", "DaemonSet"),
+    "resourcequotas": ResourceRules("v1", "ResourceQuota"),
+    "horizontalpodautoscalers": ResourceRules("autoscaling/v1", "HorizontalPodAutoscaler"),
+    "secrets": ResourceRules("v1", "Secret"),
+    "serviceaccounts": ResourceRules("v1", "ServiceAccount"),
+    "leases": ResourceRules("coordination.k8s.io/v1", "Lease"),
+    "clusterroles": ResourceRules("rbac.authorization.k8s.io/v1", "ClusterRole", namespaced=False),
+    "clusterrolebindings": ResourceRules("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", namespaced=False),
+    "roles": ResourceRules("rbac.authorization.k8s.io/v1", "Role"),
+    "rolebindings": ResourceRules("rbac.authorization.k8s.io/v1", "RoleBinding"),
+    "validatingadmissionpolicies": ResourceRules(
         "admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", namespaced=False
     ),
-    "validatingadmissionpolicybindings": Kind(
+    "validatingadmissionpolicybindings": ResourceRules(
         "admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", namespaced=False
     ),
-    "selfsubjectaccessreviews": Kind("authorization.k8s.io/v1", "SelfSubjectAccessReview", namespaced=False),
+    "selfsubjectaccessreviews": ResourceRules("authorization.k8s.io/v1", "SelfSubjectAccessReview", namespaced=False),
 }
 
 
@@ -52,7 +52,7 @@ class Registry:
 
     def __init__(self, *, random_names: random.Random, history: int = 20_000, strict_namespaces: bool = False) -> None:
         """Begin with an empty store; with `strict_namespaces` those that nobody has made do not exist."""
-        self.store = Store(history=history)
+        self.store = ObjectStore(history=history)
         self.is_up = True
         self._random = random_names
         self._strict = strict_namespaces
@@ -95,7 +95,7 @@ class Registry:
             raise not_found(resource, name)
         return found
 
-    def items(self, resource: str, namespace: str = "", selector: Selector | None = None) -> list[Json]:
+    def items(self, resource: str, namespace: str = "", selector: ObjectSelector | None = None) -> list[Json]:
         """Return the objects that a selector means."""
         self._check_up()
         found = self.store.items(resource, namespace)
@@ -155,7 +155,7 @@ class Registry:
         """Delete a pod by its eviction subresource (there are no disruption budgets here)."""
         return self.delete("pods", namespace, name, eviction.get("deleteOptions"))
 
-    def changes(self, version: int) -> list[Change]:
+    def changes(self, version: int) -> list[StoreEvent]:
         """Return all writes after a version."""
         self._check_up()
         return self.store.since(version)

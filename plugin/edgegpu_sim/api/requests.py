@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import count
 
 from edgegpu_sim.api.errors import ApiError, bad_request, not_found
-from edgegpu_sim.api.objects import Json, Selector
+from edgegpu_sim.api.objects import Json, ObjectSelector
 from edgegpu_sim.api.registry import KINDS, Registry
 from edgegpu_sim.api.routes import Route
 
@@ -113,14 +113,14 @@ class Requests:
         return proxy(route.rest.strip("/"))
 
 
-def selector_of(route: Route) -> Selector:
+def selector_of(route: Route) -> ObjectSelector:
     """Return the selector in a request's query.
 
     Raises:
         ApiError: 400, it cannot be read.
     """
     try:
-        return Selector.parse(route.query.get("labelSelector", ""), route.query.get("fieldSelector", ""))
+        return ObjectSelector.parse(route.query.get("labelSelector", ""), route.query.get("fieldSelector", ""))
     except ValueError as error:
         raise bad_request(str(error)) from error
 

@@ -41,7 +41,7 @@ class Call:
 
 
 @dataclass(slots=True)
-class Settings:
+class ServerSettings:
     """What tests turn while the server runs."""
 
     tokens: Mapping[str, str]
@@ -60,7 +60,7 @@ class Settings:
 class ApiServer:
     """Serves a registry; `stop` drops every connection, `start` comes back on the same port."""
 
-    def __init__(self, registry: Registry, settings: Settings) -> None:
+    def __init__(self, registry: Registry, settings: ServerSettings) -> None:
         self.registry = registry
         self.settings = settings
         self.requests = Requests(registry)

@@ -15,7 +15,7 @@ Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StoreEvent:
     """One write: `old` is None for a creation, `gone` marks a removal; `at_s` is monotonic."""
 
     version: int
@@ -26,14 +26,14 @@ class Change:
     at_s: float
 
 
-class Store:
+class ObjectStore:
     """Keeps objects; stored objects are never changed in place, so readers may hold them."""
 
     def __init__(self, *, history: int = 20_000) -> None:
         self.lock = threading.RLock()
         self._changed = threading.Condition(self.lock)
         self._objects: dict[Key, Json] = {}
-        self._history: deque[Change] = deque(maxlen=history)
+        self._history: deque[StoreEvent] = deque(maxlen=history)
         self._forgotten = 0
         self._version = 1
 
@@ -62,7 +62,7 @@ class Store:
                 metadata.setdefault("uid", str(uuid.uuid4()))
             stored = {**item, "metadata": metadata}
             self._objects[key] = stored
-            self._note(Change(self._version, key[0], old, stored, gone=False, at_s=time.monotonic()))
+            self._note(StoreEvent(self._version, key[0], old, stored, gone=False, at_s=time.monotonic()))
             return stored
 
     def remove(self, key: Key) -> Json:
@@ -71,10 +71,10 @@ class Store:
             self._version += 1
             old = self._objects.pop(key)
             last = {**old, "metadata": {**old["metadata"], "resourceVersion": str(self._version)}}
-            self._note(Change(self._version, key[0], old, last, gone=True, at_s=time.monotonic()))
+            self._note(StoreEvent(self._version, key[0], old, last, gone=True, at_s=time.monotonic()))
             return last
 
-    def since(self, version: int) -> list[Change]:
+    def since(self, version: int) -> list[StoreEvent]:
         """Return all changes after a version, oldest first.
 
         Raises:
@@ -83,7 +83,7 @@ class Store:
         with self.lock:
             if version < self._forgotten:
                 raise expired(version, self._forgotten)
-            found: list[Change] = []
+            found: list[StoreEvent] = []
             for change in reversed(self._history):
                 if change.version <= version:
                     break
@@ -107,7 +107,7 @@ class Store:
         with self.lock:
             self._changed.notify_all()
 
-    def _note(self, change: Change) -> None:
+    def _note(self, change: StoreEvent) -> None:
         if self._history and len(self._history) == self._history.maxlen:
             self._forgotten = self._history[0].version
         self._history.append(change)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 
 from edgegpu_sim.api.errors import ApiError
-from edgegpu_sim.api.objects import Json, Selector
+from edgegpu_sim.api.objects import Json, ObjectSelector
 from edgegpu_sim.api.registry import KINDS, Registry
-from edgegpu_sim.api.store import Change
+from edgegpu_sim.api.store import StoreEvent
 
 _LOOK_S = 0.5
 """How often a quiet watch looks whether its client is still there."""
@@ -19,7 +19,7 @@ class Watch:
 
     resource: str
     namespace: str
-    selector: Selector
+    selector: ObjectSelector
     version: str
     bookmarks: bool = False
     timeout_s: float = 1800.0
@@ -60,7 +60,7 @@ def _first(registry: Registry, watch: Watch) -> Generator[Json, None, int]:
     return version
 
 
-def event_of(change: Change, watch: Watch) -> Json | None:
+def event_of(change: StoreEvent, watch: Watch) -> Json | None:
     """Return the event that a watch sees of a change: objects that come to be meant are ADDED, others DELETED."""
     if change.resource != watch.resource:
         return None
@@ -79,7 +79,7 @@ def event_of(change: Change, watch: Watch) -> Json | None:
             return None
 
 
-def _held_back(change: Change, delay_s: float, ended: Callable[[], bool]) -> bool:
+def _held_back(change: StoreEvent, delay_s: float, ended: Callable[[], bool]) -> bool:
     while (left := change.at_s + delay_s - time.monotonic()) > 0:
         if ended():
             return False

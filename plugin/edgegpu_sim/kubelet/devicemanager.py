@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgegpu_plugin.pb import Allocation, Device, PreferredRequest
+from edgegpu_plugin.pb import Allocation, OfferedDevice, PreferredRequest
 from edgegpu_sim.kubelet.bookings import Booking, Bookings, merged
-from edgegpu_sim.kubelet.endpoint import DeviceError, Endpoint
+from edgegpu_sim.kubelet.endpoint import DeviceError, PluginClient
 
 CHECKPOINT = "kubelet_internal_checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
+class NodeDevices:
     """What the node's status says: all devices, the healthy ones, and resources that are gone for good."""
 
     capacity: Mapping[str, int]
@@ -68,7 +68,7 @@ class DeviceManager:
         self._grace_s = grace_s
         self._lock = threading.RLock()
         self._bookings = Bookings()
-        self._endpoints: dict[str, Endpoint] = {}
+        self._endpoints: dict[str, PluginClient] = {}
         self._healthy: dict[str, set[str]] = {}
         self._unhealthy: dict[str, set[str]] = {}
         self._allocated: dict[str, set[str]] = {}
@@ -78,15 +78,15 @@ class DeviceManager:
         """False until the first pods after a start were handled: till then nothing is collected."""
         for resource in self._bookings.read(self._path):
             self._healthy[resource], self._unhealthy[resource] = set(), set()
-            self._endpoints[resource] = Endpoint(resource, stopped_at_s=time.monotonic())
+            self._endpoints[resource] = PluginClient(resource, stopped_at_s=time.monotonic())
         self._allocated = self._bookings.by_resource()
 
-    def connected(self, resource: str, endpoint: Endpoint) -> None:
+    def connected(self, resource: str, endpoint: PluginClient) -> None:
         """Take note of a plugin that registered."""
         with self._lock:
             self._endpoints[resource] = endpoint
 
-    def listed(self, resource: str, devices: Sequence[Device]) -> None:
+    def listed(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
         """Take over a plugin's device list; the checkpoint is written."""
         with self._lock:
             self._healthy[resource] = {device.id for device in devices if device.healthy}
@@ -102,7 +102,7 @@ class DeviceManager:
                 self._healthy[resource] = set()
                 endpoint.stopped_at_s = time.monotonic()
 
-    def capacity(self) -> Capacity:
+    def capacity(self) -> NodeDevices:
         """Return what the node offers; resources whose plugin has been away for too long are dropped."""
         with self._lock:
             removed = {name for name, endpoint in self._endpoints.items() if endpoint.is_over(self._grace_s)}
@@ -113,7 +113,7 @@ class DeviceManager:
                 self._save()
             healthy = {resource: len(ids) for resource, ids in self._healthy.items()}
             total = {resource: count + len(self._unhealthy.get(resource, ())) for resource, count in healthy.items()}
-            return Capacity(total, healthy, frozenset(removed))
+            return NodeDevices(total, healthy, frozenset(removed))
 
     def collect(self) -> None:
         """Let go of what dead pods hold; the checkpoint is not written."""
@@ -265,7 +265,7 @@ class DeviceManager:
             raise DeviceError(f"no devices found allocated in local cache for {what}")
         endpoint.pre_start(self._shuffled(ids))
 
-    def _endpoint(self, resource: str) -> Endpoint:
+    def _endpoint(self, resource: str) -> PluginClient:
         with self._lock:
             found = self._endpoints.get(resource)
         if found is None:

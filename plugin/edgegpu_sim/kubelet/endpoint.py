@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import grpc
 
-from edgegpu_plugin.pb import Allocation, DevicePluginCaller, Options, PreferredRequest
+from edgegpu_plugin.pb import Allocation, DevicePluginCaller, DevicePluginOptions, PreferredRequest
 from edgegpu_sim.errors import SimError
 
 _T = TypeVar("_T")
@@ -23,12 +23,12 @@ class DeviceError(SimError):
 
 
 @dataclass(slots=True)
-class Endpoint:
+class PluginClient:
     """A plugin: none yet after a restart of kubelet, or one that went (`stopped_at_s`, monotonic)."""
 
     resource: str
     caller: DevicePluginCaller | None = None
-    options: Options | None = None
+    options: DevicePluginOptions | None = None
     stopped_at_s: float | None = None
 
     def preferred(self, asked: PreferredRequest) -> set[str]:

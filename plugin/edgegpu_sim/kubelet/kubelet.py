@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgegpu_sim.api import ApiError, Json, Registry, Selector
+from edgegpu_sim.api import ApiError, Json, ObjectSelector, Registry
 from edgegpu_sim.api.errors import not_found
 from edgegpu_sim.kubelet.admission import Rejection, allocate_pod, fits_node
 from edgegpu_sim.kubelet.devicemanager import DeviceManager
 from edgegpu_sim.kubelet.nodestatus import NodeStatus
 from edgegpu_sim.kubelet.podresources import PodResourcesServer
-from edgegpu_sim.kubelet.podworker import Pace, PodWorker
+from edgegpu_sim.kubelet.podworker import PodTimings, PodWorker
 from edgegpu_sim.kubelet.registration import RegistrationServer
 from edgegpu_sim.kubelet.reports import ApiReports
 from edgegpu_sim.kubelet.runtime import Runtime
@@ -32,7 +32,7 @@ class KubeletSettings:
     folder: Path
     """What /var/lib/kubelet is to a real one."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    pace: Pace = field(default_factory=Pace)
+    pace: PodTimings = field(default_factory=PodTimings)
     admission_delay_s: float = 0.25
     """From kubelet.sock to the first admission after a start; a plugin that registers later is too late."""
     status_period_s: float = 0.1
@@ -43,7 +43,7 @@ class KubeletSettings:
     """Whether an ended pod keeps its devices until another is admitted, if it was the last: as in 1.22 and 1.24."""
 
 
-class Kubelet:
+class SimKubelet:
     """A kubelet that can be stopped and started; the runtime outlives it."""
 
     def __init__(
@@ -170,7 +170,7 @@ class Kubelet:
 
     def _sync(self) -> None:
         node = self._settings.node
-        bound = self._registry.items("pods", "", Selector.parse(fields=f"spec.nodeName={node}"))
+        bound = self._registry.items("pods", "", ObjectSelector.parse(fields=f"spec.nodeName={node}"))
         statics = list(self._statics)
         keep_mirrors(self._registry, statics, [pod for pod in bound if is_mirror(pod)], node=node)
         wanted = {pod["metadata"]["uid"]: pod for pod in [*statics, *bound] if not is_mirror(pod)}

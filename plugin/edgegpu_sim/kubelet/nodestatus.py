@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from edgegpu_sim.api import ApiError, Json, Registry
 from edgegpu_sim.api.objects import now_text
-from edgegpu_sim.kubelet.devicemanager import Capacity
+from edgegpu_sim.kubelet.devicemanager import NodeDevices
 
 _HEARTBEAT_S = 5.0
 
@@ -15,7 +15,7 @@ class NodeStatus:
     """Looks every `period_s` and writes on a change, and now and then for the heartbeat."""
 
     def __init__(
-        self, registry: Registry, name: str, *, capacity: Callable[[], Capacity], period_s: float, most_pods: int
+        self, registry: Registry, name: str, *, capacity: Callable[[], NodeDevices], period_s: float, most_pods: int
     ) -> None:
         self._registry = registry
         self._name = name

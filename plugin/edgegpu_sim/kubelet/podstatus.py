@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgegpu_sim.api.objects import Json, now_text
-from edgegpu_sim.kubelet.runtime import Container
+from edgegpu_sim.kubelet.runtime import SimContainer
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class WaitingReason:
     """Why a container waits."""
 
     reason: str
@@ -17,12 +17,12 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class PodSnapshot:
     """A pod's containers and troubles at one moment."""
 
     spec: Json
-    containers: Mapping[str, Container]
-    troubles: Mapping[str, Trouble] = field(default_factory=dict)
+    containers: Mapping[str, SimContainer]
+    troubles: Mapping[str, WaitingReason] = field(default_factory=dict)
     now_s: float
     ended: bool = False
     """The pod was told to end: nothing is started any more."""
@@ -45,7 +45,7 @@ def is_sidecar(container: Mapping[str, Any]) -> bool:
     return container.get("restartPolicy") == "Always"
 
 
-def initialised(seen: Seen) -> bool:
+def initialised(seen: PodSnapshot) -> bool:
     """Say whether all init containers have done their part."""
     return all(
         seen.runs(c["name"]) if is_sidecar(c) else seen.is_done(c["name"]) and not seen.failed(c["name"])
@@ -53,7 +53,7 @@ def initialised(seen: Seen) -> bool:
     )
 
 
-def phase(seen: Seen) -> str:
+def phase(seen: PodSnapshot) -> str:
     """Return the pod's phase."""
     policy = seen.spec.get("restartPolicy", "Always")
     names = [c["name"] for c in seen.spec["containers"]]
@@ -70,7 +70,7 @@ def phase(seen: Seen) -> str:
     return "Failed" if failed else "Succeeded"
 
 
-def pod_status(seen: Seen, *, host_ip: str, started: str) -> Json:
+def pod_status(seen: PodSnapshot, *, host_ip: str, started: str) -> Json:
     """Return the whole status."""
     done = initialised(seen)
     apps = [_container_status(seen, c, initialised=done) for c in seen.spec["containers"]]
@@ -97,7 +97,7 @@ def _condition(name: str, *, met: bool) -> Json:
     return {"type": name, "status": "True" if met else "False"}
 
 
-def _container_status(seen: Seen, container: Mapping[str, Any], *, initialised: bool) -> Json:
+def _container_status(seen: PodSnapshot, container: Mapping[str, Any], *, initialised: bool) -> Json:
     name = container["name"]
     have, trouble = seen.containers.get(name), seen.troubles.get(name)
     status: Json = {
@@ -116,13 +116,13 @@ def _container_status(seen: Seen, container: Mapping[str, Any], *, initialised: 
         began = {"startedAt": now_text(have.started_s)}
         status["state"] = {"running": began} if seen.runs(name) else {"terminated": _terminated(have)}
         return status
-    waiting = trouble or Trouble("ContainerCreating" if initialised else "PodInitializing")
+    waiting = trouble or WaitingReason("ContainerCreating" if initialised else "PodInitializing")
     shown = {"reason": waiting.reason, **({"message": waiting.message} if waiting.message else {})}
     status["state"] = {"waiting": shown}
     return status
 
 
-def _terminated(container: Container) -> Json:
+def _terminated(container: SimContainer) -> Json:
     return {
         "exitCode": container.ends_with,
         "reason": "Completed" if container.ends_with == 0 else "Error",

@@ -11,7 +11,7 @@ from edgegpu_sim.api.objects import Json, limits
 from edgegpu_sim.containers import CreateError
 from edgegpu_sim.kubelet.devicemanager import DeviceManager
 from edgegpu_sim.kubelet.endpoint import DeviceError
-from edgegpu_sim.kubelet.podstatus import Seen, Trouble, initialised, is_sidecar, phase
+from edgegpu_sim.kubelet.podstatus import PodSnapshot, WaitingReason, initialised, is_sidecar, phase
 from edgegpu_sim.kubelet.runtime import KILLED, Runtime
 
 _LOOK_S = 0.5
@@ -19,7 +19,7 @@ _LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class PodTimings:
     """How fast things go; a real kubelet takes seconds where these are hundredths."""
 
     termination_s: float = 0.02
@@ -36,10 +36,10 @@ class Pace:
 class Reports(Protocol):
     """Where a worker's news go."""
 
-    def status(self, pod: Json, seen: Seen) -> bool:
+    def status(self, pod: Json, seen: PodSnapshot) -> bool:
         """Publish a pod's status; False when that has to be tried again."""
 
-    def event(self, pod: Json, trouble: Trouble) -> None:
+    def event(self, pod: Json, trouble: WaitingReason) -> None:
         """Write a Warning about a pod; `trouble.reason` is the event's reason."""
 
     def gone(self, pod: Json) -> None:
@@ -49,13 +49,15 @@ class Reports(Protocol):
 class PodWorker:
     """Runs one pod; `detach` leaves its containers running, as a kubelet does that is stopped."""
 
-    def __init__(self, pod: Json, *, runtime: Runtime, manager: DeviceManager, reports: Reports, pace: Pace) -> None:
+    def __init__(
+        self, pod: Json, *, runtime: Runtime, manager: DeviceManager, reports: Reports, pace: PodTimings
+    ) -> None:
         self.pod = pod
         self._runtime, self._manager, self._reports, self._pace = runtime, manager, reports, pace
         self._wake = threading.Condition()
         self._detached = False
         self._ending = False
-        self._troubles: dict[str, Trouble] = {}
+        self._troubles: dict[str, WaitingReason] = {}
         self._not_before_s: dict[str, float] = {}
         self.terminated = False
         """Containers have ended for good and their devices may go to others."""
@@ -91,9 +93,9 @@ class PodWorker:
         """Wait until the worker has stopped."""
         self._thread.join()
 
-    def seen(self) -> Seen:
+    def seen(self) -> PodSnapshot:
         """Return the pod as it is now."""
-        return Seen(
+        return PodSnapshot(
             spec=self.pod["spec"],
             containers=self._runtime.containers(self.uid),
             troubles=dict(self._troubles),
@@ -141,7 +143,7 @@ class PodWorker:
         for container in spec.get("initContainers") or ():
             self._tend(container, again="Always" if is_sidecar(container) else _init_policy(spec))
             if not initialised(
-                Seen(spec={"initContainers": [container]}, containers=self.seen().containers, now_s=time.time())
+                PodSnapshot(spec={"initContainers": [container]}, containers=self.seen().containers, now_s=time.time())
             ):
                 break
         if initialised(self.seen()):
@@ -161,7 +163,9 @@ class PodWorker:
             return
         due_s = self._not_before_s.get(name, now_s if have is None else have.ends_s + self._backoff_s(have.attempt))
         if now_s < due_s:
-            self._wait_for(name, due_s, Trouble("CrashLoopBackOff", f"back-off restarting failed container {name}"))
+            self._wait_for(
+                name, due_s, WaitingReason("CrashLoopBackOff", f"back-off restarting failed container {name}")
+            )
             return
         self._start(container)
 
@@ -169,7 +173,7 @@ class PodWorker:
         """The first restart is immediate."""
         return min(self._pace.backoff_s * 2.0 ** (attempt - 1), self._pace.backoff_most_s) if attempt else 0.0
 
-    def _wait_for(self, name: str, due_s: float, trouble: Trouble) -> None:
+    def _wait_for(self, name: str, due_s: float, trouble: WaitingReason) -> None:
         self._not_before_s[name] = due_s
         self._troubles.setdefault(name, trouble)
 
@@ -180,18 +184,18 @@ class PodWorker:
             given = self._manager.options(self.uid, name, limits(container))
             self._runtime.start(self.pod, container, given)
         except DeviceError as error:
-            self._refused(name, Trouble("CreateContainerConfigError", str(error)))
+            self._refused(name, WaitingReason("CreateContainerConfigError", str(error)))
         except CreateError as error:
-            self._refused(name, Trouble("CreateContainerError", str(error)))
+            self._refused(name, WaitingReason("CreateContainerError", str(error)))
         else:
             self._troubles.pop(name, None)
 
-    def _refused(self, name: str, trouble: Trouble) -> None:
+    def _refused(self, name: str, trouble: WaitingReason) -> None:
         if self._detached:
             return  # kubelet is being killed: nobody hears of it
         self._troubles[name] = trouble
         self._not_before_s[name] = time.time() + self._pace.retry_s
-        self._reports.event(self.pod, Trouble("Failed", f"Error: {trouble.message}"))
+        self._reports.event(self.pod, WaitingReason("Failed", f"Error: {trouble.message}"))
 
 
 def _init_policy(spec: Mapping[str, Any]) -> str:

@@ -10,14 +10,14 @@ import grpc
 
 from edgegpu_plugin.pb import (
     API_VERSION,
+    CallRefusedError,
     DevicePluginCaller,
-    RefusedError,
     Registration,
     channel,
     registration_handler,
 )
 from edgegpu_sim.kubelet.devicemanager import DeviceManager
-from edgegpu_sim.kubelet.endpoint import Endpoint, go_text
+from edgegpu_sim.kubelet.endpoint import PluginClient, go_text
 
 SOCKET = "kubelet.sock"
 _CONNECT_S = 10.0
@@ -60,26 +60,26 @@ class RegistrationServer:
         """Dial the plugin back, as part of its call: it must serve before it registers."""
         if asked.version != API_VERSION:
             supported = f"Supported version is {[API_VERSION]}"
-            raise RefusedError(f'requested API version "{asked.version}" is not supported by kubelet. {supported}')
+            raise CallRefusedError(f'requested API version "{asked.version}" is not supported by kubelet. {supported}')
         if "/" not in asked.resource or asked.resource.startswith("kubernetes.io/"):
-            raise RefusedError(f'the ResourceName "{asked.resource}" is invalid')
+            raise CallRefusedError(f'the ResourceName "{asked.resource}" is invalid')
         link = channel(str(self._folder / asked.endpoint))
         client = _Client(link, DevicePluginCaller(link))
         try:
             options = client.caller.options(_CONNECT_S)
         except grpc.RpcError as error:
             link.close()
-            raise RefusedError(
+            raise CallRefusedError(
                 f"failed to dial device plugin with socketPath {asked.endpoint}: {go_text(error)}"
             ) from error
         watcher = threading.Thread(target=self._watch, args=(asked.resource, client), name=asked.resource)
         with self._lock:
             if self._stopped:
                 link.close()
-                raise RefusedError("kubelet stops")
+                raise CallRefusedError("kubelet stops")
             self._clients[asked.resource] = client
             self._watchers.append(watcher)
-            self._manager.connected(asked.resource, Endpoint(asked.resource, client.caller, options))
+            self._manager.connected(asked.resource, PluginClient(asked.resource, client.caller, options))
             watcher.start()
 
     def _watch(self, resource: str, client: _Client) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from edgegpu_sim.api import ApiError, Json, Registry
 from edgegpu_sim.api.objects import now_text
 from edgegpu_sim.kubelet.admission import Rejection
-from edgegpu_sim.kubelet.podstatus import Seen, Trouble, pod_status
+from edgegpu_sim.kubelet.podstatus import PodSnapshot, WaitingReason, pod_status
 
 _HOST_IP = "127.0.0.1"
 _SOURCE = "kubelet"
@@ -28,7 +28,7 @@ class ApiReports:
         self._written: dict[str, Json] = {}
         self._started: dict[str, str] = {}
 
-    def status(self, pod: Json, seen: Seen) -> bool:
+    def status(self, pod: Json, seen: PodSnapshot) -> bool:
         """Write a pod's status when it has changed; False when the API is down."""
         before = pod["status"].get("startTime")
         with self._lock:
@@ -47,7 +47,7 @@ class ApiReports:
         containers = {"containerStatuses": None, "initContainerStatuses": None}
         self._write(pod, {**(ended if ran else failed), "startTime": now_text(), **containers})
 
-    def event(self, pod: Json, trouble: Trouble) -> None:
+    def event(self, pod: Json, trouble: WaitingReason) -> None:
         """Write a Warning."""
         self._event(pod, trouble.reason, trouble.message)
 

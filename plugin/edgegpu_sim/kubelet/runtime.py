@@ -11,7 +11,7 @@ from typing import Any
 
 from edgegpu_plugin.pb import Allocation
 from edgegpu_sim.api.objects import Json
-from edgegpu_sim.containers import View, make_view
+from edgegpu_sim.containers import ContainerView, make_view
 from edgegpu_sim.errors import SimError
 from edgegpu_sim.kubelet.behaviour import behaviour
 
@@ -19,7 +19,7 @@ KILLED = 137
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class SimContainer:
     """One container, in its last attempt; times are seconds since the epoch."""
 
     id: str
@@ -28,7 +28,7 @@ class Container:
     started_s: float
     ends_s: float
     ends_with: int
-    view: View
+    view: ContainerView
 
     def is_running(self, now_s: float) -> bool:
         """Say whether it still runs."""
@@ -38,7 +38,7 @@ class Container:
 @dataclass(frozen=True, slots=True)
 class _Pod:
     metadata: Json
-    containers: dict[str, Container]
+    containers: dict[str, SimContainer]
 
 
 class Runtime:
@@ -51,7 +51,7 @@ class Runtime:
         self._pods: dict[str, _Pod] = {}
         self._numbers = itertools.count(1)
 
-    def start(self, pod: Json, container: Mapping[str, Any], given: Allocation) -> Container:
+    def start(self, pod: Json, container: Mapping[str, Any], given: Allocation) -> SimContainer:
         """Create and start a container.
 
         Raises:
@@ -65,7 +65,7 @@ class Runtime:
         with self._lock:
             entry = self._pods.setdefault(metadata["uid"], _Pod(metadata, {}))
             before = entry.containers.get(name)
-            started = Container(
+            started = SimContainer(
                 id=f"sim://{number:064x}",
                 name=name,
                 attempt=0 if before is None else before.attempt + 1,
@@ -79,7 +79,7 @@ class Runtime:
             shutil.rmtree(before.view.root, ignore_errors=True)
         return started
 
-    def containers(self, uid: str) -> dict[str, Container]:
+    def containers(self, uid: str) -> dict[str, SimContainer]:
         """Return a pod's containers by name."""
         with self._lock:
             return dict(self._pods[uid].containers) if uid in self._pods else {}
@@ -128,7 +128,7 @@ class Runtime:
             if names
         ]
 
-    def view(self, uid: str, name: str) -> View:
+    def view(self, uid: str, name: str) -> ContainerView:
         """Return what a running container sees.
 
         Raises:

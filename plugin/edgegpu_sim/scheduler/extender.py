@@ -14,12 +14,12 @@ from urllib3.exceptions import HTTPError, NewConnectionError
 from edgegpu_sim.api.objects import Json
 from edgegpu_sim.errors import SimError
 from edgegpu_sim.kubelet.admission import request_of
-from edgegpu_sim.scheduler.fit import Refusal
+from edgegpu_sim.scheduler.fit import NodeRefusal
 
 _OK = 200
 
 
-class ExtenderError(SimError):
+class ExtenderCallError(SimError):
     """The extender did not answer as it should; the text is kube-scheduler's."""
 
 
@@ -53,10 +53,10 @@ class Filtered:
     """A filter's answer."""
 
     nodes: tuple[str, ...]
-    refusals: dict[str, Refusal] = field(default_factory=dict)
+    refusals: dict[str, NodeRefusal] = field(default_factory=dict)
 
 
-class Extender:
+class ExtenderClient:
     """One extender; its methods may be called from several threads."""
 
     def __init__(self, settings: ExtenderSettings) -> None:
@@ -71,21 +71,21 @@ class Extender:
         """Ask which of the nodes will do. Raises ExtenderError."""
         answer = self._post(self.settings.filter_verb, {"Pod": pod, "Nodes": None, "NodeNames": list(nodes)})
         if answer.get("Error"):
-            raise ExtenderError(answer["Error"])
+            raise ExtenderCallError(answer["Error"])
         names = tuple(answer.get("NodeNames") or ())
         for name in names:
             if name not in nodes:
                 claim = f'claims a filtered node "{name}" which is not found in the input node list'
-                raise ExtenderError(f'extender "{self.settings.url}" {claim}')
-        failed = {name: Refusal((why,)) for name, why in (answer.get("FailedNodes") or {}).items()}
+                raise ExtenderCallError(f'extender "{self.settings.url}" {claim}')
+        failed = {name: NodeRefusal((why,)) for name, why in (answer.get("FailedNodes") or {}).items()}
         hopeless = (answer.get("FailedAndUnresolvableNodes") or {}).items()
-        return Filtered(names, {**failed, **{name: Refusal((why,), unresolvable=True) for name, why in hopeless}})
+        return Filtered(names, {**failed, **{name: NodeRefusal((why,), unresolvable=True) for name, why in hopeless}})
 
     def scores(self, pod: Json, nodes: Sequence[str]) -> dict[str, int]:
         """Ask how good the nodes are, weighted; errors count as no opinion, as in kube-scheduler."""
         try:
             answer = self._post(self.settings.prioritize_verb, {"Pod": pod, "Nodes": None, "NodeNames": list(nodes)})
-        except ExtenderError:
+        except ExtenderCallError:
             return {}
         return {one["Host"]: int(one["Score"]) * self.settings.weight for one in answer}
 
@@ -95,7 +95,7 @@ class Extender:
         named = {"PodName": metadata["name"], "PodNamespace": metadata["namespace"], "PodUID": metadata["uid"]}
         answer = self._post(self.settings.bind_verb, {**named, "Node": node})
         if answer.get("Error"):
-            raise ExtenderError(answer["Error"])
+            raise ExtenderCallError(answer["Error"])
 
     def close(self) -> None:
         """Close the connections."""
@@ -114,15 +114,15 @@ class Extender:
             )
         except NewConnectionError as error:
             host = urlsplit(url).netloc
-            raise ExtenderError(f'Post "{url}": dial tcp {host}: connect: connection refused') from error
+            raise ExtenderCallError(f'Post "{url}": dial tcp {host}: connect: connection refused') from error
         except HTTPError as error:
-            raise ExtenderError(f'Post "{url}": {error}') from error
+            raise ExtenderCallError(f'Post "{url}": {error}') from error
         if answer.status != _OK:
-            raise ExtenderError(f"failed {verb} with extender at URL {self.settings.url}, code {answer.status}")
+            raise ExtenderCallError(f"failed {verb} with extender at URL {self.settings.url}, code {answer.status}")
         try:
             return json.loads(answer.data)
         except ValueError as error:
-            raise ExtenderError(f"cannot read the extender's answer: {error}") from error
+            raise ExtenderCallError(f"cannot read the extender's answer: {error}") from error
 
 
 def _pool(settings: ExtenderSettings) -> urllib3.HTTPConnectionPool:

@@ -13,7 +13,7 @@ _NO_HELP = "Preemption is not helpful for scheduling"
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class NodeRefusal:
     """Why a pod does not go to one node; `unresolvable`: no other pod's end would help."""
 
     reasons: tuple[str, ...]
@@ -38,14 +38,14 @@ def uses(pods: Iterable[tuple[str, Json]]) -> dict[str, Use]:
     return found
 
 
-def refusal(pod: Json, node: Json, use: Use) -> Refusal | None:
+def refusal(pod: Json, node: Json, use: Use) -> NodeRefusal | None:
     """Say why a pod does not fit on a node; None when it does."""
     spec, node_spec = pod["spec"], node.get("spec") or {}
     labels = node["metadata"].get("labels") or {}
     if node_spec.get("unschedulable"):
-        return Refusal(("node(s) were unschedulable",), unresolvable=True)
+        return NodeRefusal(("node(s) were unschedulable",), unresolvable=True)
     if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
-        return Refusal(("node(s) didn't match Pod's node affinity/selector",), unresolvable=True)
+        return NodeRefusal(("node(s) didn't match Pod's node affinity/selector",), unresolvable=True)
     room: Mapping[str, Any] = (node.get("status") or {}).get("allocatable") or {}
     reasons = ["Too many pods"] if use.pods + 1 > amount(room.get("pods", 0)) else []
     hopeless = False
@@ -54,10 +54,10 @@ def refusal(pod: Json, node: Json, use: Use) -> Refusal | None:
         if use.amounts[resource] + size > offered:
             reasons.append(f"Insufficient {resource}")
             hopeless = hopeless or size > offered
-    return Refusal(tuple(reasons), unresolvable=hopeless) if reasons else None
+    return NodeRefusal(tuple(reasons), unresolvable=hopeless) if reasons else None
 
 
-def message(refusals: Mapping[str, Refusal], *, nodes: int, preemption: bool) -> str:
+def message(refusals: Mapping[str, NodeRefusal], *, nodes: int, preemption: bool) -> str:
     """Return the event's text: `0/2 nodes are available: 1 REASON, 1 REASON. preemption: …`."""
     head = f"0/{nodes} nodes are available"
     reasons = Counter(reason for one in refusals.values() for reason in one.reasons)

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
-from edgegpu_sim.api import Change, Json
+from edgegpu_sim.api import Json, StoreEvent
 
 _TERMINAL = {"Succeeded", "Failed"}
 
 
 @dataclass(slots=True)
-class Waiting:
+class QueuedPod:
     """One pod's attempts; a parked pod waits for an event of the cluster."""
 
     attempts: int = 0
@@ -19,14 +19,14 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
+class AttemptBackoff:
     """The time between attempts: it doubles from `first_s` to `most_s`; parked pods are tried after `flush_s`."""
 
     first_s: float = 0.05
     most_s: float = 1.0
     flush_s: float = 300.0
 
-    def due_s(self, waiting: Waiting) -> float:
+    def due_s(self, waiting: QueuedPod) -> float:
         """Return when a pod is tried again."""
         if not waiting.attempts:
             return 0.0
@@ -34,7 +34,7 @@ class Backoff:
         return waiting.tried_s + (self.flush_s if waiting.parked else wait_s)
 
 
-def frees_or_adds(change: Change) -> bool:
+def frees_or_adds(change: StoreEvent) -> bool:
     """Say whether a write is one for which kube-scheduler tries pods again that lacked a node's resources."""
     if change.resource == "nodes":
         return change.gone or change.old is None or _offer(change.old) != _offer(change.new)
@@ -43,7 +43,7 @@ def frees_or_adds(change: Change) -> bool:
     return change.gone or _has_ended(change.new) > _has_ended(change.old)
 
 
-def is_any_event(change: Change) -> bool:
+def is_any_event(change: StoreEvent) -> bool:
     """Say whether a write brings back pods that an extender refused: every event does, node annotations too."""
     if change.resource == "pods" and _is_placed(change.new) and not _is_placed(change.old):
         return True

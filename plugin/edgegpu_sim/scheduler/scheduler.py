@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from edgegpu_sim.api import ApiError, Json, Registry
 from edgegpu_sim.api.objects import now_text
 from edgegpu_sim.api.podrules import with_condition
-from edgegpu_sim.scheduler.extender import Extender, ExtenderError, ExtenderSettings
-from edgegpu_sim.scheduler.fit import Refusal, Use, message, refusal, uses
-from edgegpu_sim.scheduler.queue import Backoff, Waiting, frees_or_adds, is_any_event
+from edgegpu_sim.scheduler.extender import ExtenderCallError, ExtenderClient, ExtenderSettings
+from edgegpu_sim.scheduler.fit import NodeRefusal, Use, message, refusal, uses
+from edgegpu_sim.scheduler.queue import AttemptBackoff, QueuedPod, frees_or_adds, is_any_event
 
 _NAME = "default-scheduler"
 _TERMINAL = {"Succeeded", "Failed"}
@@ -24,21 +24,21 @@ class SchedulerSettings:
     """How the scheduler is configured."""
 
     extender: ExtenderSettings | None = None
-    backoff: Backoff = field(default_factory=Backoff)
+    backoff: AttemptBackoff = field(default_factory=AttemptBackoff)
     preemption: bool = True
     """Whether events end with what preemption would do, as they do by default."""
 
 
-class Scheduler:
+class SimScheduler:
     """Gives pods their nodes until it is stopped."""
 
     def __init__(self, settings: SchedulerSettings, *, registry: Registry, order: random.Random) -> None:
         self._settings = settings
         self._registry = registry
         self._order = order
-        self._extender = Extender(settings.extender) if settings.extender else None
+        self._extender = ExtenderClient(settings.extender) if settings.extender else None
         self._lock = threading.Lock()
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[str, QueuedPod] = {}
         self._assumed: dict[str, tuple[str, Json]] = {}
         self._binders: list[threading.Thread] = []
         self._stop = threading.Event()
@@ -105,7 +105,9 @@ class Scheduler:
                 if uid in known and not known[uid]["spec"].get("nodeName")
             }
             pending = [pod for uid, pod in known.items() if uid not in self._assumed and _is_ours(pod)]
-            self._waiting = {p["metadata"]["uid"]: self._waiting.get(p["metadata"]["uid"], Waiting()) for p in pending}
+            self._waiting = {
+                p["metadata"]["uid"]: self._waiting.get(p["metadata"]["uid"], QueuedPod()) for p in pending
+            }
             backoff, waiting = self._settings.backoff, self._waiting
             now_s = time.monotonic()
             due = [pod for pod in pending if backoff.due_s(waiting[pod["metadata"]["uid"]]) <= now_s]
@@ -119,7 +121,7 @@ class Scheduler:
     def _try(self, pod: Json) -> None:
         nodes = self._registry.items("nodes")
         used = self._uses()
-        refusals: dict[str, Refusal] = {}
+        refusals: dict[str, NodeRefusal] = {}
         for node in nodes:
             name = node["metadata"]["name"]
             why = refusal(pod, node, used.get(name, Use()))
@@ -134,7 +136,7 @@ class Scheduler:
                 by_extender, feasible = len(kept) < len(feasible), kept
                 refusals.update(more)
             chosen = self._choose(extender, pod, feasible)
-        except ExtenderError as error:
+        except ExtenderCallError as error:
             self._failed(pod, "SchedulerError", str(error))
             return
         if chosen is None:
@@ -145,16 +147,18 @@ class Scheduler:
             return
         self._assume(extender, pod, chosen)
 
-    def _ask(self, extender: Extender, pod: Json, feasible: Sequence[str]) -> tuple[list[str], Mapping[str, Refusal]]:
+    def _ask(
+        self, extender: ExtenderClient, pod: Json, feasible: Sequence[str]
+    ) -> tuple[list[str], Mapping[str, NodeRefusal]]:
         try:
             answer = extender.filter(pod, feasible)
-        except ExtenderError:
+        except ExtenderCallError:
             if extender.settings.ignorable:
                 return list(feasible), {}
             raise
         return list(answer.nodes), answer.refusals
 
-    def _choose(self, extender: Extender | None, pod: Json, feasible: Sequence[str]) -> str | None:
+    def _choose(self, extender: ExtenderClient | None, pod: Json, feasible: Sequence[str]) -> str | None:
         """Return the best node; the extender is asked only when there is a choice."""
         if len(feasible) < 2:  # noqa: PLR2004  (a choice needs two)
             return feasible[0] if feasible else None
@@ -169,21 +173,21 @@ class Scheduler:
         with self._lock:
             return uses([*placed, *(pair for uid, pair in self._assumed.items() if uid not in known)])
 
-    def _assume(self, extender: Extender | None, pod: Json, node: str) -> None:
+    def _assume(self, extender: ExtenderClient | None, pod: Json, node: str) -> None:
         with self._lock:
             self._assumed[pod["metadata"]["uid"]] = (node, pod)
         binder = threading.Thread(target=self._bind, args=(extender, pod, node), name="binder")
         self._binders.append(binder)
         binder.start()
 
-    def _bind(self, extender: Extender | None, pod: Json, node: str) -> None:
+    def _bind(self, extender: ExtenderClient | None, pod: Json, node: str) -> None:
         metadata = pod["metadata"]
         try:
             if extender is not None:
                 self._bind_by(extender, pod, node)
             else:
                 self._bind_self(pod, node)
-        except (ExtenderError, ApiError) as error:
+        except (ExtenderCallError, ApiError) as error:
             with self._lock:
                 self._assumed.pop(metadata["uid"], None)
             self._failed(pod, "SchedulerError", f"binding rejected: {error}")
@@ -192,10 +196,10 @@ class Scheduler:
         text = f"Successfully assigned {metadata['namespace']}/{metadata['name']} to {node}"
         self._event(pod, "Scheduled", text, kind="Normal")
 
-    def _bind_by(self, extender: Extender, pod: Json, node: str) -> None:
+    def _bind_by(self, extender: ExtenderClient, pod: Json, node: str) -> None:
         try:
             extender.bind(pod, node)
-        except ExtenderError:
+        except ExtenderCallError:
             if not extender.settings.ignorable:
                 raise
             self._bind_self(pod, node)
@@ -209,7 +213,7 @@ class Scheduler:
     def _failed(self, pod: Json, reason: str, text: str, *, by_extender: bool = False) -> None:
         metadata = pod["metadata"]
         with self._lock:
-            waiting = self._waiting.setdefault(metadata["uid"], Waiting())
+            waiting = self._waiting.setdefault(metadata["uid"], QueuedPod())
             waiting.attempts, waiting.tried_s = waiting.attempts + 1, time.monotonic()
             # What went wrong by an error is tried again by itself, what did not fit waits for an event.
             waiting.parked, waiting.by_extender = reason == "Unschedulable", by_extender

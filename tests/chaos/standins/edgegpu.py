@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from edgegpu_installer.journal import Journal, Record
+    from edgegpu_installer.journal import TransactionJournal, TransactionRecord
 
 _STEP_S = 0.02
 _STARTED_CS = 50
@@ -82,11 +82,11 @@ def apply(id_: str, what: str, value: str) -> None:
 
 def transact(args: list[str]) -> dict[str, object]:
     from edgegpu_installer.errors import BusyError  # noqa: PLC0415  (the doctor does without)
-    from edgegpu_installer.journal import Journal  # noqa: PLC0415
+    from edgegpu_installer.journal import TransactionJournal  # noqa: PLC0415
     from edgegpu_installer.lock import locked  # noqa: PLC0415
 
     root = Path(os.environ["CHAOS_ROOT"])
-    journal = Journal(root / "var/lib/edgegpu/tx")
+    journal = TransactionJournal(root / "var/lib/edgegpu/tx")
     try:
         with locked(root / "run/edgegpu-tx.lock"):
             if args[0] == "transaction":
@@ -96,9 +96,9 @@ def transact(args: list[str]) -> dict[str, object]:
         return {"error": "another change is under way", "code": "BUSY"}
 
 
-def begin(journal: Journal, id_: str, asked: dict[str, str]) -> dict[str, object]:
-    from edgegpu_installer.journal import Record, Tables, author, next_record, read_now  # noqa: PLC0415
-    from edgegpu_installer.states import Op, State  # noqa: PLC0415
+def begin(journal: TransactionJournal, id_: str, asked: dict[str, str]) -> dict[str, object]:
+    from edgegpu_installer.journal import Tables, TransactionRecord, author, next_record, read_now  # noqa: PLC0415
+    from edgegpu_installer.states import Op, TransactionState  # noqa: PLC0415
 
     if journal.state_of(id_) is not None:
         return {"error": "this transaction has been", "code": "KNOWN"}
@@ -107,10 +107,10 @@ def begin(journal: Journal, id_: str, asked: dict[str, str]) -> dict[str, object
     if not asked:
         return {"state": "COMMITTED", "changed": False}
     now = read_now()
-    record = Record(
+    record = TransactionRecord(
         id=id_,
         op=Op.CHANGE,
-        state=State.PREPARED,
+        state=TransactionState.PREPARED,
         boot_id=now.boot_id,
         started_s=int(now.wall_s),
         deadline_wall_s=int(now.wall_s) + 300,
@@ -120,45 +120,45 @@ def begin(journal: Journal, id_: str, asked: dict[str, str]) -> dict[str, object
     )
     journal.begin(id_, Tables((), (), (), ()))
     journal.write(record)
-    for state in (State.STAGED, State.SWAPPED):
+    for state in (TransactionState.STAGED, TransactionState.SWAPPED):
         time.sleep(_STEP_S)
         record = next_record(record, state)
         journal.write(record)
     return finish(journal, record)
 
 
-def finish(journal: Journal, record: Record) -> dict[str, object]:
+def finish(journal: TransactionJournal, record: TransactionRecord) -> dict[str, object]:
     from edgegpu_installer.journal import next_record  # noqa: PLC0415
-    from edgegpu_installer.states import State  # noqa: PLC0415
+    from edgegpu_installer.states import TransactionState  # noqa: PLC0415
 
     if sum(record.id.encode()) % _PUT_BACK_EVERY == 0:
-        for state in (State.ROLLING_BACK, State.ROLLED_BACK):
+        for state in (TransactionState.ROLLING_BACK, TransactionState.ROLLED_BACK):
             journal.write(next_record(record, state, why="this one does not come up"))
         return {"state": "ROLLED_BACK", "why": "this one does not come up"}
-    if record.state is not State.VERIFYING:
-        record = next_record(record, State.VERIFYING)
+    if record.state is not TransactionState.VERIFYING:
+        record = next_record(record, TransactionState.VERIFYING)
         journal.write(record)
     for change in record.was.split():
         apply(record.id, *change.split("=", 1))
     time.sleep(_STEP_S)
-    journal.write(next_record(record, State.COMMITTED))
+    journal.write(next_record(record, TransactionState.COMMITTED))
     return {"state": "COMMITTED", "changed": True}
 
 
-def ended(record: Record) -> bool:
+def ended(record: TransactionRecord) -> bool:
     return record.state.value in {"COMMITTED", "ROLLED_BACK"}
 
 
-def resume(journal: Journal) -> dict[str, object]:
+def resume(journal: TransactionJournal) -> dict[str, object]:
     """Finish what has lost its author."""
     from edgegpu_installer.journal import next_record  # noqa: PLC0415
-    from edgegpu_installer.states import State  # noqa: PLC0415
+    from edgegpu_installer.states import TransactionState  # noqa: PLC0415
 
     record = journal.read()
     if record is None or ended(record):
         return {"state": record.state if record else ""}
-    if record.state in {State.PREPARED, State.STAGED}:
-        journal.write(next_record(record, State.ROLLED_BACK, why="its author died"))
+    if record.state in {TransactionState.PREPARED, TransactionState.STAGED}:
+        journal.write(next_record(record, TransactionState.ROLLED_BACK, why="its author died"))
         return {"state": "ROLLED_BACK", "why": "its author died"}
     return finish(journal, record)
 

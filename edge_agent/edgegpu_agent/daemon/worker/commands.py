@@ -2,19 +2,19 @@
 
 from collections.abc import Callable, Collection
 
-from edgegpu_agent.acts.act import Outcome
+from edgegpu_agent.acts.act import ActionOutcome
 from edgegpu_agent.daemon.worker.acting import Acting
 from edgegpu_agent.daemon.worker.states import States
-from edgegpu_sync.commands import Record, to_begin
+from edgegpu_sync.commands import CommandRecord, to_begin
 from edgegpu_sync.ops import OPS, SharingArgs, read_args
-from edgegpu_sync.settle import INSTALL, UNINSTALL, Ended, Waits, sharing_command
-from edgegpu_sync.states import Codes, State
+from edgegpu_sync.settle import INSTALL, UNINSTALL, ItemEnd, Waits, sharing_command
+from edgegpu_sync.states import Codes, CommandState
 
 SHARING = frozenset({INSTALL, UNINSTALL})
 """They do nothing themselves: they wait for the settlement of the item `sharing`."""
 
 
-class Commands:
+class CommandQueue:
     """Brings every command that the journal holds on its way."""
 
     def __init__(
@@ -47,9 +47,9 @@ class Commands:
         """
         for record in self._live():
             match record.state:
-                case State.RECEIVED:
+                case CommandState.RECEIVED:
                     self._admit(record)
-                case State.ACCEPTED:
+                case CommandState.ACCEPTED:
                     self._wait(record)
                 case _ if record.op in SHARING:
                     self._follow(record)
@@ -57,11 +57,11 @@ class Commands:
                     self._acting.drive(record)
         self._begin()
 
-    def _live(self) -> list[Record]:
+    def _live(self) -> list[CommandRecord]:
         live = (one for one in self._core.held.records.values() if not one.state.terminal)
         return sorted(live, key=lambda one: one.seq)
 
-    def _admit(self, record: Record) -> None:
+    def _admit(self, record: CommandRecord) -> None:
         outbox = self._core.held.outbox
         match record.may_begin(self._core.clock.boot, self._core.now_s):
             case None:
@@ -70,11 +70,11 @@ class Commands:
                 self._states.put(record.expired())
             case True:
                 admitted = record.admitted(self._able, room=outbox.has_room)
-                if admitted.state is State.ACCEPTED:
+                if admitted.state is CommandState.ACCEPTED:
                     outbox = outbox.reserve(record.id)
                 self._states.put(admitted, outbox=outbox)
 
-    def _wait(self, record: Record) -> None:
+    def _wait(self, record: CommandRecord) -> None:
         """End what waits in vain: too late, or a newer revision says otherwise."""
         if self._acting.has(record.id):
             return
@@ -82,11 +82,11 @@ class Commands:
             self._states.put(record.expired())
         elif record.op not in self._able:
             text = f"this version of the agent does not know {record.op}"
-            self._states.put(record.ended(State.REJECTED, Codes.UNKNOWN_OP, text))
+            self._states.put(record.ended(CommandState.REJECTED, Codes.UNKNOWN_OP, text))
         elif record.op in SHARING:
             stands = self._sharing(record)
-            if isinstance(stands, Ended) and stands.state is State.REJECTED:
-                self._states.end(record, Outcome(state=stands.state, code=stands.code, text=stands.text))
+            if isinstance(stands, ItemEnd) and stands.state is CommandState.REJECTED:
+                self._states.end(record, ActionOutcome(state=stands.state, code=stands.code, text=stands.text))
 
     def _begin(self) -> None:
         core = self._core
@@ -100,26 +100,26 @@ class Commands:
             else:
                 self._acting.begin(record)
 
-    def _waits_for_rev(self, record: Record) -> bool:
+    def _waits_for_rev(self, record: CommandRecord) -> bool:
         """Whether its revision has not come yet: it holds no other command up meanwhile."""
-        if record.state is not State.ACCEPTED or record.op not in SHARING:
+        if record.state is not CommandState.ACCEPTED or record.op not in SHARING:
             return False
         stands = self._sharing(record)
         return isinstance(stands, Waits) and stands.for_rev > self._core.held.board.seen.rev
 
-    def _may_be_alone(self, record: Record) -> bool:
+    def _may_be_alone(self, record: CommandRecord) -> bool:
         return not self.alone_busy and (record.op in SHARING or not self._items_busy())
 
-    def _follow(self, record: Record) -> None:
+    def _follow(self, record: CommandRecord) -> None:
         stands = self._sharing(record)
-        if isinstance(stands, Ended):
-            self._states.end(record, Outcome(state=stands.state, code=stands.code, text=stands.text))
+        if isinstance(stands, ItemEnd):
+            self._states.end(record, ActionOutcome(state=stands.state, code=stands.code, text=stands.text))
 
-    def _sharing(self, record: Record) -> Ended | Waits:
+    def _sharing(self, record: CommandRecord) -> ItemEnd | Waits:
         args = read_args(OPS[record.op], record.args)
         assert isinstance(args, SharingArgs)  # noqa: S101  (the op's own model; it was admitted)
         return sharing_command(record.op, args.min_rev, self._core.held.board)
 
 
-def _alone(record: Record) -> bool:
+def _alone(record: CommandRecord) -> bool:
     return record.op not in OPS or OPS[record.op].alone

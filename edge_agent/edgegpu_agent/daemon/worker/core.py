@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from edgegpu_agent.acts.act import ActStop
 from edgegpu_agent.daemon.worker.ports import Clock, Me
-from edgegpu_agent.journal.held import Entry, Heard, Held
-from edgegpu_agent.journal.journal import Journal
+from edgegpu_agent.journal.held import HistoryEntry, JournalContents, LastContact
+from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_sync.errors import Why
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.order import Counter
@@ -28,7 +28,9 @@ T = TypeVar("T")
 class Core:
     """The worker's own thread alone calls it, `ask` and `put` excepted."""
 
-    def __init__(self, *, journal: Journal, held: Held, me: Me, clock: Clock, nonce: Callable[[], str]) -> None:
+    def __init__(
+        self, *, journal: BoxJournal, held: JournalContents, me: Me, clock: Clock, nonce: Callable[[], str]
+    ) -> None:
         """Take over what the journal holds.
 
         Args:
@@ -45,7 +47,7 @@ class Core:
         self.put: Callable[[Callable[[], None]], None] = lambda call: call()
         self.ended = threading.Event()
         self._refused: Tally[str] = Tally()
-        self._heard: Heard | None = None
+        self._heard: LastContact | None = None
         self._server_time = held.server_time
         self._began_s = clock.boot_s()
         self._loose_since: float | None = None
@@ -78,11 +80,11 @@ class Core:
 
     def save(
         self,
-        held: Held,
+        held: JournalContents,
         *,
         bodies: Mapping[CommandId | Stamp, bytes] | None = None,
         notes: Mapping[str, Json | None] | None = None,
-        told: Sequence[Entry] = (),
+        told: Sequence[HistoryEntry] = (),
         spare: bool = False,
     ) -> None:
         """Write a new content; it is that of the journal when this returns.
@@ -97,7 +99,7 @@ class Core:
         self._refused.clear()
         self._heard, self._loose_since = None, None
 
-    def _with_loose(self, held: Held) -> Held:
+    def _with_loose(self, held: JournalContents) -> JournalContents:
         if self._loose_since is None:
             return held
         refused = Tally(held.refused) + self._refused
@@ -113,7 +115,7 @@ class Core:
 
     def hear(self) -> None:
         """Note that the controller has spoken: it has signed something for the current birth."""
-        self._heard = Heard(self.clock.boot, self.now_s)
+        self._heard = LastContact(self.clock.boot, self.now_s)
         self._loose()
 
     def hear_time(self, server_time: int) -> int:

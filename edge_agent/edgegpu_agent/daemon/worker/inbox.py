@@ -7,19 +7,19 @@ from dataclasses import replace
 
 from edgegpu_agent.daemon.worker.core import Core
 from edgegpu_agent.daemon.worker.say import Say
-from edgegpu_agent.daemon.worker.send import SPREAD_S, Sender
-from edgegpu_agent.journal.errors import JournalError
-from edgegpu_agent.journal.held import Entry, Held
+from edgegpu_agent.daemon.worker.send import SPREAD_S, UplinkSender
+from edgegpu_agent.journal.errors import BoxJournalError
+from edgegpu_agent.journal.held import HistoryEntry, JournalContents
 from edgegpu_sync import topics
-from edgegpu_sync.commands import Record
-from edgegpu_sync.down import Command, Desired, Keys, Receipt, Want
-from edgegpu_sync.errors import RefusedError, Why
+from edgegpu_sync.commands import CommandRecord
+from edgegpu_sync.down import Command, Desired, Keys, Receipt, RefreshRequest
+from edgegpu_sync.errors import MessageRefusedError, Why
 from edgegpu_sync.link.events import Arrived
 from edgegpu_sync.messages import read
-from edgegpu_sync.order import Expired, Forgotten, Gate, Known, Refuse, Take, Verdict
+from edgegpu_sync.order import ExpiredCommand, ForgottenCommand, Known, Refuse, ReplayGuard, Take, Verdict
 from edgegpu_sync.signing import open_down
 from edgegpu_sync.spec import asked
-from edgegpu_sync.states import Codes, State
+from edgegpu_sync.states import Codes, CommandState
 from edgegpu_sync.topics import CommandTopic
 from edgegpu_sync.wire import digest
 
@@ -37,9 +37,9 @@ class Inbox:
         self,
         core: Core,
         say: Say,
-        sender: Sender,
+        sender: UplinkSender,
         *,
-        ask: Callable[[Want, float], None],
+        ask: Callable[[RefreshRequest, float], None],
         server_time: Callable[[int], bool],
     ) -> None:
         """Prepare it.
@@ -65,9 +65,9 @@ class Inbox:
         """
         try:
             self._open(arrived)
-        except RefusedError as error:
+        except MessageRefusedError as error:
             self._core.refuse(error.why, f"{arrived.topic[:128]!r}: {error}")
-        except JournalError:
+        except BoxJournalError:
             raise
         except Exception:  # noqa: BLE001  (the border of a message: one that nobody foresaw ends no agent)
             _LOG.exception("cannot take what came under %r", arrived.topic[:128])
@@ -78,7 +78,7 @@ class Inbox:
     def _open(self, arrived: Arrived) -> None:
         topic = topics.parse(arrived.topic)
         if arrived.retained and not topic.kind.retained:
-            raise RefusedError(Why.UNKNOWN_TOPIC, "a command or a receipt is never retained")
+            raise MessageRefusedError(Why.UNKNOWN_TOPIC, "a command or a receipt is never retained")
         body = open_down(topic, arrived.payload, me=self._core.me.device, ring=self._core.held.ring)
         message = read(topic.kind, body)
         match message:
@@ -91,7 +91,7 @@ class Inbox:
             case Keys():
                 self._on_keys(message)
             case _:
-                raise RefusedError(Why.UNKNOWN_TOPIC, f"{topic.kind} does not come down")
+                raise MessageRefusedError(Why.UNKNOWN_TOPIC, f"{topic.kind} does not come down")
 
     # --- desired state, keys
 
@@ -102,7 +102,7 @@ class Inbox:
         if seen is None:
             return
         board = held.board.observe(seen, asked(desired.spec, desired.rev))
-        told = Entry(kind="desired", about=f"revision {desired.rev}", state="OBSERVED", text=text)
+        told = HistoryEntry(kind="desired", about=f"revision {desired.rev}", state="OBSERVED", text=text)
         self._core.save(replace(held, board=board, spec=desired.spec), told=(told,), spare=True)
         self._sender.report()
 
@@ -111,7 +111,9 @@ class Inbox:
         if hashlib.sha256(keys.chain[-1].set.encode()).hexdigest() == held.ring.digest:
             return  # the broker keeps it: it comes at each connection
         ring = held.ring.follow(keys.chain)
-        told = Entry(kind="keys", about=f"key set {ring.version}", state="TAKEN", text=f"after {held.ring.version}")
+        told = HistoryEntry(
+            kind="keys", about=f"key set {ring.version}", state="TAKEN", text=f"after {held.ring.version}"
+        )
         self._core.save(replace(held, ring=ring), told=(told,), spare=True)
         self._sender.birth_again()
 
@@ -121,7 +123,7 @@ class Inbox:
         held = self._core.held
         if receipt.enrolment != held.gate.enrolment:
             why = Why.OLD_ENROLMENT if receipt.enrolment < held.gate.enrolment else Why.NEWER_ENROLMENT
-            raise RefusedError(why, f"{receipt.enrolment}, this box has {held.gate.enrolment}")
+            raise MessageRefusedError(why, f"{receipt.enrolment}, this box has {held.gate.enrolment}")
         believed = self._believed(receipt.server_time)
         outbox = held.outbox.receipted(receipt)
         if outbox != held.outbox:
@@ -147,7 +149,7 @@ class Inbox:
             )
         return False
 
-    def _forgetting(self, held: Held) -> Held:
+    def _forgetting(self, held: JournalContents) -> JournalContents:
         seq = self._core.journal.forgettable(held)
         return held if seq is None else replace(held, gate=held.gate.forgets(seq))
 
@@ -155,12 +157,12 @@ class Inbox:
         within_s = SPREAD_S if receipt.spread else 0.0
         for name in receipt.ask:
             match name:
-                case Want.STATUS:
+                case RefreshRequest.STATUS:
                     self._sender.birth_again()
-                case Want.REPORTED:
+                case RefreshRequest.REPORTED:
                     self._sender.report(within_s)
-                case Want.INVENTORY | Want.ALLOC | Want.HEALTH | Want.METRICS:
-                    self._ask(Want(name), within_s)
+                case RefreshRequest.INVENTORY | RefreshRequest.ALLOC | RefreshRequest.HEALTH | RefreshRequest.METRICS:
+                    self._ask(RefreshRequest(name), within_s)
 
     # --- commands
 
@@ -168,36 +170,36 @@ class Inbox:
         core, id_ = self._core, topic.id
         known = core.held.records.get(id_) or core.journal.recall(id_)
         verdict = core.held.gate.judge(command, known=known is not None, now_s=core.now_s)
-        if isinstance(verdict, Take | Expired) and not self._can_refuse():
+        if isinstance(verdict, Take | ExpiredCommand) and not self._can_refuse():
             verdict = Refuse(Codes.OUTBOX_FULL)
-        if isinstance(verdict, Take | Expired):  # what is known already may be a replay
+        if isinstance(verdict, Take | ExpiredCommand):  # what is known already may be a replay
             core.hear()
         self._judged(topic, command, verdict, known=known)
 
     def _can_refuse(self) -> bool:
         """Whether even a refusal of this one could be kept, beside those that may come of what was received before."""
         held = self._core.held
-        received = sum(one.state is State.RECEIVED for one in held.records.values())
+        received = sum(one.state is CommandState.RECEIVED for one in held.records.values())
         return len(held.outbox.refusals) + received < held.outbox.limits.refusals
 
-    def _judged(self, topic: CommandTopic, command: Command, verdict: Verdict, *, known: Record | None) -> None:
+    def _judged(self, topic: CommandTopic, command: Command, verdict: Verdict, *, known: CommandRecord | None) -> None:
         match verdict:
             case Take(gate, until_s):
                 self._take(gate, self._record(topic, command, until_s), by=command.by)
-            case Expired(gate):
+            case ExpiredCommand(gate):
                 self._take(gate, self._record(topic, command, 0.0).expired(), by=command.by)
             case Known(gate, until_s) if known is not None:
                 self._known(gate, known, until_s)
-            case Known(gate) | Forgotten(gate):
+            case Known(gate) | ForgottenCommand(gate):
                 self._save_gate(gate)
                 self._sender.answer(*self._say.result(self._forgotten(topic, command)))
             case Refuse(code):
                 answer = self._say.not_taken(topic.id, topic.op, code, for_seq=command.seq)
                 self._sender.answer(*answer)
 
-    def _record(self, topic: CommandTopic, command: Command, until_s: float) -> Record:
+    def _record(self, topic: CommandTopic, command: Command, until_s: float) -> CommandRecord:
         left_s = until_s - self._core.now_s
-        return Record(
+        return CommandRecord(
             id=topic.id,
             op=topic.op,
             seq=command.seq,
@@ -207,22 +209,22 @@ class Inbox:
             boot=self._core.clock.boot,
         )
 
-    def _forgotten(self, topic: CommandTopic, command: Command) -> Record:
+    def _forgotten(self, topic: CommandTopic, command: Command) -> CommandRecord:
         text = "so old that its id is forgotten: it may have been done"
         record = self._record(topic, command, 0.0)
-        return replace(record, state=State.UNKNOWN, code=Codes.FORGOTTEN, text=text)
+        return replace(record, state=CommandState.UNKNOWN, code=Codes.FORGOTTEN, text=text)
 
-    def _take(self, gate: Gate, record: Record, *, by: str) -> None:
+    def _take(self, gate: ReplayGuard, record: CommandRecord, *, by: str) -> None:
         """Write it down: its seq is spent and its id known, in one step."""
         held = replace(self._core.held, gate=gate)
         if record.state.terminal:
             held = replace(held, outbox=held.outbox.ended(record.id))
         held = replace(held, records={**held.records, record.id: record})
-        told = Entry(kind="command", about=record.id, state=record.state, text=record.op, by=by)
+        told = HistoryEntry(kind="command", about=record.id, state=record.state, text=record.op, by=by)
         self._core.save(self._forgetting(held), told=(told,), spare=True)
         self._sender.changed(record.id)
 
-    def _known(self, gate: Gate, known: Record, until_s: float) -> None:
+    def _known(self, gate: ReplayGuard, known: CommandRecord, until_s: float) -> None:
         core = self._core
         if known.id not in core.held.records:
             self._save_gate(gate)
@@ -233,6 +235,6 @@ class Inbox:
             core.save(replace(core.held, gate=gate, records={**core.held.records, known.id: renewed}))
         self._sender.changed(known.id)
 
-    def _save_gate(self, gate: Gate) -> None:
+    def _save_gate(self, gate: ReplayGuard) -> None:
         if gate != self._core.held.gate:
             self._core.save(replace(self._core.held, gate=gate))

@@ -8,12 +8,12 @@ from functools import partial
 from edgegpu_agent.acts.act import Abandons, Settlers
 from edgegpu_agent.daemon.worker.core import Core
 from edgegpu_agent.daemon.worker.ports import Executor, Raised, SharingSight
-from edgegpu_agent.daemon.worker.send import Sender
-from edgegpu_agent.journal.held import Entry
-from edgegpu_sync.settle import Board, Settlement, SharingFound
+from edgegpu_agent.daemon.worker.send import UplinkSender
+from edgegpu_agent.journal.held import HistoryEntry
+from edgegpu_sync.settle import DesiredState, Settlement, SharingFound
 from edgegpu_sync.spec import Asked, TryKey
 from edgegpu_sync.states import Codes
-from edgegpu_sync.up import Condition, Settled
+from edgegpu_sync.up import Condition, ItemState
 from edgegpu_sync.wire import Json, clipped
 
 _LOG = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Items:
     def __init__(
         self,
         core: Core,
-        sender: Sender,
+        sender: UplinkSender,
         *,
         settlers: Settlers,
         sharing: SharingSight,
@@ -115,7 +115,7 @@ class Items:
         if one is None:
             return None
         tried = held.board.tries.get(one.name)
-        if tried is not None and tried.key == one.key and tried.settlement.state is Settled.OPEN:
+        if tried is not None and tried.key == one.key and tried.settlement.state is ItemState.OPEN:
             return one
         settler: object = self._settlers.get(type(one.item)) if one.item is not None else None
         if one.name not in held.board.tries and isinstance(settler, Abandons):
@@ -142,13 +142,15 @@ class Items:
         board = held.board.begin(one)
         tried = board.tries[one.name]
         settler = self._settlers.get(type(one.item)) if one.item is not None else None
-        if tried.settlement.state is not Settled.OPEN:
+        if tried.settlement.state is not ItemState.OPEN:
             self._write(one, board, tried.settlement)
         elif settler is None:
             settlement = Settlement.unsupported("this box cannot do it")
             self._write(one, board.settle(one.name, one.key, settlement), settlement)
         else:
-            told = Entry(kind="item", about=one.name, state="BEGUN", text=f"revision {one.key.rev}, try {tried.tries}")
+            told = HistoryEntry(
+                kind="item", about=one.name, state="BEGUN", text=f"revision {one.key.rev}, try {tried.tries}"
+            )
             self._core.save(replace(held, board=board, settling=one), told=(told,))
             self._trying = one
             work = partial(settler.settle, one, ItemNotes(self._core, one.name))
@@ -160,13 +162,13 @@ class Items:
                 return
             text = f"{type(result.error).__name__}: {result.error}"
             result = Settlement.failed(Codes.ERROR, clipped(text), restored=False)
-        if result.state is Settled.OPEN:
+        if result.state is ItemState.OPEN:
             result = Settlement.failed(Codes.ERROR, "it was left open", restored=False)
         board = self._core.held.board.settle(one.name, one.key, result, self._found())
         self._write(one, board, result)
         self._trying = None
 
-    def _write(self, one: Asked, board: Board, settlement: Settlement) -> None:
+    def _write(self, one: Asked, board: DesiredState, settlement: Settlement) -> None:
         before = self._core.held
         told = [_told(one.name, settlement), *_told_of(before.board, board, but=one.name)]
         self._core.save(replace(before, board=board, settling=None), notes={one.name: None}, told=told)
@@ -176,7 +178,7 @@ class Items:
         """Write what a Pending item has come to."""
         board = self._core.held.board.landed(name, key, settlement)
         if board is not self._core.held.board:
-            told = Entry(kind="item", about=name, state=settlement.state, text=settlement.text)
+            told = HistoryEntry(kind="item", about=name, state=settlement.state, text=settlement.text)
             self._core.save(replace(self._core.held, board=board), told=(told,))
             self._sender.report()
 
@@ -189,12 +191,12 @@ class Items:
             self._sender.report()
 
 
-def _told_of(before: Board, after: Board, *, but: str = "") -> list[Entry]:
+def _told_of(before: DesiredState, after: DesiredState, *, but: str = "") -> list[HistoryEntry]:
     """Return lines for the history of what stands otherwise now; what is open again has its line when it is begun."""
     changed = ((name, tried.settlement) for name, tried in after.tries.items() if name != but and name in before.tries)
     return [_told(name, now) for name, now in changed if now != before.tries[name].settlement]
 
 
-def _told(name: str, settlement: Settlement) -> Entry:
+def _told(name: str, settlement: Settlement) -> HistoryEntry:
     text = " ".join(part for part in (settlement.code, settlement.text) if part)
-    return Entry(kind="item", about=name, state=settlement.state, text=text)
+    return HistoryEntry(kind="item", about=name, state=settlement.state, text=text)

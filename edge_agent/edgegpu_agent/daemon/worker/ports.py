@@ -8,7 +8,7 @@ from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.link.events import Arrived
 from edgegpu_sync.settle import SharingFound
 from edgegpu_sync.signing import Signer
-from edgegpu_sync.telemetry import Part, PodAlloc, Sample
+from edgegpu_sync.telemetry import HealthPart, PodAlloc, Sample
 from edgegpu_sync.up import Versions
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class Clock:
     wall_s: Callable[[], float]
 
 
-class Uplink(Protocol):
+class LinkPort(Protocol):
     """The link, as `edgegpu_sync.link.link.Link` is."""
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False, turn: int | None = None) -> int | None:
@@ -47,7 +47,7 @@ class Uplink(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterIdentity:
     """The UID of kube-system, empty where it is not known; whether this box's agent settles the app limits there."""
 
     uid: str = ""
@@ -62,7 +62,7 @@ class TelemetrySource(Protocol):
         """Seconds between two measurements."""
         ...
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterIdentity:
         """Return the cluster and whether this agent holds its lease."""
         ...
 
@@ -74,7 +74,7 @@ class TelemetrySource(Protocol):
         """Return who holds what, by the pod's UID; None while nothing is known."""
         ...
 
-    def health_parts(self) -> Sequence[Part]:
+    def health_parts(self) -> Sequence[HealthPart]:
         """Return how each part of the box is."""
         ...
 
@@ -88,9 +88,9 @@ class NoTelemetry:
 
     period_s = 60
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterIdentity:
         """None is known."""
-        return Cluster()
+        return ClusterIdentity()
 
     def inventory(self) -> Mapping[str, Any] | None:
         """Nothing is known."""
@@ -100,7 +100,7 @@ class NoTelemetry:
         """Nothing is known."""
         return None
 
-    def health_parts(self) -> Sequence[Part]:
+    def health_parts(self) -> Sequence[HealthPart]:
         """Nothing is looked at."""
         return ()
 

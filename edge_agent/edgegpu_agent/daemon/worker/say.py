@@ -5,14 +5,14 @@ from typing import Any
 
 from edgegpu_agent.acts.upward import Clean
 from edgegpu_agent.daemon.worker.core import Core
-from edgegpu_agent.daemon.worker.ports import Cluster
-from edgegpu_sync.commands import Record
+from edgegpu_agent.daemon.worker.ports import ClusterIdentity
+from edgegpu_sync.commands import CommandRecord
 from edgegpu_sync.ids import CommandId, OpName
 from edgegpu_sync.stamps import Stamp
 from edgegpu_sync.states import Codes
 from edgegpu_sync.telemetry import Event
 from edgegpu_sync.topics import PlainKind, PlainTopic, ResultTopic, Topic
-from edgegpu_sync.up import Birth, Bye, NotTaken, Reported, Result, Will, encode_reported, encode_result
+from edgegpu_sync.up import Birth, Bye, CommandResult, NotTaken, Reported, Will, encode_reported, encode_result
 from edgegpu_sync.wire import RESULT_MAX_BYTES, Json, clipped, encode
 
 DATA_MAX_BYTES = RESULT_MAX_BYTES - 3_072
@@ -84,7 +84,7 @@ class Say:
         """Return the goodbye."""
         return encode(Bye(**self.head(), state="bye", why=why))
 
-    def reported(self, cluster: Cluster) -> bytes:
+    def reported(self, cluster: ClusterIdentity) -> bytes:
         """Return how the box stands against what is desired."""
         held = self._core.held
         reported = Reported(
@@ -100,10 +100,10 @@ class Say:
         )
         return encode_reported(reported)
 
-    def result(self, record: Record) -> tuple[ResultTopic, bytes]:
+    def result(self, record: CommandRecord) -> tuple[ResultTopic, bytes]:
         """Return where a command stands; an end with the data that the outbox keeps."""
         data = self._core.journal.body(record.id) if record.state.terminal else None
-        result = Result(
+        result = CommandResult(
             **self.head(),
             op=record.op,
             state=record.state,

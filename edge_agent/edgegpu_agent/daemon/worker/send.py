@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from edgegpu_agent.daemon.worker.core import Core
-from edgegpu_agent.daemon.worker.ports import Cluster, Uplink
+from edgegpu_agent.daemon.worker.ports import ClusterIdentity, LinkPort
 from edgegpu_agent.daemon.worker.say import Say
-from edgegpu_sync.commands import Record
+from edgegpu_sync.commands import CommandRecord
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.link.events import Delivered, Up
 from edgegpu_sync.outbox import Kept
 from edgegpu_sync.stamps import Stamp
-from edgegpu_sync.topics import Kind, PlainKind, Topic
+from edgegpu_sync.topics import PlainKind, Topic, TopicKind
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,10 +36,10 @@ class Due:
     tries: int = 0
 
 
-class Sender:
+class UplinkSender:
     """Knows what is due; sends as much of it as the link takes."""
 
-    def __init__(self, core: Core, say: Say, *, rng: random.Random, cluster: Callable[[], Cluster]) -> None:
+    def __init__(self, core: Core, say: Say, *, rng: random.Random, cluster: Callable[[], ClusterIdentity]) -> None:
         """Begin down.
 
         Args:
@@ -49,11 +49,11 @@ class Sender:
             cluster: asked at each turn; the reported state is sent again when it is another.
         """
         self._core, self._say, self._rng, self._cluster = core, say, rng, cluster
-        self.link: Uplink | None = None
+        self.link: LinkPort | None = None
         self.turn: int | None = None
         """Of the connection that is up; None while there is none."""
         self.why_down = "not connected yet"
-        self.holds: Callable[[Record], bool] = lambda _: False
+        self.holds: Callable[[CommandRecord], bool] = lambda _: False
         """Asked of each command whose state is due: whether something else has to go up before it."""
         self._fresh_epoch = False
         self._birth_due = False
@@ -61,7 +61,7 @@ class Sender:
         self._results: dict[CommandId, Due] = {}
         self._event = Due()
         self._report_at_s = 0.0
-        self._told_cluster: Cluster | None = None
+        self._told_cluster: ClusterIdentity | None = None
         self._told_at_s = -SPREAD_S
         self._metrics: dict[int, Stamp] = {}
         self._blocked_until_s = 0.0
@@ -72,7 +72,7 @@ class Sender:
         """Begin an epoch for the connection that is tried now, and return its will."""
         self._core.born()
         self._fresh_epoch = True
-        topic = self._say.plain(Kind.STATUS)
+        topic = self._say.plain(TopicKind.STATUS)
         return str(topic), self._say.payload(topic, self._say.will())
 
     def up(self, event: Up) -> None:
@@ -104,7 +104,7 @@ class Sender:
     def bye(self, why: str) -> None:
         """Say goodbye."""
         if self.turn is not None and not self._birth_due:
-            topic = self._say.plain(Kind.STATUS)
+            topic = self._say.plain(TopicKind.STATUS)
             self._publish(topic, self._say.bye(why), retain=True)
 
     # --- what is due
@@ -165,7 +165,7 @@ class Sender:
     def _send_birth(self) -> bool:
         if self._birth_due:
             body = self._say.birth(self._birth_stamp)
-            if self._publish(self._say.plain(Kind.STATUS), body, retain=True) is None:
+            if self._publish(self._say.plain(TopicKind.STATUS), body, retain=True) is None:
                 return False
             self._birth_due, self._birth_stamp = False, None
         return True
@@ -182,7 +182,7 @@ class Sender:
                 self._sent(record, due)
         return True
 
-    def _sent(self, record: Record, due: Due) -> None:
+    def _sent(self, record: CommandRecord, due: Due) -> None:
         """An end is sent until its receipt; of what is under way the controller asks when it hears nothing."""
         if record.state.terminal:
             self._results[record.id] = self._next(due)
@@ -199,7 +199,7 @@ class Sender:
             self._report_at_s = min(self._report_at_s, self._told_at_s + SPREAD_S)
         if self._report_at_s > now_s:
             return True
-        if self.plain(Kind.REPORTED, self._say.reported(cluster)) is None:
+        if self.plain(TopicKind.REPORTED, self._say.reported(cluster)) is None:
             return False
         self._told_cluster, self._told_at_s = cluster, now_s
         self._report_at_s = now_s + REPORT_S * self._rng.uniform(0.9, 1.1)
@@ -210,7 +210,7 @@ class Sender:
         events = self._core.held.outbox.events
         if not events or self._event.at_s > self._core.now_s:
             return True
-        if self._send_kept(Kind.EVENT, events[0]) is None:
+        if self._send_kept(TopicKind.EVENT, events[0]) is None:
             return False
         self._event = self._next(self._event)
         return True
@@ -222,7 +222,7 @@ class Sender:
                 break
             if kept.stamp in under_way:
                 continue
-            token = self._send_kept(Kind.METRICS, kept)
+            token = self._send_kept(TopicKind.METRICS, kept)
             if token is None:
                 return False
             self._metrics[token] = kept.stamp

@@ -4,14 +4,14 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from edgegpu_agent.acts.act import Outcome
+from edgegpu_agent.acts.act import ActionOutcome
 from edgegpu_agent.daemon.worker.core import Core
 from edgegpu_agent.daemon.worker.say import data_bytes
-from edgegpu_agent.daemon.worker.send import Sender
-from edgegpu_agent.journal.held import Entry
-from edgegpu_sync.commands import Record
+from edgegpu_agent.daemon.worker.send import UplinkSender
+from edgegpu_agent.journal.held import HistoryEntry
+from edgegpu_sync.commands import CommandRecord
 from edgegpu_sync.outbox import Outbox
-from edgegpu_sync.states import FOLLOWERS, Codes, State
+from edgegpu_sync.states import FOLLOWERS, Codes, CommandState
 from edgegpu_sync.wire import clipped
 
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,39}")
@@ -20,7 +20,7 @@ _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,39}")
 class States:
     """What the parts that bring a command on write with."""
 
-    def __init__(self, core: Core, sender: Sender, *, ended: Callable[[Record], None]) -> None:
+    def __init__(self, core: Core, sender: UplinkSender, *, ended: Callable[[CommandRecord], None]) -> None:
         """Prepare it.
 
         Args:
@@ -30,7 +30,7 @@ class States:
         """
         self.core, self._sender, self._ended = core, sender, ended
 
-    def put(self, record: Record, *, outbox: Outbox | None = None, data: bytes | None = None) -> None:
+    def put(self, record: CommandRecord, *, outbox: Outbox | None = None, data: bytes | None = None) -> None:
         """Write a state; one that ends takes the place in the outbox that was reserved for it.
 
         Raises:
@@ -42,17 +42,17 @@ class States:
             outbox = outbox.ended(record.id)
         held = replace(held, records={**held.records, record.id: record}, outbox=outbox)
         text = " ".join(part for part in (record.op, record.code, record.text) if part)
-        told = Entry(kind="command", about=record.id, state=record.state, text=text)
+        told = HistoryEntry(kind="command", about=record.id, state=record.state, text=text)
         self.core.save(held, bodies=None if data is None else {record.id: data}, told=(told,))
         if record.state.terminal:
             self._ended(record)
         self._sender.changed(record.id)
 
-    def end(self, record: Record, outcome: Outcome) -> None:
+    def end(self, record: CommandRecord, outcome: ActionOutcome) -> None:
         """Write how it ended; what cannot follow its state, or cannot be sent, is made FAILED, ERROR."""
         state, code = outcome.state, outcome.code
         if state not in FOLLOWERS[record.state] or not state.terminal:
-            state, code = State.FAILED, Codes.ERROR
+            state, code = CommandState.FAILED, Codes.ERROR
         if code and not _CODE.fullmatch(code):
             code = Codes.ERROR
         self.put(record.ended(state, code, clipped(outcome.text)), data=data_bytes(outcome.data))

@@ -2,13 +2,15 @@
 
 from edgegpu_agent.daemon.answers import JournalAnswer, JournalLine, OpenCommand, StatusAnswer
 from edgegpu_agent.daemon.worker.core import Core
-from edgegpu_agent.daemon.worker.send import Sender
-from edgegpu_sync.commands import Record
+from edgegpu_agent.daemon.worker.send import UplinkSender
+from edgegpu_sync.commands import CommandRecord
 
 MOST_LINES = 2_000
 
 
-def status(core: Core, sender: Sender, *, capabilities: tuple[str, ...], wanted_rev: int, full: bool) -> StatusAnswer:
+def status(
+    core: Core, sender: UplinkSender, *, capabilities: tuple[str, ...], wanted_rev: int, full: bool
+) -> StatusAnswer:
     """Say how the agent stands; on the worker's thread."""
     held = core.held
     return StatusAnswer(
@@ -42,7 +44,7 @@ def status(core: Core, sender: Sender, *, capabilities: tuple[str, ...], wanted_
     )
 
 
-def _command(record: Record) -> OpenCommand:
+def _command(record: CommandRecord) -> OpenCommand:
     return OpenCommand(
         id=record.id,
         op=record.op,

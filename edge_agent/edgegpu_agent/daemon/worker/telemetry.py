@@ -12,14 +12,14 @@ from edgegpu_agent.daemon.worker.core import Core
 from edgegpu_agent.daemon.worker.ports import TelemetrySource
 from edgegpu_agent.daemon.worker.refresh import Refreshes
 from edgegpu_agent.daemon.worker.say import Say
-from edgegpu_agent.daemon.worker.send import Sender
+from edgegpu_agent.daemon.worker.send import UplinkSender
 from edgegpu_agent.journal.errors import JournalFullError
-from edgegpu_sync.down import Want
+from edgegpu_sync.down import RefreshRequest
 from edgegpu_sync.errors import TooLargeError
 from edgegpu_sync.outbox import Kept
 from edgegpu_sync.stamps import Epoch
-from edgegpu_sync.telemetry import Alloc, Health, Inventory, Metrics, Part, PodAlloc, Sample, difference
-from edgegpu_sync.topics import Kind
+from edgegpu_sync.telemetry import Alloc, BoxHealth, HealthPart, Inventory, Metrics, PodAlloc, Sample, difference
+from edgegpu_sync.topics import TopicKind
 from edgegpu_sync.wire import clipped, encode
 
 _LOG = logging.getLogger(__name__)
@@ -45,10 +45,12 @@ class Sent:
     pods: Mapping[str, PodAlloc]
 
 
-class Telemetry:
+class TelemetrySender:
     """Compares what the source says with what was sent."""
 
-    def __init__(self, core: Core, say: Say, sender: Sender, *, source: TelemetrySource, rng: random.Random) -> None:
+    def __init__(
+        self, core: Core, say: Say, sender: UplinkSender, *, source: TelemetrySource, rng: random.Random
+    ) -> None:
         """Prepare it; nothing was sent yet.
 
         Args:
@@ -60,17 +62,17 @@ class Telemetry:
         """
         self._core, self._say, self._sender, self._source, self._rng = core, say, sender, source, rng
         self._look_at_s = 0.0
-        self._due: dict[Kind, float] = {}
+        self._due: dict[TopicKind, float] = {}
         self._inventory: tuple[Epoch, Mapping[str, Any]] | None = None
         self._alloc: Sent | None = None
         self._health: tuple[Epoch, object] | None = None
         self._samples: list[Sample] = []
-        self._asked: dict[Want, float] = {}
-        self._unsayable: set[Want] = set()
+        self._asked: dict[RefreshRequest, float] = {}
+        self._unsayable: set[RefreshRequest] = set()
         self.refreshes = Refreshes(core, self.ask)
         sender.holds = self.refreshes.holds
 
-    def ask(self, want: Want, within_s: float) -> None:
+    def ask(self, want: RefreshRequest, within_s: float) -> None:
         """Send something whole, at once or at random within some seconds."""
         at_s = self._core.now_s + (self._rng.uniform(0, within_s) if within_s else 0.0)
         self._asked[want] = min(at_s, self._asked.get(want, at_s))
@@ -92,14 +94,14 @@ class Telemetry:
         if now_s < self._look_at_s and not asked:
             return
         self._look_at_s = now_s + LOOK_S
-        self._gather(flush=Want.METRICS in asked)
-        self._asked.pop(Want.METRICS, None)
+        self._gather(flush=RefreshRequest.METRICS in asked)
+        self._asked.pop(RefreshRequest.METRICS, None)
         if self._sender.turn is None:
             return
         for want, send in (
-            (Want.INVENTORY, self._send_inventory),
-            (Want.ALLOC, self._send_alloc),
-            (Want.HEALTH, self._send_health),
+            (RefreshRequest.INVENTORY, self._send_inventory),
+            (RefreshRequest.ALLOC, self._send_alloc),
+            (RefreshRequest.HEALTH, self._send_health),
         ):
             if self._sends(want, send, whole=want in asked):
                 self._asked.pop(want, None)
@@ -107,7 +109,7 @@ class Telemetry:
             told = self._source
             self.refreshes.sent(self._asked, inventory=told.inventory() is not None, alloc=told.alloc() is not None)
 
-    def _sends(self, want: Want, send: Callable[..., bool], *, whole: bool) -> bool:
+    def _sends(self, want: RefreshRequest, send: Callable[..., bool], *, whole: bool) -> bool:
         """Send one kind; what the source says is no reason to end the agent, whatever it is."""
         try:
             return send(whole=whole)
@@ -117,10 +119,10 @@ class Telemetry:
             self._unsayable.add(want)
             return True
 
-    def _is_due(self, kind: Kind) -> bool:
+    def _is_due(self, kind: TopicKind) -> bool:
         return self._due.get(kind, 0.0) <= self._core.now_s
 
-    def _was_sent(self, kind: Kind) -> None:
+    def _was_sent(self, kind: TopicKind) -> None:
         self._due[kind] = self._core.now_s + ALL_S * self._rng.uniform(0.9, 1.1)
 
     # --- inventory
@@ -129,13 +131,13 @@ class Telemetry:
         found, epoch = self._source.inventory(), self._core.held.gate.epoch
         if found is None:
             return False
-        if self._inventory == (epoch, found) and not whole and not self._is_due(Kind.INVENTORY):
+        if self._inventory == (epoch, found) and not whole and not self._is_due(TopicKind.INVENTORY):
             return False
         body = encode(Inventory(**self._say.head(), **found))
-        if self._sender.plain(Kind.INVENTORY, body) is None:
+        if self._sender.plain(TopicKind.INVENTORY, body) is None:
             return False
         self._inventory = (epoch, found)
-        self._was_sent(Kind.INVENTORY)
+        self._was_sent(TopicKind.INVENTORY)
         return True
 
     # --- allocations
@@ -161,7 +163,7 @@ class Telemetry:
             head = self._say.head()
             part = {uid: pods[uid] for uid in piece}
             alloc = Alloc(**head, base=None if sent is None else sent.n, pods=part, gone=left)
-            if self._sender.plain(Kind.ALLOC, encode(alloc)) is None:
+            if self._sender.plain(TopicKind.ALLOC, encode(alloc)) is None:
                 return False
             before = {} if sent is None else sent.pods
             after = {uid: pod for uid, pod in {**before, **part}.items() if uid not in left}
@@ -175,9 +177,9 @@ class Telemetry:
         parts = (*self._own_parts(), *self._source.health_parts())[:64]
         state = _worst(parts)
         now = (core.held.gate.epoch, (state, parts))
-        if now == self._health and not whole and not self._is_due(Kind.HEALTH):
+        if now == self._health and not whole and not self._is_due(TopicKind.HEALTH):
             return False
-        health = Health(
+        health = BoxHealth(
             **self._say.head(),
             state=state,
             parts=parts,
@@ -185,15 +187,15 @@ class Telemetry:
             controller_unseen_s=core.unseen_s,
             outbox_used=min(1.0, core.held.outbox.used),
         )
-        if self._sender.plain(Kind.HEALTH, encode(health)) is None:
+        if self._sender.plain(TopicKind.HEALTH, encode(health)) is None:
             return False
         self._health = now
-        self._was_sent(Kind.HEALTH)
+        self._was_sent(TopicKind.HEALTH)
         return True
 
-    def _own_parts(self) -> tuple[Part, ...]:
+    def _own_parts(self) -> tuple[HealthPart, ...]:
         told = self._core.journal.told
-        return (Part(name="journal", state="bad", text=clipped(told)),) if told else ()
+        return (HealthPart(name="journal", state="bad", text=clipped(told)),) if told else ()
 
     # --- metrics
 
@@ -220,6 +222,6 @@ class Telemetry:
             return
 
 
-def _worst(parts: Sequence[Part]) -> Literal["ok", "warn", "bad"]:
+def _worst(parts: Sequence[HealthPart]) -> Literal["ok", "warn", "bad"]:
     states = {part.state for part in parts}
     return "bad" if "bad" in states else "warn" if "warn" in states else "ok"

@@ -16,27 +16,27 @@ from edgegpu_agent.daemon.answers import JournalAnswer, StatusAnswer
 from edgegpu_agent.daemon.executor import Threads
 from edgegpu_agent.daemon.worker import status as workerstatus
 from edgegpu_agent.daemon.worker.acting import Acting
-from edgegpu_agent.daemon.worker.commands import SHARING, Commands
+from edgegpu_agent.daemon.worker.commands import SHARING, CommandQueue
 from edgegpu_agent.daemon.worker.core import Core
 from edgegpu_agent.daemon.worker.inbox import Inbox
 from edgegpu_agent.daemon.worker.items import Items
 from edgegpu_agent.daemon.worker.ports import (
     Clock,
     Executor,
+    LinkPort,
     Me,
     NoTelemetry,
     SharingSight,
     SharingUnseen,
     TelemetrySource,
-    Uplink,
 )
 from edgegpu_agent.daemon.worker.say import Say
-from edgegpu_agent.daemon.worker.send import Sender
+from edgegpu_agent.daemon.worker.send import UplinkSender
 from edgegpu_agent.daemon.worker.states import States
-from edgegpu_agent.daemon.worker.telemetry import Telemetry
+from edgegpu_agent.daemon.worker.telemetry import TelemetrySender
 from edgegpu_agent.journal.errors import JournalFullError
-from edgegpu_agent.journal.journal import Journal
-from edgegpu_sync.down import Link
+from edgegpu_agent.journal.journal import BoxJournal
+from edgegpu_sync.down import KeySetLink
 from edgegpu_sync.link.events import Arrived, Delivered, Down, LinkEvent, Up
 from edgegpu_sync.outbox import Kept
 from edgegpu_sync.settle import Settlement
@@ -60,10 +60,10 @@ Why = Literal["stop", "upgrade", "uninstall", "identity"]
 class Parts:
     """What a worker is made of. Left out: a random nonce, threads for acts, no telemetry, nobody to tell the time."""
 
-    journal: Journal
+    journal: BoxJournal
     root: str
     """The public root key that was pinned at enrolment."""
-    keys: Sequence[Link] = ()
+    keys: Sequence[KeySetLink] = ()
     """The key sets that came with it: a journal that is begun anew does not go back before them."""
     me: Me
     clock: Clock
@@ -104,8 +104,8 @@ class Worker:
     def _build(self, parts: Parts, executor: Executor) -> None:
         core = self._core
         self._say = Say(core, self.capabilities, clean=parts.clean)
-        self._sender = Sender(core, self._say, rng=parts.rng, cluster=parts.telemetry.cluster)
-        self._telemetry = Telemetry(core, self._say, self._sender, source=parts.telemetry, rng=parts.rng)
+        self._sender = UplinkSender(core, self._say, rng=parts.rng, cluster=parts.telemetry.cluster)
+        self._telemetry = TelemetrySender(core, self._say, self._sender, source=parts.telemetry, rng=parts.rng)
         states = States(core, self._sender, ended=self._telemetry.refreshes.ended)
         acting = Acting(states, acts=parts.acts, executor=executor)
         self._items = Items(
@@ -116,13 +116,15 @@ class Worker:
             executor=executor,
             alone_busy=lambda: self._commands.alone_busy,
         )
-        self._commands = Commands(states, acting, capabilities=self.capabilities, items_busy=lambda: self._items.busy)
+        self._commands = CommandQueue(
+            states, acting, capabilities=self.capabilities, items_busy=lambda: self._items.busy
+        )
         self._inbox = Inbox(core, self._say, self._sender, ask=self._telemetry.ask, server_time=parts.server_time)
         core.born()
 
     # --- for any thread
 
-    def attach(self, link: Uplink) -> None:
+    def attach(self, link: LinkPort) -> None:
         """Give it the link; before `run`."""
         self._sender.link = link
 
