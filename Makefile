@@ -28,7 +28,7 @@ cc:
 
 simdriver: cc
 	@mkdir -p $(BUILD)
-	@flock $(BUILD)/simdriver.lock $(MAKE) -s -C plugin/simdriver OUT=$(BUILD)/simdriver
+	@flock $(BUILD)/simdriver.lock $(MAKE) -s -C simulation/simdriver OUT=$(BUILD)/simdriver
 
 demo: cc venv simdriver ## run the scenarios, and a box in a cloud, on simulated cards; writes build/demo.json
 	@$(BIN)/edgegpu demo --once --out build/demo.json

@@ -45,11 +45,11 @@ def simdriver_build() -> Path:
     out.parent.mkdir(exist_ok=True)
     with (out.parent / "simdriver.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        command: list[str | Path] = ["make", "-C", ROOT / "plugin" / "simdriver", f"OUT={out}"]
+        command: list[str | Path] = ["make", "-C", ROOT / "simulation" / "simdriver", f"OUT={out}"]
         quiet = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL"}}
         made = subprocess.run(command, capture_output=True, text=True, check=False, env=quiet)
     if made.returncode:
-        pytest.fail(f"cannot build plugin/simdriver:\n{made.stdout}{made.stderr}", pytrace=False)
+        pytest.fail(f"cannot build simulation/simdriver:\n{made.stdout}{made.stderr}", pytrace=False)
     return out
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 FILE_LINES = 500
 FUNCTION_LINES = 50
-ROOTS = ("plugin", "installer", "cloud_sync", "edge_agent", "tests", "tools")
+ROOTS = ("base", "simulation", "plugin", "installer", "cloud_sync", "edge_agent", "tests", "tools")
 SUFFIXES = {".c", ".h", ".py", ".sh"}
 SKIPPED = {"gen", "standin", "__pycache__"}  # generated, and the lab's Go
 C_NAME = re.compile(r"(\w+)\s*\(")

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pydantic import Field, TypeAdapter
 
 from edgegpu_sync.base64url import from_text, to_text
-from edgegpu_sync.down import KeySetLink
+from edgegpu_sync.downlink import KeySetLink
 from edgegpu_sync.errors import MessageRefusedError, Why
 from edgegpu_sync.wire import Body, Count, Sha256, WireModel, decode
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from edgegpu_sync.down import Receipt
+from edgegpu_sync.downlink import Receipt
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.stamps import Stamp
 

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from edgegpu_sync.errors import MessageRefusedError, Why
 from edgegpu_sync.ids import OpName, op_name
-from edgegpu_sync.order import SeenRevision
+from edgegpu_sync.replay_guard import SeenRevision
 from edgegpu_sync.spec import (
     AnyItem,
     AppLimits,
@@ -20,7 +20,7 @@ from edgegpu_sync.spec import (
     UnitSize,
 )
 from edgegpu_sync.states import Codes, CommandState
-from edgegpu_sync.up import Condition, ItemReport, ItemState, Numbers
+from edgegpu_sync.uplink import Condition, ItemReport, ItemState, Numbers
 from edgegpu_sync.wire import clipped
 
 MOST_TRIES = 3

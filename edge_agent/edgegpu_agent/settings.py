@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StrictInt, StrictStr
 
-from edgegpu_plugin import configfile
-from edgegpu_plugin.configtypes import AbsolutePath, Section, says
+from edgegpu_plugin.config import yaml_file
+from edgegpu_plugin.config.types import AbsolutePath, Section, says
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _URL = re.compile(r"https://[!-~]{1,500}")
@@ -96,4 +96,4 @@ def load(path: Path) -> AgentConfig:
     Raises:
         ConfigError: with one line for each problem: file, line, key, value, what is wrong, what would be right.
     """
-    return configfile.load(path, AgentConfig)
+    return yaml_file.load(path, AgentConfig)

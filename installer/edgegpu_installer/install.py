@@ -6,39 +6,31 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from edgegpu_installer import (
-    accounts,
-    ask,
-    datastore,
-    farewell,
-    lease,
-    leftover,
-    limits,
-    material,
-    nodeidentity,
-    nodes,
-    transaction,
-    unitsize,
-)
-from edgegpu_installer.ask import Terminal
-from edgegpu_installer.atomic import read_entry, wanted
-from edgegpu_installer.changes import Deadline, FileChange, Plan
-from edgegpu_installer.cluster import ClusterClient, ClusterError
-from edgegpu_installer.completeness import completeness
+from edgegpu_installer import prompts
+from edgegpu_installer.cluster import accounts, datastore, lease, node_identity, nodes
+from edgegpu_installer.cluster import app_limits_account as limits
+from edgegpu_installer.cluster.app_limits_account import AppLimitsAccount
+from edgegpu_installer.cluster.client import ClusterClient, ClusterError
+from edgegpu_installer.cluster.kinds import NODE
+from edgegpu_installer.cluster.rbac import Account
+from edgegpu_installer.cluster.servers import other_servers
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.foreseen import DryRun, of_install
-from edgegpu_installer.kinds import NODE
 from edgegpu_installer.layout import AGENT_UNIT, CURRENT, ETC, LIMITS_KUBECONFIG, PLUGIN_UNIT, UNITS
-from edgegpu_installer.limits import AppLimitsAccount
-from edgegpu_installer.plan import plan_agent, plan_install
-from edgegpu_installer.preparing import TransactionMachine
-from edgegpu_installer.rbac import Account
-from edgegpu_installer.release import Release
-from edgegpu_installer.servers import other_servers
-from edgegpu_installer.site import InstallOptions, MachineRole, Material, Site, role_of
-from edgegpu_installer.states import Op, TransactionState
-from edgegpu_installer.transaction import TransactionOutcome, Verify
-from edgegpu_installer.verifying import configured_model, look_again
+from edgegpu_installer.machine import unit_size
+from edgegpu_installer.plan import credentials
+from edgegpu_installer.plan.changes import Deadline, FileChange, Plan
+from edgegpu_installer.plan.completeness import completeness
+from edgegpu_installer.plan.dry_run import DryRun, of_install
+from edgegpu_installer.plan.plan import plan_agent, plan_install
+from edgegpu_installer.plan.prepare import TransactionMachine
+from edgegpu_installer.plan.release import Release
+from edgegpu_installer.plan.site import InstallOptions, MachineRole, Material, Site, role_of
+from edgegpu_installer.prompts import Terminal
+from edgegpu_installer.transaction import farewell, rollback_cleanup, transaction
+from edgegpu_installer.transaction.atomic import read_entry, wanted
+from edgegpu_installer.transaction.states import Op, TransactionState
+from edgegpu_installer.transaction.transaction import TransactionOutcome, Verify
+from edgegpu_installer.verify.conditions import configured_model, look_again
 
 _AGENT_READS = (f"{UNITS}/{AGENT_UNIT}", CURRENT, LIMITS_KUBECONFIG)
 _PLUGIN_READS = (f"{UNITS}/{PLUGIN_UNIT}", CURRENT, ETC)
@@ -90,9 +82,9 @@ class Installation:
         role = role_of(self.site, self.options)
         certificates = None
         if role is not MachineRole.AGENT and not self.options.agent_only:
-            certificates = material.extender_certificates(layout, self.site.scheduler_path, now=self.now())
+            certificates = credentials.extender_certificates(layout, self.site.scheduler_path, now=self.now())
         account = limits.foreseen(layout, self.limits) if self.limits is not None else None
-        made = Material(kubeconfig=material.kept_kubeconfig(layout), certificates=certificates, limits=account)
+        made = Material(kubeconfig=credentials.kept_kubeconfig(layout), certificates=certificates, limits=account)
         return Report(
             op=self._op(),
             outcome=None,
@@ -134,7 +126,7 @@ class Installation:
             return self._change(role, None)
         if not self.site.kind.is_server:
             self._check_unit(self.site.kubelet_kubeconfig)
-            made = material.agent_kubeconfig(self.machine.layout, self.site.kubelet_kubeconfig, self.options.join)
+            made = credentials.agent_kubeconfig(self.machine.layout, self.site.kubelet_kubeconfig, self.options.join)
             return self._change(role, Material(kubeconfig=made))
         layout = self.machine.layout
         self._check_unit(self.site.admin_kubeconfig)
@@ -158,20 +150,20 @@ class Installation:
     def _check_unit(self, kubeconfig: str) -> None:
         """Refuse another size of a unit while pods hold shares. Raises InstallError."""
         layout, wanted = self.machine.layout, self.options.unit_mib
-        if unitsize.changes(layout, wanted):
+        if unit_size.changes(layout, wanted):
             with ClusterClient.from_kubeconfig(layout.at(kubeconfig)) as cluster:
-                unitsize.refuse_while_held(cluster, layout, wanted, node=self.site.node_name)
+                unit_size.refuse_while_held(cluster, layout, wanted, node=self.site.node_name)
 
     def _material(self, cluster: ClusterClient, role: MachineRole) -> Material:
         layout, rights = self.machine.layout, self.release.rights
-        kubeconfig = material.server_kubeconfig(cluster, rights, layout)
+        kubeconfig = credentials.server_kubeconfig(cluster, rights, layout)
         account = None
         if self.limits is not None:
             model, say = configured_model(layout), self.machine.say
             account = limits.grant(cluster, rights, self.limits, model=model, layout=layout, say=say)
         certificates = None
         if role is not MachineRole.AGENT:
-            certificates = material.extender_certificates(layout, self.site.scheduler_path, now=self.now())
+            certificates = credentials.extender_certificates(layout, self.site.scheduler_path, now=self.now())
         datastore.settle(self.site, layout)  # before the files that name these accounts are on the disk
         return Material(kubeconfig=kubeconfig, certificates=certificates, limits=account)
 
@@ -229,7 +221,7 @@ class Installation:
         if farewell.UNIT in plan.stop:  # it decides: to go on where we were rolled back, else to remove itself
             self.machine.system.restart_no_block(farewell.UNIT)
         elif not had_sharing and outcome.state is TransactionState.ROLLED_BACK:
-            leftover.clean_up(self.site, self.release, self.machine)
+            rollback_cleanup.clean_up(self.site, self.release, self.machine)
         if outcome.state is TransactionState.COMMITTED and plan.op is Op.UPGRADE:
             self._remove_old_versions(previous)
         restarted = self.machine.system.unit(self.site.unit).invocation != before
@@ -253,7 +245,7 @@ class Installation:
             return self.options.nodes
         if self.terminal is None or self._op() is not Op.INSTALL:
             return self._here()
-        return ask.choose_nodes(self.terminal, known, here=self.site.node_name, cards_here=self.site.cards)
+        return prompts.choose_nodes(self.terminal, known, here=self.site.node_name, cards_here=self.site.cards)
 
     @contextmanager
     def _accounts(self, cluster: ClusterClient) -> Iterator[Callable[[], None]]:
@@ -293,7 +285,7 @@ class Installation:
 
     def _join(self, cluster: ClusterClient) -> str:
         made = accounts.join(cluster, self.release.rights, Account.AGENT)
-        return nodeidentity.pack(server=made.server, ca_pem=made.ca_pem, token=made.token)
+        return node_identity.pack(server=made.server, ca_pem=made.ca_pem, token=made.token)
 
     def _link(self) -> str:
         return current.readlink().name if (current := self.machine.layout.current).is_symlink() else ""

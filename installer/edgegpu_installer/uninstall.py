@@ -5,27 +5,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from edgegpu_core.podview import PodView
-from edgegpu_installer import (
-    accounts,
-    baseline,
-    datastore,
-    draining,
-    farewell,
-    lease,
-    limits,
-    nodes,
-    sharedconfig,
-    shares,
-    transaction,
-)
-from edgegpu_installer.ask import Terminal
-from edgegpu_installer.changes import Deadline, FileChange, Plan
-from edgegpu_installer.cluster import ClusterClient, ClusterError
+from edgegpu_installer.cluster import accounts, datastore, lease, nodes, shares
+from edgegpu_installer.cluster import app_limits_account as limits
+from edgegpu_installer.cluster.app_limits_account import AppLimitsAccount
+from edgegpu_installer.cluster.client import ClusterClient, ClusterError
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.farewell import Farewell
-from edgegpu_installer.foreseen import DryRun, of_uninstall, used_by_others
 from edgegpu_installer.kubeadm import kubeadm
-from edgegpu_installer.kubeadm import look as kubeadm_look
+from edgegpu_installer.kubeadm import probe as kubeadm_look
 from edgegpu_installer.layout import (
     AGENT_UNIT,
     AGENT_YAML,
@@ -38,14 +24,19 @@ from edgegpu_installer.layout import (
     UNITS,
     WANTS,
 )
-from edgegpu_installer.limits import AppLimitsAccount
-from edgegpu_installer.pluginyaml import places
-from edgegpu_installer.preparing import TransactionMachine
-from edgegpu_installer.release import Release
-from edgegpu_installer.site import Site, SiteKind
-from edgegpu_installer.states import Op, TransactionState
-from edgegpu_installer.transaction import TransactionOutcome, Verify
-from edgegpu_installer.verifying import configured_model, look_again
+from edgegpu_installer.plan import shared_config
+from edgegpu_installer.plan.changes import Deadline, FileChange, Plan
+from edgegpu_installer.plan.dry_run import DryRun, of_uninstall, used_by_others
+from edgegpu_installer.plan.plugin_config import places
+from edgegpu_installer.plan.prepare import TransactionMachine
+from edgegpu_installer.plan.release import Release
+from edgegpu_installer.plan.site import Site, SiteKind
+from edgegpu_installer.prompts import Terminal
+from edgegpu_installer.transaction import baseline, farewell, share_drain, transaction
+from edgegpu_installer.transaction.farewell import Farewell
+from edgegpu_installer.transaction.states import Op, TransactionState
+from edgegpu_installer.transaction.transaction import TransactionOutcome, Verify
+from edgegpu_installer.verify.conditions import configured_model, look_again
 
 _STAYS = frozenset(
     {CURRENT, COMMAND, f"{UNITS}/{AGENT_UNIT}", f"{WANTS}/{AGENT_UNIT}", AGENT_YAML, CLOUD_TOKEN, PLUGIN_YAML}
@@ -187,7 +178,7 @@ class Uninstallation:
         if self.keep_agent:
             changes = tuple(change for change in changes if not change.early and change.path not in _STAYS)
         if self.site.kind is not SiteKind.KUBEADM_SERVER:
-            return sharedconfig.restore(changes, self.machine.layout)
+            return shared_config.restore(changes, self.machine.layout)
         text = kubeadm_look.manifest_text(self.machine.layout)
         return kubeadm.restore_files(changes, text, mode=self.site.manifest_mode)
 
@@ -195,7 +186,7 @@ class Uninstallation:
         plan, model = self._plan(), configured_model(self.machine.layout)
 
         def drain(deadline: Deadline) -> None:
-            draining.drain(cluster, model, node=self.site.node_name, deadline=deadline, say=self.machine.say)
+            share_drain.drain(cluster, model, node=self.site.node_name, deadline=deadline, say=self.machine.say)
 
         outcome = transaction.run(
             plan,

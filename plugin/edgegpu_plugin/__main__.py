@@ -4,14 +4,14 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from edgegpu_plugin.tasks import TaskGroup
+from edgegpu_base.process.tasks import TaskGroup
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the process; returns its exit status: 0 after SIGTERM or SIGINT at whatever moment."""
     group = TaskGroup()
     group.end_on(signal.SIGTERM, signal.SIGINT)
-    from edgegpu_plugin.process import run  # noqa: PLC0415  (this is what takes the second)
+    from edgegpu_plugin.main import run  # noqa: PLC0415  (this is what takes the second)
 
     return run(argv, group)
 

@@ -8,15 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edgegpu_plugin import kube, memory
-from edgegpu_plugin.config import PluginConfig
+from edgegpu_base import kube
+from edgegpu_base.kube import KubeClient, KubeconfigError, KubeError
+from edgegpu_base.process import memory
+from edgegpu_base.process.footprint import Footprint
+from edgegpu_base.process.sdnotify import Notifier, notifier
+from edgegpu_base.process.tasks import Task, TaskGroup
+
+from edgegpu_plugin.config.schema import PluginConfig
 from edgegpu_plugin.extender import Extender
-from edgegpu_plugin.footprint import Footprint
-from edgegpu_plugin.kube import KubeClient, KubeconfigError, KubeError
 from edgegpu_plugin.node import READY_WAIT_S, NodePart
-from edgegpu_plugin.sdnotify import Notifier, notifier
 from edgegpu_plugin.status import STATUS_VERSION, StatusServer
-from edgegpu_plugin.tasks import Task, TaskGroup
 
 _LOG = logging.getLogger(__name__)
 

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from enum import Enum
 
+from edgegpu_base.errors import EdgegpuError
 
-class PluginError(Exception):
+
+class PluginError(EdgegpuError):
     """Something that the plugin cannot do; the text reads "cannot x: cause" and says what to do about it."""
 
 

@@ -7,34 +7,35 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from edgegpu_base.errors import EdgegpuError
+from edgegpu_base.files import write_if_changed
+from edgegpu_base.kube import EventRecorder, Handlers, Json, KubeClient, KubeError, KubeObjects, Reflector
+from edgegpu_base.process.tasks import Task
+
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.injection import Injection
 from edgegpu_core.inventory import Card, usable
 from edgegpu_core.model import ModelError, ResourceModel
 from edgegpu_core.podview import PodView, pod_view
 from edgegpu_core.reasons import cardless
-from edgegpu_plugin.allocator import Allocator
-from edgegpu_plugin.board import DeviceBoard
-from edgegpu_plugin.cardsight import CardSight
-from edgegpu_plugin.collector import Collector
-from edgegpu_plugin.config import PluginConfig
-from edgegpu_plugin.devices import ResourcePlugin
-from edgegpu_plugin.errors import PluginError
-from edgegpu_plugin.files import write_if_changed
-from edgegpu_plugin.injector import Injector
-from edgegpu_plugin.inventory_store import InventoryStore
-from edgegpu_plugin.kube import EventRecorder, Handlers, Json, KubeClient, KubeError, KubeObjects, Reflector
-from edgegpu_plugin.kubelet import KubeletLink
-from edgegpu_plugin.kubeletpods import KubeletPods
-from edgegpu_plugin.nodeapi import NodePods, NodeWitness
-from edgegpu_plugin.nodestate import NodeState, Snapshot
-from edgegpu_plugin.nvml import Nvml
-from edgegpu_plugin.podresources import PodResources
-from edgegpu_plugin.publisher import Publisher
-from edgegpu_plugin.reconciler import Reconciler, RefusedPod, Times
+from edgegpu_plugin.cards.inventory_store import InventoryStore
+from edgegpu_plugin.cards.nvml import Nvml
+from edgegpu_plugin.config.schema import PluginConfig
+from edgegpu_plugin.containers.injector import Injector
+from edgegpu_plugin.containers.visibility import CardSight
+from edgegpu_plugin.kubelet.allocator import Allocator
+from edgegpu_plugin.kubelet.device_list import DeviceBoard
+from edgegpu_plugin.kubelet.device_plugin import ResourcePlugin
+from edgegpu_plugin.kubelet.link import KubeletLink
+from edgegpu_plugin.kubelet.podresources import PodResources
+from edgegpu_plugin.kubelet.pods import KubeletPods
+from edgegpu_plugin.records.collector import Collector
+from edgegpu_plugin.records.node_api import NodePods, NodeWitness
+from edgegpu_plugin.records.node_state import NodeState, Snapshot
+from edgegpu_plugin.records.publisher import Publisher
+from edgegpu_plugin.records.reconciler import Reconciler, RefusedPod, Times
+from edgegpu_plugin.records.withdrawal import Withdrawal
 from edgegpu_plugin.status import cards_part, other_cards_part, pods_part
-from edgegpu_plugin.tasks import Task
-from edgegpu_plugin.withdrawal import Withdrawal
 
 _LOG = logging.getLogger(__name__)
 
@@ -187,7 +188,7 @@ class NodePart:
         if self.injector.kubelet:  # an Allocate may have learned it first
             try:
                 write_if_changed(self._kubelet_file, self.injector.kubelet + "\n")
-            except PluginError as error:
+            except EdgegpuError as error:
                 _LOG.warning("%s", error)
         return node
 
@@ -228,7 +229,7 @@ class NodePart:
         cards, gone = self._saved
         try:
             self._store.save(cards, gone, unit_mib=self.state.model.unit_mib)
-        except PluginError as error:
+        except EdgegpuError as error:
             _LOG.warning("%s", error)
 
     def _forget_none(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:

@@ -5,13 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from edgegpu_base.http_unix import LocalServer, Response
+
 from edgegpu_core.deviceid import DeviceKind, count_by_card
 from edgegpu_core.ledger import Grant
 from edgegpu_core.nodeview import is_complete
 from edgegpu_core.podview import PodView
-from edgegpu_plugin.localserver import LocalServer, Response
-from edgegpu_plugin.nodestate import Snapshot
-from edgegpu_plugin.reconciler import RefusedPod
+from edgegpu_plugin.records.node_state import Snapshot
+from edgegpu_plugin.records.reconciler import RefusedPod
 
 SOCKET_NAME = "plugin.sock"
 """In the run folder; mode 0600."""

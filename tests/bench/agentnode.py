@@ -18,16 +18,16 @@ from kits.faultproxy import FaultProxy
 from kits.mqtt import wait_for
 
 from edgegpu_agent.cli.unixhttp import NoHttpError, get
-from edgegpu_agent.daemon.answers import StatusAnswer
-from edgegpu_agent.daemon.worker.telemetry import ALL_S, BATCH
 from edgegpu_agent.demo.processes import free_port
+from edgegpu_agent.session.local_answers import StatusAnswer
 from edgegpu_agent.settings import MetricsSection
+from edgegpu_agent.worker.telemetry import ALL_S, BATCH
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_installer.layout import PLUGIN_UNIT, Layout
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import TopicKind
-from edgegpu_sync.up import ItemState
+from edgegpu_sync.uplink import ItemState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.figures import Figure, figure
+from edgegpu_base.kube import ApiAccess, KubeClient, load_kubeconfig
 from integration.extender_run import Caller
 from integration.extender_world import MODEL, Json, node, pod, uuid
 from integration.kube_stub import KubeStub
@@ -20,7 +21,6 @@ from kits.cert import Certs, make_certs
 
 from edgegpu_core.placement import Share
 from edgegpu_plugin.extender import Extender, ExtenderConfig, TlsFiles
-from edgegpu_plugin.kube import ApiAccess, KubeClient, load_kubeconfig
 
 NODES, CARDS, UNITS = 1000, 8, 141 * 1024 // 256
 LIMIT_MS = 20.0

@@ -16,13 +16,13 @@ from typing import Any
 import grpc
 import yaml
 from bench.rawgrpc import RawCaller
+from edgegpu_base.kube import KubeClient, KubeObjects, load_kubeconfig
 from google.protobuf.message import Message
 
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import CARDS_ANNOTATION, write_cards
-from edgegpu_plugin.endpoint import socket_name
-from edgegpu_plugin.kube import KubeClient, KubeObjects, load_kubeconfig
+from edgegpu_plugin.kubelet.endpoint import socket_name
 from edgegpu_plugin.pb import (
     DevicePluginCaller,
     OfferedDevice,

@@ -184,7 +184,7 @@ class Bed:
     def written(self) -> tuple[list[str], list[str]]:
         """Return the paths that the installer has written, and those of them that are not as it wrote them."""
         script = (
-            "import json; from edgegpu_installer import baseline as b\n"
+            "import json; from edgegpu_installer.transaction import baseline as b\n"
             "from edgegpu_installer.layout import Layout as L\n"
             "print(json.dumps([[one.path for one in b.originals(L())], list(b.drifted(L()))]))"
         )

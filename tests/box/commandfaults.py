@@ -15,15 +15,15 @@ from box.cloudbed import Cloud
 from box.commandjudge import INSTALL, RESTART, UNINSTALL, Seen, judged
 from lab.labrun import LabError, wait_until
 
-from edgegpu_agent.daemon import steps as agent_steps
+from edgegpu_agent.worker import steps as agent_steps
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.views import CommandView
 from edgegpu_cloud.store import ControllerStore
 from edgegpu_installer.layout import CLOUD_TOKEN
-from edgegpu_installer.states import TransactionState as Transaction
+from edgegpu_installer.transaction.states import TransactionState as Transaction
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.states import CommandState
-from edgegpu_sync.up import ItemReport, ItemState
+from edgegpu_sync.uplink import ItemReport, ItemState
 
 OPS = (RESTART, UNINSTALL, INSTALL)
 

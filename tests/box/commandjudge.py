@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgegpu_agent.daemon import steps as agent_steps
+from edgegpu_agent.worker import steps as agent_steps
 from edgegpu_cloud.fleet.views import CommandView
 from edgegpu_sync.states import CommandState
 

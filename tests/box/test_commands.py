@@ -14,7 +14,7 @@ from box.cloudbed import Cloud
 from box.commandfaults import AGENT, CUT, INSTALLER, KILL, OPS, Cell, Faults, Step, write
 from box.commandjudge import INSTALL, RESTART, UNINSTALL
 
-from edgegpu_agent.daemon.steps import STEPS
+from edgegpu_agent.worker.steps import STEPS
 
 TABLE = ROOT / "build/box/commands.json"
 FULL = bool(os.environ.get("BOX_FULL"))

@@ -16,28 +16,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgegpu_agent.acts.standard import ActionContext, acts, standard_settlers
-from edgegpu_agent.daemon.keeper import Keeper
-from edgegpu_agent.daemon.worker.ports import Clock, Me
-from edgegpu_agent.daemon.worker.worker import Parts, Worker
-from edgegpu_agent.identity.device import BoxIdentity, load_identity
-from edgegpu_agent.identity.instance import instance
-from edgegpu_agent.journal.held import JournalContents
+from edgegpu_base.process.inotify import folder_watch
+from edgegpu_base.process.sdnotify import notifier
+
+from edgegpu_agent.actions.registry import ActionContext, acts, standard_settlers
+from edgegpu_agent.identity.identity_files import BoxIdentity, load_identity
+from edgegpu_agent.identity.machine_id import instance
+from edgegpu_agent.journal.contents import JournalContents
 from edgegpu_agent.journal.journal import BoxJournal
-from edgegpu_installer import journal as installer_journal
+from edgegpu_agent.session.transaction_keeper import Keeper
+from edgegpu_agent.worker.ports import Clock, Me
+from edgegpu_agent.worker.worker import Parts, Worker
 from edgegpu_installer.layout import Layout
-from edgegpu_plugin.inotify import folder_watch
-from edgegpu_plugin.sdnotify import notifier
+from edgegpu_installer.transaction import journal as installer_journal
 from edgegpu_sync.link.events import Address
 from edgegpu_sync.link.link import Link
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import box_filter
-from edgegpu_sync.up import Versions
+from edgegpu_sync.uplink import Versions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from edgegpu_agent.journal.held import HistoryEntry
+    from edgegpu_agent.journal.contents import HistoryEntry
     from edgegpu_sync.commands import CommandRecord
     from edgegpu_sync.ids import CommandId
     from edgegpu_sync.stamps import Stamp

@@ -11,7 +11,7 @@ from chaos import ledgers
 from chaos.booted import Booted
 from chaos.verdict import RESTARTS, Done, Start, Told
 
-from edgegpu_agent.identity.device import load_identity
+from edgegpu_agent.identity.identity_files import load_identity
 from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_sync.ids import command_id
 from edgegpu_sync.spec import item_name

@@ -18,7 +18,7 @@ from chaos.uploads import Uploads
 from kits.faultproxy import FaultProxy
 
 from edgegpu_agent.demo.processes import free_port
-from edgegpu_cloud.brokerfolder import write_broker
+from edgegpu_cloud.broker.folder import write_broker
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.layout import CloudConfig, CloudLayout, load
 from edgegpu_cloud.store import ControllerStore

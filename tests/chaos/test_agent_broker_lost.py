@@ -13,7 +13,7 @@ from kits.cli import document, edgegpu, plugin
 from edgegpu_sync.spec import Exclusions, Spec
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import TopicKind
-from edgegpu_sync.up import ItemState
+from edgegpu_sync.uplink import ItemState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

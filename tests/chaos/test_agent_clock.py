@@ -51,7 +51,7 @@ class Wrong(Agent):
             "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}",
             "BOX": str(self.root),
         }
-        command = [sys.executable, "-W", "ignore", "-m", "edgegpu_agent.daemon", "--root", str(self.root)]
+        command = [sys.executable, "-W", "ignore", "-m", "edgegpu_agent", "--root", str(self.root)]
         with (self.root / "log").open("ab") as log:
             self.process = subprocess.Popen(["sh", "-c", RESTARTS, "sh", *command], env=env, stdout=log, stderr=log)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from kits.step import IN_THE_BOX, LIMITS, Site, steps_of, struck
 
-from edgegpu_agent.daemon.steps import STEPS
+from edgegpu_agent.worker.steps import STEPS
 from edgegpu_sync.ops import OPS
 
 if TYPE_CHECKING:

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 import pytest
 from integration.transactionkit import OVER, RECOVER, Bed, install
 
-from edgegpu_installer import baseline
-from edgegpu_installer.changes import FileChange, Plan
-from edgegpu_installer.journal import TransactionJournal, TransactionRecord
-from edgegpu_installer.states import TERMINAL, Op, TransactionState
-from edgegpu_installer.transaction import resume
+from edgegpu_installer.plan.changes import FileChange, Plan
+from edgegpu_installer.transaction import baseline
+from edgegpu_installer.transaction.journal import TransactionJournal, TransactionRecord
+from edgegpu_installer.transaction.states import TERMINAL, Op, TransactionState
+from edgegpu_installer.transaction.transaction import resume
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from edgegpu_installer.changes import Deadline
+    from edgegpu_installer.plan.changes import Deadline
 
 pytestmark = pytest.mark.chaos
 

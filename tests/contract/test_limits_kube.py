@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from edgegpu_base.kube import ApiAccess
 from kits.limitsapi import Api
 from kits.limitscases import manifest
 
+from edgegpu_agent.app_limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
 from edgegpu_agent.kube import AgentClient, Apps, Json, KubeConflict, KubeGone, Leases, Ref
-from edgegpu_agent.limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
 from edgegpu_core.limits import WorkloadKind
-from edgegpu_plugin.kube import ApiAccess
 from edgegpu_sim.api import ApiServer, Registry, ServerSettings
 
 Put = Callable[[Json], Json]

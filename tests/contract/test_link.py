@@ -9,7 +9,7 @@ from kits.faultproxy import FaultProxy
 from kits.linkrun import LinkRun
 from kits.mqtt import Mosquitto, wait_for
 
-from edgegpu_cloud.broker import BrokerLimits
+from edgegpu_cloud.broker.config import BrokerLimits
 from edgegpu_sync.errors import TooLargeError
 from edgegpu_sync.link.link import Arrived, Delivered, Down, Spoken, Up
 

@@ -14,7 +14,7 @@ import pytest
 from kits.linkrun import LinkRun
 from kits.mqtt import Mosquitto
 
-from edgegpu_cloud.broker import BrokerLimits
+from edgegpu_cloud.broker.config import BrokerLimits
 from edgegpu_sync.link.link import Arrived, Down, Spoken, Up
 from edgegpu_sync.link.rules import V5, V311
 

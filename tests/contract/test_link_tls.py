@@ -11,7 +11,7 @@ from kits.fakebroker import FakeBroker, obliging
 from kits.linkrun import LinkRun
 from kits.mqttcerts import TestCa
 
-from edgegpu_sync.link.dial import NO_CHECK_TIME, LinkError, dial, tls_context
+from edgegpu_sync.link.connect import NO_CHECK_TIME, LinkError, dial, tls_context
 from edgegpu_sync.link.link import Down, Up
 from edgegpu_sync.link.rules import Ending
 

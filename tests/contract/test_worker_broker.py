@@ -15,9 +15,9 @@ from kits.worker import ROOM, SMALL, fast_folder
 from kits.workercontroller import BOX_KEY, DEVICE, INSTANCE, LOGS, LOGS_ARGS, REFRESH, RESTART, ROOT, Controller
 from kits.workerworld import CountedAct, LimitsSettler, RestartAct, SharingSettler, World
 
-from edgegpu_agent.daemon.worker.ports import Clock, Me
-from edgegpu_agent.daemon.worker.worker import Parts, Worker
 from edgegpu_agent.journal.journal import BoxJournal
+from edgegpu_agent.worker.ports import Clock, Me
+from edgegpu_agent.worker.worker import Parts, Worker
 from edgegpu_sync.keys import public_text
 from edgegpu_sync.link.events import Arrived, LinkEvent, Up
 from edgegpu_sync.link.link import Link
@@ -25,7 +25,7 @@ from edgegpu_sync.signing import Signer
 from edgegpu_sync.spec import AppLimits, Sharing, Spec
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import CONTROLLER_FILTER, box_filter, parse
-from edgegpu_sync.up import ItemState, Versions
+from edgegpu_sync.uplink import ItemState, Versions
 
 
 class RealTime(World):

@@ -12,14 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from edgegpu_core.model import ResourceModel
-from edgegpu_installer.accounts import ControllerWait, grant, join, mint, present, remove, usable
-from edgegpu_installer.cluster import ClusterClient, ClusterError
+from edgegpu_installer.cluster.accounts import ControllerWait, grant, join, mint, present, remove, usable
+from edgegpu_installer.cluster.client import ClusterClient, ClusterError
+from edgegpu_installer.cluster.kinds import (
+    CLUSTER_ROLE_BINDING,
+    NAMESPACE,
+    NODE,
+    POD,
+    SECRET,
+    kind_of,
+    name_of,
+    namespace_of,
+)
+from edgegpu_installer.cluster.lease import HeldError, acquire, holder, surroundings, this_process
+from edgegpu_installer.cluster.nodes import all_facts, clear, mark_extender, mark_gpu, marks_of
+from edgegpu_installer.cluster.rbac import Account, Rights, parse_rights
+from edgegpu_installer.cluster.shares import in_use
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.kinds import CLUSTER_ROLE_BINDING, NAMESPACE, NODE, POD, SECRET, kind_of, name_of, namespace_of
-from edgegpu_installer.lease import HeldError, acquire, holder, surroundings, this_process
-from edgegpu_installer.nodes import all_facts, clear, mark_extender, mark_gpu, marks_of
-from edgegpu_installer.rbac import Account, Rights, parse_rights
-from edgegpu_installer.shares import in_use
 
 RBAC = Path(__file__).resolve().parents[2] / "docs/examples/rbac.yaml"
 MODEL = ResourceModel()

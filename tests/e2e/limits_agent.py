@@ -8,19 +8,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-from edgegpu_agent.daemon.applimits import AppLimitsService
-from edgegpu_agent.daemon.looks import DriftBoard
-from edgegpu_agent.daemon.looks import SettledItem as Looked
+from edgegpu_agent.app_limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
+from edgegpu_agent.app_limits.settler import AppLimitsSettler
+from edgegpu_agent.app_limits.task import AppLimitsService
+from edgegpu_agent.app_limits.waiting import Around, Timeouts
 from edgegpu_agent.kube import AgentClient, Apps, Leases
-from edgegpu_agent.limits.around import Around, Timeouts
-from edgegpu_agent.limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
-from edgegpu_agent.limits.settler import AppLimitsSettler
+from edgegpu_agent.worker.drift_checks import DriftBoard
+from edgegpu_agent.worker.drift_checks import SettledItem as Looked
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.layout import Layout
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.spec import AppLimits as AppLimitsItem
 from edgegpu_sync.spec import Asked, TryKey, item_name
-from edgegpu_sync.up import Condition, ItemState
+from edgegpu_sync.uplink import Condition, ItemState
 
 WAIT_S, SETTLE_S = 30.0, 4.0
 PATIENCE = Timeouts(look_s=0.3, rollout_s=60, blame_s=20, forced_s=3, ready_s=20, restore_s=60)

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from edgegpu_plugin.kube import KubeClient, KubeError, load_kubeconfig
+from edgegpu_base.kube import KubeClient, KubeError, load_kubeconfig
 
 
 class Requests(KubeClient):

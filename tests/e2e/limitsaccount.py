@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from e2e.k3s import K3s
 
-from edgegpu_agent.limits.rights import ACCOUNT, HOME, manifests
+from edgegpu_agent.app_limits.rbac import ACCOUNT, HOME, manifests
 from edgegpu_core.model import ResourceModel
 
 KUBECONFIG = "/etc/edgegpu/limits.kubeconfig"

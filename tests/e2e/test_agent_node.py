@@ -15,8 +15,8 @@ from e2e.manifests import container, deployment, pod, pod_spec
 from e2e.plugin_node import cards
 from lab.labkit import wait_until
 
+from edgegpu_installer.cluster.node_identity import identity, pack, unpack
 from edgegpu_installer.layout import K3S_DATA
-from edgegpu_installer.nodeidentity import identity, pack, unpack
 
 KUBECONFIG = "/etc/edgegpu/kubeconfig"
 MERGE = "application/merge-patch+json"
@@ -213,7 +213,7 @@ def test_a_node_that_acts_as_itself_corrects_and_evicts(as_itself: K3s, namespac
 
 def test_the_installer_tells_a_node_from_a_server(k3s: K3s, agent: AgentNode) -> None:
     """The Node authorizer says yes to any Node's patch; that it is its own, NodeRestriction sees to."""
-    lines = "from pathlib import Path; from edgegpu_installer.accounts import usable, Account as A; "
+    lines = "from pathlib import Path; from edgegpu_installer.cluster.accounts import usable, Account as A; "
     lines += f"p = Path({agent.path!r}); "
     lines += "print(usable(p, A.AGENT), usable(p, A.SERVER))"
     said = k3s.nodes[AGENT].lab.exec(sys.executable, "-c", lines).stdout.split()

@@ -15,7 +15,7 @@ from e2e.manifests import CORE, MEMORY, container, deployment, pod_spec
 from e2e.plugin_node import cards
 from lab.labkit import wait_until
 
-from edgegpu_agent.limits.change import ASIDE
+from edgegpu_agent.app_limits.patches import ASIDE
 
 NAMESPACE = "apps"
 

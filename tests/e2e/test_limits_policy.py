@@ -10,8 +10,7 @@ from e2e.limitsaccount import answers, grant_limits, revoke_limits
 from e2e.manifests import CORE, MEMORY, container, pod_spec
 from lab.labkit import wait_until
 
-from edgegpu_agent.kube import Found, Ref
-from edgegpu_agent.limits.change import (
+from edgegpu_agent.app_limits.patches import (
     ASIDE,
     amounts_patch,
     aside_patch,
@@ -21,6 +20,7 @@ from edgegpu_agent.limits.change import (
     wanted,
     written,
 )
+from edgegpu_agent.kube import Found, Ref
 from edgegpu_core.limits import WorkloadKind
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.request import RequestedAmounts

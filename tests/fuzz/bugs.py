@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from edgegpu_agent.identity.device import load_identity
+from edgegpu_agent.identity.identity_files import load_identity
 from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_sync.keys import public_text
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from chaos.site import Site
 
-    from edgegpu_agent.journal.held import JournalContents
+    from edgegpu_agent.journal.contents import JournalContents
     from edgegpu_sync.signing import Signer
 
 

@@ -20,10 +20,10 @@ from fuzz.material import Heard, Material
 from fuzz.mouth import Mouth
 
 from edgegpu_agent.cli.unixhttp import get
-from edgegpu_agent.daemon.answers import JournalAnswer, StatusAnswer
-from edgegpu_cloud.keyfiles import load_signing_key
+from edgegpu_agent.session.local_answers import JournalAnswer, StatusAnswer
+from edgegpu_cloud.enrolment.key_files import load_signing_key
 from edgegpu_cloud.layout import CloudLayout
-from edgegpu_sync.down import Keys
+from edgegpu_sync.downlink import Keys
 from edgegpu_sync.signing import Signer, bare
 from edgegpu_sync.spec import PolicyItem, Spec
 from edgegpu_sync.topics import PlainTopic, TopicKind

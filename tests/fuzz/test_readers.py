@@ -13,7 +13,7 @@ from fuzz.shapes import misfits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgegpu_cloud import ca
+from edgegpu_cloud.enrolment import ca
 from edgegpu_sync.errors import MessageRefusedError
 from edgegpu_sync.messages import read
 from edgegpu_sync.topics import TopicKind

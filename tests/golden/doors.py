@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
+from edgegpu_base.process.tasks import TaskGroup
 from integration.previewkit import machine_of, never, release, report_of, server_box
 from kits.cli import document as status_document
 from kits.cli import edgegpu, http, raw_server
@@ -30,47 +31,47 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement
 from typer.main import get_command
 
-from edgegpu_agent.acts import settling
-from edgegpu_agent.acts.restarts import Restart
-from edgegpu_agent.acts.upgrade import Upgrade
+from edgegpu_agent.actions import settlers as settling
+from edgegpu_agent.actions.restarts import Restart
+from edgegpu_agent.actions.upgrade import Upgrade
+from edgegpu_agent.app_limits import rbac as limits_rights
+from edgegpu_agent.app_limits.change_record import Note as LimitsNote
+from edgegpu_agent.app_limits.patches import ASIDE as LIMITS_ASIDE
+from edgegpu_agent.app_limits.patches import Written
 from edgegpu_agent.cli.agentclient import SOCKET_NAME as AGENT_SOCKET
 from edgegpu_agent.cli.errors import CliError
 from edgegpu_agent.cli.install import _document as _install_document
 from edgegpu_agent.cli.installing import Installing
 from edgegpu_agent.cli.tree import app as edgegpu_app
 from edgegpu_agent.cli.uninstall import _document as _uninstall_document
-from edgegpu_agent.daemon.answers import JournalAnswer, JournalLine, OpenCommand, StatusAnswer
-from edgegpu_agent.daemon.localapi import LocalApi
-from edgegpu_agent.daemon.process import _parser as agent_parser
-from edgegpu_agent.identity.clock import ClockFloor
-from edgegpu_agent.identity.cloud import EnrolmentAnswer as EnrolledAnswer
-from edgegpu_agent.identity.cloud import RenewedAnswer
-from edgegpu_agent.identity.device import CloudAddress
+from edgegpu_agent.identity.clock_floor import ClockFloor
 from edgegpu_agent.identity.enrolment import BoxEnrolment
 from edgegpu_agent.identity.enrolment import EnrolmentFacts as BoxFacts
+from edgegpu_agent.identity.enrolment_client import EnrolmentAnswer as EnrolledAnswer
+from edgegpu_agent.identity.enrolment_client import RenewedAnswer
+from edgegpu_agent.identity.identity_files import CloudAddress
 from edgegpu_agent.identity.renewal import Renewal as BoxRenewal
-from edgegpu_agent.identity.standing import IdentityStatus, Stand
-from edgegpu_agent.identity.telling import tell as tell_standing
+from edgegpu_agent.identity.status import IdentityStatus, Stand
+from edgegpu_agent.identity.status_file import tell as tell_standing
 from edgegpu_agent.journal.codec import asked_of, asked_text
-from edgegpu_agent.journal.held import HistoryEntry, LastContact
+from edgegpu_agent.journal.contents import HistoryEntry, LastContact
+from edgegpu_agent.journal.disk_space import JournalPages
 from edgegpu_agent.journal.journal import BoxJournal
-from edgegpu_agent.journal.room import JournalPages
-from edgegpu_agent.limits import rights as limits_rights
-from edgegpu_agent.limits.change import ASIDE as LIMITS_ASIDE
-from edgegpu_agent.limits.change import Written
-from edgegpu_agent.limits.note import Note as LimitsNote
+from edgegpu_agent.main import _parser as agent_parser
+from edgegpu_agent.session.local_answers import JournalAnswer, JournalLine, OpenCommand, StatusAnswer
+from edgegpu_agent.session.local_api import LocalApi
 from edgegpu_agent.settings import AgentConfig
 from edgegpu_agent.settings import load as load_agent_yaml
 from edgegpu_cloud.cli.tree import app as edgegpu_cloud_app
+from edgegpu_cloud.enrolment.tokens import RefusalCode
+from edgegpu_cloud.fleet.preview_sharing import PreviewVerdict
 from edgegpu_cloud.http.app import make_app
+from edgegpu_cloud.http.release import BundleFolder as CloudRelease
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
 from edgegpu_cloud.layout import load as load_controller_yaml
-from edgegpu_cloud.preview_sharing import PreviewVerdict
-from edgegpu_cloud.release import BundleFolder as CloudRelease
 from edgegpu_cloud.store import ControllerStore
 from edgegpu_cloud.store import schema as _schema
 from edgegpu_cloud.store.records import BoxState, RequestState
-from edgegpu_cloud.tokens import RefusalCode
 from edgegpu_core.deviceid import core_ids, memory_ids
 from edgegpu_core.injection import Injection
 from edgegpu_core.inventory import Card, Slot
@@ -79,58 +80,61 @@ from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report, 
 from edgegpu_core.placement import Share
 from edgegpu_core.podview import CARDS_ANNOTATION, POLICY_ANNOTATION, read_cards, write_cards
 from edgegpu_core.policy import Policy
-from edgegpu_installer import agenthealth, baseline, certificates, doctor, precheck
+from edgegpu_installer import doctor
 from edgegpu_installer import layout as _layout
-from edgegpu_installer.agentyaml import agent_yaml
-from edgegpu_installer.atomic import PathEntry, wanted
-from edgegpu_installer.baseline import _fingerprint as fingerprint
-from edgegpu_installer.changes import FileChange
+from edgegpu_installer.cluster.node_identity import pack, unpack
+from edgegpu_installer.cluster.nodes import EXTENDER_ANNOTATION, GPU_LABEL
+from edgegpu_installer.cluster.rbac import Account
 from edgegpu_installer.install import Installation
-from edgegpu_installer.journal import Tables, TargetPath, TransactionJournal, TransactionRecord
-from edgegpu_installer.kubeconfig import render as render_kubeconfig
 from edgegpu_installer.layout import Layout
-from edgegpu_installer.nodeidentity import pack, unpack
-from edgegpu_installer.nodes import EXTENDER_ANNOTATION, GPU_LABEL
-from edgegpu_installer.rbac import Account
-from edgegpu_installer.release import read_release
-from edgegpu_installer.site import InstallOptions, SiteKind
-from edgegpu_installer.site import MachineRole as SiteRole
-from edgegpu_installer.siteread import site_of
-from edgegpu_installer.states import Decision, Op, TransactionState
+from edgegpu_installer.machine import precheck
+from edgegpu_installer.plan import certificates
+from edgegpu_installer.plan.agent_config import agent_yaml
+from edgegpu_installer.plan.changes import FileChange
+from edgegpu_installer.plan.kubeconfig import render as render_kubeconfig
+from edgegpu_installer.plan.release import read_release
+from edgegpu_installer.plan.site import InstallOptions, SiteKind
+from edgegpu_installer.plan.site import MachineRole as SiteRole
+from edgegpu_installer.plan.site_reader import site_of
+from edgegpu_installer.transaction import baseline
+from edgegpu_installer.transaction.atomic import PathEntry, wanted
+from edgegpu_installer.transaction.baseline import _fingerprint as fingerprint
+from edgegpu_installer.transaction.journal import Tables, TargetPath, TransactionJournal, TransactionRecord
+from edgegpu_installer.transaction.states import Decision, Op, TransactionState
 from edgegpu_installer.uninstall import Uninstallation
+from edgegpu_installer.verify import agent_health as agenthealth
 from edgegpu_plugin.app import PluginApp
-from edgegpu_plugin.cdi import build_spec, cdi_name
-from edgegpu_plugin.config import PluginConfig
-from edgegpu_plugin.config import ProcessRole as PluginRole
-from edgegpu_plugin.config import load as load_plugin_yaml
-from edgegpu_plugin.driverfiles import DriverFiles, Library
-from edgegpu_plugin.inventory_store import InventoryStore
-from edgegpu_plugin.nodestate import Snapshot
-from edgegpu_plugin.process import _parser as plugin_parser
-from edgegpu_plugin.process import run as plugin_run
-from edgegpu_plugin.publisher import BUMP_LABEL
+from edgegpu_plugin.cards.inventory_store import InventoryStore
+from edgegpu_plugin.config.schema import PluginConfig
+from edgegpu_plugin.config.schema import ProcessRole as PluginRole
+from edgegpu_plugin.config.schema import load as load_plugin_yaml
+from edgegpu_plugin.containers.cdi import build_spec, cdi_name
+from edgegpu_plugin.containers.driver_files import DriverFiles, Library
+from edgegpu_plugin.main import _parser as plugin_parser
+from edgegpu_plugin.main import run as plugin_run
+from edgegpu_plugin.records.node_state import Snapshot
+from edgegpu_plugin.records.publisher import BUMP_LABEL
 from edgegpu_plugin.status import cards_part, other_cards_part, pods_part
-from edgegpu_plugin.tasks import TaskGroup
 from edgegpu_sim.driver import _parser as simdriver_parser
 from edgegpu_sync import commandline
 from edgegpu_sync.commands import CommandRecord
-from edgegpu_sync.down import RefreshRequest
+from edgegpu_sync.downlink import RefreshRequest
 from edgegpu_sync.errors import Why
 from edgegpu_sync.ids import command_id, device_id, op_name
 from edgegpu_sync.keys import KeyRing, key_id, next_link, public_text
 from edgegpu_sync.link.rules import beat_topic
 from edgegpu_sync.messages import READERS, read
 from edgegpu_sync.ops import OPS, Settling, UnitRun, read_args
-from edgegpu_sync.order import SeenRevision
 from edgegpu_sync.outbox import Kept
 from edgegpu_sync.outbox import OutboxSizes as OutboxLimits
+from edgegpu_sync.replay_guard import SeenRevision
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.signing import Signer, bare, open_down, open_up
 from edgegpu_sync.spec import Mode, OnDrift, Spec, asked
 from edgegpu_sync.stamps import Epoch, Stamp
 from edgegpu_sync.states import FOLLOWERS, Codes, CommandState
 from edgegpu_sync.topics import CONTROLLER_FILTER, TopicKind, box_filter, parse
-from edgegpu_sync.up import Condition, ItemState, Numbers
+from edgegpu_sync.uplink import Condition, ItemState, Numbers
 from edgegpu_sync.wire import digest, encode
 
 WORDS = {

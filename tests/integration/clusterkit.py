@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from edgegpu_installer.cluster import ClusterClient
-from edgegpu_installer.kubeconfig import ClusterAccess
-from edgegpu_installer.rbac import Account, Rights, read_rights
+from edgegpu_installer.cluster.client import ClusterClient
+from edgegpu_installer.cluster.rbac import Account, Rights, read_rights
+from edgegpu_installer.plan.kubeconfig import ClusterAccess
 from edgegpu_sim.api import ApiServer, Registry, ServerSettings
 
 ADMIN = "admin-token"

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from edgegpu_base.kube import KubeClient
 from integration.extender_world import MODEL, Json
 from integration.kube_stub import KubeStub
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.policy import Policy
 from edgegpu_plugin.extender import Extender, ExtenderConfig, HoldBack, TlsFiles
-from edgegpu_plugin.kube import KubeClient
 
 DEADLINE_S = 10.0
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from edgegpu_core.model import ResourceModel
-from edgegpu_installer.farewell import CONF, LINK, PROGRAM, UNIT_FILE, Farewell, files
 from edgegpu_installer.layout import LIB
+from edgegpu_installer.transaction.farewell import CONF, LINK, PROGRAM, UNIT_FILE, Farewell, files
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "installer/edgegpu-farewell"

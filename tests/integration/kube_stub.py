@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
-from edgegpu_plugin.kube import ApiAccess
+from edgegpu_base.kube import ApiAccess
 
 Json = dict[str, Any]
 

@@ -9,15 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
+from edgegpu_base.errors import EdgegpuError
 
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.inventory import Card
 from edgegpu_core.model import ResourceModel
-from edgegpu_plugin.board import DeviceBoard
-from edgegpu_plugin.devices import ResourcePlugin
-from edgegpu_plugin.endpoint import socket_name
-from edgegpu_plugin.errors import PluginError
-from edgegpu_plugin.kubelet import KubeletLink
+from edgegpu_plugin.kubelet.device_list import DeviceBoard
+from edgegpu_plugin.kubelet.device_plugin import ResourcePlugin
+from edgegpu_plugin.kubelet.endpoint import socket_name
+from edgegpu_plugin.kubelet.link import KubeletLink
 from edgegpu_plugin.pb import (
     Allocation,
     CallRefusedError,
@@ -156,7 +156,7 @@ class Box:
         self.board.set((CARD,))
         self.registered: list[float] = []
         self.restarts = 0
-        self.error: PluginError | None = None
+        self.error: EdgegpuError | None = None
         self._changed = threading.Condition()
         self.link = KubeletLink(
             folder=folder, plugins=self._plugins(), on_registered=self._note, on_kubelet_restart=self._restarted
@@ -188,7 +188,7 @@ class Box:
     def _run(self) -> None:
         try:
             self.link.run()
-        except PluginError as error:
+        except EdgegpuError as error:
             self.error = error
 
     def _restarted(self) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from edgegpu_core.inventory import Card
-from edgegpu_plugin.config import Driver
+from edgegpu_plugin.cards.nvml import Nvml
+from edgegpu_plugin.config.schema import Driver
 from edgegpu_plugin.errors import NvmlError
-from edgegpu_plugin.nvml import Nvml
 
 _lock = threading.Lock()
 

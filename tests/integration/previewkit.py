@@ -9,16 +9,16 @@ import yaml
 from kits.facts import FakeBox
 from kits.scheduler import KUBECONFIG
 
+from edgegpu_installer.cluster.rbac import Rights
 from edgegpu_installer.install import Installation, Report
 from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT
-from edgegpu_installer.preparing import TransactionMachine
-from edgegpu_installer.rbac import Rights
-from edgegpu_installer.recovery import Recovery
-from edgegpu_installer.release import Release
-from edgegpu_installer.site import InstallOptions
-from edgegpu_installer.siteread import site_of
-from edgegpu_installer.systemd import Systemd
-from edgegpu_installer.transaction import Verify
+from edgegpu_installer.machine.systemd import Systemd
+from edgegpu_installer.plan.prepare import TransactionMachine
+from edgegpu_installer.plan.release import Release
+from edgegpu_installer.plan.site import InstallOptions
+from edgegpu_installer.plan.site_reader import site_of
+from edgegpu_installer.transaction.recovery import Recovery
+from edgegpu_installer.transaction.transaction import Verify
 
 
 def server_box(folder: Path) -> FakeBox:

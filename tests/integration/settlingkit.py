@@ -6,7 +6,7 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-from edgegpu_agent.acts.standard import standard_settlers
+from edgegpu_agent.actions.registry import standard_settlers
 
 if TYPE_CHECKING:
     from kits.acts import Bench, FileNotes

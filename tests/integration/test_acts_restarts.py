@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from kits.acts import ID, NOTHING, Bench, wait_for
 
-from edgegpu_agent.acts.act import Act, ActStop
-from edgegpu_agent.acts.standard import acts
-from edgegpu_agent.acts.transactions import at_work
+from edgegpu_agent.actions.action import Act, ActStop
+from edgegpu_agent.actions.registry import acts
+from edgegpu_agent.actions.transactions import at_work
 from edgegpu_sync.ids import op_name
 from edgegpu_sync.ops import Evidence
 from edgegpu_sync.states import Codes, CommandState
@@ -117,8 +117,8 @@ def test_the_node_must_be_ready_where_it_can_be_asked(
 
 
 def test_what_does_not_come_up_fails_with_the_units_words(bench: Bench) -> None:
-    from edgegpu_agent.acts.restarts import Restart  # noqa: PLC0415
-    from edgegpu_agent.acts.units import Units  # noqa: PLC0415
+    from edgegpu_agent.actions.restarts import Restart  # noqa: PLC0415
+    from edgegpu_agent.actions.units import Units  # noqa: PLC0415
 
     box = bench.box()
     units = Units(layout=box.layout, pace=box.pace, env=box.env)

@@ -13,12 +13,12 @@ import pytest
 from integration.settlingkit import die_while, id_of, settle
 from kits.acts import Bench, FileNotes, item, wait_for
 
-from edgegpu_agent.acts.act import ActStop
-from edgegpu_installer.journal import TransactionJournal
+from edgegpu_agent.actions.action import ActStop
+from edgegpu_installer.transaction.journal import TransactionJournal
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.spec import Asked
 from edgegpu_sync.states import Codes
-from edgegpu_sync.up import ItemState
+from edgegpu_sync.uplink import ItemState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

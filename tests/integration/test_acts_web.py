@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from kits.install import Host, serve
 
-from edgegpu_agent.acts.pace import ActionTimer
-from edgegpu_agent.acts.web import Trust, Web, WebError
+from edgegpu_agent.actions.https import Trust, Web, WebError
+from edgegpu_agent.actions.waiting import ActionTimer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,22 +9,22 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
+from edgegpu_base.kube import ApiAccess
 from kits.limitsapi import Api
 from kits.limitsbed import Bed, Paper, field
 from kits.limitscases import manifest
 from kits.limitsworld import CLUSTER
 
-from edgegpu_agent.daemon.applimits import AppLimitsService, app_limits
-from edgegpu_agent.daemon.looks import DriftBoard, SettledItem
+from edgegpu_agent.app_limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
+from edgegpu_agent.app_limits.task import AppLimitsService, app_limits
 from edgegpu_agent.kube import AgentClient, Leases
-from edgegpu_agent.limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
+from edgegpu_agent.worker.drift_checks import DriftBoard, SettledItem
 from edgegpu_installer.layout import PLUGIN_UNIT, Layout
-from edgegpu_plugin.kube import ApiAccess
 from edgegpu_sim.api import ApiServer, Registry, ServerSettings
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.spec import AppLimits as AppLimitsItem
 from edgegpu_sync.spec import Asked, OnDrift, TryKey, item_name
-from edgegpu_sync.up import ItemState as State
+from edgegpu_sync.uplink import ItemState as State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

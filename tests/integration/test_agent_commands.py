@@ -12,13 +12,13 @@ import pytest
 from kits.agentyaml import written
 from kits.cli import Done, edgegpu
 
-from edgegpu_agent.daemon.answers import JournalAnswer, JournalLine, OpenCommand, StatusAnswer
-from edgegpu_agent.daemon.localapi import LocalApi
 from edgegpu_agent.identity.enrolment import token_hash
-from edgegpu_agent.identity.standing import IdentityStatus, Stand
-from edgegpu_agent.identity.telling import tell
+from edgegpu_agent.identity.status import IdentityStatus, Stand
+from edgegpu_agent.identity.status_file import tell
+from edgegpu_agent.session.local_answers import JournalAnswer, JournalLine, OpenCommand, StatusAnswer
+from edgegpu_agent.session.local_api import LocalApi
 from edgegpu_agent.settings import load
-from edgegpu_sync.up import ItemReport, ItemState
+from edgegpu_sync.uplink import ItemReport, ItemState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

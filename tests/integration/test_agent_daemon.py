@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edgegpu_installer.pending import is_alive
+from edgegpu_installer.transaction.pending import is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,7 +77,7 @@ class Agent:
             "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}",
             "BOX": str(self.root),
         }
-        command = [sys.executable, "-m", "edgegpu_agent.daemon", "--root", str(self.root), *arguments]
+        command = [sys.executable, "-m", "edgegpu_agent", "--root", str(self.root), *arguments]
         with (self.root / "log").open("wb") as log:
             self.process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
 
@@ -272,12 +272,18 @@ def test_stays_small(agent: Agent) -> None:
 
 
 def test_loads_no_cluster_client_and_no_cli_library() -> None:
-    script = "import sys, json, edgegpu_agent.daemon.process; print(json.dumps(sorted(sys.modules)))"
+    script = "import sys, json, edgegpu_agent.main; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in json.loads(done.stdout)}
     assert not loaded & {"kubernetes", "typer", "rich", "click", "grpc", "pydantic", "yaml", "cryptography", "urllib3"}
     ours = {name for name in json.loads(done.stdout) if name.startswith("edgegpu_installer.")}
-    pure = {"journal", "states", "changes", "atomic", "errors", "layout", "pending"}
+    folders = {"plan", "transaction"}
+    pure = folders | {
+        "plan.changes",
+        "errors",
+        "layout",
+        *(f"transaction.{name}" for name in ("journal", "states", "atomic", "pending")),
+    }
     assert ours <= {f"edgegpu_installer.{name}" for name in pure}
 
 

@@ -12,10 +12,10 @@ from kits.agent import WAIT_S
 from kits.agentyaml import written
 from kits.identity import Cloud, CloudServer
 
-from edgegpu_agent.daemon.cloudside import cloud_tasks
-from edgegpu_agent.daemon.vitals import Vitals
-from edgegpu_installer.agenthealth import AgentReply, ask_agent
+from edgegpu_agent.session.cloud_tasks import cloud_tasks
+from edgegpu_agent.session.watchdog import Vitals
 from edgegpu_installer.layout import Layout
+from edgegpu_installer.verify.agent_health import AgentReply, ask_agent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

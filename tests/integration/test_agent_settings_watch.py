@@ -12,7 +12,7 @@ import pytest
 from kits.agent import WAIT_S, Agent, until
 from kits.agentyaml import written
 
-from edgegpu_agent.daemon.settingswatch import SettingsWatch
+from edgegpu_agent.session.settings_watch import SettingsWatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

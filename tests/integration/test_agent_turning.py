@@ -14,10 +14,10 @@ from kits.worker import SimLink
 from kits.workercontroller import BOX_KEY, DEVICE, INSTANCE, ROOT, Controller
 from kits.workerworld import World
 
-from edgegpu_agent.daemon.turning import TurningWorker
-from edgegpu_agent.daemon.worker.ports import Clock, Me
-from edgegpu_agent.daemon.worker.worker import Parts
 from edgegpu_agent.journal.journal import BoxJournal
+from edgegpu_agent.worker.ports import Clock, Me
+from edgegpu_agent.worker.supervised import TurningWorker
+from edgegpu_agent.worker.worker import Parts
 from edgegpu_sync.keys import public_text
 from edgegpu_sync.link.events import Arrived, Delivered, Up
 from edgegpu_sync.messages import read
@@ -25,13 +25,13 @@ from edgegpu_sync.settle import Settlement
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.spec import AppLimits, Asked, Spec
 from edgegpu_sync.topics import TopicKind
-from edgegpu_sync.up import Birth, ItemState, Versions
+from edgegpu_sync.uplink import Birth, ItemState, Versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from edgegpu_agent.acts.act import SettlerNotes
+    from edgegpu_agent.actions.action import SettlerNotes
 
 WAIT_S = 20.0
 NAME = "app_limits/default/asr/main"

@@ -9,8 +9,8 @@ import grpc
 import pytest
 from kits.fault import CARD, CORE, MEMORY, UNITS, Box, Process
 
-from edgegpu_plugin.endpoint import socket_name
-from edgegpu_plugin.inventory_store import InventoryStore
+from edgegpu_plugin.cards.inventory_store import InventoryStore
+from edgegpu_plugin.kubelet.endpoint import socket_name
 from edgegpu_sim.driver import make_card
 
 if TYPE_CHECKING:

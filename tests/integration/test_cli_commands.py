@@ -12,7 +12,7 @@ import pytest
 import yaml
 from kits.cli import edgegpu, edgegpu_process
 
-from edgegpu_plugin.config import load
+from edgegpu_plugin.config.schema import load
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -25,8 +25,8 @@ PROGRAM = """
 import json, os, signal, sqlite3, sys, tempfile, traceback  # all of it: Python may lie where nobody reads it later
 import gzip, importlib.readers, rich.console, rich.measure, rich.table, uvicorn
 from edgegpu_cloud.cli import common, tree
-from edgegpu_cloud.issuing import write_crl
-from edgegpu_cloud.standing import hold
+from edgegpu_cloud.enrolment.issuing import write_crl
+from edgegpu_cloud.controller.status import hold
 
 def crl(folder):
     with common.opened(folder) as cloud:

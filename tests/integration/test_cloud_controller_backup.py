@@ -6,9 +6,9 @@ import pytest
 from kits.controller import Bed
 from kits.modelbox import ROOT, SIGNING
 
+from edgegpu_cloud.enrolment.key_files import key_pem, write_file
+from edgegpu_cloud.enrolment.key_sets import add, prepare, sign
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.keyfiles import key_pem, write_file
-from edgegpu_cloud.keysets import add, prepare, sign
 from edgegpu_cloud.layout import CloudLayout
 from edgegpu_sync.keys import public_text
 from edgegpu_sync.spec import Isolation, Mode, Spec

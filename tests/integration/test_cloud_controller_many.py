@@ -8,9 +8,9 @@ from kits.controller import Bed, Killer
 from kits.modelbox import ModelBox, box_key, instance_of
 
 from edgegpu_cloud.store import BoxRecord
-from edgegpu_sync.book import Book
 from edgegpu_sync.ids import device_id
 from edgegpu_sync.keys import public_text
+from edgegpu_sync.sequence import Book
 from edgegpu_sync.topics import TopicKind
 
 MANY = 1_000

@@ -7,8 +7,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from kits.controller import Bed, Faults
 from kits.modelbox import CHAIN, ROOT, SIGNING
 
-from edgegpu_cloud.controller.turn import MOST_UNDER_WAY
-from edgegpu_sync.down import Receipt
+from edgegpu_cloud.controller.unit_of_work import MOST_UNDER_WAY
+from edgegpu_sync.downlink import Receipt
 from edgegpu_sync.errors import Why
 from edgegpu_sync.keys import key_id, next_link, public_text
 from edgegpu_sync.messages import read

@@ -11,12 +11,12 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from kits.enrol import NOW_S
 from kits.https import Served, serving
 
-from edgegpu_agent.identity.cloud import CloudClient, PendingAnswer
-from edgegpu_agent.identity.device import BoxIdentity, CloudAddress
 from edgegpu_agent.identity.enrolment import BoxEnrolment, EnrolmentFacts
+from edgegpu_agent.identity.enrolment_client import CloudClient, PendingAnswer
 from edgegpu_agent.identity.errors import DeniedError, IdentityError
+from edgegpu_agent.identity.identity_files import BoxIdentity, CloudAddress
 from edgegpu_agent.identity.renewal import LIFE, Renewal
-from edgegpu_cloud.keyfiles import file_sha256
+from edgegpu_cloud.enrolment.key_files import file_sha256
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,12 +16,12 @@ from kits.enrol import Box
 from kits.https import ARCHIVE, Served, serving
 from kits.mqtt import wait_for
 
-from edgegpu_cloud.enrolment import RENEW_DOMAIN
+from edgegpu_cloud.enrolment.bootstrap import make_server, read_key
+from edgegpu_cloud.enrolment.enrolment import RENEW_DOMAIN
+from edgegpu_cloud.enrolment.key_files import pin
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.founding import make_server, read_key
 from edgegpu_cloud.http import guard, server
 from edgegpu_cloud.http.server import HttpsServer, ServerLimits
-from edgegpu_cloud.keyfiles import pin
 from edgegpu_sync.base64url import to_text
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 from kits.https import ARCHIVE, SCRIPT, Served, make_bundle, serving
 
+from edgegpu_cloud.enrolment.bootstrap import read_key
+from edgegpu_cloud.enrolment.key_files import file_sha256, pin
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.founding import read_key
-from edgegpu_cloud.keyfiles import file_sha256, pin
-from edgegpu_cloud.release import BundleFolder
+from edgegpu_cloud.http.release import BundleFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,9 +13,9 @@ from kits.cli import pod
 from kits.doctor import Box, healthy
 from kits.doctorserver import NOW
 
-from edgegpu_installer import certificates
 from edgegpu_installer.doctor import CheckLevel
 from edgegpu_installer.doctor.access import EXTENDER_RIGHTS, NODE_RIGHTS, Right
+from edgegpu_installer.plan import certificates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 from kits.doctor import BOOT_ID, BOOTED_S, DROP_IN, SCHEDULER, Box, healthy
 
-from edgegpu_installer import baseline
-from edgegpu_installer.atomic import PathEntry
-from edgegpu_installer.changes import FileChange
-from edgegpu_installer.configblock import with_block
 from edgegpu_installer.doctor import CheckLevel
-from edgegpu_installer.journal import Tables, TargetPath, TransactionJournal, TransactionRecord
 from edgegpu_installer.kubeadm import kubeadm
 from edgegpu_installer.kubeadm.manifest import MANIFEST, SCHEDULER_FILE
 from edgegpu_installer.layout import Layout
-from edgegpu_installer.states import Op, TransactionState
+from edgegpu_installer.plan.changes import FileChange
+from edgegpu_installer.plan.config_block import with_block
+from edgegpu_installer.transaction import baseline
+from edgegpu_installer.transaction.atomic import PathEntry
+from edgegpu_installer.transaction.journal import Tables, TargetPath, TransactionJournal, TransactionRecord
+from edgegpu_installer.transaction.states import Op, TransactionState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from integration.test_extender_http import SlowRoutes, client_context
 from kits.cert import Certs, make_certs
 
 from edgegpu_plugin.extender import TlsFiles
-from edgegpu_plugin.extender.gate import GateLimits
+from edgegpu_plugin.extender.acceptor import GateLimits
 from edgegpu_plugin.extender.server import ExtenderServer
 
 CROWD = 600  # more than may wait

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from edgegpu_base.kube import KubeClient
 from integration.extender_run import DEADLINE_S, Caller, Running, running
 from integration.extender_world import MODEL, node, plain_node, pod, uuid
 from integration.kube_stub import Fault, KubeStub
 from kits.cert import Certs, make_certs
 
-from edgegpu_plugin.config import PluginConfig
+from edgegpu_plugin.config.schema import PluginConfig
 from edgegpu_plugin.extender import Extender, ExtenderConfig, ExtenderError, HoldBack, TlsFiles
 from edgegpu_plugin.extender.handler import BadRequest
 from edgegpu_plugin.extender.server import ExtenderServer
-from edgegpu_plugin.kube import KubeClient
 
 
 @pytest.fixture(scope="module")

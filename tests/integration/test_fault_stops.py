@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
+from edgegpu_base.errors import EdgegpuError
+from edgegpu_base.process.tasks import Task, TaskGroup
 from kits.fault import CARD, MEMORY, STOP_S, WAIT_S, Box, mute_server
 
 from edgegpu_plugin.errors import PluginError
-from edgegpu_plugin.tasks import Task, TaskGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -130,7 +131,7 @@ def test_a_task_that_ends_by_itself_ends_all_as_a_failure() -> None:
     ends = threading.Event()
     group = TaskGroup()
     group.start([Task("patient", lambda: wait(ends), ends.set), Task("hasty", lambda: None, lambda: None)])
-    with pytest.raises(PluginError, match="hasty ended by itself"):
+    with pytest.raises(EdgegpuError, match="hasty ended by itself"):
         group.wait()
     assert group.ended
     assert ends.is_set()
@@ -150,7 +151,7 @@ def test_the_first_failure_is_the_one_that_counts() -> None:
             Task("first", lambda: fail(str, "first"), lambda: None),
         ]
     )
-    with pytest.raises(PluginError, match="first"):
+    with pytest.raises(EdgegpuError, match="first"):
         group.wait()
 
 

@@ -13,9 +13,9 @@ from kits.identity import DEVICE, Cloud, CloudServer
 from kits.identitybox import Box, a_box
 from kits.install import proxy
 
-from edgegpu_agent.identity.device import load_identity
 from edgegpu_agent.identity.errors import IdentityError
-from edgegpu_agent.identity.standing import Stand
+from edgegpu_agent.identity.identity_files import load_identity
+from edgegpu_agent.identity.status import Stand
 from edgegpu_sync.base64url import from_text
 
 if TYPE_CHECKING:

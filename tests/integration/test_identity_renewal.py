@@ -12,9 +12,9 @@ from kits.cert import NOW, YEAR
 from kits.identity import Cloud, CloudServer
 from kits.identitybox import Box, a_box
 
-from edgegpu_agent.identity.boxkeys import public_of
 from edgegpu_agent.identity.errors import DeniedError, UnreachableError
-from edgegpu_agent.identity.standing import Stand
+from edgegpu_agent.identity.keys import public_of
+from edgegpu_agent.identity.status import Stand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

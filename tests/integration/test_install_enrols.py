@@ -11,8 +11,8 @@ from kits.agentyaml import written
 from kits.https import Served, serving
 
 from edgegpu_agent.cli.membership import Membership, membership
-from edgegpu_agent.identity.standing import IdentityStatus, Stand
-from edgegpu_cloud.keyfiles import file_sha256
+from edgegpu_agent.identity.status import IdentityStatus, Stand
+from edgegpu_cloud.enrolment.key_files import file_sha256
 from edgegpu_installer.layout import Layout
 
 if TYPE_CHECKING:

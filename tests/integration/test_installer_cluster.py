@@ -12,9 +12,9 @@ from integration.clusterkit import Api, api, write_admin
 from integration.kube_stub import KubeStub
 from kits.cert import make_certs, server_context
 
-from edgegpu_installer.cluster import ClusterClient, ClusterError
-from edgegpu_installer.kinds import CLUSTER_ROLE, LEASE, NAMESPACE, NODE, POD, SECRET
-from edgegpu_installer.kubeconfig import ClusterAccess
+from edgegpu_installer.cluster.client import ClusterClient, ClusterError
+from edgegpu_installer.cluster.kinds import CLUSTER_ROLE, LEASE, NAMESPACE, NODE, POD, SECRET
+from edgegpu_installer.plan.kubeconfig import ClusterAccess
 
 __all__ = ["api"]
 

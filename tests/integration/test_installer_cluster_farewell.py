@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from integration.farewellkit import AMOUNTS, CORE, LIMIT_S, MEMORY, MODEL, UNIT_SOURCE, Machine, Run, wait_for
 
-from edgegpu_installer.farewell import CONF, PROGRAM, Farewell, conf
+from edgegpu_installer.transaction.farewell import CONF, PROGRAM, Farewell, conf
 
 
 @pytest.fixture

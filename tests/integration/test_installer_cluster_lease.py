@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from integration.clusterkit import Api, api
 
-from edgegpu_installer.cluster import ClusterClient
-from edgegpu_installer.lease import (
+from edgegpu_installer.cluster.client import ClusterClient
+from edgegpu_installer.cluster.lease import (
     NAME,
     HeldError,
     InstallLease,
@@ -24,7 +24,7 @@ from edgegpu_installer.lease import (
     lives,
     this_process,
 )
-from edgegpu_installer.leaserule import DURATION_S, LeaseHolder
+from edgegpu_installer.cluster.lease_rule import DURATION_S, LeaseHolder
 
 __all__ = ["api"]
 

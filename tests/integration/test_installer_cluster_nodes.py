@@ -9,12 +9,12 @@ import pytest
 from integration.clusterkit import Api, api
 
 from edgegpu_core.model import ResourceModel
-from edgegpu_installer.cluster import ClusterClient, ClusterError
-from edgegpu_installer.kinds import NODE
+from edgegpu_installer.cluster.client import ClusterClient, ClusterError
+from edgegpu_installer.cluster.kinds import NODE
+from edgegpu_installer.cluster.nodes import all_facts, clear, mark_extender, mark_gpu
+from edgegpu_installer.cluster.shares import in_use
 from edgegpu_installer.layout import Layout
-from edgegpu_installer.nodes import all_facts, clear, mark_extender, mark_gpu
-from edgegpu_installer.shares import in_use
-from edgegpu_installer.unitsize import UnitInUseError, changes, refuse_while_held
+from edgegpu_installer.machine.unit_size import UnitInUseError, changes, refuse_while_held
 
 __all__ = ["api"]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from integration.clusterkit import Api, api
 
-from edgegpu_installer.accounts import grant, mint
-from edgegpu_installer.kinds import SERVICE_ACCOUNT
+from edgegpu_installer.cluster.accounts import grant, mint
+from edgegpu_installer.cluster.kinds import SERVICE_ACCOUNT
+from edgegpu_installer.cluster.rbac import Account
 from edgegpu_installer.layout import Layout
-from edgegpu_installer.material import agent_kubeconfig
-from edgegpu_installer.rbac import Account
+from edgegpu_installer.plan.credentials import agent_kubeconfig
 
 __all__ = ["api"]
 

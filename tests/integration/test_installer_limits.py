@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from integration.clusterkit import Api, api
 
-from edgegpu_agent.cli.belonging import app_limits
-from edgegpu_agent.limits import rights
+from edgegpu_agent.app_limits import rbac
+from edgegpu_agent.cli.enrol_options import app_limits
 from edgegpu_core.model import ResourceModel
-from edgegpu_installer import accounts, limits
-from edgegpu_installer.accounts import ControllerWait
-from edgegpu_installer.changes import FileChange
-from edgegpu_installer.foreseen import of_install
+from edgegpu_installer.cluster import accounts, app_limits_account
+from edgegpu_installer.cluster.accounts import ControllerWait
+from edgegpu_installer.cluster.rbac import Account
 from edgegpu_installer.layout import LIMITS_KUBECONFIG, Layout
-from edgegpu_installer.rbac import Account
+from edgegpu_installer.plan.changes import FileChange
+from edgegpu_installer.plan.dry_run import of_install
 
 __all__ = ["api"]
 
@@ -37,7 +37,7 @@ def grant(api: Api, root: Path, namespaces: Sequence[str], said: list[str] | Non
     """Do it as an installation does, and write the kubeconfig."""
     layout = Layout(root)
     with api.controller(), api.cluster() as cluster:
-        change = limits.grant(
+        change = app_limits_account.grant(
             cluster,
             api.rights,
             app_limits(namespaces),
@@ -126,7 +126,7 @@ def test_all_goes_with_the_accounts_whatever_was_chosen(granted: Api, tmp_path: 
     grant(granted, tmp_path, namespaces)
     granted.registry.create("leases", {**LEASE, "metadata": {**LEASE["metadata"], "namespace": "kube-system"}})
     with granted.cluster() as cluster:
-        done = accounts.remove(cluster, limits.there(cluster, granted.rights, app_limits(())), pace=PACE)
+        done = accounts.remove(cluster, app_limits_account.there(cluster, granted.rights, app_limits(())), pace=PACE)
     assert left(granted) == []
     bound = max(i for i, one in enumerate(done.gone) if "Binding" in one and "Admission" not in one and "limits" in one)
     assert bound < done.gone.index("ValidatingAdmissionPolicyBinding edgegpu-limits")
@@ -144,5 +144,5 @@ def test_a_dry_run_names_them(granted: Api) -> None:
 
 
 def test_the_installer_and_the_agent_mean_the_same_account() -> None:
-    assert rights.ACCOUNT == Account.LIMITS
-    assert rights.EVERYWHERE == limits.EVERYWHERE
+    assert rbac.ACCOUNT == Account.LIMITS
+    assert rbac.EVERYWHERE == app_limits_account.EVERYWHERE

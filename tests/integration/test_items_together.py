@@ -16,20 +16,20 @@ from integration.settlingkit import die_while, id_of, settle
 from kits.acts import EDGEGPU, Bench, FileNotes, item
 from kits.worker import Box, Wire, fast_folder, wired
 
-from edgegpu_agent.acts.sharing import SharingOfBox
-from edgegpu_agent.acts.standard import standard_settlers
-from edgegpu_installer.lock import LOCK, locked
+from edgegpu_agent.actions.registry import standard_settlers
+from edgegpu_agent.actions.sharing import SharingOfBox
+from edgegpu_installer.transaction.lock import LOCK, locked
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.spec import Asked, Exclusions, PolicyItem, Sharing, Spec, UnitSize
 from edgegpu_sync.states import Codes
-from edgegpu_sync.up import Condition, ItemState
+from edgegpu_sync.uplink import Condition, ItemState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from edgegpu_agent.acts.act import Settlers
-    from edgegpu_agent.daemon.worker.ports import SharingSight
+    from edgegpu_agent.actions.action import Settlers
+    from edgegpu_agent.worker.ports import SharingSight
 
 YAML = "/etc/edgegpu/plugin.yaml"
 PLUGIN = "/etc/systemd/system/edgegpu-plugin.service"

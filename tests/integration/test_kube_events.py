@@ -1,9 +1,8 @@
 from collections.abc import Iterator
 
 import pytest
+from edgegpu_base.kube import EventRecorder, KubeClient, KubeObjects, PodRef
 from integration.kube_stub import Fault, Json, KubeStub
-
-from edgegpu_plugin.kube import EventRecorder, KubeClient, KubeObjects, PodRef
 
 POD = PodRef(namespace="default", name="p", uid="uid-p")
 

@@ -5,9 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from integration.kube_stub import Fault, Json, KubeStub
-
-from edgegpu_plugin.kube import (
+from edgegpu_base.kube import (
     ApiAccess,
     Conflict,
     Forbidden,
@@ -19,6 +17,7 @@ from edgegpu_plugin.kube import (
     Reflector,
     Unavailable,
 )
+from integration.kube_stub import Fault, Json, KubeStub
 
 DEADLINE_S = 10.0
 

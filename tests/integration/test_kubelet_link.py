@@ -18,7 +18,7 @@ import pytest
 from integration.linkkit import MODEL, WAIT_S, Box, Kubelet, until
 
 from edgegpu_core.inventory import Card
-from edgegpu_plugin.endpoint import socket_name
+from edgegpu_plugin.kubelet.endpoint import socket_name
 from edgegpu_plugin.pb import DevicePluginCaller, PreferredRequest
 
 

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from edgegpu_base.errors import EdgegpuError
+from edgegpu_base.kube import Forbidden, KubeClient, KubeObjects, Unavailable
 from integration.kube_stub import Fault, Json, KubeStub
 from property.cases import MODEL
 
-from edgegpu_plugin.errors import PluginError
-from edgegpu_plugin.kube import Forbidden, KubeClient, KubeObjects, Unavailable
-from edgegpu_plugin.kubeletpods import REFUSED_S, KubeletPods
-from edgegpu_plugin.nodeapi import NodeWitness
-from edgegpu_plugin.podresources import PodResources
+from edgegpu_plugin.kubelet.podresources import PodResources
+from edgegpu_plugin.kubelet.pods import REFUSED_S, KubeletPods
+from edgegpu_plugin.records.node_api import NodeWitness
 
 NODE = "n"
 
@@ -132,6 +132,6 @@ def test_what_is_no_refusal_is_no_answer(bed: Bed) -> None:
 def test_no_folder_is_no_answer(bed: Bed) -> None:
     bed.refuse()
     bed.folder.rmdir()
-    with pytest.raises(PluginError, match=r"cannot read kubelet's folder .*: No such file.*: set kubelet\.folder"):
+    with pytest.raises(EdgegpuError, match=r"cannot read kubelet's folder .*: No such file.*: set kubelet\.folder"):
         bed.kubelet.uids()
     assert bed.witness.known_uids() is None

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from edgegpu_base.kube import KubeClient
 from integration.kube_stub import KubeStub
 
-from edgegpu_plugin.config import Driver, KubeletSection, Paths, PluginConfig
-from edgegpu_plugin.kube import KubeClient
+from edgegpu_plugin.config.schema import Driver, KubeletSection, Paths, PluginConfig
 from edgegpu_plugin.node import NodePart
 
 

@@ -8,10 +8,10 @@ from kits.limitsapi import Api, Fault, path_of
 from kits.limitsbed import RECREATE, Bed, Paper, field, thief
 from kits.limitscases import manifest
 
-from edgegpu_agent.acts.act import ActStop
+from edgegpu_agent.actions.action import ActStop
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.spec import OnDrift
-from edgegpu_sync.up import ItemState
+from edgegpu_sync.uplink import ItemState
 
 
 @pytest.fixture

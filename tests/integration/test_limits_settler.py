@@ -8,11 +8,11 @@ from kits.limitsapi import Api, path_of
 from kits.limitsbed import RECREATE, Bed, field, thief
 from kits.limitscases import manifest
 
-from edgegpu_agent.limits.change import ASIDE
-from edgegpu_agent.limits.lease import NoLease
+from edgegpu_agent.app_limits.lease import NoLease
+from edgegpu_agent.app_limits.patches import ASIDE
 from edgegpu_core.podview import CARDS_ANNOTATION, write_cards
 from edgegpu_sync.settle import Settlement
-from edgegpu_sync.up import ItemState
+from edgegpu_sync.uplink import ItemState
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from edgegpu_base.errors import EdgegpuError
+from edgegpu_base.http_unix import LocalServer, Response
 
 from edgegpu_agent.cli.unixhttp import get
-from edgegpu_plugin.errors import PluginError
-from edgegpu_plugin.localserver import LocalServer, Response
 
 WAIT_S = 10.0
 
@@ -64,7 +64,7 @@ def test_who_goes_without_a_word_is_no_fault(short_tmp: Path, capfd: pytest.Capt
 
 def test_a_path_where_another_answers_is_left_alone(short_tmp: Path) -> None:
     with served(short_tmp / "toy.sock") as path:
-        with pytest.raises(PluginError, match="another edgegpu-toy answers there; stop it first"):
+        with pytest.raises(EdgegpuError, match="another edgegpu-toy answers there; stop it first"):
             LocalServer(path, answer, owner="edgegpu-toy").open()
         assert get(path, "/v1/a", timeout_s=WAIT_S)[0] == 200
 
@@ -80,5 +80,5 @@ def test_what_a_dead_process_left_is_replaced(short_tmp: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_said_with_what_to_do(short_tmp: Path) -> None:
     (short_tmp / "file").touch()
     server = LocalServer(short_tmp / "file/toy.sock", answer, owner="edgegpu-toy", remedy="set paths.run")
-    with pytest.raises(PluginError, match=r"cannot make .*/file/toy\.sock: .*; set paths\.run$"):
+    with pytest.raises(EdgegpuError, match=r"cannot make .*/file/toy\.sock: .*; set paths\.run$"):
         server.open()

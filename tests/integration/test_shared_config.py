@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 from integration.transactionkit import SCHEDULER, Bed
 
-from edgegpu_installer import baseline, sharedconfig
-from edgegpu_installer.changes import FileChange, Plan
-from edgegpu_installer.configblock import with_block
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.states import Op, TransactionState
+from edgegpu_installer.plan import shared_config
+from edgegpu_installer.plan.changes import FileChange, Plan
+from edgegpu_installer.plan.config_block import with_block
+from edgegpu_installer.transaction import baseline
+from edgegpu_installer.transaction.states import Op, TransactionState
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +55,7 @@ def install(bed: Bed) -> Plan:
 
 
 def uninstall(bed: Bed) -> Plan:
-    return Plan(Op.UNINSTALL, sharedconfig.restore(baseline.restore_plan(bed.layout), bed.layout), restart="k3s")
+    return Plan(Op.UNINSTALL, shared_config.restore(baseline.restore_plan(bed.layout), bed.layout), restart="k3s")
 
 
 def edit(bed: Bed) -> None:

@@ -25,7 +25,7 @@ def struck():
 tasks = [Task("struck", struck, ended.set)]
 """
 WAYS = {
-    "edgegpu_plugin.tasks": "group.end_on(signal.SIGTERM)\ngroup.start(tasks)\ngroup.wait()\n",
+    "edgegpu_base.process.tasks": "group.end_on(signal.SIGTERM)\ngroup.start(tasks)\ngroup.wait()\n",
     "edgegpu_cloud.tasks": "signal.signal(signal.SIGTERM, lambda *_: group.end())\ngroup.run(tasks)\n",
 }
 

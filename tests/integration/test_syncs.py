@@ -43,14 +43,14 @@ def test_each_save_of_the_boxs_journal_is_on_the_disk_when_it_returns(tmp_path: 
 TRANSACTION = """
 import sys
 from pathlib import Path
-from edgegpu_installer import atomic
-from edgegpu_installer.atomic import PathEntry as Entry
-from edgegpu_installer.changes import FileChange
-from edgegpu_installer.journal import TransactionJournal as Journal
-from edgegpu_installer.journal import TransactionRecord as Record
-from edgegpu_installer.journal import Tables
-from edgegpu_installer.journal import TargetPath as Target
-from edgegpu_installer.states import Op, TransactionState as State
+from edgegpu_installer.transaction import atomic
+from edgegpu_installer.transaction.atomic import PathEntry as Entry
+from edgegpu_installer.plan.changes import FileChange
+from edgegpu_installer.transaction.journal import TransactionJournal as Journal
+from edgegpu_installer.transaction.journal import TransactionRecord as Record
+from edgegpu_installer.transaction.journal import Tables
+from edgegpu_installer.transaction.journal import TargetPath as Target
+from edgegpu_installer.transaction.states import Op, TransactionState as State
 root = Path(sys.argv[1])
 path = root / "etc/file"
 new = Entry(b"new", mode=0o600)

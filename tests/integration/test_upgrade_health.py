@@ -16,15 +16,15 @@ from integration.previewkit import never, release
 from integration.transactionkit import ROOT, Bed
 from kits.facts import FakeBox
 
-from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.install import Installation
-from edgegpu_installer.journal import TransactionJournal
 from edgegpu_installer.layout import AGENT_UNIT, CURRENT, UNITS
-from edgegpu_installer.preparing import TransactionMachine
-from edgegpu_installer.site import InstallOptions
-from edgegpu_installer.siteread import site_of
-from edgegpu_installer.states import Op, TransactionState
-from edgegpu_installer.transaction import TransactionOutcome, resume, run
+from edgegpu_installer.plan.changes import FileChange, Plan
+from edgegpu_installer.plan.prepare import TransactionMachine
+from edgegpu_installer.plan.site import InstallOptions
+from edgegpu_installer.plan.site_reader import site_of
+from edgegpu_installer.transaction.journal import TransactionJournal
+from edgegpu_installer.transaction.states import Op, TransactionState
+from edgegpu_installer.transaction.transaction import TransactionOutcome, resume, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

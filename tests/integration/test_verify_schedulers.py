@@ -11,7 +11,7 @@ import pytest
 from kits.facts import FakeBox
 
 from edgegpu_installer.doctor.web import TlsTarget
-from edgegpu_installer.verifylook import OLD_SCHEDULER, SCHEDULER, answering, schedulers_of
+from edgegpu_installer.verify.probe import OLD_SCHEDULER, SCHEDULER, answering, schedulers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.layout import Layout
-from edgegpu_installer.preparing import Prepared, TransactionMachine, prepare
-from edgegpu_installer.recovery import Recovery
-from edgegpu_installer.states import LEAVING, Op
-from edgegpu_installer.systemd import Systemd
-from edgegpu_installer.transaction import TransactionOutcome, run
+from edgegpu_installer.machine.systemd import Systemd
+from edgegpu_installer.plan.changes import FileChange, Plan
+from edgegpu_installer.plan.prepare import Prepared, TransactionMachine, prepare
+from edgegpu_installer.transaction.recovery import Recovery
+from edgegpu_installer.transaction.states import LEAVING, Op
+from edgegpu_installer.transaction.transaction import TransactionOutcome, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgegpu_installer.changes import Deadline
+    from edgegpu_installer.plan.changes import Deadline
 
 ROOT = Path(__file__).resolve().parents[2]
 RECOVER = ROOT / "installer/edgegpu-recover"

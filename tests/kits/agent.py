@@ -167,7 +167,7 @@ class Agent:
             "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}",
             "BOX": str(self.root),
         }
-        command = [sys.executable, "-m", "edgegpu_agent.daemon", "--root", str(self.root)]
+        command = [sys.executable, "-m", "edgegpu_agent", "--root", str(self.root)]
         with (self.root / "log").open("ab") as log:
             self.process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from kits.agent import WAIT_S
 
-from edgegpu_agent.daemon.cloudside import cloud_tasks
-from edgegpu_agent.daemon.vitals import Vitals
+from edgegpu_agent.session.cloud_tasks import cloud_tasks
+from edgegpu_agent.session.watchdog import Vitals
 from edgegpu_installer.layout import Layout
 
 if TYPE_CHECKING:

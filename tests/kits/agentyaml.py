@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edgegpu_installer.agentyaml import agent_yaml
-from edgegpu_installer.site import InstallOptions
+from edgegpu_installer.plan.agent_config import agent_yaml
+from edgegpu_installer.plan.site import InstallOptions
 
 
 def written(url: str, ca_sha256: str = "") -> str:

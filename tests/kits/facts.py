@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgegpu_installer.facts import MachineFacts, read_facts
 from edgegpu_installer.layout import Layout
+from edgegpu_installer.machine.facts import MachineFacts, read_facts
 
 UNIT = """\
 [Unit]

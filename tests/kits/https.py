@@ -14,8 +14,8 @@ from kits.enrol import Office, office
 
 from edgegpu_cloud.http.app import make_app
 from edgegpu_cloud.http.guard import WRITE_MAX_S
+from edgegpu_cloud.http.release import BundleFolder
 from edgegpu_cloud.http.server import HttpsServer, ServerLimits
-from edgegpu_cloud.release import BundleFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

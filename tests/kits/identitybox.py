@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from kits.identity import Cloud, CloudServer
 
-from edgegpu_agent.identity.clock import ClockFloor
-from edgegpu_agent.identity.cloud import CloudClient
-from edgegpu_agent.identity.device import BoxIdentity, CloudAddress
-from edgegpu_agent.identity.keeper import IdentityKeeper, IdentitySettings
-from edgegpu_agent.identity.standing import Stand
+from edgegpu_agent.identity.clock_floor import ClockFloor
+from edgegpu_agent.identity.enrolment_client import CloudClient
+from edgegpu_agent.identity.identity_files import BoxIdentity, CloudAddress
+from edgegpu_agent.identity.status import Stand
+from edgegpu_agent.identity.task import IdentityKeeper, IdentitySettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

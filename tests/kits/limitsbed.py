@@ -6,9 +6,9 @@ from kits.limitsapi import Api, Json
 from kits.limitscases import manifest
 from kits.limitsworld import CLUSTER, MODEL, World
 
+from edgegpu_agent.app_limits.settler import AppLimitsSettler
+from edgegpu_agent.app_limits.waiting import Around, Timeouts
 from edgegpu_agent.kube import Apps
-from edgegpu_agent.limits.around import Around, Timeouts
-from edgegpu_agent.limits.settler import AppLimitsSettler
 from edgegpu_core.placement import Share
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.spec import AppLimits, Asked, TryKey, item_name

@@ -15,7 +15,7 @@ import pytest
 from kits.mqttcerts import SERVER_NAMES, Shown, TestCa
 
 from edgegpu_agent.demo.processes import free_port
-from edgegpu_cloud.broker import BrokerLimits, BrokerPaths, Listeners, render
+from edgegpu_cloud.broker.config import BrokerLimits, BrokerPaths, Listeners, render
 from edgegpu_sync.link.events import Address
 
 if TYPE_CHECKING:

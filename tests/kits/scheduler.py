@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from edgegpu_installer import certificates
+from edgegpu_installer.plan import certificates
 from edgegpu_installer.scheduler.file import ExtenderEndpoint
 
 Json = dict[str, Any]

@@ -25,12 +25,12 @@ from kits.limitscases import manifest
 from kits.limitsworld import CLUSTER, World
 from kits.stepweb import Web
 
-from edgegpu_agent.acts.bundles import sha256_of
-from edgegpu_agent.daemon.steps import ACT, PAUSE, RECEIPTED, SETTLED, TRACE
+from edgegpu_agent.actions.bundles import sha256_of
+from edgegpu_agent.worker.steps import ACT, PAUSE, RECEIPTED, SETTLED, TRACE
 from edgegpu_cloud.layout import CloudLayout
 from edgegpu_sync.spec import AppLimits, Spec
 from edgegpu_sync.states import CommandState
-from edgegpu_sync.up import ItemState
+from edgegpu_sync.uplink import ItemState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -65,7 +65,7 @@ class Held(Agent):
         self.program("journalctl", JOURNALCTL)
 
     def start(self, pause: str = "") -> None:
-        """Start it, to wait at a step; `STEP OP` as `edgegpu_agent.daemon.steps` has it."""
+        """Start it, to wait at a step; `STEP OP` as `edgegpu_agent.worker.steps` has it."""
         (self.root / "said").unlink(missing_ok=True)
         env = {
             **os.environ,
@@ -77,7 +77,7 @@ class Held(Agent):
             TRACE: str(self.root / "steps"),
             PAUSE: pause,
         }
-        command = [sys.executable, "-m", "edgegpu_agent.daemon", "--root", str(self.root)]
+        command = [sys.executable, "-m", "edgegpu_agent", "--root", str(self.root)]
         with (self.root / "log").open("ab") as log, (self.root / "said").open("wb") as said:
             self.process = subprocess.Popen(command, env=env, stdout=log, stderr=said)
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from edgegpu_sync.down import Command, Desired, Keys, KeySetLink, Receipt
+from edgegpu_sync.downlink import Command, Desired, Keys, KeySetLink, Receipt
 from edgegpu_sync.ids import command_id, device_id, op_name
 from edgegpu_sync.messages import Message
 from edgegpu_sync.spec import AppLimits, Isolation, Mode, Sharing, Spec
@@ -22,7 +22,7 @@ from edgegpu_sync.telemetry import (
     Sample,
 )
 from edgegpu_sync.topics import TopicKind
-from edgegpu_sync.up import (
+from edgegpu_sync.uplink import (
     Birth,
     Bye,
     CardRoom,

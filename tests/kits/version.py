@@ -13,9 +13,9 @@ from kits.worker import Box
 from kits.workercontroller import BOX_KEY, CONTROLLER, DEVICE, INSTANCE, ROOT
 from pydantic import BaseModel
 
-from edgegpu_agent.journal.room import JournalPages
+from edgegpu_agent.journal.disk_space import JournalPages
 from edgegpu_cloud.store import ControllerStore, EnrolledBox, Revision
-from edgegpu_sync import down, spec, telemetry, up
+from edgegpu_sync import downlink, spec, telemetry, uplink
 from edgegpu_sync.keys import next_link, public_text
 from edgegpu_sync.outbox import OutboxSizes
 from edgegpu_sync.signing import Signer
@@ -36,7 +36,7 @@ _OLD = frozenset({"v", "age_s", "base", "gone", "code", "text", "args", "results
 """Left out these mean something else."""
 _FIELDS = [
     (name, one.is_required())
-    for module in (up, down, telemetry, spec)
+    for module in (uplink, downlink, telemetry, spec)
     for model in vars(module).values()
     if isinstance(model, type) and issubclass(model, BaseModel)
     for name, one in model.model_fields.items()

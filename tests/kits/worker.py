@@ -14,28 +14,20 @@ from typing import Any, TypeVar
 from kits.workercontroller import BOX_KEY, DEVICE, INSTANCE, LOGS, REFRESH, RESTART, ROOT, Controller
 from kits.workerworld import CountedAct, LimitsSettler, RestartAct, SharingSettler, World
 
-from edgegpu_agent.acts.act import Acts, Settlers
-from edgegpu_agent.daemon.executor import caught
-from edgegpu_agent.daemon.worker.ports import (
-    Clock,
-    Me,
-    NoTelemetry,
-    Raised,
-    SharingSight,
-    SharingUnseen,
-    TelemetrySource,
-)
-from edgegpu_agent.daemon.worker.worker import Parts, Worker
+from edgegpu_agent.actions.action import Acts, Settlers
+from edgegpu_agent.journal.disk_space import JournalPages
 from edgegpu_agent.journal.journal import BoxJournal, Hook
-from edgegpu_agent.journal.room import JournalPages
-from edgegpu_sync.down import KeySetLink
+from edgegpu_agent.worker.executor import caught
+from edgegpu_agent.worker.ports import Clock, Me, NoTelemetry, Raised, SharingSight, SharingUnseen, TelemetrySource
+from edgegpu_agent.worker.worker import Parts, Worker
+from edgegpu_sync.downlink import KeySetLink
 from edgegpu_sync.keys import public_text
 from edgegpu_sync.link.events import Arrived, Delivered, Down, Up
 from edgegpu_sync.outbox import OutboxSizes
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.spec import AppLimits, Sharing
 from edgegpu_sync.topics import TopicKind, parse
-from edgegpu_sync.up import Versions
+from edgegpu_sync.uplink import Versions
 
 SMALL = OutboxSizes(results=16, refusals=32, events_bytes=16_384, metrics_bytes=16_384)
 ROOM = JournalPages(pages=700, log_pages=260)

@@ -4,7 +4,7 @@ import json
 from collections import Counter as Tally
 from dataclasses import dataclass, field
 
-from edgegpu_agent.acts.act import ActionOutcome, SettlerNotes
+from edgegpu_agent.actions.action import ActionOutcome, SettlerNotes
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.ops import Args, Evidence, UnitRun
 from edgegpu_sync.settle import Settlement

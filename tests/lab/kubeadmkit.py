@@ -25,7 +25,7 @@ RELEASE = "/opt/edgegpu/0.0.1"
 _SOURCE = HERE.parents[1]
 _PROGRAMS = {
     "edgegpu": "edgegpu_agent.cli.app",
-    "edgegpu-agent": "edgegpu_agent.daemon",
+    "edgegpu-agent": "edgegpu_agent",
     "edgegpu-plugin": "edgegpu_plugin",
 }
 _REFUSING = f"""#!/bin/sh

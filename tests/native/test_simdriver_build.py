@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCES = Path(__file__).resolve().parents[2] / "plugin/simdriver"
+SOURCES = Path(__file__).resolve().parents[2] / "simulation/simdriver"
 
 
 def _readelf(*args: str | Path) -> str:

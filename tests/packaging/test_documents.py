@@ -11,20 +11,24 @@ import yaml
 from kits.scheduler import KUBECONFIG
 from typer.main import get_command
 
+from edgegpu_agent.app_limits import rbac
 from edgegpu_agent.cli.tree import app
-from edgegpu_agent.limits import rights
 from edgegpu_core import nodereport, podview
 from edgegpu_core.model import ResourceModel
-from edgegpu_installer import certificates, farewell, layout, lease, lock, nodes, recovery, systemd
-from edgegpu_installer.changes import FileChange
-from edgegpu_installer.farewell import Farewell
+from edgegpu_installer import layout
+from edgegpu_installer.cluster import lease, nodes
+from edgegpu_installer.cluster.rbac import read_rights
 from edgegpu_installer.kubeadm.manifest import MANIFEST, SCHEDULER_FILE
-from edgegpu_installer.plan import plan_install
-from edgegpu_installer.rbac import read_rights
-from edgegpu_installer.recovery import Recovery
-from edgegpu_installer.release import Release
-from edgegpu_installer.site import InstallOptions, Material, Site, SiteKind
-from edgegpu_installer.states import TransactionState
+from edgegpu_installer.machine import systemd
+from edgegpu_installer.plan import certificates
+from edgegpu_installer.plan.changes import FileChange
+from edgegpu_installer.plan.plan import plan_install
+from edgegpu_installer.plan.release import Release
+from edgegpu_installer.plan.site import InstallOptions, Material, Site, SiteKind
+from edgegpu_installer.transaction import farewell, lock, recovery
+from edgegpu_installer.transaction.farewell import Farewell
+from edgegpu_installer.transaction.recovery import Recovery
+from edgegpu_installer.transaction.states import TransactionState
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -185,7 +189,7 @@ def test_what_an_uninstall_leaves_for_a_while_is_documented() -> None:
 
 def test_every_object_and_mark_in_the_cluster_is_documented() -> None:
     marks = [nodes.GPU_LABEL, nodes.EXTENDER_ANNOTATION, nodereport.REPORT_ANNOTATION, podview.CARDS_ANNOTATION]
-    items = (*RELEASE.rights.items, *rights.manifests(["asr"], model=ResourceModel()))
+    items = (*RELEASE.rights.items, *rbac.manifests(["asr"], model=ResourceModel()))
     named = {word for item in items for word in (item["kind"], item["metadata"]["name"])}
     assert f"`{lease.NAMESPACE}/{lease.NAME}`" in FILES
     assert not [mark for mark in marks if not stands(mark)]

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 READMES = ("README.md", "README.zh-CN.md")
-CODE = ("plugin", "installer", "cloud_sync", "edge_agent")
+CODE = ("base", "simulation", "plugin", "installer", "cloud_sync", "edge_agent")
 
 
 def run(tool: str, *arguments: str, root: Path = ROOT) -> subprocess.CompletedProcess[str]:

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 import yaml
+from edgegpu_base.kube import KubeObjects
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import PodPlan, plan_pod
 from edgegpu_core.podview import pod_view
-from edgegpu_plugin.config import PluginConfig, load
-from edgegpu_plugin.kube import KubeObjects
+from edgegpu_plugin.config.schema import PluginConfig, load
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs/examples"
 

@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {
     "edgegpu_agent",
+    "edgegpu_base",
     "edgegpu_cloud",
     "edgegpu_core",
     "edgegpu_installer",

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from edgegpu_core.admission import judge
+from edgegpu_core.allocation_matching import AllocationTarget, Flight, pick
 from edgegpu_core.checkpoint import CheckpointEntry
 from edgegpu_core.deviceid import DeviceKind
-from edgegpu_core.flight import AllocationTarget, Flight, pick
 from edgegpu_core.inventory import Free, Slot
 from edgegpu_core.ledger import Ledger
 from edgegpu_core.model import ResourceModel

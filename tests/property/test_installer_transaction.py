@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgegpu_installer.states import MAX_ATTEMPTS, TERMINAL, Decision, TransactionState, after_crash, may_follow
+from edgegpu_installer.transaction.states import (
+    MAX_ATTEMPTS,
+    TERMINAL,
+    Decision,
+    TransactionState,
+    after_crash,
+    may_follow,
+)
 
 FILES = 4
 FORWARD = (

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kits.sync import EPOCH
 
-from edgegpu_sync.down import Receipt
+from edgegpu_sync.downlink import Receipt
 from edgegpu_sync.ids import CommandId, command_id
 from edgegpu_sync.outbox import Kept, Outbox, OutboxSizes
 from edgegpu_sync.stamps import Stamp

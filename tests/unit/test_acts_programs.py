@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edgegpu_agent.acts.programs import runs_with
+from edgegpu_agent.actions.programs import runs_with
 
 WORDS = ("--transaction-id", "t-1")
 

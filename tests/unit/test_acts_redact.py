@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edgegpu_agent.acts.redact import HIDDEN, Redactor
+from edgegpu_agent.actions.redact import HIDDEN, Redactor
 from edgegpu_installer.layout import LIMITS_KUBECONFIG, Layout
 
 if TYPE_CHECKING:

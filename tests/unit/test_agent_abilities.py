@@ -5,11 +5,11 @@ from pathlib import Path
 from kits.acts import FileNotes
 from kits.sync import limits
 
-from edgegpu_agent.daemon.abilities import NoAccount
+from edgegpu_agent.session.capabilities import NoAccount
 from edgegpu_installer.layout import PLUGIN_UNIT, Layout
 from edgegpu_sync.settle import NO_SHARING
 from edgegpu_sync.spec import Spec, asked
-from edgegpu_sync.up import ItemState
+from edgegpu_sync.uplink import ItemState
 
 
 def test_without_sharing_they_wait_for_it_and_with_it_the_remedy_is_named(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edgegpu_agent.daemon.boxlink import leaving
-from edgegpu_installer.journal import TransactionJournal
+from edgegpu_agent.session.session import leaving
+from edgegpu_installer.transaction.journal import TransactionJournal
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edgegpu_agent.daemon.steps import PAUSE, STEPS, TRACE, from_environment, written
-from edgegpu_agent.journal.held import JournalContents
+from edgegpu_agent.journal.contents import JournalContents
+from edgegpu_agent.worker.steps import PAUSE, STEPS, TRACE, from_environment, written
 from edgegpu_sync.commands import CommandRecord
 from edgegpu_sync.ids import CommandId, op_name
 from edgegpu_sync.outbox import OutboxSizes

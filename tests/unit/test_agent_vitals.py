@@ -6,9 +6,9 @@ import socket
 from typing import TYPE_CHECKING
 
 import pytest
+from edgegpu_base.process.sdnotify import SystemdNotifier
 
-from edgegpu_agent.daemon.vitals import Vital, VitalNotifier, Vitals
-from edgegpu_plugin.sdnotify import SystemdNotifier
+from edgegpu_agent.session.watchdog import Vital, VitalNotifier, Vitals
 
 if TYPE_CHECKING:
     from pathlib import Path

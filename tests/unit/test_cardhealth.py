@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from edgegpu_core.inventory import Card
-from edgegpu_plugin.cardhealth import IGNORED_XIDS, CardHealth
+from edgegpu_plugin.cards.health import IGNORED_XIDS, CardHealth
 
 ONE = Card(uuid="GPU-1", index=0, name="T4", memory_mib=1024, pci="00000000:01:00.0", minor=0)
 TWO = replace(ONE, uuid="GPU-2", index=1)

@@ -13,8 +13,8 @@ from edgegpu_core.inventory import Card
 from edgegpu_core.ledger import Ledger
 from edgegpu_core.nodeview import NodeView
 from edgegpu_core.policy import Policy
-from edgegpu_plugin.cardsight import CardSight
-from edgegpu_plugin.nodestate import Snapshot
+from edgegpu_plugin.containers.visibility import CardSight
+from edgegpu_plugin.records.node_state import Snapshot
 
 ID = "ab" * 32
 CARD = Card(uuid="GPU-1", index=1, name="T4", memory_mib=7611, pci="0000:01:00.0", minor=1)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from edgegpu_core.inventory import Card
-from edgegpu_plugin.cdi import build_spec, cdi_name, write_spec
-from edgegpu_plugin.driverfiles import DriverFiles, Library
+from edgegpu_plugin.containers.cdi import build_spec, cdi_name, write_spec
+from edgegpu_plugin.containers.driver_files import DriverFiles, Library
 
 CARD = Card(uuid="GPU-1", index=0, name="T4", memory_mib=15360, pci="00000000:01:00.0", minor=0)
 MIG = Card(

@@ -11,13 +11,14 @@ from kits.cli import CARD_0, card, document, pod
 from edgegpu_agent.cli import client
 from edgegpu_agent.cli.document import DocumentError, read_document
 from edgegpu_agent.cli.status import problems
-from edgegpu_plugin import config, status
+from edgegpu_plugin import status
+from edgegpu_plugin.config import schema
 
 
 def test_the_socket_and_the_file_are_where_the_plugin_has_them() -> None:
     assert client.SOCKET_NAME == status.SOCKET_NAME
-    assert client.DEFAULT_CONFIG == config.DEFAULT_PATH
-    assert config.PluginConfig(version=1).paths.run / status.SOCKET_NAME == client.DEFAULT_SOCKET
+    assert client.DEFAULT_CONFIG == schema.DEFAULT_PATH
+    assert schema.PluginConfig(version=1).paths.run / status.SOCKET_NAME == client.DEFAULT_SOCKET
 
 
 def test_unknown_keys_are_ignored_and_kept() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgegpu_agent.cli.bars import LETTERS, MANY
-from edgegpu_agent.cli.letters import FILE, letters_of
+from edgegpu_agent.cli.pod_letters import FILE, letters_of
 
 if TYPE_CHECKING:
     from pathlib import Path

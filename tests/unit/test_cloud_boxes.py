@@ -11,8 +11,8 @@ from kits.details import STAMP, box, card, pod
 from edgegpu_cloud.fleet.capacity import capacity_of
 from edgegpu_cloud.fleet.views import PRESENT_S, BoxView, box_views
 from edgegpu_cloud.store import BoxRecord, ControllerStore, Latest
-from edgegpu_sync.book import Book
 from edgegpu_sync.ids import DeviceId, device_id
+from edgegpu_sync.sequence import Book
 from edgegpu_sync.stamps import Epoch, Stamp
 from edgegpu_sync.topics import TopicKind
 

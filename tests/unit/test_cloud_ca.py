@@ -12,10 +12,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
-from edgegpu_cloud import ca
-from edgegpu_cloud.ca import Authority, CertificateRequest, RequestError
+from edgegpu_cloud.enrolment import ca
+from edgegpu_cloud.enrolment.ca import Authority, CertificateRequest, RequestError
+from edgegpu_cloud.enrolment.key_files import file_sha256, key_pem, load_signing_key, new_key, pin, write_file
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.keyfiles import file_sha256, key_pem, load_signing_key, new_key, pin, write_file
 from edgegpu_sync.ids import device_id
 
 if TYPE_CHECKING:

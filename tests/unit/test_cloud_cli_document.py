@@ -11,9 +11,9 @@ import pytest
 from kits.cloudcli import ok
 from pydantic import BaseModel
 
-from edgegpu_cloud.asks import EnrolAsk, Granted, RenewAsk
+from edgegpu_cloud.enrolment.tokens import RefusalCode
+from edgegpu_cloud.http.http_models import EnrolAsk, Granted, RenewAsk
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
-from edgegpu_cloud.tokens import RefusalCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,8 @@ import pytest
 from kits.details import box, card, pod, view
 
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.preview import Preview, WantedLimits, preview
 from edgegpu_cloud.fleet.views import Details
-from edgegpu_cloud.preview import Preview, WantedLimits, preview
 from edgegpu_core.limits import FitResult
 from edgegpu_sync.spec import Spec
 

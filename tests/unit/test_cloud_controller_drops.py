@@ -4,7 +4,7 @@ from pathlib import Path
 
 from kits.controller import Bed
 
-from edgegpu_cloud.controller.drops import TOPIC, Drops
+from edgegpu_cloud.controller.broker_drops import TOPIC, Drops
 from edgegpu_sync.link.events import Arrived
 
 

@@ -8,8 +8,8 @@ import pytest
 from cryptography import x509
 from kits.enrol import Box, Clock, Office, office, subject
 
-from edgegpu_cloud.asks import RenewAsk
-from edgegpu_cloud.tokens import RefusalCode, RequestRefusedError
+from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
+from edgegpu_cloud.http.http_models import RenewAsk
 from edgegpu_sync.base64url import to_text
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgegpu_cloud.http.door import site_of
+from edgegpu_cloud.http.acceptor import site_of
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from kits.details import view
 from kits.telemetry import CLUSTER
 
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.preview_sharing import Outlook, PreviewVerdict, outlook
 from edgegpu_cloud.fleet.views import Details
-from edgegpu_cloud.preview_sharing import Outlook, PreviewVerdict, outlook
 from edgegpu_cloud.store import Latest
 from edgegpu_sync.ids import device_id
 from edgegpu_sync.spec import AnyItem, Exclusions, Isolation, Mode, PolicyItem, Spec, UnitSize

@@ -2,8 +2,8 @@
 
 import pytest
 
+from edgegpu_cloud.controller.clock import AWAY_S, LEAP_S, SteadyClock, check_away
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.steady import AWAY_S, LEAP_S, SteadyClock, check_away
 
 NOW_S = 1_795_000_000.0
 IN_2099_S = 4_080_000_000.0

@@ -34,8 +34,8 @@ from edgegpu_cloud.store.engine import open_engine, writing
 from edgegpu_cloud.store.migrations import migrate
 from edgegpu_cloud.store.notes import KEPT_EVENTS, MOST_ALARMS
 from edgegpu_cloud.store.schema import TableRow
-from edgegpu_sync.book import Book
 from edgegpu_sync.ids import CommandId, command_id, device_id, op_name
+from edgegpu_sync.sequence import Book
 from edgegpu_sync.stamps import Epoch, Stamp
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.tracking import Tracked

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from edgegpu_cloud import tokens
+from edgegpu_cloud.enrolment import tokens
+from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError, Throttle
 from edgegpu_cloud.store import Token
-from edgegpu_cloud.tokens import RefusalCode, RequestRefusedError, Throttle
 
 NOW_S = 1_790_000_000.0
 

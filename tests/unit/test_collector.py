@@ -9,8 +9,8 @@ from property.cases import MODEL, box, pod_of
 from edgegpu_core.deviceid import memory_ids
 from edgegpu_core.podview import PodView
 from edgegpu_core.policy import Policy
-from edgegpu_plugin.collector import Collector
-from edgegpu_plugin.nodestate import NodeState
+from edgegpu_plugin.records.collector import Collector
+from edgegpu_plugin.records.node_state import NodeState
 
 IDS = memory_ids("GPU-0", 4)
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from property.cases import Book, box, pod_of, slots_of, view_of
 
+from edgegpu_core.allocation_matching import PAIR_LIMIT_S, AllocationTarget, Flight, pick
 from edgegpu_core.deviceid import DeviceKind, core_ids, count_by_card, memory_ids
-from edgegpu_core.flight import PAIR_LIMIT_S, AllocationTarget, Flight, pick
 from edgegpu_core.inventory import Slot
 from edgegpu_core.ledger import Ledger
 from edgegpu_core.nodeview import NodeView, settle

@@ -8,18 +8,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from edgegpu_base.errors import EdgegpuError
 
 from edgegpu_core.injection import Injection
 from edgegpu_core.inventory import Card
-from edgegpu_plugin.cdi import build_spec
-from edgegpu_plugin.config import Driver
-from edgegpu_plugin.devicenodes import ensure_nodes, link_nodes
-from edgegpu_plugin.driverfiles import find
-from edgegpu_plugin.driverroot import mig_caps
-from edgegpu_plugin.elf import soname
+from edgegpu_plugin.cards.device_nodes import ensure_nodes, link_nodes
+from edgegpu_plugin.cards.nvml import Nvml
+from edgegpu_plugin.config.schema import Driver
+from edgegpu_plugin.containers.cdi import build_spec
+from edgegpu_plugin.containers.driver_files import find
+from edgegpu_plugin.containers.driver_root import mig_caps
+from edgegpu_plugin.containers.elf import soname
+from edgegpu_plugin.containers.injector import Injector
 from edgegpu_plugin.errors import PluginError
-from edgegpu_plugin.injector import Injector
-from edgegpu_plugin.nvml import Nvml
 
 CARD = Card(uuid="GPU-1", index=0, name="T4", memory_mib=15360, pci="00000000:01:00.0", minor=0)
 DEBIAN, RED_HAT = "usr/lib/x86_64-linux-gnu", "usr/lib64"
@@ -156,7 +157,9 @@ def test_what_belongs_to_somebody_else_is_left_out(tmp_path: Path, name: str) ->
 def test_a_driver_that_others_could_replace_is_refused(tmp_path: Path) -> None:
     lay(tmp_path, *NEEDED)
     (tmp_path / DEBIAN).chmod(0o777)
-    with pytest.raises(PluginError, match=rf"cannot find .*; {tmp_path}/{NEEDED[0]} is left out: {tmp_path}/{DEBIAN} "):
+    with pytest.raises(
+        EdgegpuError, match=rf"cannot find .*; {tmp_path}/{NEEDED[0]} is left out: {tmp_path}/{DEBIAN} "
+    ):
         find(tmp_path)
 
 

@@ -5,7 +5,7 @@ from edgegpu_core.placement import Share
 from edgegpu_core.podview import PodView, pod_view
 from edgegpu_plugin.extender.assumed import Assumption
 from edgegpu_plugin.extender.cluster import ClusterState
-from edgegpu_plugin.extender.room import known_node
+from edgegpu_plugin.extender.node_capacity import known_node
 
 
 class Clock:

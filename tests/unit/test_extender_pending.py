@@ -8,8 +8,8 @@ from integration.extender_world import MODEL, Json, node, plain_node, pod, uuid
 from edgegpu_core.placement import Share
 from edgegpu_core.podview import pod_view
 from edgegpu_plugin.extender.cluster import ClusterState
+from edgegpu_plugin.extender.node_capacity import NodeCapacity, known_node
 from edgegpu_plugin.extender.pending import MOST_PODS, nodes_part, pending_part, reasons_of
-from edgegpu_plugin.extender.room import NodeCapacity, known_node
 
 INSUFFICIENT = "0/1 nodes are available: 1 Insufficient baidu.com/vcuda-memory."
 

@@ -12,8 +12,8 @@ from edgegpu_core.podview import PodView, pod_view
 from edgegpu_core.policy import Policy
 from edgegpu_plugin.extender.assumed import Assumption
 from edgegpu_plugin.extender.cluster import ClusterState
-from edgegpu_plugin.extender.filtering import judge
-from edgegpu_plugin.extender.room import known_node
+from edgegpu_plugin.extender.filter import judge
+from edgegpu_plugin.extender.node_capacity import known_node
 
 ASK = st.tuples(st.integers(1, 20), st.sampled_from([1, 10, 40, 100]))
 WHOLE = st.tuples(st.integers(0, 60), st.sampled_from([100, 200, 300]))

@@ -4,7 +4,7 @@ from integration.extender_world import MODEL, Json, node, plain_node, pod, uuid
 from edgegpu_core.placement import Share
 from edgegpu_core.podview import PodView, pod_view
 from edgegpu_plugin.extender.assumed import Assumption
-from edgegpu_plugin.extender.room import NodeCapacity, known_node, room_of
+from edgegpu_plugin.extender.node_capacity import NodeCapacity, known_node, room_of
 
 
 def view(item: Json) -> PodView:

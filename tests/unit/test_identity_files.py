@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edgegpu_agent.identity.clock import WRITTEN_S, ClockFloor
+from edgegpu_agent.identity.clock_floor import WRITTEN_S, ClockFloor
 from edgegpu_agent.identity.errors import IdentityError
-from edgegpu_agent.identity.instance import instance
-from edgegpu_agent.identity.standing import IdentityStatus, Stand, enrol_retry_s, renew_retry_s
+from edgegpu_agent.identity.machine_id import instance
+from edgegpu_agent.identity.status import IdentityStatus, Stand, enrol_retry_s, renew_retry_s
 
 if TYPE_CHECKING:
     from pathlib import Path

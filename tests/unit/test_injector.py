@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from edgegpu_base.errors import EdgegpuError
 
 from edgegpu_core.injection import Injection
 from edgegpu_core.inventory import Card
-from edgegpu_plugin.config import Driver
-from edgegpu_plugin.errors import PluginError
-from edgegpu_plugin.injector import Injector
-from edgegpu_plugin.nvml import Nvml
+from edgegpu_plugin.cards.nvml import Nvml
+from edgegpu_plugin.config.schema import Driver
+from edgegpu_plugin.containers.injector import Injector
 from edgegpu_plugin.pb import Allocation
 
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
@@ -206,5 +206,5 @@ def test_links_that_cannot_be_made_stop_only_what_refers_to_them(
         injector.prepare(["GPU-1"])
         assert "cannot make the links in" in caplog.text
     else:
-        with pytest.raises(PluginError, match="cannot make the links in"):
+        with pytest.raises(EdgegpuError, match="cannot make the links in"):
             injector.prepare(["GPU-1"])

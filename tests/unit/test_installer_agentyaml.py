@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from edgegpu_agent import settings
-from edgegpu_installer.agentyaml import agent_yaml, holds_secret, limits_namespaces, refuse_homeless
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.site import InstallOptions
+from edgegpu_installer.plan.agent_config import agent_yaml, holds_secret, limits_namespaces, refuse_homeless
+from edgegpu_installer.plan.site import InstallOptions
 
 URL, HEX = "https://cloud.example.com:8443/a", "0123456789abcdef" * 4
 HERE = InstallOptions(cloud=URL, ca_sha256=HEX)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from edgegpu_installer.ask import Terminal, choose_nodes
+from edgegpu_installer.cluster.nodes import NodeFacts
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.nodes import NodeFacts
+from edgegpu_installer.prompts import Terminal, choose_nodes
 
 
 def node(name: str, **more: object) -> NodeFacts:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from edgegpu_installer.datastore import settle
+from edgegpu_installer.cluster.datastore import settle
 from edgegpu_installer.layout import Layout
-from edgegpu_installer.site import Site, SiteKind
+from edgegpu_installer.plan.site import Site, SiteKind
 
 SERVER = Site(
     kind=SiteKind.K3S_SERVER,

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from kits.facts import SHOWN, FakeBox
 
-from edgegpu_installer.facts import NodeKind
-from edgegpu_installer.host.k3s import K3s
+from edgegpu_installer.machine.facts import NodeKind
+from edgegpu_installer.machine.k3s import K3s
 
 
 @pytest.fixture

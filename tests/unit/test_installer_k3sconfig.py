@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from edgegpu_installer.k3sconfig import (
+from edgegpu_installer.machine.k3s_config import (
     COMMAND_LINE,
     SCHEDULER_ARG,
     CommandLine,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgegpu_installer.leaserule import (
+from edgegpu_installer.cluster.lease_rule import (
     DURATION_S,
     RENEW_S,
     InstallLeaseRecord,

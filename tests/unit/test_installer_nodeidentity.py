@@ -8,15 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kits.cert import Authority
 
+from edgegpu_installer.cluster.node_identity import NodeIdentity, ca_sha256, identity, link, pack, unpack
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.nodeidentity import (
-    NodeIdentity,
-    ca_sha256,
-    identity,
-    link,
-    pack,
-    unpack,
-)
 
 K3S = """apiVersion: v1
 clusters:

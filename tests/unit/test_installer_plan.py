@@ -6,19 +6,19 @@ import yaml
 from kits.facts import FakeBox
 from kits.scheduler import KUBECONFIG
 
-from edgegpu_installer import certificates, sharedconfig
-from edgegpu_installer.certificates import Certificates
-from edgegpu_installer.changes import FileChange, Plan
+from edgegpu_installer.cluster.rbac import Rights
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.facts import file_reader
-from edgegpu_installer.k3sconfig import SCHEDULER_ARG, CommandLine, ConfigFile, effective
-from edgegpu_installer.plan import plan_install
-from edgegpu_installer.rbac import Rights
-from edgegpu_installer.recovery import Recovery
-from edgegpu_installer.release import Release
+from edgegpu_installer.machine.facts import file_reader
+from edgegpu_installer.machine.k3s_config import SCHEDULER_ARG, CommandLine, ConfigFile, effective
+from edgegpu_installer.plan import certificates, shared_config
+from edgegpu_installer.plan.certificates import Certificates
+from edgegpu_installer.plan.changes import FileChange, Plan
+from edgegpu_installer.plan.plan import plan_install
+from edgegpu_installer.plan.release import Release
+from edgegpu_installer.plan.site import InstallOptions, Material
+from edgegpu_installer.plan.site_reader import site_of
 from edgegpu_installer.scheduler.file import validate
-from edgegpu_installer.site import InstallOptions, Material
-from edgegpu_installer.siteread import site_of
+from edgegpu_installer.transaction.recovery import Recovery
 
 MADE = certificates.make(datetime(2026, 1, 1, tzinfo=UTC))
 CREDENTIALS = "/var/lib/rancher/k3s/server/cred/scheduler.kubeconfig"
@@ -247,7 +247,7 @@ def carried_out(box: FakeBox, plan: Plan) -> None:
 
 def taken_off(box: FakeBox, before: FileChange) -> FileChange:
     """What an uninstall makes of the configuration file."""
-    (change,) = sharedconfig.restore([before], box.layout)
+    (change,) = shared_config.restore([before], box.layout)
     return change
 
 
@@ -278,7 +278,7 @@ def test_the_configuration_of_an_old_server_comes_back_to_the_byte(box: FakeBox)
     kept = taken_off(box, before)
     assert (kept.content, kept.mode) == (b"token: x # mine\ndebug: true\n", 0o644)
     box.layout.at(CONFIG).unlink()
-    assert sharedconfig.restore([before], box.layout) == ()
+    assert shared_config.restore([before], box.layout) == ()
 
 
 def test_a_configuration_that_was_not_there_goes_again(box: FakeBox) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from kits.facts import CONTAINERD, SHOWN, FakeBox
 
-from edgegpu_installer.facts import DiskSpace, MachineFacts
-from edgegpu_installer.precheck import Finding, FindingLevel, precheck, refused
-from edgegpu_installer.site import InstallOptions, MachineRole
+from edgegpu_installer.machine.facts import DiskSpace, MachineFacts
+from edgegpu_installer.machine.precheck import Finding, FindingLevel, precheck, refused
+from edgegpu_installer.plan.site import InstallOptions, MachineRole
 
 OLD_CONTAINERD = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n'
 NVIDIA = OLD_CONTAINERD + '[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]\nruntime_type = "x"\n'

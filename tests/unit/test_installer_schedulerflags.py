@@ -7,8 +7,8 @@ import yaml
 from kits.scheduler import materials
 
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.facts import file_reader
 from edgegpu_installer.layout import Layout
+from edgegpu_installer.machine.facts import file_reader
 from edgegpu_installer.scheduler.file import render, validate
 from edgegpu_installer.scheduler.flags import settings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgegpu_core.model import ResourceModel
-from edgegpu_installer.shares import said, shares_of
+from edgegpu_installer.cluster.shares import said, shares_of
 
 MODEL = ResourceModel()
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
+from edgegpu_base.errors import EdgegpuError
 
 from edgegpu_core.inventory import Card
-from edgegpu_plugin.errors import PluginError
-from edgegpu_plugin.inventory_store import InventoryStore
+from edgegpu_plugin.cards.inventory_store import InventoryStore
 
 CARDS = (
     Card(uuid="GPU-1", index=0, name="T4", memory_mib=15360, pci="00000000:01:00.0", minor=0),
@@ -47,12 +47,12 @@ def test_an_unreadable_inventory_counts_as_none(tmp_path: Path, text: str, caplo
 
 def test_an_unwritable_folder_is_told(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file")
-    with pytest.raises(PluginError, match="cannot save the inventory: cannot write "):
+    with pytest.raises(EdgegpuError, match="cannot save the inventory: cannot write "):
         InventoryStore(tmp_path / "state").save(CARDS)
 
 
 def test_nothing_is_left_of_a_write_that_failed(tmp_path: Path) -> None:
     (tmp_path / "inventory.json").mkdir()
-    with pytest.raises(PluginError):
+    with pytest.raises(EdgegpuError):
         InventoryStore(tmp_path).save(CARDS)
     assert [path.name for path in tmp_path.iterdir()] == ["inventory.json"]

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 import yaml
-
-from edgegpu_plugin.kube import KubeconfigError
-from edgegpu_plugin.kube import load_kubeconfig as load
+from edgegpu_base.kube import KubeconfigError
+from edgegpu_base.kube import load_kubeconfig as load
 
 
 def write(folder: Path, *, cluster: dict[str, Any], user: dict[str, Any], current: str = "main") -> Path:

@@ -6,10 +6,10 @@ import pytest
 from kits.limitscases import manifest
 from kits.limitsworld import MODEL
 
+from edgegpu_agent.app_limits.drift import writer
+from edgegpu_agent.app_limits.patches import ASIDE, aside_patch, back_patch, joined, replicas_patch
+from edgegpu_agent.app_limits.progress import RolloutStage, blame, owns, progress, selector
 from edgegpu_agent.kube import Found, Json, Ref
-from edgegpu_agent.limits.change import ASIDE, aside_patch, back_patch, joined, replicas_patch
-from edgegpu_agent.limits.drift import writer
-from edgegpu_agent.limits.progress import RolloutStage, blame, owns, progress, selector
 from edgegpu_core.limits import WorkloadKind
 from edgegpu_core.request import RequestedAmounts
 from edgegpu_sim.api.objects import ObjectSelector

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from edgegpu_agent.limits.rights import ACCOUNT, manifests
+from edgegpu_agent.app_limits.rbac import ACCOUNT, manifests
 from edgegpu_core.model import ResourceModel
 
 MODEL = ResourceModel(memory_resource="acme.io/mem", core_resource="acme.io/core")

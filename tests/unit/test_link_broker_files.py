@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from edgegpu_cloud.broker import TEMPLATES, BrokerLimits, BrokerPaths, Listeners, render
+from edgegpu_cloud.broker.config import TEMPLATES, BrokerLimits, BrokerPaths, Listeners, render
 from edgegpu_cloud.errors import CloudError
 from edgegpu_sync.link.pahoclient import PACKET_MAX_BYTES
 from edgegpu_sync.link.rules import beat_topic

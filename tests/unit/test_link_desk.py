@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from edgegpu_sync.errors import TooLargeError
-from edgegpu_sync.link.desk import Ack, Inflight, Send
 from edgegpu_sync.link.events import Arrived, Delivered
+from edgegpu_sync.link.inflight import Ack, Inflight, Send
 
 TOPIC = "edgegpu/v1/k3f9x2m7q1w8e5r4/up/health"
 

@@ -10,7 +10,7 @@ from edgegpu_core.deviceid import DeviceKind, core_ids, memory_ids
 from edgegpu_core.inventory import Card
 from edgegpu_core.podview import PodView
 from edgegpu_core.policy import Policy
-from edgegpu_plugin.nodestate import NodeState
+from edgegpu_plugin.records.node_state import NodeState
 
 
 def state_in(folder: Path) -> NodeState:

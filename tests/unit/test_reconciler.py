@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from edgegpu_base.kube import KubeError
 from property.cases import MODEL, box, pod_of
 
 from edgegpu_core.deviceid import core_ids, memory_ids
 from edgegpu_core.inventory import Card
 from edgegpu_core.podview import CARDS_ANNOTATION, Cards, PodView
 from edgegpu_core.policy import Policy
-from edgegpu_plugin.collector import Collector, KubeletWitness
-from edgegpu_plugin.kube import KubeError
-from edgegpu_plugin.nodestate import NodeState, Snapshot
-from edgegpu_plugin.publisher import Publisher
-from edgegpu_plugin.reconciler import RETRY_S, Reconciler, RefusedPod, Times
+from edgegpu_plugin.records.collector import Collector, KubeletWitness
+from edgegpu_plugin.records.node_state import NodeState, Snapshot
+from edgegpu_plugin.records.publisher import Publisher
+from edgegpu_plugin.records.reconciler import RETRY_S, Reconciler, RefusedPod, Times
 from edgegpu_plugin.status import pods_part
 
 MISSING_S = 300.0

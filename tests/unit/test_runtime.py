@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from edgegpu_core.injection import Choice, Injection
+from edgegpu_plugin.containers.runtime import choose
 from edgegpu_plugin.errors import PluginError
-from edgegpu_plugin.runtime import choose
 
 CDI_FOLDER = Path("/var/run/cdi")
 V3 = "version = 3\n[plugins.'io.containerd.cri.v1.runtime']\n"

@@ -5,8 +5,7 @@ import socket
 from pathlib import Path
 
 import pytest
-
-from edgegpu_plugin.sdnotify import NullNotifier, notifier
+from edgegpu_base.process.sdnotify import NullNotifier, notifier
 
 
 @pytest.mark.parametrize("abstract", [False, True])

@@ -3,9 +3,9 @@
 import pytest
 from kits.sync import EPOCH
 
-from edgegpu_sync.down import Command, Desired
+from edgegpu_sync.downlink import Command, Desired
 from edgegpu_sync.errors import MessageRefusedError, Why
-from edgegpu_sync.order import (
+from edgegpu_sync.replay_guard import (
     WINDOW,
     Counter,
     ExpiredCommand,

@@ -3,7 +3,7 @@
 import pytest
 from kits.sync import EPOCH
 
-from edgegpu_sync.down import Receipt
+from edgegpu_sync.downlink import Receipt
 from edgegpu_sync.ids import CommandId, command_id
 from edgegpu_sync.outbox import Kept, Outbox, OutboxSizes
 from edgegpu_sync.stamps import Epoch, Stamp

@@ -6,8 +6,8 @@ from typing import Any
 
 from kits.cli import CARD_0, CARD_1, card, document, pod
 
-from edgegpu_agent.telemetry.pieces import allocations, inventory, plugin_parts
-from edgegpu_agent.telemetry.smi import read
+from edgegpu_agent.telemetry.messages import allocations, inventory, plugin_parts
+from edgegpu_agent.telemetry.nvidia_smi import read
 from edgegpu_sync.stamps import Epoch
 from edgegpu_sync.telemetry import Alloc, Inventory
 

@@ -10,7 +10,7 @@ from kits.workercontroller import LOGS, LOGS_ARGS, REFRESH, RESTART
 from edgegpu_sync.ids import op_name
 from edgegpu_sync.spec import Spec
 from edgegpu_sync.states import Codes, CommandState
-from edgegpu_sync.up import Birth, CommandResult
+from edgegpu_sync.uplink import Birth, CommandResult
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from kits.workerworld import CutError
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.spec import Sharing, Spec
 from edgegpu_sync.states import CommandState
-from edgegpu_sync.up import ItemState
+from edgegpu_sync.uplink import ItemState
 
 ENOUGH = 400
 

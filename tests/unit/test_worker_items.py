@@ -12,7 +12,7 @@ from kits.workerworld import CutError
 from edgegpu_sync.settle import OPEN, Settlement
 from edgegpu_sync.spec import AppLimits, Sharing, Spec
 from edgegpu_sync.states import Codes, CommandState
-from edgegpu_sync.up import Condition, ItemState
+from edgegpu_sync.uplink import Condition, ItemState
 
 
 @pytest.fixture

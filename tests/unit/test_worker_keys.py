@@ -13,7 +13,7 @@ from edgegpu_sync.keys import next_link, public_text
 from edgegpu_sync.messages import read
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import TopicKind, parse
-from edgegpu_sync.up import Birth
+from edgegpu_sync.uplink import Birth
 
 OTHER = Ed25519PrivateKey.from_private_bytes(bytes([9] * 32))
 

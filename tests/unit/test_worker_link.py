@@ -16,7 +16,7 @@ from edgegpu_sync.messages import read
 from edgegpu_sync.spec import Sharing, Spec
 from edgegpu_sync.telemetry import BoxHealth, Event
 from edgegpu_sync.topics import TopicKind, parse
-from edgegpu_sync.up import Birth, Bye, ItemState, NotTaken, Will
+from edgegpu_sync.uplink import Birth, Bye, ItemState, NotTaken, Will
 
 DAY_S = 86_400.0
 

@@ -8,10 +8,10 @@ from kits.telemetry import Source, pod, seen
 from kits.worker import Wire, fast_folder, wired
 from kits.workercontroller import REFRESH
 
-from edgegpu_agent.daemon.worker.refresh import PATIENCE_S
+from edgegpu_agent.worker.inventory_refresh import PATIENCE_S
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.telemetry import Alloc, Inventory
-from edgegpu_sync.up import CommandResult
+from edgegpu_sync.uplink import CommandResult
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from kits.worker import Wire
 from kits.workercontroller import RESTART
 from kits.workerodd import odd, odd_wire
 
-from edgegpu_agent.acts.act import ActionOutcome
-from edgegpu_agent.acts.redact import HIDDEN, Redactor
-from edgegpu_agent.acts.upward import cleaned
+from edgegpu_agent.actions.action import ActionOutcome
+from edgegpu_agent.actions.redact import HIDDEN, Redactor
+from edgegpu_agent.actions.uplink_redaction import cleaned
 from edgegpu_sync.settle import Settlement
 from edgegpu_sync.spec import Sharing, Spec
 from edgegpu_sync.states import CommandState
-from edgegpu_sync.up import Condition
+from edgegpu_sync.uplink import Condition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

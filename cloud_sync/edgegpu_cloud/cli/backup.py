@@ -13,8 +13,8 @@ from typing import Annotated, BinaryIO
 import typer
 
 from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, opened, print_json, reporting
+from edgegpu_cloud.enrolment.key_files import folder_of
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.keyfiles import folder_of
 from edgegpu_cloud.layout import CloudLayout
 from edgegpu_cloud.ownership import Json, Outside, outside
 from edgegpu_cloud.store.backup import copy_file

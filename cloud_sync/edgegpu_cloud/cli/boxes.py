@@ -7,6 +7,7 @@ import typer
 
 from edgegpu_cloud.cli import completing
 from edgegpu_cloud.cli.arguments import BoxArgument, SelectorOption, SinceOption, WatchOption
+from edgegpu_cloud.cli.box_selection import chosen
 from edgegpu_cloud.cli.boxshow import labels_of, show_box
 from edgegpu_cloud.cli.common import (
     DEFAULT,
@@ -23,8 +24,7 @@ from edgegpu_cloud.cli.common import (
     since_of,
     standing,
 )
-from edgegpu_cloud.cli.many import chosen
-from edgegpu_cloud.cli.plain import one_line
+from edgegpu_cloud.cli.terminal_text import one_line
 from edgegpu_cloud.cli.watching import Rows, follow
 from edgegpu_cloud.fleet.capacity import BoxCapacity
 from edgegpu_cloud.fleet.selectors import read_labels

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from edgegpu_cloud.brokerfolder import broker_elsewhere, write_broker, write_broker_elsewhere
+from edgegpu_cloud.broker.folder import broker_elsewhere, write_broker, write_broker_elsewhere
 from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, opened, print_json, reporting
 from edgegpu_cloud.ownership import outside
 

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from edgegpu_cloud.cli import completing, opargs
+from edgegpu_cloud.cli import command_args, completing
 from edgegpu_cloud.cli.arguments import OptionalBoxArgument, SelectorOption, SinceOption, WatchOption
+from edgegpu_cloud.cli.box_selection import SELECTED, RefusedBox, askable, chosen
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     Cloud,
@@ -23,7 +24,6 @@ from edgegpu_cloud.cli.common import (
     since_of,
 )
 from edgegpu_cloud.cli.following import CommandArgument, finish, finish_many, line_of
-from edgegpu_cloud.cli.many import SELECTED, RefusedBox, askable, chosen
 from edgegpu_cloud.cli.watching import Rows, follow
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.fleet import Fleet
@@ -44,7 +44,7 @@ Ask a box to do something once: k3s.restart, plugin.restart, inventory.refresh, 
 identity.rotate. A box that is away does it when it is back, if that is within --valid.
 
 \b
-{opargs.HELP}
+{command_args.HELP}
 \b
 Examples:
   edgegpu-cloud command asr-hall doctor.run --wait
@@ -115,7 +115,7 @@ def command(
     if len(words) != (1 if selector else 2):
         raise typer.BadParameter(f"name {'the OP alone, with -l' if selector else 'a BOX (or -l) and an OP'}")
     name, op = "" if selector else words[0], words[-1]
-    args = opargs.read(op, name or "BOX", arg or [])
+    args = command_args.read(op, name or "BOX", arg or [])
     with reporting(as_json=json), opened(folder) as cloud:
         _each(
             cloud,

@@ -14,13 +14,13 @@ from typing import Annotated
 import typer
 from pydantic_core import to_jsonable_python
 
-from edgegpu_cloud.cli.plain import one_line, plain, plain_json
+from edgegpu_cloud.cli.terminal_text import one_line, plain, plain_json
+from edgegpu_cloud.controller.status import trouble
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.views import UNINSTALLED, BoxView
 from edgegpu_cloud.layout import DEFAULT_FOLDER, CloudConfig, CloudLayout, load
 from edgegpu_cloud.ownership import account, become_owner, remedy_for
-from edgegpu_cloud.standing import trouble
 from edgegpu_cloud.store import BoxState, ControllerStore
 from edgegpu_sync import terminal
 from edgegpu_sync.commandline import is_output_fault

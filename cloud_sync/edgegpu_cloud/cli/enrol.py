@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from edgegpu_cloud import tokens
 from edgegpu_cloud.cli import completing
 from edgegpu_cloud.cli.common import (
     DEFAULT,
@@ -23,15 +22,16 @@ from edgegpu_cloud.cli.common import (
     say,
     say_trouble,
 )
-from edgegpu_cloud.cli.plain import one_line
+from edgegpu_cloud.cli.terminal_text import one_line
+from edgegpu_cloud.controller.status import no_bundle
+from edgegpu_cloud.enrolment import tokens
+from edgegpu_cloud.enrolment.bootstrap import read_key
+from edgegpu_cloud.enrolment.key_files import file_sha256, pin, read_file
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.fleet.names import check_name
 from edgegpu_cloud.fleet.selectors import read_labels
-from edgegpu_cloud.founding import read_key
-from edgegpu_cloud.keyfiles import file_sha256, pin, read_file
-from edgegpu_cloud.standing import no_bundle
+from edgegpu_cloud.http.urls import url_of
 from edgegpu_cloud.store import AuditEntry, EnrolmentAttempt, RequestState, Token
-from edgegpu_cloud.urls import url_of
 from edgegpu_sync.durations import seconds
 
 _MOST_COUNT = 100_000

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from edgegpu_cloud.cli import completing
+from edgegpu_cloud.cli.box_selection import RefusedBox, end_by
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     EXIT_FAILED,
@@ -24,8 +25,7 @@ from edgegpu_cloud.cli.common import (
     say,
     say_trouble,
 )
-from edgegpu_cloud.cli.many import RefusedBox, end_by
-from edgegpu_cloud.cli.plain import one_line, plain
+from edgegpu_cloud.cli.terminal_text import one_line, plain
 from edgegpu_cloud.fleet.views import CommandView
 from edgegpu_sync.durations import seconds
 from edgegpu_sync.ids import CommandId

@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from edgegpu_cloud.brokerfolder import write_broker
+from edgegpu_cloud.broker.folder import write_broker
 from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, print_json, reporting, say
-from edgegpu_cloud.cli.words import check_public
-from edgegpu_cloud.founding import found
-from edgegpu_cloud.keyfiles import file_sha256, read_file
+from edgegpu_cloud.cli.param_types import check_public
+from edgegpu_cloud.enrolment.bootstrap import found
+from edgegpu_cloud.enrolment.key_files import file_sha256, read_file
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
 from edgegpu_cloud.store import ControllerStore
-from edgegpu_sync.down import KeySetLink
+from edgegpu_sync.downlink import KeySetLink
 
 _PORT, _HTTPS_PORT, _CONTROLLER_PORT = 8_883, 8_443, 8_884
 _MOST_PORT = 65_535

@@ -21,11 +21,11 @@ from edgegpu_cloud.cli.common import (
     reporting,
     say,
 )
-from edgegpu_cloud.cli.words import check_public
+from edgegpu_cloud.cli.param_types import check_public
+from edgegpu_cloud.enrolment.key_files import key_pem, load_signing_key, write_file
+from edgegpu_cloud.enrolment.key_sets import SigningRequest, add, chain_of, prepare, read_set, ring_of, sign
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.keyfiles import key_pem, load_signing_key, write_file
-from edgegpu_cloud.keysets import SigningRequest, add, chain_of, prepare, read_set, ring_of, sign
-from edgegpu_sync.down import KeySetLink
+from edgegpu_sync.downlink import KeySetLink
 from edgegpu_sync.keys import KeySet, key_id, public_text
 from edgegpu_sync.outputformat import with_output
 

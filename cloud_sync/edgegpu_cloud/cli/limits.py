@@ -8,6 +8,7 @@ import typer
 
 from edgegpu_cloud.cli import completing
 from edgegpu_cloud.cli.arguments import OptionalBoxArgument, SelectorOption
+from edgegpu_cloud.cli.box_selection import SELECTED, RefusedBox, askable, chosen, end_by
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     EXIT_FAILED,
@@ -20,17 +21,16 @@ from edgegpu_cloud.cli.common import (
     reporting,
     say_trouble,
 )
-from edgegpu_cloud.cli.limitsfor import LimitsTarget, box_and_others, container_of, say_if_unknown, targets
-from edgegpu_cloud.cli.many import SELECTED, RefusedBox, askable, chosen, end_by
+from edgegpu_cloud.cli.limits_target import LimitsTarget, box_and_others, container_of, say_if_unknown, targets
 from edgegpu_cloud.cli.settlements import GOOD, Request, Screens, first_line, fix, follow, reports, words
 from edgegpu_cloud.errors import CloudError, NotFoundError
+from edgegpu_cloud.fleet.preview import Preview, WantedLimits, preview
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.fleet.views import BoxView, is_problem
-from edgegpu_cloud.preview import Preview, WantedLimits, preview
 from edgegpu_sync.durations import waiting_s
 from edgegpu_sync.helptext import put
 from edgegpu_sync.spec import AppLimits, OnDrift, item_name
-from edgegpu_sync.up import ItemReport, ItemState
+from edgegpu_sync.uplink import ItemReport, ItemState
 
 app = typer.Typer(
     name="limits",

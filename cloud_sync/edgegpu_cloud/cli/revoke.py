@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from edgegpu_cloud.broker.kick import Visitor, await_list, make_visitor
+from edgegpu_cloud.broker.kick import kick as cut
 from edgegpu_cloud.cli.arguments import BoxArgument
 from edgegpu_cloud.cli.common import (
     DEFAULT,
@@ -18,11 +20,9 @@ from edgegpu_cloud.cli.common import (
     reporting,
     standing,
 )
+from edgegpu_cloud.enrolment.issuing import write_crl
 from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.views import BoxView
-from edgegpu_cloud.issuing import write_crl
-from edgegpu_cloud.kick import Visitor, await_list, make_visitor
-from edgegpu_cloud.kick import kick as cut
 from edgegpu_cloud.ownership import Outside, outside
 from edgegpu_cloud.store import BoxState
 from edgegpu_sync.ids import DeviceId

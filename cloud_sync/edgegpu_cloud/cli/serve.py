@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 
 from edgegpu_cloud.cli.common import DEFAULT, EXIT_FAILED, FolderOption, reporting, say
+from edgegpu_cloud.controller.status import check_free, hold
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.http.release import BundleFolder
+from edgegpu_cloud.http.urls import url_of
 from edgegpu_cloud.layout import CloudConfig, CloudLayout, load
 from edgegpu_cloud.ownership import become_owner
-from edgegpu_cloud.release import BundleFolder
-from edgegpu_cloud.standing import check_free, hold
 from edgegpu_cloud.supervision import Supervised, SupervisedProcess, Supervisor
 from edgegpu_cloud.tasks import TaskGroup
-from edgegpu_cloud.urls import url_of
 
 HELP = """\
 Run the controller: the link to the broker, and HTTPS for boxes (enrolment, renewal, install.sh, the bundle).
@@ -108,7 +108,7 @@ class _Here:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: group.end())
         standing = hold(self.layout, link=link, bundle="" if link else self.release.missing(), pid=me.pid)
-        from edgegpu_cloud.serving import CloudApp, ServeOptions  # noqa: PLC0415  (slow to load)
+        from edgegpu_cloud.app import CloudApp, ServeOptions  # noqa: PLC0415  (slow to load)
 
         options = ServeOptions(
             bundle=self.release.folder, link=link, https=not link, clock_is_right=self.clock_is_right

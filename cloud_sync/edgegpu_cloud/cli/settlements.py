@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import typer
 
+from edgegpu_cloud.cli.box_selection import end_by
 from edgegpu_cloud.cli.common import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -16,14 +17,13 @@ from edgegpu_cloud.cli.common import (
     say,
     say_trouble,
 )
-from edgegpu_cloud.cli.many import end_by
-from edgegpu_cloud.cli.plain import plain
+from edgegpu_cloud.cli.terminal_text import plain
+from edgegpu_cloud.controller.status import trouble
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.fleet.views import BoxView, Details, is_dormant
-from edgegpu_cloud.standing import trouble
 from edgegpu_sync.terminal import counted
-from edgegpu_sync.up import ItemReport, ItemState
+from edgegpu_sync.uplink import ItemReport, ItemState
 
 _NEW_S = 0.3
 _SOON_S, _LOOK_S = 3.0, 0.1

@@ -9,6 +9,7 @@ import typer
 
 from edgegpu_cloud.cli import completing
 from edgegpu_cloud.cli.arguments import BoxArgument, OptionalBoxArgument, SelectorOption
+from edgegpu_cloud.cli.box_selection import SELECTED, askable, chosen
 from edgegpu_cloud.cli.boxshow import requested
 from edgegpu_cloud.cli.common import (
     DEFAULT,
@@ -24,17 +25,16 @@ from edgegpu_cloud.cli.common import (
     say,
     say_trouble,
 )
-from edgegpu_cloud.cli.many import SELECTED, askable, chosen
 from edgegpu_cloud.cli.settlements import Request, Screens, first_line, fix, follow, reports, words
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.now import ReportedSharing, now_of
+from edgegpu_cloud.fleet.preview_sharing import Outlook, check_settings, outlook
+from edgegpu_cloud.fleet.reported_sharing import ReportedSharing, now_of
 from edgegpu_cloud.fleet.specs import SharingSettings, desired_items, with_settings
 from edgegpu_cloud.fleet.views import BoxView, Details, is_problem
-from edgegpu_cloud.preview_sharing import Outlook, check_settings, outlook
 from edgegpu_sync.durations import waiting_s
 from edgegpu_sync.helptext import put
 from edgegpu_sync.spec import AnyItem, AppLimits, Exclusions, Isolation, PolicyItem, Sharing, UnitSize
-from edgegpu_sync.up import ItemReport
+from edgegpu_sync.uplink import ItemReport
 
 app = typer.Typer(
     name="sharing",

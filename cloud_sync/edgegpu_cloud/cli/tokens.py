@@ -17,9 +17,9 @@ from edgegpu_cloud.cli.common import (
     print_table,
     reporting,
 )
+from edgegpu_cloud.enrolment.tokens import only_for
 from edgegpu_cloud.errors import NotFoundError
 from edgegpu_cloud.store import AuditEntry, Token
-from edgegpu_cloud.tokens import only_for
 
 HELP = """\
 List the tokens that a box may still come with. Their texts are stored nowhere: ID is the beginning of a hash.

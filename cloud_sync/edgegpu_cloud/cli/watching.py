@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import typer
 
 from edgegpu_cloud.cli.common import print_json_line
-from edgegpu_cloud.cli.plain import one_line
+from edgegpu_cloud.cli.terminal_text import one_line
 
 _EVERY_S = 1.0
 T = TypeVar("T")

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, assert_never
 
-from edgegpu_cloud.controller import drops
-from edgegpu_cloud.controller.cases import Mail
+from edgegpu_cloud.controller import broker_drops
+from edgegpu_cloud.controller.failures import Troubles
+from edgegpu_cloud.controller.ingest import Mail
 from edgegpu_cloud.controller.keys import SigningKey
-from edgegpu_cloud.controller.letters import Signed
-from edgegpu_cloud.controller.troubles import Troubles
-from edgegpu_cloud.controller.turn import RECENT_S, Births, UnitOfWork
+from edgegpu_cloud.controller.outgoing import Signed
+from edgegpu_cloud.controller.unit_of_work import RECENT_S, Births, UnitOfWork
 from edgegpu_cloud.store import ControllerStore, RecordError, StoreError
-from edgegpu_sync.down import KeySetLink
+from edgegpu_sync.downlink import KeySetLink
 from edgegpu_sync.errors import SyncError
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.link.events import Arrived, Delivered, Down, LinkEvent, Up
@@ -82,7 +82,7 @@ class Controller:
         self._inbox: queue.SimpleQueue[LinkEvent | None] = queue.SimpleQueue()
         self._letters: deque[Signed] = deque()
         self._births, self._troubles = Births(), Troubles()
-        self._mail, self._drops = Mail(store), drops.Drops()
+        self._mail, self._drops = Mail(store), broker_drops.Drops()
         self._seen_changes = self._seen_touched = 0
         self._up = self._stopped = False
         self._events = 0
@@ -129,7 +129,7 @@ class Controller:
         arrived: list[Arrived] = []
         for event in events:
             match event:
-                case Arrived(topic=drops.TOPIC):
+                case Arrived(topic=broker_drops.TOPIC):
                     self._dropped(event)
                 case Arrived():
                     arrived.append(event)
@@ -237,7 +237,7 @@ class Controller:
         self._sender.ack(event)
         if count := self._drops.rose(event.payload):
             with self._store.write() as tx:
-                tx.notes.alarm("broker.DROPPED", device="", text=drops.told(count), now_s=self._clock())
+                tx.notes.alarm("broker.DROPPED", device="", text=broker_drops.told(count), now_s=self._clock())
 
     def _connected(self) -> None:
         _LOG.info("connected: asking every box how it stands")

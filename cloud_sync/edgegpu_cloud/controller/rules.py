@@ -1,7 +1,7 @@
 """When a controller sends what. Imports no I/O."""
 
 from edgegpu_cloud.store.records import BoxRecord, Latest
-from edgegpu_sync.book import Book
+from edgegpu_sync.sequence import Book
 from edgegpu_sync.stamps import Epoch, Stamp
 from edgegpu_sync.tracking import Tracked
 

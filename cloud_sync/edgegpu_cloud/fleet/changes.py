@@ -18,11 +18,11 @@ from edgegpu_cloud.store import (
     StoredCommand,
     Transaction,
 )
-from edgegpu_sync.book import Book
-from edgegpu_sync.down import Command
+from edgegpu_sync.downlink import Command
 from edgegpu_sync.errors import SyncError, TooLargeError
 from edgegpu_sync.ids import CommandId, DeviceId, OpName, command_id, op_name
 from edgegpu_sync.ops import OPS, BadArgumentsError, read_args
+from edgegpu_sync.sequence import Book
 from edgegpu_sync.spec import Spec
 from edgegpu_sync.stamps import Epoch
 from edgegpu_sync.states import Codes, CommandState

@@ -12,7 +12,7 @@ from edgegpu_sync.ids import CommandId, DeviceId, OpName
 from edgegpu_sync.spec import Spec
 from edgegpu_sync.states import Codes, CommandState
 from edgegpu_sync.topics import TopicKind
-from edgegpu_sync.up import ItemReport, ItemState
+from edgegpu_sync.uplink import ItemReport, ItemState
 
 Json = dict[str, Any]
 

@@ -13,12 +13,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
-from edgegpu_cloud import tokens
-from edgegpu_cloud.asks import ApprovalPending, Denied, EnrolAsk, Granted, RenewalAnswer, RenewAsk
+from edgegpu_cloud.enrolment import tokens
+from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError, Throttle
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.http.guard import WRITE_MAX_S, Guard
-from edgegpu_cloud.release import INSTALLER, SUMS, BundleFolder
-from edgegpu_cloud.tokens import RefusalCode, RequestRefusedError, Throttle
+from edgegpu_cloud.http.http_models import ApprovalPending, Denied, EnrolAsk, Granted, RenewalAnswer, RenewAsk
+from edgegpu_cloud.http.release import INSTALLER, SUMS, BundleFolder
 
 _LOG = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.http.door import ConnectionSlots, LimitedSocket
-from edgegpu_cloud.http.minute import Counting, Minute
+from edgegpu_cloud.http.acceptor import ConnectionSlots, LimitedSocket
+from edgegpu_cloud.http.rate_log import Counting, Minute
 
 _LOG = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from typing import Any
 from sqlalchemy import RowMapping
 
 from edgegpu_cloud.store.records import BoxRecord, BoxState, Latest, StoredCommand
-from edgegpu_sync.book import Book
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
+from edgegpu_sync.sequence import Book
 from edgegpu_sync.stamps import Epoch, Stamp
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import TopicKind

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from edgegpu_sync.book import Book
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
+from edgegpu_sync.sequence import Book
 from edgegpu_sync.stamps import Stamp
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import TopicKind

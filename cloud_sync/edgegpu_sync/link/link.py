@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NoReturn, assert_never
 
-from edgegpu_sync.link.desk import Ack, ConnectionState, Inflight, Send, Todo, Waker
-from edgegpu_sync.link.dial import Dialling, LinkError
+from edgegpu_sync.link.connect import Dialling, LinkError
 from edgegpu_sync.link.events import Address, Arrived, Delivered, Down, LinkEvent, Up
+from edgegpu_sync.link.inflight import Ack, ConnectionState, Inflight, Send, Todo, Waker
 from edgegpu_sync.link.pahoclient import Acked, Came, Closed, Connected, Fact, Hello, MqttConnection, Subscribed
 from edgegpu_sync.link.rules import Ending, HeldMessage, Pulse, ReconnectBackoff, Spoken, beat_topic, remembered
 

@@ -96,7 +96,7 @@ def enrol(
     """Put this box into a cloud, or into another one."""
     with reporting(as_json=json):
         need_root("cannot enrol", root=root)
-        from edgegpu_agent.cli.enrolling import Enrolling, read_token  # noqa: PLC0415  (slow to load)
+        from edgegpu_agent.cli.enrolment import Enrolling, read_token  # noqa: PLC0415  (slow to load)
 
         told = Enrolling(root=root, wait_s=wait).run(url, ca_sha256, read_token(token_file))
         if json:

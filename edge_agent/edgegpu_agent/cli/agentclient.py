@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from edgegpu_agent.cli.common import with_sudo
-from edgegpu_agent.cli.enrolling import AGENT_YAML, IDENTITY, read_standing
+from edgegpu_agent.cli.enrolment import AGENT_YAML, IDENTITY, read_standing
 from edgegpu_agent.cli.errors import CliError
 from edgegpu_agent.cli.unixhttp import NoHttpError, get
 from edgegpu_agent.settings import AgentConfig, load

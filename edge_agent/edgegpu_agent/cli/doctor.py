@@ -90,7 +90,7 @@ def _wanted(checks: tuple["Check", ...], names: list[str]) -> list["Check"]:
 
 
 def _sight(root: Path) -> "BoxProbe":
-    from edgegpu_agent.cli.doctordoors import BoxDoors  # noqa: PLC0415  (slow to load)
+    from edgegpu_agent.cli.doctor_clients import BoxDoors  # noqa: PLC0415  (slow to load)
     from edgegpu_installer.doctor import BoxProbe  # noqa: PLC0415
 
     path = os.pathsep.join(filter(None, (os.environ.get("PATH", ""), _SYSTEM_PATH)))

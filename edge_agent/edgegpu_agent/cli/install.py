@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from edgegpu_agent.cli.installing import Installing
     from edgegpu_agent.cli.membership import Membership
     from edgegpu_installer.install import Report
-    from edgegpu_installer.site import MachineRole
+    from edgegpu_installer.plan.site import MachineRole
 
 JSON_VERSION = 1
 _TOKEN_VARIABLE, _JOIN_VARIABLE, _PROXY_VARIABLE = "EDGEGPU_TOKEN", "EDGEGPU_JOIN", "EDGEGPU_PROXY"
@@ -170,9 +170,9 @@ def install(  # noqa: PLR0913  (one for each option)
     """Put edgegpu on this machine, change what is on it, or upgrade it to this version."""
     with reporting(as_json=json):
         _begin(isolation)
-        from edgegpu_agent.cli.belonging import with_cloud  # noqa: PLC0415  (slow to load)
+        from edgegpu_agent.cli.enrol_options import with_cloud  # noqa: PLC0415  (slow to load)
         from edgegpu_agent.cli.installing import this_machine, typed_errors  # noqa: PLC0415
-        from edgegpu_installer.site import InstallOptions  # noqa: PLC0415
+        from edgegpu_installer.plan.site import InstallOptions  # noqa: PLC0415
 
         options = InstallOptions(
             role=_role(role),
@@ -237,7 +237,7 @@ def _refuse_isolation(isolation: str) -> None:
 
 
 def _role(text: str | None) -> "MachineRole | None":
-    from edgegpu_installer.site import MachineRole  # noqa: PLC0415  (slow to load)
+    from edgegpu_installer.plan.site import MachineRole  # noqa: PLC0415  (slow to load)
 
     if text is None:
         return None

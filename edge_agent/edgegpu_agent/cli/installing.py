@@ -12,30 +12,31 @@ from pathlib import Path
 
 import typer
 
-from edgegpu_agent.cli.belonging import app_limits, is_spent
+from edgegpu_agent.cli.enrol_options import app_limits, is_spent
 from edgegpu_agent.cli.errors import CliError
-from edgegpu_installer import agentyaml, transaction
-from edgegpu_installer.ask import Terminal
-from edgegpu_installer.atomic import PathEntry, read_entry, wanted
-from edgegpu_installer.changes import Plan
+from edgegpu_installer.cluster.app_limits_account import AppLimitsAccount
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.facts import MachineFacts, read_facts
-from edgegpu_installer.foreseen import DryRun
 from edgegpu_installer.install import Installation, Report
-from edgegpu_installer.journal import TransactionJournal
 from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT, Layout
-from edgegpu_installer.limits import AppLimitsAccount
-from edgegpu_installer.pluginyaml import resource_model
-from edgegpu_installer.precheck import STEADY_S, FindingLevel, precheck, refused
-from edgegpu_installer.preparing import TransactionMachine
-from edgegpu_installer.release import Release, read_release
-from edgegpu_installer.site import InstallOptions, MachineRole, Site
-from edgegpu_installer.siteread import site_of
-from edgegpu_installer.states import LEAVING, TransactionState
-from edgegpu_installer.systemd import Systemd
-from edgegpu_installer.transaction import TransactionOutcome, Verify
+from edgegpu_installer.machine.facts import MachineFacts, read_facts
+from edgegpu_installer.machine.precheck import STEADY_S, FindingLevel, precheck, refused
+from edgegpu_installer.machine.systemd import Systemd
+from edgegpu_installer.plan import agent_config
+from edgegpu_installer.plan.changes import Plan
+from edgegpu_installer.plan.dry_run import DryRun
+from edgegpu_installer.plan.plugin_config import resource_model
+from edgegpu_installer.plan.prepare import TransactionMachine
+from edgegpu_installer.plan.release import Release, read_release
+from edgegpu_installer.plan.site import InstallOptions, MachineRole, Site
+from edgegpu_installer.plan.site_reader import site_of
+from edgegpu_installer.prompts import Terminal
+from edgegpu_installer.transaction import transaction
+from edgegpu_installer.transaction.atomic import PathEntry, read_entry, wanted
+from edgegpu_installer.transaction.journal import TransactionJournal
+from edgegpu_installer.transaction.states import LEAVING, TransactionState
+from edgegpu_installer.transaction.transaction import TransactionOutcome, Verify
 from edgegpu_installer.uninstall import Uninstallation, UninstallResult
-from edgegpu_installer.verifying import verifier
+from edgegpu_installer.verify.conditions import verifier
 
 PAUSE, TRACE = "EDGEGPU_INSTALLER_PAUSE", "EDGEGPU_INSTALLER_TRACE"
 """For tests of faults: the step at which the installer waits; a file that gets the name of each step."""
@@ -87,7 +88,7 @@ class Installing:
         release = self._release()
         if is_spent(self.layout, options.token):
             options = replace(options, token="")
-        agentyaml.refuse_homeless(options, belongs=self.layout.agent_yaml.exists())
+        agent_config.refuse_homeless(options, belongs=self.layout.agent_yaml.exists())
         self.say("looking at this machine")
         facts = self._checked(options, release)
         site = site_of(facts)
@@ -211,7 +212,7 @@ class Installing:
     def _limits(self, options: InstallOptions, site: Site) -> AppLimitsAccount | None:
         """Return what this machine does about app limits: servers that belong to a cloud have an account for them."""
         there = self.layout.agent_yaml
-        chosen = agentyaml.limits_namespaces(there.read_text(errors="replace") if there.exists() else None, options)
+        chosen = agent_config.limits_namespaces(there.read_text(errors="replace") if there.exists() else None, options)
         return app_limits(chosen) if chosen is not None and site.kind.is_server else None
 
     def _machine(self, release: Release) -> TransactionMachine:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from edgegpu_agent.cli.errors import CliError
-from edgegpu_plugin.config import PluginConfig, load
+from edgegpu_plugin.config.schema import PluginConfig, load
 from edgegpu_plugin.errors import ConfigError
 
 

@@ -75,7 +75,7 @@ def _look(path: Path, *, as_json: bool) -> None:
         print_json({**document.raw, "problems": wrong})
     else:
         from edgegpu_agent.cli.bars import holding  # noqa: PLC0415  (only text output needs it)
-        from edgegpu_agent.cli.letters import letters_of  # noqa: PLC0415
+        from edgegpu_agent.cli.pod_letters import letters_of  # noqa: PLC0415
         from edgegpu_agent.cli.statusview import show  # noqa: PLC0415
 
         show(document, wrong, make_console(), letters_of(holding(document.pods), path.parent))

@@ -38,9 +38,9 @@ def show(*, history: HistoryOption = False, json: JsonOption = False) -> None:
     with reporting(as_json=json):
         need_root("cannot show the last change of this machine")
         from edgegpu_agent.cli.installing import typed_errors  # noqa: PLC0415  (slow to load)
-        from edgegpu_installer.journal import TransactionJournal  # noqa: PLC0415
         from edgegpu_installer.layout import Layout  # noqa: PLC0415
-        from edgegpu_installer.states import TERMINAL  # noqa: PLC0415
+        from edgegpu_installer.transaction.journal import TransactionJournal  # noqa: PLC0415
+        from edgegpu_installer.transaction.states import TERMINAL  # noqa: PLC0415
 
         with typed_errors():
             journal = TransactionJournal(Layout(Path("/")).tx)
@@ -71,7 +71,7 @@ def resume(*, json: JsonOption = False) -> None:
     with reporting(as_json=json):
         need_root("cannot finish the last change of this machine")
         from edgegpu_agent.cli.installing import Installing, sayer, typed_errors  # noqa: PLC0415  (slow to load)
-        from edgegpu_installer.states import TERMINAL  # noqa: PLC0415
+        from edgegpu_installer.transaction.states import TERMINAL  # noqa: PLC0415
 
         with typed_errors():
             outcome = Installing(say=sayer(as_json=json)).resume()

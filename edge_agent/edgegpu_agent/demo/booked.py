@@ -5,7 +5,7 @@ from pathlib import Path
 from edgegpu_agent.demo.model import DemoError, Json
 from edgegpu_core.deviceid import card_of
 from edgegpu_plugin.errors import PodResourcesError
-from edgegpu_plugin.podresources import PodResources
+from edgegpu_plugin.kubelet.podresources import PodResources
 
 
 def booked_cards(socket: Path, pod: Json) -> frozenset[str] | None:

@@ -13,7 +13,7 @@ from edgegpu_agent.demo.embedded import EmbeddedBed
 from edgegpu_agent.demo.processes import Called, Processes
 from edgegpu_agent.demo.standin import StandIns
 from edgegpu_installer.layout import AGENT_UNIT, LIMITS_KUBECONFIG, PLUGIN_UNIT, Layout
-from edgegpu_installer.states import TransactionState
+from edgegpu_installer.transaction.states import TransactionState
 
 NAME = "box-1"
 _FOLDERS = ("etc/edgegpu", "etc/systemd/system", "var/lib/edgegpu/tx", "run/edgegpu", "bin")
@@ -89,7 +89,7 @@ class DemoBox:
 
     def _start_agent(self) -> None:
         program = ["--edgegpu", str(self.root / "bin/edgegpu")]
-        command = [sys.executable, "-m", "edgegpu_agent.daemon", "--root", str(self.root), *program]
+        command = [sys.executable, "-m", "edgegpu_agent", "--root", str(self.root), *program]
         self._processes.start(_AGENT, command, self._environment())
 
     def _unit(self, name: str) -> str:

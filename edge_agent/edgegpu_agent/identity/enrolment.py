@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from edgegpu_agent.identity import device, renewal
-from edgegpu_agent.identity.boxkeys import certificate_request, new_sign_key, new_tls_key, public_of
-from edgegpu_agent.identity.cloud import CloudClient, EnrolmentAnswer, PendingAnswer, body_of
-from edgegpu_agent.identity.device import (
+from edgegpu_agent.identity import identity_files, renewal
+from edgegpu_agent.identity.enrolment_client import CloudClient, EnrolmentAnswer, PendingAnswer, body_of
+from edgegpu_agent.identity.errors import IdentityError, UnreachableError
+from edgegpu_agent.identity.identity_files import (
     BoxIdentity,
     CloudAddress,
     DeviceFile,
@@ -20,7 +20,7 @@ from edgegpu_agent.identity.device import (
     load_sign_key,
     read_certificate,
 )
-from edgegpu_agent.identity.errors import IdentityError, UnreachableError
+from edgegpu_agent.identity.keys import certificate_request, new_sign_key, new_tls_key, public_of
 from edgegpu_sync.errors import MessageRefusedError
 from edgegpu_sync.keys import KeyRing, public_text
 from edgegpu_sync.wire import clipped
@@ -92,17 +92,17 @@ class BoxEnrolment:
         except (OSError, ValidationError):
             pass  # none, or one that was half written: nobody was asked with it
         path.unlink(missing_ok=True)  # never a request beside another one's keys
-        device.make_folder(self.folder)
-        device.make_folder(self._new)
+        identity_files.make_folder(self.folder)
+        identity_files.make_folder(self._new)
         tls_key = new_tls_key()
-        device.write(self._new / "tls.key", tls_key)
-        device.write(self._new / "sign.key", new_sign_key())
+        identity_files.write(self._new / "tls.key", tls_key)
+        identity_files.write(self._new / "sign.key", new_sign_key())
         request = _Request(
             request=self.random_hex(8),
             token_sha256=token_hash(token),
             csr=certificate_request(tls_key, "edgegpu box"),
         )
-        device.write(path, request.model_dump_json().encode())
+        identity_files.write(path, request.model_dump_json().encode())
         return request
 
     def _cloud_ca(self) -> bytes:
@@ -138,11 +138,11 @@ class BoxEnrolment:
             token_sha256=request.token_sha256,
             enrolled_s=answer.server_time,
         )
-        device.write(self._new / "tls.crt", answer.certificate.encode())
-        device.write(self._new / "broker-ca.crt", answer.broker_ca.encode())
+        identity_files.write(self._new / "tls.crt", answer.certificate.encode())
+        identity_files.write(self._new / "broker-ca.crt", answer.broker_ca.encode())
         if ca:
-            device.write(self._new / "cloud-ca.crt", ca)
-        device.write(self._new / "device.json", made.model_dump_json(indent=1).encode())
+            identity_files.write(self._new / "cloud-ca.crt", ca)
+        identity_files.write(self._new / "device.json", made.model_dump_json(indent=1).encode())
 
     def _check(self, answer: EnrolmentAnswer) -> None:
         certificate = read_certificate(answer.certificate.encode())
@@ -171,9 +171,9 @@ def settle(folder: Path) -> None:
     if not (new / "device.json").is_file():
         return
     for name in _FILES:
-        device.move(new / name, folder / name)
+        identity_files.move(new / name, folder / name)
     renewal.forget(folder)
-    device.move(new / "device.json", folder / "device.json")
+    identity_files.move(new / "device.json", folder / "device.json")
     forget(folder)
 
 

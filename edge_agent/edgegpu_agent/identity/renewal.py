@@ -9,11 +9,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from edgegpu_agent.identity import device
-from edgegpu_agent.identity.boxkeys import certificate_request, new_tls_key, public_of
-from edgegpu_agent.identity.cloud import CloudClient, RenewedAnswer, body_of
-from edgegpu_agent.identity.device import BoxCertificate, BoxIdentity, CloudAddress, read_certificate
+from edgegpu_agent.identity import identity_files
+from edgegpu_agent.identity.enrolment_client import CloudClient, RenewedAnswer, body_of
 from edgegpu_agent.identity.errors import DeniedError, UnreachableError
+from edgegpu_agent.identity.identity_files import BoxCertificate, BoxIdentity, CloudAddress, read_certificate
+from edgegpu_agent.identity.keys import certificate_request, new_tls_key, public_of
 from edgegpu_sync.base64url import to_text
 
 DOMAIN = b"edgegpu renew 1\n"
@@ -99,9 +99,9 @@ class Renewal:
         except (OSError, ValidationError):
             pass  # none, or one that was half written: nobody was asked with it
         path.unlink(missing_ok=True)  # never a request beside another one's key
-        device.make_folder(self._new)
+        identity_files.make_folder(self._new)
         tls_key = new_tls_key()
-        device.write(self._new / "tls.key", tls_key)
+        identity_files.write(self._new / "tls.key", tls_key)
         box = self.identity.device
         body = body_of(
             {
@@ -113,7 +113,7 @@ class Renewal:
             }
         )
         request = _Request(cause=cause, body=body.decode())
-        device.write(path, request.model_dump_json().encode())
+        identity_files.write(path, request.model_dump_json().encode())
         return request
 
     def _ask(self, request: _Request) -> RenewedAnswer:
@@ -141,8 +141,8 @@ class Renewal:
                 "cannot use the renewed certificate: it is not for this box's key and name", "it is asked again"
             )
         done = _Done(cause=request.cause, not_after_s=certificate.not_after_s)
-        device.write(self._new / _DONE, done.model_dump_json().encode())
-        device.write(self._new / "tls.crt", answer.certificate.encode())
+        identity_files.write(self._new / _DONE, done.model_dump_json().encode())
+        identity_files.write(self._new / "tls.crt", answer.certificate.encode())
 
 
 LIFE = "life"
@@ -158,10 +158,10 @@ def settle(folder: Path) -> None:
     new = folder / _FOLDER
     if not (new / "tls.crt").is_file():
         return
-    device.move(new / "tls.key", folder / "tls.key")
-    device.move(new / _DONE, folder / _DONE)
+    identity_files.move(new / "tls.key", folder / "tls.key")
+    identity_files.move(new / _DONE, folder / _DONE)
     forget(folder)
-    device.move(new / "tls.crt", folder / "tls.crt")
+    identity_files.move(new / "tls.crt", folder / "tls.crt")
 
 
 def forget(folder: Path) -> None:

@@ -4,11 +4,11 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from edgegpu_agent.journal.held import LastContact
+from edgegpu_agent.journal.contents import LastContact
 from edgegpu_sync.commands import CommandRecord
 from edgegpu_sync.ids import command_id, op_name
 from edgegpu_sync.keys import KeyRing
-from edgegpu_sync.order import ReplayGuard
+from edgegpu_sync.replay_guard import ReplayGuard
 from edgegpu_sync.settle import Settlement, Try
 from edgegpu_sync.spec import (
     AnyItem,
@@ -23,7 +23,7 @@ from edgegpu_sync.spec import (
 )
 from edgegpu_sync.stamps import Epoch, Stamp
 from edgegpu_sync.states import CommandState
-from edgegpu_sync.up import Condition, ItemState, Numbers
+from edgegpu_sync.uplink import Condition, ItemState, Numbers
 
 _ITEMS: dict[str, type[AnyItem]] = {
     one.__name__: one for one in (Sharing, Isolation, PolicyItem, Exclusions, UnitSize, AppLimits)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgegpu_agent.journal import room as rooms
+from edgegpu_agent.journal import disk_space as rooms
 from edgegpu_agent.journal.errors import BoxJournalError
 from edgegpu_agent.journal.schema import UnreadableError, migrate
-from edgegpu_installer import atomic
+from edgegpu_installer.transaction import atomic
 
 _LOG = logging.getLogger(__name__)
 

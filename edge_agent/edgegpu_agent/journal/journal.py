@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from edgegpu_agent.journal import codec, loading
+from edgegpu_agent.journal.contents import HistoryEntry, JournalContents
+from edgegpu_agent.journal.disk_space import JournalPages, free_pages
 from edgegpu_agent.journal.errors import BoxJournalError, JournalFullError
 from edgegpu_agent.journal.files import is_elsewhere, open_file
-from edgegpu_agent.journal.held import HistoryEntry, JournalContents
-from edgegpu_agent.journal.room import JournalPages, free_pages
 from edgegpu_agent.journal.saving import ContentDiff, write
 from edgegpu_agent.journal.schema import OLDEST_READER
 from edgegpu_sync.commands import CommandRecord
 from edgegpu_sync.ids import CommandId
-from edgegpu_sync.order import MEMORY
 from edgegpu_sync.outbox import OutboxSizes
+from edgegpu_sync.replay_guard import MEMORY
 from edgegpu_sync.stamps import Stamp
 from edgegpu_sync.wire import Json
 

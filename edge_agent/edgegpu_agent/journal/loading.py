@@ -5,11 +5,11 @@ import sqlite3
 from dataclasses import replace
 
 from edgegpu_agent.journal import codec
-from edgegpu_agent.journal.held import JournalContents
+from edgegpu_agent.journal.contents import JournalContents
 from edgegpu_sync.commands import CommandRecord
 from edgegpu_sync.ids import CommandId, command_id
-from edgegpu_sync.order import SeenRevision
 from edgegpu_sync.outbox import Kept, Outbox, OutboxSizes
+from edgegpu_sync.replay_guard import SeenRevision
 from edgegpu_sync.settle import DesiredState
 from edgegpu_sync.spec import asked
 from edgegpu_sync.states import CommandState

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgegpu_agent.journal import codec
-from edgegpu_agent.journal.held import HistoryEntry, JournalContents
+from edgegpu_agent.journal.contents import HistoryEntry, JournalContents
 from edgegpu_agent.journal.loading import put
 from edgegpu_sync.commands import CommandRecord
 from edgegpu_sync.ids import CommandId

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Self
 
-from edgegpu_plugin.kube import Conflict as KubeConflict
-from edgegpu_plugin.kube import Forbidden as KubeForbidden
-from edgegpu_plugin.kube import Json, KubeClient, KubeError, load_kubeconfig
-from edgegpu_plugin.kube import NotFound as KubeGone
-from edgegpu_plugin.kube import Unavailable as KubeUnavailable
+from edgegpu_base.kube import Conflict as KubeConflict
+from edgegpu_base.kube import Forbidden as KubeForbidden
+from edgegpu_base.kube import Json, KubeClient, KubeError, load_kubeconfig
+from edgegpu_base.kube import NotFound as KubeGone
+from edgegpu_base.kube import Unavailable as KubeUnavailable
 
 __all__ = [
     "MANAGER",

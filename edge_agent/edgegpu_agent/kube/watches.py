@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
+from edgegpu_base.kube import Handlers, Pace, Reflector
+
 from edgegpu_agent.kube.apps import Ref, pods_folder
 from edgegpu_agent.kube.client import AgentClient, Json
 from edgegpu_core.limits import WorkloadKind
-from edgegpu_plugin.kube import Handlers, Pace, Reflector
 
 App = tuple[str, str]
 """Namespace and name."""

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from edgegpu_agent.cli.unixhttp import NoHttpError, get
-from edgegpu_agent.daemon.worker.ports import ClusterIdentity
-from edgegpu_agent.telemetry import smi
+from edgegpu_agent.telemetry import nvidia_smi
 from edgegpu_agent.telemetry.machine import MachineReader
-from edgegpu_agent.telemetry.pieces import InventoryPiece, allocations, driver_version, inventory, plugin_parts
+from edgegpu_agent.telemetry.messages import InventoryPiece, allocations, driver_version, inventory, plugin_parts
 from edgegpu_agent.telemetry.programs import Programs
+from edgegpu_agent.worker.ports import ClusterIdentity
 from edgegpu_sync.telemetry import HealthPart, PodAlloc, Sample
-from edgegpu_sync.up import Versions
+from edgegpu_sync.uplink import Versions
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class BoxSnapshot:
     """What was seen last; `document` is the plugin's, None while it does not answer."""
 
     document: Mapping[str, Any] | None = None
-    cards: tuple[smi.CardReading, ...] = ()
+    cards: tuple[nvidia_smi.CardReading, ...] = ()
     parts: tuple[HealthPart, ...] = ()
     versions: Versions | None = None
 
@@ -139,7 +139,7 @@ class TelemetryReader:
         if "plugin" in fresh:
             document = self._ask_plugin()
         if "cards" in fresh:
-            cards = smi.read(self._programs.ask(smi.QUERY, timeout_s=_SMI_S) or "")
+            cards = nvidia_smi.read(self._programs.ask(nvidia_smi.QUERY, timeout_s=_SMI_S) or "")
             self._measured(cards)
         came_or_went = (document is None) != (view.document is None)
         if "machine" in fresh or came_or_went:
@@ -161,7 +161,7 @@ class TelemetryReader:
             return None
         return document if isinstance(document, dict) else None
 
-    def _measured(self, cards: tuple[smi.CardReading, ...]) -> None:
+    def _measured(self, cards: tuple[nvidia_smi.CardReading, ...]) -> None:
         samples = tuple(sample for one in cards if (sample := one.sample()) is not None)
         if samples:
             with self._lock:

@@ -1,8 +1,7 @@
 """Reads a box and says what is wrong with its GPU sharing, why, and which command mends it."""
 
 from edgegpu_installer.doctor.checks import CHECKS, Check
-from edgegpu_installer.doctor.examine import CheckRun, examine, exit_status, worst
-from edgegpu_installer.doctor.sight import (
+from edgegpu_installer.doctor.probe import (
     Api,
     BoxProbe,
     CloudProbe,
@@ -13,6 +12,7 @@ from edgegpu_installer.doctor.sight import (
     Reply,
     Space,
 )
+from edgegpu_installer.doctor.runner import CheckRun, examine, exit_status, worst
 from edgegpu_installer.doctor.verdict import CheckLevel, CheckProblem, CheckResult
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from edgegpu_installer.doctor.sight import BoxProbe
+from edgegpu_installer.doctor.probe import BoxProbe
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, note, warning
 from edgegpu_installer.layout import K3S_KUBECONFIG
 

@@ -3,7 +3,7 @@
 import datetime as dt
 from collections.abc import Iterator
 
-from edgegpu_installer.doctor.sight import BoxProbe, Space, Unseen
+from edgegpu_installer.doctor.probe import BoxProbe, Space, Unseen
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, warning
 
 _FIRST_YEAR, _LAST_YEAR = 2025, 2100

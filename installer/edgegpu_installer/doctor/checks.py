@@ -13,10 +13,10 @@ from edgegpu_installer.doctor import (
     extender,
     history,
     k3s,
+    old_files,
     plugin,
-    remains,
 )
-from edgegpu_installer.doctor.sight import BoxProbe
+from edgegpu_installer.doctor.probe import BoxProbe
 from edgegpu_installer.doctor.verdict import CheckResult
 
 
@@ -71,7 +71,7 @@ CHECKS = (
         "leftovers",
         "install",
         "nothing of older installs or of other products lies about",
-        remains.look_leftovers,
+        old_files.look_leftovers,
         of_install=False,
     ),
 )

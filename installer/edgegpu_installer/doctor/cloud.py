@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgegpu_installer.doctor.sight import BoxProbe, CloudProbe, DoorShut
+from edgegpu_installer.doctor.probe import BoxProbe, CloudProbe, DoorShut
 from edgegpu_installer.doctor.units import last_words, service_troubles, unit
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
 from edgegpu_installer.layout import AGENT_YAML, CLOUD_TOKEN

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edgegpu_core import injection
-from edgegpu_installer.doctor.sight import BoxProbe, ContainerdProbe, Unseen
+from edgegpu_installer.doctor.probe import BoxProbe, ContainerdProbe, Unseen
 from edgegpu_installer.doctor.units import restart_k3s
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
-from edgegpu_installer.host.cluster import PodContainer
+from edgegpu_installer.machine.node import PodContainer
 
 _NO_CARDS = "this machine has no cards to share (role extender-only)"
 _RESTART_PLUGIN = "sudo systemctl restart edgegpu-plugin"

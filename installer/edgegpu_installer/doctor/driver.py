@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from edgegpu_installer.doctor.probe import BoxProbe, Unseen
 from edgegpu_installer.doctor.programs import NOT_FOUND, ProgramResult
-from edgegpu_installer.doctor.sight import BoxProbe, Unseen
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
 
 _SMI_S = 30.0

@@ -10,15 +10,15 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from edgegpu_installer import k3sconfig
-from edgegpu_installer.doctor.sight import BoxProbe, DoorShut
+from edgegpu_installer.cluster.tls import client_context
+from edgegpu_installer.doctor.probe import BoxProbe, DoorShut
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
 from edgegpu_installer.doctor.web import TlsTarget, ask
-from edgegpu_installer.facts import NodeKind
-from edgegpu_installer.k3sconfig import SCHEDULER_ARG
 from edgegpu_installer.kubeadm.manifest import SCHEDULER_FILE
 from edgegpu_installer.layout import K3S_FOLDER, SCHEDULER_YAML
-from edgegpu_installer.tls import client_context
+from edgegpu_installer.machine import k3s_config
+from edgegpu_installer.machine.facts import NodeKind
+from edgegpu_installer.machine.k3s_config import SCHEDULER_ARG
 
 _TIMEOUT_S = 5.0
 _OK = 200
@@ -127,7 +127,7 @@ def scheduler_file(sight: BoxProbe) -> str:
         return SCHEDULER_FILE
     if k3s is None:
         return f"{K3S_FOLDER}/{SCHEDULER_YAML}"
-    given = k3sconfig.scheduler_file(k3s.effective().values(SCHEDULER_ARG))
+    given = k3s_config.scheduler_file(k3s.effective().values(SCHEDULER_ARG))
     return given[-1].text if given else k3s.scheduler_file
 
 

@@ -3,12 +3,10 @@
 import os
 from collections.abc import Iterator
 
-from edgegpu_installer import baseline
-from edgegpu_installer.doctor.sight import BoxProbe, DoorShut
+from edgegpu_installer.doctor.probe import BoxProbe, DoorShut
 from edgegpu_installer.doctor.units import unit
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, info, judge, skipped, warning
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.journal import TransactionJournal, TransactionRecord, read_now
 from edgegpu_installer.layout import (
     AGENT_YAML,
     CLOUD_TOKEN,
@@ -20,8 +18,10 @@ from edgegpu_installer.layout import (
     WANTS,
     unit_drop_in,
 )
-from edgegpu_installer.pending import decide
-from edgegpu_installer.states import Decision, Op, TransactionState
+from edgegpu_installer.transaction import baseline
+from edgegpu_installer.transaction.journal import TransactionJournal, TransactionRecord, read_now
+from edgegpu_installer.transaction.pending import decide
+from edgegpu_installer.transaction.states import Decision, Op, TransactionState
 
 _SHOW = f"sudo {RECOVER} show; sudo tail {TX}/log"
 _RESUME = "sudo edgegpu transaction resume"

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from edgegpu_installer import k3sconfig
-from edgegpu_installer.doctor.sight import BoxProbe, DoorShut
+from edgegpu_installer.doctor.probe import BoxProbe, DoorShut
 from edgegpu_installer.doctor.units import last_words, restarted, restarted_s, unit
 from edgegpu_installer.doctor.verdict import (
     CheckLevel,
@@ -16,11 +15,12 @@ from edgegpu_installer.doctor.verdict import (
     warning,
 )
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.facts import NodeKind, file_reader
-from edgegpu_installer.host.k3s import K3s
-from edgegpu_installer.k3sconfig import COMMAND_LINE, SCHEDULER_ARG
 from edgegpu_installer.kubeadm import kubeadm
 from edgegpu_installer.kubeadm.manifest import MANIFEST, SCHEDULER_FILE
+from edgegpu_installer.machine import k3s_config
+from edgegpu_installer.machine.facts import NodeKind, file_reader
+from edgegpu_installer.machine.k3s import K3s
+from edgegpu_installer.machine.k3s_config import COMMAND_LINE, SCHEDULER_ARG
 from edgegpu_installer.scheduler import file as schedulerfile
 
 _OLDEST = 20
@@ -73,7 +73,7 @@ def look_scheduler(sight: BoxProbe) -> CheckResult:
         return skipped("no scheduler runs on this machine")
     if not sight.settings.has_extender:
         return skipped("this machine's plugin has no extender (role agent)")
-    given = k3sconfig.scheduler_file(k3s.effective().values(SCHEDULER_ARG))
+    given = k3s_config.scheduler_file(k3s.effective().values(SCHEDULER_ARG))
     path = given[-1].text if given else k3s.scheduler_file
     wrong = list(_content(sight, path))
     unread = (
@@ -108,7 +108,7 @@ def _effective(k3s: K3s, given: tuple[str, ...]) -> Iterator[CheckProblem]:
             f"sudo systemctl edit --full {k3s.unit.name} && {_INSTALL}  # move it to {k3s.config}",
         )
         return
-    replaced = k3sconfig.replaces_ours(k3s.files, k3s.drop_in) if k3s.takes_drop_in else None
+    replaced = k3s_config.replaces_ours(k3s.files, k3s.drop_in) if k3s.takes_drop_in else None
     if replaced is not None:
         yield broken(
             f"{replaced} says kube-scheduler-arg: without +, which takes the place of {k3s.drop_in}",

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgegpu_installer.doctor.sight import BoxProbe, Unseen
+from edgegpu_installer.doctor.probe import BoxProbe, Unseen
 from edgegpu_installer.doctor.units import last_words, restart_k3s, service_troubles, unit
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, info, judge, skipped, warning
-from edgegpu_installer.facts import MachineFacts
-from edgegpu_installer.otherplugins import other_plugins
+from edgegpu_installer.machine.facts import MachineFacts
+from edgegpu_installer.machine.other_plugins import other_plugins
 
 SERVICE = "edgegpu-plugin"
 _LOG = f"sudo journalctl -u {SERVICE} -e"

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from edgegpu_installer.doctor.probe import BoxProbe, DoorShut
 from edgegpu_installer.doctor.programs import NOT_FOUND
-from edgegpu_installer.doctor.sight import BoxProbe, DoorShut
 from edgegpu_installer.doctor.verdict import CheckProblem, broken, warning
 
 _KEYS = "LoadState,ActiveState,SubState,UnitFileState,NRestarts,Result,NeedDaemonReload,ExecMainStartTimestampMonotonic"

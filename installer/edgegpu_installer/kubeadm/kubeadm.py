@@ -13,10 +13,10 @@ from typing import Any
 
 import yaml
 
-from edgegpu_installer import yamledit as edit
-from edgegpu_installer.changes import FileChange
+from edgegpu_installer import yaml_edit as edit
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.kubeadm.manifest import MANIFEST, REPAIR, SCHEDULER_FILE, Manifest, understand
+from edgegpu_installer.plan.changes import FileChange
 
 ADMIN_KUBECONFIG = "/etc/kubernetes/admin.conf"
 

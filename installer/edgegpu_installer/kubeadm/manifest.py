@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.yamledit import UnexpectedFormError
+from edgegpu_installer.yaml_edit import UnexpectedFormError
 
 MANIFEST = "/etc/kubernetes/manifests/kube-scheduler.yaml"
 FOLDER = "/etc/kubernetes/edgegpu"

@@ -1,17 +1,9 @@
 """Whether an app has room under other limits, before anything is changed: for boxes, and for previews in the cloud."""
 
+from edgegpu_core.limits.capacity import Need, NewPod, NodeRoom, OwnPod, Quota
 from edgegpu_core.limits.judge import CardNumbers, FitResult, LimitsChange, LimitsVerdict, by_hand, judge
 from edgegpu_core.limits.nodes import Constraints, NodeRequirement, Taint, Toleration
-from edgegpu_core.limits.reading import (
-    amounts_of,
-    container_of,
-    new_pod,
-    own_pod,
-    read_node,
-    read_quota,
-    with_amounts,
-)
-from edgegpu_core.limits.room import Need, NewPod, NodeRoom, OwnPod, Quota
+from edgegpu_core.limits.readers import amounts_of, container_of, new_pod, own_pod, read_node, read_quota, with_amounts
 from edgegpu_core.limits.workload import How, Workload, WorkloadKind, read_workload
 
 __all__ = [

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from edgegpu_core.limits.capacity import NewPod, NodeRoom, OwnPod, Quota, Trial
 from edgegpu_core.limits.rollout import beside, by_itself, stopped, turns
-from edgegpu_core.limits.room import NewPod, NodeRoom, OwnPod, Quota, Trial
 from edgegpu_core.limits.workload import How, Workload, WorkloadKind
 from edgegpu_core.request import RequestedAmounts
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from edgegpu_core.limits.room import NewPod, OwnPod, Trial
+from edgegpu_core.limits.capacity import NewPod, OwnPod, Trial
 from edgegpu_core.limits.workload import How, Workload, WorkloadKind
 
 _MOST_STATES = 2_000

@@ -1,11 +1,11 @@
 """The scheduler's extender: filter, prioritize and bind for the GPU pods of every node of the cluster."""
 
 from edgegpu_plugin.extender.ambiguity import ambiguous
-from edgegpu_plugin.extender.binding import HoldBack
+from edgegpu_plugin.extender.bind import HoldBack
 from edgegpu_plugin.extender.cluster import ClusterState
 from edgegpu_plugin.extender.errors import CertificateError, ExtenderError
 from edgegpu_plugin.extender.extender import Extender, ExtenderConfig
-from edgegpu_plugin.extender.room import KnownNode, NodeCapacity
+from edgegpu_plugin.extender.node_capacity import KnownNode, NodeCapacity
 from edgegpu_plugin.extender.server import TlsFiles
 
 __all__ = [

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView
 from edgegpu_plugin.extender.assumed import AssumedCache, Assumption
-from edgegpu_plugin.extender.claims import Claims
-from edgegpu_plugin.extender.room import KnownNode, NodeCapacity, room_of, without_claimed
+from edgegpu_plugin.extender.node_capacity import KnownNode, NodeCapacity, room_of, without_claimed
+from edgegpu_plugin.extender.nominations import Claims
 
 ASSUMED_S = 30.0
 """How long a binding counts that the cluster never shows."""

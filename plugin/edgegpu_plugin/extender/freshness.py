@@ -24,8 +24,9 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from edgegpu_base.kube import Forbidden, KubeError, KubeObjects, NotFound
+
 from edgegpu_plugin.extender.cluster import ClusterState
-from edgegpu_plugin.kube import Forbidden, KubeError, KubeObjects, NotFound
 
 _log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import Any
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView
 from edgegpu_plugin.extender.cluster import ClusterState
-from edgegpu_plugin.extender.filtering import GROUPED_FROM, judge
-from edgegpu_plugin.extender.room import NodeCapacity
+from edgegpu_plugin.extender.filter import GROUPED_FROM, judge
+from edgegpu_plugin.extender.node_capacity import NodeCapacity
 
 MOST_PODS = 200
 """So many pods are judged for one answer; of the rest it is said how many they are."""

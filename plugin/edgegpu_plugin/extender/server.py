@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgegpu_plugin.extender.acceptor import Acceptor, GateLimits
 from edgegpu_plugin.extender.errors import CertificateError, ExtenderError
-from edgegpu_plugin.extender.gate import Acceptor, GateLimits
 from edgegpu_plugin.extender.handler import RequestHandler, RoutedServer, Routes
 
 _log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from edgegpu_installer.journal import TransactionJournal, TransactionRecord
+    from edgegpu_installer.transaction.journal import TransactionJournal, TransactionRecord
 
 _STEP_S = 0.02
 _STARTED_CS = 50
@@ -82,8 +82,8 @@ def apply(id_: str, what: str, value: str) -> None:
 
 def transact(args: list[str]) -> dict[str, object]:
     from edgegpu_installer.errors import BusyError  # noqa: PLC0415  (the doctor does without)
-    from edgegpu_installer.journal import TransactionJournal  # noqa: PLC0415
-    from edgegpu_installer.lock import locked  # noqa: PLC0415
+    from edgegpu_installer.transaction.journal import TransactionJournal  # noqa: PLC0415
+    from edgegpu_installer.transaction.lock import locked  # noqa: PLC0415
 
     root = Path(os.environ["CHAOS_ROOT"])
     journal = TransactionJournal(root / "var/lib/edgegpu/tx")
@@ -97,8 +97,8 @@ def transact(args: list[str]) -> dict[str, object]:
 
 
 def begin(journal: TransactionJournal, id_: str, asked: dict[str, str]) -> dict[str, object]:
-    from edgegpu_installer.journal import Tables, TransactionRecord, author, next_record, read_now  # noqa: PLC0415
-    from edgegpu_installer.states import Op, TransactionState  # noqa: PLC0415
+    from edgegpu_installer.transaction.journal import Tables, TransactionRecord, author, next_record, read_now  # noqa: PLC0415
+    from edgegpu_installer.transaction.states import Op, TransactionState  # noqa: PLC0415
 
     if journal.state_of(id_) is not None:
         return {"error": "this transaction has been", "code": "KNOWN"}
@@ -128,8 +128,8 @@ def begin(journal: TransactionJournal, id_: str, asked: dict[str, str]) -> dict[
 
 
 def finish(journal: TransactionJournal, record: TransactionRecord) -> dict[str, object]:
-    from edgegpu_installer.journal import next_record  # noqa: PLC0415
-    from edgegpu_installer.states import TransactionState  # noqa: PLC0415
+    from edgegpu_installer.transaction.journal import next_record  # noqa: PLC0415
+    from edgegpu_installer.transaction.states import TransactionState  # noqa: PLC0415
 
     if sum(record.id.encode()) % _PUT_BACK_EVERY == 0:
         for state in (TransactionState.ROLLING_BACK, TransactionState.ROLLED_BACK):
@@ -151,8 +151,8 @@ def ended(record: TransactionRecord) -> bool:
 
 def resume(journal: TransactionJournal) -> dict[str, object]:
     """Finish what has lost its author."""
-    from edgegpu_installer.journal import next_record  # noqa: PLC0415
-    from edgegpu_installer.states import TransactionState  # noqa: PLC0415
+    from edgegpu_installer.transaction.journal import next_record  # noqa: PLC0415
+    from edgegpu_installer.transaction.states import TransactionState  # noqa: PLC0415
 
     record = journal.read()
     if record is None or ended(record):

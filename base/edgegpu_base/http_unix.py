@@ -1,0 +1,130 @@
+"""Answers to this machine's own programs: JSON over HTTP on a Unix socket, for the plugin's process and the agent's."""
+
+import contextlib
+import logging
+import socket
+import socketserver
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgegpu_base.errors import EdgegpuError
+
+_LOG = logging.getLogger(__name__)
+
+_LONGEST_LINE = 1_000
+_PROBE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What a request gets: HTTP's status and JSON."""
+
+    status: int
+    body: bytes
+
+
+class LocalServer:
+    """Serves `answer` under a socket of mode 0600 between `open` and `close`; `run` it on a thread of its own."""
+
+    def __init__(self, path: Path, answer: Callable[[str], Response], *, owner: str, remedy: str = "") -> None:
+        """Prepare it.
+
+        Args:
+            path: of the socket; one that a dead process left behind is replaced.
+            answer: gets a request's target, path and query; called on a thread of the request's.
+            owner: the program's name, for errors and for who looks for its log.
+            remedy: what to do where the folder cannot be written.
+        """
+        self._path, self._answer, self._owner, self._remedy = path, answer, owner, remedy
+        self._server: _Server | None = None
+        self._stopping = False
+
+    def open(self) -> "_Server":
+        """Make the socket.
+
+        Raises:
+            EdgegpuError: another process answers there, or the folder cannot be written.
+        """
+        if _is_served(self._path):
+            raise EdgegpuError(f"cannot make {self._path}: another {self._owner} answers there; stop it first")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.unlink(missing_ok=True)
+            server = _Server(str(self._path), _Handler)
+            self._path.chmod(0o600)
+        except OSError as error:
+            remedy = f"; {self._remedy}" if self._remedy else ""
+            raise EdgegpuError(f"cannot make {self._path}: {error}{remedy}") from error
+        server.answer, server.owner = self._answer, self._owner
+        self._server = server
+        return server
+
+    def run(self) -> None:
+        """Serve until `stop`, then take the socket away.
+
+        Raises:
+            EdgegpuError: it is not open yet, and cannot be opened.
+        """
+        server = self._server or self.open()
+        try:
+            while not self._stopping:
+                server.handle_request()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Take the socket away, the path first: after that it may be another process's."""
+        server, self._server = self._server, None
+        if server is not None:
+            self._path.unlink(missing_ok=True)
+            server.server_close()
+
+    def stop(self) -> None:
+        """Let `run` end; it waits without a time limit, and a listener that is shut down wakes it."""
+        self._stopping = True
+        server = self._server
+        if server is not None:
+            with contextlib.suppress(OSError):  # closed already
+                server.socket.shutdown(socket.SHUT_RDWR)
+
+
+class _Server(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+    answer: Callable[[str], Response]
+    owner: str
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    """Reads a request's first line and nothing else of it: http.server costs a MiB, and its readers are ours."""
+
+    server: _Server
+    timeout = 10
+
+    def handle(self) -> None:
+        """Answer one request."""
+        with contextlib.suppress(OSError):  # who has gone, or says nothing, wants no answer
+            words = self.rfile.readline(_LONGEST_LINE).decode("latin-1").split()
+            said = self._said(words[1] if len(words) > 1 else "")
+            head = f"HTTP/1.0 {said.status} -\r\nContent-Type: application/json\r\nContent-Length: {len(said.body)}\r\n"
+            self.wfile.write(head.encode() + b"\r\n" + said.body)
+
+    def _said(self, target: str) -> Response:
+        try:
+            return self.server.answer(target)
+        except Exception:  # noqa: BLE001  (a request's border)
+            _LOG.exception("cannot answer %s", target)
+            return Response(500, f'{{"error": "see the log of {self.server.owner}"}}'.encode())
+
+
+def _is_served(path: Path) -> bool:
+    """Say whether a living process answers on a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(_PROBE_S)
+        try:
+            probe.connect(str(path))
+        except (TimeoutError, BlockingIOError):
+            return True  # it listens, but its queue is full
+        except OSError:
+            return False
+        return True

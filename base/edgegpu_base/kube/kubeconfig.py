@@ -1,0 +1,174 @@
+"""Reads a kubeconfig: where the API server is and how to prove who we are."""
+
+import base64
+import binascii
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from edgegpu_base.errors import EdgegpuError
+from edgegpu_base.kube.access import ApiAccess
+
+
+class KubeconfigError(EdgegpuError):
+    """The kubeconfig cannot be used; the text names the file, the entry and the remedy."""
+
+
+class _Loose(BaseModel):
+    """kubectl and others keep entries of their own in the file: unknown keys are passed over."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, alias_generator=lambda field: field.replace("_", "-"))
+
+
+class _Cluster(_Loose):
+    server: str
+    certificate_authority: str | None = None
+    certificate_authority_data: str | None = None
+    insecure_skip_tls_verify: bool = False
+    tls_server_name: str | None = None
+
+
+class _User(_Loose):
+    client_certificate: str | None = None
+    client_certificate_data: str | None = None
+    client_key: str | None = None
+    client_key_data: str | None = None
+    token: str | None = None
+    tokenFile: str | None = None  # noqa: N815  (the one key of the file that is not hyphenated)
+    exec: Any = None
+    auth_provider: Any = None
+
+
+class _Context(_Loose):
+    cluster: str
+    user: str = ""
+
+
+class _NamedCluster(_Loose):
+    name: str
+    cluster: _Cluster
+
+
+class _NamedUser(_Loose):
+    name: str
+    user: _User = _User()
+
+
+class _NamedContext(_Loose):
+    name: str
+    context: _Context
+
+
+class _Kubeconfig(_Loose):
+    clusters: tuple[_NamedCluster, ...] = ()
+    users: tuple[_NamedUser, ...] = ()
+    contexts: tuple[_NamedContext, ...] = ()
+    current_context: str = ""
+
+
+def load(path: Path) -> ApiAccess:
+    """Read the current context of a kubeconfig; relative file names count from its folder.
+
+    Raises:
+        KubeconfigError: no such file, not readable, no kubeconfig, or a way to log in that a daemon cannot go.
+    """
+    config = _parse(path)
+    context = next((c.context for c in config.contexts if c.name == config.current_context), None)
+    if context is None:
+        known = ", ".join(c.name for c in config.contexts) or "none"
+        raise KubeconfigError(
+            f"cannot use {path}: current-context {config.current_context!r} is not among its contexts ({known}): "
+            "choose one with `kubectl config use-context`",
+        )
+    cluster = next((c.cluster for c in config.clusters if c.name == context.cluster), None)
+    if cluster is None:
+        raise KubeconfigError(f"cannot use {path}: it has no cluster {context.cluster!r}: write the file anew")
+    user = next((u.user for u in config.users if u.name == context.user), _User())
+    return _access(path, cluster, user)
+
+
+def _parse(path: Path) -> _Kubeconfig:
+    try:
+        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise KubeconfigError(
+            f"cannot read kubeconfig {path}: {error.strerror}: set kubernetes.kubeconfig to one that can be read",
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise KubeconfigError(f"cannot read kubeconfig {path}: not YAML: {_one_line(error)}") from error
+    try:
+        return _Kubeconfig.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise KubeconfigError(f"cannot use kubeconfig {path}: {where}: {first['msg']}: write the file anew") from error
+
+
+def _access(path: Path, cluster: _Cluster, user: _User) -> ApiAccess:
+    if not _is_url(cluster.server):
+        raise KubeconfigError(
+            f"cannot use {path}: server {cluster.server!r} is no http(s) URL: write e.g. https://127.0.0.1:6443"
+        )
+    cert = _material(path, "client-certificate", user.client_certificate_data, user.client_certificate)
+    key = _material(path, "client-key", user.client_key_data, user.client_key)
+    if (cert is None) != (key is None):
+        missing = "client-key" if key is None else "client-certificate"
+        raise KubeconfigError(f"cannot use {path}: the user has no {missing}: add it or use a token")
+    if cert is None and not user.token and not user.tokenFile and (user.exec or user.auth_provider):
+        raise KubeconfigError(
+            f"cannot use {path}: the user logs in with an exec plugin or auth provider, which a daemon cannot do: "
+            "use a service account's token or a client certificate",
+        )
+    return ApiAccess(
+        server=cluster.server.rstrip("/"),
+        ca_pem=_material(
+            path, "certificate-authority", cluster.certificate_authority_data, cluster.certificate_authority
+        ),
+        verify=not cluster.insecure_skip_tls_verify,
+        server_name=cluster.tls_server_name,
+        cert_pem=cert,
+        key_pem=key,
+        token=user.token,
+        token_file=path.parent / user.tokenFile if user.tokenFile else None,
+        files=(path, *_files(path, cluster, user)),
+    )
+
+
+def _files(path: Path, cluster: _Cluster, user: _User) -> list[Path]:
+    """Return the files whose text counts: where it is inline as well, the file does not."""
+    pairs = (
+        (cluster.certificate_authority_data, cluster.certificate_authority),
+        (user.client_certificate_data, user.client_certificate),
+        (user.client_key_data, user.client_key),
+    )
+    return [path.parent / file for data, file in pairs if file and not data]
+
+
+def _material(path: Path, name: str, data: str | None, file: str | None) -> str | None:
+    """Return PEM text from inline base64, which wins as in kubectl, or from a file; None when neither is given."""
+    try:
+        if data:
+            return base64.b64decode(data, validate=True).decode("ascii")
+        text = (path.parent / file).read_text(encoding="ascii") if file else None
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise KubeconfigError(f"cannot use {path}: {name} is no PEM text: write the file anew") from error
+    except OSError as error:
+        raise KubeconfigError(f"cannot use {path}: {name} {file}: {error.strerror}") from error
+    if text is not None and not text.strip():  # taken as it is, it would mean: no certificate, and any authority
+        raise KubeconfigError(f"cannot use {path}: {name} {file}: it is empty: write the file anew")
+    return text
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, an IPv6 address with half of its brackets
+        return False
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

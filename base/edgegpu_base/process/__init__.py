@@ -1,0 +1,1 @@
+"""A process under systemd: its tasks, its watchdog, its memory, its priority."""

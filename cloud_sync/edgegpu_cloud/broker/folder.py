@@ -1,0 +1,109 @@
+"""The broker's files beside the controller: what `broker.render` makes, with the paths of this folder in it."""
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from edgegpu_cloud.broker.config import TEMPLATES, BrokerPaths, Listeners, render
+from edgegpu_cloud.enrolment.key_files import folder_of, give, read_file, write_in
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.layout import CloudConfig, CloudLayout
+from edgegpu_cloud.ownership import Json, account, owner
+
+_DATA, _KEY = "data", "broker.key"
+
+
+def write_broker(layout: CloudLayout, config: CloudConfig, *, into: Path) -> None:
+    """Write the broker's configuration for the files of a controller; it runs as the user whose folder this is.
+
+    Args:
+        layout: where the files will be when the broker reads them.
+        config: ports.
+        into: the folder that is written to; `layout.broker` in the end.
+
+    Raises:
+        CloudError: it cannot be written.
+    """
+    paths = BrokerPaths(
+        folder=layout.broker,
+        data=layout.broker / _DATA,
+        boxes_ca=layout.ca_cert("boxes"),
+        controllers_ca=layout.ca_cert("controllers"),
+        crl=layout.crl,
+        cert=layout.cert("broker"),
+        key=layout.key("broker"),
+    )
+    _write(_rendered(paths, config, user=account(owner(layout.folder))), into=into)
+
+
+def broker_elsewhere(layout: CloudLayout, config: CloudConfig, *, place: Path, user: str) -> Json:
+    """Return all that a broker needs which cannot read this controller's folder, for `write_broker_elsewhere`.
+
+    Args:
+        layout: of this controller.
+        config: ports.
+        place: where the files will be when the broker reads them.
+        user: whom the broker becomes; empty: the owner of this controller's folder.
+
+    Raises:
+        CloudError: something cannot be read.
+    """
+    paths = BrokerPaths(
+        folder=place,
+        data=place / _DATA,
+        boxes_ca=place / "boxes-ca.crt",
+        controllers_ca=place / "controllers-ca.crt",
+        crl=place / "boxes.crl",
+        cert=place / "broker.crt",
+        key=place / _KEY,
+    )
+    files = _rendered(paths, config, user=user or account(owner(layout.folder)))
+    files[paths.boxes_ca.name] = read_file(layout.ca_cert("boxes"))
+    files[paths.controllers_ca.name] = read_file(layout.ca_cert("controllers"))
+    files[paths.crl.name] = read_file(layout.crl)
+    files[paths.cert.name] = read_file(layout.cert("broker"))
+    files[_KEY] = read_file(layout.key("broker"))
+    return files
+
+
+def write_broker_elsewhere(folder: Path, files: Json) -> None:
+    """Write what `broker_elsewhere` returned into a folder, which is made where it is not there.
+
+    Whoever may write in that folder gains nothing by what he lays there: it is opened once, and no link is followed.
+
+    Raises:
+        CloudError: it cannot be written, or somebody else's files are there.
+    """
+    _check_ours(folder, {_DATA, *files})
+    _write(files, into=folder)
+
+
+def _check_ours(folder: Path, names: set[str]) -> None:
+    """Refuse a folder in which somebody else's files are: a broker's of that machine, for one."""
+    there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if there and not (there <= names and set(TEMPLATES) <= there):
+        text = f"cannot write to {folder}: it has other files, {', '.join(sorted(there)[:3])}"
+        raise CloudError(text, remedy="name a folder that is empty, or that this command has written")
+
+
+def _rendered(paths: BrokerPaths, config: CloudConfig, *, user: str) -> dict[str, str]:
+    listeners = Listeners(boxes=config.broker.port, controllers=config.broker.controller_port)
+    return dict(render(listeners, paths, user=user))
+
+
+def _write(files: Mapping[str, str], *, into: Path) -> None:
+    try:
+        into.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with folder_of(into / _DATA) as folder:
+            with suppress(FileExistsError):
+                os.mkdir(_DATA, 0o700, dir_fd=folder)
+            data = os.open(_DATA, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+            try:
+                give(data, folder)
+            finally:
+                os.close(data)
+            for name, text in files.items():
+                write_in(folder, name, text, private=name == _KEY)
+    except OSError as error:
+        raise CloudError(f"cannot write to {into}: {error}", remedy="name a folder that you may write") from error

@@ -1,0 +1,308 @@
+"""One box and what it has just said: what becomes of its records, and what it is to be told. Imports no I/O."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from pydantic import TypeAdapter
+
+from edgegpu_cloud.controller.rules import BEHIND_S, next_send_s
+from edgegpu_cloud.store.records import BoxEvent, BoxRecord, CommandHistoryLine, Json, Latest, Orphan, StoredCommand
+from edgegpu_sync.downlink import Command, Desired, Keys, Receipt, RefreshRequest
+from edgegpu_sync.errors import MessageRefusedError, Why
+from edgegpu_sync.ids import CommandId
+from edgegpu_sync.messages import Message
+from edgegpu_sync.sequence import Book, check_stamp
+from edgegpu_sync.stamps import Epoch, Stamp
+from edgegpu_sync.telemetry import Alloc, BoxHealth, Event, Inventory, Metrics, PodAlloc, merged
+from edgegpu_sync.topics import ResultTopic, Topic, TopicKind
+from edgegpu_sync.uplink import Birth, Bye, CommandResult, NotTaken, Reported, UplinkBody, Will
+
+SEEN_EVERY_S = 30
+"""How exactly it is kept when a box was heard last."""
+
+_PODS = TypeAdapter(dict[str, PodAlloc])
+
+
+class UnknownBirthError(Exception):
+    """An uplink of a birth that we have not heard of: it is asked for, and what matters of this comes again."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmNote:
+    """What a person has to look at."""
+
+    kind: str
+    text: str
+
+
+@dataclass(slots=True, kw_only=True)
+class BoxSession:
+    """A box with what the store holds of it, changed by each message that is taken.
+
+    `latest` are its last messages, of which those of the kinds in `known` are in the store; `commands` those that are
+    answered; `remembered` which of the older births it has really had. The fields from `changed` on are what is to be
+    written and said when all messages are in.
+    """
+
+    box: BoxRecord
+    now_s: float
+    latest: dict[TopicKind, Latest]
+    commands: dict[CommandId, StoredCommand]
+    remembered: Mapping[Epoch, bool] = field(default_factory=dict)
+    known: frozenset[TopicKind] = frozenset()
+    changed: set[TopicKind] = field(default_factory=set)
+    answered: dict[CommandId, StoredCommand] = field(default_factory=dict)
+    events: list[BoxEvent] = field(default_factory=list)
+    orphans: list[Orphan] = field(default_factory=list)
+    heard: list[CommandHistoryLine] = field(default_factory=list)
+    alarms: list[AlarmNote] = field(default_factory=list)
+    births: list[Epoch] = field(default_factory=list)
+    steps: list[tuple[Book, Book]] = field(default_factory=list)
+    receipts: list[CommandId] = field(default_factory=list)
+    answer: bool = False
+    born: bool = False
+    ended: bool = False
+    aside: str = ""
+    """Why the box cannot be followed; all else of the case is void then."""
+    ask: set[RefreshRequest] = field(default_factory=set)
+
+    def take(self, topic: Topic, message: Message, *, live: bool) -> None:
+        """Take one message, whose signature is verified.
+
+        Args:
+            topic: where it stood.
+            message: as it was read.
+            live: False for what the broker had retained.
+
+        Raises:
+            RefusedError: it changes nothing; a receipt may be due all the same.
+            UnknownBirthError: it changes nothing, and the box is asked for its birth.
+        """
+        match message:
+            case Birth():
+                self._birth(message, live=live)
+            case Will() | Bye():
+                self._gone(message, live=live)
+            case Reported():
+                self._reported(message)
+            case CommandResult() | NotTaken():
+                self._answer(topic, message)
+            case Event():
+                self._event(message)
+            case Alloc():
+                self._alloc(message)
+            case Inventory() | BoxHealth() | Metrics():
+                self._check(message, topic.kind)
+                self._keep(topic.kind, message, message.model_dump(mode="json"))
+            case Desired() | Command() | Receipt() | Keys():
+                raise MessageRefusedError(Why.UNKNOWN_TOPIC, "it does not come up")
+            case _:
+                assert_never(message)
+
+    # what holds for all
+
+    def _check(self, message: UplinkBody, kind: TopicKind, last: Stamp | None = None) -> None:
+        """Refuse what is not of the current birth, or not newer than what is stored."""
+        held = self.latest.get(kind)
+        check_stamp(message.stamp, last or (held.stamp if held else None), enrolment=self.box.book.enrolment)
+        epoch = self.box.book.epoch
+        if message.epoch == epoch:
+            return
+        if epoch is None or message.epoch.count > epoch.count:
+            self.ask.add(RefreshRequest.STATUS)
+            raise UnknownBirthError
+        if isinstance(message, Event) and message.epoch.count < epoch.count:
+            return  # it waited in the outbox over births, and keeps its stamp
+        raise MessageRefusedError(Why.OLD_EPOCH, f"{message.epoch.count}, the box has {epoch.count} since")
+
+    def _keep(self, kind: TopicKind, message: UplinkBody, body: Json) -> None:
+        self._hold(kind, message, body)
+        self._seen()
+
+    def _hold(self, kind: TopicKind, message: UplinkBody, body: Json) -> None:
+        self.latest[kind] = Latest(device=self.box.device, kind=kind, stamp=message.stamp, at_s=self.now_s, body=body)
+        self.changed.add(kind)
+
+    def _seen(self) -> None:
+        if not self.box.online or self.now_s - self.box.seen_at_s >= SEEN_EVERY_S or self.now_s < self.box.seen_at_s:
+            self.box = replace(self.box, online=True, seen_at_s=self.now_s)
+
+    def _learn(self, after: Book) -> None:
+        before = self.box.book
+        if after.restored and not before.restored:
+            text = "the box knows more than this store, which came from a backup: look at both, then confirm"
+            self.alarms.append(AlarmNote("RESTORED", text))
+        if after.enrolment != before.enrolment or after.next_seq != before.next_seq:
+            self.steps.append((before, after))
+        self.box = replace(self.box, book=after)
+
+    # birth and end
+
+    def _birth(self, birth: Birth, *, live: bool) -> None:
+        try:
+            after = self.box.book.on_birth(birth, now_s=self.now_s, live=live)
+        except MessageRefusedError as error:
+            self._refused_birth(birth, error)
+            raise
+        held = self.latest.get(TopicKind.STATUS)
+        check_stamp(birth.stamp, held.stamp if held else None, enrolment=birth.enrolment)
+        if birth.epoch != self.box.book.epoch or birth.enrolment != self.box.book.enrolment:
+            self.births.append(birth.epoch)
+        self._learn(after)
+        self._hold(TopicKind.STATUS, birth, birth.model_dump(mode="json"))
+        seen_at_s = self.now_s if live else self.box.seen_at_s  # a retained one is the broker's word
+        self.box = replace(self.box, observed_rev=birth.observed_rev, online=True, seen_at_s=seen_at_s)
+        self.born = self.answer = True
+        if not live:
+            self.ask.add(RefreshRequest.REPORTED)
+        self._mind_rev()
+
+    def _refused_birth(self, birth: Birth, error: MessageRefusedError) -> None:
+        """Raise an alarm where a person has to enrol a box anew; a replay of a birth that we know is none."""
+        if error.why is Why.CLONED:
+            text = (
+                f"another machine ({birth.instance[:12]}) has this box's identity: enrol it anew, as a box of its own"
+            )
+            self.alarms.append(AlarmNote("CLONED", text))
+        elif error.why is Why.OLD_EPOCH and not self.remembered.get(birth.epoch, False):
+            text = "the box's journal was put back or copied: enrol the box anew"
+            self.alarms.append(AlarmNote("OLD_EPOCH", text))
+
+    def _gone(self, message: Will | Bye, *, live: bool) -> None:
+        """Note that a box has gone.
+
+        The will of the present birth counts whenever it comes: it was left with the broker at the connection, and the
+        birth may have been asked for, and sent once more with a higher stamp, since.
+        """
+        held = self.latest.get(TopicKind.STATUS)
+        again = held is not None and held.stamp.epoch == message.epoch and held.body.get("state") != "birth"
+        if isinstance(message, Bye) or again or held is None or message.epoch != self.box.book.epoch:
+            self._check(message, TopicKind.STATUS)
+        end = message.model_dump(mode="json", include={"state", "why"})
+        self._hold(TopicKind.STATUS, message, {**(held.body if held else {}), **end})
+        if held is not None and held.stamp.after(message.stamp):
+            self.latest[TopicKind.STATUS] = replace(self.latest[TopicKind.STATUS], stamp=held.stamp)
+        said = isinstance(message, Bye) and live  # a will is the broker's word, of a box that was heard before
+        seen_at_s = self.now_s if said else self.box.seen_at_s
+        self.box = replace(self.box, online=False, seen_at_s=seen_at_s, look_at_s=None)
+
+    # numbers
+
+    def _reported(self, message: Reported) -> None:
+        self._check(message, TopicKind.REPORTED)
+        self._learn(self.box.book.on_uplink(message, now_s=self.now_s))
+        self._keep(TopicKind.REPORTED, message, message.model_dump(mode="json", exclude_none=True))
+        self.box = replace(self.box, observed_rev=message.observed_rev, applied_rev=message.applied_rev)
+        self.answer = True
+        self._mind_rev()
+
+    def _mind_rev(self) -> None:
+        """A box that has not observed its revision is asked after a while."""
+        box = self.box
+        if box.observed_rev >= box.book.rev or box.book.restored:
+            self.box = replace(box, look_at_s=None, looks=0)
+        elif box.look_at_s is None:
+            self.box = replace(box, look_at_s=self.now_s + BEHIND_S, looks=0)
+
+    # results
+
+    def _answer(self, topic: Topic, message: CommandResult | NotTaken) -> None:
+        if not isinstance(topic, ResultTopic):
+            raise MessageRefusedError(Why.UNKNOWN_TOPIC, "a result stands under its command's id")
+        command = self.commands.get(topic.id)
+        if command is None:
+            self._unknown(topic.id, message)
+        else:
+            self._known(command, message)
+
+    def _known(self, command: StoredCommand, message: CommandResult | NotTaken) -> None:
+        tracked = command.tracked
+        if message.op != tracked.op:
+            raise MessageRefusedError(Why.MALFORMED, f"{command.id} is {tracked.op}, not {message.op}")
+        if tracked.ended and message.enrolment == self.box.book.enrolment:
+            self._receipt(command.id)
+        self._check(message, TopicKind.RESULT, tracked.stamp)
+        self._seen()
+        if isinstance(message, NotTaken):
+            before = self.box.book
+            self._learn(before.on_uplink(message, now_s=self.now_s))
+            self._put(replace(command, tracked=tracked.on_not_taken(message)), again=True)
+            return
+        after = tracked.on_result(message, now_s=self.now_s)
+        if after is tracked:
+            return
+        if after.state is not None and after.state is not tracked.state:
+            line = CommandHistoryLine(
+                command=command.id, at_s=self.now_s, state=after.state, code=after.code, text=after.text
+            )
+            self.heard.append(line)
+        command = replace(command, tracked=after, attempts=message.attempts)
+        if message.data is not None:
+            command = replace(command, data=message.data)
+        if after.ended:
+            command = replace(command, ended_at_s=self.now_s)
+            self.ended = True
+            self._receipt(command.id)
+        self._put(command)
+
+    def _put(self, command: StoredCommand, *, again: bool = False) -> None:
+        unsigned = again and command.tracked.seq is None
+        next_at_s = 0.0 if unsigned else next_send_s(command.tracked, self.box.book)
+        self.commands[command.id] = self.answered[command.id] = replace(command, next_at_s=next_at_s)
+
+    def _receipt(self, id_: CommandId) -> None:
+        if id_ not in self.receipts:
+            self.receipts.append(id_)
+
+    def _unknown(self, id_: CommandId, message: CommandResult | NotTaken) -> None:
+        self._check(message, TopicKind.RESULT)
+        self._seen()
+        if isinstance(message, NotTaken):
+            self._learn(self.box.book.on_uplink(message, now_s=self.now_s))
+        elif message.state.terminal:
+            orphan = Orphan(
+                device=self.box.device,
+                id=id_,
+                op=message.op,
+                state=message.state,
+                code=message.code or "",
+                text=message.text or "",
+                at_s=self.now_s,
+            )
+            self.orphans.append(orphan)
+            self._receipt(id_)
+
+    # what is seen and measured
+
+    def _event(self, event: Event) -> None:
+        self.answer = self.answer or event.enrolment == self.box.book.enrolment
+        self._check(event, TopicKind.EVENT)
+        self.events.append(
+            BoxEvent(
+                device=self.box.device,
+                kind=event.kind,
+                level=event.level,
+                text=event.text,
+                about=event.about,
+                box_at=event.at,
+                at_s=self.now_s,
+            )
+        )
+        if event.level == "alarm":
+            self.alarms.append(AlarmNote(event.kind, event.text))
+        self._keep(TopicKind.EVENT, event, event.model_dump(mode="json"))
+
+    def _alloc(self, message: Alloc) -> None:
+        self._check(message, TopicKind.ALLOC)
+        held = self.latest.get(TopicKind.ALLOC)
+        pods: dict[str, PodAlloc] = {}
+        if message.base is not None:
+            if held is None or held.stamp.epoch != message.epoch or held.stamp.n != message.base:
+                self.ask.add(RefreshRequest.ALLOC)
+                raise MessageRefusedError(
+                    Why.OLD_STAMP, f"it changes message {message.base}, which is not what is stored"
+                )
+            pods = _PODS.validate_python(held.body["pods"], strict=False)
+        whole = message.model_copy(update={"pods": merged(pods, message), "gone": (), "base": None})
+        self._keep(TopicKind.ALLOC, message, whole.model_dump(mode="json"))

@@ -1,0 +1,157 @@
+"""Brings what arrived together with what the store holds of it: verified outside a transaction, judged inside one."""
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from edgegpu_cloud.controller.box_session import BoxSession, UnknownBirthError
+from edgegpu_cloud.controller.unit_of_work import UnitOfWork
+from edgegpu_cloud.store import BoxRecord, ControllerStore, Transaction
+from edgegpu_sync.errors import MessageRefusedError, Why
+from edgegpu_sync.ids import CommandId, DeviceId
+from edgegpu_sync.link.events import Arrived, Delivered
+from edgegpu_sync.messages import Message, read
+from edgegpu_sync.signing import open_up
+from edgegpu_sync.stamps import Epoch
+from edgegpu_sync.topics import ResultTopic, Topic, TopicKind, parse
+from edgegpu_sync.uplink import Birth
+
+_LOG = logging.getLogger(__name__)
+
+UNKNOWN_BOX, UNKNOWN_BIRTH, ERROR, UNDELIVERED = "UnknownBox", "UnknownBirth", "Error", "Undelivered"
+"""Counted beside the refusals of the protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedMessage:
+    """A message whose signature is that of its box; `public` is the key by which it was verified."""
+
+    topic: Topic
+    message: Message
+    live: bool
+    public: str
+
+
+class Mail:
+    """Opens what arrives, and counts what is refused, in memory alone: a flood of it changes nothing in the store."""
+
+    def __init__(self, store: ControllerStore) -> None:
+        self._store = store
+        self._told: Counter[tuple[str, str]] = Counter()
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """By device (empty: none that we know) and name of the refusal."""
+
+    def open(self, arrived: Sequence[Arrived]) -> list[VerifiedMessage]:
+        """Return what is signed by a box that is enrolled, in the order of arrival."""
+        topics = [self._topic(one) for one in arrived]
+        devices = {topic.device for topic in topics if topic is not None}
+        if not devices:
+            return []
+        with self._store.read() as tx:
+            publics = tx.boxes.publics(devices)
+        found = (self._open(one, topic, publics) for one, topic in zip(arrived, topics, strict=True))
+        return [one for one in found if one is not None]
+
+    def _topic(self, arrived: Arrived) -> Topic | None:
+        try:
+            return parse(arrived.topic)
+        except MessageRefusedError as error:
+            self.counts["", error.why] += 1
+            return None
+
+    def _open(self, arrived: Arrived, topic: Topic | None, publics: Mapping[DeviceId, str]) -> VerifiedMessage | None:
+        if topic is None:
+            return None
+        public = publics.get(topic.device)
+        if public is None:
+            self.counts["", UNKNOWN_BOX] += 1
+            return None
+        try:
+            body = open_up(topic, arrived.payload, public=public)
+            return VerifiedMessage(topic, read(topic.kind, body), not arrived.retained, public)
+        except MessageRefusedError as error:
+            self.refused(topic.device, error.why)
+        except Exception:  # noqa: BLE001  (one message shall not end the controller, again and again)
+            _LOG.exception("cannot read what came on %s", topic)
+            self.refused(topic.device, ERROR)
+        return None
+
+    def refused(self, device: DeviceId, why: str) -> None:
+        """Count a refusal."""
+        self.counts[device, why] += 1
+
+    def delivered(self, one: Delivered) -> None:
+        """Count what the broker did not take, or the link held back."""
+        if one.refused:
+            self.refused(DeviceId(""), UNDELIVERED)
+            _LOG.debug("not delivered: %s", one.refused)
+
+    def told(self) -> str:
+        """Return what was refused since this was asked last, the most first, for people."""
+        new = self.counts - self._told
+        self._told = Counter(self.counts)
+        words = (f"{number} {why} of {device or 'nobody known'}" for (device, why), number in new.most_common(10))
+        return ", ".join(words)
+
+    def judge(self, turn: UnitOfWork, opened: Sequence[VerifiedMessage]) -> list[BoxSession]:
+        """Put each message to its box's records; return the boxes that have spoken."""
+        boxes = turn.load({one.topic.device for one in opened})
+        cases = _cases(turn, boxes, opened)
+        for one in opened:
+            device = one.topic.device
+            case = cases.get(device)
+            if case is None or case.box.public != one.public:
+                self.refused(device, Why.UNKNOWN_KEY)
+            else:
+                self._take(case, one)
+        return list(cases.values())
+
+    def _take(self, case: BoxSession, one: VerifiedMessage) -> None:
+        device = one.topic.device
+        try:
+            case.take(one.topic, one.message, live=one.live)
+        except MessageRefusedError as error:
+            self.refused(device, error.why)
+            if error.why is Why.OUT_OF_REACH:
+                case.aside = str(error)
+            _LOG.debug("%s: %s refused: %s", device, one.topic.kind, error)
+        except UnknownBirthError:
+            self.refused(device, UNKNOWN_BIRTH)
+        except Exception:  # noqa: BLE001  (one message shall not end the controller, again and again)
+            _LOG.exception("cannot take what came on %s", one.topic)
+            self.refused(device, ERROR)
+
+
+def _cases(
+    turn: UnitOfWork, boxes: Mapping[DeviceId, BoxRecord], opened: Sequence[VerifiedMessage]
+) -> dict[DeviceId, BoxSession]:
+    kinds = {one.topic.kind for one in opened} | {TopicKind.EVENT}
+    latest = turn.tx.boxes.latest(list(boxes), kinds)
+    ids: set[CommandId] = {one.topic.id for one in opened if isinstance(one.topic, ResultTopic)}
+    commands = turn.tx.commands.get(ids) if ids else {}
+    cases = {device: BoxSession(box=box, now_s=turn.now_s, latest={}, commands={}) for device, box in boxes.items()}
+    for (device, kind), one in latest.items():
+        cases[device].latest[kind] = one
+        cases[device].known |= {kind}
+    for id_, command in commands.items():
+        if command.device in cases:
+            cases[command.device].commands[id_] = command
+    for device, epochs in _older_births(boxes, opened).items():
+        cases[device].remembered = _remembered(turn.tx, boxes[device], epochs)
+    return cases
+
+
+def _older_births(boxes: Mapping[DeviceId, BoxRecord], opened: Sequence[VerifiedMessage]) -> dict[DeviceId, set[Epoch]]:
+    older: dict[DeviceId, set[Epoch]] = {}
+    for one in opened:
+        box = boxes.get(one.topic.device)
+        if box is None or box.book.epoch is None or not isinstance(one.message, Birth):
+            continue
+        if one.message.epoch != box.book.epoch and one.message.epoch.count <= box.book.epoch.count:
+            older.setdefault(box.device, set()).add(one.message.epoch)
+    return older
+
+
+def _remembered(tx: Transaction, box: BoxRecord, epochs: Collection[Epoch]) -> dict[Epoch, bool]:
+    return {epoch: tx.boxes.has_had(box.device, box.book.enrolment, epoch) for epoch in epochs}

@@ -1,0 +1,106 @@
+"""What a controller sends, before it is signed. Imports no I/O."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from edgegpu_cloud.store.records import BoxRecord, Json, StoredCommand
+from edgegpu_sync.downlink import Command, Desired, Keys, KeySetLink, Receipt, RefreshRequest
+from edgegpu_sync.ids import CommandId, DeviceId
+from edgegpu_sync.signing import Signer, bare
+from edgegpu_sync.stamps import Stamp
+from edgegpu_sync.topics import CommandTopic, PlainTopic, Topic, TopicKind
+from edgegpu_sync.wire import clipped, encode
+
+MOST_RESULTS = 500
+"""Results in one receipt: fewer than it may name, so that it stays far below 64 KiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A body on its way to a box."""
+
+    topic: Topic
+    body: bytes
+
+    def seal(self, signer: Signer) -> bytes:
+        """Return the payload; only `down/keys` goes without our signature.
+
+        Raises:
+            TooLargeError: more than 64 KiB.
+        """
+        return bare(self.body) if self.topic.kind is TopicKind.KEYS else signer.seal(self.topic, self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A letter, and the key that is in effect where it stands in the row: what tells of another one goes before it."""
+
+    letter: Letter
+    signer: Signer
+
+    @property
+    def topic(self) -> Topic:
+        """Where it goes."""
+        return self.letter.topic
+
+    def seal(self) -> bytes:
+        """Return the payload.
+
+        Raises:
+            TooLargeError: more than 64 KiB.
+        """
+        return self.letter.seal(self.signer)
+
+
+def keys_letter(device: DeviceId, chain: Sequence[KeySetLink]) -> Letter:
+    """Write the chain of controllers' keys, which has one link at least."""
+    return Letter(PlainTopic(device, TopicKind.KEYS), encode(Keys(chain=tuple(chain))))
+
+
+def desired_letter(box: BoxRecord, spec: Json) -> Letter:
+    """Write a box's desired document."""
+    body = Desired(enrolment=box.book.enrolment, rev=box.book.rev, spec=spec)
+    return Letter(PlainTopic(box.device, TopicKind.DESIRED), encode(body))
+
+
+def command_letter(command: StoredCommand, body: Command) -> Letter:
+    """Write a command as it was signed for the present birth."""
+    whole = body.model_copy(update={"by": clipped(command.by, 253), "at": int(command.at_s)})
+    return Letter(CommandTopic(command.device, command.tracked.op, command.id), encode(whole))
+
+
+def receipt_letters(
+    box: BoxRecord,
+    *,
+    upto: Stamp,
+    server_time: int,
+    results: Sequence[CommandId] = (),
+    ask: Iterable[RefreshRequest] = (),
+    spread: bool = False,
+) -> list[Letter]:
+    """Write what a controller has stored and wants to hear; several where the results do not fit into one.
+
+    Args:
+        box: whose results they are.
+        upto: events with a stamp up to this one are stored.
+        server_time: seconds since 1970, never less than before.
+        results: ids whose terminal state is stored.
+        ask: what shall be sent at once.
+        spread: it is one of many, so the answer takes its time.
+    """
+    parts = [tuple(results[at : at + MOST_RESULTS]) for at in range(0, len(results), MOST_RESULTS)] or [()]
+    wanted = tuple(sorted(want.value for want in ask))
+    bodies = (
+        Receipt(
+            enrolment=box.book.enrolment,
+            epoch=upto.epoch,
+            n=upto.n,
+            results=part,
+            rev=box.book.rev,
+            server_time=server_time,
+            ask=wanted,
+            spread=spread,
+        )
+        for part in parts
+    )
+    return [Letter(PlainTopic(box.device, TopicKind.RECEIPT), encode(body)) for body in bodies]

@@ -1,0 +1,333 @@
+"""One transaction of the controller's: what came up is stored, what is due is signed and written down, then sent."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from edgegpu_cloud.controller.box_session import BoxSession
+from edgegpu_cloud.controller.outgoing import Letter, command_letter, desired_letter, keys_letter, receipt_letters
+from edgegpu_cloud.controller.rules import BEHIND_MOST_S, BEHIND_S, events_upto, has_spec, next_send_s, signable
+from edgegpu_cloud.fleet.changes import end_all
+from edgegpu_cloud.store import BoxRecord, BoxState, CommandHistoryLine, StoredCommand, Transaction
+from edgegpu_sync.downlink import KeySetLink, RefreshRequest
+from edgegpu_sync.ids import CommandId, DeviceId
+from edgegpu_sync.stamps import Epoch
+from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.topics import TopicKind
+from edgegpu_sync.tracking import sign
+
+MOST_UNDER_WAY = 128
+"""Commands of one box that are signed and have not ended: with as many whose receipt is on its way they take the 256
+places of its outbox, where the next one would be REJECTED."""
+
+MOST_DUE = 1_000
+"""Commands that are signed in one transaction."""
+
+ASK_AGAIN_S = 10
+"""A box is asked for its birth once in so long."""
+
+MOST_LINKS = 50
+"""Key sets in one message, so that it stays below 64 KiB; a box that is further behind gets the next at its birth."""
+
+RECENT_S = 600
+"""Results that came so long ago are receipted again by a controller that starts: their receipts may be lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Births:
+    """When the births of the boxes were, by the controller's clock; a restart forgets it, and another birth too."""
+
+    at_s: dict[DeviceId, tuple[Epoch, float]] = field(default_factory=dict)
+    asked_s: dict[DeviceId, float] = field(default_factory=dict)
+    """When a box was asked for its birth."""
+
+    def known(self, box: BoxRecord) -> BoxRecord:
+        """Return a box of the store with what is known of its birth."""
+        epoch, at_s = self.at_s.get(box.device, (None, 0.0))
+        if epoch is None or epoch != box.book.epoch:
+            return box
+        return replace(box, book=replace(box.book, born_at_s=at_s))
+
+    def note(self, boxes: Iterable[BoxRecord], asked: Iterable[DeviceId], now_s: float) -> None:
+        """Keep what was learned, and who was asked; to be called when the transaction is on the disk."""
+        self.asked_s.update(dict.fromkeys(asked, now_s))
+        for box in boxes:
+            book = box.book
+            if book.epoch is None or book.born_at_s is None:
+                self.at_s.pop(box.device, None)
+            else:
+                self.at_s[box.device] = (book.epoch, book.born_at_s)
+
+
+@dataclass(slots=True)
+class UnitOfWork:
+    """A transaction under way; `letters` are sent when it is on the disk.
+
+    `chain` is the controllers' keys. `boxes` are those that were loaded, as they are now.
+    """
+
+    tx: Transaction
+    now_s: float
+    births: Births
+    chain: Sequence[KeySetLink]
+    letters: list[Letter] = field(default_factory=list)
+    boxes: dict[DeviceId, BoxRecord] = field(default_factory=dict)
+    stored: dict[DeviceId, BoxRecord] = field(default_factory=dict)
+    asked: set[DeviceId] = field(default_factory=set)
+    """Boxes that are asked for their birth."""
+    events: int = 0
+    """How many events were stored."""
+
+    def load(self, devices: Collection[DeviceId]) -> dict[DeviceId, BoxRecord]:
+        """Return boxes that are enrolled and not revoked, held until the end of the transaction."""
+        missing = [device for device in devices if device not in self.boxes]
+        for device, box in self.tx.boxes.get(missing).items() if missing else ():
+            if box.state is BoxState.ENROLLED and not box.book.in_reach:
+                self.set_aside(device, "what is stored of it is out of reach")
+            elif box.state is BoxState.ENROLLED:
+                self.boxes[device], self.stored[device] = self.births.known(box), box
+        return {device: self.boxes[device] for device in devices if device in self.boxes}
+
+    def set_aside(self, device: DeviceId, why: str) -> None:
+        """Listen to a box no more: its numbers cannot be followed. Its open commands end UNKNOWN."""
+        self.boxes.pop(device, None)
+        self.stored.pop(device, None)
+        text = "the box was set aside: it may have been done"
+        end_all(self.tx, device, CommandState.UNKNOWN, now_s=self.now_s, code=Codes.SET_ASIDE, text=text)
+        self.tx.boxes.set_aside(device)
+        told = (
+            f"the box was set aside, its numbers cannot be followed ({why}): look at it, then `edgegpu-cloud boxes "
+            f"forget {device}` and enrol it anew"
+        )
+        self.tx.notes.alarm("SET_ASIDE", device=device, text=told, now_s=self.now_s)
+
+    def save(self) -> None:
+        """Write the boxes that have changed."""
+        plain = {device: replace(box, book=replace(box.book, born_at_s=None)) for device, box in self.boxes.items()}
+        self.tx.boxes.put(box for device, box in plain.items() if box != self.stored[device])
+
+    # what is said
+
+    def desired(self, devices: Iterable[DeviceId]) -> None:
+        """Send the desired documents of boxes that may have them; retained, so also to those that are away."""
+        boxes = [box for box in map(self.boxes.__getitem__, devices) if has_spec(box)]
+        specs = self.tx.boxes.specs([(box.device, box.spec_rev) for box in boxes]) if boxes else {}
+        for box in boxes:
+            self.letters.append(desired_letter(box, specs[box.device]))
+            self.boxes[box.device] = replace(box, told_rev=box.book.rev)
+
+    def keys(self, devices: Iterable[DeviceId]) -> None:
+        """Send the controllers' keys to boxes that do not have the newest, as far as we know."""
+        for device in devices:
+            has = self.boxes[device].book.key_set
+            if has < len(self.chain):
+                self.letters.append(keys_letter(device, self.chain[has : has + MOST_LINKS]))
+
+    def receipts(
+        self,
+        ask: Mapping[DeviceId, Collection[RefreshRequest]],
+        *,
+        results: Mapping[DeviceId, Sequence[CommandId]] | None = None,
+        spread: bool = False,
+    ) -> None:
+        """Send receipts to the boxes of `ask`."""
+        events = self.tx.boxes.latest(list(ask), [TopicKind.EVENT])
+        server_time = self.tx.notes.server_time(self.now_s)
+        for device, wanted in ask.items():
+            box = self.boxes[device]
+            self.letters += receipt_letters(
+                box,
+                upto=events_upto(box, events.get((device, TopicKind.EVENT))),
+                server_time=server_time,
+                results=(results or {}).get(device, ()),
+                ask=wanted,
+                spread=spread,
+            )
+
+    def dispatch(self, devices: Collection[DeviceId]) -> bool:
+        """Sign and send the commands to these boxes that are due; returns whether more of them may be."""
+        boxes = self.load(devices)
+        ready = [device for device, box in boxes.items() if signable(box)]
+        if len(ready) < len(devices):
+            self.tx.commands.park(set(devices).difference(ready))
+        if not ready:
+            return False
+        due = self.tx.commands.due(ready, self.now_s, limit=MOST_DUE)
+        outstanding = self.tx.commands.outstanding(ready)
+        changed, full = [], set()
+        for one in due:
+            lowest, number = outstanding.get(one.device, (None, 0))
+            if one.tracked.seq is None and number >= MOST_UNDER_WAY:
+                full.add(one.device)
+                continue
+            after = self._signed(one, lowest)
+            changed.append(after)
+            if one.tracked.seq is None and (seq := after.tracked.seq) is not None:
+                outstanding[one.device] = (seq if lowest is None else min(lowest, seq), number + 1)
+        self.tx.commands.put(changed)
+        for device in full:
+            self.tx.commands.park_unsigned(device)
+        return len(due) == MOST_DUE
+
+    def _signed(self, one: StoredCommand, lowest: int | None) -> StoredCommand:
+        """Sign a command if it is time; return it as it is to be written."""
+        book = self.boxes[one.device].book
+        at_s = next_send_s(one.tracked, book)
+        if at_s is None or at_s > self.now_s:
+            return replace(one, next_at_s=at_s)
+        signing = sign(one.tracked, book, outstanding=() if lowest is None else (lowest,), now_s=self.now_s)
+        if signing is None:
+            return replace(one, next_at_s=None)
+        self.boxes[one.device] = replace(self.boxes[one.device], book=signing.book)
+        after = replace(one, tracked=signing.tracked, next_at_s=next_send_s(signing.tracked, signing.book))
+        self.letters.append(command_letter(after, signing.body))
+        return after
+
+    # what is to be done
+
+    def settle(self, cases: Sequence[BoxSession]) -> bool:
+        """Write what came of messages, answer them, and send what they make due; returns whether more may be due."""
+        tx, now_s = self.tx, self.now_s
+        for case in cases:
+            if case.aside:
+                self.set_aside(case.box.device, case.aside)
+        cases = [case for case in cases if not case.aside]
+        for case in cases:
+            self._alarms(case)
+            self._commands(case)
+            self.boxes[case.box.device] = case.box
+        changed = [(case.latest[kind], kind in case.known) for case in cases for kind in case.changed]
+        tx.boxes.add_latest([latest for latest, known in changed if not known])
+        tx.boxes.put_latest([latest for latest, known in changed if known])
+        tx.boxes.add_births([(c.box.device, c.box.book.enrolment, e, now_s) for c in cases for e in c.births])
+        self.events += sum(len(case.events) for case in cases)
+        tx.notes.add_events([event for case in cases for event in case.events])
+        tx.commands.add_orphans([orphan for case in cases for orphan in case.orphans])
+        tx.commands.heard([line for case in cases for line in case.heard])
+        born = [case.box.device for case in cases if case.born]
+        self.keys(born)
+        self._keys_ahead(born)
+        for case in cases:
+            case.ask = self._not_again(case)
+        told = [case for case in cases if case.answer or case.receipts or case.ask]
+        results = {case.box.device: case.receipts for case in told}
+        self.receipts({case.box.device: case.ask for case in told}, results=results, spread=len(told) > 1)
+        self.desired(born)
+        return self.dispatch(self._woken(cases))
+
+    def _keys_ahead(self, devices: Iterable[DeviceId]) -> None:
+        """Tell people of boxes that have followed sets which this store, being from a backup, does not have."""
+        for device in devices:
+            has = self.boxes[device].book.key_set
+            if has > len(self.chain):
+                text = f"the box holds key set {has}, the sets here end with {len(self.chain)}: add the missing ones"
+                self.tx.notes.alarm("KEYS_AHEAD", device=device, text=text, now_s=self.now_s)
+
+    def _woken(self, cases: Sequence[BoxSession]) -> list[DeviceId]:
+        """Return boxes for which something may be due now: they can be signed for, or have room again."""
+        woken = []
+        for case in cases:
+            device = case.box.device
+            before = self.births.known(self.stored[device])
+            anew = not signable(before) or before.book.epoch != case.box.book.epoch
+            if signable(case.box) and (anew or case.born):
+                woken.append(device)
+        if woken:
+            self.tx.commands.wake(woken)
+        ended = [case.box.device for case in cases if case.ended and case.box.device not in woken]
+        for device in self.tx.commands.waiting(ended) if ended else ():
+            self.tx.commands.wake_unsigned(device, limit=MOST_UNDER_WAY)
+            woken.append(device)
+        renumbered = {one.device for case in cases for one in case.answered.values() if one.next_at_s == 0.0}
+        return [*woken, *renumbered.difference(woken)]
+
+    def _not_again(self, case: BoxSession) -> set[RefreshRequest]:
+        """Leave out the question for a birth where it was asked a moment ago: its box has not had time to answer."""
+        device = case.box.device
+        if RefreshRequest.STATUS not in case.ask:
+            return case.ask
+        if self.now_s - self.births.asked_s.get(device, -ASK_AGAIN_S) < ASK_AGAIN_S:
+            return case.ask - {RefreshRequest.STATUS}
+        self.asked.add(device)
+        return case.ask
+
+    def _alarms(self, case: BoxSession) -> None:
+        for alarm in case.alarms:
+            self.tx.notes.alarm(alarm.kind, device=case.box.device, text=alarm.text, now_s=self.now_s)
+
+    def _commands(self, case: BoxSession) -> None:
+        """Write answered commands; where the box's numbers were ahead all that are open learn from it."""
+        changed = dict(case.answered)
+        if case.steps:
+            for one in self.tx.commands.open(case.box.device):
+                changed.setdefault(one.id, one)
+        for before, after in case.steps:
+            anew = after.enrolment > before.enrolment
+            for id_, one in changed.items():
+                tracked = one.tracked.reimaged() if anew else one.tracked.learned(before, after)
+                if tracked is not one.tracked:
+                    changed[id_] = replace(one, tracked=tracked, ended_at_s=self.now_s if tracked.ended else None)
+                if anew and tracked is not one.tracked:
+                    line = CommandHistoryLine(
+                        command=id_, at_s=self.now_s, state=CommandState.UNKNOWN, code=tracked.code, text=tracked.text
+                    )
+                    case.heard.append(line)
+        self.tx.commands.put(changed.values())
+
+    def tell_keys(self, devices: Sequence[DeviceId]) -> bool:
+        """Tell boxes of a new set of keys; nothing more is due then."""
+        self.keys(self.load(devices))
+        return False
+
+    def look(self, devices: Sequence[DeviceId]) -> bool:
+        """Ask boxes that are behind their revision, and send it once more; nothing more is due then."""
+        boxes = self.load(devices)
+        for device, box in boxes.items():
+            wait_s = min(BEHIND_MOST_S, BEHIND_S * 2 ** min(box.looks + 1, 10))
+            self.boxes[device] = replace(box, look_at_s=self.now_s + wait_s, looks=box.looks + 1)
+        self.keys(boxes)
+        self.desired(boxes)
+        self.receipts(dict.fromkeys(boxes, (RefreshRequest.REPORTED,)), spread=len(boxes) > 1)
+        return False
+
+    def touched(self, devices: Sequence[DeviceId]) -> bool:
+        """Do what people have asked for since: new boxes, new revisions, new commands; returns whether more is due."""
+        boxes = self.load(devices)
+        self.keys(device for device, box in boxes.items() if box.book.epoch is None)
+        self._fresh(boxes.values())
+        return self.dispatch(list(boxes))
+
+    def _fresh(self, boxes: Iterable[BoxRecord]) -> None:
+        """Send desired documents that nobody has sent yet, and mind whether they are observed."""
+        fresh = [box for box in boxes if box.told_rev != box.book.rev and has_spec(box)]
+        self.desired([box.device for box in fresh])
+        for box in fresh:
+            if box.online and box.observed_rev < box.book.rev:
+                after = self.boxes[box.device]
+                self.boxes[box.device] = replace(after, look_at_s=self.now_s + BEHIND_S, looks=0)
+
+    def resume(self, devices: Sequence[DeviceId]) -> bool:
+        """Go on with boxes that were passed over; returns whether more is due."""
+        self.tx.commands.wake(devices)
+        self.begin(devices, {}, spread=False)
+        return self.dispatch(devices)
+
+    def begin(
+        self, devices: Sequence[DeviceId], recent: Mapping[DeviceId, Sequence[CommandId]], *, spread: bool
+    ) -> None:
+        """Ask boxes how they stand, as a controller does that has just connected.
+
+        Args:
+            devices: the boxes.
+            recent: commands that ended lately, whose receipts may be lost.
+            spread: whether they are many, so that they shall take their time.
+        """
+        boxes = self.load(devices)
+        self.keys(boxes)
+        self._fresh(boxes.values())
+        ask = {
+            device: (RefreshRequest.REPORTED,)
+            if box.book.epoch is not None
+            else (RefreshRequest.REPORTED, RefreshRequest.STATUS)
+            for device, box in boxes.items()
+        }
+        self.receipts(ask, results=recent, spread=spread)

@@ -1,0 +1,1 @@
+"""How boxes become members: authorities, tokens, certificates, the controllers' keys."""

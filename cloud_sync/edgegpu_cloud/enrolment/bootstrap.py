@@ -1,0 +1,180 @@
+"""How a controller's folder comes to be: keys, authorities, certificates, configuration. All of it, or nothing."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from edgegpu_cloud.enrolment.ca import Authority, days_left, load_authority, make_authority
+from edgegpu_cloud.enrolment.key_files import PrivateKey, key_pem, load_key, new_key, read_file, write_file
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.layout import CloudConfig, CloudLayout, dump
+from edgegpu_cloud.ownership import become_owner
+from edgegpu_sync.downlink import KeySetLink
+from edgegpu_sync.keys import next_link, public_text
+
+AuthorityName = Literal["boxes", "controllers", "servers"]
+ServerName = Literal["https", "broker"]
+ShownName = Literal["https", "broker", "controller"]
+
+More = Callable[[CloudLayout, KeySetLink | None], None]
+"""Writes further files into a new folder; the link is the first key set, None where the root key is kept elsewhere."""
+
+_UNFINISHED = ".init"
+_AUTHORITIES: tuple[AuthorityName, ...] = ("boxes", "controllers", "servers")
+_SERVERS: tuple[ServerName, ...] = ("https", "broker")
+
+
+def check_empty(layout: CloudLayout) -> None:
+    """Refuse a folder in which there is a controller, or a part of one.
+
+    Raises:
+        CloudError: naming what is there.
+    """
+    mine = (layout.config, layout.database, layout.keys, layout.ca, layout.tls, layout.broker)
+    there = [path.name for path in mine if path.exists()]
+    if there:
+        remedy = "name another --folder; to begin anew move this one away: without its keys no enrolled box obeys"
+        text = f"cannot make a controller in {layout.folder}: it has {', '.join(there)} already"
+        raise CloudError(text, remedy=remedy)
+
+
+def found(
+    layout: CloudLayout,
+    config: CloudConfig,
+    *,
+    root_public: str,
+    now_s: float,
+    more: More,
+) -> None:
+    """Make the folder; what a run that was cut short has left is thrown away.
+
+    Args:
+        layout: its folder is made where it is not there.
+        config: becomes controller.yaml.
+        root_public: that of a root key that is kept offline; empty: one is made here.
+        now_s: the clock.
+        more: called with the layout of the unfinished folder, before it counts as made.
+
+    Raises:
+        CloudError: a controller is there already, or the folder cannot be written.
+    """
+    become_owner(layout.folder)
+    check_empty(layout)
+    new = CloudLayout(layout.folder / _UNFINISHED)
+    try:
+        shutil.rmtree(new.folder, ignore_errors=True)
+        for folder in (layout.folder, new.folder, new.keys, new.ca, new.tls, new.broker, new.release):
+            folder.mkdir(mode=0o700, parents=folder is layout.folder, exist_ok=folder is layout.folder)
+        first = _make_signers(new, root_public)
+        _make_authorities(new, config, now_s)
+        more(new, first)
+        write_file(new.config, dump(config))
+        for path in sorted(new.folder.iterdir(), key=lambda one: one == new.config):
+            if not (layout.folder / path.name).exists():  # `release` may be there, filled, before the rest
+                path.rename(layout.folder / path.name)
+        shutil.rmtree(new.folder)
+    except OSError as error:
+        remedy = "name a --folder that you may write"
+        raise CloudError(f"cannot make {layout.folder}: {error}", remedy=remedy) from error
+
+
+def _make_signers(layout: CloudLayout, root_public: str) -> KeySetLink | None:
+    signing = Ed25519PrivateKey.generate()
+    write_file(layout.signing_key, key_pem(signing))
+    if root_public:
+        write_file(layout.root_public, root_public + "\n", private=False)
+        return None
+    root = Ed25519PrivateKey.generate()
+    write_file(layout.root_key, key_pem(root))
+    write_file(layout.root_public, public_text(root) + "\n", private=False)
+    return next_link(root, keys=[public_text(signing)])
+
+
+def _make_authorities(layout: CloudLayout, config: CloudConfig, now_s: float) -> None:
+    made: dict[str, Authority] = {}
+    for name in _AUTHORITIES:
+        made[name] = make_authority(f"edgegpu-{name}", now_s=now_s, days=config.certificates.ca_days)
+        write_file(layout.ca_cert(name), made[name].cert_pem, private=False)
+        write_file(layout.ca_key(name), key_pem(made[name].key))
+    write_file(layout.crl, made["boxes"].revoke((), number=1, now_s=now_s), private=False)
+    days = config.certificates.server_days
+    key = _new(layout.key("controller"))
+    certificate = made["controllers"].client(key.public_key(), config.controller_name, now_s=now_s, days=days)
+    write_file(layout.cert("controller"), certificate, private=False)
+    for kind in _SERVERS:
+        _new(layout.key(kind))
+        make_server(layout, config, kind, now_s=now_s)
+
+
+def _new(path: Path) -> PrivateKey:
+    key = new_key()
+    write_file(path, key_pem(key))
+    return key
+
+
+def make_server(layout: CloudLayout, config: CloudConfig, kind: ServerName, *, now_s: float) -> None:
+    """Write a server's certificate anew, with its authority behind it; the key stays, and with it the pin.
+
+    Args:
+        layout: has key and authority.
+        config: `names`, and for the broker its host.
+        kind: `https` or `broker`.
+        now_s: the clock.
+    """
+    key = read_key(layout, kind)
+    names = list(config.names)
+    if kind == "broker" and config.broker.host not in names:
+        names.append(config.broker.host)
+    authority = authority_of(layout, "servers")
+    certificate = authority.server(key.public_key(), names, now_s=now_s, days=config.certificates.server_days)
+    write_file(layout.cert(kind), certificate + authority.cert_pem, private=False)
+
+
+def authority_of(layout: CloudLayout, name: AuthorityName) -> Authority:
+    """Read an authority: `boxes`, `controllers` or `servers`.
+
+    Raises:
+        CloudError: it cannot be read.
+    """
+    cert, key = layout.ca_cert(name), layout.ca_key(name)
+    texts = read_file(cert), read_file(key)
+    try:
+        return load_authority(*texts)
+    except CloudError as error:
+        raise CloudError(f"cannot use {key} with {cert}: {error.text}", remedy=error.remedy) from error
+
+
+def read_key(layout: CloudLayout, name: ShownName) -> PrivateKey:
+    """Read a process's TLS key: `https`, `broker` or `controller`.
+
+    Raises:
+        CloudError: it cannot be read.
+    """
+    path = layout.key(name)
+    try:
+        return load_key(read_file(path))
+    except ValueError as error:
+        raise CloudError(f"cannot use {path}: {error}", remedy="restore it from a backup") from error
+
+
+def renew_worn(layout: CloudLayout, config: CloudConfig, *, now_s: float) -> list[ShownName]:
+    """Write those of this controller's certificates anew that have less than a third of their days left.
+
+    Returns:
+        Which: `https`, `broker`, `controller`. The broker has to read its own again.
+    """
+    least = config.certificates.server_days / 3
+    kinds: tuple[ShownName, ...] = ("https", "broker", "controller")
+    worn = [kind for kind in kinds if days_left(read_file(layout.cert(kind)), now_s=now_s) < least]
+    for kind in worn:
+        if kind == "controller":
+            public = read_key(layout, kind).public_key()
+            authority, days = authority_of(layout, "controllers"), config.certificates.server_days
+            certificate = authority.client(public, config.controller_name, now_s=now_s, days=days)
+            write_file(layout.cert(kind), certificate, private=False)
+        else:
+            make_server(layout, config, kind, now_s=now_s)
+    return worn

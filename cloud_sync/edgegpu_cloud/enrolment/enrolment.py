@@ -1,0 +1,321 @@
+"""Who is taken in: a token becomes an identity, a worn certificate a new one; each answer is given twice alike."""
+
+import hashlib
+import json
+import secrets
+import string
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from edgegpu_cloud.enrolment import ca, tokens
+from edgegpu_cloud.enrolment.ca import Authority, RequestError
+from edgegpu_cloud.enrolment.issuing import Issuer
+from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
+from edgegpu_cloud.fleet.changes import Author, add_box, next_enrolment
+from edgegpu_cloud.fleet.views import is_present
+from edgegpu_cloud.http.http_models import ApprovalPending, BrokerAddress, EnrolAsk, Granted, RenewalAnswer, RenewAsk
+from edgegpu_cloud.store import (
+    BoxRecord,
+    BoxState,
+    ControllerStore,
+    EnrolledBox,
+    EnrolmentAttempt,
+    RequestState,
+    Token,
+    Transaction,
+)
+from edgegpu_sync.base64url import from_text
+from edgegpu_sync.ids import DeviceId
+
+RENEW_DOMAIN = b"edgegpu renew 1\n"
+"""What stands before the body of `/v1/renew` under the box's signature."""
+
+_ALPHABET = string.ascii_lowercase + string.digits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What every box is told at its enrolment, and how long its certificate lasts."""
+
+    broker: BrokerAddress
+    broker_ca: str
+    root: str
+    box_days: int
+
+
+def mint_device() -> DeviceId:
+    """Return a new device id: 16 of `a-z0-9`, never derived from anything of the box."""
+    return DeviceId("".join(secrets.choice(_ALPHABET) for _ in range(16)))
+
+
+class EnrolmentService:
+    """The rule of `/v1/enrol` and `/v1/renew` over a store; each answer is in the store before it is given."""
+
+    def __init__(
+        self,
+        store: ControllerStore,
+        *,
+        authority: Authority,
+        terms: Terms,
+        revoked: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """Take what it decides with; `revoked` is called after certificates were revoked: the CRL has to be written."""
+        self._store, self._terms = store, terms
+        self._issuer = Issuer(authority, terms.box_days)
+        self._revoked, self._clock = revoked, clock
+
+    # who asks
+
+    def knows(self, ask: EnrolAsk) -> bool:
+        """Whether this token was ever made here, good or not.
+
+        Raises:
+            CloudError: the store does not answer.
+        """
+        with self._store.read() as tx:
+            return tx.enrolments.token(tokens.digest(ask.token)) is not None
+
+    def signed(self, ask: RenewAsk, *, signed: bytes, signature: str) -> bool:
+        """Whether the key of this box has signed a renewal.
+
+        Raises:
+            CloudError: the store does not answer.
+        """
+        with self._store.read() as tx:
+            box = tx.boxes.get([DeviceId(ask.device)]).get(DeviceId(ask.device))
+        return box is not None and _signed_by(box.public, signature, signed)
+
+    # enrol
+
+    def enrol(self, ask: EnrolAsk, *, address: str) -> Granted | ApprovalPending:
+        """Exchange a token for an identity. The same request with the same keys gets the same answer, again and again.
+
+        Args:
+            ask: as it came.
+            address: whence, for people.
+
+        Raises:
+            RefusedError: no; an alarm is in the store where it asks for one.
+            CloudError: the store does not answer.
+        """
+        now_s, csr = self._clock(), _read(ask.csr)
+        try:
+            with self._store.write() as tx:
+                answer, anew = self._decide(tx, ask, csr, address=address, now_s=now_s)
+        except RequestRefusedError as error:
+            self._alarm(error, "enrol", f"{ask.host or 'a box'} at {address}")
+            raise
+        if anew:
+            self._revoked()
+        return answer
+
+    def _decide(
+        self, tx: Transaction, ask: EnrolAsk, csr: ca.CertificateRequest, *, address: str, now_s: float
+    ) -> tuple[Granted | ApprovalPending, bool]:
+        token_digest = tokens.digest(ask.token)
+        id_ = tokens.digest(f"{token_digest} {ask.request}")[:32]
+        token = tx.enrolments.token(token_digest)
+        if token is None:
+            raise RequestRefusedError(RefusalCode.TOKEN_UNKNOWN)
+        bound = _bound(ask, csr)
+        request = tx.enrolments.request(id_)
+        if request is None:
+            token = tokens.spend(token, now_s)
+            _home(tx, token, ask.instance, now_s)
+            asked = ask.model_dump(mode="json", exclude={"token"}) | {
+                "address": address,
+                "name": tokens.box_name(token),
+            }
+            request = EnrolmentAttempt(id=id_, token=token_digest, digest=bound, asked=asked, at_s=now_s)
+            tx.enrolments.put_token(token)
+            tx.enrolments.add_request(request)
+            if not token.approval:
+                request = replace(request, state=RequestState.APPROVED)
+        elif request.digest != bound:
+            raise RequestRefusedError(RefusalCode.TOKEN_USED, alarm=True)
+        return self._by_state(tx, request, token, csr, now_s=now_s)
+
+    def _by_state(
+        self, tx: Transaction, request: EnrolmentAttempt, token: Token, csr: ca.CertificateRequest, *, now_s: float
+    ) -> tuple[Granted | ApprovalPending, bool]:
+        match request.state:
+            case RequestState.WAITING:
+                return ApprovalPending(), False
+            case RequestState.REFUSED:
+                raise RequestRefusedError(
+                    RefusalCode.REFUSED, "a person has refused this box", "ask who runs the cloud"
+                )
+            case RequestState.APPROVED:
+                return self._grant(tx, request, token, csr, now_s=now_s)
+            case RequestState.DONE:
+                return self._again(tx, request, now_s), False
+
+    def _grant(
+        self, tx: Transaction, request: EnrolmentAttempt, token: Token, csr: ca.CertificateRequest, *, now_s: float
+    ) -> tuple[Granted, bool]:
+        asked = request.asked
+        home = _home(tx, token, asked["instance"], now_s)
+        device = home.device if home else mint_device()
+        enrolled = EnrolledBox(
+            device=device,
+            enrolment=next_enrolment(tx, device),
+            public=asked["sign_key"],
+            instance=asked["instance"],
+            name=home.name if home else _free_name(tx, asked["name"] or asked["host"], device),
+            labels={key: value for key, value in token.labels.items() if key != tokens.ONLY_FOR},
+            host=asked["host"],
+        )
+        add_box(tx, enrolled, Author(token.by, now_s))
+        if home:
+            tx.enrolments.revoke_certificates(device, now_s=now_s, below_enrolment=enrolled.enrolment)
+            if not token.labels.get(tokens.ONLY_FOR):  # nobody has said that this token is for that box
+                text = (
+                    f"{home.name} was enrolled anew from {asked['address']} with a token of {token.by}: was that you?"
+                )
+                tx.notes.alarm("enrol.ANEW", device=device, text=text, now_s=now_s)
+        certificate = self._issuer.issue(tx, csr, device=device, enrolment=enrolled.enrolment, now_s=now_s)
+        answer = {"device": device, "enrolment": enrolled.enrolment, "certificate": certificate}
+        done = replace(request, state=RequestState.DONE, answer=answer, device=device)
+        tx.enrolments.put_request(done)
+        return self._answer(tx, done, now_s), home is not None
+
+    def _again(self, tx: Transaction, request: EnrolmentAttempt, now_s: float) -> Granted:
+        device = request.device
+        box = tx.boxes.get([device]).get(device) if device else None
+        if (
+            box is None
+            or box.state is not BoxState.ENROLLED
+            or box.book.enrolment != (request.answer or {})["enrolment"]
+        ):
+            text = "what this request was answered is no longer valid: the box was revoked, forgotten, or enrolled anew"
+            raise RequestRefusedError(RefusalCode.REFUSED, text, "enrol it with a new token", alarm=True)
+        return self._answer(tx, request, now_s)
+
+    def _answer(self, tx: Transaction, request: EnrolmentAttempt, now_s: float) -> Granted:
+        answer = request.answer or {}
+        device = answer["device"]
+        return Granted(
+            **answer,
+            name=tx.boxes.get([device])[device].name,
+            broker=self._terms.broker,
+            broker_ca=self._terms.broker_ca,
+            root=self._terms.root,
+            keys=tx.notes.chain(),
+            server_time=tx.notes.server_time(now_s),
+        )
+
+    # renew
+
+    def renew(self, ask: RenewAsk, *, signed: bytes, signature: str, address: str) -> RenewalAnswer:
+        """Give a box another certificate; the same request gets the same one, while a third of its life is left.
+
+        Args:
+            ask: what `signed` says.
+            signed: the body, byte for byte.
+            signature: base64url of the Ed25519 signature by the box's key over `RENEW_DOMAIN` and the body.
+            address: whence, for people.
+
+        Raises:
+            RefusedError: no; an alarm is in the store where it asks for one.
+            CloudError: the store does not answer.
+        """
+        now_s, device = self._clock(), DeviceId(ask.device)
+        try:
+            with self._store.write() as tx:
+                _check_signer(tx.boxes.get([device]).get(device), ask, signed=signed, signature=signature)
+                csr = _read(ask.csr)
+                certificate = self._issuer.issue(tx, csr, device=device, enrolment=ask.enrolment, now_s=now_s)
+                return RenewalAnswer(certificate=certificate, server_time=tx.notes.server_time(now_s))
+        except RequestRefusedError as error:
+            self._alarm(error, "renew", f"{ask.device} at {address}", device=ask.device)
+            raise
+
+    def _alarm(self, error: RequestRefusedError, kind: str, who: str, *, device: str = "") -> None:
+        if not error.alarm:
+            return
+        with self._store.write() as tx:
+            tx.notes.alarm(f"{kind}.{error.code}", device=device, text=f"{who}: {error.text}", now_s=self._clock())
+
+
+def _read(csr: str) -> ca.CertificateRequest:
+    try:
+        return ca.read_request(csr)
+    except RequestError as error:
+        raise RequestRefusedError(
+            RefusalCode.BAD_REQUEST, error.text, "is the agent of a version that this cloud knows?"
+        ) from error
+
+
+def _bound(ask: EnrolAsk, csr: ca.CertificateRequest) -> str:
+    """What an answer belongs to: a thief who has seen token and request id, but not the keys, is not answered."""
+    value = json.dumps([csr.digest, ask.sign_key, ask.instance])
+    return hashlib.sha256(value.encode()).hexdigest()
+
+
+def _home(tx: Transaction, token: Token, instance: str, now_s: float) -> BoxRecord | None:
+    """Return the box that this machine is already; None for a new one."""
+    if only := tokens.only_for(token):
+        box = tx.boxes.get([DeviceId(only)]).get(DeviceId(only))
+        if box is None:
+            raise RequestRefusedError(RefusalCode.REFUSED, "the box that this token is for is gone", "get a new token")
+        _check_not_aside(box)
+        return box
+    same = tx.boxes.with_instance(instance)
+    if not same:
+        return None
+    box = tx.boxes.get(same)[same[-1]]
+    _check_not_aside(box)
+    remedy = f"if it is that box indeed: `edgegpu-cloud enrol --for {box.name}` gives a token for it alone"
+    if box.state is BoxState.REVOKED:
+        text = f"this machine is the box {box.name}, which is revoked"
+        raise RequestRefusedError(RefusalCode.REFUSED, text, remedy, alarm=True)
+    if is_present(box, now_s=now_s):  # another machine shows its instance
+        text = f"this machine has the machine id of the box {box.name}, which is online"
+        remedy = f"{remedy}; a copy of its disk needs a machine id of its own first (`systemd-machine-id-setup`)"
+        raise RequestRefusedError(RefusalCode.REFUSED, text, remedy, alarm=True)
+    return box
+
+
+def _check_not_aside(box: BoxRecord) -> None:
+    """Refuse a box whose numbers cannot be followed: they would be the same under the next enrolment."""
+    if box.state is BoxState.SET_ASIDE:
+        text = f"this machine is the box {box.name}, which is set aside: its numbers cannot be followed"
+        remedy = f"`edgegpu-cloud boxes forget {box.name}`, then enrol it with a new token: it becomes another box"
+        raise RequestRefusedError(RefusalCode.REFUSED, text, remedy, alarm=True)
+
+
+def _free_name(tx: Transaction, wanted: str, device: DeviceId) -> str:
+    """Return a name that no other box has and that no shell or table stumbles over."""
+    clean = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in wanted).strip("-.")[:60]
+    clean = clean or f"box-{device[:6]}"
+    return f"{clean}-{device[:6]}" if tx.boxes.exactly(clean) else clean
+
+
+def _check_signer(box: BoxRecord | None, ask: RenewAsk, *, signed: bytes, signature: str) -> None:
+    if box is None:
+        raise RequestRefusedError(RefusalCode.REFUSED, "this box is not known here", "enrol it with a new token")
+    if not _signed_by(box.public, signature, signed):
+        text = "the signature is not that of this box's present enrolment"
+        raise RequestRefusedError(RefusalCode.REFUSED, text, f"enrol it anew: `edgegpu-cloud enrol --for {box.name}`")
+    _check_not_aside(box)
+    if box.state is BoxState.REVOKED:
+        raise RequestRefusedError(RefusalCode.REFUSED, "this box is revoked", f"`edgegpu-cloud enrol --for {box.name}`")
+    if ask.enrolment != box.book.enrolment:
+        text = f"it is enrolment {ask.enrolment}, the box has {box.book.enrolment}"
+        raise RequestRefusedError(RefusalCode.REFUSED, text, "enrol it anew")
+    if ask.instance != box.book.instance:
+        text = "another machine than the one that was enrolled: a copy of its disk"
+        remedy = "give the copy a machine id of its own, and enrol it as a box of its own"
+        raise RequestRefusedError(RefusalCode.REFUSED, text, remedy, alarm=True)
+
+
+def _signed_by(public: str, signature: str, body: bytes) -> bool:
+    try:
+        Ed25519PublicKey.from_public_bytes(from_text(public)).verify(from_text(signature), RENEW_DOMAIN + body)
+    except (InvalidSignature, ValueError):
+        return False
+    return True

@@ -1,0 +1,101 @@
+"""Certificates of boxes and the list of those that are revoked: what of the store becomes a file, and when."""
+
+import fcntl
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from edgegpu_cloud.enrolment.bootstrap import authority_of
+from edgegpu_cloud.enrolment.ca import Authority, CertificateRequest, Issued
+from edgegpu_cloud.enrolment.key_files import write_file
+from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.layout import CloudLayout
+from edgegpu_cloud.ownership import open_state, remedy_for
+from edgegpu_cloud.store import CertificateRecord, ControllerStore, Transaction
+from edgegpu_sync.ids import DeviceId, op_name
+
+_DAY_S = 86_400.0
+_CERTIFICATES_A_DAY = 20
+"""That a box may ask for by itself; each `identity.rotate` that people ask of it is one more."""
+
+_ROTATE = op_name("identity.rotate")
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """Gives boxes their certificates, for `days` days each."""
+
+    authority: Authority
+    days: int
+
+    def issue(self, tx: Transaction, csr: CertificateRequest, *, device: DeviceId, enrolment: int, now_s: float) -> str:
+        """Return a box's certificate, PEM: for the same request the same one, while a third of its life is left.
+
+        Raises:
+            RefusedError: TOO_MANY, for a box that asks for ever new ones.
+        """
+        last = tx.enrolments.certificate_for(device, enrolment, csr.digest)
+        if last is not None and last.revoked_at_s is None and not _issued(last).worn(now_s):
+            return last.pem
+        _check_number(tx, device, now_s)
+        new = self.authority.box(csr, device=device, enrolment=enrolment, now_s=now_s, days=self.days)
+        tx.enrolments.add_certificate(
+            CertificateRecord(
+                serial=new.serial,
+                device=device,
+                enrolment=enrolment,
+                csr_sha256=csr.digest,
+                pem=new.pem,
+                not_before_s=new.issued_s,
+                not_after_s=new.until_s,
+            )
+        )
+        return new.pem
+
+
+def _check_number(tx: Transaction, device: DeviceId, now_s: float) -> None:
+    recent = [one for one in tx.enrolments.certificates(device) if abs(now_s - one.not_before_s) < _DAY_S]
+    if len(recent) < _CERTIFICATES_A_DAY:
+        return
+    if len(recent) >= _CERTIFICATES_A_DAY + tx.commands.number_since(device, _ROTATE, now_s - _DAY_S):
+        text = f"this box was given {len(recent)} certificates within a day"
+        raise RequestRefusedError(
+            RefusalCode.TOO_MANY, text, "look at its journal; it may ask again tomorrow", alarm=True
+        )
+
+
+def _issued(certificate: CertificateRecord) -> Issued:
+    return Issued(
+        pem=certificate.pem,
+        serial=certificate.serial,
+        issued_s=certificate.not_before_s,
+        until_s=certificate.not_after_s,
+    )
+
+
+def write_crl(
+    layout: CloudLayout, store: ControllerStore, *, clock: Callable[[], float], also: Sequence[str] = ()
+) -> None:
+    """Write the list of all certificates of boxes that are revoked; the broker has to read it again.
+
+    Args:
+        layout: has the authority, and the list.
+        store: knows which are revoked.
+        clock: seconds since 1970.
+        also: further serials, on this list alone.
+
+    Raises:
+        CloudError: the list, the authority's key or the store cannot be used.
+    """
+    authority = authority_of(layout, "boxes")
+    lock = layout.ca / ".crl.lock"
+    try:
+        handle = os.fdopen(open_state(lock), "r+")
+    except OSError as error:
+        raise CloudError(f"cannot write {layout.crl}: {error}", remedy=remedy_for(lock)) from error
+    with handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)  # who reads the store later shall not write the file earlier
+        with store.read() as tx:
+            serials = [*(one.serial for one in tx.enrolments.revoked()), *also]
+        write_file(layout.crl, authority.revoke(serials, number=len(serials) + 1, now_s=clock()), private=False)

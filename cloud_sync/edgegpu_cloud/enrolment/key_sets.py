@@ -1,0 +1,160 @@
+"""The controllers' keys: which sets there are, what the root is asked to sign next, and how that comes into effect."""
+
+import contextlib
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from edgegpu_cloud.enrolment.key_files import key_pem, load_signing_key, read_file, write_file
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.layout import CloudLayout
+from edgegpu_cloud.store import AuditEntry, ControllerStore
+from edgegpu_sync.downlink import KeySetLink
+from edgegpu_sync.errors import MessageRefusedError
+from edgegpu_sync.keys import KeyRing, KeySet, PublicKey, key_id, next_link, public_text
+from edgegpu_sync.wire import decode
+
+_SETS = TypeAdapter(KeySet)
+_NEXT = "signing.next"
+
+
+class SigningRequest(BaseModel):
+    """What is carried to where the root key is: the newest set, and the keys that the one after it shall hold."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    v: Literal[1] = 1
+    before: KeySetLink | None
+    keys: Annotated[tuple[PublicKey, ...], Field(min_length=1, max_length=32)]
+
+
+def read_set(link: KeySetLink) -> KeySet:
+    """Return the set in a link of the chain."""
+    return decode(_SETS, link.set.encode())
+
+
+def chain_of(store: ControllerStore) -> tuple[KeySetLink, ...]:
+    """Return the sets that there are, first to last."""
+    with store.read() as tx:
+        return tx.notes.chain()
+
+
+def ring_of(layout: CloudLayout, chain: tuple[KeySetLink, ...]) -> KeyRing:
+    """Return what a box holds that was enrolled here and has followed the chain.
+
+    Raises:
+        CloudError: no box could follow it.
+    """
+    ring = KeyRing.pinned(read_file(layout.root_public).strip())
+    try:
+        return ring.follow(chain) if chain else ring
+    except MessageRefusedError as error:
+        remedy = "restore keys and store from one backup"
+        raise CloudError(f"cannot use the chain of key sets: {error}", remedy=remedy) from error
+
+
+def prepare(layout: CloudLayout, store: ControllerStore, *, rotate: bool, drop_old: bool) -> SigningRequest:
+    """Return what the root has to sign; with `rotate` a new signing key is made, and waits beside the present one.
+
+    Args:
+        layout: of this controller.
+        store: holds the chain.
+        rotate: make a new key; else ask for the present one alone, for a first set.
+        drop_old: the present key shall not be in the set: boxes refuse what it signs from then on.
+
+    Raises:
+        CloudError: keys or store cannot be used, or a box holds a newer set than this store, which is from a backup.
+    """
+    chain = chain_of(store)
+    _check_newest(store, chain)
+    public = public_text(load_signing_key(layout.signing_key))
+    others = [key.public for key in read_set(chain[-1]).keys if key.public != public] if chain else []
+    keys = [*others, public]
+    if rotate:
+        new = Ed25519PrivateKey.generate()
+        write_file(layout.keys / _NEXT, key_pem(new))
+        keys = [public_text(new)] if drop_old else [public_text(new), public]
+    return SigningRequest(before=chain[-1] if chain else None, keys=tuple(keys))
+
+
+def _check_newest(store: ControllerStore, chain: tuple[KeySetLink, ...]) -> None:
+    with store.read() as tx:
+        newest, name = tx.boxes.newest_key_set()
+    if newest > len(chain):
+        raise CloudError(
+            f"cannot change the keys: {name} holds set {newest}, and the sets here end with {len(chain)}: this store "
+            "is older than that change, and a box that holds it would follow no other",
+            remedy="add the missing sets first, from a later copy (docs/cloud/backup.md); where there are "
+            f"none, {name} lies: `edgegpu-cloud revoke {name}`",
+        )
+
+
+def sign(request: SigningRequest, root: Ed25519PrivateKey, *, next_root: str = "") -> KeySetLink:
+    """Sign the next set; done where the root key is.
+
+    Raises:
+        CloudError: this root key is not the one whose turn it is.
+    """
+    if request.before is not None and read_set(request.before).root != public_text(root):
+        remedy = "use the root key that the newest set names"
+        raise CloudError("cannot sign: boxes would not obey, this is not the root key in effect", remedy=remedy)
+    return next_link(root, keys=request.keys, before=request.before, next_root=next_root or None)
+
+
+def add(layout: CloudLayout, store: ControllerStore, link: KeySetLink, *, by: str, now_s: float) -> KeySet:
+    """Take a set that the root has signed; the key that waits comes into effect with the first set that has it.
+
+    Raises:
+        CloudError: it does not follow the newest set, the root has not signed it, or no key of ours is in it.
+    """
+    chain = chain_of(store)
+    ring = ring_of(layout, chain)
+    try:
+        ring.follow([link])
+        new = read_set(link)
+    except MessageRefusedError as error:
+        raise CloudError(f"cannot take this key set: {error}", remedy="make the request anew, and sign that") from error
+    publics = {key.public for key in new.keys}
+    waiting = layout.keys / _NEXT
+    mine = [path for path in (layout.signing_key, waiting) if path.exists() and _public(path) in publics]
+    if not mine:
+        text = "cannot take this key set: it holds no key of this controller, which nobody would obey then"
+        raise CloudError(text, remedy="make the request anew, and sign that")
+    with store.write() as tx:
+        tx.notes.add_link(new.version, link)
+        tx.notes.changed()
+        detail = {"version": new.version, "keys": [key_id(public) for public in sorted(publics)]}
+        tx.notes.audit(AuditEntry(at_s=now_s, by=by, what="keys.added", detail=detail))
+    if waiting in mine:
+        _come_into_effect(layout)
+    return new
+
+
+def _public(path: Path) -> str:
+    return public_text(load_signing_key(path))
+
+
+def settle(layout: CloudLayout, store: ControllerStore) -> None:
+    """Finish an `add` that was cut short: a key that waits and is in the newest set comes into effect.
+
+    Raises:
+        CloudError: keys or store cannot be used.
+    """
+    chain, waiting = chain_of(store), layout.keys / _NEXT
+    if not chain or not waiting.exists():
+        return
+    try:
+        public = _public(waiting)
+    except CloudError:
+        if waiting.exists():
+            raise
+        return  # it has come into effect meanwhile
+    if public in {key.public for key in read_set(chain[-1]).keys}:
+        _come_into_effect(layout)
+
+
+def _come_into_effect(layout: CloudLayout) -> None:
+    with contextlib.suppress(FileNotFoundError):  # a controller that runs, and who adds a set, both do so
+        (layout.keys / _NEXT).replace(layout.signing_key)

@@ -1,0 +1,185 @@
+"""Order and replay without a clock, on the box: which signed command is taken, and that none is taken twice."""
+
+from dataclasses import dataclass, replace
+
+from edgegpu_sync.downlink import Command, Desired
+from edgegpu_sync.errors import MessageRefusedError, Why
+from edgegpu_sync.stamps import Epoch, Stamp
+from edgegpu_sync.states import Codes
+from edgegpu_sync.wire import MAX_COUNT
+
+WINDOW = 1_024
+"""How far above the floor a seq may be: as many commands as a box may have outstanding."""
+
+MEMORY = 4_096
+"""Ids that a box remembers at least, after they are settled and receipted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayGuard:
+    """What a box keeps, in its journal, to tell new commands from old ones. `judge` is the rule.
+
+    `seen` is a bitmap: bit i stands for seq floor + 1 + i. The ids of all commands with a seq above `forgotten` are
+    remembered; `born_s` is CLOCK_BOOTTIME at the birth, and means nothing in another boot: there is a new birth then.
+    """
+
+    enrolment: int
+    epoch: Epoch
+    born_s: float
+    floor: int = 0
+    seen: int = 0
+    forgotten: int = 0
+
+    def born(self, *, nonce: str, now_s: float) -> "ReplayGuard":
+        """Return the gate of a new birth: what was signed for earlier ones is stale from here on.
+
+        Args:
+            nonce: 64 random bits as 16 hexadecimal digits.
+            now_s: CLOCK_BOOTTIME.
+        """
+        return replace(self, epoch=Epoch(self.epoch.count + 1, nonce), born_s=now_s)
+
+    @property
+    def highest(self) -> int:
+        """The highest seq that was taken, or settled without us."""
+        return self.floor + self.seen.bit_length()
+
+    def took(self, seq: int) -> bool:
+        """Whether this seq is spent."""
+        return seq <= self.floor or bool(self.seen >> (seq - self.floor - 1) & 1)
+
+    def raised(self, floor: int) -> "ReplayGuard":
+        """Return it with the floor at least there; it never falls."""
+        if floor <= self.floor:
+            return self
+        return replace(self, floor=floor, seen=self.seen >> (floor - self.floor))
+
+    def forgets(self, seq: int) -> "ReplayGuard":
+        """Return it after the journal has dropped all ids up to this seq.
+
+        Raises:
+            ValueError: for a seq above the floor: its id may still be signed again.
+        """
+        if seq > self.floor:
+            raise ValueError(f"cannot forget seq {seq}: only those up to floor {self.floor} are settled")
+        return replace(self, forgotten=max(self.forgotten, seq))
+
+    def judge(self, command: Command, *, known: bool, now_s: float) -> "Verdict":
+        """Say what to do with a command whose signature was verified.
+
+        Args:
+            command: the body.
+            known: whether the journal remembers its id.
+            now_s: CLOCK_BOOTTIME.
+
+        Raises:
+            RefusedError: NewerEnrolment (this is a copy of a box that was enrolled anew) and OutOfWindow: no answer.
+        """
+        if command.enrolment > self.enrolment:
+            raise MessageRefusedError(
+                Why.NEWER_ENROLMENT, f"{command.enrolment}, this box has {self.enrolment}: re-enrol it"
+            )
+        if command.enrolment < self.enrolment:
+            return Refuse(Codes.OLD_ENROLMENT)
+        if command.epoch != self.epoch:
+            return Refuse(Codes.STALE_EPOCH)
+        gate = self.raised(command.floor)
+        until_s = gate.born_s + command.valid_s
+        if known:
+            return Known(gate, until_s)
+        if command.seq <= gate.forgotten:
+            return ForgottenCommand(gate)
+        if gate.took(command.seq):
+            return Refuse(Codes.BEHIND)
+        if command.seq > gate.floor + WINDOW:
+            raise MessageRefusedError(Why.OUT_OF_WINDOW, f"seq {command.seq} is too far above floor {gate.floor}")
+        gate = replace(gate, seen=gate.seen | 1 << (command.seq - gate.floor - 1))
+        return ExpiredCommand(gate) if now_s >= until_s else Take(gate, until_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """New: write `gate` and the command into the journal in one step, then acknowledge, then act.
+
+    Until `until_s` by CLOCK_BOOTTIME of this boot it may be begun.
+    """
+
+    gate: ReplayGuard
+    until_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Seen before: answer its state, and let it be begun until `until_s` if it has not been begun yet."""
+
+    gate: ReplayGuard
+    until_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredCommand:
+    """New, and too late: write `gate` and the terminal state EXPIRED in one step, answer that."""
+
+    gate: ReplayGuard
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenCommand:
+    """It may have been done so long ago that its id is forgotten: answer UNKNOWN, FORGOTTEN, and never do it."""
+
+    gate: ReplayGuard
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Not taken and nothing recorded; answered with this code, which is no terminal state."""
+
+    code: Codes
+
+
+Verdict = Take | Known | ExpiredCommand | ForgottenCommand | Refuse
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRevision:
+    """The revision that a box observed last: `rev` only rises within an enrolment."""
+
+    rev: int = 0
+    digest: str = ""
+
+    def observe(self, desired: Desired, *, digest: str, enrolment: int) -> "SeenRevision | None":
+        """Return what is observed with this document, or None when it is the one that is observed already.
+
+        Args:
+            desired: the body.
+            digest: `wire.digest` of its spec.
+            enrolment: this box's.
+
+        Raises:
+            RefusedError: OldEnrolment, NewerEnrolment, OldRev, or OtherSpec (same number, other text: the
+                controller's numbers are from a backup; `observed_rev` in our next uplink tells it).
+        """
+        if desired.enrolment != enrolment:
+            why = Why.OLD_ENROLMENT if desired.enrolment < enrolment else Why.NEWER_ENROLMENT
+            raise MessageRefusedError(why, f"{desired.enrolment}, this box has {enrolment}")
+        if desired.rev < self.rev:
+            raise MessageRefusedError(Why.OLD_REV, f"{desired.rev}, observed is {self.rev}")
+        if desired.rev > self.rev:
+            return SeenRevision(desired.rev, digest)
+        if digest != self.digest:
+            raise MessageRefusedError(Why.OTHER_SPEC, f"rev {desired.rev} stood for another document before")
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counter:
+    """Stamps for what a box sends; `n` begins at 1 with each birth, and need not be in the journal."""
+
+    enrolment: int
+    epoch: Epoch
+    n: int = 0
+
+    def next(self) -> "tuple[Counter, Stamp]":
+        """Return the counter after it, and a stamp that no other message of this box has."""
+        after = replace(self, n=min(self.n + 1, MAX_COUNT))
+        return after, Stamp(enrolment=self.enrolment, epoch=self.epoch, n=after.n)

@@ -1,0 +1,170 @@
+"""Order and replay without a clock, on the controller's side: what is known of a box, and which numbers come next."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from edgegpu_sync.errors import MessageRefusedError, Why
+from edgegpu_sync.replay_guard import WINDOW
+from edgegpu_sync.stamps import Epoch, Stamp
+from edgegpu_sync.uplink import Birth, NotTaken, Reported
+
+MAX_JUMP = 2**24
+"""How far above what is known a number of a box may be. Years of births, revisions and commands are less, so that a
+controller from an old backup follows each box that is honest."""
+
+MAX_FOLLOWED = 2**48
+"""The highest number of a box that is followed: so far below `wire.MAX_COUNT` that a next one can always be sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Book:
+    """One box as its controller knows it. All of it is in the store but `born_at_s`, which a restart clears.
+
+    `born_at_s` is when the current birth was, by the controller's clock: at worst too late, never too early. While it
+    is None nothing is signed: it comes with the next live uplink, and so do the box's numbers, which a controller
+    whose store came from a backup must learn before it uses its own.
+    """
+
+    enrolment: int
+    instance: str = ""
+    epoch: Epoch | None = None
+    born_at_s: float | None = None
+    next_seq: int = 1
+    rev: int = 0
+    digest: str = ""
+    """`wire.digest` of the spec that was signed with `rev`; empty before the first."""
+    restored: bool = False
+    key_set: int = 0
+
+    @property
+    def signs(self) -> bool:
+        """Whether commands may be signed for this box now."""
+        return self.epoch is not None and self.born_at_s is not None and not self.restored
+
+    @property
+    def in_reach(self) -> bool:
+        """Whether a next one of each number can be given and sent."""
+        count = self.epoch.count if self.epoch is not None else 0
+        return max(self.enrolment, count, self.next_seq, self.rev, self.key_set) <= 2 * MAX_FOLLOWED
+
+    def restarted(self) -> "Book":
+        """Return it as a controller has it that has just started: ask for `reported`, and sign nothing before."""
+        return replace(self, born_at_s=None)
+
+    def confirmed(self) -> "Book":
+        """Return it after an operator has seen that the store came from a backup, and goes on from there.
+
+        The box holds another document under the number that this book has: `give_rev` comes next, in the same step.
+        """
+        return replace(self, restored=False)
+
+    def on_birth(self, birth: Birth, *, now_s: float, live: bool) -> "Book":
+        """Return the book after a birth; the same when it is the one that is known.
+
+        Args:
+            birth: as verified by the box's key.
+            now_s: the controller's clock.
+            live: False for one that the broker had retained: how old it is cannot be known.
+
+        Raises:
+            RefusedError: Cloned, OldEnrolment, OldEpoch: the box stays off, and an operator enrols it anew. OutOfReach:
+                its numbers cannot be followed.
+        """
+        if self.instance and birth.instance != self.instance and birth.enrolment <= self.enrolment:
+            raise MessageRefusedError(Why.CLONED, f"instance {birth.instance[:12]} is not the one that was enrolled")
+        if birth.enrolment < self.enrolment:
+            raise MessageRefusedError(Why.OLD_ENROLMENT, f"{birth.enrolment}, the box has {self.enrolment} since")
+        check_reach("enrolment", birth.enrolment, self.enrolment)
+        book = self if birth.enrolment == self.enrolment else self._enrolled(birth)
+        if book.epoch is not None and book.epoch != birth.epoch and birth.epoch.count <= book.epoch.count:
+            raise MessageRefusedError(Why.OLD_EPOCH, f"{birth.epoch.count}, the box has had {book.epoch.count}")
+        check_reach("epoch", birth.epoch.count, book.epoch.count if book.epoch is not None else 0)
+        check_reach("key_set", birth.key_set, self.key_set)
+        if book.epoch != birth.epoch:
+            book = replace(book, epoch=birth.epoch, born_at_s=None)
+        book = replace(book, instance=birth.instance, key_set=birth.key_set)
+        return book.learned(birth, now_s=now_s if live else None)
+
+    def _enrolled(self, birth: Birth) -> "Book":
+        """Only this controller gives enrolment numbers: a higher one than it knows was given after its backup."""
+        return Book(enrolment=birth.enrolment, rev=self.rev, digest=self.digest, restored=True)
+
+    def reimaged(self, enrolment: int, instance: str) -> "Book":
+        """Return the book of a box that was enrolled anew: other journal, other numbers, the same desired state."""
+        if enrolment <= self.enrolment:
+            raise ValueError(f"cannot enrol with number {enrolment}: the box has had {self.enrolment}")
+        return Book(enrolment=enrolment, instance=instance, rev=self.rev, digest=self.digest, restored=self.restored)
+
+    def on_uplink(self, message: Reported | NotTaken, *, now_s: float) -> "Book":
+        """Return the book after a live message that carries the box's numbers; one of another epoch changes nothing."""
+        if message.enrolment != self.enrolment or message.epoch != self.epoch:
+            return self
+        return self.learned(message, now_s=now_s)
+
+    def learned(self, message: Birth | Reported | NotTaken, *, now_s: float | None) -> "Book":
+        """Return the book with the box's numbers where they are higher, and RESTORED if one of them is.
+
+        Args:
+            message: of the current epoch.
+            now_s: the controller's clock; None for a message that the broker had retained.
+
+        Raises:
+            RefusedError: OutOfReach: a number of it cannot be followed.
+        """
+        check_reach("seq", message.seq, self.next_seq)
+        check_reach("observed_rev", message.observed_rev, self.rev)
+        ahead = message.seq >= self.next_seq or message.observed_rev > self.rev
+        if isinstance(message, Reported) and message.observed_rev == self.rev and message.observed_hash:
+            ahead = ahead or message.observed_hash != self.digest
+        born = self.born_at_s
+        if now_s is not None:
+            estimate = now_s - message.age_s
+            born = estimate if born is None else min(born, estimate)
+        return replace(
+            self,
+            born_at_s=born,
+            next_seq=max(self.next_seq, message.seq + 1),
+            rev=max(self.rev, message.observed_rev),
+            restored=self.restored or ahead,
+        )
+
+    def floor(self, outstanding: Iterable[int]) -> int:
+        """Return the number up to which every seq is settled.
+
+        Args:
+            outstanding: the seqs of all commands to this enrolment that have no terminal state yet.
+        """
+        return min(outstanding, default=self.next_seq) - 1
+
+    def give_seq(self, outstanding: Iterable[int]) -> "tuple[Book, int] | None":
+        """Return the book and a seq for a command that has none; None while the window is full."""
+        if self.next_seq > self.floor(outstanding) + WINDOW:
+            return None
+        return replace(self, next_seq=self.next_seq + 1), self.next_seq
+
+    def give_rev(self, digest: str) -> "Book":
+        """Return the book with the next revision, for the spec with this `wire.digest`; none twice for two specs."""
+        return replace(self, rev=self.rev + 1, digest=digest)
+
+
+def check_reach(name: str, number: int, known: int) -> None:
+    """Refuse a number that no honest box can have come to.
+
+    Raises:
+        RefusedError: OutOfReach.
+    """
+    if number > min(known + MAX_JUMP, MAX_FOLLOWED):
+        raise MessageRefusedError(Why.OUT_OF_REACH, f"{name} {number}, known is {known}")
+
+
+def check_stamp(stamp: Stamp, last: Stamp | None, *, enrolment: int) -> None:
+    """Say whether a store takes an uplink. For results `last` is that of the same id, else that of the same kind.
+
+    Raises:
+        RefusedError: OldEnrolment, NewerEnrolment or OldStamp.
+    """
+    if stamp.enrolment != enrolment:
+        why = Why.OLD_ENROLMENT if stamp.enrolment < enrolment else Why.NEWER_ENROLMENT
+        raise MessageRefusedError(why, f"{stamp.enrolment}, the box has {enrolment}")
+    if not stamp.after(last):
+        raise MessageRefusedError(Why.OLD_STAMP, "a newer one is stored already")

@@ -1,0 +1,138 @@
+"""A bundle on this box: checked, unpacked beside the version that runs, put in place whole or not at all."""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edgegpu_agent.actions.programs import run
+from edgegpu_agent.actions.waiting import ActionTimer
+from edgegpu_installer.layout import Layout
+
+_CHUNK = 1 << 20
+_UNPACK_S, _START_S = 600.0, 60.0
+_GROWS = 8
+"""How many times larger than the archive its contents are, at most; as install.sh reckons."""
+_MAGIC = {b"\xfd7zXZ": "xz", b"\x1f\x8b": "gzip"}
+_SUM = "BUNDLE_SHA256"
+
+
+class BundleError(Exception):
+    """A bundle that cannot be used: "cannot x: cause"; nothing of it is left."""
+
+
+def sha256_of(path: Path) -> str:
+    """Return the checksum of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundles:
+    """The versions below /opt/edgegpu; what is done here install.sh does in the same steps, under the same lock."""
+
+    layout: Layout
+    pace: ActionTimer
+    env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    def is_here(self, version: str, sha256: str) -> bool:
+        """Whether this very bundle is unpacked, and starts."""
+        folder = self.layout.version(version)
+        with contextlib.suppress(OSError):
+            return (folder / _SUM).read_text().strip() == sha256 and not self._does_not_start(folder)
+        return False
+
+    def unpack(self, archive: Path, *, version: str, sha256: str) -> None:
+        """Unpack a bundle that was checked.
+
+        Raises:
+            BundleError: it is not that version, does not start here, or is in the way of one that runs.
+            ActStop: the agent ends.
+        """
+        with self._alone(), self._work(version) as work:
+            self._see_room(archive)
+            folder = self._unpacked(archive, work, version)
+            (folder / _SUM).write_text(f"{sha256}\n")
+            if why := self._does_not_start(folder):
+                raise BundleError(f"cannot use version {version}: it does not start here: {why}")
+            self._put_in_place(folder, work, version)
+
+    def remove(self, version: str) -> None:
+        """Remove a version that nobody uses; one that is in use stays."""
+        with contextlib.suppress(BundleError), self._alone(), self._work(version) as work:
+            folder = self.layout.version(version)
+            if folder.exists() and not self._in_use(version):
+                folder.rename(work / "other")
+
+    def _see_room(self, archive: Path) -> None:
+        need = archive.stat().st_size * _GROWS
+        free = shutil.disk_usage(self.layout.opt).free
+        if free < need:
+            raise BundleError(f"cannot unpack: {need >> 20} MiB are needed below /opt, {free >> 20} MiB are free")
+
+    def _unpacked(self, archive: Path, work: Path, version: str) -> Path:
+        out = work / "out"
+        out.mkdir()
+        with archive.open("rb") as file:
+            head = file.read(6)
+        tool = next((tool for magic, tool in _MAGIC.items() if head.startswith(magic)), None)
+        if tool is None:
+            raise BundleError("cannot unpack the bundle: it is neither xz nor gzip")
+        # A decompressor that fails leaves tar half an archive, which it says; the checksum was right before.
+        script = '"$1" -dc < "$2" | tar -xf - -C "$3"'
+        command = ("sh", "-c", script, "sh", tool, str(archive), str(out))
+        said = run(command, self.pace, within_s=_UNPACK_S, env=self.env)
+        if said.status != 0:
+            raise BundleError(f"cannot unpack the bundle: {said.last_line}")
+        folders = list(out.iterdir())
+        found = (folders[0] / "VERSION").read_text().strip() if len(folders) == 1 else ""
+        if found != version:
+            raise BundleError(f"cannot use the bundle: it is of version {found or 'none'}, and {version} was asked for")
+        return folders[0]
+
+    def _does_not_start(self, folder: Path) -> str:
+        said = run((str(folder / "bin/edgegpu"), "version"), self.pace, within_s=_START_S, env=self.env)
+        return "" if said.status == 0 else said.last_line
+
+    def _put_in_place(self, new: Path, work: Path, version: str) -> None:
+        place = self.layout.version(version)
+        if place.exists():
+            if self._in_use(version):
+                raise BundleError(f"cannot use the bundle: another build of {version} is in use")
+            place.rename(work / "other")
+        os.sync()
+        new.rename(place)
+        os.sync()
+
+    def _in_use(self, version: str) -> bool:
+        current = self.layout.current
+        return current.is_symlink() and current.readlink().name == version
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        descriptor = os.open(self.layout.opt, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError as error:
+            raise BundleError("cannot unpack: an install.sh is at work on this box") from error
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _work(self, version: str) -> Iterator[Path]:
+        """Everything half done lies in it; what an earlier life has left goes first."""
+        work = self.layout.opt / f".{version}.new"
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+        try:
+            yield work
+        finally:
+            shutil.rmtree(work, ignore_errors=True)

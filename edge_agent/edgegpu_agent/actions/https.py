@@ -1,0 +1,179 @@
+"""HTTPS for large things: an archive put, a bundle fetched; with the box's certificate where it is asked for."""
+
+import contextlib
+import errno
+import ssl
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import urllib3
+from urllib3.exceptions import HTTPError
+
+from edgegpu_agent import proxied
+from edgegpu_agent.actions.waiting import ActionTimer
+
+_CONNECT_S, _READ_S = 20.0, 60.0
+_CHUNK = 65_536
+_TRIES = 5
+_FIRST_AGAIN_S = 2.0
+_OK, _PARTIAL, _MULTIPLE, _FAULT = 200, 206, 300, 500
+_UNSATISFIABLE = 416
+_PASSING = frozenset({408, 425, 429})
+MOST_BYTES = 2 * 1024**3
+
+
+class WebError(Exception):
+    """Something that could not be fetched or put: "cannot x: cause". `final`: another try would end the same."""
+
+    def __init__(self, text: str, *, final: bool = False) -> None:
+        super().__init__(text)
+        self.final = final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """Whom to believe, and how to prove who we are: PEM files; `ca` beside those that the system believes.
+
+    Files that are not there are left out. They are read anew for each call: certificates are renewed.
+    """
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Return the client's TLS context.
+
+        Raises:
+            WebError: a file is not what it should be.
+        """
+        context = ssl.create_default_context()
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            if self.ca is not None and self.ca.is_file():
+                context.load_verify_locations(self.ca)
+            if self.cert is not None and self.cert.is_file():
+                context.load_cert_chain(self.cert, self.key)
+        except (OSError, ssl.SSLError) as error:
+            raise WebError(f"cannot use this box's certificate: {error}", final=True) from error
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class Web:
+    """Calls with several tries; redirects are not followed. `proxy`: an address, or nothing."""
+
+    trust: Trust
+    pace: ActionTimer
+    proxy: str = ""
+
+    def put(self, url: str, path: Path) -> None:
+        """Put a file; the same again is the same.
+
+        Raises:
+            WebError: it was not taken.
+            ActStop: the agent ends.
+        """
+        self._try(lambda: self._put(url, path))
+
+    def fetch(self, url: str, path: Path, *, free_bytes: int) -> None:
+        """Fetch into a file; goes on where it broke off, also in an earlier life of the agent.
+
+        Args:
+            url: of what is fetched.
+            path: of the file; what is there already takes nothing of the room.
+            free_bytes: how much the disk may take besides.
+
+        Raises:
+            WebError: it cannot be had, or there is no room; nothing is left of what another try would not get either.
+            ActStop: the agent ends; what has come stays.
+        """
+        have = path.stat().st_size if path.exists() else 0
+        most_bytes = min(max(0, free_bytes) + have, MOST_BYTES)
+        try:
+            self._try(lambda: self._fetch(url, path, most_bytes))
+        except WebError as error:
+            if error.final:
+                path.unlink(missing_ok=True)
+            raise
+
+    def _try(self, once: Callable[[], None]) -> None:
+        wait_s = _FIRST_AGAIN_S
+        for left in range(_TRIES - 1, -1, -1):
+            try:
+                once()
+            except WebError as error:
+                if error.final or not left:
+                    raise
+            else:
+                return
+            self.pace.pause(wait_s)
+            wait_s *= 2
+
+    @contextlib.contextmanager
+    def _call(
+        self, method: str, url: str, headers: dict[str, str], *, body: IO[bytes] | None = None
+    ) -> Iterator[urllib3.BaseHTTPResponse]:
+        with proxied.pool(self.proxy, ssl_context=self.trust.context(), num_pools=1) as pool:
+            try:
+                response = pool.request(
+                    method,
+                    url,
+                    body=body,
+                    headers=headers,
+                    preload_content=False,
+                    redirect=False,
+                    retries=False,
+                    timeout=urllib3.Timeout(connect=_CONNECT_S, read=_READ_S),
+                )
+                with contextlib.closing(response):
+                    yield response
+            except (HTTPError, OSError) as error:
+                full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+                raise WebError(f"cannot {method} {_plain(url)}: {error}", final=full) from error
+
+    def _put(self, url: str, path: Path) -> None:
+        length = str(path.stat().st_size)
+        with path.open("rb") as file, self._call("PUT", url, {"Content-Length": length}, body=file) as response:
+            _see(response.status, f"put the archive to {_plain(url)}")
+
+    def _fetch(self, url: str, path: Path, most_bytes: int) -> None:
+        have = path.stat().st_size if path.exists() else 0
+        asked = {"Range": f"bytes={have}-"} if have else {}
+        with self._call("GET", url, asked) as response:
+            if response.status == _UNSATISFIABLE:  # all of it is here, or it is another file now
+                if response.headers.get("Content-Range", "").endswith(f"/{have}"):
+                    return
+                path.unlink()
+                raise WebError(f"cannot go on fetching {_plain(url)}: it is another file now")
+            _see(response.status, f"fetch {_plain(url)}")
+            no_room = WebError(f"cannot fetch {_plain(url)}: there is no room for it", final=True)
+            begins = have if response.status == _PARTIAL else 0
+            if begins + _length(response) > most_bytes:
+                raise no_room  # before it has filled the disk for kubelet, which would evict pods
+            with path.open("ab" if begins else "wb") as file:
+                for chunk in response.stream(_CHUNK):
+                    if file.tell() + len(chunk) > most_bytes:
+                        raise no_room
+                    file.write(chunk)
+                    self.pace.pause(0)
+
+
+def _length(response: urllib3.BaseHTTPResponse) -> int:
+    """Return how long the answer says that it is; 0 where it does not."""
+    said = response.headers.get("Content-Length", "")
+    return int(said) if said.isdecimal() else 0
+
+
+def _see(status: int, what: str) -> None:
+    if _OK <= status < _MULTIPLE:
+        return
+    final = status < _FAULT and status not in _PASSING
+    raise WebError(f"cannot {what}: the host answers {status}", final=final)
+
+
+def _plain(url: str) -> str:
+    """Leave out what may be secret in an address."""
+    return url.partition("?")[0]

@@ -1,0 +1,147 @@
+"""Acts that may be done twice: inventory.refresh, doctor.run, identity.rotate."""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from edgegpu_agent.actions.action import ActionOutcome
+from edgegpu_agent.actions.plugin_client import Plugin, PluginSilentError, ask
+from edgegpu_agent.actions.programs import run
+from edgegpu_agent.actions.waiting import ActionTimer
+from edgegpu_sync.ids import CommandId
+from edgegpu_sync.ops import Args, Evidence
+from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.wire import Json, clipped
+
+_PLUGIN_S, _LOOK_S = 30.0, 1.0
+_DOCTOR_S = 240.0
+_RENEW_S, _RENEW_MOST_S = 2.0, 60.0
+_MOST_DATA_BYTES = 6_000
+"""Of the 8 KiB of a result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """An act of which nothing is journalled: it is done once more."""
+
+    do: Callable[[CommandId], ActionOutcome]
+
+    def token(self, id_: CommandId, args: Args) -> str:
+        """Return nothing."""
+        del id_, args
+        return ""
+
+    def act(self, id_: CommandId, args: Args, token: str) -> ActionOutcome:
+        """Do it."""
+        del args, token
+        return self.do(id_)
+
+    def evidence(self, id_: CommandId, token: str) -> Evidence:
+        """Not asked of what is idempotent."""
+        del id_, token
+        return Evidence.UNREADABLE
+
+    def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
+        """Return nothing: `act` has waited for the end."""
+        del id_, args, token
+        return ActionOutcome(state=CommandState.SUCCEEDED)
+
+
+def refresh_inventory(socket: Path, *, pace: ActionTimer, looked: Callable[[], None]) -> Again:
+    """Return `inventory.refresh`: the plugin is asked, `looked` looks at all; what it finds goes up before the end."""
+
+    def do(_: CommandId) -> ActionOutcome:
+        found = pace.until(lambda: _asked(socket), every_s=_LOOK_S, within_s=_PLUGIN_S)
+        looked()
+        if found is None:
+            text = f"the plugin has not answered for {_PLUGIN_S:g} s at {socket}: systemctl status edgegpu-plugin"
+            return ActionOutcome(state=CommandState.FAILED, code=Codes.ERROR, text=text)
+        data = {"cards": found.cards, "healthy": found.healthy, "driver": found.driver, "problem": found.problem}
+        return ActionOutcome(state=CommandState.SUCCEEDED, data=cast("Json", data))
+
+    return Again(do)
+
+
+def _asked(socket: Path) -> Plugin | None:
+    try:
+        return ask(socket)
+    except PluginSilentError:
+        return None
+
+
+def run_doctor(program: Sequence[str], *, pace: ActionTimer, env: Mapping[str, str] | None = None) -> Again:
+    """Return `doctor.run`. Its result says what is not well; that something is not does not make it FAILED."""
+    settled: Mapping[str, str] = dict(os.environ) if env is None else env
+
+    def do(_: CommandId) -> ActionOutcome:
+        said = run((*program, "doctor", "--json"), pace, within_s=_DOCTOR_S, env=settled, errors=False)
+        try:
+            document = json.loads(said.text)
+            level, checks = str(document["level"]), list(document["checks"])
+        except (ValueError, KeyError, TypeError):
+            return ActionOutcome(
+                state=CommandState.FAILED, code=Codes.ERROR, text=f"the doctor says nothing: {said.last_line}"
+            )
+        version = str(document.get("version", ""))
+        return ActionOutcome(state=CommandState.SUCCEEDED, text=level, data=doctor_data(version, level, checks))
+
+    return Again(do)
+
+
+def doctor_data(version: str, level: str, checks: Sequence[Mapping[str, Any]]) -> Json:
+    """Return what a result may hold of the doctor's words: troubles whole, then cut, then checks by name alone."""
+    bad = [one for one in checks if one.get("level") in {"broken", "warning"}]
+    head: Json = {"version": version, "level": level, "checks": len(checks)}
+    for length in (400, 120, 0):
+        told: Json = {**head, "troubled": [line for one in bad for line in _told(one, length)]}
+        if len(json.dumps(told)) <= _MOST_DATA_BYTES:
+            return told
+    return {**head, "troubled": len(bad)}
+
+
+def _told(check: Mapping[str, Any], length: int) -> list[Json]:
+    """Return a line for each trouble of a check, with what mends it; without room one for the check."""
+    name = clipped(str(check.get("name", "")), length or 40)
+    if not length:
+        return [{"name": name, "level": str(check.get("level", ""))}]
+    return [
+        {"name": name, **{key: clipped(str(one[key]), length) for key in ("level", "text", "remedy") if one.get(key)}}
+        for one in check.get("troubles") or [check]
+    ]
+
+
+def rotate_identity(
+    renew: Callable[[str], object],
+    *,
+    pace: ActionTimer,
+    refusals: tuple[type[Exception], ...],
+    passing: tuple[type[Exception], ...] = (),
+    within_s: float = 240.0,
+) -> Again:
+    """Return `identity.rotate`.
+
+    Args:
+        renew: gets a new certificate; the same cause gets the same one. The cause is the command's id.
+        pace: how it waits.
+        refusals: what it raises when there is none to be had; their words are the result's.
+        passing: those of them after which it is tried again, until `within_s`.
+        within_s: for all tries.
+    """
+
+    def do(id_: CommandId) -> ActionOutcome:
+        deadline, wait_s = pace.now_s() + within_s, _RENEW_S
+        while True:
+            try:
+                renew(id_)
+            except refusals as error:
+                if not isinstance(error, passing) or pace.now_s() + wait_s > deadline:
+                    return ActionOutcome(state=CommandState.FAILED, code=Codes.ERROR, text=str(error))
+            else:
+                return ActionOutcome(state=CommandState.SUCCEEDED)
+            pace.pause(wait_s)
+            wait_s = min(2 * wait_s, _RENEW_MOST_S)
+
+    return Again(do)

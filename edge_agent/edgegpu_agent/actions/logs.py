@@ -1,0 +1,167 @@
+"""logs.collect: what a person needs who cannot come to the box, in one archive, without a secret in it."""
+
+import gzip
+import os
+import shutil
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, cast
+
+from edgegpu_agent.actions.action import ActionOutcome
+from edgegpu_agent.actions.bundles import sha256_of
+from edgegpu_agent.actions.https import Web, WebError
+from edgegpu_agent.actions.programs import capture
+from edgegpu_agent.actions.redact import Redactor
+from edgegpu_agent.actions.waiting import ActionTimer
+from edgegpu_sync.ids import CommandId
+from edgegpu_sync.ops import Args, Evidence, LogsArgs
+from edgegpu_sync.states import Codes, CommandState
+
+if TYPE_CHECKING:
+    import tarfile
+
+OUR_UNITS = ("edgegpu-agent", "edgegpu-plugin", "edgegpu-recover", "edgegpu-farewell")
+
+_MIB = 1024 * 1024
+_PROGRAM_S = 120.0
+_MORE = 2
+"""How much more of a log than fits is looked through for secrets: what is hidden makes lines shorter."""
+_MARGIN_BYTES = 64 * 1024
+"""For headers, and for what gzip adds to what it cannot compress."""
+_SMALL = 4
+"""The part of the archive, a quarter, that is not the units' logs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file of the archive: its name, the program whose words are in it, and whether it is a log."""
+
+    name: str
+    command: tuple[str, ...]
+    is_log: bool = False
+
+
+def sources(program: Sequence[str], k3s: str, since_s: int) -> tuple[Source, ...]:
+    """Return what is collected.
+
+    Args:
+        program: the command line `edgegpu`.
+        k3s: its unit; empty where there is none.
+        since_s: how old the oldest line of a log may be.
+    """
+    units = (*OUR_UNITS, *((k3s,) if k3s else ()))
+    logs = ("journalctl", "--no-pager", "--quiet", "--output=short-iso-precise", f"--since=-{since_s}s")
+    return (
+        Source("versions.txt", (*program, "version")),
+        Source("system.txt", ("uname", "-a")),
+        Source("doctor.json", (*program, "doctor", "--json")),
+        Source("status.json", (*program, "status", "--json")),
+        Source("transactions.json", (*program, "transaction", "show", "--history", "--json")),
+        *(Source(f"logs/{unit}.log", (*logs, f"--unit={unit}"), is_log=True) for unit in units),
+    )
+
+
+def place(url: str, id_: CommandId) -> str:
+    """Return where the archive goes: a url that ends with `/` is a folder, in which it is named by the command's id."""
+    return f"{url}{id_}.tar.gz" if url.endswith("/") else url
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectLogs:
+    """The op. `folder` has a folder for each command until its archive is put; `redactor` is made anew for each."""
+
+    folder: Path
+    web: Web
+    pace: ActionTimer
+    program: Sequence[str]
+    k3s: Callable[[], str]
+    redactor: Callable[[], Redactor]
+    env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    busy: set[CommandId] = field(default_factory=set)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def token(self, id_: CommandId, args: Args) -> str:
+        """Return nothing: it is idempotent."""
+        del id_, args
+        return ""
+
+    def act(self, id_: CommandId, args: Args, token: str) -> ActionOutcome:
+        """Collect, put, remove."""
+        del token
+        asked = cast("LogsArgs", args)
+        try:
+            archive = self._begin(id_) / f"{id_}.tar.gz"
+            self._write(archive, asked)
+            size, digest = archive.stat().st_size, sha256_of(archive)
+            self.web.put(place(asked.url, id_), archive)
+        except (WebError, OSError) as error:
+            return ActionOutcome(state=CommandState.FAILED, code=Codes.ERROR, text=f"cannot collect the logs: {error}")
+        finally:
+            self._end(id_)
+        return ActionOutcome(state=CommandState.SUCCEEDED, data={"bytes": size, "sha256": digest})
+
+    def evidence(self, id_: CommandId, token: str) -> Evidence:
+        """Not asked of what is idempotent."""
+        del id_, token
+        return Evidence.UNREADABLE
+
+    def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
+        """Return nothing: `act` has waited for the end."""
+        del id_, args, token
+        return ActionOutcome(state=CommandState.SUCCEEDED)
+
+    def _begin(self, id_: CommandId) -> Path:
+        """Make a command's own folder; what no command that is under way needs was left by an agent that died."""
+        own = self.folder / id_
+        with self.lock:
+            self.busy.add(id_)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for left in self.folder.iterdir():
+                if left.name not in self.busy:
+                    _remove(left)
+            own.mkdir(mode=0o700, exist_ok=True)
+        return own
+
+    def _end(self, id_: CommandId) -> None:
+        with self.lock:
+            self.busy.discard(id_)
+            _remove(self.folder / id_)
+
+    def _write(self, archive: Path, asked: LogsArgs) -> None:
+        """Write it; each file has its share, so that it is not larger than asked for even if nothing shrinks."""
+        import tarfile  # noqa: PLC0415  (0.4 MiB, for what is asked for rarely)
+
+        redactor = self.redactor()
+        wanted = sources(self.program, self.k3s(), asked.since_s)
+        logs = sum(one.is_log for one in wanted)
+        room = asked.max_mib * _MIB - _MARGIN_BYTES
+        small, large = room // _SMALL // (len(wanted) - logs), room * (_SMALL - 1) // _SMALL // logs
+        with archive.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) as packed:
+            archive.chmod(0o600)
+            with tarfile.open(fileobj=cast("IO[bytes]", packed), mode="w|") as tar:
+                for one in wanted:
+                    self._add(
+                        tar, one, redactor, clean=archive.with_name("clean"), most_bytes=large if one.is_log else small
+                    )
+
+    def _add(self, tar: "tarfile.TarFile", one: Source, redactor: Redactor, *, clean: Path, most_bytes: int) -> None:
+        with capture(one.command, self.pace, within_s=_PROGRAM_S, env=self.env) as said, clean.open("wb") as out:
+            said.seek(max(0, said.seek(0, os.SEEK_END) - _MORE * most_bytes))
+            for line in redactor.lines(raw.decode(errors="replace") for raw in said):
+                out.write(line.encode())
+        with clean.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            info = tar.tarinfo(one.name)
+            info.size, info.mode = min(size, most_bytes), 0o600
+            file.seek(size - info.size)  # of what is too long the newest stays
+            tar.addfile(info, file)
+        clean.unlink()
+
+
+def _remove(left: Path) -> None:
+    if left.is_dir() and not left.is_symlink():
+        shutil.rmtree(left, ignore_errors=True)
+    else:
+        left.unlink(missing_ok=True)

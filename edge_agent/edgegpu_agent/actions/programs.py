@@ -1,0 +1,165 @@
+"""Other programs, as processes: those that end with the agent, and those that outlive it."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from edgegpu_agent.actions.action import ActStop
+from edgegpu_agent.actions.waiting import ActionTimer
+from edgegpu_sync.wire import clipped
+
+_LOOK_S = 0.1
+_MOST_BYTES = 1_048_576
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramOutput:
+    """What a program said: its exit status (negative: by a signal; None: it was over its time), and stdout."""
+
+    status: int | None
+    text: str
+
+    @property
+    def last_line(self) -> str:
+        """Its last words, for people."""
+        lines = self.text.strip().splitlines()
+        return clipped(lines[-1].strip(), 300) if lines else f"exit status {self.status}"
+
+
+class Program:
+    """One run. It has a session of its own and writes into a file, not into a pipe of ours: it can outlive us."""
+
+    def __init__(
+        self, command: Sequence[str], *, env: Mapping[str, str], errors: bool = False, holds: Sequence[int] = ()
+    ) -> None:
+        """Start it; `errors`: what it says on stderr belongs to its words. `holds`: descriptors that it keeps open.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        self._out: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (read when the process has ended)
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=self._out,
+                stderr=subprocess.STDOUT if errors else None,
+                env=dict(env),
+                start_new_session=True,
+                pass_fds=holds,
+            )
+        except OSError:
+            self._out.close()
+            raise
+
+    def wait(self, pace: ActionTimer, *, within_s: float, outlives: bool = False) -> ProgramOutput:
+        """Wait for its end; what is over its time is killed, with all that it has started.
+
+        Raises:
+            ActStop: the agent ends; then it goes on where it `outlives` the agent, else it is killed.
+        """
+        try:
+            status = pace.until(self._process.poll, every_s=_LOOK_S, within_s=within_s)
+        except ActStop:
+            self._leave() if outlives else self._kill()
+            raise
+        if status is None:
+            self._kill()
+            return ProgramOutput(None, f"it did not end within {within_s:g} s")
+        return ProgramOutput(status, self._text())
+
+    def _leave(self) -> None:
+        self._process.returncode = 0  # nobody waits for it here: its parent is PID 1 then
+        self._out.close()
+
+    def _kill(self) -> None:
+        _kill(self._process)
+        self._out.close()
+
+    def _text(self) -> str:
+        self._out.seek(0)
+        text = self._out.read(_MOST_BYTES).decode(errors="replace")
+        self._out.close()
+        return text
+
+
+def run(
+    command: Sequence[str], pace: ActionTimer, *, within_s: float, env: Mapping[str, str], errors: bool = True
+) -> ProgramOutput:
+    """Run a program that changes nothing, or that may be cut anywhere; one that cannot be started says why.
+
+    `errors`: what it says on stderr belongs to its words.
+
+    Raises:
+        ActStop: the agent ends, and it was killed.
+    """
+    try:
+        program = Program(command, env=env, errors=errors)
+    except OSError as error:
+        return ProgramOutput(127, f"cannot run {command[0]}: {error.strerror}")
+    return program.wait(pace, within_s=within_s)
+
+
+@contextlib.contextmanager
+def capture(
+    command: Sequence[str], pace: ActionTimer, *, within_s: float, env: Mapping[str, str]
+) -> Iterator[IO[bytes]]:
+    """Run a program that changes nothing, and yield all that it said, however much; or why it said nothing.
+
+    Raises:
+        ActStop: the agent ends, and it was killed.
+    """
+    with tempfile.TemporaryFile() as out:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=dict(env),
+                start_new_session=True,
+            )
+        except OSError as error:
+            out.write(f"cannot run {command[0]}: {error.strerror}\n".encode())
+        else:
+            try:
+                pace.until(process.poll, every_s=_LOOK_S, within_s=within_s)
+            finally:
+                _kill(process)
+        out.seek(0)
+        yield out
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def runs_with(words: Sequence[str], *, proc: Path) -> bool:
+    """Say whether any process of this user was started with these words one after the other among its arguments.
+
+    Anybody may give a process any arguments. The real uid counts: a setuid program belongs to root and is another's.
+
+    Args:
+        words: whole arguments.
+        proc: the kernel's /proc.
+    """
+    wanted = b"\0" + b"\0".join(word.encode() for word in words) + b"\0"
+    for path in proc.glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has just ended
+            if wanted in path.read_bytes() and _real_uid(path.with_name("status")) == os.getuid():
+                return True
+    return False
+
+
+def _real_uid(status: Path) -> int | None:
+    lines = status.read_text(encoding="utf-8", errors="replace").splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith("Uid:")), None)

@@ -1,0 +1,137 @@
+"""The acts and settlers of a real box, put together."""
+
+import os
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from edgegpu_agent.actions.action import Act, Acts, Settlers
+from edgegpu_agent.actions.bundles import Bundles
+from edgegpu_agent.actions.https import Trust, Web
+from edgegpu_agent.actions.idempotent import refresh_inventory, rotate_identity, run_doctor
+from edgegpu_agent.actions.logs import CollectLogs
+from edgegpu_agent.actions.node_ready import AsNode
+from edgegpu_agent.actions.redact import Redactor
+from edgegpu_agent.actions.restarts import STEADY_S, NodeReady, restart_k3s, restart_plugin
+from edgegpu_agent.actions.settlers import InstallerChange, settlers
+from edgegpu_agent.actions.transactions import Installer, at_work
+from edgegpu_agent.actions.units import Units
+from edgegpu_agent.actions.upgrade import Upgrade
+from edgegpu_agent.actions.waiting import ActionTimer
+from edgegpu_installer.layout import Layout
+from edgegpu_installer.transaction.journal import TransactionJournal
+from edgegpu_installer.transaction.lock import BEGUN
+from edgegpu_sync.ids import op_name
+
+UPGRADES, COLLECTED = "upgrades", "collected"
+"""Below /var/lib/edgegpu: bundles on their way, and archives of logs."""
+
+
+def _nothing() -> None:
+    return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionContext:
+    """What acts and settlers are made from.
+
+    `stop` is set once, when the agent ends. `identity`: the folder with tls.crt, tls.key and cloud-ca.crt. `renew` gets
+    a new certificate for a cause; of what it raises `passing` is tried again, and `refusals` (these among them) are the
+    result's words. `looked` makes the agent send its inventory; `ready` asks the cluster about this node (None: by
+    kubelet's own certificate). `program` is the command line that runs the installer, `env` what it gets.
+    """
+
+    stop: threading.Event
+    identity: Path
+    renew: Callable[[str], object] | None = None
+    refusals: tuple[type[Exception], ...] = ()
+    passing: tuple[type[Exception], ...] = ()
+    looked: Callable[[], None] = _nothing
+    ready: NodeReady | None = None
+    layout: Layout = field(default_factory=Layout)
+    program: Sequence[str] = ("/opt/edgegpu/current/bin/edgegpu",)
+    proxy: str = ""
+    """By which archives go up and bundles are fetched; empty: straight."""
+    env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    proc: Path = Path("/proc")
+    speed: float = 1.0
+    """How fast time runs for acts; tests wait less."""
+    steady_s: float = STEADY_S
+
+    @property
+    def pace(self) -> ActionTimer:
+        """How its acts wait."""
+        return ActionTimer(self.stop, speed=self.speed)
+
+    @property
+    def installer(self) -> Installer:
+        """The installer of this box."""
+        journal = TransactionJournal(self.layout.tx)
+        units = Units(layout=self.layout, pace=self.pace, env=self.env)
+        return Installer(
+            journal=journal,
+            pace=self.pace,
+            begun=self.layout.at(BEGUN),
+            program=self.program,
+            proc=self.proc,
+            env=self.env,
+            settles=units.k3s_settles,
+        )
+
+    def redactor(self) -> Redactor:
+        """Return what knows the secrets that lie on this box now."""
+        return Redactor.of_box(self.layout, (self.identity / "tls.key", self.identity / "sign.key"))
+
+    def web(self, *, certificate: bool) -> Web:
+        """HTTPS with the cloud's CA trusted beside the system's; with this box's certificate, or without."""
+        cert, key = (self.identity / "tls.crt", self.identity / "tls.key") if certificate else (None, None)
+        return Web(Trust(ca=self.identity / "cloud-ca.crt", cert=cert, key=key), self.pace, self.proxy)
+
+
+def acts(box: ActionContext) -> Acts:
+    """Return the acts, by op; `identity.rotate` where it is known how to renew."""
+    units = Units(layout=box.layout, pace=box.pace, env=box.env)
+    busy = partial(at_work, box.layout)
+    ready = box.ready or AsNode(box.layout)
+    found: dict[str, Act] = {
+        "k3s.restart": restart_k3s(units, pace=box.pace, ready=ready, busy=busy, steady_s=box.steady_s),
+        "plugin.restart": restart_plugin(units, pace=box.pace, busy=busy, steady_s=box.steady_s / 4),
+        "inventory.refresh": refresh_inventory(box.layout.plugin_socket, pace=box.pace, looked=box.looked),
+        "logs.collect": _logs(box, units),
+        "doctor.run": run_doctor(box.program, pace=box.pace, env=box.env),
+        "agent.upgrade": _upgrade(box),
+    }
+    if box.renew is not None:
+        found["identity.rotate"] = rotate_identity(box.renew, pace=box.pace, refusals=box.refusals, passing=box.passing)
+    return {op_name(name): act for name, act in found.items()}
+
+
+def _logs(box: ActionContext, units: Units) -> CollectLogs:
+    return CollectLogs(
+        folder=box.layout.state / COLLECTED,
+        web=box.web(certificate=True),
+        pace=box.pace,
+        program=box.program,
+        k3s=lambda: units.k3s().removesuffix(".service"),
+        redactor=box.redactor,
+        env=box.env,
+    )
+
+
+def _upgrade(box: ActionContext) -> Upgrade:
+    return Upgrade(
+        layout=box.layout,
+        installer=box.installer,
+        bundles=Bundles(layout=box.layout, pace=box.pace, env=box.env),
+        web=box.web(certificate=False),
+        folder=box.layout.state / UPGRADES,
+    )
+
+
+def standard_settlers(box: ActionContext) -> Settlers:
+    """Return the settlers of all items but app limits."""
+    change = InstallerChange(installer=box.installer, fresh=lambda: secrets.token_hex(4))
+    return settlers(change, box.layout, plugin_socket=box.layout.plugin_socket)

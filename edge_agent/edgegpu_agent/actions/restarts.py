@@ -1,0 +1,152 @@
+"""k3s.restart and plugin.restart: systemd is asked once, and by the unit's InvocationID it is known whether it did."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from edgegpu_agent.actions.action import ActionOutcome
+from edgegpu_agent.actions.units import SystemdUnit, Units
+from edgegpu_agent.actions.waiting import ActionTimer
+from edgegpu_installer.layout import PLUGIN_UNIT
+from edgegpu_sync.ids import CommandId
+from edgegpu_sync.ops import Args, Evidence, UnitRun
+from edgegpu_sync.states import Codes, CommandState
+
+STEADY_S = 10.0
+"""One in a crash loop is never up for so long."""
+
+_BUSY_S = 240.0
+_LOOK_S = 1.0
+
+
+NodeReady = Callable[[float], bool | None]
+"""Whether this node is Ready by a heartbeat after so many seconds since 1970; None: the cluster cannot be asked."""
+
+
+def nobody_knows(_since_s: float) -> bool | None:
+    """Answer for a box on which the cluster cannot be asked."""
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """Restarts one unit.
+
+    `unit` finds its name, empty where there is none. `first` is what must run before, or `unit` is left alone: a
+    kubelet that starts without the plugin fails pods. `within_s`: after so long without being well it has failed.
+    """
+
+    units: Units
+    pace: ActionTimer
+    unit: Callable[[], str]
+    within_s: float
+    first: str = ""
+    ready: NodeReady = nobody_knows
+    steady_s: float = STEADY_S
+    busy: Callable[[], bool] = lambda: False
+    """Whether an installer is at work, whose own restarts must not be mixed with ours."""
+    monotonic: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    _since_s: dict[CommandId, float] = field(default_factory=dict)
+    _runs: dict[CommandId, str] = field(default_factory=dict)
+    """The first run that was seen after each restart: an installer may begin another before that one is steady."""
+
+    def token(self, id_: CommandId, args: Args) -> str:
+        """Return the run that will be ended; an installer that is at work is waited for first."""
+        del id_, args
+        self.pace.until(lambda: None if self.busy() else True, every_s=_LOOK_S, within_s=_BUSY_S)
+        name = self.unit()
+        run = self.units.run_of(self.units.look(name)) if name else None
+        known = run or UnitRun(boot="", invocation="")
+        return json.dumps({"unit": name, "boot": known.boot, "invocation": known.invocation})
+
+    def act(self, id_: CommandId, args: Args, token: str) -> ActionOutcome:
+        """Ask systemd for the restart."""
+        del id_, args
+        name, _ = _read(token)
+        if why := self._against(name):
+            return ActionOutcome(state=CommandState.REJECTED, code=why[0], text=why[1])
+        if refused := self.units.restart(name):
+            return ActionOutcome(state=CommandState.FAILED, code=Codes.ERROR, text=f"cannot restart {name}: {refused}")
+        return ActionOutcome(state=CommandState.VERIFYING)
+
+    def _against(self, name: str) -> tuple[Codes, str] | None:
+        now = self.units.look(name) if name else None
+        if not name or (now is not None and not now.loaded):
+            return Codes.NOT_INSTALLED, f"there is no {name or 'k3s'} on this box"
+        if now is None:
+            return Codes.PRECHECK, "systemd does not answer"
+        if self.busy():
+            return Codes.PRECHECK, f"an installer has been at work for {_BUSY_S:g} s: edgegpu transaction show"
+        before = self.units.look(self.first) if self.first else None
+        if before is not None and before.loaded and before.active != "active":
+            return Codes.PRECHECK, f"{before.words}: pods would fail that {name} starts without it; restart it first"
+        return None
+
+    def evidence(self, id_: CommandId, token: str) -> Evidence:
+        """Say whether it was restarted since; what systemd is about to do is under way."""
+        del id_
+        name, before = _read(token)
+        if not name:
+            return Evidence.NOT_DONE
+        now = self.units.look(name)
+        found = before.evidence(self.units.run_of(now))
+        return Evidence.UNDER_WAY if found is Evidence.NOT_DONE and now is not None and now.on_its_way else found
+
+    def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
+        """See whether it runs again, and stays."""
+        del args
+        name, before = _read(token)
+        began = self._since_s.setdefault(id_, self.monotonic())
+        now = self.units.look(name)
+        well = False
+        if now is not None and before.evidence(self.units.run_of(now)) is Evidence.DONE:
+            self._runs.setdefault(id_, now.invocation)
+            well = self._is_well(now)
+        if not well and self.monotonic() - began < self.within_s:
+            return None
+        self._since_s.pop(id_, None)
+        run = self._runs.pop(id_, "")
+        if well:
+            return ActionOutcome(state=CommandState.SUCCEEDED, data={"unit": name, "invocation": run})
+        words = now.words if now is not None else "systemd does not answer"
+        ready = ", or its node is not Ready" if now is not None and now.active == "active" else ""
+        text = f"not well {self.within_s:g} s after the restart: {words}{ready}; journalctl -e -u {name}"
+        return ActionOutcome(state=CommandState.FAILED, code=Codes.TIMED_OUT, text=text)
+
+    def _is_well(self, now: SystemdUnit) -> bool:
+        if now.active != "active" or now.job:
+            return False
+        mono = self.monotonic()
+        steady = mono - now.up_since_s >= self.steady_s
+        return steady and self.ready(self.wall() - (mono - now.started_s)) is not False
+
+
+def _read(token: str) -> tuple[str, UnitRun]:
+    value = json.loads(token)
+    return str(value["unit"]), UnitRun(boot=str(value["boot"]), invocation=str(value["invocation"]))
+
+
+K3S_S, PLUGIN_S = 600.0, 120.0
+
+
+def restart_k3s(
+    units: Units, *, pace: ActionTimer, ready: NodeReady, busy: Callable[[], bool], steady_s: float = STEADY_S
+) -> Restart:
+    """Return `k3s.restart`."""
+    return Restart(
+        units=units,
+        pace=pace,
+        unit=units.k3s,
+        within_s=K3S_S,
+        first=PLUGIN_UNIT,
+        ready=ready,
+        busy=busy,
+        steady_s=steady_s,
+    )
+
+
+def restart_plugin(units: Units, *, pace: ActionTimer, busy: Callable[[], bool], steady_s: float = 3.0) -> Restart:
+    """Return `plugin.restart`."""
+    return Restart(units=units, pace=pace, unit=lambda: PLUGIN_UNIT, within_s=PLUGIN_S, busy=busy, steady_s=steady_s)

@@ -1,0 +1,241 @@
+"""Settlers of what the installer does: sharing itself, and the settings of the plugin."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar, assert_never, cast
+
+from edgegpu_agent.actions.action import Beside, SettlerNotes, Settlers
+from edgegpu_agent.actions.plugin_client import Plugin, PluginSilentError, ask
+from edgegpu_agent.actions.transactions import Broken, Committed, End, Installer, PutBack, RefusedTransaction, Silent
+from edgegpu_agent.actions.waiting import ActionTimer
+from edgegpu_installer.layout import Layout
+from edgegpu_sync.settle import NO_SHARING, Settlement
+from edgegpu_sync.spec import AnyItem, AppLimits, Asked, Exclusions, Isolation, Mode, PolicyItem, Sharing, UnitSize
+from edgegpu_sync.states import Codes
+from edgegpu_sync.uplink import ItemState
+
+_TRANSACTION, _DONE = "transaction", "done"
+
+_AGAIN_S = 10.0
+_PLUGIN_S = 20.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallerChange:
+    """Carries one item out as one transaction, whose id stands in the item's note before it begins.
+
+    `fresh` makes what no id has had before: 8 of a-z, 0-9. `finish_s`: how long a first end is tried to be completed.
+    """
+
+    installer: Installer
+    fresh: Callable[[], str]
+    finish_s: float = 300.0
+
+    def settle(self, one: Asked, notes: SettlerNotes, words: Sequence[str], *, finish: bool = False) -> Settlement:
+        """Carry it out, or find out how it ended that was begun before a crash.
+
+        Args:
+            one: the item.
+            notes: its notes.
+            words: of the installer's command line.
+            finish: whether something is left to do after a transaction's end (marks in the cluster), so that a crash
+                in between is followed by another run, which changes nothing of the machine.
+
+        Raises:
+            ActStop: the agent ends.
+        """
+        note = notes.read() or {}
+        id_, done = str(note.get(_TRANSACTION, "")), bool(note.get(_DONE))
+        if not id_:
+            id_ = self._begin(one, notes, done=False)
+        else:
+            found = self.installer.await_end(id_)
+            if isinstance(found, Committed) and finish:
+                id_, done = self._begin(one, notes, done=True), True
+            elif not isinstance(found, Silent):
+                return _settlement(found)
+        if done:
+            return self._finish(id_, words)
+        end = self.installer.carry_out(id_, words)
+        return _settlement(self.installer.carry_out(id_, words) if isinstance(end, Silent) else end)
+
+    def _begin(self, one: Asked, notes: SettlerNotes, *, done: bool) -> str:
+        id_ = f"{one.name.replace('_', '-')}-{one.key.rev}-{self.fresh()}"
+        notes.write({_TRANSACTION: id_, _DONE: done})
+        return id_
+
+    def _finish(self, id_: str, words: Sequence[str]) -> Settlement:
+        """Do what was left; k3s may be on its way up, so a refusal is not the last word. What stands is not undone."""
+        pace = self.installer.pace
+        deadline = pace.now_s() + self.finish_s
+        while (
+            isinstance(end := self.installer.carry_out(id_, words), RefusedTransaction | Silent)
+            and pace.now_s() < deadline
+        ):
+            pace.pause(_AGAIN_S)
+        match end:
+            case Committed():
+                return Settlement.applied()
+            case Broken():
+                return _settlement(end)
+            case PutBack(why) | RefusedTransaction(why) | Silent(why):
+                return Settlement.applied(f"done, but the agent ended in the middle, and the rest was not: {why}")
+
+
+def _settlement(end: End) -> Settlement:
+    match end:
+        case Committed(changed):
+            return Settlement.applied("" if changed else "it was so already")
+        case PutBack(why):
+            return Settlement.failed(Codes.ERROR, why, restored=True)
+        case Broken(why):
+            return Settlement.failed(Codes.INCONSISTENT, why, restored=False)
+        case RefusedTransaction(why):
+            return Settlement.rejected(Codes.PRECHECK, why)
+        case Silent(why):
+            return Settlement.failed(Codes.ERROR, why, restored=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SharingSettler:
+    """Installs GPU sharing, or takes it off and leaves the agent.
+
+    Sharing that comes is set up at once as the other items of the document say: pods that wait take shares as soon as
+    it is there, and then the size of a unit cannot be changed any more, nor is a card free that shall not be offered.
+    """
+
+    change: InstallerChange
+    layout: Layout
+    options: Callable[[AnyItem], Sequence[str]]
+
+    def settle(self, one: Asked, notes: SettlerNotes) -> Settlement:
+        """See `Settler`."""
+        item = cast("Sharing", one.item)
+        words = ("install", "--yes", *self._set_up(notes)) if item.installed else ("uninstall", "--keep-agent", "--yes")
+        return self.change.settle(one, notes, words, finish=True)
+
+    def _set_up(self, notes: SettlerNotes) -> Sequence[str]:
+        """Return the options; none where sharing is there: then each item is settled by itself, with its checks."""
+        if self.layout.has_sharing or not isinstance(notes, Beside):
+            return ()
+        items = (asked.item for asked, settled in notes.beside() if _wanted(settled))
+        return [word for item in items if item is not None for word in self.options(item)]
+
+
+def _wanted(settled: Settlement) -> bool:
+    """Say whether an item may be carried out: what was refused or failed for another reason is not tried by itself."""
+    match settled.state:
+        case ItemState.OPEN | ItemState.APPLIED:
+            return True
+        case ItemState.REJECTED:
+            return settled.code == Codes.NOT_INSTALLED
+        case _:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class SettingSettler(Generic[T]):
+    """Changes one setting of the plugin, which must be installed.
+
+    `words` are the installer's options for an item. `check` settles one that needs no change, or allows none.
+    """
+
+    change: InstallerChange
+    layout: Layout
+    words: Callable[[T], Sequence[str]]
+    check: Callable[[T], Settlement | None] = lambda _: None
+
+    def settle(self, one: Asked, notes: SettlerNotes) -> Settlement:
+        """See `Settler`."""
+        item = cast("T", one.item)
+        if notes.read() is None:
+            if not self.layout.has_sharing:
+                return NO_SHARING
+            if (settled := self.check(item)) is not None:
+                return settled
+        return self.change.settle(one, notes, ("install", "--yes", *self.words(item)))
+
+
+def settlers(change: InstallerChange, layout: Layout, *, plugin_socket: Path) -> Settlers:
+    """Return the settlers of all items that the installer settles.
+
+    Args:
+        change: what carries them out.
+        layout: where things are.
+        plugin_socket: of the plugin, which says who holds shares.
+    """
+
+    def not_while_held(item: UnitSize) -> Settlement | None:
+        return _not_while_held(item, plugin_socket, change.installer.pace)
+
+    return {
+        Sharing: SharingSettler(change, layout, _options),
+        Isolation: SettingSettler(change, layout, _nothing, _isolation),
+        PolicyItem: SettingSettler(change, layout, _policy),
+        Exclusions: SettingSettler(change, layout, _excluded),
+        UnitSize: SettingSettler(change, layout, _unit, not_while_held),
+    }
+
+
+def _options(item: AnyItem) -> Sequence[str]:
+    """Return the installer's options for a setting of the plugin; none for other items."""
+    match item:
+        case PolicyItem():
+            return _policy(item)
+        case Exclusions():
+            return _excluded(item)
+        case UnitSize():
+            return _unit(item)
+        case Sharing() | Isolation() | AppLimits():
+            return ()
+        case _:
+            assert_never(item)
+
+
+def _nothing(_: Isolation) -> Sequence[str]:
+    return ()
+
+
+def _policy(item: PolicyItem) -> Sequence[str]:
+    return ("--policy", item.policy)
+
+
+def _unit(item: UnitSize) -> Sequence[str]:
+    return ("--unit-mib", str(item.mib))
+
+
+def _isolation(item: Isolation) -> Settlement:
+    if item.mode is Mode.NONE:
+        return Settlement.applied("it was so already")
+    text = f"this version places services on cards and does not hold them to their limits by {item.mode.value} yet"
+    return Settlement.unsupported(text)
+
+
+def _excluded(item: Exclusions) -> Sequence[str]:
+    return [word for card in item.cards or ("none",) for word in ("--exclude", card)]
+
+
+def _not_while_held(item: UnitSize, socket: Path, pace: ActionTimer) -> Settlement | None:
+    """Refuse another unit while pods hold shares: kubelet would not know their devices any more."""
+    last = ""
+
+    def answer() -> Plugin | None:
+        nonlocal last
+        try:
+            return ask(socket)
+        except PluginSilentError as error:
+            last = str(error)
+            return None
+
+    now = pace.until(answer, every_s=1, within_s=_PLUGIN_S)  # it may just have been started
+    if now is None:
+        return Settlement.rejected(Codes.PRECHECK, f"cannot say whether pods hold shares: {last}")
+    if now.unit_mib == item.mib:
+        return Settlement.applied("it was so already")
+    if not now.holders:
+        return None
+    names = ", ".join(now.holders[:10])
+    return Settlement.rejected(Codes.PRECHECK, f"pods hold shares in units of {now.unit_mib} MiB, stop them: {names}")

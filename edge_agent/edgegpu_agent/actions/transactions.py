@@ -1,0 +1,204 @@
+"""The installer as the agent sees it: a process that may outlive the agent, and a journal that says how it ended."""
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from edgegpu_agent.actions.programs import Program, ProgramOutput, runs_with
+from edgegpu_agent.actions.waiting import ActionTimer
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.layout import Layout
+from edgegpu_installer.transaction.journal import TransactionJournal
+from edgegpu_installer.transaction.lock import BEGUN, LOCK, shared
+from edgegpu_installer.transaction.states import TERMINAL, TransactionState
+from edgegpu_sync.ops import Evidence, transaction_evidence
+
+_OPTION = "--transaction-id"
+
+_INODE = 5
+_LOOK_S = 0.5
+_BUSY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The machine is as it was asked for; `changed`: it was not before."""
+
+    changed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PutBack:
+    """It was begun and undone: the machine is as before."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """It was begun, and could not be undone."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedTransaction:
+    """Nothing was begun; the words are the installer's. `code` is what it calls that."""
+
+    why: str
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """It ended without a word, and there is nothing of it in the journal: nothing was begun, as far as is known."""
+
+    why: str
+
+
+End = Committed | PutBack | Broken | RefusedTransaction | Silent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installer:
+    """Begins transactions and finds out what came of them.
+
+    `program` is the command line that begins one; it holds `begun` as long as it runs, whatever becomes of the agent.
+    `lasts_s`: what takes longer is killed, and undone by the dead-man;
+    `patience_s`: how long somebody else's change is waited for, and a machine that comes up (`settles`): a refusal then
+    is not the last word, for a box is asked for things as soon as its agent runs, which is before k3s does.
+    """
+
+    journal: TransactionJournal
+    pace: ActionTimer
+    begun: Path
+    program: Sequence[str] = ("/opt/edgegpu/current/bin/edgegpu",)
+    proc: Path = Path("/proc")
+    env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    lasts_s: float = 900.0
+    patience_s: float = 600.0
+    settles: Callable[[], bool] = lambda: False
+
+    def evidence(self, id_: str) -> Evidence:
+        """Say what is known of the transaction with this id, now. While its process lives it is under way."""
+        if runs_with((_OPTION, id_), proc=self.proc):
+            return Evidence.UNDER_WAY
+        try:
+            return transaction_evidence(self.journal.state_of(id_))
+        except InstallError:
+            return Evidence.UNREADABLE
+
+    def carry_out(self, id_: str, words: Sequence[str], *, program: Sequence[str] = ()) -> End:
+        """Begin it, and wait for its end; somebody else's change is waited for, in its time.
+
+        Args:
+            id_: of the transaction: it must not have been.
+            words: of the command line, `install` and its options.
+            program: another version's command line.
+
+        Raises:
+            ActStop: the agent ends; the transaction goes on.
+        """
+        command = [*(program or self.program), *words, "--json", _OPTION, id_]
+        deadline = self.pace.now_s() + self.patience_s
+        while True:
+            end = self._once(id_, command)
+            if not isinstance(end, RefusedTransaction) or self.pace.now_s() >= deadline:
+                return end
+            if end.code != "BUSY" and not self.settles():
+                return end
+            self.pace.pause(_BUSY_S)
+
+    def _once(self, id_: str, command: Sequence[str]) -> End:
+        try:
+            with shared(self.begun) as held:
+                process = Program(command, env=self.env, holds=[held])
+        except OSError as error:
+            return Silent(f"cannot run {command[0]}: {error.strerror} ({error.filename})")
+        said = process.wait(self.pace, within_s=self.lasts_s, outlives=True)
+        end = _read(said)
+        if isinstance(end, Silent) or (isinstance(end, RefusedTransaction) and end.code == "KNOWN"):
+            return self.await_end(id_, why=end.why)
+        return end
+
+    def await_end(self, id_: str, *, why: str = "") -> End:
+        """Wait until the transaction has an end, whoever brings it to one; Silent where it was never begun.
+
+        Raises:
+            ActStop: the agent ends.
+        """
+
+        def look() -> End | None:
+            return self._ended(self.evidence(id_), id_, why)
+
+        within_s = self.lasts_s + self.patience_s
+        found = cast("End | None", self.pace.until(look, every_s=_LOOK_S, within_s=within_s))  # mypy joins it to object
+        if found is None:
+            return Broken("nobody has finished it; edgegpu doctor says more")
+        return found
+
+    def _ended(self, evidence: Evidence, id_: str, why: str) -> End | None:
+        match evidence:
+            case Evidence.DONE:
+                return Committed()
+            case Evidence.PUT_BACK:
+                return PutBack(self._why(id_))
+            case Evidence.BROKEN:
+                return Broken(self._why(id_))
+            case Evidence.NOT_DONE:
+                return Silent(why or "it was not begun")
+            case _:
+                return None
+
+    def _why(self, id_: str) -> str:
+        try:
+            record = self.journal.read()
+        except InstallError as error:
+            return str(error)
+        return record.why if record is not None and record.id == id_ else "see edgegpu transaction show --history"
+
+
+def at_work(layout: Layout) -> bool:
+    """Say whether a change of the machine is under way, or about to be.
+
+    Somebody holds its lock; or its author died in the middle, and it is finished within seconds, which may restart
+    units; or an installer that an earlier life of the agent has begun looks at the machine, and holds BEGUN alone. The
+    kernel's list of locks is read: to try the lock would for a moment keep an installer out.
+
+    Raises:
+        OSError: the kernel's list cannot be read.
+    """
+    try:
+        record = TransactionJournal(layout.tx).read()
+    except InstallError:
+        record = None
+    if record is not None and record.state not in TERMINAL | {TransactionState.INCONSISTENT}:
+        return True
+    inodes = set()
+    for path in (LOCK, BEGUN):
+        with contextlib.suppress(FileNotFoundError):  # a boot forgets them
+            inodes.add(str(layout.at(path).stat().st_ino))
+    rows = [line.replace("-> ", "").split() for line in layout.at("/proc/locks").read_text().splitlines()]
+    return any(row[1:2] == ["FLOCK"] and row[_INODE].rpartition(":")[2] in inodes for row in rows if len(row) > _INODE)
+
+
+def _read(said: ProgramOutput) -> End:
+    try:
+        value = json.loads(said.text)
+        if "error" in value:
+            words = (str(value["error"]), str(value.get("remedy") or ""))
+            return RefusedTransaction("\n".join(filter(None, words)), str(value.get("code") or ""))
+        state, why = TransactionState(value["state"]), str(value.get("why") or "")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Silent(f"the installer ended without an answer: {said.last_line}")
+    match state:
+        case TransactionState.COMMITTED:
+            return Committed(changed=value.get("changed") is not False)
+        case TransactionState.ROLLED_BACK:
+            return PutBack(why)
+        case _:
+            return Broken(why)

@@ -1,0 +1,142 @@
+"""agent.upgrade: a signed release is fetched, unpacked beside the one that runs, and installed by its own installer."""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from edgegpu_agent.actions.action import ActionOutcome
+from edgegpu_agent.actions.bundles import BundleError, Bundles, sha256_of
+from edgegpu_agent.actions.https import Web, WebError
+from edgegpu_agent.actions.release import ReleaseError, check_order, check_signature
+from edgegpu_agent.actions.transactions import Broken, Committed, End, Installer, PutBack, RefusedTransaction, Silent
+from edgegpu_installer.layout import Layout
+from edgegpu_sync.ids import CommandId
+from edgegpu_sync.ops import Args, Evidence, LinkMove, UpgradeArgs
+from edgegpu_sync.states import Codes, CommandState
+
+RELEASE_KEY = "release.pub"
+"""In the environment: the public key that releases are signed by, 43 characters of base64url."""
+
+_KEEP_FREE = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upgrade:
+    """The op; the transaction's id is the command's."""
+
+    layout: Layout
+    installer: Installer
+    bundles: Bundles
+    web: Web
+    folder: Path
+    """Where downloads lie until they are unpacked."""
+
+    def token(self, id_: CommandId, args: Args) -> str:
+        """Return where the link leads, and where it shall lead."""
+        del id_
+        wanted = cast("UpgradeArgs", args).version
+        return json.dumps({"before": self._link() or "", "wanted": wanted})
+
+    def act(self, id_: CommandId, args: Args, token: str) -> ActionOutcome:
+        """Check, fetch, unpack, install. The installation restarts the agent: it goes on without it."""
+        release, move = cast("UpgradeArgs", args), _read(token)
+        if move.before == move.wanted:
+            return ActionOutcome(state=CommandState.SUCCEEDED, text=f"version {move.wanted} runs here already")
+        try:
+            self._check(release)
+            self._bring(release)
+        except ReleaseError as error:
+            return ActionOutcome(state=CommandState.REJECTED, code=error.code, text=str(error))
+        except (BundleError, WebError, OSError) as error:
+            return ActionOutcome(state=CommandState.FAILED, code=Codes.ERROR, text=f"nothing was changed: {error}")
+        program = (str(self.layout.version(release.version) / "bin/edgegpu"),)
+        words = ("install", "--yes") if self.layout.has_sharing else ("install", "--yes", "--agent-only")
+        outcome = _outcome(self.installer.carry_out(id_, words, program=program))
+        if outcome.state is not CommandState.VERIFYING:
+            self.bundles.remove(release.version)
+        return outcome
+
+    def _check(self, release: UpgradeArgs) -> None:
+        path = self.layout.current / RELEASE_KEY
+        try:
+            key = path.read_text(encoding="ascii")
+        except (OSError, UnicodeDecodeError) as error:
+            text = f"this version has no release key ({path}): it can be upgraded on the box alone, by the install line"
+            raise ReleaseError(Codes.NO_RELEASE_KEY, text) from error
+        check_signature(key, version=release.version, sha256=release.sha256, signature=release.signature)
+        check_order(self._link() or "", release.version)
+
+    def _bring(self, release: UpgradeArgs) -> None:
+        if self.bundles.is_here(release.version, release.sha256):
+            return
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        archive = self.folder / f"{release.sha256}.part"
+        for other in self.folder.iterdir():
+            if other != archive:
+                other.unlink(missing_ok=True)
+        self.web.fetch(release.url, archive, free_bytes=shutil.disk_usage(self.folder).free - _KEEP_FREE)
+        try:
+            _see_sum(archive, release.sha256)
+            self.bundles.unpack(archive, version=release.version, sha256=release.sha256)
+        except BundleError:
+            archive.unlink()  # another try would end the same, and k3s needs the room
+            raise
+        archive.unlink()
+
+    def evidence(self, id_: CommandId, token: str) -> Evidence:
+        """Say what became of the installation; before it was begun the link tells."""
+        found = self.installer.evidence(id_)
+        return found if found is not Evidence.NOT_DONE else _read(token).evidence(self._link())
+
+    def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
+        """See that the link leads to the new version, and that it is this one that runs."""
+        del args
+        move = _read(token)
+        match self.evidence(id_, token):
+            case Evidence.DONE if self._link() == move.wanted:
+                return ActionOutcome(state=CommandState.SUCCEEDED, data={"before": move.before, "version": move.wanted})
+            case Evidence.DONE:
+                text = f"it was installed, and /opt/edgegpu/current leads to {self._link()} since"
+                return ActionOutcome(state=CommandState.FAILED, code=Codes.SUPERSEDED, text=text)
+            case Evidence.PUT_BACK:
+                return _outcome(self.installer.await_end(id_))
+            case Evidence.BROKEN:
+                return _outcome(self.installer.await_end(id_))
+            case Evidence.NOT_DONE | Evidence.OTHER:
+                return ActionOutcome(
+                    state=CommandState.FAILED, code=Codes.ERROR, text="the link leads elsewhere than it should"
+                )
+            case _:
+                return None
+
+    def _link(self) -> str | None:
+        try:
+            return self.layout.current.readlink().name
+        except OSError:
+            return None
+
+
+def _see_sum(archive: Path, sha256: str) -> None:
+    if (found := sha256_of(archive)) != sha256:
+        raise BundleError(f"cannot use what was fetched: its sha256 is {found}")
+
+
+def _outcome(end: End) -> ActionOutcome:
+    match end:
+        case Committed():
+            return ActionOutcome(state=CommandState.VERIFYING)
+        case PutBack(why):
+            return ActionOutcome(state=CommandState.ROLLED_BACK, code=Codes.ERROR, text=why)
+        case Broken(why):
+            return ActionOutcome(state=CommandState.FAILED, code=Codes.INCONSISTENT, text=why)
+        case RefusedTransaction(why):
+            return ActionOutcome(state=CommandState.REJECTED, code=Codes.PRECHECK, text=why)
+        case Silent(why):
+            return ActionOutcome(state=CommandState.FAILED, code=Codes.ERROR, text=f"nothing was changed: {why}")
+
+
+def _read(token: str) -> LinkMove:
+    value = json.loads(token)
+    return LinkMove(before=str(value["before"]), wanted=str(value["wanted"]))

@@ -1,0 +1,93 @@
+"""The composition root of edgegpu-agent: builds its parts, lists the tasks, runs them."""
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgegpu_base.process import memory
+from edgegpu_base.process.inotify import folder_watch
+from edgegpu_base.process.sdnotify import Notifier, notifier
+from edgegpu_base.process.tasks import Task, TaskGroup
+
+from edgegpu_agent.session.settings_watch import SettingsWatch
+from edgegpu_agent.session.transaction_keeper import Keeper
+from edgegpu_agent.session.watchdog import VitalNotifier, Vitals
+from edgegpu_installer.layout import Layout
+from edgegpu_installer.transaction.journal import TransactionJournal
+
+_LOG = logging.getLogger(__name__)
+
+AGENT_YAML = "/etc/edgegpu/agent.yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOptions:
+    """What the command line asks for; `command` finishes a transaction, within `deadline_s`."""
+
+    root: Path
+    command: Sequence[str]
+    deadline_s: float
+    edgegpu: str = "edgegpu"
+    """The command line, for what it is started for besides."""
+
+
+class AgentApp:
+    """One process: `run` returns when its group was told to end, or raises what ended it."""
+
+    def __init__(self, options: AgentOptions, group: TaskGroup) -> None:
+        """Put it together; nothing runs yet."""
+        self._group = group
+        self._layout = Layout(options.root)
+        systemd = notifier(os.environ)
+        self._vitals = Vitals(systemd.ready)
+        self._notifier: Notifier = VitalNotifier(systemd, self._vitals)
+        self._keeper = Keeper(
+            journal=TransactionJournal(self._layout.tx),
+            root=options.root,
+            command=options.command,
+            deadline_s=options.deadline_s,
+            watch=folder_watch(),
+            notifier=self._notifier,
+        )
+        self._settings = SettingsWatch(self._layout.at(AGENT_YAML), group.end)
+        self._cloud = self._cloud_tasks(options)
+
+    def _cloud_tasks(self, options: AgentOptions) -> list[Task]:
+        """Return the tasks of a box that belongs to a cloud; what they need is loaded for such a box alone."""
+        path = self._layout.at(AGENT_YAML)
+        if not path.exists():
+            _LOG.info("there is no %s: this box belongs to no cloud", path)
+            return []
+        from edgegpu_agent.session.cloud_tasks import cloud_tasks  # noqa: PLC0415  (some 35 MiB)
+        from edgegpu_agent.worker.steps import from_environment  # noqa: PLC0415
+
+        at_step = from_environment(os.environ)
+        return cloud_tasks(path, self._layout, edgegpu=options.edgegpu, vitals=self._vitals, at_step=at_step)
+
+    def run(self) -> None:
+        """Run until the group is told to end.
+
+        Raises:
+            Exception: what a task failed with.
+        """
+        group = self._group
+        if group.ended:
+            return
+        _LOG.info("edgegpu-agent starts")
+        group.start(self.tasks())
+        if not self._cloud:
+            self._vitals.begun()
+        memory.settle()
+        group.wait()
+        self._notifier.stopping()
+        _LOG.info("stopped")
+
+    def tasks(self) -> list[Task]:
+        """Return all tasks by name."""
+        return [
+            Task("keeper", self._keeper.run, self._keeper.stop),
+            Task("settings", self._settings.run, self._settings.stop),
+            *self._cloud,
+        ]

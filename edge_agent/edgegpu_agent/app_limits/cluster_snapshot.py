@@ -1,0 +1,104 @@
+"""What is read of the cluster for one question: the app, its pods, all nodes with what is held there; the verdict."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from edgegpu_agent.app_limits.drift import stands
+from edgegpu_agent.app_limits.progress import owned, owns, selector
+from edgegpu_agent.kube import Apps, Found, Json
+from edgegpu_core.limits import (
+    FitResult,
+    LimitsChange,
+    LimitsVerdict,
+    NodeRoom,
+    WorkloadKind,
+    judge,
+    new_pod,
+    own_pod,
+    read_node,
+    read_quota,
+    read_workload,
+    with_amounts,
+)
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.podview import PodView, pod_view
+from edgegpu_core.request import RequestedAmounts
+from edgegpu_sync.uplink import CardRoom, Numbers
+from edgegpu_sync.wire import clipped
+
+
+class Scene:
+    """Reads the cluster and asks the core."""
+
+    def __init__(self, apps: Apps, model: Callable[[], ResourceModel]) -> None:
+        self._apps = apps
+        self.model = model
+
+    def judge(self, found: Found, container: str, request: RequestedAmounts) -> LimitsVerdict:
+        """Say whether an app has room under other limits of one container. Raises KubeError."""
+        return judge(self._case(found, container, request))
+
+    def pods(self, found: Found) -> list[Json]:
+        """Return the app's own pods. Raises KubeError."""
+        return owned(found, self._apps.pods(found.ref.namespace, labels=selector(found)))
+
+    def shared(self) -> bool:
+        """Say whether a node of the cluster has GPU sharing. Raises KubeError."""
+        return any(room.slots for room in self._rooms(()))
+
+    def _case(self, found: Found, container: str, request: RequestedAmounts) -> LimitsChange:
+        model = self.model()
+        own, seen = [], []
+        for pod in self._apps.pods():  # each page is let go before the next
+            view = pod_view(pod, model)
+            if view is not None:
+                seen.append(view)
+            if owns(found, pod) and pod["status"].get("phase") not in {"Succeeded", "Failed"}:
+                own.append(own_pod(pod, model))
+        template = with_amounts(found.template, container, request, model)
+        scales = found.ref.kind is not WorkloadKind.DAEMON_SET
+        return LimitsChange(
+            workload=read_workload(found.ref.kind, found.item),
+            request=request,
+            before=stands(found, container, model) or RequestedAmounts(0, 0),
+            pod=new_pod(template, model),
+            own=tuple(own),
+            rooms=self._rooms(seen),
+            quota=read_quota(self._apps.quotas(found.ref.namespace), model),
+            at_most=self._apps.autoscaled_to(found.ref) if scales else None,
+        )
+
+    def _rooms(self, pods: list[PodView] | tuple[()]) -> tuple[NodeRoom, ...]:
+        model = self.model()
+        there: dict[str, list[PodView]] = {}
+        for pod in pods:
+            there.setdefault(pod.node, []).append(pod)
+        rooms = (read_node(node, there.get(node["metadata"]["name"], ()), model) for node in self._apps.nodes())
+        return tuple(sorted(rooms, key=lambda room: room.name))
+
+
+def numbers_of(verdict: LimitsVerdict) -> Numbers:
+    """Return a verdict's numbers as they go into a report."""
+    return Numbers(
+        need_units=verdict.request.memory_units,
+        need_core=verdict.request.core,
+        replicas=verdict.replicas,
+        verdict=_WIRE[verdict.answer],
+        cards=tuple(
+            CardRoom(
+                node=card.node,
+                card=clipped(card.card, 64),
+                free_units=card.free_units,
+                free_core=card.free_core,
+                held_by_app_units=card.held_by_app_units,
+            )
+            for card in verdict.cards
+        ),
+    )
+
+
+_WIRE: dict[FitResult, Literal["fits", "fits_after_stop", "never_fits"]] = {
+    FitResult.FITS: "fits",
+    FitResult.AFTER_STOP: "fits_after_stop",
+    FitResult.NEVER: "never_fits",
+}

@@ -1,0 +1,80 @@
+"""Who wrote an app's limits back: what stands against what was asked, and whose fields they are. Pure."""
+
+from typing import Any
+
+from edgegpu_agent.kube import Found, Json
+from edgegpu_agent.kube.client import MANAGER
+from edgegpu_core.limits import amounts_of, container_of
+from edgegpu_core.model import ResourceModel, short_name
+from edgegpu_core.request import RequestedAmounts
+from edgegpu_sync.uplink import Condition
+from edgegpu_sync.wire import clipped
+
+MOST_FIGHTS = 3
+"""So often limits are set again where somebody else writes them back, then it is said who fights."""
+
+
+def stands(found: Found, container: str, model: ResourceModel) -> RequestedAmounts | None:
+    """Return what a container is limited to now; None when the app has no such container."""
+    have = container_of(found.template.get("spec") or {}, container)
+    return None if have is None else amounts_of(have[1], model)
+
+
+def words(request: RequestedAmounts, model: ResourceModel) -> str:
+    """Return amounts as people say them."""
+    if not request.memory_units and not request.core:
+        return "no limits"
+    memory, core = short_name(model.memory_resource), short_name(model.core_resource)
+    return f"{request.memory_units} {memory} and {request.core} {core}"
+
+
+def drifted(
+    found: Found, container: str, now: RequestedAmounts, *, asked: RequestedAmounts, model: ResourceModel, fights: int
+) -> Condition:
+    """Return the condition of an app whose limits are not as asked; `fights`: how often they were set again."""
+    text = f"it stands at {words(now, model)}, asked were {words(asked, model)}"
+    if fights:
+        times = {1: "once", 2: "twice", 3: "three times"}.get(fights, f"{fights} times")
+        text += f"; set again {times}" + (", and written back each time" if fights >= MOST_FIGHTS else "")
+    manager = writer(found, container, model)
+    return Condition(type="Drifted", manager=clipped(manager, 200), text=clipped(text))
+
+
+def missing(text: str) -> Condition:
+    """Return the condition of an app that is not there any more."""
+    return Condition(type="Missing", text=clipped(text))
+
+
+def writer(found: Found, container: str, model: ResourceModel) -> str:
+    """Return who wrote the amounts last, as `managedFields` tells; empty when it does not.
+
+    Who took them away owns nothing there: then it is who wrote last into the workload at all, us and controllers aside.
+    """
+    entries = [one for one in found.item["metadata"].get("managedFields") or () if not one.get("subresource")]
+    others = sorted((one for one in entries if one.get("manager") != MANAGER), key=_time)
+    owners = [one for one in others if _owns(one.get("fieldsV1") or {}, container, model)]
+    found_one = (owners or others or [{}])[-1]
+    return str(found_one.get("manager") or "")
+
+
+def _time(entry: Json) -> str:
+    return str(entry.get("time") or "")
+
+
+def _owns(fields: Json, container: str, model: ResourceModel) -> bool:
+    template = _at(fields, "f:spec", "f:template", "f:spec")
+    key = f'k:{{"name":"{container}"}}'
+    for part in ("f:containers", "f:initContainers"):
+        resources = _at(template, part, key, "f:resources")
+        for kind in ("f:limits", "f:requests"):
+            names = _at(resources, kind)
+            if f"f:{model.memory_resource}" in names or f"f:{model.core_resource}" in names:
+                return True
+    return False
+
+
+def _at(value: Json, *keys: str) -> Json:
+    found: Any = value
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,101 @@
+"""Looks at what was settled: a pod that waited has its card, somebody wrote the limits back, the app is gone."""
+
+import logging
+from dataclasses import dataclass, field, replace
+
+from edgegpu_agent.actions.action import SettlerNotes
+from edgegpu_agent.app_limits.change_record import Note
+from edgegpu_agent.app_limits.cluster_snapshot import Scene
+from edgegpu_agent.app_limits.drift import MOST_FIGHTS, drifted, missing, stands
+from edgegpu_agent.app_limits.lease import Holding
+from edgegpu_agent.app_limits.patches import amounts_patch, back_patch, wanted, written
+from edgegpu_agent.app_limits.progress import RolloutStage, progress, selector
+from edgegpu_agent.kube import Apps, Found, Interest, KubeConflict
+from edgegpu_core.limits import FitResult
+from edgegpu_core.request import RequestedAmounts
+from edgegpu_sync.settle import Settlement
+from edgegpu_sync.spec import AppLimits, Asked, OnDrift
+from edgegpu_sync.uplink import Condition, ItemState
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftResult:
+    """What is true of a settled item now.
+
+    `landed`: what a Pending one has come to; None: nothing new. `again`: this agent has become the one to settle an
+    item that stands as Elsewhere, so it is to be tried. None for `conditions`: they cannot be told here.
+    `interest`: what shows the next change of it. `set_again`: its limits were just set again, which takes its time.
+    """
+
+    landed: Settlement | None = None
+    conditions: tuple[Condition, ...] | None = None
+    again: bool = False
+    interest: Interest = field(default_factory=Interest)
+    set_again: bool = False
+
+
+class Looker:
+    """Looks on behalf of the settler."""
+
+    def __init__(self, apps: Apps, scene: Scene, lease: Holding) -> None:
+        self._apps = apps
+        self._scene = scene
+        self._lease = lease
+
+    def look(self, one: Asked, settled: Settlement, notes: SettlerNotes) -> DriftResult:
+        """Look at one item. Raises KubeError."""
+        limits = one.item
+        if not isinstance(limits, AppLimits) or not self._lease.holds():
+            return DriftResult()
+        if settled.state is ItemState.ELSEWHERE:
+            return DriftResult(again=True)
+        found = self._apps.find(limits.namespace, limits.app)
+        if len(found) != 1:
+            gone = settled.state in {ItemState.APPLIED, ItemState.PENDING}
+            return DriftResult(conditions=(missing(f"{limits.namespace}/{limits.app} is gone"),) if gone else ())
+        back = back_patch(found[0])
+        if back is not None:  # the agent ended in the middle of an interruption, and was not asked to go on
+            self._apps.patch(found[0], back)
+        if settled.state not in {ItemState.APPLIED, ItemState.PENDING}:
+            return DriftResult(conditions=())
+        waits = selector(found[0]) if settled.state is ItemState.PENDING else ""
+        sight = self._stands(found[0], limits, settled, notes=notes)
+        return replace(sight, interest=Interest(frozenset({found[0].ref.kind}), waits))
+
+    def _stands(self, found: Found, limits: AppLimits, settled: Settlement, *, notes: SettlerNotes) -> DriftResult:
+        model, asked = self._scene.model(), RequestedAmounts(limits.memory_units, limits.core)
+        now = stands(found, limits.container, model)
+        if now is None:
+            return DriftResult(conditions=(missing(f"{found.ref} has no container {limits.container} any more"),))
+        if now == asked:
+            return DriftResult(
+                landed=self._landed(found, limits, asked) if settled.state is ItemState.PENDING else None, conditions=()
+            )
+        note = Note.read(notes)
+        before = fights = 0 if note is None else note.fights
+        if limits.on_drift is OnDrift.ENFORCE and fights < MOST_FIGHTS:
+            fights += self._set_again(found, limits, asked, notes=notes)
+        condition = drifted(found, limits.container, now, asked=asked, model=model, fights=fights)
+        return DriftResult(conditions=(condition,), set_again=fights > before)
+
+    def _landed(self, found: Found, limits: AppLimits, asked: RequestedAmounts) -> Settlement | None:
+        far = progress(found, self._scene.pods(found), limits.container, asked, model=self._scene.model())
+        return Settlement.applied(far.text) if far.stage in {RolloutStage.DONE, RolloutStage.PLACED} else None
+
+    def _set_again(self, found: Found, limits: AppLimits, asked: RequestedAmounts, *, notes: SettlerNotes) -> int:
+        """Write the limits again if they have room; return how often that was done: 0 or 1."""
+        verdict = self._scene.judge(found, limits.container, asked)
+        if (verdict.answer is FitResult.NEVER or verdict.interrupts) and not limits.force:
+            return 0
+        spec, model = found.template.get("spec") or {}, self._scene.model()
+        now = written(spec, limits.container, model)
+        note = Note.read(notes) or Note(uid=found.uid, before=now, asked=wanted(now, asked, model))
+        replace(note, fights=note.fights + 1).write(notes)
+        try:
+            self._apps.patch(found, amounts_patch(spec, limits.container, wanted(now, asked, model)))
+        except KubeConflict:
+            return 1  # it is being written at this very moment: the next look sees what came of it
+        _LOG.warning("%s: its limits were written back, and are set again", found.ref)
+        return 1

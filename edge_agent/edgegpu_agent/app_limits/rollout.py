@@ -1,0 +1,167 @@
+"""One change of one app: written under its version, followed to its end, put back where the limits were at fault."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from edgegpu_agent.app_limits.cluster_snapshot import Scene
+from edgegpu_agent.app_limits.drift import stands
+from edgegpu_agent.app_limits.patches import Written, amounts_patch, back_patch, joined, replicas_patch, written
+from edgegpu_agent.app_limits.progress import Progress, RolloutStage, blame, progress
+from edgegpu_agent.app_limits.waiting import Around
+from edgegpu_agent.kube import Apps, Found, Json, KubeConflict, KubeGone, KubeUnavailable, Ref
+from edgegpu_core.limits import WorkloadKind, by_hand, read_workload
+from edgegpu_core.request import RequestedAmounts
+
+_LOG = logging.getLogger(__name__)
+_CONFLICTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutEnd:
+    """How a rollout ended; GOING: it did not in time. `changed`: somebody else wrote other limits meanwhile."""
+
+    stage: RolloutStage
+    text: str = ""
+    changed: bool = False
+
+
+class Rollout:
+    """The app's limits of one container, as its rollout goes on."""
+
+    def __init__(self, apps: Apps, scene: Scene, around: Around, *, ref: Ref, container: str) -> None:
+        self._apps = apps
+        self._scene = scene
+        self._around = around
+        self.ref = ref
+        self._container = container
+
+    def read(self) -> Found:
+        """Read the workload, once the API server is there. Raises KubeError."""
+        return self._around.calmly(lambda: self._apps.read(self.ref))
+
+    def write(self, make: Callable[[Found], Json | None]) -> Found:
+        """Change the workload under the version that was read; read anew where it has changed since, or may have.
+
+        Args:
+            make: returns the patch for the workload as it is now, None when there is nothing (more) to write. It is
+                asked again after each conflict, and after an answer that was lost, so it must look at what it is given.
+
+        Raises:
+            KubeError: it is refused.
+        """
+        ends = self._around.clock() + self._around.patience.api_s
+        for _ in range(_CONFLICTS):
+            found = self.read()
+            change = make(found)
+            if change is None:
+                return found
+            try:
+                return self._apps.patch(found, change)
+            except KubeConflict:
+                continue
+            except KubeUnavailable:
+                if self._around.clock() >= ends:
+                    raise
+                self._around.pause(self._around.patience.look_s)
+        raise KubeConflict(f"cannot change {self.ref}: it changes again and again")
+
+    def follow(self, request: RequestedAmounts, *, limit_s: float, blame_s: float | None = None) -> RolloutEnd:
+        """Wait until the rollout of these amounts is done, or it is plain why it will not be. Raises KubeError."""
+        clock, patience = self._around.clock, self._around.patience
+        ends, since, before = clock() + limit_s, clock(), RolloutStage.GOING
+        blame_s = patience.blame_s if blame_s is None else blame_s
+        while True:
+            found, now = self._look(request)
+            if found is None:
+                return RolloutEnd(RolloutStage.GOING, now.text, changed=True)
+            if now.stage is not before:
+                since, before = clock(), now.stage
+            lasted = clock() - since
+            if now.stage is RolloutStage.DONE:
+                return RolloutEnd(RolloutStage.DONE)
+            if now.stage is RolloutStage.BLAMED and lasted >= blame_s:
+                return RolloutEnd(RolloutStage.BLAMED, now.text)
+            if now.stage is RolloutStage.PLACED and lasted >= patience.ready_s:
+                return RolloutEnd(RolloutStage.PLACED, now.text)
+            if clock() >= ends:
+                return RolloutEnd(now.stage, now.text)
+            self._around.pause(patience.look_s)
+
+    def _look(self, request: RequestedAmounts) -> tuple[Found | None, Progress]:
+        """Return the workload and how far it is; no workload when it is not what is followed any more."""
+        model = self._scene.model()
+        try:
+            found = self.read()
+        except KubeGone:
+            return None, Progress(RolloutStage.GOING, f"{self.ref} is gone")
+        text = by_hand(read_workload(self.ref.kind, found.item))
+        if text:
+            return found, Progress(RolloutStage.DONE, text)
+        if not self._has(found, request):
+            return None, Progress(RolloutStage.GOING, "somebody else has written other limits meanwhile")
+        pods = self._around.calmly(lambda: self._scene.pods(found))
+        return found, progress(found, pods, self._container, request, model=model)
+
+    def _has(self, found: Found, request: RequestedAmounts) -> bool:
+        return stands(found, self._container, self._scene.model()) in {request, None}
+
+    def wait_for_pods_to_go(self) -> None:
+        """Wait until a StatefulSet that was stopped has no pods, as long as a rollout may take. Raises KubeError."""
+        ends = self._around.clock() + self._around.patience.rollout_s
+        while self._around.clock() < ends:
+            found = self.read()
+            if not self._around.calmly(lambda: self._scene.pods(found)):  # noqa: B023  (called at once)
+                return
+            self._around.pause(self._around.patience.look_s)
+
+    def put_back_aside(self) -> None:
+        """Put back how the app replaces its pods, or how many it has, where we had put that aside. Raises KubeError."""
+        self.write(back_patch)
+
+    def restore(self, before: Written, asked: Written) -> bool:
+        """Put the old limits back; False where somebody else has changed them meanwhile. Raises KubeError."""
+        model = self._scene.model()
+        changed = False
+
+        def make(found: Found) -> Json | None:
+            nonlocal changed
+            spec = found.template.get("spec") or {}
+            now = written(spec, self._container, model)
+            changed = now.request(model) not in {before.request(model), asked.request(model)}
+            back = back_patch(found)
+            if changed or now == before:
+                return back
+            return joined(amounts_patch(spec, self._container, before), back or {})
+
+        self.write(make)
+        return not changed
+
+    def unstick(self) -> None:
+        """Make a StatefulSet replace a pod that its limits keep from its card.
+
+        It waits for such a pod for ever, also when its template is as it was before. So it has fewer replicas for a
+        moment: that pod and those after it, which have the new limits as well, are made anew.
+
+        Raises:
+            KubeError: it is refused.
+        """
+        found = self.read()
+        stuck = self._stuck(found) if self.ref.kind is WorkloadKind.STATEFUL_SET else None
+        if stuck is None:
+            return
+        first = int((found.spec.get("ordinals") or {}).get("start") or 0)
+        count = max(0, stuck - first)
+        _LOG.info("%s waits for a pod without a card: it has %d replicas for a moment", self.ref, count)
+        self.write(lambda found: None if back_patch(found) else replicas_patch(found, count))
+        ends = self._around.clock() + self._around.patience.restore_s
+        while self._around.clock() < ends and self._stuck(self.read()) is not None:
+            self._around.pause(self._around.patience.look_s)
+        self.put_back_aside()
+
+    def _stuck(self, found: Found) -> int | None:
+        """Return the lowest ordinal of a pod that the limits keep from its card."""
+        pods = self._around.calmly(lambda: self._scene.pods(found))
+        names = (str(pod["metadata"]["name"]) for pod in pods if blame(pod, self._scene.model()))
+        ordinals = (name.rpartition("-")[2] for name in names)
+        return min((int(one) for one in ordinals if one.isdecimal()), default=None)

@@ -1,0 +1,248 @@
+"""App limits in the agent: the settler with its account and lease, and a look at what it has settled, once changed."""
+
+import logging
+import threading
+import time
+from collections.abc import Hashable
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgegpu_base.kube import KubeconfigError
+from edgegpu_base.process.tasks import Task
+
+from edgegpu_agent.actions.action import ActStop
+from edgegpu_agent.app_limits.drift_check import DriftResult
+from edgegpu_agent.app_limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
+from edgegpu_agent.app_limits.settler import AppLimitsSettler
+from edgegpu_agent.kube import AgentClient, App, Apps, Interest, KubeError, Leases, Watches
+from edgegpu_agent.worker.drift_checks import DriftBoard, SettledItem
+from edgegpu_agent.worker.ports import ClusterIdentity
+from edgegpu_core.model import ResourceModel
+from edgegpu_installer.layout import Layout
+from edgegpu_plugin.config import schema
+from edgegpu_plugin.errors import ConfigError
+from edgegpu_sync.spec import AppLimits as AppLimitsItem
+from edgegpu_sync.spec import Asked
+from edgegpu_sync.uplink import ItemState as State
+
+_LOG = logging.getLogger(__name__)
+
+LOOK_S = 60.0
+"""How often an item is looked at whose watch does not stand: the account may not watch, or the API server is away."""
+
+_APART_S, _AT_ONCE = 20.0, 3
+"""Looks at one item are so far apart where somebody changes it again and again, but for so many at once."""
+
+_BUSY_S = 1.0
+_NEVER = float("inf")
+_STANDING = frozenset({State.APPLIED, State.PENDING})
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What is kept of looking at an item; times are monotonic seconds."""
+
+    since_s: float
+    """When it was looked at last, or seen first."""
+    saw: Hashable = None
+    """What it was like then."""
+    not_before_s: float = 0.0
+    paid_s: float = 0.0
+    """Until when the looks that it had are accounted for."""
+    interest: Interest | None = None
+    """What shows the next change of it; None before the first look, which tells its kind: a watch costs a thread."""
+
+
+class AppLimitsService:
+    """The part of one box that has the account for it; `settler` goes to the worker, `tasks` are run beside it."""
+
+    def __init__(
+        self, client: AgentClient, layout: Layout, *, node: str, account: Path | None = None, look_s: float = LOOK_S
+    ) -> None:
+        """Put it together.
+
+        Args:
+            client: of the account for app limits.
+            account: the account's kubeconfig; while that is gone, app limits are no capability of this box.
+            layout: where the plugin is configured.
+            node: this agent's name among those of the cluster.
+            look_s: between two looks at what is not watched.
+        """
+        self._layout, self._look_s, self._account, self._node = layout, look_s, account, node
+        self._apps = Apps(client)
+        leases = Leases(client, namespace=NAMESPACE, name=NAME, duration_s=DURATION_S)
+        self._lease = LeaseKeeper(leases, me=node, told=self._lease_news)
+        self.settler = AppLimitsSettler(self._apps, self._lease, model=self._model, installed=self._installed)
+        self._stopping, self._wake = threading.Event(), threading.Event()
+        self._watches = Watches(client, self._wake.set)
+        self._kept: dict[str, _Kept] = {}
+        self._uid, self._uid_known = "", False
+        self._said: dict[str, str] = {}
+
+    def cluster(self) -> ClusterIdentity:
+        """Return the cluster as far as it is known: what asks the API server is the task, never this."""
+        return ClusterIdentity(self._uid, self._lease.holds())
+
+    @property
+    def able(self) -> bool:
+        """Whether the account is there: an uninstall that leaves the agent takes it away."""
+        return self._account is None or self._account.exists()
+
+    def tasks(self, board: DriftBoard) -> list[Task]:
+        """Return all tasks by name."""
+        return [
+            Task("lease", self._lease.run, self._stop_lease),
+            Task("limits", lambda: self._run(board), self._stop_looks),
+        ]
+
+    @property
+    def trouble(self) -> str:
+        """What a person has to mend; empty when all is well."""
+        if not (denied := self._watches.denied):
+            return ""
+        return (
+            f"the account for app limits may not watch, so settled limits are looked at each {self._look_s:.0f} s: "
+            f"run `edgegpu install` on this box once: {denied}"
+        )
+
+    def _stop_lease(self) -> None:
+        self.settler.stop()
+        self._lease.stop()
+
+    def _stop_looks(self) -> None:
+        self._stopping.set()
+        self._wake.set()
+
+    def _lease_news(self) -> None:
+        self._uid_known = False  # the cluster under a box may become another one: k3s set up anew
+        self._wake.set()
+
+    def _run(self, board: DriftBoard) -> None:
+        board.on_change(self._wake.set)
+        wait_s: float | None = 0.0
+        while not self._stopping.is_set():
+            self._wake.wait(wait_s)
+            self._wake.clear()
+            try:
+                wait_s = self._turn(board)
+            except ActStop:
+                self._stopping.wait()
+        self._watches.follow({})
+
+    def _turn(self, board: DriftBoard) -> float | None:
+        """Look at what is due; return after how many seconds something is, None: when it is told."""
+        self._learn_cluster()
+        holder = self._lease.holder == self._node  # while the API server is away nobody else is, and watches go on
+        items = [one for one in board.settled() if isinstance(one.asked.item, AppLimitsItem)] if holder else []
+        now_s = time.monotonic()
+        self._kept = {one.asked.name: self._kept.get(one.asked.name) or _Kept(now_s) for one in items}
+        self._follow(items)
+        self._warn()
+        dues = [] if self._uid_known else [self._look_s]
+        if self._lease.holds():
+            for one in items:
+                if self._due_s(one) <= 0:
+                    self._look(one, board)
+            self._follow(items)
+            dues += [self._due_s(one) for one in items]
+        return min((max(0.0, due) for due in dues if due != _NEVER), default=None)
+
+    def _follow(self, items: list[SettledItem]) -> None:
+        apps: dict[App, Interest] = {}
+        for one in items:
+            interest = self._kept[one.asked.name].interest
+            if interest is not None and one.settlement.state in _STANDING:
+                other = apps.get(_app(one), Interest())  # of another container of it
+                apps[_app(one)] = Interest(interest.kinds & other.kinds, interest.pods or other.pods)
+        self._watches.follow(apps)
+
+    def _warn(self) -> None:
+        if self.trouble:
+            self._say("watch", self.trouble)
+        elif self._said.pop("watch", ""):
+            _LOG.info("the account for app limits may watch now")
+
+    def _state(self, one: SettledItem) -> Hashable:
+        """Return what differs once an item has to be looked at again; None while nothing would show that."""
+        key = (one.asked.key, one.settlement.state)
+        if one.settlement.state not in _STANDING:
+            return key
+        shown = self._watches.state(_app(one), waits=one.settlement.state is State.PENDING)
+        return None if shown is None else (key, shown)
+
+    def _due_s(self, one: SettledItem) -> float:
+        """Return in how many seconds an item is to be looked at."""
+        kept, state, now_s = self._kept[one.asked.name], self._state(one), time.monotonic()
+        if state is not None and state == kept.saw:
+            return _NEVER
+        due_s = kept.since_s + self._look_s if state is None and kept.interest is not None else now_s
+        return max(due_s, kept.not_before_s) - now_s
+
+    def _learn_cluster(self) -> None:
+        if self._uid_known:
+            return
+        try:
+            self._uid_known = True  # before it is asked: there may be news meanwhile
+            self._uid = self._apps.cluster_uid()
+        except KubeError as error:
+            self._uid_known = False
+            self._say("cluster", f"cannot tell which cluster this is: {error}")
+
+    def _look(self, one: SettledItem, board: DriftBoard) -> None:
+        name, kept = one.asked.name, self._kept[one.asked.name]
+        state, now_s = self._state(one), time.monotonic()
+        try:
+            sight = self.settler.look(one.asked, one.settlement, one.notes)
+        except KubeError as error:
+            self._say(name, f"cannot look at {name}: {error}")
+            kept.since_s, kept.not_before_s = now_s, now_s + self._look_s
+            return
+        self._said.pop(name, None)
+        if sight == DriftResult():  # an item is being settled
+            kept.not_before_s = now_s + min(_BUSY_S, self._look_s)
+            return
+        kept.saw, kept.since_s, kept.interest = state, now_s, sight.interest
+        if state is not None:
+            kept.paid_s = max(now_s, kept.paid_s) + _APART_S
+        kept.not_before_s = now_s + self._look_s if sight.set_again else kept.paid_s - _AT_ONCE * _APART_S
+        _tell(one.asked, sight, board)
+
+    def _say(self, about: str, words: str) -> None:
+        if self._said.get(about) != words:
+            self._said[about] = words
+            _LOG.warning("%s", words)
+
+    def _model(self) -> ResourceModel:
+        try:
+            return schema.load(self._layout.plugin_yaml).model()
+        except ConfigError:
+            return ResourceModel()
+
+    def _installed(self) -> bool:
+        return self._layout.has_sharing
+
+
+def _app(one: SettledItem) -> App:
+    limits = one.asked.item
+    assert isinstance(limits, AppLimitsItem)  # noqa: S101  (no others are looked at)
+    return limits.namespace, limits.app
+
+
+def _tell(asked: Asked, sight: DriftResult, board: DriftBoard) -> None:
+    if sight.landed is not None:
+        board.landed(asked.name, asked.key, sight.landed)
+    if sight.conditions is not None:
+        board.noticed(asked.name, sight.conditions)
+    if sight.again:
+        board.again(asked.name)
+
+
+def app_limits(kubeconfig: Path, layout: Layout, *, node: str) -> AppLimitsService | None:
+    """Return the part, or None where this box has no account for it: then it is not among the capabilities."""
+    if not kubeconfig.exists():
+        return None
+    try:
+        return AppLimitsService(AgentClient.of_kubeconfig(kubeconfig), layout, node=node, account=kubeconfig)
+    except (KubeconfigError, KubeError) as error:
+        _LOG.error("no app limits here: %s", error)
+        return None

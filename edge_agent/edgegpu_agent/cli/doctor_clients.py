@@ -1,0 +1,212 @@
+"""What the doctor is lent of the plugin's code: its configuration, its status, containerd's file, the API server."""
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+
+from edgegpu_base.errors import EdgegpuError
+from edgegpu_base.kube import ApiAccess, KubeconfigError, load_kubeconfig
+from edgegpu_base.kube.access import tls_context
+
+from edgegpu_agent.cli.client import DEFAULT_CONFIG, SOCKET_NAME, fetch_status
+from edgegpu_agent.cli.errors import CliError
+from edgegpu_installer.doctor import CloudProbe, ContainerdProbe, DoorShut, PluginSettings, Reply
+from edgegpu_installer.doctor.web import TlsTarget, ask
+from edgegpu_installer.layout import Layout
+from edgegpu_plugin.config.schema import PluginConfig, load
+from edgegpu_plugin.containers import runtime
+from edgegpu_plugin.containers.cdi import FILE_NAME
+from edgegpu_plugin.containers.driver_root import LIBRARY_FOLDERS
+from edgegpu_plugin.errors import ConfigError
+
+_CLOUD_S = 10.0
+
+
+class BoxDoors:
+    """The doors of the box below `root`; paths that its files name are looked for below it too."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._config, self._problem = _config(self._at(DEFAULT_CONFIG))
+
+    def settings(self) -> PluginSettings:
+        """Return what plugin.yaml comes to."""
+        config = self._config
+        tls = config.extender.tls
+        return PluginSettings(
+            problem=self._problem,
+            node=config.node_name,
+            has_plugin=config.role.has_plugin,
+            has_extender=config.role.has_extender,
+            memory_resource=config.resources.memory,
+            core_resource=config.resources.core,
+            exclude=tuple(config.placement.exclude),
+            kubelet_folder=config.kubelet.folder,
+            kubeconfig=config.kubernetes.kubeconfig,
+            driver_root=config.driver.root,
+            library_folders=LIBRARY_FOLDERS,
+            cdi_file=config.driver.cdi_folder / FILE_NAME,
+            listen=config.extender.listen,
+            insecure=config.extender.insecure,
+            tls=() if config.extender.insecure else (tls.cert, tls.client_ca),
+        )
+
+    def status(self) -> Mapping[str, Any]:
+        """Return the running plugin's status document."""
+        try:
+            return fetch_status(self._at(self._config.paths.run / SOCKET_NAME)).raw
+        except CliError as error:
+            raise DoorShut(error.text, remedy=error.remedy) from error
+
+    def containerd(self, usual: str) -> ContainerdProbe | None:
+        """Return what containerd's configuration says."""
+        named = self._config.driver.containerd_config
+        paths = [named] if named else [*([Path(usual)] if usual else ()), *runtime.CONTAINERD_CONFIGS]
+        try:
+            found = runtime.read_containerd([self._at(path) for path in paths])
+        except EdgegpuError as error:
+            raise DoorShut(str(error), remedy="sudo systemctl restart --no-block k3s  # writes it anew") from error
+        if found is None:
+            return None
+        path = Path(found.path)
+        whole = tomllib.loads(path.read_text(encoding="utf-8"))
+        return ContainerdProbe(
+            path=Path("/") / path.relative_to(self._root),
+            cdi=found.cdi,
+            cdi_folders=tuple(found.cdi_folders),
+            nvidia_runtime=found.nvidia_runtime,
+            default_runtime=str(next(_values(whole, "default_runtime_name"), "")),
+            systemd_cgroups=any(_values(whole, "SystemdCgroup")),
+        )
+
+    def api(self) -> "KubeDoor":
+        """Return a client for the API server."""
+        path = self._config.kubernetes.kubeconfig
+        try:
+            return KubeDoor(load_kubeconfig(self._at(path)))
+        except KubeconfigError as error:
+            raise DoorShut(str(error), remedy="sudo edgegpu install  # writes the file anew") from error
+
+    def cloud(self) -> CloudProbe | None:
+        """Return how this box and its cloud stand; None where it belongs to none."""
+        from edgegpu_agent.cli.agentclient import gather  # noqa: PLC0415  (a box without a cloud needs none of it)
+
+        layout = Layout(self._root)
+        if not layout.agent_yaml.exists():
+            return None
+        seen = gather(self._root, None)
+        return CloudProbe(
+            url=seen.config.cloud.url if seen.config is not None else "",
+            ca_sha256=seen.config.cloud.ca_sha256 if seen.config is not None else "",
+            problem="" if seen.config is not None else "; ".join(seen.config_problems),
+            standing=seen.identity or {},
+            agent=seen.agent,
+            silence=seen.silence,
+            broker=_broker(layout),
+        )
+
+    def reach_cloud(self) -> None:
+        """Ask the cloud's HTTPS by what agent.yaml says of it."""
+        from edgegpu_agent.identity.enrolment_client import CloudClient  # noqa: PLC0415  (with urllib3)
+        from edgegpu_agent.identity.errors import IdentityError  # noqa: PLC0415
+        from edgegpu_agent.settings import load as load_agent  # noqa: PLC0415
+
+        try:
+            cloud = load_agent(Layout(self._root).agent_yaml).cloud
+            client = CloudClient(
+                url=cloud.url, ca_pem=b"", check_dates=lambda: True, proxy=cloud.proxy, timeout_s=_CLOUD_S
+            )
+            ca = client.fetch_ca(cloud.ca_sha256) if cloud.ca_sha256 else b""
+            replace(client, ca_pem=ca).check()
+        except (IdentityError, ConfigError) as error:
+            remedy = error.remedy if isinstance(error, IdentityError) else ""
+            raise DoorShut(str(error) if not remedy else error.args[0].partition("; ")[0], remedy=remedy) from error
+
+    def _at(self, path: Path) -> Path:
+        return self._root / str(path).lstrip("/")
+
+
+class KubeDoor:
+    """The API server by one plain connection for each question: the Date header is wanted too."""
+
+    def __init__(self, access: ApiAccess) -> None:
+        """Prepare it. Raises DoorShut: its certificates or its token cannot be used."""
+        self.server = access.server
+        try:
+            self._way = TlsTarget(context=tls_context(access), server_name=access.server_name)
+            token = access.token_file.read_text().strip() if access.token_file else access.token
+        except OSError as error:
+            raise DoorShut(
+                f"cannot use the certificates or the token of the kubeconfig: {error}", remedy="sudo edgegpu install"
+            ) from error
+        self._headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+
+    def get(self, path: str) -> Reply:
+        """Read."""
+        return self._ask("GET", path, None)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Reply:
+        """Create."""
+        return self._ask("POST", path, json.dumps(body).encode())
+
+    def _ask(self, method: str, path: str, body: bytes | None) -> Reply:
+        try:
+            answer = ask(self.server + path, self._way, method=method, body=body, headers=self._headers)
+        except OSError as error:
+            raise DoorShut(
+                f"cannot reach the API server {self.server}: {error}",
+                remedy="sudo systemctl status 'k3s*'  # on an agent node: is the server up?",
+            ) from error
+        return Reply(answer.status, _object(answer.body), _date(answer.headers.get("Date")))
+
+
+def _broker(layout: Layout) -> str:
+    from edgegpu_agent.identity.errors import IdentityError  # noqa: PLC0415
+    from edgegpu_agent.identity.identity_files import load_identity  # noqa: PLC0415  (with cryptography)
+
+    try:
+        identity = load_identity(layout.state / "identity")
+    except IdentityError:
+        return ""
+    if identity is None:
+        return ""
+    broker = identity.device.broker
+    return f"{f'[{broker.host}]' if ':' in broker.host else broker.host}:{broker.port}"
+
+
+def _values(value: object, key: str) -> Iterator[object]:
+    """Yield what stands under a key, however deep: the tables' names differ between containerd's versions."""
+    if isinstance(value, dict):
+        if key in value:
+            yield value[key]
+        for part in value.values():
+            yield from _values(part, key)
+
+
+def _object(text: bytes) -> Mapping[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:  # /readyz and errors of proxies are words
+        return {"message": text.decode(errors="replace")[:400]}
+    return value if isinstance(value, dict) else {}
+
+
+def _date(text: str | None) -> datetime | None:
+    try:
+        return parsedate_to_datetime(text) if text else None
+    except ValueError:
+        return None
+
+
+def _config(path: Path) -> tuple[PluginConfig, str]:
+    try:
+        return load(path), ""
+    except ConfigError as error:
+        return PluginConfig(version=1), str(error)

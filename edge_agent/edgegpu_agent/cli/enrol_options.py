@@ -1,0 +1,104 @@
+"""Where a box belongs, as `edgegpu install` is told it, and whether its token has been spent already."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from edgegpu_agent.app_limits import lease, rbac
+from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.identity.enrolment import token_hash
+from edgegpu_agent.identity.errors import IdentityError
+from edgegpu_agent.identity.identity_files import CloudAddress, load_identity
+from edgegpu_agent.settings import CloudSection
+from edgegpu_core.model import ResourceModel
+from edgegpu_installer.cluster.app_limits_account import AppLimitsAccount
+from edgegpu_installer.cluster.kinds import Json
+from edgegpu_installer.layout import Layout
+from edgegpu_installer.plan.site import InstallOptions
+
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def cloud_of(url: str, ca_sha256: str) -> CloudAddress:
+    """Return the options in the form in which the agent reads them; without an address they are passed on.
+
+    Raises:
+        CliError: one of them cannot be.
+    """
+    if not url:
+        return CloudAddress(url="", ca_sha256=ca_sha256)
+    try:
+        cloud = CloudSection(url=url, ca_sha256=ca_sha256)
+    except ValueError as error:
+        raise CliError(
+            f"cannot install with --cloud {url} --ca-sha256 {ca_sha256}: no https address, or no SHA-256",
+            remedy="take the line from your cloud anew",
+        ) from error
+    return CloudAddress(url=cloud.url, ca_sha256=cloud.ca_sha256)
+
+
+def is_spent(layout: Layout, token: str) -> bool:
+    """Say whether this box is who it is by this very token: the same line, pasted again, has nothing to hand in."""
+    try:
+        identity = load_identity(layout.state / "identity")
+    except IdentityError:
+        return False
+    return identity is not None and bool(token) and identity.device.token_sha256 == token_hash(token)
+
+
+def app_limits(namespaces: Sequence[str]) -> AppLimitsAccount:
+    """Return what the installer does about app limits in these namespaces: the objects are the agent's to know."""
+    made_by_the_account = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": lease.NAME, "namespace": lease.NAMESPACE},
+    }
+    return AppLimitsAccount(namespaces=tuple(namespaces), objects=_objects, lease=made_by_the_account)
+
+
+def with_cloud(
+    options: InstallOptions, url: str, *, ca_sha256: str, proxy: str, limits: list[str] | None
+) -> InstallOptions:
+    """Return the options with where the box belongs, its proxy, and what the cloud may do there. Raises CliError."""
+    cloud = cloud_of(url, ca_sha256)
+    return replace(
+        options,
+        cloud=cloud.url,
+        ca_sha256=cloud.ca_sha256,
+        proxy=_proxy(proxy),
+        limits_namespaces=namespaces_of(limits),
+    )
+
+
+def _proxy(word: str) -> str | None:
+    """Read `--cloud-proxy`: nothing leaves it as it is, `none` takes it away."""
+    try:
+        return "" if word == "none" else CloudSection(url="https://x", proxy=word).proxy or None
+    except ValueError as error:
+        raise CliError(  # without the word: it may hold a password
+            "cannot install with this proxy: it is no http://HOST:PORT",
+            remedy="put --cloud-proxy (--proxy of install.sh) right, or leave it out",
+        ) from error
+
+
+def namespaces_of(words: list[str] | None) -> tuple[str, ...] | None:
+    """Return the namespaces of `--limits-namespace`; None where it was not given.
+
+    Raises:
+        CliError: no namespace can be called so, or the cloud has no business there.
+    """
+    if words is None:
+        return None
+    if words == ["none"]:
+        return ()
+    for one in words:
+        if one != rbac.EVERYWHERE and (one == "kube-system" or _NAMESPACE.fullmatch(one) is None):
+            raise CliError(
+                f"cannot allow app limits in {one}: kube-system is left out, and names are as Kubernetes has them",
+                remedy="give namespaces, * for all but kube-system, or none",
+            )
+    return tuple(dict.fromkeys(words))
+
+
+def _objects(namespaces: Sequence[str], model: ResourceModel, with_policy: bool) -> Sequence[Json]:  # noqa: FBT001
+    return rbac.manifests(namespaces, model=model, with_policy=with_policy)

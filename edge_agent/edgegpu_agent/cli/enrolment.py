@@ -1,0 +1,180 @@
+"""What `edgegpu agent enrol` does, and how any token fares: the agent's word about it is waited for."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.settings import CloudSection
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.layout import AGENT_UNIT, Layout
+from edgegpu_installer.machine.systemd import Systemd
+from edgegpu_installer.plan.agent_config import agent_yaml
+from edgegpu_installer.plan.site import InstallOptions
+from edgegpu_installer.transaction import atomic
+
+IDENTITY = "agent-identity.json"
+"""In the run folder: how the identity stands, written by the agent."""
+
+AGENT_YAML = "/etc/edgegpu/agent.yaml"
+_VARIABLE = "EDGEGPU_TOKEN"
+_LOOK_S = 0.2
+_LOOKED_S = 10.0
+"""The agent has looked at its files twice by then."""
+_ENDS = frozenset({"enrolled", "refused", "waiting for approval", "cloned", "broken"})
+_LOG = "see `journalctl -u edgegpu-agent`"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the agent says of the identity."""
+
+    raw: dict[str, Any]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the agent does nothing more about it by itself, or is through."""
+        return self.raw.get("stand") in _ENDS
+
+    @property
+    def well(self) -> bool:
+        """Whether the box is in, or only waits for a person."""
+        return self.raw.get("stand") in {"enrolled", "waiting for approval"} and not self.raw.get("warning")
+
+    @property
+    def remedy(self) -> str:
+        """What to do."""
+        if self.raw.get("stand") == "waiting for approval":
+            return "on the cloud: edgegpu-cloud pending; edgegpu-cloud approve ID. This box goes on by itself then"
+        return str(self.raw.get("remedy") or "")
+
+    @property
+    def sentence(self) -> str:
+        """How it ended."""
+        raw = self.raw
+        stand, text = str(raw.get("stand")), str(raw.get("warning") or raw.get("text") or "")
+        if stand == "enrolled" and not text:
+            return f"enrolled as {raw.get('name') or raw.get('device')}"
+        code = f" ({raw['code']})" if raw.get("code") else ""
+        return f"{stand}{code}{f': {text}' if text else ''}"
+
+    def document(self) -> dict[str, Any]:
+        """Return what `--json` prints."""
+        return {**self.raw, "remedy": self.remedy}
+
+
+def read_token(file: Path | None) -> str:
+    """Return the token from a file, the environment, or a person at a terminal.
+
+    Raises:
+        CliError: there is none.
+    """
+    token = os.environ.pop(_VARIABLE, "")
+    if file is not None:
+        try:
+            token = file.read_text(encoding="ascii")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CliError(f"cannot read the token in {file}: {error}", remedy="name a file of one line") from error
+    if not token and sys.stdin.isatty():
+        token = typer.prompt("the token", hide_input=True, err=True)
+    if not token.strip():
+        raise CliError(
+            "cannot enrol: there is no token", remedy="--token-file FILE, or EDGEGPU_TOKEN in the environment"
+        )
+    return token.strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enrolling:
+    """One run of the command, on the machine below `root`."""
+
+    root: Path
+    wait_s: float
+    system: Systemd = field(default_factory=Systemd)
+    clock: Callable[[], float] = time.monotonic
+
+    def run(self, url: str, ca_sha256: str, token: str) -> Told:
+        """Write, restart, wait.
+
+        Raises:
+            CliError: an option that makes no sense, no edgegpu here, or no word from the agent.
+        """
+        layout = Layout(self.root)
+        try:
+            cloud = CloudSection(url=url, ca_sha256=ca_sha256)
+        except ValueError as error:
+            raise CliError(
+                f"cannot enrol with {url}: {_first(error)}", remedy="take the line from your cloud"
+            ) from error
+        standing = layout.run / IDENTITY
+        try:
+            if not self.system.unit(AGENT_UNIT).is_there:
+                raise CliError(f"cannot enrol: systemd has no {AGENT_UNIT}", remedy="run edgegpu install first")
+            there = layout.agent_yaml
+            now = there.read_text(errors="replace") if there.exists() else None
+            text = agent_yaml(now, InstallOptions(cloud=cloud.url, ca_sha256=cloud.ca_sha256)) or ""
+            standing.unlink(missing_ok=True)
+            layout.etc.mkdir(exist_ok=True)
+            atomic.write(there, text.encode(), mode=0o644)
+            atomic.write(layout.cloud_token, f"{token}\n".encode())
+            self.system.restart(AGENT_UNIT)
+        except InstallError as error:
+            raise CliError(error.message, remedy=error.remedy or _LOG) from error
+        except OSError as error:
+            raise CliError(f"cannot enrol: {error}", remedy="run it as root") from error
+        return wait_for_word(standing, token, wait_s=self.wait_s, clock=self.clock)
+
+
+def wait_for_word(standing: Path, token: str, *, wait_s: float, clock: Callable[[], float] = time.monotonic) -> Told:
+    """Wait until the agent has said how this token fared; what it said last counts where the end does not come.
+
+    Args:
+        standing: where the agent says it.
+        token: the one that it was given; words about another one are older.
+        wait_s: for so long.
+        clock: of seconds.
+
+    Raises:
+        CliError: no word.
+    """
+    from edgegpu_agent.identity.enrolment import token_hash  # noqa: PLC0415  (slow to load)
+
+    began, told, digest = clock(), Told({}), token_hash(token)
+    while True:
+        now = read_standing(standing) or told
+        about_it = now.raw.get("token_sha256") == digest
+        if about_it or now.raw.get("stand") == "broken":  # that may be of before: the agent looks every 5 s
+            told = now
+        if told.has_ended and (about_it or clock() >= began + _LOOKED_S):
+            return told
+        if clock() >= began + wait_s:
+            break
+        time.sleep(_LOOK_S)
+    if told.raw:
+        return told
+    raise CliError(f"cannot tell how the enrolment went: no word from the agent in {wait_s:g} s", remedy=_LOG)
+
+
+def read_standing(path: Path) -> Told | None:
+    """Return what the agent wrote; None where there is nothing that can be read."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return Told(value) if isinstance(value, dict) else None
+
+
+def _first(error: ValueError) -> str:
+    """Pydantic's first complaint, without its frame."""
+    from pydantic import ValidationError  # noqa: PLC0415
+
+    if isinstance(error, ValidationError):
+        return error.errors(include_url=False, include_context=False)[0]["msg"].removeprefix("Value error, ")
+    return str(error)

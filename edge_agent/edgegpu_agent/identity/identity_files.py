@@ -1,0 +1,242 @@
+"""What lies in the identity's folder: the box's names in the cloud, its keys, its certificate."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from edgegpu_agent.identity.errors import IdentityError
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.transaction import atomic
+from edgegpu_sync.downlink import KeySetLink
+from edgegpu_sync.ids import DeviceId, device_id
+from edgegpu_sync.keys import PublicKey
+from edgegpu_sync.wire import Count, Line, Sha256
+
+AGAIN = "edgegpu agent enrol, with a new token from your cloud"
+
+_DEVICE, _TLS_KEY, _TLS_CERT, _SIGN_KEY = "device.json", "tls.key", "tls.crt", "sign.key"
+_BROKER_CA, _CLOUD_CA = "broker-ca.crt", "cloud-ca.crt"
+
+
+class _Kept(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Broker(_Kept):
+    """Where the broker listens for boxes."""
+
+    host: Annotated[str, Field(min_length=1, max_length=253)]
+    port: Annotated[int, Field(ge=1, le=65_535)]
+
+
+class CloudAddress(_Kept):
+    """Where the enrolment and renewal are asked for."""
+
+    url: str
+    ca_sha256: str = ""
+
+
+class DeviceFile(_Kept):
+    """device.json: who this box is, and since which enrolment."""
+
+    version: Literal[1] = 1
+    device: Annotated[str, Field(pattern=r"^[a-z0-9]{16}$")]
+    name: Line = ""
+    """What people in the cloud called it when it was enrolled; empty from a cloud that does not say it."""
+    enrolment: Annotated[Count, Field(ge=1)]
+    instance: Sha256
+    broker: Broker
+    cloud: CloudAddress
+    root: PublicKey
+    keys: tuple[KeySetLink, ...] = ()
+    host: Line = ""
+    token_sha256: str = ""
+    """Of the token that it was exchanged for: the same one found again asks for nothing."""
+    enrolled_s: Count = 0
+    """By the cloud's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoxCertificate:
+    """What counts of the certificate; times are seconds since 1970."""
+
+    not_before_s: int
+    not_after_s: int
+    name: str
+    public: bytes
+
+    @property
+    def renew_at_s(self) -> int:
+        """Two thirds of its life."""
+        return self.not_before_s + (self.not_after_s - self.not_before_s) * 2 // 3
+
+
+@dataclass(frozen=True, slots=True)
+class BoxIdentity:
+    """An enrolled box; the files behind it may be renewed at any time, its device, enrolment and sign.key never."""
+
+    device: DeviceFile
+    folder: Path
+
+    @property
+    def id(self) -> DeviceId:
+        """The device id: client-id, certificate's name and user name in one."""
+        return device_id(self.device.device)
+
+    @property
+    def tls_key(self) -> Path:
+        """The key of the certificate."""
+        return self.folder / _TLS_KEY
+
+    @property
+    def tls_cert(self) -> Path:
+        """The certificate, with its chain."""
+        return self.folder / _TLS_CERT
+
+    @property
+    def broker_ca(self) -> Path:
+        """The authority of the broker's certificate."""
+        return self.folder / _BROKER_CA
+
+    def cloud_ca(self) -> bytes:
+        """Return the authority of the cloud's certificate as PEM; nothing where it is a public one.
+
+        Raises:
+            IdentityError: it cannot be read.
+        """
+        return _bytes(self.folder / _CLOUD_CA) if self.device.cloud.ca_sha256 else b""
+
+    def sign_key(self) -> Ed25519PrivateKey:
+        """Return the key that signs what the box says.
+
+        Raises:
+            IdentityError: it cannot be read.
+        """
+        return load_sign_key(self.folder / _SIGN_KEY)
+
+    def certificate(self) -> BoxCertificate:
+        """Return the certificate as it is now.
+
+        Raises:
+            IdentityError: it cannot be read.
+        """
+        return read_certificate(_bytes(self.tls_cert))
+
+
+def load_identity(folder: Path) -> BoxIdentity | None:
+    """Return the identity in a folder, None when the box was never enrolled.
+
+    Raises:
+        IdentityError: what is there cannot be read.
+    """
+    path = folder / _DEVICE
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise IdentityError(f"cannot read {path}: {error.strerror}", "run it as root") from error
+    try:
+        found = BoxIdentity(DeviceFile.model_validate_json(text), folder)
+    except ValidationError as error:
+        raise IdentityError(f"cannot understand {path}: {_first(error)}", AGAIN) from error
+    for needed in (found.tls_key, found.tls_cert, found.broker_ca, folder / _SIGN_KEY):
+        if not needed.is_file():
+            raise IdentityError(f"cannot use the identity in {folder}: {needed.name} is missing", AGAIN)
+    return found
+
+
+def read_certificate(pem: bytes) -> BoxCertificate:
+    """Return what counts of the first certificate in a PEM text.
+
+    Raises:
+        IdentityError: there is none.
+    """
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat  # noqa: PLC0415
+
+    try:
+        found = x509.load_pem_x509_certificates(pem)[0]
+        names = found.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+        return BoxCertificate(
+            not_before_s=int(found.not_valid_before_utc.timestamp()),
+            not_after_s=int(found.not_valid_after_utc.timestamp()),
+            name=str(names[0].value) if names else "",
+            public=found.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo),
+        )
+    except ValueError as error:
+        raise IdentityError(f"cannot read the certificate: {error}", AGAIN) from error
+
+
+def load_sign_key(path: Path) -> Ed25519PrivateKey:
+    """Return the Ed25519 key in a file.
+
+    Raises:
+        IdentityError: there is none.
+    """
+    try:
+        key = load_pem_private_key(_bytes(path), None)
+    except (ValueError, TypeError) as error:
+        raise IdentityError(f"cannot read {path}: {error}", AGAIN) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise IdentityError(f"cannot use {path}: it is no Ed25519 key", AGAIN)
+    return key
+
+
+def write(path: Path, content: bytes) -> None:
+    """Put a file of ours in place in one step, 0600.
+
+    Raises:
+        IdentityError: it cannot be.
+    """
+    try:
+        atomic.write(path, content)
+    except InstallError as error:
+        raise IdentityError(error.message, error.remedy) from error
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder of ours and those above it, 0700.
+
+    Raises:
+        IdentityError: it cannot be.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic.make_folder(path, mode=0o700)
+    except OSError as error:
+        raise IdentityError(f"cannot make the folder {path}: {error.strerror}", "make room there") from error
+    except InstallError as error:
+        raise IdentityError(error.message, error.remedy) from error
+
+
+def move(source: Path, target: Path) -> None:
+    """Let a file take another's place, on the disk; nothing where it has done so already.
+
+    Raises:
+        IdentityError: it cannot be.
+    """
+    try:
+        source.replace(target)
+        atomic.sync_folder(target.parent)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise IdentityError(f"cannot replace {target}: {error.strerror}", "make the file system writable") from error
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise IdentityError(f"cannot read {path}: {os.strerror(error.errno or 0)}", AGAIN) from error
+
+
+def _first(error: ValidationError) -> str:
+    found = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    return f"{'.'.join(str(part) for part in found['loc']) or 'it'}: {found['msg']}"

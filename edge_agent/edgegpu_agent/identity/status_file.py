@@ -1,0 +1,32 @@
+"""Writes how the identity stands where the command line reads it."""
+
+import json
+import logging
+from pathlib import Path
+
+from edgegpu_agent.identity.status import IdentityStatus
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.transaction import atomic
+
+_LOG = logging.getLogger(__name__)
+
+
+def tell(path: Path, standing: IdentityStatus) -> None:
+    """Write it where other words stand, in a folder that a boot empties; a disk that takes nothing is said, no more.
+
+    Other words: those of an agent that was started beside this one, and could not go on the link.
+    """
+    said = json.dumps(standing.document()).encode()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not _says(path, said):
+            atomic.write(path, said)
+    except (OSError, InstallError) as error:
+        _LOG.warning("cannot write %s: %s", path, error)
+
+
+def _says(path: Path, said: bytes) -> bool:
+    try:
+        return path.read_bytes() == said
+    except OSError:
+        return False

@@ -1,0 +1,74 @@
+"""What the journal holds and the worker keeps in memory too: one frozen value, replaced at each write."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from edgegpu_sync.commands import CommandRecord
+from edgegpu_sync.ids import CommandId
+from edgegpu_sync.keys import KeyRing
+from edgegpu_sync.outbox import Outbox, OutboxSizes
+from edgegpu_sync.replay_guard import ReplayGuard
+from edgegpu_sync.settle import DesiredState
+from edgegpu_sync.spec import Asked
+from edgegpu_sync.stamps import Epoch
+from edgegpu_sync.wire import Json
+
+NO_EPOCH = Epoch(0, "0" * 16)
+"""Before the first birth."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastContact:
+    """When the controller was heard last, by CLOCK_BOOTTIME of that boot; empty: never."""
+
+    boot: str = ""
+    at_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalContents:
+    """The journal's content that rules are asked of; notes, bodies, remembered ids and history stay on the disk.
+
+    `records` are the commands that have not ended, or whose result waits for its receipt. `settling` is the item that
+    was begun: it is finished before another one, also when a newer revision has come meanwhile.
+    """
+
+    gate: ReplayGuard
+    ring: KeyRing
+    board: DesiredState = field(default_factory=DesiredState)
+    spec: Json = field(default_factory=dict)
+    records: Mapping[CommandId, CommandRecord] = field(default_factory=dict)
+    outbox: Outbox = field(default_factory=Outbox)
+    settling: Asked | None = None
+    server_time: int = 0
+    heard: LastContact = LastContact()
+    refused: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def fresh(cls, *, enrolment: int, root: str, limits: OutboxSizes) -> "JournalContents":
+        """Return that of a box that was just enrolled.
+
+        Args:
+            enrolment: its number.
+            root: the public root key that it pins.
+            limits: sizes of the outbox.
+        """
+        gate = ReplayGuard(enrolment=enrolment, epoch=NO_EPOCH, born_s=0.0)
+        return cls(gate=gate, ring=KeyRing.pinned(root), outbox=Outbox(limits=limits))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    """A line of the history that people read.
+
+    `kind`: command, item, desired, keys, link, journal. `about`: a command's id, an item's name. `at_s`: the box's
+    clock, which may be wrong by years. `n` is given by the journal.
+    """
+
+    kind: str
+    about: str
+    state: str
+    text: str = ""
+    by: str = ""
+    at_s: int = 0
+    n: int = 0

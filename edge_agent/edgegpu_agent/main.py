@@ -1,0 +1,92 @@
+"""The agent's process from its command line to its exit status."""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgegpu_base.process import memory
+from edgegpu_base.process.tasks import TaskGroup
+
+from edgegpu_agent.app import AgentApp, AgentOptions
+
+_LOG = logging.getLogger("edgegpu_agent")
+
+EXIT_FAILED = 1
+
+_EPILOG = """\
+exit status: 0 stopped by a signal, or to start anew with another configuration, 1 something failed while it ran.
+/etc/edgegpu/agent.yaml names the cloud that this box belongs to; without it there is no link. `edgegpu agent status`
+says how the link is, `edgegpu doctor` what is wrong with this machine, `edgegpu transaction show` what the last change
+of it came to.
+"""
+
+
+def run(argv: Sequence[str] | None, group: TaskGroup) -> int:
+    """Run the process until the group is told to end; returns its exit status."""
+    chosen = _parser().parse_args(argv)
+    logging.basicConfig(stream=sys.stdout, format=_format(), level=chosen.log_level.upper())
+    memory.few_arenas()
+    options = AgentOptions(
+        root=chosen.root,
+        command=(*_apart(chosen.root), chosen.edgegpu, "transaction", "resume", "--json"),
+        deadline_s=chosen.deadline_s,
+        edgegpu=chosen.edgegpu,
+    )
+    try:
+        AgentApp(options, group).run()
+    except Exception:  # noqa: BLE001  (the process's border: what nobody foresaw belongs in the log, whole)
+        _LOG.exception("edgegpu-agent failed for a reason that it does not know")
+        return EXIT_FAILED
+    return 0
+
+
+def _apart(root: Path) -> tuple[str, ...]:
+    """Return the words that start a program outside this service's cgroup, where systemd is there (sd_booted(3)).
+
+    Undoing a first installation takes the unit file of this service away, and then stops the service. Without its file
+    systemd has forgotten KillMode=process, and ends all that is in the cgroup (seen on 252): whoever undoes would be
+    cut off in the middle of it.
+    """
+    booted = (root / "run/systemd/system").is_dir()
+    return ("systemd-run", "--scope", "--collect", "--quiet") if booted else ()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="edgegpu-agent",
+        description="Finishes this machine's changes by edgegpu whose author died, and holds its link to the cloud.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--edgegpu", default="edgegpu", metavar="PROGRAM", help="the command line (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--deadline-s",
+        type=float,
+        default=900.0,
+        metavar="S",
+        help="how long finishing may take (default: %(default)s)",
+    )
+    parser.add_argument("--root", type=Path, default=Path("/"), metavar="FOLDER", help="look at the machine below this")
+    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    return parser
+
+
+class _Version(argparse.Action):
+    """Reads the version only where it is asked for: importlib.metadata costs the daemon two MiB."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib import metadata  # noqa: PLC0415
+
+        parser.exit(0, f"edgegpu-agent {metadata.version('edgegpu')}\n")
+
+
+def _format() -> str:
+    """Under systemd the journal has the time already."""
+    text = "%(levelname)s %(name)s: %(message)s"
+    return text if "JOURNAL_STREAM" in os.environ else f"%(asctime)s {text}"

@@ -1,0 +1,123 @@
+"""What this box can do: the acts and settlers that there are, each with what it needs of the machine."""
+
+import threading
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from edgegpu_agent.actions.action import Act, ActionOutcome, Settler, SettlerNotes
+from edgegpu_agent.actions.registry import ActionContext, acts, standard_settlers
+from edgegpu_agent.actions.sharing import SharingOfBox
+from edgegpu_agent.actions.uplink_redaction import cleaned
+from edgegpu_agent.identity.errors import IdentityError, UnreachableError
+from edgegpu_agent.identity.identity_files import BoxIdentity
+from edgegpu_agent.identity.task import IdentityKeeper
+from edgegpu_agent.session.session import Abilities
+from edgegpu_agent.telemetry.source import TelemetryReader
+from edgegpu_installer.layout import Layout
+from edgegpu_sync.ids import CommandId, op_name
+from edgegpu_sync.ops import Args, Evidence, LogsArgs
+from edgegpu_sync.settle import NO_SHARING, Settlement
+from edgegpu_sync.spec import AppLimits as AppLimitsItem
+from edgegpu_sync.spec import Asked
+
+if TYPE_CHECKING:
+    from edgegpu_agent.app_limits.task import AppLimitsService
+
+_LOGS = op_name("logs.collect")
+
+APP_LIMITS = "app_limits"
+"""The capability that comes and goes with the account: an uninstall takes that away and leaves the agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class CappedLogs:
+    """logs.collect, with no larger an archive than this box's configuration allows."""
+
+    act_: Act
+    max_mib: int
+
+    def token(self, id_: CommandId, args: Args) -> str:
+        """See `Act`."""
+        return self.act_.token(id_, args)
+
+    def act(self, id_: CommandId, args: Args, token: str) -> ActionOutcome:
+        """See `Act`."""
+        if isinstance(args, LogsArgs):
+            args = args.model_copy(update={"max_mib": min(args.max_mib, self.max_mib)})
+        return self.act_.act(id_, args, token)
+
+    def evidence(self, id_: CommandId, token: str) -> Evidence:
+        """See `Act`."""
+        return self.act_.evidence(id_, token)
+
+    def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
+        """See `Act`."""
+        return self.act_.verify(id_, args, token)
+
+
+@dataclass(frozen=True, slots=True)
+class NoAccount:
+    """App limits on a box that has no account for them: without sharing it comes with that, else by an installation."""
+
+    layout: Layout
+
+    def settle(self, one: Asked, notes: SettlerNotes) -> Settlement:
+        """See `Settler`."""
+        del one, notes
+        if not self.layout.has_sharing:
+            return NO_SHARING
+        text = "this box has no account for app limits: run `edgegpu install` on it once, then set them again"
+        return Settlement.unsupported(text)
+
+
+def abilities(
+    identity: BoxIdentity,
+    *,
+    layout: Layout,
+    edgegpu: str,
+    telemetry: TelemetryReader,
+    keeper: IdentityKeeper,
+    limits: "AppLimitsService | None",
+    max_mib: int,
+    proxy: str = "",
+) -> Abilities:
+    """Return them.
+
+    Args:
+        identity: this box.
+        layout: where things are.
+        edgegpu: the command line, which installs and examines.
+        telemetry: what is seen of the box.
+        keeper: renews the certificate.
+        limits: settles app limits; None where this box has no account for it.
+        max_mib: of an archive of logs.
+        proxy: by which archives go up and bundles are fetched; empty: straight.
+    """
+    stop = threading.Event()
+    box = ActionContext(
+        stop=stop,
+        identity=identity.folder,
+        renew=keeper.renew,
+        refusals=(IdentityError,),
+        passing=(UnreachableError,),
+        looked=telemetry.refresh,
+        layout=layout,
+        program=(edgegpu,),
+        proxy=proxy,
+        proc=layout.at("/proc"),
+    )
+    of_limits: Settler = NoAccount(layout) if limits is None else limits.settler
+    able = acts(box)
+    return Abilities(
+        acts={**able, _LOGS: CappedLogs(able[_LOGS], max_mib)},
+        settlers={**standard_settlers(box), AppLimitsItem: of_limits},
+        sharing=SharingOfBox(layout),
+        telemetry=telemetry,
+        versions=telemetry.versions,
+        stopping=stop,
+        clean=partial(cleaned, redactor=box.redactor),
+        tasks=lambda worker: [] if limits is None else limits.tasks(worker.board),
+        limits_trouble=lambda: "" if limits is None else limits.trouble,
+        lacks=lambda: () if limits is not None and limits.able else (APP_LIMITS,),
+    )

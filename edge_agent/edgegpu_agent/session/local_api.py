@@ -1,0 +1,45 @@
+"""What the agent says of itself on a Unix socket, as the plugin does: JSON over HTTP, read by the command line."""
+
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from edgegpu_base.http_unix import LocalServer, Response
+from pydantic import BaseModel
+
+from edgegpu_agent.actions.action import ActStop
+
+SOCKET_NAME = "agent.sock"
+"""In the run folder; mode 0600."""
+
+_LIMIT = 50
+
+
+class LocalApi(LocalServer):
+    """Serves the worker's answers under one path; `run` it on a thread of its own."""
+
+    def __init__(self, path: Path, *, status: Callable[[], BaseModel], history: Callable[[int], BaseModel]) -> None:
+        """Prepare it.
+
+        Args:
+            path: of the socket; one that a dead process left behind is replaced.
+            status: answers /v1/status.
+            history: answers /v1/journal, so many lines.
+        """
+        super().__init__(path, self._said, owner="edgegpu-agent")
+        self._status, self._history = status, history
+
+    def _said(self, target: str) -> Response:
+        asked = urlsplit(target)
+        try:
+            match asked.path:
+                case "/v1/status":
+                    found = self._status()
+                case "/v1/journal":
+                    limit = parse_qs(asked.query).get("limit", [""])[0]
+                    found = self._history(int(limit) if limit.isdigit() else _LIMIT)
+                case _:
+                    return Response(404, b'{"error": "ask for /v1/status or /v1/journal"}')
+        except ActStop:
+            return Response(503, b'{"error": "the agent ends"}')
+        return Response(200, found.model_dump_json().encode())

@@ -1,0 +1,139 @@
+"""Looks after the journal: finishes a transaction that has no author any more, and says how the last one ended."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from edgegpu_base.process.inotify import FolderWatch
+from edgegpu_base.process.sdnotify import Notifier
+
+from edgegpu_agent.session.transaction_finisher import Finished, Finisher
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.transaction.journal import Clocks, TransactionJournal, TransactionRecord, read_now
+from edgegpu_installer.transaction.pending import decide
+from edgegpu_installer.transaction.states import Decision, TransactionState
+
+_LOG = logging.getLogger(__name__)
+
+_LOOK_S = 2.0
+"""How soon it is noticed that an author has died, which no file tells."""
+
+_BUSY_LOOK_S = 0.2
+_FIRST_RETRY_S = 5.0
+_LAST_RETRY_S = 300.0
+
+
+class Keeper:
+    """One loop; it feeds the watchdog, so that a loop that stands still is started anew."""
+
+    def __init__(
+        self,
+        *,
+        journal: TransactionJournal,
+        root: Path,
+        command: Sequence[str],
+        deadline_s: float,
+        watch: FolderWatch,
+        notifier: Notifier,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare it.
+
+        Args:
+            journal: of the transactions.
+            root: where `proc` is.
+            command: finishes a transaction, and prints `{"state", "why"}`.
+            deadline_s: how long it may take.
+            watch: wakes the loop when the journal changes.
+            notifier: whose watchdog is fed.
+            clock: monotonic seconds.
+        """
+        self._journal = journal
+        self._root = root
+        self._command = command
+        self._deadline_s = deadline_s
+        self._watch = watch
+        self._notifier = notifier
+        self._clock = clock
+        self._stopping = False
+        self._finisher: Finisher | None = None
+        self._retry_s = _FIRST_RETRY_S
+        self._not_before = 0.0
+        self._tried = ""
+        self._said = ""
+
+    def run(self) -> None:
+        """Look, finish, wait, until `stop`."""
+        while not self._stopping:
+            self._watch.follow(self._journal.folder)
+            self._round()
+            self._notifier.watchdog()
+            self._watch.wait(_LOOK_S if self._finisher is None else _BUSY_LOOK_S)
+        if self._finisher is not None:
+            _LOG.warning("a transaction is still being finished; that goes on without us")
+            self._finisher.leave()
+
+    def stop(self) -> None:
+        """Let `run` end."""
+        self._stopping = True
+        self._watch.wake()
+
+    def _round(self) -> None:
+        if self._finisher is not None:
+            finished = self._finisher.poll()
+            if finished is None:
+                return
+            self._finisher = None
+            self._ended(finished)
+        try:
+            record = self._journal.read()
+            now = read_now(self._root)
+        except (InstallError, OSError) as error:
+            self._say(str(error), logging.ERROR)
+            return
+        self._look(record, now)
+
+    def _look(self, record: TransactionRecord | None, now: Clocks) -> None:
+        if record is None:
+            self._say("nothing was ever changed on this machine")
+            return
+        words = f"{record.op.value} {record.id} is at {record.state.value}"
+        match decide(record, now, proc=self._root / "proc"):
+            case Decision.NOTHING:
+                self._calm(f"{words}{f': {record.why}' if record.why else ''}")
+            case Decision.WAIT:
+                self._calm(f"{words}, and its author is at work")
+            case decision:
+                self._finish(record, f"{words} and has no author: {decision.value}")
+
+    def _finish(self, record: TransactionRecord, words: str) -> None:
+        if record.state is TransactionState.INCONSISTENT and record.id == self._tried:
+            self._say(f"{words}; it was tried, and is not tried again: `edgegpu doctor` says more", logging.ERROR)
+            return
+        if self._clock() < self._not_before:
+            return
+        self._say(words, logging.WARNING)
+        if record.state is TransactionState.INCONSISTENT:  # each try may restart k3s: one of ours is enough
+            self._tried = record.id
+        try:
+            self._finisher = Finisher(self._command, deadline_s=self._deadline_s)
+        except OSError as error:
+            self._ended(Finished("", f"cannot run {self._command[0]}: {error.strerror}"))
+
+    def _ended(self, finished: Finished) -> None:
+        """Say how the command ended; where it settled nothing, it is tried again later and later."""
+        _LOG.warning("finishing the transaction ended: %s", finished.words)
+        self._not_before = self._clock() + self._retry_s
+        self._retry_s = min(2 * self._retry_s, _LAST_RETRY_S)
+
+    def _calm(self, words: str) -> None:
+        self._retry_s, self._not_before = _FIRST_RETRY_S, 0.0
+        self._say(words)
+
+    def _say(self, words: str, level: int = logging.INFO) -> None:
+        """Say it once, in the log and to systemd."""
+        if words != self._said:
+            self._said = words
+            _LOG.log(level, "%s", words)
+            self._notifier.status(words)

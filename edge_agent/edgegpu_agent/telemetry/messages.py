@@ -1,0 +1,202 @@
+"""The plugin's status document as pieces of messages. Pure; what cannot be sent is left out, not guessed."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypedDict
+
+from pydantic import ValidationError
+
+from edgegpu_agent.telemetry.nvidia_smi import CardReading
+from edgegpu_core.model import CORE_PER_CARD
+from edgegpu_sync.telemetry import CardReport, CardShare, HealthPart, PodAlloc
+from edgegpu_sync.wire import clipped
+
+Document = Mapping[str, Any]
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_MOST_CARDS = 128
+
+
+class InventoryPiece(TypedDict):
+    """An `Inventory` without its stamp."""
+
+    node: str
+    cluster: str
+    role: Literal["server", "agent", "extender-only"]
+    sharing: bool
+    unit_mib: int
+    mode: str
+    policy: str
+    driver: str
+    cards: tuple[CardReport, ...]
+
+
+def inventory(
+    document: Document | None, seen: Sequence[CardReading], *, node: str, cluster: str
+) -> InventoryPiece | None:
+    """Return the cards of a box, and what is offered of them.
+
+    Args:
+        document: the plugin's; None while it does not answer: then the cards stand as nvidia-smi sees them.
+        seen: what nvidia-smi sees.
+        node: this machine's name where the plugin says none.
+        cluster: UID of kube-system, empty while it is not known.
+    """
+    doc = document or {}
+    name = str(doc.get("node") or node).lower()
+    if not _NAME.fullmatch(name):
+        return None
+    unit_mib = _count(doc.get("unit_mib"))
+    return InventoryPiece(
+        node=name,
+        cluster=clipped(cluster, 253),
+        role=_role(doc.get("role")),
+        sharing=document is not None,
+        unit_mib=unit_mib,
+        mode=str(doc.get("isolation") or "none"),
+        policy=str(doc.get("policy") or "first-fit"),
+        driver=driver_version(doc, seen),
+        cards=tuple(_cards(doc, {one.uuid: one for one in seen}, unit_mib))[:_MOST_CARDS],
+    )
+
+
+def driver_version(document: Document | None, seen: Sequence[CardReading]) -> str:
+    """Return the driver's version as the plugin says, else as nvidia-smi does; empty where neither does."""
+    told = _part(document or {}, "driver").get("version")
+    return clipped(str(told or next((one.driver for one in seen), "")), 253)
+
+
+def _role(value: object) -> Literal["server", "agent", "extender-only"]:
+    match value:
+        case "server" | "extender-only":
+            return value
+        case _:
+            return "agent"
+
+
+def _cards(doc: Document, seen: dict[str, CardReading], unit_mib: int) -> Iterable[CardReport]:
+    offered = _rows(doc, "cards")
+    for row in offered:
+        uuid, units = str(row.get("uuid")), _count(row.get("units"))
+        known = seen.get(uuid)
+        yield from _card(
+            uuid=uuid,
+            label=str(row.get("index")),
+            name=clipped(str(row.get("name") or ""), 253),
+            memory_mib=known.memory_mib if known else units * unit_mib,
+            units=units,
+            healthy=row.get("healthy") is True,
+            text="" if row.get("healthy") is True else "out of order",
+        )
+    there = {str(row.get("uuid")) for row in offered}
+    for one in seen.values():
+        if one.uuid not in there:
+            yield from _card(
+                uuid=one.uuid,
+                label=one.label,
+                name=clipped(one.name, 253),
+                memory_mib=one.memory_mib,
+                units=0,
+                healthy=True,
+                excluded=bool(doc),
+            )
+
+
+def _card(**fields: Any) -> Iterable[CardReport]:  # noqa: ANN401  (those of Card)
+    try:
+        yield CardReport(**fields)
+    except ValidationError:
+        return
+
+
+def allocations(document: Document) -> dict[str, PodAlloc]:
+    """Return who holds what, by the pods' UIDs."""
+    pods: dict[str, PodAlloc] = {}
+    for row in _rows(document, "pods"):
+        if row.get("cards"):
+            _add(pods, row)
+    return pods
+
+
+def _add(pods: dict[str, PodAlloc], row: Document) -> None:
+    """Add a container to its pod; one whose object is gone has its UID for a name."""
+    uid = str(row.get("uid") or "")
+    before = pods.get(uid)
+    try:
+        pieces = tuple(_pieces(row))
+        pods[uid] = PodAlloc(
+            namespace=str(row.get("namespace") or "unknown"),
+            name=str(row.get("pod") or uid.lower()),
+            phase=str(row.get("phase") or "Unknown"),
+            pieces=(*(before.pieces if before else ()), *pieces),
+        )
+    except (ValidationError, LookupError, TypeError):
+        return
+
+
+def _pieces(row: Document) -> Iterable[CardShare]:
+    """Yield what a container holds of each of its cards; all of it on the first where the row does not tell."""
+    cards, units, core = row["cards"], _count(row.get("memory_units")), _count(row.get("core"))
+    parts = [_count(card["units"]) for card in cards if "units" in card]
+    if len(parts) != len(cards):
+        cards, parts = cards[:1], [units]
+    for number, (card, part) in enumerate(zip(cards, parts, strict=True)):
+        mine = core // len(cards) if core >= len(cards) * CORE_PER_CARD else 0 if number else core
+        yield CardShare(container=str(row["container"]), card=str(card["uuid"]), memory_units=part, core=mine)
+
+
+def plugin_parts(document: Document) -> list[HealthPart]:
+    """Return how the plugin and what it leans on are."""
+    parts = [HealthPart(name="plugin", state="ok", text=f"version {clipped(str(document.get('version')), 64)}")]
+    extender = document.get("extender")
+    if isinstance(extender, Mapping):
+        well = extender.get("healthy") is True
+        text = "" if well else str(extender.get("problem") or "does not serve; new GPU pods wait")
+        parts.append(_judged("extender", text))
+    api = _part(document, "api")
+    parts.append(_judged("api", str(api.get("problem") or ("" if api.get("synced") else "not in step yet"))))
+    if document.get("role") != "extender-only":
+        parts += _node_parts(document)
+    return parts
+
+
+def _node_parts(document: Document) -> list[HealthPart]:
+    kubelet = _part(document, "kubelet")
+    waiting = (
+        "" if kubelet.get("registered") else f"not registered, waiting for {kubelet.get('waiting_for') or 'kubelet'}"
+    )
+    sick = [str(row.get("index")) for row in _rows(document, "cards") if not row.get("healthy")]
+    pods = _rows(document, "pods")
+    refused = [f"{row.get('namespace')}/{row.get('pod')}" for row in pods if row.get("state") == "refused"]
+    parts = [
+        _judged("driver", str(_part(document, "driver").get("problem") or ""), bad=True),
+        _judged("kubelet", waiting),
+        _judged("cards", f"out of order: {', '.join(sick)}" if sick else "", bad=True),
+    ]
+    lost = [f"{row.get('namespace')}/{row.get('pod')}" for row in pods if row.get("state") == "lost"]
+    without = [f"{row.get('namespace')}/{row.get('pod')}" for row in pods if row.get("state") == "cardless"]
+    named = (("card gone", lost), ("runs without its card", without), ("refused", refused))
+    texts = [f"{word}: {', '.join(names)}" for word, names in named if names]
+    if texts:
+        parts.append(
+            HealthPart(name="pods", state="bad" if lost or without else "warn", text=clipped("; ".join(texts)))
+        )
+    return parts
+
+
+def _judged(name: str, text: str, *, bad: bool = False) -> HealthPart:
+    return HealthPart(name=name, state=("bad" if bad else "warn") if text else "ok", text=clipped(text))
+
+
+def _rows(document: Document, key: str) -> list[Document]:
+    rows = document.get(key)
+    return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list | tuple) else []
+
+
+def _part(document: Document, key: str) -> Document:
+    value = document.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0

@@ -1,0 +1,77 @@
+"""The end of inventory.refresh is told after what it was for, also by an agent that was killed in between."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from edgegpu_agent.worker.core import Core
+from edgegpu_sync.commands import CommandRecord
+from edgegpu_sync.downlink import RefreshRequest
+from edgegpu_sync.ids import CommandId, op_name
+
+PATIENCE_S = 60.0
+"""How long an end waits for a source that says nothing: then there is nothing to come before it."""
+
+_REFRESH = op_name("inventory.refresh")
+_FOR = (RefreshRequest.INVENTORY, RefreshRequest.ALLOC)
+
+
+@dataclass(frozen=True, slots=True)
+class Debt:
+    """An end that waits since `at_s`; `looked`: the act was of this life, and has looked at all that there is."""
+
+    at_s: float
+    looked: bool
+
+
+class Refreshes:
+    """Holds ends back until inventory and allocations have gone up on the connection that they go up on."""
+
+    def __init__(self, core: Core, ask: Callable[[RefreshRequest, float], None]) -> None:
+        """Prepare it; `ask` has something sent, within some seconds."""
+        self._core, self._ask = core, ask
+        self._owed: dict[CommandId, Debt] = {}
+        self._free: set[CommandId] = set()
+
+    @property
+    def owing(self) -> bool:
+        """Whether an end waits."""
+        return bool(self._owed)
+
+    def up(self) -> None:
+        """Begin a connection: what the last one took may be lost."""
+        self._free.clear()
+
+    def ended(self, record: CommandRecord) -> None:
+        """Have sent what a command was for that has ended now."""
+        if record.op == _REFRESH:
+            self._owe(record, looked=True)
+
+    def _owe(self, record: CommandRecord, *, looked: bool) -> None:
+        self._owed[record.id] = Debt(self._core.now_s, looked)
+        for want in _FOR:
+            self._ask(want, 0.0)
+
+    def holds(self, record: CommandRecord) -> bool:
+        """Whether an end has to wait."""
+        if record.op != _REFRESH or not record.state.terminal or record.id in self._free:
+            return False
+        if record.id not in self._owed:
+            self._owe(record, looked=False)
+        return self._core.now_s - self._owed[record.id].at_s < PATIENCE_S
+
+    def sent(self, open_: Collection[RefreshRequest], *, inventory: bool, alloc: bool) -> None:
+        """Let ends go.
+
+        Args:
+            open_: what is asked for and was not sent.
+            inventory: whether the source says anything of the cards.
+            alloc: whether it says who holds what, which it does not while the plugin does not answer.
+        """
+        for id_, debt in list(self._owed.items()):
+            there = {
+                RefreshRequest.INVENTORY: inventory or not debt.looked,
+                RefreshRequest.ALLOC: alloc or not (inventory or debt.looked),
+            }
+            if not any(want in open_ and there[want] for want in _FOR):
+                self._free.add(id_)
+                del self._owed[id_]

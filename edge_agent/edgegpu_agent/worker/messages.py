@@ -1,0 +1,134 @@
+"""Makes what the worker says: birth, will, reported state, results; each with its stamp."""
+
+import json
+from typing import Any
+
+from edgegpu_agent.actions.uplink_redaction import Clean
+from edgegpu_agent.worker.core import Core
+from edgegpu_agent.worker.ports import ClusterIdentity
+from edgegpu_sync.commands import CommandRecord
+from edgegpu_sync.ids import CommandId, OpName
+from edgegpu_sync.stamps import Stamp
+from edgegpu_sync.states import Codes
+from edgegpu_sync.telemetry import Event
+from edgegpu_sync.topics import PlainKind, PlainTopic, ResultTopic, Topic
+from edgegpu_sync.uplink import Birth, Bye, CommandResult, NotTaken, Reported, Will, encode_reported, encode_result
+from edgegpu_sync.wire import RESULT_MAX_BYTES, Json, clipped, encode
+
+DATA_MAX_BYTES = RESULT_MAX_BYTES - 3_072
+"""What a result's data may have, beside its text and stamp."""
+
+_LATER = {"dropped": "larger than a result may be: logs.collect brings it"}
+
+
+def data_bytes(data: Json | None) -> bytes | None:
+    """Return a result's data as they are kept; too large or unwritable ones are replaced by a word."""
+    if data is None:
+        return None
+    try:
+        text = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+    except (TypeError, ValueError):
+        text = b""
+    return text if 0 < len(text) <= DATA_MAX_BYTES else json.dumps(_LATER).encode()
+
+
+class Say:
+    """Bodies and topics of what goes up."""
+
+    def __init__(self, core: Core, capabilities: tuple[str, ...], *, clean: Clean) -> None:
+        """Say it for this box.
+
+        Args:
+            core: the journal and the stamps.
+            capabilities: what is published at the birth.
+            clean: takes secrets out of a body.
+        """
+        self._core, self._clean = core, clean
+        self.capabilities = capabilities
+
+    def plain(self, kind: PlainKind) -> PlainTopic:
+        """Return a topic of which there is one."""
+        return PlainTopic(self._core.me.device, kind)
+
+    def payload(self, topic: Topic, body: bytes) -> bytes:
+        """Sign; all that goes up comes by here, so here what must not leave the box is taken out."""
+        return self._core.me.signer.seal(topic, self._clean(body))
+
+    def head(self, stamp: Stamp | None = None) -> dict[str, Any]:
+        """Return the fields of an uplink, with a new stamp where none is given."""
+        stamp = stamp or self._core.stamp()
+        return {"enrolment": stamp.enrolment, "epoch": stamp.epoch, "n": stamp.n, "age_s": self._core.age_s}
+
+    def birth(self, stamp: Stamp | None) -> bytes:
+        """Return the birth of this epoch: the first with the stamp that was kept for it, others with a new one."""
+        held, me = self._core.held, self._core.me
+        birth = Birth(
+            **self.head(stamp),
+            state="birth",
+            instance=me.instance,
+            boot=self._core.clock.boot,
+            versions=me.versions(),
+            capabilities=self.capabilities,
+            seq=held.gate.highest,
+            floor=held.gate.floor,
+            observed_rev=held.board.seen.rev,
+            key_set=held.ring.version,
+        )
+        return encode(birth)
+
+    def will(self) -> bytes:
+        """Return the will of this epoch."""
+        return encode(Will(**self.head(self._core.will_stamp) | {"age_s": 0}, state="will"))
+
+    def bye(self, why: Any) -> bytes:  # noqa: ANN401  (the model checks it)
+        """Return the goodbye."""
+        return encode(Bye(**self.head(), state="bye", why=why))
+
+    def reported(self, cluster: ClusterIdentity) -> bytes:
+        """Return how the box stands against what is desired."""
+        held = self._core.held
+        reported = Reported(
+            **self.head(),
+            observed_rev=held.board.seen.rev,
+            observed_hash=held.board.seen.digest,
+            applied_rev=held.board.applied_rev,
+            seq=held.gate.highest,
+            floor=held.gate.floor,
+            items=held.board.report(),
+            cluster=clipped(cluster.uid, 253),
+            holder=cluster.holder,
+        )
+        return encode_reported(reported)
+
+    def result(self, record: CommandRecord) -> tuple[ResultTopic, bytes]:
+        """Return where a command stands; an end with the data that the outbox keeps."""
+        data = self._core.journal.body(record.id) if record.state.terminal else None
+        result = CommandResult(
+            **self.head(),
+            op=record.op,
+            state=record.state,
+            code=record.code or None,
+            text=clipped(record.text) or None,
+            data=json.loads(data) if data else None,
+            attempts=max(1, record.attempts),
+        )
+        return ResultTopic(self._core.me.device, record.id), encode_result(result)
+
+    def not_taken(self, id_: CommandId, op: OpName, code: Codes, *, for_seq: int) -> tuple[ResultTopic, bytes]:
+        """Return that a command was not taken."""
+        held = self._core.held
+        answer = NotTaken(
+            **self.head(),
+            op=op,
+            state="NOT_TAKEN",
+            code=code,
+            for_seq=for_seq,
+            seq=held.gate.highest,
+            floor=held.gate.floor,
+            observed_rev=held.board.seen.rev,
+        )
+        return ResultTopic(self._core.me.device, id_), encode(answer)
+
+    def event(self, stamp: Stamp, fields: dict[str, Any]) -> bytes:
+        """Return an event."""
+        return encode(Event(**self.head(stamp), **fields))

@@ -1,0 +1,131 @@
+"""What the worker is given where somebody looks on: journal, acts, settlers and link that tell each step."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from edgegpu_agent.actions.action import Act, ActionOutcome, Acts, Settler, SettlerNotes, Settlers
+from edgegpu_agent.journal.contents import HistoryEntry, JournalContents
+from edgegpu_agent.journal.journal import BoxJournal
+from edgegpu_agent.worker import steps
+from edgegpu_agent.worker.ports import LinkPort
+from edgegpu_agent.worker.steps import AtStep
+from edgegpu_sync import topics
+from edgegpu_sync.ids import CommandId, OpName
+from edgegpu_sync.link.events import Arrived
+from edgegpu_sync.ops import Args, Evidence
+from edgegpu_sync.settle import Settlement
+from edgegpu_sync.spec import Asked
+from edgegpu_sync.stamps import Stamp
+from edgegpu_sync.topics import ResultTopic
+from edgegpu_sync.wire import Json
+
+
+class SteppedJournal(BoxJournal):
+    """A journal that tells of its writes; give it `at_step` before `load`."""
+
+    at_step: AtStep
+
+    def save(
+        self,
+        held: JournalContents,
+        *,
+        bodies: Mapping[CommandId | Stamp, bytes] | None = None,
+        notes: Mapping[str, Json | None] | None = None,
+        told: Sequence[HistoryEntry] = (),
+        spare: bool = False,
+    ) -> None:
+        """See `Journal`."""
+        before = self._held
+        found = [] if before is None else steps.written(before, held, notes or {})
+        for name, about in found:
+            self.at_step(f"before-{name}", about)
+        super().save(held, bodies=bodies, notes=notes, told=told, spare=spare)
+        for name, about in found:
+            self.at_step(f"after-{name}", about)
+
+    def ended(self, id_: CommandId) -> OpName | None:
+        """Return the op of a command that has ended and waits for its receipt."""
+        record = None if self._held is None else self._held.records.get(id_)
+        return record.op if record is not None and record.state.terminal else None
+
+
+@contextmanager
+def _step(at_step: AtStep, name: str, about: str) -> Iterator[None]:
+    at_step(f"before-{name}", about)
+    yield
+    at_step(f"after-{name}", about)
+
+
+@dataclass(frozen=True, slots=True)
+class SteppedAct:
+    """One op."""
+
+    act_: Act
+    op: OpName
+    at_step: AtStep
+
+    def token(self, id_: CommandId, args: Args) -> str:
+        """See `Act`."""
+        with _step(self.at_step, steps.TOKEN, f"{self.op} {id_}"):
+            return self.act_.token(id_, args)
+
+    def act(self, id_: CommandId, args: Args, token: str) -> ActionOutcome:
+        """See `Act`."""
+        with _step(self.at_step, steps.ACT, f"{self.op} {id_}"):
+            return self.act_.act(id_, args, token)
+
+    def evidence(self, id_: CommandId, token: str) -> Evidence:
+        """See `Act`; no step: it changes nothing, and only a crash leads here."""
+        return self.act_.evidence(id_, token)
+
+    def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
+        """See `Act`."""
+        with _step(self.at_step, steps.VERIFY, f"{self.op} {id_}"):
+            return self.act_.verify(id_, args, token)
+
+
+@dataclass(frozen=True, slots=True)
+class SteppedSettler:
+    """Of one kind of item."""
+
+    settler: Settler
+    at_step: AtStep
+
+    def settle(self, one: Asked, notes: SettlerNotes) -> Settlement:
+        """See `Settler`."""
+        with _step(self.at_step, steps.SETTLE, f"item {one.name}"):
+            return self.settler.settle(one, notes)
+
+
+@dataclass(frozen=True, slots=True)
+class SteppedUplink:
+    """The link, which tells of each end that is sent."""
+
+    link: LinkPort
+    journal: SteppedJournal
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False, turn: int | None = None) -> int | None:
+        """See `Uplink`."""
+        publish = partial(self.link.publish, topic, payload, retain=retain, turn=turn)
+        to = topics.parse(topic)
+        op = self.journal.ended(to.id) if isinstance(to, ResultTopic) else None
+        if op is None or not isinstance(to, ResultTopic):
+            return publish()
+        with _step(self.journal.at_step, steps.SEND, f"{op} {to.id}"):
+            return publish()
+
+    def ack(self, arrived: Arrived) -> None:
+        """See `Uplink`."""
+        self.link.ack(arrived)
+
+
+def acts(found: Acts, at_step: AtStep) -> Acts:
+    """Return acts that tell of themselves."""
+    return {op: SteppedAct(act, op, at_step) for op, act in found.items()}
+
+
+def settlers(found: Settlers, at_step: AtStep) -> Settlers:
+    """Return settlers that do."""
+    return {kind: SteppedSettler(settler, at_step) for kind, settler in found.items()}

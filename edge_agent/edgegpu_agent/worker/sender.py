@@ -1,0 +1,233 @@
+"""What goes up and when: the birth first, results and events until their receipt, reported state when it is due."""
+
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from edgegpu_agent.worker.core import Core
+from edgegpu_agent.worker.messages import Say
+from edgegpu_agent.worker.ports import ClusterIdentity, LinkPort
+from edgegpu_sync.commands import CommandRecord
+from edgegpu_sync.ids import CommandId
+from edgegpu_sync.link.events import Delivered, Up
+from edgegpu_sync.outbox import Kept
+from edgegpu_sync.stamps import Stamp
+from edgegpu_sync.topics import PlainKind, Topic, TopicKind
+
+_LOG = logging.getLogger(__name__)
+
+RESEND_S = (10.0, 20.0, 40.0, 80.0, 160.0, 300.0)
+"""After how long without a receipt a result or an event is sent again; the last for ever."""
+
+REPORT_S = 600.0
+SPREAD_S = 5.0
+"""What is asked of thousands at once is answered within this, at random."""
+
+_BLOCKED_S = 1.0
+_METRICS_INFLIGHT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """When something is sent next, and how often it was since it last changed."""
+
+    at_s: float = 0.0
+    tries: int = 0
+
+
+class UplinkSender:
+    """Knows what is due; sends as much of it as the link takes."""
+
+    def __init__(self, core: Core, say: Say, *, rng: random.Random, cluster: Callable[[], ClusterIdentity]) -> None:
+        """Begin down.
+
+        Args:
+            core: the journal and the stamps.
+            say: makes the messages.
+            rng: for jitter.
+            cluster: asked at each turn; the reported state is sent again when it is another.
+        """
+        self._core, self._say, self._rng, self._cluster = core, say, rng, cluster
+        self.link: LinkPort | None = None
+        self.turn: int | None = None
+        """Of the connection that is up; None while there is none."""
+        self.why_down = "not connected yet"
+        self.holds: Callable[[CommandRecord], bool] = lambda _: False
+        """Asked of each command whose state is due: whether something else has to go up before it."""
+        self._fresh_epoch = False
+        self._birth_due = False
+        self._birth_stamp: Stamp | None = None
+        self._results: dict[CommandId, Due] = {}
+        self._event = Due()
+        self._report_at_s = 0.0
+        self._told_cluster: ClusterIdentity | None = None
+        self._told_at_s = -SPREAD_S
+        self._metrics: dict[int, Stamp] = {}
+        self._blocked_until_s = 0.0
+
+    # --- the connection
+
+    def will(self) -> tuple[str, bytes]:
+        """Begin an epoch for the connection that is tried now, and return its will."""
+        self._core.born()
+        self._fresh_epoch = True
+        topic = self._say.plain(TopicKind.STATUS)
+        return str(topic), self._say.payload(topic, self._say.will())
+
+    def up(self, event: Up) -> None:
+        """Send the birth, and all that waits."""
+        if not self._fresh_epoch:
+            self._core.born()
+        self._fresh_epoch = False
+        self.turn, self.why_down, self._birth_due = event.turn, "", True
+        self._birth_stamp = self._core.birth_stamp
+        self._results = {id_: Due() for id_ in self._core.held.records}
+        self._event, self._report_at_s, self._blocked_until_s = Due(), 0.0, 0.0
+        self._metrics.clear()
+
+    def down(self, why: str) -> None:
+        """Send nothing any more."""
+        if self.turn is not None or why != self.why_down:
+            _LOG.warning("not on the link: %s", why)
+        self.turn, self.why_down = None, why
+        self._metrics.clear()
+
+    def delivered(self, event: Delivered) -> None:
+        """Go on; measurements that the broker has taken are done with."""
+        self._blocked_until_s = 0.0
+        stamp = self._metrics.pop(event.token, None)
+        if stamp is not None:
+            held = self._core.held
+            self._core.save(replace(held, outbox=held.outbox.metrics_sent(stamp)))
+
+    def bye(self, why: str) -> None:
+        """Say goodbye."""
+        if self.turn is not None and not self._birth_due:
+            topic = self._say.plain(TopicKind.STATUS)
+            self._publish(topic, self._say.bye(why), retain=True)
+
+    # --- what is due
+
+    def changed(self, id_: CommandId) -> None:
+        """Send where a command stands."""
+        self._results[id_] = Due()
+
+    def report(self, within_s: float = 0.0) -> None:
+        """Send the reported state, at once or at random within some seconds."""
+        self._report_at_s = min(self._report_at_s, self._at(within_s))
+
+    def birth_again(self) -> None:
+        """Send the birth once more: it was missed, or what it tells has changed."""
+        self._birth_due = True
+
+    def events_changed(self) -> None:
+        """Send the oldest event at once: the one before it was stored."""
+        self._event = Due()
+
+    def _at(self, within_s: float) -> float:
+        return self._core.now_s + (self._rng.uniform(0, within_s) if within_s else 0.0)
+
+    # --- sending
+
+    def answer(self, topic: Topic, body: bytes) -> int | None:
+        """Send something once, now; it is lost where it cannot be sent."""
+        if self.turn is None or self._birth_due:
+            return None
+        return self._publish(topic, body)
+
+    def plain(self, kind: PlainKind, body: bytes) -> int | None:
+        """Send something of which the newest counts, once, now; None: not now."""
+        return self.answer(self._say.plain(kind), body)
+
+    def _publish(self, topic: Topic, body: bytes, *, retain: bool = False) -> int | None:
+        if self.link is None or self._core.now_s < self._blocked_until_s:
+            return None
+        payload = self._say.payload(topic, body)
+        token = self.link.publish(str(topic), payload, retain=retain, turn=self.turn)
+        if token is None:
+            self._blocked_until_s = self._core.now_s + _BLOCKED_S
+        return token
+
+    def pump_birth(self) -> None:
+        """Send the birth where it is due."""
+        if self.turn is not None:
+            self._send_birth()
+
+    def pump(self) -> None:
+        """Send what is due, until the link takes no more."""
+        if self.turn is None:
+            return
+        for send in (self._send_birth, self._send_results, self._send_report, self._send_event, self._send_metrics):
+            if not send():
+                return
+
+    def _send_birth(self) -> bool:
+        if self._birth_due:
+            body = self._say.birth(self._birth_stamp)
+            if self._publish(self._say.plain(TopicKind.STATUS), body, retain=True) is None:
+                return False
+            self._birth_due, self._birth_stamp = False, None
+        return True
+
+    def _send_results(self) -> bool:
+        now_s = self._core.now_s
+        for id_, due in list(self._results.items()):
+            record = self._core.held.records.get(id_)
+            if record is None:
+                del self._results[id_]
+            elif due.at_s <= now_s and not self.holds(record):
+                if self._publish(*self._say.result(record)) is None:
+                    return False
+                self._sent(record, due)
+        return True
+
+    def _sent(self, record: CommandRecord, due: Due) -> None:
+        """An end is sent until its receipt; of what is under way the controller asks when it hears nothing."""
+        if record.state.terminal:
+            self._results[record.id] = self._next(due)
+        else:
+            del self._results[record.id]
+
+    def _next(self, due: Due) -> Due:
+        wait_s = RESEND_S[min(due.tries, len(RESEND_S) - 1)] * self._rng.uniform(0.9, 1.1)
+        return Due(self._core.now_s + wait_s, due.tries + 1)
+
+    def _send_report(self) -> bool:
+        cluster, now_s = self._cluster(), self._core.now_s
+        if cluster != self._told_cluster:  # at the birth the API server has not said yet which it is
+            self._report_at_s = min(self._report_at_s, self._told_at_s + SPREAD_S)
+        if self._report_at_s > now_s:
+            return True
+        if self.plain(TopicKind.REPORTED, self._say.reported(cluster)) is None:
+            return False
+        self._told_cluster, self._told_at_s = cluster, now_s
+        self._report_at_s = now_s + REPORT_S * self._rng.uniform(0.9, 1.1)
+        return True
+
+    def _send_event(self) -> bool:
+        """Send the oldest one alone: a store takes stamps that rise, and one that overtook another would hide it."""
+        events = self._core.held.outbox.events
+        if not events or self._event.at_s > self._core.now_s:
+            return True
+        if self._send_kept(TopicKind.EVENT, events[0]) is None:
+            return False
+        self._event = self._next(self._event)
+        return True
+
+    def _send_metrics(self) -> bool:
+        under_way = set(self._metrics.values())
+        for kept in self._core.held.outbox.metrics[: _METRICS_INFLIGHT + len(under_way)]:
+            if len(self._metrics) >= _METRICS_INFLIGHT:
+                break
+            if kept.stamp in under_way:
+                continue
+            token = self._send_kept(TopicKind.METRICS, kept)
+            if token is None:
+                return False
+            self._metrics[token] = kept.stamp
+        return True
+
+    def _send_kept(self, kind: PlainKind, kept: Kept) -> int | None:
+        body = self._core.journal.body(kept.stamp)
+        return None if body is None else self.plain(kind, body)

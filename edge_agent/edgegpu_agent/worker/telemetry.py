@@ -1,0 +1,227 @@
+"""Inventory, allocations, health and metrics upward: by difference, no faster than they may, whole when asked."""
+
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from edgegpu_agent.journal.errors import JournalFullError
+from edgegpu_agent.worker.core import Core
+from edgegpu_agent.worker.inventory_refresh import Refreshes
+from edgegpu_agent.worker.messages import Say
+from edgegpu_agent.worker.ports import TelemetrySource
+from edgegpu_agent.worker.sender import UplinkSender
+from edgegpu_sync.downlink import RefreshRequest
+from edgegpu_sync.errors import TooLargeError
+from edgegpu_sync.outbox import Kept
+from edgegpu_sync.stamps import Epoch
+from edgegpu_sync.telemetry import Alloc, BoxHealth, HealthPart, Inventory, Metrics, PodAlloc, Sample, difference
+from edgegpu_sync.topics import TopicKind
+from edgegpu_sync.wire import clipped, encode
+
+_LOG = logging.getLogger(__name__)
+
+LOOK_S = 5.0
+"""How often the source is asked; a change waits at most this long, and nothing is sent faster."""
+
+ALL_S = 600.0
+"""After how long inventory and health are sent though nothing has changed."""
+
+BATCH = 15
+"""Samples in one message: a quarter of an hour where each minute is measured."""
+
+_PODS_PER_MESSAGE = 150
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What went up last of the allocations: who holds what, under which `n` of which epoch."""
+
+    epoch: Epoch
+    n: int
+    pods: Mapping[str, PodAlloc]
+
+
+class TelemetrySender:
+    """Compares what the source says with what was sent."""
+
+    def __init__(
+        self, core: Core, say: Say, sender: UplinkSender, *, source: TelemetrySource, rng: random.Random
+    ) -> None:
+        """Prepare it; nothing was sent yet.
+
+        Args:
+            core: the journal, the stamps.
+            say: makes heads.
+            sender: sends.
+            source: what is seen and measured.
+            rng: for jitter.
+        """
+        self._core, self._say, self._sender, self._source, self._rng = core, say, sender, source, rng
+        self._look_at_s = 0.0
+        self._due: dict[TopicKind, float] = {}
+        self._inventory: tuple[Epoch, Mapping[str, Any]] | None = None
+        self._alloc: Sent | None = None
+        self._health: tuple[Epoch, object] | None = None
+        self._samples: list[Sample] = []
+        self._asked: dict[RefreshRequest, float] = {}
+        self._unsayable: set[RefreshRequest] = set()
+        self.refreshes = Refreshes(core, self.ask)
+        sender.holds = self.refreshes.holds
+
+    def ask(self, want: RefreshRequest, within_s: float) -> None:
+        """Send something whole, at once or at random within some seconds."""
+        at_s = self._core.now_s + (self._rng.uniform(0, within_s) if within_s else 0.0)
+        self._asked[want] = min(at_s, self._asked.get(want, at_s))
+
+    def up(self) -> None:
+        """Look at once: after a birth everything is said anew."""
+        self._look_at_s = 0.0
+        self.refreshes.up()
+
+    def pump_asked(self) -> None:
+        """Send what was asked for and is due; called before results are sent."""
+        if any(at_s <= self._core.now_s for at_s in self._asked.values()):
+            self.pump()
+
+    def pump(self) -> None:
+        """Gather what was measured, and send what has changed, is due or was asked for."""
+        now_s = self._core.now_s
+        asked = {want for want, at_s in self._asked.items() if at_s <= now_s}
+        if now_s < self._look_at_s and not asked:
+            return
+        self._look_at_s = now_s + LOOK_S
+        self._gather(flush=RefreshRequest.METRICS in asked)
+        self._asked.pop(RefreshRequest.METRICS, None)
+        if self._sender.turn is None:
+            return
+        for want, send in (
+            (RefreshRequest.INVENTORY, self._send_inventory),
+            (RefreshRequest.ALLOC, self._send_alloc),
+            (RefreshRequest.HEALTH, self._send_health),
+        ):
+            if self._sends(want, send, whole=want in asked):
+                self._asked.pop(want, None)
+        if self.refreshes.owing:
+            told = self._source
+            self.refreshes.sent(self._asked, inventory=told.inventory() is not None, alloc=told.alloc() is not None)
+
+    def _sends(self, want: RefreshRequest, send: Callable[..., bool], *, whole: bool) -> bool:
+        """Send one kind; what the source says is no reason to end the agent, whatever it is."""
+        try:
+            return send(whole=whole)
+        except (ValidationError, TooLargeError) as error:
+            if want not in self._unsayable:
+                _LOG.error("cannot send %s: %s", want, error)
+            self._unsayable.add(want)
+            return True
+
+    def _is_due(self, kind: TopicKind) -> bool:
+        return self._due.get(kind, 0.0) <= self._core.now_s
+
+    def _was_sent(self, kind: TopicKind) -> None:
+        self._due[kind] = self._core.now_s + ALL_S * self._rng.uniform(0.9, 1.1)
+
+    # --- inventory
+
+    def _send_inventory(self, *, whole: bool) -> bool:
+        found, epoch = self._source.inventory(), self._core.held.gate.epoch
+        if found is None:
+            return False
+        if self._inventory == (epoch, found) and not whole and not self._is_due(TopicKind.INVENTORY):
+            return False
+        body = encode(Inventory(**self._say.head(), **found))
+        if self._sender.plain(TopicKind.INVENTORY, body) is None:
+            return False
+        self._inventory = (epoch, found)
+        self._was_sent(TopicKind.INVENTORY)
+        return True
+
+    # --- allocations
+
+    def _send_alloc(self, *, whole: bool) -> bool:
+        """Send the difference to what was sent in this epoch; the whole in pieces that fit."""
+        found, epoch = self._source.alloc(), self._core.held.gate.epoch
+        if found is None:
+            return False
+        sent = self._alloc
+        if whole or sent is None or sent.epoch != epoch:
+            sent = None
+        pods, gone = difference(dict(sent.pods) if sent else {}, dict(found))
+        if sent is not None and not pods and not gone:
+            return False
+        return self._send_pieces(sent, pods, gone)
+
+    def _send_pieces(self, sent: Sent | None, pods: Mapping[str, PodAlloc], gone: Sequence[str]) -> bool:
+        uids = list(pods)
+        pieces = [uids[at : at + _PODS_PER_MESSAGE] for at in range(0, len(uids), _PODS_PER_MESSAGE)] or [[]]
+        for place, piece in enumerate(pieces):
+            left = tuple(gone[:1_000]) if place == 0 else ()
+            head = self._say.head()
+            part = {uid: pods[uid] for uid in piece}
+            alloc = Alloc(**head, base=None if sent is None else sent.n, pods=part, gone=left)
+            if self._sender.plain(TopicKind.ALLOC, encode(alloc)) is None:
+                return False
+            before = {} if sent is None else sent.pods
+            after = {uid: pod for uid, pod in {**before, **part}.items() if uid not in left}
+            sent = self._alloc = Sent(head["epoch"], head["n"], after)
+        return True
+
+    # --- health
+
+    def _send_health(self, *, whole: bool) -> bool:
+        core = self._core
+        parts = (*self._own_parts(), *self._source.health_parts())[:64]
+        state = _worst(parts)
+        now = (core.held.gate.epoch, (state, parts))
+        if now == self._health and not whole and not self._is_due(TopicKind.HEALTH):
+            return False
+        health = BoxHealth(
+            **self._say.head(),
+            state=state,
+            parts=parts,
+            refused=core.refused,
+            controller_unseen_s=core.unseen_s,
+            outbox_used=min(1.0, core.held.outbox.used),
+        )
+        if self._sender.plain(TopicKind.HEALTH, encode(health)) is None:
+            return False
+        self._health = now
+        self._was_sent(TopicKind.HEALTH)
+        return True
+
+    def _own_parts(self) -> tuple[HealthPart, ...]:
+        told = self._core.journal.told
+        return (HealthPart(name="journal", state="bad", text=clipped(told)),) if told else ()
+
+    # --- metrics
+
+    def _gather(self, *, flush: bool) -> None:
+        self._samples += self._source.samples()
+        while len(self._samples) >= BATCH or (flush and self._samples):
+            batch, self._samples = self._samples[:BATCH], self._samples[BATCH:]
+            self._keep(tuple(batch))
+
+    def _keep(self, samples: tuple[Sample, ...]) -> None:
+        """Put measurements into the outbox; where there is no room they are given up first of all."""
+        core, stamp = self._core, self._core.stamp()
+        try:
+            body = encode(Metrics(**self._say.head(stamp), period_s=self._source.period_s, samples=samples))
+        except TooLargeError:
+            for half in (samples[: len(samples) // 2], samples[len(samples) // 2 :]):
+                if len(samples) > 1:
+                    self._keep(half)
+            return
+        outbox = core.held.outbox.add_metrics(Kept(stamp, len(body)))
+        try:
+            core.save(replace(core.held, outbox=outbox), bodies={stamp: body}, spare=True)
+        except JournalFullError:
+            return
+
+
+def _worst(parts: Sequence[HealthPart]) -> Literal["ok", "warn", "bad"]:
+    states = {part.state for part in parts}
+    return "bad" if "bad" in states else "warn" if "warn" in states else "ok"

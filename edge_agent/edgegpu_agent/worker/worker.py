@@ -1,0 +1,292 @@
+"""The worker: the one thread that owns the journal, and does all that commands and desired state ask for."""
+
+import logging
+import queue
+import random
+import secrets
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, assert_never
+
+from edgegpu_agent.actions.action import Acts, ActStop, Settlers
+from edgegpu_agent.actions.uplink_redaction import BY_FORM, Clean
+from edgegpu_agent.journal.errors import JournalFullError
+from edgegpu_agent.journal.journal import BoxJournal
+from edgegpu_agent.session.local_answers import JournalAnswer, StatusAnswer
+from edgegpu_agent.worker import status as workerstatus
+from edgegpu_agent.worker.actions import Acting
+from edgegpu_agent.worker.command_states import States
+from edgegpu_agent.worker.commands import SHARING, CommandQueue
+from edgegpu_agent.worker.core import Core
+from edgegpu_agent.worker.desired_items import Items
+from edgegpu_agent.worker.executor import Threads
+from edgegpu_agent.worker.inbox import Inbox
+from edgegpu_agent.worker.messages import Say
+from edgegpu_agent.worker.ports import (
+    Clock,
+    Executor,
+    LinkPort,
+    Me,
+    NoTelemetry,
+    SharingSight,
+    SharingUnseen,
+    TelemetrySource,
+)
+from edgegpu_agent.worker.sender import UplinkSender
+from edgegpu_agent.worker.telemetry import TelemetrySender
+from edgegpu_sync.downlink import KeySetLink
+from edgegpu_sync.link.events import Arrived, Delivered, Down, LinkEvent, Up
+from edgegpu_sync.outbox import Kept
+from edgegpu_sync.settle import Settlement
+from edgegpu_sync.spec import AppLimits, Sharing, TryKey
+from edgegpu_sync.uplink import Condition
+from edgegpu_sync.wire import clipped
+
+_LOG = logging.getLogger(__name__)
+
+_IDLE_S = 1.0
+_RETRY_S = 1.0
+"""How soon it is tried again what found the journal full."""
+
+_MOST_AT_ONCE = 64
+
+Call = Callable[[], None]
+Why = Literal["stop", "upgrade", "uninstall", "identity"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a worker is made of. Left out: a random nonce, threads for acts, no telemetry, nobody to tell the time."""
+
+    journal: BoxJournal
+    root: str
+    """The public root key that was pinned at enrolment."""
+    keys: Sequence[KeySetLink] = ()
+    """The key sets that came with it: a journal that is begun anew does not go back before them."""
+    me: Me
+    clock: Clock
+    rng: random.Random
+    acts: Acts
+    settlers: Settlers
+    sharing: SharingSight = field(default_factory=SharingUnseen)
+    telemetry: TelemetrySource = field(default_factory=NoTelemetry)
+    clean: Clean = BY_FORM
+    """Takes secrets out of what goes up."""
+    executor: Executor | None = None
+    nonce: Callable[[], str] = lambda: secrets.token_hex(8)
+    server_time: Callable[[int], bool] = lambda _seconds: True
+    """Told each time that a controller has signed, seconds since 1970, on the worker's thread."""
+
+
+class Worker:
+    """Give `put` and `will` to the link, the link to `attach`, and `run` a thread."""
+
+    def __init__(self, parts: Parts) -> None:
+        """Take over what the journal holds.
+
+        Raises:
+            JournalError: it cannot be read, or is of a later enrolment.
+        """
+        self._queue: queue.SimpleQueue[LinkEvent | Call | None] = queue.SimpleQueue()
+        self._later: deque[LinkEvent | Call] = deque()
+        self._retry_at_s = 0.0
+        self._full = False
+        self._stopping: Why | None = None
+        held = parts.journal.load(enrolment=parts.me.enrolment, root=parts.root)
+        held = replace(held, ring=held.ring.no_older(parts.keys))
+        self._core = Core(journal=parts.journal, held=held, me=parts.me, clock=parts.clock, nonce=parts.nonce)
+        self._core.put = self._queue.put
+        self.capabilities = _capabilities(parts)
+        self._build(parts, parts.executor or Threads(self._queue.put))
+
+    def _build(self, parts: Parts, executor: Executor) -> None:
+        core = self._core
+        self._say = Say(core, self.capabilities, clean=parts.clean)
+        self._sender = UplinkSender(core, self._say, rng=parts.rng, cluster=parts.telemetry.cluster)
+        self._telemetry = TelemetrySender(core, self._say, self._sender, source=parts.telemetry, rng=parts.rng)
+        states = States(core, self._sender, ended=self._telemetry.refreshes.ended)
+        acting = Acting(states, acts=parts.acts, executor=executor)
+        self._items = Items(
+            core,
+            self._sender,
+            settlers=parts.settlers,
+            sharing=parts.sharing,
+            executor=executor,
+            alone_busy=lambda: self._commands.alone_busy,
+        )
+        self._commands = CommandQueue(
+            states, acting, capabilities=self.capabilities, items_busy=lambda: self._items.busy
+        )
+        self._inbox = Inbox(core, self._say, self._sender, ask=self._telemetry.ask, server_time=parts.server_time)
+        core.born()
+
+    # --- for any thread
+
+    def attach(self, link: LinkPort) -> None:
+        """Give it the link; before `run`."""
+        self._sender.link = link
+
+    def put(self, event: LinkEvent) -> None:
+        """Take what comes out of the link; never blocks."""
+        self._queue.put(event)
+
+    def will(self) -> tuple[str, bytes] | None:
+        """Begin an epoch for the connection that is tried now; return the topic and payload of its will.
+
+        It waits for the worker, which writes the epoch first. None: the worker has ended.
+        """
+        try:
+            return self._core.ask(self._sender.will)
+        except ActStop:
+            return None
+
+    def stop(self, why: Why = "stop") -> None:
+        """Let `run` end, after a goodbye that says why."""
+        self._stopping = why
+        self._queue.put(None)
+
+    def tell(
+        self, kind: str, text: str, *, level: Literal["info", "warning", "alarm"] = "info", about: str = ""
+    ) -> None:
+        """Send an event upward; it is kept until the controller has it, unless room runs out."""
+        fields = {"kind": kind, "level": level, "text": clipped(text), "about": clipped(about, 253)}
+        at = max(0, int(self._core.clock.wall_s()))
+        self._queue.put(lambda: self._keep_event({**fields, "at": at}))
+
+    def landed(self, name: str, key: TryKey, settlement: Settlement) -> None:
+        """Tell what a Pending item has come to."""
+        self._queue.put(lambda: self._items.landed(name, key, settlement))
+
+    def noticed(self, name: str, conditions: tuple[Condition, ...]) -> None:
+        """Tell what is true of an item beside its settlement; an empty tuple takes it back."""
+        self._queue.put(lambda: self._items.noticed(name, conditions))
+
+    def status(self) -> StatusAnswer:
+        """Return how the agent stands.
+
+        Raises:
+            ActStop: the worker has ended.
+        """
+        return self._core.ask(
+            lambda: workerstatus.status(
+                self._core,
+                self._sender,
+                capabilities=self.capabilities,
+                wanted_rev=self._inbox.wanted_rev,
+                full=self._full,
+            )
+        )
+
+    def history(self, limit: int) -> JournalAnswer:
+        """Return the newest lines of the history.
+
+        Raises:
+            ActStop: the worker has ended.
+        """
+        return self._core.ask(lambda: workerstatus.history(self._core, limit))
+
+    # --- the worker's thread
+
+    def run(self) -> None:
+        """Work until `stop`.
+
+        Raises:
+            JournalError: the journal cannot be written or read; the agent must start anew.
+        """
+        try:
+            self.turn()
+            while self._stopping is None:
+                try:
+                    event = self._queue.get(timeout=_IDLE_S)
+                except queue.Empty:
+                    event = None
+                self.turn(event)
+            self._sender.bye(self._stopping)
+        finally:
+            self._core.ended.set()
+
+    def turn(self, first: LinkEvent | Call | None = None) -> None:
+        """Take what has come, then do all that can be done now; never blocks but for the disk."""
+        self._core.thread = threading.get_ident()
+        if first is not None:
+            self._try(first)
+        for _ in range(_MOST_AT_ONCE):
+            try:
+                event = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if event is not None:
+                self._try(event)
+        self._again()
+        for pump in (
+            self._commands.pump,
+            self._items.pump,
+            self._commands.pump,
+            self._sender.pump_birth,
+            self._telemetry.pump_asked,
+            self._sender.pump,
+            self._telemetry.pump,
+            self._core.write_loose,
+        ):
+            self._guarded(pump)
+
+    def _try(self, event: LinkEvent | Call) -> None:
+        if not self._guarded(lambda: self._take(event)):
+            self._later.append(event)
+
+    def _again(self) -> None:
+        """Try once more what found the journal full, in its order."""
+        if not self._later or self._core.now_s < self._retry_at_s:
+            return
+        waiting, self._later = self._later, deque()
+        for event in waiting:
+            self._try(event)
+
+    def _guarded(self, call: Call) -> bool:
+        """Call it; False when the journal is full, and nothing has changed."""
+        try:
+            call()
+        except JournalFullError as error:
+            if not self._full:
+                _LOG.error("%s; it is tried again", error)
+            self._full, self._retry_at_s = True, self._core.now_s + _RETRY_S
+            return False
+        if self._full and not self._later:
+            self._full = False
+        return True
+
+    def _take(self, event: LinkEvent | Call) -> None:
+        match event:
+            case Up():
+                self._sender.up(event)
+                self._telemetry.up()
+            case Down(why):
+                self._sender.down(why)
+            case Arrived():
+                self._inbox.take(event)
+            case Delivered():
+                self._sender.delivered(event)
+            case _ if callable(event):
+                event()
+            case _:
+                assert_never(event)
+
+    def _keep_event(self, fields: dict[str, str | int]) -> None:
+        core, stamp = self._core, self._core.stamp()
+        body = self._say.event(stamp, fields)
+        outbox = core.held.outbox.add_event(Kept(stamp, len(body), alarm=fields["level"] == "alarm"))
+        try:
+            core.save(replace(core.held, outbox=outbox), bodies={stamp: body}, spare=True)
+        except JournalFullError:
+            _LOG.warning("an event is lost, the journal is full: %s %s", fields["kind"], fields["text"])
+
+
+def _capabilities(parts: Parts) -> tuple[str, ...]:
+    """Return what is published at the birth: the ops that there are acts for, and what is settled."""
+    able = set(parts.acts) - SHARING
+    if Sharing in parts.settlers:
+        able |= SHARING
+    limits = {"app_limits"} if AppLimits in parts.settlers else set()
+    return tuple(sorted({*able, *limits}))

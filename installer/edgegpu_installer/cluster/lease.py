@@ -1,0 +1,296 @@
+"""The lock over several servers: a Lease in the cluster, so that one of them at a time restarts its k3s.
+
+It lies in kube-system, which is there before edgegpu's own namespace is made and after that is deleted: one lock covers
+installs and uninstalls alike.
+"""
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from edgegpu_installer.cluster.client import ClusterClient, ClusterError
+from edgegpu_installer.cluster.kinds import LEASE, Json
+from edgegpu_installer.cluster.lease_rule import (
+    DURATION_S,
+    RENEW_S,
+    InstallLeaseRecord,
+    LeaseAction,
+    LeaseHolder,
+    LeaseObservation,
+    verdict,
+)
+from edgegpu_installer.errors import InstallError
+
+NAMESPACE = "kube-system"
+NAME = "edgegpu-install"
+
+_LOOK_S = 2.0
+_RELEASE_S = 10.0
+_log = logging.getLogger(__name__)
+
+
+class HeldError(InstallError):
+    """Another server holds the lease; `record` says who and since when."""
+
+    code = "BUSY"
+
+    def __init__(self, record: InstallLeaseRecord, now: datetime | None) -> None:
+        self.record = record
+        super().__init__(
+            f"cannot begin: {_who(record)} is changing this cluster's servers, {_when(record, now)}",
+            "wait for its end and try again; if that machine is gone for good: "
+            f"k3s kubectl -n {NAMESPACE} delete lease {NAME}",
+        )
+
+
+class LostError(InstallError):
+    """Another server has taken the lease over, because this one could not renew it in time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the lease's owner needs of its machine: which processes live, and time."""
+
+    alive: Callable[[LeaseHolder], bool]
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    pause: Callable[[float], None] = time.sleep
+    renew_s: float = RENEW_S
+
+
+def this_process(node: str, root: Path = Path("/")) -> LeaseHolder:
+    """Return who this process is; `node` is the machine's name in the cluster."""
+    return LeaseHolder(node, os.getpid(), _boot(root))
+
+
+def surroundings(root: Path = Path("/")) -> Surroundings:
+    """Return those of this machine."""
+    return Surroundings(alive=lambda holder: lives(holder, root))
+
+
+def lives(holder: LeaseHolder, root: Path = Path("/")) -> bool:
+    """Say whether a holder of this node lives: this boot, and its process is there."""
+    return holder.boot == _boot(root) and (root / "proc" / str(holder.pid)).exists()
+
+
+class InstallLease:
+    """The lease while it is held: a thread renews it; leaving the `with` releases and deletes it."""
+
+    def __init__(self, cluster: ClusterClient, me: LeaseHolder, version: str, *, around: Surroundings) -> None:
+        self._cluster = cluster
+        self._me = me
+        self._version = version
+        self._around = around
+        self._lost: InstallLeaseRecord | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="install-lease", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Go on only while the lease is ours; that it cannot be renewed for a while (k3s restarts) is no reason to end.
+
+        Raises:
+            LostError: another one has taken it over.
+        """
+        if self._lost is not None:
+            raise LostError(
+                f"cannot go on: {_who(self._lost)} has taken over, after this server was silent for {DURATION_S} s",
+                "wait for its end, then run this again here",
+            )
+
+    def release(self) -> bool:
+        """End renewing and delete the lease; say whether that was done.
+
+        Where it was not (the API server is down, say) the next run on this node takes it at once, and other servers
+        once it is over.
+        """
+        self._ended.set()
+        self._thread.join()
+        ends = self._around.clock() + _RELEASE_S
+        while self._lost is None:
+            try:
+                return self._delete()
+            except ClusterError as error:
+                if not error.is_unreached or self._around.clock() >= ends:
+                    _log.warning("cannot release the lease %s: %s", NAME, error)
+                    return False
+            self._around.pause(1.0)
+        return False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.release()
+
+    def _keep(self) -> None:
+        while self._lost is None and not self._ended.wait(self._around.renew_s):
+            try:
+                self._renew()
+            except ClusterError as error:  # it may be our own k3s that restarts
+                _log.debug("the lease is not renewed now: %s", error)
+
+    def _renew(self) -> None:
+        spec = {"renewTime": _micro(self._around.now())}
+        change = {"metadata": {"resourceVersion": self._version}, "spec": spec}
+        try:
+            self._version = _version(self._cluster.patch(LEASE, NAME, change, NAMESPACE))
+        except ClusterError as error:
+            if not (error.is_conflict or error.is_missing):
+                raise
+            self._settle()
+
+    def _settle(self) -> None:
+        """Find out what became of a lease that is not as we left it; one that was deleted is made again."""
+        record, _ = _read(self._cluster)
+        if record is None:
+            with contextlib.suppress(ClusterError):  # somebody was quicker, or it is down again: the next renewal says
+                self._version = _version(self._cluster.create(_body(self._me, self._around.now())))
+        elif record.holder == str(self._me):
+            self._version = record.version
+        else:
+            self._lost = record
+
+    def _delete(self) -> bool:
+        for _ in range(2):
+            try:
+                return self._cluster.delete(LEASE, NAME, NAMESPACE, version=self._version)
+            except ClusterError as error:
+                if not error.is_conflict:
+                    raise
+                self._settle()
+                if self._lost is not None:
+                    return False
+        return False
+
+
+def acquire(
+    cluster: ClusterClient,
+    me: LeaseHolder,
+    *,
+    around: Surroundings,
+    say: Callable[[str], None],
+    patience_s: float = DURATION_S + RENEW_S,
+) -> InstallLease:
+    """Take the lease, once its holder has ended or has been silent for too long, and return it.
+
+    A holder that lives is told apart within its next renewal (10 s), one of this node that is dead at once.
+
+    Args:
+        cluster: as the administrator.
+        me: `this_process(node)`.
+        around: `surroundings()`.
+        say: is told once when there is something to wait for.
+        patience_s: how long a silent holder is waited for.
+
+    Raises:
+        HeldError: it is held by one that lives, or may.
+        ClusterError: the API server refuses, or is away.
+    """
+    began, first, told = around.clock(), None, False
+    while True:
+        record, now = _read(cluster)
+        first = first or record
+        sight = LeaseObservation(record, now, first, around.clock() - began)
+        match verdict(sight, me, around.alive):
+            case LeaseAction.TAKE:
+                version = _take(cluster, me, record, around.now())
+                if version is not None:
+                    return InstallLease(cluster, me, version, around=around)
+                began, first = around.clock(), None  # somebody was quicker: look at that one
+            case LeaseAction.HELD if record is not None:
+                raise HeldError(record, now)
+            case _ if record is not None and around.clock() - began >= patience_s:
+                raise HeldError(record, now)
+            case _ if record is not None and not told:
+                say(f"waiting for {_who(record)}, {_when(record, now)}")
+                told = True
+        around.pause(_LOOK_S)
+
+
+def holder(cluster: ClusterClient) -> InstallLeaseRecord | None:
+    """Return who holds the lease, None when nobody does. Raises ClusterError."""
+    return _read(cluster)[0]
+
+
+def _read(cluster: ClusterClient) -> tuple[InstallLeaseRecord | None, datetime | None]:
+    item, now = cluster.find_answer(LEASE, NAME, NAMESPACE)
+    if item is None:
+        return None, now
+    spec = item.get("spec") or {}
+    record = InstallLeaseRecord(
+        holder=str(spec.get("holderIdentity") or ""),
+        version=_version(item),
+        since=_time(spec.get("acquireTime")),
+        renewed=_time(spec.get("renewTime")),
+        duration_s=int(spec.get("leaseDurationSeconds") or DURATION_S),
+    )
+    return record, now
+
+
+def _take(cluster: ClusterClient, me: LeaseHolder, old: InstallLeaseRecord | None, now: datetime) -> str | None:
+    """Write ourselves into the lease as it was seen; None when it has changed since."""
+    body = _body(me, now)
+    try:
+        if old is None:
+            return _version(cluster.create(body))
+        change = {"metadata": {"resourceVersion": old.version}, "spec": body["spec"]}
+        return _version(cluster.patch(LEASE, NAME, change, NAMESPACE))
+    except ClusterError as error:
+        if error.is_conflict or error.is_missing:
+            return None
+        raise
+
+
+def _body(me: LeaseHolder, now: datetime) -> Json:
+    stamp = _micro(now)
+    return {
+        "apiVersion": LEASE.version,
+        "kind": LEASE.kind,
+        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "spec": {
+            "holderIdentity": str(me),
+            "leaseDurationSeconds": DURATION_S,
+            "acquireTime": stamp,
+            "renewTime": stamp,
+        },
+    }
+
+
+def _version(item: Json) -> str:
+    return str(item["metadata"]["resourceVersion"])
+
+
+def _micro(when: datetime) -> str:
+    return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _time(text: object) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+
+
+def _boot(root: Path) -> str:
+    return (root / "proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def _who(record: InstallLeaseRecord) -> str:
+    found = LeaseHolder.parse(record.holder)
+    return f"{found.node} (process {found.pid})" if found else record.holder
+
+
+def _when(record: InstallLeaseRecord, now: datetime | None) -> str:
+    since = f"since {record.since:%Y-%m-%d %H:%M:%S} UTC" if record.since else "since when it does not say"
+    if record.renewed is None or now is None:
+        return since
+    return f"{since}, last heard of {max(0.0, (now - record.renewed).total_seconds()):.0f} s ago"

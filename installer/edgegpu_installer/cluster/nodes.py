@@ -1,0 +1,182 @@
+"""The marks that edgegpu sets on Node objects, and what a user is told of each node."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.nodereport import REPORT_ANNOTATION, read_report
+from edgegpu_installer.cluster.client import ClusterClient, ClusterError
+from edgegpu_installer.cluster.kinds import NODE, Json, name_of
+
+DOMAIN = "edgegpu.io/"
+"""Every label and annotation of ours begins so."""
+
+GPU_LABEL = f"{DOMAIN}gpu"
+"""`true` on the nodes whose cards are shared, as the user said."""
+
+EXTENDER_ANNOTATION = f"{DOMAIN}extender"
+"""On servers: the version of edgegpu whose extender their scheduler has."""
+
+_SERVER_ROLES = ("control-plane", "master")
+_ROLE_PREFIX = "node-role.kubernetes.io/"
+_NVIDIA_SIGNS = ("nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present")
+"""Labels that NVIDIA's and Kubernetes' own discovery set where there is a card."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """What the cluster knows of a node."""
+
+    name: str
+    is_server: bool
+    labelled: bool
+    extender: str = ""
+    """The version of the extender there, empty without one."""
+    cards: int | None = None
+    """What its plugin reports, None without a plugin."""
+    memory_units: int = 0
+    signs: tuple[str, ...] = ()
+    """What others say of cards there."""
+
+    @property
+    def role(self) -> str:
+        """Whether it is a server or an agent."""
+        return "server" if self.is_server else "agent"
+
+    @property
+    def seems_to_have_cards(self) -> bool:
+        """Whether anything in the cluster says that it has cards."""
+        return bool(self.cards or self.labelled or self.signs)
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Labels and annotations of ours on one node."""
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+    def __bool__(self) -> bool:
+        return bool(self.labels or self.annotations)
+
+
+def facts_of(node: Json, model: ResourceModel) -> NodeFacts:
+    """Return what a Node object says."""
+    labels, annotations = _labels(node), _annotations(node)
+    status = node.get("status") or {}
+    capacity = status.get("capacity") or {}
+    report = read_report(annotations.get(REPORT_ANNOTATION))
+    signs = [sign for sign in _NVIDIA_SIGNS if labels.get(sign) == "true"]
+    signs += [name for name in sorted(capacity) if name.startswith("nvidia.com/") and capacity[name] != "0"]
+    return NodeFacts(
+        name=name_of(node),
+        is_server=any(_ROLE_PREFIX + role in labels for role in _SERVER_ROLES),
+        labelled=labels.get(GPU_LABEL) == "true",
+        extender=annotations.get(EXTENDER_ANNOTATION, ""),
+        cards=None if report is None else len(report.slots),
+        memory_units=_amount(status, model.memory_resource),
+        signs=tuple(signs),
+    )
+
+
+def all_facts(cluster: ClusterClient, model: ResourceModel) -> tuple[NodeFacts, ...]:
+    """Return the facts of every node, servers first. Raises ClusterError."""
+    found = (facts_of(node, model) for node in cluster.items(NODE))
+    return tuple(sorted(found, key=lambda facts: (not facts.is_server, facts.name)))
+
+
+def lacking_plugin(nodes: Iterable[NodeFacts]) -> tuple[str, ...]:
+    """Return the nodes that are marked as having cards and whose plugin has not reported: run the line there."""
+    return tuple(node.name for node in nodes if node.labelled and node.cards is None)
+
+
+def lacking_extender(nodes: Iterable[NodeFacts], version: str) -> tuple[str, ...]:
+    """Return the servers whose scheduler has no extender of this version: if one of them leads, it binds blind."""
+    return tuple(node.name for node in nodes if node.is_server and node.extender != version)
+
+
+def mark_gpu(cluster: ClusterClient, name: str) -> bool:
+    """Label a node as one whose cards are shared; say whether that was news. Raises ClusterError."""
+    return _mark(cluster, name, labels={GPU_LABEL: "true"})
+
+
+def mark_extender(cluster: ClusterClient, name: str, version: str) -> bool:
+    """Note on a server that its scheduler has the extender of a version; say whether that was news.
+
+    Raises:
+        ClusterError: among others, the server has no Node object (k3s with --disable-agent).
+    """
+    return _mark(cluster, name, annotations={EXTENDER_ANNOTATION: version})
+
+
+def mark_server(cluster: ClusterClient, name: str, version: str, *, say: Callable[[str], None]) -> None:
+    """Do that where there is a Node; a k3s server without a kubelet has none, which is said. Raises ClusterError."""
+    try:
+        mark_extender(cluster, name, version)
+    except ClusterError as error:
+        if not error.is_missing:
+            raise
+        say(
+            f"note: there is no node {name} (k3s with --disable-agent?): its extender works, but an installation on "
+            "another server cannot see that, and says so each time"
+        )
+
+
+def marks_of(node: Json) -> Marks:
+    """Return what of a Node's labels and annotations is ours."""
+    return Marks(_ours(_labels(node)), _ours(_annotations(node)))
+
+
+def clear(cluster: ClusterClient, name: str) -> Marks:
+    """Remove every mark of ours from a node, the plugin's report as well, and return what was removed.
+
+    A node that is gone has none. Call it when the plugin there has stopped: it would report again.
+
+    Raises:
+        ClusterError: the API server refuses, or is away.
+    """
+    node = cluster.find(NODE, name)
+    marks = marks_of(node) if node else Marks({}, {})
+    if marks:
+        gone: Json = {
+            "labels": dict.fromkeys(marks.labels),
+            "annotations": dict.fromkeys(marks.annotations),
+        }
+        cluster.patch(NODE, name, {"metadata": gone})
+    return marks
+
+
+def _mark(
+    cluster: ClusterClient,
+    name: str,
+    *,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> bool:
+    node = cluster.get(NODE, name)
+    wanted = {"labels": dict(labels or {}), "annotations": dict(annotations or {})}
+    have = {"labels": _labels(node), "annotations": _annotations(node)}
+    if all(have[part].get(key) == value for part, values in wanted.items() for key, value in values.items()):
+        return False
+    cluster.patch(NODE, name, {"metadata": {part: values for part, values in wanted.items() if values}})
+    return True
+
+
+def _labels(node: Json) -> dict[str, str]:
+    return dict((node.get("metadata") or {}).get("labels") or {})
+
+
+def _annotations(node: Json) -> dict[str, str]:
+    return dict((node.get("metadata") or {}).get("annotations") or {})
+
+
+def _ours(marks: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in marks.items() if key.startswith(DOMAIN)}
+
+
+def _amount(status: Json, resource: str) -> int:
+    text = str((status.get("allocatable") or {}).get(resource, "0"))
+    try:
+        return int(text.removesuffix("k")) * (1000 if text.endswith("k") else 1)
+    except ValueError:
+        return 0

@@ -1,0 +1,306 @@
+"""What the checks see of a box: its files below a root, its programs, and what the running parts answer."""
+
+import datetime as dt
+import os
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, cast
+
+from edgegpu_installer.doctor.programs import ProgramResult, run
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.layout import CURRENT, PLUGIN_UNIT, PLUGIN_YAML, UNITS, Layout
+from edgegpu_installer.machine.facts import MachineFacts, read_facts
+from edgegpu_installer.machine.k3s import K3s
+from edgegpu_installer.transaction import baseline
+
+_T = TypeVar("_T")
+_MOST_TEXT = 8 * 1024 * 1024
+
+
+class DoorShut(Exception):  # noqa: N818  (it says what happened)
+    """Something could not be asked: the text reads "cannot x: cause"."""
+
+    def __init__(self, text: str, *, remedy: str) -> None:
+        super().__init__(text)
+        self.text = text
+        self.remedy = remedy
+
+
+class Unseen(Exception):  # noqa: N818  (it says what happened)
+    """A check cannot look because something else is wrong, which the check of that name reports."""
+
+    def __init__(self, shut: DoorShut, told_by: str) -> None:
+        super().__init__(shut.text)
+        self.shut = shut
+        self.told_by = told_by
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginSettings:
+    """What the plugin's configuration comes to; its defaults, and a `problem`, where it cannot be read."""
+
+    problem: str
+    node: str
+    has_plugin: bool
+    has_extender: bool
+    memory_resource: str
+    core_resource: str
+    exclude: tuple[str, ...]
+    kubelet_folder: Path
+    kubeconfig: Path
+    driver_root: Path
+    library_folders: tuple[str, ...]
+    """Where the driver's libraries may be, relative to its root."""
+    cdi_file: Path
+    listen: str
+    insecure: bool
+    tls: tuple[Path, ...]
+    """The extender's certificates, none where it speaks without."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerdProbe:
+    """What containerd's own configuration says about ways for cards."""
+
+    path: Path
+    cdi: bool
+    cdi_folders: tuple[str, ...]
+    nvidia_runtime: bool
+    default_runtime: str
+    systemd_cgroups: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer of the API server; `date` is its clock's."""
+
+    status: int
+    body: Mapping[str, Any]
+    date: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A file system's state, in bytes and shares of 1."""
+
+    free_bytes: int
+    free_share: float
+    free_inodes_share: float
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudProbe:
+    """What agent.yaml, the identity and the agent say of this box and its cloud."""
+
+    url: str
+    ca_sha256: str
+    problem: str
+    """What is wrong with agent.yaml."""
+    standing: Mapping[str, Any]
+    """How the identity stands, in the words of the agent; empty where it says nothing."""
+    agent: Mapping[str, Any] | None
+    """What the agent answers."""
+    silence: str
+    """Why it does not."""
+    broker: str
+    """Where the broker is, HOST:PORT; empty before the enrolment."""
+
+
+class Api(Protocol):
+    """The API server, asked with edgegpu's own kubeconfig."""
+
+    server: str
+
+    def get(self, path: str) -> Reply:
+        """Read. Raises DoorShut where there is no answer; a refusal is an answer."""
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Reply:
+        """Create. Raises DoorShut where there is no answer; a refusal is an answer."""
+
+
+class Doors(Protocol):
+    """What the doctor is lent by those who may import the plugin's code."""
+
+    def settings(self) -> PluginSettings:
+        """Return what plugin.yaml comes to."""
+
+    def status(self) -> Mapping[str, Any]:
+        """Return the running plugin's status document. Raises DoorShut."""
+
+    def containerd(self, usual: str) -> ContainerdProbe | None:
+        """Return what containerd's configuration says, None where there is none; `usual`: where k3s writes it.
+
+        Raises:
+            DoorShut: it cannot be read.
+        """
+
+    def api(self) -> Api:
+        """Return a client for the API server. Raises DoorShut: the kubeconfig cannot be used."""
+
+    def cloud(self) -> CloudProbe | None:
+        """Return how this box and its cloud stand; None where it belongs to none."""
+
+    def reach_cloud(self) -> None:
+        """Ask the cloud's HTTPS whether it is there. Raises DoorShut: it cannot be reached, or not be trusted."""
+
+
+class BoxProbe:
+    """A box as one run of the doctor sees it: what was asked once is not asked again, a failure neither."""
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        doors: Doors,
+        path: str,
+        now: Callable[[], dt.datetime],
+        space: Callable[[Path], Space] | None = None,
+    ) -> None:
+        """Look at the box below `root` through `doors`; `path` is where programs are looked for."""
+        self.layout = Layout(root)
+        self.now = now
+        self.space = space or _space
+        self._doors = doors
+        self._path = path
+        self._known: dict[str, object] = {}
+
+    @property
+    def installed(self) -> bool:
+        """Whether there is anything of an install, a broken one included."""
+        there = any(self.at(path).exists() for path in (f"{UNITS}/{PLUGIN_UNIT}", PLUGIN_YAML, CURRENT))
+        return there and not self._withdrawn()
+
+    def _withdrawn(self) -> bool:
+        """Whether sharing was taken off, and the agent stayed."""
+        try:
+            return baseline.withdrawn(self.layout)
+        except InstallError:
+            return False
+
+    @property
+    def settings(self) -> PluginSettings:
+        """What the plugin's configuration comes to."""
+        return self._once("settings", "plugin", self._doors.settings)
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """The running plugin's status document. Raises Unseen."""
+        return self._once("status", "plugin", self._doors.status)
+
+    @property
+    def facts(self) -> MachineFacts:
+        """What the installer sees of this machine before it changes anything."""
+        return self._once("facts", "k3s", self._read_facts)
+
+    @property
+    def k3s(self) -> K3s | None:
+        """The k3s of this machine, None where there is none."""
+        return self.facts.k3s
+
+    def _read_facts(self) -> MachineFacts:
+        settings = self.settings
+        return read_facts(self.layout, driver_root=str(settings.driver_root), node_name=settings.node, path=self._path)
+
+    @property
+    def containerd(self) -> ContainerdProbe | None:
+        """What containerd's configuration says. Raises Unseen."""
+        usual = self.k3s.containerd_config if self.k3s is not None else ""
+        return self._once("containerd", "runtime", lambda: self._doors.containerd(usual))
+
+    @property
+    def api(self) -> Api:
+        """The API server. Raises Unseen."""
+        return self._once("api", "kubeconfig", self._doors.api)
+
+    @property
+    def cloud(self) -> CloudProbe | None:
+        """How this box and its cloud stand."""
+        return self._once("cloud", "cloud", self._doors.cloud)
+
+    def reach_cloud(self) -> None:
+        """Ask the cloud's HTTPS. Raises DoorShut."""
+        self._doors.reach_cloud()
+
+    def object(self, path: str) -> Reply:
+        """Return the API server's answer for a path. Raises Unseen."""
+        return self._once(f"GET {path}", "kubeconfig", partial(self.api.get, path))
+
+    @property
+    def node(self) -> Mapping[str, Any]:
+        """This machine's Node object. Raises Unseen."""
+        return self._once("node", "kubeconfig", self._node)
+
+    def _node(self) -> Mapping[str, Any]:
+        name = self.settings.node
+        reply = self.object(f"/api/v1/nodes/{name}")
+        if reply.status != 200:  # noqa: PLR2004  (HTTP's OK)
+            raise DoorShut(
+                f"cannot read the node {name}: the API server answers {reply.status} {reply.body.get('message', '')}",
+                remedy=f"compare node_name in {PLUGIN_YAML} with `k3s kubectl get nodes`",
+            )
+        return reply.body
+
+    def at(self, path: str | Path) -> Path:
+        """Return where a path of the box is for us."""
+        return self.layout.at(path)
+
+    def text(self, path: str | Path) -> str | None:
+        """Return a file's text, None where there is no file. Raises OSError for one that cannot be read."""
+        try:
+            with self.at(path).open(encoding="utf-8", errors="replace") as file:
+                return file.read(_MOST_TEXT)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def names(self, folder: str | Path) -> list[str]:
+        """Return the sorted names in a folder, none where there is no folder."""
+        try:
+            return sorted(os.listdir(self.at(folder)))  # noqa: PTH208  (names are what is wanted)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def devices(self, folder: Path, pattern: str) -> list[Path]:
+        """Return the character devices in a folder whose path matches."""
+        return sorted(path for path in self.at(folder).glob(pattern) if _is_character(path))
+
+    def run(self, *command: str, timeout_s: float = 10.0, libraries: str = "") -> ProgramResult:
+        """Run a program of the box, with libraries from these folders; the same command is run once."""
+        return self._once(
+            f"run {' '.join(command)}",
+            "",
+            lambda: run(command, path=self._path, timeout_s=timeout_s, libraries=libraries),
+        )
+
+    def _once(self, key: str, told_by: str, ask: Callable[[], _T]) -> _T:
+        if key not in self._known:
+            try:
+                self._known[key] = ask()
+            except DoorShut as shut:
+                self._known[key] = Unseen(shut, told_by)
+            except Unseen as unseen:
+                self._known[key] = unseen
+        found = self._known[key]
+        if isinstance(found, Unseen):
+            raise Unseen(found.shut, found.told_by)
+        return cast("_T", found)
+
+
+def _is_character(path: Path) -> bool:
+    try:
+        return stat.S_ISCHR(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+def _space(path: Path) -> Space:
+    found = os.statvfs(path)
+    return Space(
+        free_bytes=found.f_bavail * found.f_frsize,
+        free_share=found.f_bavail / max(1, found.f_blocks),
+        free_inodes_share=found.f_favail / found.f_files if found.f_files else 1.0,
+        read_only=bool(found.f_flag & os.ST_RDONLY),
+    )

@@ -1,0 +1,130 @@
+"""Looks at the scheduler that kubelet runs: its mirror pod and lease in the API, its own healthz, the log it left."""
+
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+from edgegpu_installer.cluster.client import ClusterClient, ClusterError
+from edgegpu_installer.cluster.kinds import LEASE, POD
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.kubeadm import kubeadm
+from edgegpu_installer.kubeadm.manifest import MANIFEST, Manifest
+from edgegpu_installer.kubeadm.verify import STABLE_S, SchedulerSample, mirror_name, wait_until_served
+from edgegpu_installer.layout import Layout
+from edgegpu_installer.plan.changes import Deadline
+
+_NAMESPACE = "kube-system"
+_READ = "is this a control-plane node of kubeadm's?"
+_HEALTHZ_S = 5.0
+_LONGEST = 400
+_LOGS = "/var/log/pods"
+
+
+def verify_scheduler(
+    layout: Layout,
+    cluster: ClusterClient,
+    *,
+    node: str,
+    deadline: Deadline,
+    pause: Callable[[float], None] = time.sleep,
+    stable_s: float = STABLE_S,
+) -> None:
+    """Wait until kubelet runs the scheduler as its manifest on the disk says, and the scheduler is well.
+
+    Raises:
+        InstallError: it is not so at the deadline, or will not be.
+    """
+    manifest = read_manifest(layout)
+    wait_until_served(
+        manifest,
+        look=lambda: look(cluster, manifest, node=node),
+        last_words=lambda: last_words(layout, manifest, node=node),
+        deadline=deadline,
+        pause=pause,
+        stable_s=stable_s,
+    )
+
+
+def read_manifest(layout: Layout) -> Manifest:
+    """Return what the scheduler's manifest on this machine says.
+
+    Raises:
+        InstallError: it cannot be read, or is not as kubeadm writes it.
+    """
+    return kubeadm.read(_text(layout))
+
+
+def manifest_text(layout: Layout) -> str | None:
+    """Return the scheduler's manifest on this machine, None where there is none any more.
+
+    Raises:
+        InstallError: it cannot be read.
+    """
+    return _text(layout) if layout.at(MANIFEST).exists() else None
+
+
+def _text(layout: Layout) -> str:
+    path = layout.at(MANIFEST)
+    try:
+        return path.read_bytes().decode()
+    except OSError as error:
+        raise InstallError(f"cannot read {path}: {error.strerror}", _READ) from error
+    except UnicodeDecodeError as error:
+        raise InstallError(f"cannot read {path}: it is no text", _READ) from error
+
+
+def look(cluster: ClusterClient, manifest: Manifest, *, node: str) -> SchedulerSample:
+    """Return what is to be seen of a node's scheduler now; never raises for what does not answer."""
+    try:
+        return SchedulerSample(
+            pod=cluster.find(POD, mirror_name(manifest, node), manifest.namespace),
+            lease=cluster.find(LEASE, manifest.flags.get("leader-elect-resource-name", "kube-scheduler"), _NAMESPACE),
+            healthz=healthz(manifest.healthz),
+        )
+    except ClusterError as error:
+        return SchedulerSample(unseen=error.message)
+
+
+def healthz(url: str) -> str:
+    """Ask a scheduler of this machine how it is; return what is wrong, empty when nothing."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # it signs for itself, and nothing is sent that anybody may not see
+    try:
+        with urllib.request.urlopen(url, timeout=_HEALTHZ_S, context=context) as answer:  # noqa: S310 - https, made here
+            said = answer.read(_LONGEST).decode("utf-8", "replace").strip()
+    except urllib.error.HTTPError as error:
+        return f"{url}: {error.code}"
+    except OSError as error:
+        return f"{url}: {getattr(error, 'reason', error)}"
+    return "" if said == "ok" else f"{url}: {said}"
+
+
+def last_words(layout: Layout, manifest: Manifest, *, node: str) -> str:
+    """Return the last line that the node's scheduler logged, as kubelet keeps it; empty where there is none."""
+    pods = f"{manifest.namespace}_{mirror_name(manifest, node)}_*/{manifest.container}/*.log"
+    for log in sorted(layout.at(_LOGS).glob(pods), key=_changed, reverse=True):
+        if lines := _tail(log):
+            # each line begins with a time, the stream and whether it is whole (the CRI's log format)
+            return lines[-1].split(" ", 3)[-1][:_LONGEST]
+    return ""
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _tail(path: Path) -> list[str]:
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - 16384))
+            return [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    except OSError:
+        return []

@@ -1,0 +1,72 @@
+"""The NVIDIA cards of a box, seen without NVML: what the kernel module shows, else `nvidia-smi -L`."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgegpu_installer.layout import Layout
+from edgegpu_installer.machine.programs import SYSTEM_PATH, run
+
+_GPUS = "proc/driver/nvidia/gpus"
+_LISTED = re.compile(r"GPU \d+: (.+) \(UUID: (GPU-[0-9a-f-]+)\)")
+_FIELD = re.compile(r"^([^:\n]+):[ \t]*(.*)$", re.MULTILINE)
+_LIBRARIES = ("usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib")
+_NVIDIA_VENDOR, _DISPLAY = "0x10de", "0x03"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCard:
+    """One card; `uuid` is empty where only the bus was seen."""
+
+    uuid: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cards:
+    """The cards, and what is wrong with the way to them."""
+
+    cards: tuple[MachineCard, ...]
+    driver: bool
+    """Whether a driver is loaded."""
+    on_bus: int
+    """How many NVIDIA display controllers the PCI bus has, driver or not."""
+    why: str = ""
+
+
+def read_cards(layout: Layout, *, driver_root: str = "/", timeout_s: float = 10.0, path: str = SYSTEM_PATH) -> Cards:
+    """Look for cards below a driver's root, `/` or another one."""
+    root = layout.at(driver_root)
+    on_bus = _on_bus(layout)
+    folders = sorted((root / _GPUS).glob("*/information"))
+    found = [card for card in (_described(_read(folder)) for folder in folders) if card is not None]
+    if found:
+        return Cards(tuple(found), driver=True, on_bus=on_bus)
+    if not (root / "dev/nvidiactl").exists():
+        return Cards((), driver=False, on_bus=on_bus, why=f"there is no {driver_root.rstrip('/')}/dev/nvidiactl")
+    program = next((str(p) for p in (root / "usr/bin/nvidia-smi", root / "bin/nvidia-smi") if p.exists()), "nvidia-smi")
+    libraries = {} if driver_root == "/" else {"LD_LIBRARY_PATH": ":".join(str(root / folder) for folder in _LIBRARIES)}
+    asked = run((program, "-L"), timeout_s=timeout_s, path=path, environment=libraries)
+    listed = tuple(MachineCard(uuid, name) for name, uuid in _LISTED.findall(asked.out))
+    return Cards(listed, driver=asked.well, on_bus=on_bus, why=asked.why)
+
+
+def _described(text: str) -> MachineCard | None:
+    fields = {name.strip(): value.strip() for name, value in _FIELD.findall(text)}
+    uuid = fields.get("GPU UUID", "")
+    return MachineCard(uuid, fields.get("Model", "")) if uuid.startswith("GPU-") and "?" not in uuid else None
+
+
+def _on_bus(layout: Layout) -> int:
+    devices = layout.at("/sys/bus/pci/devices").glob("*")
+    return sum(
+        _read(device / "vendor").strip() == _NVIDIA_VENDOR and _read(device / "class").startswith(_DISPLAY)
+        for device in devices
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

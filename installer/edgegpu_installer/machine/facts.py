@@ -1,0 +1,213 @@
+"""What is so on a box before anything is changed: one reading, quick, which changes nothing and fails about nothing."""
+
+import os
+import platform
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import yaml
+
+from edgegpu_installer.kubeadm.manifest import MANIFEST
+from edgegpu_installer.layout import KUBELET, Layout
+from edgegpu_installer.machine.cards import Cards, read_cards
+from edgegpu_installer.machine.containerd import ContainerdConfig, read_containerd
+from edgegpu_installer.machine.k3s import K3s, kubectl_of, read_k3s
+from edgegpu_installer.machine.node import NodeSeen, read_node
+from edgegpu_installer.machine.programs import SYSTEM_PATH
+from edgegpu_installer.machine.unit_files import kube_units
+
+_ROOMS = ("/", "/etc", "/var/lib", "/opt", "/usr/local")
+_MIB = 1 << 20
+
+
+class NodeKind(StrEnum):
+    """What the machine is in its cluster."""
+
+    K3S_SERVER = "k3s server"
+    K3S_AGENT = "k3s agent"
+    KUBEADM_SERVER = "kubeadm control plane"
+    KUBEADM_NODE = "kubeadm node"
+    RKE2 = "RKE2"
+    NONE = "no Kubernetes"
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSpace:
+    """One folder's file system."""
+
+    path: str
+    free_mib: int
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """An edgegpu that is there already; `plugin_yaml` is the text of its configuration, None where there is none."""
+
+    version: str
+    """Of `/opt/edgegpu/current`; empty where there is no such link."""
+    plugin_yaml: str | None
+    unit: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineFacts:
+    """A box."""
+
+    root: bool
+    """Whether we are root."""
+    machine: str
+    """Such as `x86_64`."""
+    rooms: tuple[DiskSpace, ...]
+    kind: NodeKind
+    manifest_mode: int
+    """Of kubeadm's manifest of the scheduler; what kubeadm gives it where there is none."""
+    k3s: K3s | None
+    node_name: str
+    node: NodeSeen | None
+    """None where there is no cluster to ask."""
+    kubelet_folder: str
+    sockets: tuple[str, ...]
+    """Names in kubelet's folder of device plugins, kubelet's own and ours left out."""
+    containerd: ContainerdConfig | None
+    cards: Cards
+    driver_root: str
+    installed: Installed | None
+
+
+def read_facts(
+    layout: Layout,
+    *,
+    driver_root: str | None = None,
+    node_name: str | None = None,
+    path: str = SYSTEM_PATH,
+    timeout_s: float = 10.0,
+    clock: Callable[[], float] = time.monotonic,
+    hostname: Callable[[], str] = socket.gethostname,
+) -> MachineFacts:
+    """Read a box.
+
+    Args:
+        layout: where the box is.
+        driver_root: the driver's root; None for what plugin.yaml says, else `/`.
+        node_name: the node's name, where it is not the one that k3s takes.
+        path: where programs are looked for.
+        timeout_s: how long one program may take; of those there are at most seven.
+        clock: CLOCK_MONOTONIC, in seconds.
+        hostname: the machine's name.
+    """
+    units = kube_units(layout)
+    k3s = read_k3s(layout, [u for u in units if not u.is_rke2], path=path, timeout_s=timeout_s, clock=clock)
+    installed = _installed(layout)
+    root = driver_root or _configured_root(installed) or "/"
+    name = node_name or _node_name(k3s, layout, hostname)
+    kubelet = k3s.kubelet_folder if k3s else KUBELET
+    node = read_node(kubectl_of(k3s, layout, path=path, timeout_s=timeout_s), name) if k3s else None
+    containerd = read_containerd(layout, k3s.containerd_config if k3s else "/etc/containerd/config.toml")
+    cards = read_cards(layout, driver_root=root, timeout_s=timeout_s, path=path)
+    return MachineFacts(
+        root=os.geteuid() == 0,
+        machine=platform.machine(),
+        rooms=tuple(_rooms(layout)),
+        kind=_kind(layout, k3s, rke2=any(unit.is_rke2 for unit in units)),
+        manifest_mode=_mode(layout.at(MANIFEST)) or 0o600,
+        k3s=k3s,
+        node_name=name,
+        node=node,
+        kubelet_folder=kubelet,
+        sockets=_sockets(layout, kubelet),
+        containerd=containerd,
+        cards=cards,
+        driver_root=root,
+        installed=installed,
+    )
+
+
+def file_reader(layout: Layout) -> Callable[[str], bytes | None]:
+    """Return what reads a file of the box, None for one that cannot be read."""
+
+    def read(path: str) -> bytes | None:
+        try:
+            return layout.at(path).read_bytes()
+        except OSError:
+            return None
+
+    return read
+
+
+def _kind(layout: Layout, k3s: K3s | None, *, rke2: bool) -> NodeKind:
+    if k3s is not None:
+        return NodeKind.K3S_SERVER if k3s.is_server else NodeKind.K3S_AGENT
+    if rke2:
+        return NodeKind.RKE2
+    if layout.at(MANIFEST).exists():
+        return NodeKind.KUBEADM_SERVER
+    return NodeKind.KUBEADM_NODE if layout.at("/etc/kubernetes/kubelet.conf").exists() else NodeKind.NONE
+
+
+def _node_name(k3s: K3s | None, layout: Layout, hostname: Callable[[], str]) -> str:
+    flags = k3s.effective() if k3s else None
+    name = flags.last("node-name") if flags else ""
+    if name:
+        return name.lower()
+    identifier = layout.at("/etc/rancher/node/id")
+    if flags and flags.on("with-node-id") and identifier.is_file():
+        return f"{hostname().lower()}-{identifier.read_text().strip()}"
+    return hostname().lower()
+
+
+def _rooms(layout: Layout) -> Iterator[DiskSpace]:
+    for path in _ROOMS:
+        place = layout.at(path)
+        while not place.exists():
+            place = place.parent
+        try:
+            found = os.statvfs(place)
+        except OSError:
+            continue
+        free = found.f_bavail * found.f_frsize // _MIB
+        yield DiskSpace(path, free, read_only=bool(found.f_flag & os.ST_RDONLY))
+
+
+def _sockets(layout: Layout, kubelet: str) -> tuple[str, ...]:
+    folder = layout.at(kubelet) / "device-plugins"
+    try:
+        names = sorted(path.name for path in folder.iterdir())
+    except OSError:
+        return ()
+    own = {"kubelet.sock", "kubelet_internal_checkpoint", "DEPRECATION", "edgegpu"}
+    return tuple(name for name in names if name not in own)
+
+
+def _installed(layout: Layout) -> Installed | None:
+    version = layout.current.readlink().name if layout.current.is_symlink() else ""
+    text = _text(layout.plugin_yaml)
+    unit = layout.has_sharing
+    return Installed(version, text, unit) if version or text is not None or unit else None
+
+
+def _configured_root(installed: Installed | None) -> str:
+    try:
+        document = yaml.safe_load(installed.plugin_yaml or "") if installed else None
+    except yaml.YAMLError:
+        return ""
+    driver = document.get("driver") if isinstance(document, dict) else None
+    return str(driver.get("root") or "") if isinstance(driver, dict) else ""
+
+
+def _mode(path: Path) -> int | None:
+    try:
+        return path.stat().st_mode & 0o7777
+    except OSError:
+        return None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None

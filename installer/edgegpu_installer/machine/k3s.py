@@ -1,0 +1,237 @@
+"""The k3s of a box: its unit, what it is configured with, which version it is, and how it is now."""
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+
+from edgegpu_installer.layout import K3S_CONFIG, K3S_DATA, K3S_DROP_IN, KUBELET, SCHEDULER_YAML, Layout
+from edgegpu_installer.machine import k3s_config
+from edgegpu_installer.machine.k3s_config import SCHEDULER_ARG, ConfigFile, Effective, Value
+from edgegpu_installer.machine.node import K3sKubectl
+from edgegpu_installer.machine.place import Place, read_place
+from edgegpu_installer.machine.programs import SYSTEM_PATH, run
+from edgegpu_installer.machine.unit_files import KubeUnit
+from edgegpu_installer.plan.config_block import holds_block, strip
+
+_VERSION = re.compile(r"v(\d+)\.(\d+)\.(\d+)\S*")
+_FIRST_WITH_FOLDER, _FIRST_WITH_PLUS = (1, 21, 0), (1, 21, 1)
+"""The first k3s that reads drop-ins (k3s-io/k3s 3162); that adds to a list from one (k3s-io/k3s 3229)."""
+_STATE = "ActiveState,SubState,NRestarts,ActiveEnterTimestampMonotonic,InvocationID,UnitFileState"
+
+
+@dataclass(frozen=True, slots=True)
+class K3sHealth:
+    """How k3s is now. `ready`: what its API server says, None where nobody was asked (an agent)."""
+
+    active: bool
+    restarts: int
+    up_s: float
+    """Since when this invocation is up; 0 where it is not."""
+    invocation: str
+    ready: bool | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class K3s:
+    """One k3s; paths are the box's own."""
+
+    unit: KubeUnit
+    config: str
+    """The file that k3s reads first."""
+    files: tuple[ConfigFile, ...]
+    """It and its drop-ins, as far as they are there, in k3s's order."""
+    version: str
+    """Such as `v1.33.13+k3s1`; empty where it could not be asked."""
+    health: K3sHealth
+    place: Place = field(default_factory=Place)
+    """Of the file that it reads first."""
+
+    @property
+    def is_server(self) -> bool:
+        """Whether it is a server."""
+        return k3s_config.command_line(self.unit.words).role == "server"
+
+    @property
+    def has_kubelet(self) -> bool:
+        """Whether it has a node: a server with `--disable-agent` runs no kubelet."""
+        return not (self.is_server and self.effective().on("disable-agent"))
+
+    @property
+    def minor(self) -> int | None:
+        """The minor version, 33 for 1.33; None where it is not known."""
+        found = _VERSION.match(self.version)
+        return None if found is None else int(found[2])
+
+    @property
+    def takes_drop_in(self) -> bool:
+        """Whether a drop-in can give its scheduler one argument more; else our lines stand in `config`."""
+        return self._is_from(_FIRST_WITH_PLUS)
+
+    def _is_from(self, release: tuple[int, int, int]) -> bool:
+        """Return whether it is of a release or newer; one whose version is not known counts as new."""
+        found = _VERSION.match(self.version)
+        return found is None or (int(found[1]), int(found[2]), int(found[3])) >= release
+
+    @property
+    def folder(self) -> str:
+        """The folder of its configuration, where our scheduler file lies."""
+        return str(PurePosixPath(self.config).parent)
+
+    @property
+    def drop_in(self) -> str:
+        """Our drop-in of its configuration."""
+        return f"{self.config}.d/{K3S_DROP_IN}"
+
+    @property
+    def has_block(self) -> bool:
+        """Whether our lines stand in the file that it reads first."""
+        return any(holds_block(file.text or "") for file in self.files if file.path == self.config)
+
+    @property
+    def named_in(self) -> str:
+        """The file that names our scheduler configuration to it, or shall do so."""
+        return self.drop_in if self.takes_drop_in else self.config
+
+    @property
+    def scheduler_file(self) -> str:
+        """Our scheduler configuration."""
+        return f"{self.folder}/{SCHEDULER_YAML}"
+
+    def effective(self, *, without_ours: bool = False) -> Effective:
+        """Return its flags as it takes them, or as it would without our drop-in and without our lines."""
+        line = k3s_config.command_line(self.unit.words)
+        files = self.files
+        if not self._is_from(_FIRST_WITH_FOLDER):
+            files = tuple(file for file in files if file.path == self.config)
+        if without_ours:
+            files = tuple(replace(file, text=file.text and strip(file.text)) for file in files)
+        return k3s_config.effective(line, self.unit.environment, files, without=self.drop_in if without_ours else "")
+
+    @property
+    def data(self) -> str:
+        """Its data folder."""
+        return self.effective().last("data-dir", K3S_DATA).rstrip("/")
+
+    @property
+    def scheduler_kubeconfig(self) -> str:
+        """The kubeconfig of its scheduler."""
+        return f"{self.data}/server/cred/scheduler.kubeconfig"
+
+    @property
+    def admin_kubeconfig(self) -> str:
+        """The administrator's kubeconfig on a server, the node's own on an agent."""
+        return (
+            f"{self.data}/server/cred/admin.kubeconfig" if self.is_server else f"{self.data}/agent/kubelet.kubeconfig"
+        )
+
+    @property
+    def containerd_config(self) -> str:
+        """The configuration that its containerd reads."""
+        return f"{self.data}/agent/etc/containerd/config.toml"
+
+    @property
+    def kubelet_folder(self) -> str:
+        """Kubelet's folder, which `--kubelet-arg=root-dir=` may move."""
+        roots = [
+            value for value in self.effective().values("kubelet-arg") if value.text.lstrip("-").startswith("root-dir=")
+        ]
+        return roots[-1].text.partition("=")[2] if roots else KUBELET
+
+    @property
+    def foreign_scheduler_files(self) -> tuple[Value, ...]:
+        """The scheduler configurations that it would read without us."""
+        return k3s_config.scheduler_file(self.effective(without_ours=True).values(SCHEDULER_ARG))
+
+    @property
+    def scheduler_flags(self) -> dict[str, str]:
+        """The flags that it is told to start its scheduler with, without us; k3s takes them with dashes and without."""
+        given = (value.text.removeprefix("--") for value in self.effective(without_ours=True).values(SCHEDULER_ARG))
+        return {name: value if sign else "true" for name, sign, value in (word.partition("=") for word in given)}
+
+    @property
+    def drop_in_text(self) -> str:
+        """What our drop-in says: one argument more, or the whole list where the scheduler has a file already."""
+        foreign = self.foreign_scheduler_files
+        before = self.effective(without_ours=True).values(SCHEDULER_ARG)
+        return k3s_config.render_drop_in(self.scheduler_file, foreign[-1].text if foreign else "", before)
+
+
+def read_k3s(
+    layout: Layout,
+    units: list[KubeUnit],
+    *,
+    path: str = SYSTEM_PATH,
+    timeout_s: float = 10.0,
+    clock: Callable[[], float] = time.monotonic,
+) -> K3s | None:
+    """Return the k3s of a box: of several units the one that runs, else the first; None where there is none."""
+    if not units:
+        return None
+    states = {unit.name: _state(unit.name, path, timeout_s) for unit in units}
+    running = [unit for unit in units if states[unit.name].get("ActiveState") in {"active", "activating"}]
+    enabled = [unit for unit in units if states[unit.name].get("UnitFileState") == "enabled"]
+    unit = (running or enabled or units)[0]
+    line = k3s_config.command_line(unit.words)
+    config = k3s_config.config_path(line, unit.environment, K3S_CONFIG)
+    program = str(layout.at(unit.program))
+    told = run((program, "--version"), timeout_s=timeout_s, path=path)
+    version = _VERSION.search(told.out)
+    files, place = tuple(_files(layout, config)), read_place(layout, config)
+    k3s = K3s(unit, config, files, version[0] if version else "", _HEALTHLESS, place)
+    health = _health(k3s, states[unit.name], layout, path=path, timeout_s=timeout_s, now_s=clock())
+    return replace(k3s, health=health)
+
+
+_HEALTHLESS = K3sHealth(active=False, restarts=0, up_s=0.0, invocation="", ready=None)
+
+
+def kubectl_of(k3s: K3s, layout: Layout, *, path: str = SYSTEM_PATH, timeout_s: float = 10.0) -> K3sKubectl:
+    """Return this k3s's kubectl with the account that the box has."""
+    return K3sKubectl(str(layout.at(k3s.unit.program)), str(layout.at(k3s.admin_kubeconfig)), path, timeout_s)
+
+
+def _health(k3s: K3s, state: dict[str, str], layout: Layout, *, path: str, timeout_s: float, now_s: float) -> K3sHealth:
+    active = state.get("ActiveState") == "active"
+    entered_s = _number(state.get("ActiveEnterTimestampMonotonic", "")) / 1e6
+    ready, why = None, "" if active else f"{k3s.unit.name} is {state.get('ActiveState', 'not known to systemd')}"
+    if active and k3s.is_server:
+        asked = kubectl_of(k3s, layout, path=path, timeout_s=timeout_s)("get", "--raw", "/readyz")
+        ready, why = asked.well, asked.why
+    return K3sHealth(
+        active=active,
+        restarts=_number(state.get("NRestarts", "")),
+        up_s=max(0.0, now_s - entered_s) if active and entered_s else 0.0,
+        invocation=state.get("InvocationID", ""),
+        ready=ready,
+        why=why,
+    )
+
+
+def _state(unit: str, path: str, timeout_s: float) -> dict[str, str]:
+    shown = run(("systemctl", "show", f"{unit}.service", "-p", _STATE), timeout_s=timeout_s, path=path)
+    return {name: value for name, _, value in (line.partition("=") for line in shown.out.splitlines())}
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+def _files(layout: Layout, config: str) -> Iterator[ConfigFile]:
+    if layout.at(config).exists():
+        yield _file(layout, config)
+    folder = layout.at(f"{config}.d")
+    names = sorted(path.name for path in folder.glob("*") if k3s_config.is_drop_in(path.name) and not path.is_dir())
+    for name in names:
+        yield _file(layout, f"{config}.d/{name}")
+
+
+def _file(layout: Layout, path: str) -> ConfigFile:
+    try:
+        return ConfigFile(path, layout.at(path).read_bytes().decode())
+    except UnicodeDecodeError:
+        return ConfigFile(path, None, "it is no text")
+    except OSError as error:
+        return ConfigFile(path, None, error.strerror or "it cannot be read")

@@ -1,0 +1,135 @@
+"""What the cluster says of a node, asked by k3s's own kubectl with a kubeconfig that is on the box."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from edgegpu_installer.machine.programs import SYSTEM_PATH, CommandOutput, run
+
+_TERMINAL = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class PodContainer:
+    """One container of a pod, as far as it decides which cards the nvidia runtime shows it."""
+
+    name: str
+    requests: frozenset[str]
+    """Names of the extended resources that it asks for."""
+    visible: str | None
+    """Its NVIDIA_VISIBLE_DEVICES; None where the pod does not say it, and so its image decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod of the node, as far as it matters for who else hands out cards."""
+
+    namespace: str
+    name: str
+    uid: str
+    phase: str
+    images: tuple[str, ...]
+    requests: frozenset[str]
+    """Names of the extended resources that its containers ask for."""
+    containers: tuple[PodContainer, ...] = ()
+    runtime_class: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self.phase in _TERMINAL
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    """A node object and its pods; `why` says what could not be read."""
+
+    capacity: Mapping[str, str]
+    allocatable: Mapping[str, str]
+    """What it offers now: the capacity of a plugin that went stays for minutes, its allocatable falls at once."""
+    labels: Mapping[str, str]
+    ready: bool
+    pods: tuple[Pod, ...]
+    why: str = ""
+    kubelet: str = ""
+    """Its kubelet's version."""
+
+    def has(self, resource: str) -> bool:
+        """Return whether the node offers more than nothing of a resource."""
+        return self.allocatable.get(resource, "0") not in {"", "0"}
+
+
+@dataclass(frozen=True, slots=True)
+class K3sKubectl:
+    """`k3s kubectl` with one kubeconfig."""
+
+    program: str
+    kubeconfig: str
+    path: str = SYSTEM_PATH
+    timeout_s: float = 10.0
+
+    def __call__(self, *words: str) -> CommandOutput:
+        """Run kubectl; a call of the API may take half of the time."""
+        limit = f"--request-timeout={max(1, int(self.timeout_s / 2))}s"
+        whole = (self.program, "kubectl", "--kubeconfig", self.kubeconfig, limit, *words)
+        return run(whole, timeout_s=self.timeout_s, path=self.path)
+
+
+def read_node(kubectl: K3sKubectl, name: str) -> NodeSeen:
+    """Ask for the node of that name and the pods on it; what fails is said in `why`."""
+    asked = kubectl("get", "node", name, "-o", "json")
+    node = _json(asked)
+    if node is None:
+        return NodeSeen({}, {}, {}, ready=False, pods=(), why=asked.why or "kubectl's answer is no JSON")
+    listed = kubectl("get", "pods", "-A", "--field-selector", f"spec.nodeName={name}", "-o", "json")
+    pods = _json(listed)
+    conditions = {c.get("type"): c.get("status") for c in node.get("status", {}).get("conditions", [])}
+    return NodeSeen(
+        capacity=_amounts(node, "capacity"),
+        allocatable=_amounts(node, "allocatable"),
+        labels=dict(node.get("metadata", {}).get("labels") or {}),
+        ready=conditions.get("Ready") == "True",
+        pods=tuple(map(_pod, (pods or {}).get("items", []))),
+        why=listed.why if pods is None else "",
+        kubelet=str(node.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", "")),
+    )
+
+
+def _amounts(node: dict[str, Any], field: str) -> dict[str, str]:
+    return {str(name): str(amount) for name, amount in node.get("status", {}).get(field, {}).items()}
+
+
+def _json(ran: CommandOutput) -> dict[str, Any] | None:
+    try:
+        value = json.loads(ran.out) if ran.well else None
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _pod(item: dict[str, Any]) -> Pod:
+    meta, spec = item.get("metadata", {}), item.get("spec", {})
+    listed = [*spec.get("initContainers", []), *spec.get("containers", [])]
+    containers = tuple(map(_container, listed))
+    return Pod(
+        namespace=str(meta.get("namespace", "")),
+        name=str(meta.get("name", "")),
+        uid=str(meta.get("uid", "")),
+        phase=str(item.get("status", {}).get("phase", "")),
+        images=tuple(str(container.get("image", "")) for container in listed),
+        requests=frozenset(name for container in containers for name in container.requests),
+        containers=containers,
+        runtime_class=str(spec.get("runtimeClassName") or ""),
+    )
+
+
+def _container(item: dict[str, Any]) -> PodContainer:
+    resources = item.get("resources") or {}
+    asked = {name for kind in ("limits", "requests") for name in resources.get(kind) or {} if "/" in name}
+    said = [one for one in item.get("env") or () if one.get("name") == "NVIDIA_VISIBLE_DEVICES"]
+    return PodContainer(
+        name=str(item.get("name", "")),
+        requests=frozenset(asked),
+        visible=str(said[-1].get("value", "")) if said else None,
+    )

@@ -1,0 +1,311 @@
+"""Whether edgegpu can be installed on a box, before anything is changed: findings with their remedies; pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from edgegpu_core import injection
+from edgegpu_core.injection import Injection
+from edgegpu_core.model import ResourceModel
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.machine import k3s_config
+from edgegpu_installer.machine.facts import MachineFacts, NodeKind
+from edgegpu_installer.machine.k3s import K3s
+from edgegpu_installer.machine.k3s_config import COMMAND_LINE, SCHEDULER_ARG
+from edgegpu_installer.machine.other_plugins import other_plugins
+from edgegpu_installer.plan.config_block import with_block
+from edgegpu_installer.plan.site import InstallOptions, MachineRole
+from edgegpu_installer.scheduler import versions
+
+FIRST_MINOR, FIRST_SEEN = 20, 25
+"""The first k3s that is installed on; whose scheduler's file was tried on a scheduler of its kind."""
+
+_MODEL = ResourceModel()
+_MACHINES = {"x86_64", "amd64"}
+_LEAST_MIB = {"/opt": 300, "/usr/local": 10, "/var/lib": 100, "/etc": 10, "/": 100}
+_UNPACKED_MIB = 10
+"""Enough in /opt once the version that is asked for lies there: all that is written then is a link."""
+STEADY_S = 10.0
+"""A k3s in a crash loop is never up for so long: it is started again every few seconds."""
+
+
+class FindingLevel(StrEnum):
+    """How much a finding weighs."""
+
+    REFUSE = "refuse"
+    WARN = "warn"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is in the way, or that the person should know."""
+
+    level: FindingLevel
+    what: str
+    why: str
+    remedy: str
+
+
+def refused(findings: list[Finding]) -> list[Finding]:
+    """Return those that forbid the installation."""
+    return [finding for finding in findings if finding.level is FindingLevel.REFUSE]
+
+
+def precheck(
+    facts: MachineFacts, options: InstallOptions, *, model: ResourceModel = _MODEL, unpacked: bool = False
+) -> list[Finding]:
+    """Return all findings about a box, those that refuse first.
+
+    Args:
+        facts: the box.
+        options: what was asked for.
+        model: the names of what is offered.
+        unpacked: whether the version that is to be installed lies in /opt already.
+    """
+    if options.agent_only:
+        return list(_machine(facts, MachineRole.EXTENDER_ONLY, unpacked=unpacked))
+    role = _role(facts, options)
+    found = [*_machine(facts, role, unpacked=unpacked), *_asked(facts, options), *_kind(facts)]
+    if facts.k3s is not None:
+        found += [*_health(facts.k3s), *_version(facts.k3s), *_configuration(facts.k3s, role)]
+    if role is not MachineRole.EXTENDER_ONLY:
+        found += [*_no_cards(facts), *_runtime(facts), *_others(facts, model)]
+    elif facts.cards.on_bus:
+        found += _no_cards(facts)
+    return sorted(found, key=lambda finding: finding.level is FindingLevel.WARN)
+
+
+def _role(facts: MachineFacts, options: InstallOptions) -> MachineRole:
+    """Return what will run here, also on a machine that is no site for it."""
+    if options.role is not None:
+        return options.role
+    if facts.kind not in {NodeKind.K3S_SERVER, NodeKind.KUBEADM_SERVER}:
+        return MachineRole.AGENT
+    offers = facts.cards.cards and (facts.k3s is None or facts.k3s.has_kubelet)
+    return MachineRole.SERVER if offers else MachineRole.EXTENDER_ONLY
+
+
+def _machine(facts: MachineFacts, role: MachineRole, *, unpacked: bool) -> Iterator[Finding]:
+    if not facts.root:
+        yield _no("not root", "units, /etc and k3s's files are root's", "run it again with sudo")
+    if facts.machine not in _MACHINES and role is not MachineRole.EXTENDER_ONLY:
+        yield _no(
+            f"a machine of kind {facts.machine}",
+            "edgegpu shares NVIDIA cards of x86-64 machines",
+            "install it on an x86-64 machine (Jetson and other boards have no separate card to share)",
+        )
+    least = _LEAST_MIB | ({"/opt": _UNPACKED_MIB} if unpacked else {})
+    for room in facts.rooms:
+        if room.read_only and room.path != "/":
+            yield _no(
+                f"{room.path} is read-only",
+                "files must be written there",
+                f"mount -o remount,rw {room.path}; dmesg says whether the disk has failed",
+            )
+        elif room.free_mib < least[room.path] and not room.read_only:
+            yield _no(
+                f"{room.path} has {room.free_mib} MiB left",
+                f"{least[room.path]} MiB are needed there",
+                f"make room: du -xh --max-depth=2 {room.path} | sort -h | tail; journalctl --vacuum-size=100M",
+            )
+
+
+def _asked(facts: MachineFacts, options: InstallOptions) -> Iterator[Finding]:
+    if options.nodes and facts.kind in {NodeKind.K3S_AGENT, NodeKind.KUBEADM_NODE}:
+        yield _no(
+            f"--node on an agent node ({facts.kind})",
+            "it may not label nodes",
+            "run the line with --node on a server, and without it here",
+        )
+
+
+def _kind(facts: MachineFacts) -> Iterator[Finding]:
+    match facts.kind:
+        case NodeKind.NONE:
+            yield _no(
+                "no k3s on this machine",
+                "no unit runs `k3s server` or `k3s agent`, and there is no kubelet of kubeadm's",
+                "install k3s first: https://docs.k3s.io/quick-start",
+            )
+        case NodeKind.RKE2:
+            yield _no(
+                "RKE2",
+                "its scheduler is a static pod that RKE2 writes anew at each start",
+                "edgegpu runs on k3s and kubeadm clusters",
+            )
+        case _:
+            pass
+
+
+def _health(k3s: K3s) -> Iterator[Finding]:
+    unit, health = k3s.unit.name, k3s.health
+    look = f"systemctl status {unit}; journalctl -u {unit} -e; install again once it is up"
+    if not health.active:
+        yield _no(f"{unit} is not up", health.why or "systemd says so", look)
+    elif health.up_s < STEADY_S:
+        often = f", and was started again {health.restarts} times" if health.restarts else ""
+        yield _no(f"{unit} has been up for {health.up_s:.0f} s only", f"whether it stays up is not known{often}", look)
+    elif health.ready is False:
+        yield _no("the API server is not ready", health.why or "/readyz does not answer", look)
+
+
+def _version(k3s: K3s) -> Iterator[Finding]:
+    if k3s.minor is None:
+        yield _warn("k3s's version is not known", f"{k3s.unit.program} --version did not say it", "look at it by hand")
+    elif k3s.minor < FIRST_MINOR:
+        yield _no(
+            f"k3s {k3s.version}", f"device plugins need 1.{FIRST_MINOR} or newer", "upgrade k3s, one minor at a time"
+        )
+    elif k3s.minor < FIRST_SEEN and k3s.is_server:
+        named = "" if k3s.takes_drop_in else f", named by marked lines in {k3s.config}"
+        yield _warn(
+            f"k3s {k3s.version} is old",
+            f"its scheduler gets a file of {versions.version_for(k3s.minor)}{named}; edgegpu was not run with one so "
+            "old, and what does not work is put back",
+            "none is needed; k3s 1.25 and newer read the file of today",
+        )
+
+
+def _configuration(k3s: K3s, role: MachineRole) -> Iterator[Finding]:
+    flags = k3s.effective()
+    for problem in flags.problems:
+        yield _no("k3s's configuration", problem, "put the file right; k3s would not come up with it either")
+    if flags.on("docker"):
+        yield _no(
+            "k3s runs on Docker (--docker)",
+            "cards come into containers by CDI or by the nvidia runtime of k3s's own containerd",
+            f"take --docker out of {k3s.unit.path} or {k3s.config} and restart k3s",
+        )
+    if role is not MachineRole.AGENT and k3s.is_server:
+        yield from _scheduler(k3s)
+
+
+def _scheduler(k3s: K3s) -> Iterator[Finding]:
+    if k3s.effective().on("disable-scheduler"):
+        yield _no(
+            "k3s runs without its scheduler (--disable-scheduler)",
+            "whatever schedules here would not ask edgegpu",
+            f"install with --role agent, and give that scheduler the extender by hand; or take it out of {k3s.config}",
+        )
+    if k3s.config.startswith(("http://", "https://")):
+        yield _no("k3s's configuration is read from the network", k3s.config, "keep it in a file on this machine")
+    with_line = [value for value in k3s.effective().values(SCHEDULER_ARG) if value.source == COMMAND_LINE]
+    if with_line:
+        args = " ".join(f"--{SCHEDULER_ARG}={value.text}" for value in with_line)
+        rows = k3s_config.argument_list(value.text for value in with_line)
+        yield _no(
+            f"k3s's unit gives its scheduler arguments: {args}",
+            "arguments of the command line take the place of those in files, and ours would not be read",
+            f"take them out of {k3s.unit.path}, write them into {k3s.config}, then systemctl daemon-reload and restart "
+            f"{k3s.unit.name}:\n{rows}",
+        )
+    if not k3s.takes_drop_in:
+        yield from _block(k3s)
+        return
+    if later := k3s_config.replaces_ours(k3s.files, k3s.drop_in):
+        yield _no(
+            f"{later} would take our scheduler argument away",
+            f"its `{SCHEDULER_ARG}:` replaces what files before it say, ours among them",
+            f"write `{SCHEDULER_ARG}+:` there",
+        )
+    foreign = k3s.foreign_scheduler_files
+    after_ours = [
+        value for value in foreign if value.source > k3s.drop_in and value.source.startswith(f"{k3s.config}.d/")
+    ]
+    if len(foreign) > 1 or after_ours:
+        yield _no(
+            f"scheduler configurations in {', '.join(value.source for value in foreign)}",
+            "a scheduler reads one, and ours must be the last word",
+            f"keep one config= in {k3s.config}, or in a drop-in whose name comes before {k3s.drop_in}",
+        )
+    elif foreign and foreign[0].source != COMMAND_LINE:
+        yield _warn(
+            f"the scheduler has a configuration already: {foreign[0].text}",
+            f"{foreign[0].source} names it; ours takes its place and holds what is in it",
+            "install again after each change of it",
+        )
+
+
+def _block(k3s: K3s) -> Iterator[Finding]:
+    """Judge whether our lines can stand in the file that k3s reads first."""
+    for path in k3s_config.naming(k3s.files, SCHEDULER_ARG):
+        if path not in {k3s.config, k3s.drop_in}:
+            yield _no(
+                f"{path} gives the scheduler arguments",
+                f"k3s {k3s.version} does not read it, or lets it take the place of those in {k3s.config}",
+                f"move them to {k3s.config}, then install again",
+            )
+    first = next((file for file in k3s.files if file.path == k3s.config), None)
+    if first is None or first.text is not None:
+        try:
+            with_block(first.text or "" if first else "", k3s.scheduler_file, path=k3s.config)
+        except InstallError as error:
+            why = f"k3s {k3s.version} takes the scheduler's arguments from that file alone"
+            yield _no(error.message, why, error.remedy)
+
+
+def _no_cards(facts: MachineFacts) -> Iterator[Finding]:
+    if facts.cards.cards:
+        return
+    if facts.cards.on_bus and not facts.cards.driver:
+        yield _warn(
+            f"{facts.cards.on_bus} NVIDIA cards, and no driver",
+            facts.cards.why or "the driver is not loaded",
+            "install the NVIDIA driver and boot, then install again",
+        )
+    else:
+        yield _warn(
+            "no NVIDIA card is seen",
+            facts.cards.why or "the driver shows none",
+            "see nvidia-smi; the cards are offered by themselves once the driver shows them",
+        )
+
+
+def _runtime(facts: MachineFacts) -> Iterator[Finding]:
+    containerd = facts.containerd
+    if containerd is None or containerd.why:
+        return
+    if containerd.default_runtime == "nvidia":
+        yield _warn(
+            "containerd's default runtime is nvidia",
+            "an image that sets NVIDIA_VISIBLE_DEVICES=all brings every card to every pod of it",
+            "take default-runtime out of k3s's configuration and restart k3s",
+        )
+    known = injection.ContainerdSupport(containerd.path, containerd.cdi, (), nvidia_runtime=containerd.nvidia_runtime)
+    choice = injection.choose(Injection.AUTO, kubelet=_kubelet(facts), containerd=known)
+    match choice.mode:
+        case Injection.RUNTIME:
+            yield _warn(
+                "cards come by the nvidia runtime",
+                f"{choice.cdi_problem}: a pod's own NVIDIA_VISIBLE_DEVICES wins over ours",
+                "pods need runtimeClassName: nvidia; upgrade k3s to 1.29 or newer for CDI",
+            )
+        case Injection.DEVICES:
+            yield _warn(
+                "cards come by device nodes and files in kubelet's answer",
+                f"{choice.cdi_problem}, and containerd has no nvidia runtime: what a container gets is chosen when its "
+                "pod comes, and a driver of another version needs the pods anew",
+                "nothing; k3s 1.29 and newer have CDI, which follows the driver",
+            )
+        case _:
+            pass
+
+
+def _kubelet(facts: MachineFacts) -> str | None:
+    """Return kubelet's version: k3s brings it, and its Node object says it."""
+    told = facts.node.kubelet if facts.node is not None else ""
+    return told or (facts.k3s.version if facts.k3s is not None else "") or None
+
+
+def _others(facts: MachineFacts, model: ResourceModel) -> Iterator[Finding]:
+    for other in other_plugins(facts, memory=model.memory_resource, core=model.core_resource):
+        why = f"{other.seen}: both would hand out the same cards, and neither knows of the other"
+        yield _no(f"another device plugin: {other.name}", why, other.remedy)
+
+
+def _no(what: str, why: str, remedy: str) -> Finding:
+    return Finding(FindingLevel.REFUSE, what, why, remedy)
+
+
+def _warn(what: str, why: str, remedy: str) -> Finding:
+    return Finding(FindingLevel.WARN, what, why, remedy)

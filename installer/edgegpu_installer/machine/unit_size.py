@@ -1,0 +1,43 @@
+"""A change of the size of a unit is refused while pods of the node hold shares, as the cloud refuses it."""
+
+from edgegpu_installer.cluster import shares
+from edgegpu_installer.cluster.client import ClusterClient
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.layout import Layout
+from edgegpu_installer.plan.plugin_config import unit_mib
+from edgegpu_installer.verify.conditions import configured_model
+
+
+class UnitInUseError(InstallError):
+    """Pods hold shares that are counted in the present unit."""
+
+    code = "IN_USE"
+
+
+def changes(layout: Layout, wanted_mib: int | None) -> bool:
+    """Say whether an installation with this size would change the one that counts here."""
+    return wanted_mib is not None and layout.has_sharing and wanted_mib != _now_mib(layout)
+
+
+def refuse_while_held(cluster: ClusterClient, layout: Layout, wanted_mib: int | None, *, node: str) -> None:
+    """Refuse a change of the size while pods of this node hold shares: their devices would be other amounts of memory.
+
+    Raises:
+        UnitInUseError: there are such pods.
+        ClusterError: the cluster cannot be asked.
+    """
+    if not changes(layout, wanted_mib):
+        return
+    held = [shares.said(pod) for pod in shares.in_use(cluster, configured_model(layout), node=node)]
+    if held:
+        many = f"{len(held)} pods of this node hold shares" if len(held) > 1 else "a pod of this node holds a share"
+        raise UnitInUseError(
+            f"cannot change the unit to {wanted_mib} MiB: {many} in units of {_now_mib(layout)} MiB:\n  "
+            + "\n  ".join(held),
+            "stop them, or leave --unit-mib out",
+        )
+
+
+def _now_mib(layout: Layout) -> int:
+    there = layout.plugin_yaml
+    return unit_mib(there.read_text() if there.exists() else None)

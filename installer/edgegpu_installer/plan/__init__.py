@@ -1,0 +1,1 @@
+"""What an installation changes on a machine: a plan of files, accounts and certificates."""

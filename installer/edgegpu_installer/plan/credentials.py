@@ -1,0 +1,107 @@
+"""What an installation mints for this machine, or keeps while it is good: kubeconfig and certificates."""
+
+import base64
+import datetime as dt
+from typing import Any
+
+import yaml
+
+from edgegpu_installer.cluster import accounts, node_identity
+from edgegpu_installer.cluster.client import ClusterClient, ClusterError
+from edgegpu_installer.cluster.rbac import Account, Rights
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.layout import EXTENDER_CA, EXTENDER_CERT, EXTENDER_KEY, KUBECONFIG, Layout
+from edgegpu_installer.plan import certificates
+from edgegpu_installer.plan.certificates import Certificates, KeyPair
+from edgegpu_installer.plan.changes import FileChange
+from edgegpu_installer.scheduler.file import SERVER_NAME
+
+_SECRET = 0o600
+
+
+def server_kubeconfig(cluster: ClusterClient, rights: Rights, layout: Layout) -> FileChange:
+    """Grant edgegpu's rights and return the kubeconfig of a server's account; one that works is kept to the byte.
+
+    Raises:
+        InstallError: no token came.
+        ClusterError: the API server refuses, or is away.
+    """
+    accounts.grant(cluster, rights)
+    if accounts.usable(layout.kubeconfig, Account.SERVER):
+        return kept_kubeconfig(layout)
+    text = accounts.mint(cluster, rights, Account.SERVER)
+    return FileChange(KUBECONFIG, text.encode(), mode=_SECRET)
+
+
+def kept_kubeconfig(layout: Layout) -> FileChange:
+    """Return the kubeconfig that is there; without one, the place where it will be (for a dry run)."""
+    path = layout.kubeconfig
+    if path.is_symlink():
+        return FileChange(KUBECONFIG, link_to=str(path.readlink()))
+    try:
+        return FileChange(KUBECONFIG, path.read_bytes(), mode=_SECRET)
+    except FileNotFoundError:
+        return FileChange(KUBECONFIG, b"(made by the installation)\n", mode=_SECRET)
+
+
+def agent_kubeconfig(layout: Layout, kubelet_kubeconfig: str, join: str) -> FileChange:
+    """Return an agent node's kubeconfig: the account that a join token names, else kubelet's own, by a link.
+
+    Without a token a node that has joined keeps its account, while that works or nobody can be asked.
+
+    Raises:
+        InstallError: the token or kubelet's kubeconfig cannot be used.
+    """
+    if not join and _has_joined(layout):
+        return kept_kubeconfig(layout)
+    path = layout.at(kubelet_kubeconfig)
+    try:
+        own = node_identity.identity(path.read_text(), path=kubelet_kubeconfig)
+        if not join:
+            return node_identity.link(kubelet_kubeconfig)
+        ca_pem = layout.at(own.ca_file).read_text()
+    except OSError as error:
+        raise InstallError(
+            f"cannot act as this node: cannot read {error.filename}: {error.strerror}",
+            "see that this node has joined its cluster (systemctl status k3s-agent), then install again",
+        ) from error
+    return FileChange(
+        KUBECONFIG, node_identity.unpack(join).kubeconfig(ca_pem, server=own.server).encode(), mode=_SECRET
+    )
+
+
+def _has_joined(layout: Layout) -> bool:
+    path = layout.kubeconfig
+    if path.is_symlink() or not path.is_file():
+        return False
+    try:
+        return accounts.usable(path, Account.AGENT)
+    except ClusterError:
+        return True
+
+
+def extender_certificates(layout: Layout, scheduler_file: str, *, now: dt.datetime) -> Certificates:
+    """Return the extender's certificates: those that are there while they are good for another year, else new ones."""
+    existing = _existing(layout, scheduler_file)
+    if existing is not None and certificates.usable(existing, now):
+        return existing
+    return certificates.make(now)
+
+
+def _existing(layout: Layout, scheduler_file: str) -> Certificates | None:
+    try:
+        ca, cert, key = (layout.at(path).read_text() for path in (EXTENDER_CA, EXTENDER_CERT, EXTENDER_KEY))
+        client = _client(layout.at(scheduler_file).read_text())
+    except (OSError, UnicodeDecodeError):
+        return None
+    return Certificates(ca=ca, server=KeyPair(cert, key), client=client) if client is not None else None
+
+
+def _client(text: str) -> KeyPair | None:
+    """Find the client's certificate in the scheduler's file: what holds its key has it inline."""
+    try:
+        extenders: list[Any] = yaml.safe_load(text)["extenders"]
+        tls = next(one["tlsConfig"] for one in extenders if one.get("tlsConfig", {}).get("serverName") == SERVER_NAME)
+        return KeyPair(base64.b64decode(tls["certData"]).decode(), base64.b64decode(tls["keyData"]).decode())
+    except (yaml.YAMLError, KeyError, TypeError, ValueError, StopIteration):
+        return None

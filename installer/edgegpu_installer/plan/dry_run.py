@@ -1,0 +1,148 @@
+"""What a run would do to the cluster, for a dry run: marks on nodes, the accounts' objects, the install lease."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from edgegpu_core.model import ResourceModel
+from edgegpu_installer.cluster import accounts, lease
+from edgegpu_installer.cluster.app_limits_account import AppLimitsAccount, has_policies, there
+from edgegpu_installer.cluster.client import ClusterClient
+from edgegpu_installer.cluster.kinds import NODE, Json, name_of
+from edgegpu_installer.cluster.nodes import EXTENDER_ANNOTATION, GPU_LABEL, marks_of
+from edgegpu_installer.cluster.rbac import Rights
+from edgegpu_installer.errors import InstallError
+
+UNKNOWN = "unknown"
+"""What is said of a change when nobody answers how things are now."""
+
+_NEW, _AS_IT_IS, _CHANGED, _REMOVED = "new", "as it is", "changed", "removed"
+_LEASE = f"Lease {lease.NAMESPACE}/{lease.NAME}"
+_FOR_THE_RUN = "for the run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A label or an annotation of a node. `change`: new, changed, removed, as it is, or unknown."""
+
+    node: str
+    kind: str
+    name: str
+    value: str
+    change: str
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """An object of the cluster, by kind and name. `change`: as of a mark, or `for the run`."""
+
+    name: str
+    change: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRun:
+    """What a run would do to the cluster; `unseen`: why nobody could say how it is now."""
+
+    marks: tuple[Mark, ...] = ()
+    objects: tuple[Object, ...] = ()
+    unseen: str = ""
+
+
+def of_install(
+    open_: Callable[[], ClusterClient],
+    rights: Rights,
+    *,
+    gpu: Iterable[str],
+    extender: str,
+    by: str,
+    limits: AppLimitsAccount | None = None,
+    model: ResourceModel | None = None,
+) -> DryRun:
+    """Return what an installation on a server would do.
+
+    Args:
+        open_: opens the cluster; one that cannot be reached is said, and is no error.
+        rights: the release's objects.
+        gpu: the nodes to label.
+        extender: the server to annotate, empty for none.
+        by: the version that the annotation names.
+        limits: what is asked for app limits.
+        model: the resources of which they are.
+    """
+    wanted = [(name, "label", GPU_LABEL, "true") for name in gpu]
+    if extender:
+        wanted.append((extender, "annotation", EXTENDER_ANNOTATION, by))
+    try:
+        with open_() as cluster:
+            policy = limits is None or has_policies(cluster)
+            now = {name_of(node): node for node in cluster.items(NODE)}
+            wanted_rights = _with_limits(rights, limits, model, policy=policy)
+            present = set(accounts.present(cluster, wanted_rights))
+    except InstallError as error:
+        marks = tuple(Mark(node=n, kind=k, name=m, value=v, change=UNKNOWN) for n, k, m, v in wanted)
+        wanted_rights = _with_limits(rights, limits, model, policy=True)
+        objects = tuple(Object(one, UNKNOWN) for one in accounts.named(wanted_rights))
+        return DryRun(marks=marks, objects=(*objects, Object(_LEASE, _FOR_THE_RUN)), unseen=error.message)
+    return DryRun(
+        marks=tuple(
+            Mark(node=n, kind=k, name=m, value=v, change=_mark_change(now.get(n), k, name=m, value=v))
+            for n, k, m, v in wanted
+        ),
+        objects=(
+            *(Object(one, _AS_IT_IS if one in present else _NEW) for one in accounts.named(wanted_rights)),
+            Object(_LEASE, _FOR_THE_RUN),
+        ),
+    )
+
+
+def _with_limits(
+    rights: Rights, limits: AppLimitsAccount | None, model: ResourceModel | None, *, policy: bool
+) -> Rights:
+    return rights if limits is None else limits.rights(rights, model or ResourceModel(), policy=policy)
+
+
+def of_uninstall(
+    open_: Callable[[], ClusterClient],
+    rights: Rights,
+    *,
+    node: str,
+    is_server: bool,
+    limits: AppLimitsAccount | None = None,
+) -> DryRun:
+    """Return what an uninstall would do: the node's marks go, the accounts with the last machine, from a server."""
+    held = (Object(_LEASE, _FOR_THE_RUN),) if is_server else ()
+    try:
+        with open_() as cluster:
+            found = cluster.find(NODE, node)
+            marks = () if found is None else tuple(_removed(found))
+            if not is_server:
+                return DryRun(marks=marks)
+            others = used_by_others(cluster, node)
+            change = f"stays for {', '.join(others)}" if others else _REMOVED
+            all_rights = there(cluster, rights, limits)
+            objects = tuple(Object(one, change) for one in accounts.present(cluster, all_rights))
+            return DryRun(marks=marks, objects=(*objects, *held))
+    except InstallError as error:
+        return DryRun(objects=held, unseen=error.message)
+
+
+def used_by_others(cluster: ClusterClient, node: str) -> tuple[str, ...]:
+    """Return the nodes other than this one that still have edgegpu. Raises ClusterError."""
+    found = (one for one in cluster.items(NODE) if marks_of(one).annotations)
+    return tuple(name_of(one) for one in found if name_of(one) != node)
+
+
+def _mark_change(node: Json | None, kind: str, *, name: str, value: str) -> str:
+    if node is None:
+        return "no such node"
+    now = ((node.get("metadata") or {}).get(f"{kind}s") or {}).get(name)
+    if now is None:
+        return _NEW
+    return _AS_IT_IS if now == value else _CHANGED
+
+
+def _removed(node: Json) -> Iterable[Mark]:
+    marks = marks_of(node)
+    for kind, values in (("label", marks.labels), ("annotation", marks.annotations)):
+        for name, value in values.items():
+            yield Mark(node=name_of(node), kind=kind, name=name, value=value, change=_REMOVED)

@@ -1,0 +1,141 @@
+"""The plugin's configuration as an installation writes it: no defaults, and what a person wrote stays."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from edgegpu_core.model import ResourceModel
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.layout import KUBECONFIG, KUBELET, PLUGIN_YAML, RUN
+from edgegpu_installer.plan.site import InstallOptions, MachineRole, Site
+from edgegpu_installer.scheduler.file import DEFAULT_LISTEN
+
+_HEADER = """\
+# /etc/edgegpu/plugin.yaml, written by `edgegpu install`: what is not here has its default (edgegpu config check).
+# Yours to edit: a later install changes only what it is asked to. A change counts after
+# `systemctl restart edgegpu-plugin`.
+"""
+_MODEL = ResourceModel()
+_DEFAULTS: dict[str, Any] = {
+    "placement.policy": "first-fit",
+    "placement.exclude": [],
+    "resources.unit_mib": 256,
+    "resources.reserve_mib": 0,
+    "driver.root": "/",
+    "kubelet.folder": KUBELET,
+    "kubernetes.kubeconfig": KUBECONFIG,
+}
+"""What need not be written, as docs/examples/plugin.yaml has it."""
+
+
+def plugin_yaml(existing: str | None, *, site: Site, options: InstallOptions, role: MachineRole) -> str:
+    """Return the configuration's text; the same bytes when what is there says so already.
+
+    Raises:
+        InstallError: what is there is not a mapping of sections.
+    """
+    now = _read(existing)
+    wanted: dict[str, Any] = {"version": 1, "node_name": site.node_name, "role": role.value, **_without_ours(now)}
+    asked: dict[str, Any] = {
+        "placement.policy": options.policy,
+        "placement.exclude": None if options.exclude is None else list(options.exclude),
+        "resources.unit_mib": options.unit_mib,
+        "resources.reserve_mib": options.reserve_mib,
+        "driver.root": options.driver_root,
+        "kubelet.folder": site.kubelet_folder,
+    }
+    for key, value in asked.items():
+        if value is not None:
+            _set(wanted, key, value)
+    if existing is not None and wanted == now:
+        return existing
+    return _HEADER + yaml.safe_dump(wanted, sort_keys=False, default_flow_style=False)
+
+
+def _without_ours(now: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in now.items() if key not in {"version", "node_name", "role"}}
+
+
+def _read(text: str | None) -> dict[str, Any]:
+    try:
+        value = yaml.safe_load(text or "{}") or {}
+    except yaml.YAMLError as error:
+        raise InstallError(
+            f"cannot keep the settings of {PLUGIN_YAML}: it is no YAML",
+            f"edgegpu config check, or remove {PLUGIN_YAML}",
+        ) from error
+    sections = isinstance(value, dict) and all(
+        part is None or isinstance(part, dict) or name in {"version", "node_name", "role", "log_level"}
+        for name, part in value.items()
+    )
+    if not sections:
+        raise InstallError(
+            f"cannot keep the settings of {PLUGIN_YAML}: it does not consist of sections",
+            f"edgegpu config check, or remove {PLUGIN_YAML}",
+        )
+    return dict(value)
+
+
+def _set(config: dict[str, Any], key: str, value: object) -> None:
+    """Set one key of a section; a default is not written where nothing stands, and no empty section is left."""
+    section, _, name = key.partition(".")
+    part = dict(config.get(section) or {})
+    if value == _DEFAULTS[key]:
+        part.pop(name, None)
+    else:
+        part[name] = value
+    if part:
+        config[section] = part
+    elif section in config:
+        del config[section]
+
+
+def resource_model(existing: str | None) -> ResourceModel:
+    """Return names and sizes of what a configuration offers; the defaults where it does not say.
+
+    Raises:
+        InstallError: what is there is not a mapping of sections.
+    """
+    asked = dict(_read(existing).get("resources") or {})
+    return ResourceModel(
+        memory_resource=str(asked.get("memory", _MODEL.memory_resource)),
+        core_resource=str(asked.get("core", _MODEL.core_resource)),
+    )
+
+
+def unit_mib(existing: str | None) -> int:
+    """Return the MiB of a unit by a configuration; the default where it does not say.
+
+    Raises:
+        InstallError: what is there is not a mapping of sections.
+    """
+    found = dict(_read(existing).get("resources") or {}).get("unit_mib")
+    return found if isinstance(found, int) else _MODEL.unit_mib
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginPaths:
+    """Where a configured plugin is found, and what it writes outside its own folders."""
+
+    listen: str
+    cdi_folder: str
+    run: str
+
+
+def places(existing: str | None) -> PluginPaths:
+    """Return the places that a configuration names; the defaults where it does not say.
+
+    Raises:
+        InstallError: what is there is not a mapping of sections.
+    """
+    config = _read(existing)
+
+    def at(section: str, key: str, default: str) -> str:
+        return str((config.get(section) or {}).get(key) or default)
+
+    return PluginPaths(
+        listen=at("extender", "listen", DEFAULT_LISTEN),
+        cdi_folder=at("driver", "cdi_folder", "/var/run/cdi"),
+        run=at("paths", "run", RUN),
+    )

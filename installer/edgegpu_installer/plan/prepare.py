@@ -1,0 +1,142 @@
+"""What a plan would change on this machine as it is now, and by which steps."""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from edgegpu_installer.layout import AGENT_UNIT, RECOVER_UNIT, UNITS, Layout
+from edgegpu_installer.machine.systemd import Systemd
+from edgegpu_installer.plan.changes import Plan
+from edgegpu_installer.transaction import baseline
+from edgegpu_installer.transaction.atomic import read_entry, wanted
+from edgegpu_installer.transaction.journal import Tables, TargetPath, TransactionRecord, author, read_now
+from edgegpu_installer.transaction.recovery import Recovery
+from edgegpu_installer.transaction.states import Op, TransactionState
+from edgegpu_installer.verify.agent_health import AgentCondition, WantedAgent, standing
+
+GRACE_S = 10
+"""How long after its own deadline an author may take to begin undoing, before the dead-man does it in its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionMachine:
+    """What a transaction works with.
+
+    `say` takes a line for the user. `at_step` is called before and after each step, with `before-NAME` and `after-NAME`
+    (see `steps`). `settle_s`, `wait_s`: how long k3s must stay up once a change is undone, and may take for it.
+    """
+
+    layout: Layout
+    system: Systemd
+    recovery: Recovery
+    say: Callable[[str], None]
+    at_step: Callable[[str], None] = field(default=lambda _: None)
+    version: str = ""
+    transaction_id: str = ""
+    """What the next transaction is called; where it is empty, chance says it."""
+    settle_s: int = 10
+    wait_s: int = 180
+    agent_steady_s: float = 10.0
+    agent_within_s: float = 60.0
+    """How long the agent of an upgrade must run in one piece, and after how long it must be as well as the old one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A plan with what of it changes anything; `restarts`: whether k3s reads any of that."""
+
+    plan: Plan
+    tables: Tables
+    restarts: bool
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the machine is as the plan wants it; an uninstall has at least the journal to remove."""
+        return not self.tables.targets and self.plan.op is not Op.UNINSTALL
+
+    @property
+    def early(self) -> tuple[TargetPath, ...]:
+        """What is put in place before the transaction begins; an uninstall takes it away after its end."""
+        if self.plan.op is Op.UNINSTALL:
+            return ()
+        return tuple(target for target in self.tables.targets if target.change.early)
+
+    @property
+    def swapped(self) -> tuple[TargetPath, ...]:
+        """What is replaced by the transaction."""
+        return tuple(target for target in self.tables.targets if not target.change.early)
+
+
+def prepare(plan: Plan, machine: TransactionMachine) -> Prepared:
+    """Put the files of recovery into the plan, and drop what changes nothing.
+
+    Raises:
+        InstallError: something that the plan names cannot be read, or is neither file nor link.
+        SystemdError: systemd does not tell about the plan's units.
+    """
+    layout = machine.layout
+    plan = machine.recovery.into(plan)
+    entries = ((change, read_entry(layout.at(change.path)), wanted(change)) for change in plan.files)
+    changing = [entry for entry in entries if entry[1] != entry[2]]
+    targets = tuple(TargetPath(number, *entry) for number, entry in enumerate(changing, 1))
+    if any(target.change.path == f"{UNITS}/{RECOVER_UNIT}" for target in targets):
+        plan = replace(plan, reload=True)
+    units = dict.fromkeys((*plan.stop, *plan.start)) if targets else {}
+    tables = Tables(
+        targets=targets,
+        folders=tuple(folder for folder in plan.folders if not layout.at(folder).is_dir()),
+        remove=baseline.folders(layout) if plan.op is Op.UNINSTALL else (),
+        units=tuple((unit, machine.system.unit(unit).active in {"active", "activating"}) for unit in units),
+    )
+    read = any(target.change.k3s_reads for target in targets)
+    return Prepared(plan, tables, restarts=plan.restart is not None and read)
+
+
+def restart_notice(prepared: Prepared) -> str:
+    """Return the line that an upgrade says before it restarts k3s, which it rarely does; empty when it does not."""
+    plan = prepared.plan
+    if plan.op is not Op.UPGRADE or not prepared.restarts:
+        return ""
+    paths = " and ".join(target.change.path for target in prepared.tables.targets if target.change.k3s_reads)
+    return (
+        f"this upgrade needs one restart of {plan.restart}, which comes now: it changes {paths}; "
+        "running containers go on"
+    )
+
+
+def first_record(prepared: Prepared, machine: TransactionMachine, deadline_s: float) -> TransactionRecord:
+    """Return the record of a transaction that begins now."""
+    now = read_now()
+    unit = prepared.plan.restart or ""
+    k3s = machine.system.unit(unit) if unit else None
+    return TransactionRecord(
+        id=machine.transaction_id or uuid.uuid4().hex[:12],
+        op=prepared.plan.op,
+        state=TransactionState.PREPARED,
+        boot_id=now.boot_id,
+        started_s=int(now.wall_s),
+        deadline_wall_s=int(now.wall_s + deadline_s + GRACE_S),
+        deadline_boot_s=int(now.boot_s + deadline_s + GRACE_S),
+        author=author(),
+        unit=unit,
+        restart=prepared.restarts,
+        reload=prepared.plan.reload,
+        invocation=k3s.invocation if k3s else "",
+        was=k3s.active if k3s else "",
+        settle_s=machine.settle_s,
+        wait_s=machine.wait_s,
+        version=machine.version,
+        agent=standing(machine.layout).value if prepared.plan.op is Op.UPGRADE else "",
+    )
+
+
+def wanted_agent(record: TransactionRecord, tables: Tables, machine: TransactionMachine) -> WantedAgent | None:
+    """Return what the agent has to be after an upgrade, by which alone a box is commanded; None after other changes."""
+    if record.op is not Op.UPGRADE or AGENT_UNIT not in dict(tables.units):
+        return None
+    return WantedAgent(
+        version=record.version,
+        before=AgentCondition(record.agent),
+        steady_s=machine.agent_steady_s,
+        within_s=machine.agent_within_s,
+    )

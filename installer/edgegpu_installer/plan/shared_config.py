@@ -1,0 +1,93 @@
+"""What names our scheduler's file to k3s: a drop-in of ours, or lines in the configuration file that is the user's."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.layout import K3S_DROP_IN, SCHEDULER_YAML, Layout
+from edgegpu_installer.machine.place import Place, read_place
+from edgegpu_installer.plan.changes import FileChange, check_path
+from edgegpu_installer.plan.config_block import holds_block, with_block, without_block
+from edgegpu_installer.plan.site import Site
+from edgegpu_installer.scheduler.refs import ReadFile
+from edgegpu_installer.transaction.atomic import read_entry
+
+_OURS = {K3S_DROP_IN, SCHEDULER_YAML}
+
+
+def named_in(site: Site) -> str:
+    """Return the file that shall name our scheduler's file to k3s."""
+    return site.drop_in if site.takes_drop_in else site.config.path
+
+
+def naming(site: Site, *, read_file: ReadFile) -> list[FileChange]:
+    """Return the changes after which k3s is told of our scheduler's file in one place, and in no other.
+
+    Raises:
+        InstallError: the user's configuration file cannot be added to, or our lines cannot be taken out of it.
+    """
+    text = _text(site.config, read_file)
+    if not site.takes_drop_in:
+        # the drop-in first: a k3s that knows no `+` ends about it where it reads it
+        return [
+            FileChange(site.drop_in, k3s_reads=True),
+            _changed(site.config, with_block(text, site.scheduler_path, path=site.config.path)),
+        ]
+    drop_in = FileChange(site.drop_in, site.drop_in_text.encode(), k3s_reads=True)
+    if not holds_block(text):
+        return [drop_in]
+    kept = without_block(text, path=site.config.path)
+    return [drop_in, _changed(site.config, kept)]
+
+
+def is_shared(change: FileChange) -> bool:
+    """Return whether a path that k3s reads is the user's, with lines of ours in it."""
+    return change.k3s_reads and PurePosixPath(change.path).name not in _OURS
+
+
+def restore(changes: Iterable[FileChange], layout: Layout) -> tuple[FileChange, ...]:
+    """Return an uninstall's changes with the user's configuration file put right: what others did to it is kept.
+
+    Where nobody has touched it the result is the bytes from before; a file that was not there goes, unless something
+    else stands in it by now.
+
+    Raises:
+        InstallError: our lines cannot be taken out of it, or it cannot be read.
+    """
+    return tuple(_restored(changes, layout))
+
+
+def _restored(changes: Iterable[FileChange], layout: Layout) -> Iterator[FileChange]:
+    for change in changes:
+        if not is_shared(change):
+            yield change
+            continue
+        place = read_place(layout, change.path)
+        entry = read_entry(layout.at(place.path))
+        if entry.content is None:
+            continue  # somebody took it away, and our lines with it
+        kept = without_block(_decoded(entry.content, place.path), path=place.path)
+        if (change.absent and not kept.strip()) or kept.encode() == change.content:
+            yield replace(change, path=place.path)
+        else:
+            yield _changed(place, kept)
+
+
+def _changed(place: Place, text: str) -> FileChange:
+    try:
+        check_path(place.path)
+    except ValueError as error:
+        raise InstallError(f"cannot change k3s's configuration: {error}", "keep it under a plain path") from error
+    return FileChange(place.path, text.encode(), mode=place.mode, owner=place.owner, k3s_reads=True)
+
+
+def _text(place: Place, read_file: ReadFile) -> str:
+    return _decoded(read_file(place.path) or b"", place.path)
+
+
+def _decoded(content: bytes, path: str) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise InstallError(f"cannot read {path}: it is no text", "put it right, then install again") from error

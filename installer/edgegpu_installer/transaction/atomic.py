@@ -1,0 +1,155 @@
+"""Files that change by one rename, and are on the disk afterwards: what is at a path, beside it, and put there."""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.plan.changes import FileChange
+
+NEW, OLD = "new", "old"
+FILE, LINK, NOTHING = "f", "l", "-"
+
+
+@dataclass(frozen=True, slots=True)
+class PathEntry:
+    """What is at a path: a file (`content`), a link (`link_to`), or neither; mode and owner of a file."""
+
+    content: bytes | None = None
+    link_to: str | None = None
+    mode: int = 0
+    uid: int = 0
+    gid: int = 0
+
+    @property
+    def kind(self) -> str:
+        """The journal's letter for it."""
+        if self.content is not None:
+            return FILE
+        return LINK if self.link_to is not None else NOTHING
+
+
+def read_entry(path: Path) -> PathEntry:
+    """Return what is at the path.
+
+    Raises:
+        InstallError: a folder, device or socket is there, or it cannot be read.
+    """
+    try:
+        info = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return PathEntry()
+    except OSError as error:
+        raise InstallError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        if stat.S_ISLNK(info.st_mode):
+            return PathEntry(link_to=os.readlink(path), uid=info.st_uid, gid=info.st_gid)  # noqa: PTH115  (Path tidies it up)
+        if stat.S_ISREG(info.st_mode):
+            return PathEntry(path.read_bytes(), mode=stat.S_IMODE(info.st_mode), uid=info.st_uid, gid=info.st_gid)
+    except OSError as error:
+        raise InstallError(f"cannot read {path}: {error.strerror}") from error
+    raise InstallError(f"cannot change {path}: it is neither a file nor a link", "move it away")
+
+
+def wanted(change: FileChange) -> PathEntry:
+    """Return what will be at the path of a change."""
+    uid, gid = change.owner or (os.geteuid(), os.getegid())
+    if change.content is not None:
+        return PathEntry(change.content, mode=change.mode, uid=uid, gid=gid)
+    return PathEntry(link_to=change.link_to, uid=uid, gid=gid) if change.link_to is not None else PathEntry()
+
+
+def beside(path: Path, what: str) -> Path:
+    """Return the name beside a path under which its new or its old content waits; readers of folders skip it."""
+    return path.with_name(f".{path.name}.edgegpu-{what}")
+
+
+def create(path: Path, entry: PathEntry) -> None:
+    """Make an entry at a path where nothing counts, on the disk but for the folder's own entry."""
+    path.unlink(missing_ok=True)
+    if entry.link_to is not None:
+        path.symlink_to(entry.link_to)
+        os.chown(path, entry.uid, entry.gid, follow_symlinks=False)
+    elif entry.content is not None:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(entry.content)
+            file.flush()
+            os.fchown(descriptor, entry.uid, entry.gid)
+            os.fchmod(descriptor, entry.mode)
+            os.fsync(descriptor)
+
+
+def stage(path: Path, entry: PathEntry) -> None:
+    """Put the new content beside its path, and a second name for the old one, which costs no room to put back.
+
+    Raises:
+        InstallError: no room, a read-only file system, no such folder.
+    """
+    with _said(f"cannot write beside {path}"):
+        if entry.kind != NOTHING:
+            create(beside(path, NEW), entry)
+        beside(path, OLD).unlink(missing_ok=True)
+        if os.path.lexists(path):
+            os.link(path, beside(path, OLD), follow_symlinks=False)
+        sync_folder(path.parent)
+
+
+def swap(path: Path, entry: PathEntry) -> None:
+    """Replace what is at the path by what was staged for it, in one rename that is on the disk afterwards.
+
+    Raises:
+        InstallError: it cannot be.
+    """
+    with _said(f"cannot replace {path}"):
+        if entry.kind == NOTHING:
+            path.unlink(missing_ok=True)
+        else:
+            beside(path, NEW).replace(path)
+        sync_folder(path.parent)
+
+
+def write(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Replace a file of ours in one step.
+
+    Raises:
+        InstallError: it cannot be written.
+    """
+    with _said(f"cannot write {path}"):
+        new = path.with_name(f"{path.name}.new")
+        create(new, PathEntry(content, mode=mode, uid=os.geteuid(), gid=os.getegid()))
+        new.replace(path)
+        sync_folder(path.parent)
+
+
+def make_folder(path: Path, *, mode: int = 0o755) -> None:
+    """Make one folder, on the disk; leave it as it is where it is there.
+
+    Raises:
+        InstallError: it cannot be made.
+    """
+    with _said(f"cannot make the folder {path}"):
+        if not path.is_dir():
+            path.mkdir()
+            path.chmod(mode)  # whatever the umask
+            sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until the folder's entries are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _said(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InstallError(f"{what}: {error.strerror}", "free space, or make the file system writable") from error

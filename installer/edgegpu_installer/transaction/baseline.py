@@ -1,0 +1,151 @@
+"""How each path was before edgegpu first touched it, so that an uninstall brings exactly that back.
+
+One folder for each committed transaction, in their order: `index` has a row for every path that no earlier one touched
+(`NUMBER FLAGS KIND PATH`, contents beside it under the number) and for every folder that was made (kind `d`); `ours`
+has what the transaction put there.
+"""
+
+import hashlib
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.layout import PLUGIN_UNIT, UNITS, Layout
+from edgegpu_installer.plan.changes import FileChange
+from edgegpu_installer.transaction import atomic
+from edgegpu_installer.transaction.atomic import PathEntry, read_entry
+from edgegpu_installer.transaction.farewell import PASSING
+from edgegpu_installer.transaction.journal import Tables
+
+_FOLDER = "d"
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """One path as it was: kind and flags as in the journal (kind `d`: a folder of ours), content at `kept`."""
+
+    path: str
+    flags: str
+    kind: str
+    kept: Path
+
+
+def originals(layout: Layout) -> tuple[Original, ...]:
+    """Return how things were, in the order in which they were first touched."""
+    return tuple(found for folder in _transactions(layout) for found in _rows(folder))
+
+
+def folders(layout: Layout) -> tuple[str, ...]:
+    """Return the folders that edgegpu has made, outer before inner."""
+    return tuple(original.path for original in originals(layout) if original.kind == _FOLDER)
+
+
+def restore_plan(layout: Layout) -> tuple[FileChange, ...]:
+    """Return the changes that bring every path back to what it was, what was touched last first.
+
+    Raises:
+        InstallError: the baseline cannot be read.
+    """
+    kept = [original for original in originals(layout) if original.kind != _FOLDER]
+    return tuple(_change(original) for original in reversed(kept))
+
+
+def drifted(layout: Layout) -> tuple[str, ...]:
+    """Return the paths that somebody else has changed since edgegpu last wrote them.
+
+    Raises:
+        InstallError: one of them cannot be read.
+    """
+    ours = _ours(layout)
+    return tuple(path for path, known in ours.items() if _fingerprint(read_entry(layout.at(path))) != known)
+
+
+def withdrawn(layout: Layout) -> bool:
+    """Say whether edgegpu is on this machine without GPU sharing, because it was taken off.
+
+    Raises:
+        InstallError: the baseline cannot be read.
+    """
+    return _ours(layout).get(f"{UNITS}/{PLUGIN_UNIT}") == _fingerprint(PathEntry())
+
+
+def _ours(layout: Layout) -> dict[str, str]:
+    """Return the fingerprint of what edgegpu wrote last, by path."""
+    ours: dict[str, str] = {}
+    for folder in _transactions(layout):
+        ours |= dict(line.split(" ", 1)[::-1] for line in _lines(folder / "ours"))
+    return ours
+
+
+def record(layout: Layout, transaction: str, tables: Tables) -> None:
+    """Keep the originals of what a transaction is the first to touch, and what it leaves there.
+
+    To be called before its COMMITTED; whoever undoes it removes the folder `*.ID`.
+
+    Raises:
+        InstallError: it cannot be written.
+    """
+    last = max((int(folder.name.partition(".")[0]) for folder in _transactions(layout)), default=0)
+    known = {original.path for original in originals(layout)}
+    atomic.make_folder(layout.baseline, mode=0o700)
+    new = layout.baseline / "new"
+    shutil.rmtree(new, ignore_errors=True)
+    atomic.make_folder(new, mode=0o700)
+    rows = [f"0 - {_FOLDER} {path}" for path in tables.folders if path not in known]
+    targets = [target for target in tables.targets if target.change.path not in PASSING]
+    try:
+        for target in targets:
+            if target.change.path not in known:
+                atomic.create(new / str(target.number), target.old)
+                number, flags, kind, _, path = target.row.split(" ", 4)
+                rows.append(f"{number} {flags} {kind} {path}")
+        ours = [f"{_fingerprint(target.new)} {target.change.path}" for target in targets]
+        atomic.write(new / "index", _text(rows))
+        atomic.write(new / "ours", _text(ours))
+        new.rename(layout.baseline / f"{last + 1:06}.{transaction}")
+        atomic.sync_folder(layout.baseline)
+    except OSError as error:
+        raise InstallError(f"cannot keep the originals in {layout.baseline}: {error.strerror}", "free space") from error
+
+
+def _transactions(layout: Layout) -> list[Path]:
+    return sorted(path.parent for path in layout.baseline.glob("[0-9]*.*/index"))
+
+
+def _rows(folder: Path) -> Iterator[Original]:
+    for line in _lines(folder / "index"):
+        number, flags, kind, path = line.split(" ", 3)
+        yield Original(path, flags, kind, folder / number)
+
+
+def _lines(path: Path) -> Sequence[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise InstallError(f"cannot read {path}: {error.strerror}", "only root may") from error
+
+
+def _text(rows: Sequence[str]) -> bytes:
+    return "".join(f"{row}\n" for row in rows).encode()
+
+
+def _change(original: Original) -> FileChange:
+    entry = read_entry(original.kept) if original.kind != atomic.NOTHING else PathEntry()
+    return FileChange(
+        original.path,
+        content=entry.content,
+        link_to=entry.link_to,
+        mode=entry.mode,
+        owner=(entry.uid, entry.gid),
+        k3s_reads="k" in original.flags,
+        early="e" in original.flags,
+    )
+
+
+def _fingerprint(entry: PathEntry) -> str:
+    said = f"{entry.kind} {entry.mode:o} {entry.uid}:{entry.gid} {entry.link_to or ''} ".encode()
+    return hashlib.sha256(said + (entry.content or b"")).hexdigest()

@@ -1,0 +1,71 @@
+"""What an uninstall leaves behind until kubelet has let go: the program edgegpu-farewell, its unit, and its orders."""
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from edgegpu_core.model import ResourceModel
+from edgegpu_installer.layout import KUBELET, LIB, RUN, UNITS, WANTS
+from edgegpu_installer.plan.changes import FileChange
+
+UNIT = "edgegpu-farewell.service"
+PROGRAM = f"{LIB}/edgegpu-farewell"
+CONF = f"{LIB}/farewell.conf"
+UNIT_FILE = f"{UNITS}/{UNIT}"
+LINK = f"{WANTS}/{UNIT}"
+PASSING = frozenset({PROGRAM, CONF, UNIT_FILE, LINK})
+"""What it removes itself: nobody else has to bring back how it was."""
+
+CDI_FILE = "edgegpu.json"
+CDI_SPEC = f"/var/run/cdi/{CDI_FILE}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Farewell:
+    """What is to be cleaned up.
+
+    `kubeconfig` is kubelet's own (k3s: DATA/agent/kubelet.kubeconfig; kubeadm: /etc/kubernetes/kubelet.conf). `folders`
+    were made by edgegpu and are removed when they are empty, inner ones first; its own, /usr/local/lib/edgegpu, always.
+    """
+
+    node: str
+    kubeconfig: str
+    model: ResourceModel
+    kubelet: str = KUBELET
+    cdi_spec: str = CDI_SPEC
+    run: str = RUN
+    folders: tuple[str, ...] = ()
+
+
+def conf(farewell: Farewell) -> str:
+    """Return farewell.conf, which a shell reads."""
+    values = {
+        "NODE": farewell.node,
+        "RESOURCES": " ".join(_names(farewell.model)),
+        "KUBECONFIG": farewell.kubeconfig,
+        "KUBELET": farewell.kubelet,
+        "CDI_SPEC": farewell.cdi_spec,
+        "RUN_FOLDER": farewell.run,
+        "FOLDERS": " ".join(farewell.folders),
+    }
+    return "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
+
+
+def files(farewell: Farewell, *, program: bytes, unit: bytes) -> tuple[FileChange, ...]:
+    """Return the files that an uninstall puts in place; start `UNIT` after them.
+
+    Args:
+        farewell: what is to be cleaned up.
+        program: the release's installer/edgegpu-farewell.
+        unit: the release's systemd/edgegpu-farewell.service.
+    """
+    return (
+        FileChange(CONF, conf(farewell).encode()),
+        FileChange(PROGRAM, program, mode=0o755),
+        FileChange(UNIT_FILE, unit),
+        FileChange(LINK, link_to=UNIT_FILE),
+    )
+
+
+def _names(model: ResourceModel) -> Iterable[str]:
+    return dict.fromkeys((model.memory_resource, model.core_resource))

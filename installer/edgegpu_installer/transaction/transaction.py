@@ -1,0 +1,324 @@
+"""Changes a machine as a whole or not at all: goes forward step by step, and has edgegpu-recover undo what fails."""
+
+import logging
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgegpu_installer.errors import InstallError, KnownError, SystemdError
+from edgegpu_installer.layout import Layout
+from edgegpu_installer.machine.device_links import make_device_links
+from edgegpu_installer.plan.changes import Deadline, Plan
+from edgegpu_installer.plan.prepare import (
+    GRACE_S,
+    Prepared,
+    TransactionMachine,
+    first_record,
+    prepare,
+    restart_notice,
+    wanted_agent,
+)
+from edgegpu_installer.transaction import baseline
+from edgegpu_installer.transaction.atomic import make_folder, read_entry, stage, swap
+from edgegpu_installer.transaction.farewell import UNIT as FAREWELL
+from edgegpu_installer.transaction.journal import (
+    TargetPath,
+    TransactionJournal,
+    TransactionRecord,
+    next_record,
+    read_now,
+    remaining_s,
+)
+from edgegpu_installer.transaction.lock import LOCK, Signals, locked
+from edgegpu_installer.transaction.pending import decide
+from edgegpu_installer.transaction.recovery import call
+from edgegpu_installer.transaction.states import LEAVING, TERMINAL, Decision, Op, TransactionState
+from edgegpu_installer.transaction.unit_copies import keep_loaded
+from edgegpu_installer.verify import agent_health
+
+_log = logging.getLogger(__name__)
+
+Verify = Callable[[Deadline], None]
+"""Looks whether everything works with the new files; returns, or raises InstallError, before the deadline."""
+
+_AGAIN_S = 30.0
+"""When edgegpu-recover tries again to undo what this process could not."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionOutcome:
+    """How a transaction ended; `changed`: whether the machine is another one than before."""
+
+    state: TransactionState
+    changed: bool
+    why: str = ""
+
+
+def run(
+    plan: Plan,
+    machine: TransactionMachine,
+    *,
+    verify: Verify,
+    drain: Callable[[Deadline], None] = lambda _deadline: None,
+    deadline_s: float = 600.0,
+) -> TransactionOutcome:
+    """Carry a plan out, and say how it ended: COMMITTED, ROLLED_BACK with why, or INCONSISTENT with what stands where.
+
+    A plan that changes no file does nothing. From a first change on the dead-man is armed: if this process is not done
+    after `deadline_s` (it hangs, or was killed) everything is put back. SIGINT, SIGTERM and SIGHUP undo. An unfinished
+    transaction of an author who died is undone first. `drain`: for a plan after which sharing is gone, waits until the
+    node offers no more than its pods hold.
+
+    Raises:
+        BusyError: another process changes this machine.
+        KnownError: a transaction with the id that the machine was given has been.
+        InstallError: an earlier transaction cannot be undone; something in the way of the plan cannot be read.
+    """
+    with locked(_lock_file(machine.layout)) as lock, Signals() as signals:
+        _see_new(machine)
+        _clear(machine, lock)
+        prepared = prepare(plan, machine)
+        if prepared.is_done:
+            return TransactionOutcome(TransactionState.COMMITTED, changed=False)
+        if notice := restart_notice(prepared):
+            machine.say(notice)
+        record = first_record(prepared, machine, deadline_s)
+        transaction = _Transaction(machine, record, lock, signals)
+        return transaction.to_its_end(lambda: transaction.forward(prepared, verify, drain))
+
+
+def resume(machine: TransactionMachine, *, verify: Verify) -> TransactionOutcome | None:
+    """Finish the transaction of an author who died, as states.after_crash says; None where there is none.
+
+    Raises:
+        BusyError: its author is at work.
+        InstallError: the journal cannot be read.
+    """
+    with locked(_lock_file(machine.layout)) as lock, Signals() as signals:
+        journal = TransactionJournal(machine.layout.tx)
+        record = journal.read()
+        if record is None:
+            _tidy(machine, lock)
+            return None
+        decision = decide(record, read_now(), proc=None)
+        if decision is Decision.NOTHING:
+            _tidy(machine, lock)
+            return TransactionOutcome(record.state, changed=False, why=record.why)
+        if decision is Decision.VERIFY:
+            transaction = _Transaction(machine, record, lock, signals)
+            return transaction.to_its_end(lambda: transaction.go_on(verify))
+        signals.hold()
+        return _undo(machine, lock, record, f"its author died at {record.state}")
+
+
+class _Transaction:
+    """One transaction under way; what is true of it stands in the journal, not here."""
+
+    def __init__(self, machine: TransactionMachine, record: TransactionRecord, lock: int, signals: Signals) -> None:
+        self._machine = machine
+        self._layout = machine.layout
+        self._system = machine.system
+        self._journal = TransactionJournal(machine.layout.tx)
+        self._record = record
+        self._lock = lock
+        self._signals = signals
+
+    def to_its_end(self, go: Callable[[], None]) -> TransactionOutcome:
+        """Go forward; where that fails, undo."""
+        try:
+            go()
+        except InstallError as error:
+            return self._give_up(str(error))
+        except Exception as error:  # noqa: BLE001  (a border: whatever it is, it must be undone)
+            _log.exception("the transaction failed for a reason that nobody thought of")
+            return self._give_up(f"{type(error).__name__}: {error}")
+        return TransactionOutcome(TransactionState.COMMITTED, changed=True)
+
+    def _give_up(self, why: str) -> TransactionOutcome:
+        self._signals.hold()
+        self._machine.say(f"undoing: {why}")
+        outcome = _undo(self._machine, self._lock, self._record, why)
+        if self._record.op is Op.INSTALL and outcome.state is TransactionState.ROLLED_BACK:
+            _forget(self._layout)
+        return outcome
+
+    def forward(self, prepared: Prepared, verify: Verify, drain: Callable[[Deadline], None]) -> None:
+        """Do everything from the backups to the commit."""
+        self._make_ready(prepared)
+        if prepared.plan.op in LEAVING:
+            with self._step("drain"):
+                drain(self._deadline())
+        with self._step("stage"):
+            self._make_folders(prepared)
+            for target in prepared.swapped:
+                stage(self._at(target), target.new)
+        self._enter(TransactionState.STAGED)
+        self._enter(TransactionState.SWAPPED)
+        self._replace(prepared)
+        if self._record.restart:
+            self._enter(TransactionState.RESTARTING, attempts=1)
+            with self._step("restart"):
+                self._machine.say(f"restarting {self._record.unit}")
+                self._system.restart_no_block(self._record.unit)
+        self._verify(verify)
+
+    def go_on(self, verify: Verify) -> None:
+        """Go on from RESTARTING or VERIFYING, in the time that the dead author had."""
+        record = self._record
+        if record.state is TransactionState.RESTARTING and record.restart:
+            with self._step("restart"):
+                if self._system.unit(record.unit).invocation == record.invocation:
+                    self._system.restart_no_block(record.unit)
+        self._verify(verify)
+
+    def _make_ready(self, prepared: Prepared) -> None:
+        """Put in place whatever a boot, or the dead-man, needs for undoing the rest; PREPARED says that it is there."""
+        with self._step("backups"):
+            self._journal.begin(self._record.id, prepared.tables)
+        with self._step("arm"):
+            self._system.arm_deadman(remaining_s(self._record, read_now()) + 1)
+        for target in prepared.early:
+            with self._step(f"early-{target.number}"):
+                self._make_folders(prepared, above=target.change.path)
+                stage(self._at(target), target.new)
+                swap(self._at(target), target.new)
+        self._enter(TransactionState.PREPARED)
+
+    def _make_folders(self, prepared: Prepared, *, above: str = "") -> None:
+        """Make the plan's folders, or those alone in which a path lies: nobody would remove others at a boot yet."""
+        for folder in prepared.tables.folders:
+            if not above or above.startswith(f"{folder}/"):
+                make_folder(self._layout.at(folder))
+
+    def _replace(self, prepared: Prepared) -> None:
+        plan = prepared.plan
+        if plan.op in LEAVING:
+            keep_loaded(self._layout, plan.stop)  # they run until k3s was restarted
+        else:
+            self._stop(plan.stop)
+        for target in prepared.swapped:
+            with self._step(f"swap-{target.number}"):
+                if read_entry(self._at(target)) != target.old:
+                    raise InstallError(f"cannot replace {target.change.path}: somebody changed it meanwhile")
+                swap(self._at(target), target.new)
+        if plan.reload:
+            with self._step("reload"):
+                make_device_links(self._layout.root)  # before any reload of ours: see there
+                self._system.daemon_reload()
+        if plan.start:
+            with self._step("start"):
+                for unit in plan.start:
+                    self._machine.say(f"starting {unit}")
+                    self._system.restart(unit)
+
+    def _verify(self, verify: Verify) -> None:
+        self._enter(TransactionState.VERIFYING)
+        deadline = self._deadline()
+        began_s = deadline.clock()
+        with self._step("verify"):
+            self._machine.say("verifying that everything runs as it should, and stays up")
+            verify(deadline)
+            if (agent := wanted_agent(self._record, self._journal.tables(), self._machine)) is not None:
+                self._machine.say(f"verifying that edgegpu-agent {agent.version} runs and is connected as before")
+                agent_health.verify(agent, self._system, self._layout, deadline=self._deadline())
+        self._machine.say(f"verified in {deadline.clock() - began_s:.0f} s")
+        if self._record.op in LEAVING:
+            # Not before k3s was restarted: a kubelet that starts without the plugin ends pods whose containers have
+            # ended once before, although they run now (seen on 1.33).
+            self._stop([unit for unit, _ in self._journal.tables().units if unit != FAREWELL])
+        if self._record.op is not Op.UNINSTALL:
+            with self._step("baseline"):
+                baseline.record(self._layout, self._record.id, self._journal.tables())
+        self._signals.hold()
+        self._enter(TransactionState.COMMITTED)
+        with self._step("disarm"), suppress(SystemdError):  # one that finds COMMITTED does nothing
+            self._system.disarm_deadman()
+        with self._step("tidy"):
+            _tidy(self._machine, self._lock)
+
+    def _stop(self, units: Sequence[str]) -> None:
+        if units:
+            with self._step("stop"):
+                for unit in units:
+                    self._system.stop(unit)
+
+    def _enter(self, state: TransactionState, *, attempts: int | None = None) -> None:
+        with self._step(state.value):
+            record = next_record(self._record, state, attempts=attempts)
+            self._journal.write(record)
+            self._record = record
+
+    def _deadline(self) -> Deadline:
+        return Deadline(_boottime() + remaining_s(self._record, read_now()) - GRACE_S, _boottime)
+
+    def _at(self, target: TargetPath) -> Path:
+        return self._layout.at(target.change.path)
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        self._machine.at_step(f"before-{name}")
+        yield
+        self._machine.at_step(f"after-{name}")
+
+
+def _see_new(machine: TransactionMachine) -> None:
+    """Refuse an id that has been: whoever gave it may have died before it learnt what came of it."""
+    known = machine.transaction_id and TransactionJournal(machine.layout.tx).state_of(machine.transaction_id)
+    if known:
+        raise KnownError(f"cannot begin {machine.transaction_id} again: it is at {known}", "edgegpu transaction show")
+
+
+def _clear(machine: TransactionMachine, lock: int) -> None:
+    """Bring an earlier transaction to its end, so that the next one starts from files that somebody stands for."""
+    record = TransactionJournal(machine.layout.tx).read()
+    if record is None or record.state in TERMINAL:
+        _tidy(machine, lock)
+        return
+    machine.say(f"undoing the {record.op} that stopped at {record.state}")
+    outcome = _undo(machine, lock, record, f"its author died at {record.state}, and another change begins")
+    if outcome.state not in TERMINAL:
+        raise InstallError(f"cannot undo the last {record.op}: {outcome.why}", "edgegpu-recover show")
+
+
+def _undo(machine: TransactionMachine, lock: int, record: TransactionRecord, why: str) -> TransactionOutcome:
+    """Let edgegpu-recover undo, and read from the journal what came of it."""
+    call(machine.recovery, machine.layout, machine.system, "undo", why, lock=lock, say=machine.say)
+    found = TransactionJournal(machine.layout.tx).read()
+    if found is None or found.id != record.id:  # it had not begun
+        outcome = TransactionOutcome(TransactionState.ROLLED_BACK, changed=False, why=why)
+    elif found.state in TERMINAL:
+        outcome = TransactionOutcome(found.state, changed=found.state is TransactionState.COMMITTED, why=found.why)
+    else:
+        outcome = TransactionOutcome(TransactionState.INCONSISTENT, changed=True, why=found.why or why)
+    with suppress(SystemdError):
+        if outcome.state in TERMINAL:
+            machine.system.disarm_deadman()
+        else:
+            machine.system.arm_deadman(_AGAIN_S)
+    return outcome
+
+
+def _forget(layout: Layout) -> None:
+    """Leave nothing of a first installation that came to nothing: its author has said why."""
+    if not layout.baseline.exists():
+        shutil.rmtree(layout.tx, ignore_errors=True)
+        with suppress(OSError):
+            for name in ("inventory.json", "kubelet-version"):  # the plugin's, which may have run for a moment
+                (layout.state / name).unlink(missing_ok=True)
+            layout.state.rmdir()
+
+
+def _tidy(machine: TransactionMachine, lock: int) -> None:
+    if machine.layout.tx.exists():
+        call(machine.recovery, machine.layout, machine.system, "tidy", lock=lock, say=machine.say)
+
+
+def _boottime() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _lock_file(layout: Layout) -> Path:
+    return layout.at(LOCK)

@@ -1,0 +1,1 @@
+"""Whether a machine works after a change of it."""

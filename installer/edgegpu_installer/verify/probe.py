@@ -1,0 +1,312 @@
+"""Looks at a machine for verify: systemd, API server, the scheduler's own port, the extender as it is called."""
+
+import base64
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from edgegpu_core.model import ResourceModel
+from edgegpu_installer.cluster.client import ClusterClient
+from edgegpu_installer.cluster.kinds import LEASE, NODE, POD, Json
+from edgegpu_installer.cluster.tls import client_context
+from edgegpu_installer.doctor.extender import entries
+from edgegpu_installer.doctor.web import TlsTarget, ask
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.layout import Layout
+from edgegpu_installer.machine.k3s import K3s
+from edgegpu_installer.machine.programs import SYSTEM_PATH, run
+from edgegpu_installer.machine.systemd import Systemd
+from edgegpu_installer.plan.changes import Deadline
+from edgegpu_installer.plan.config_block import holds_block
+from edgegpu_installer.scheduler.file import SERVER_NAME
+from edgegpu_installer.verify.verify import (
+    Before,
+    Caller,
+    MachineSample,
+    Node,
+    Running,
+    SchedulerStatus,
+    WantedMachine,
+    wait_until_well,
+)
+
+SCHEDULER = "https://127.0.0.1:10259"
+"""Where kube-scheduler says how it is; /configz, for the administrator, says what it was configured with."""
+
+OLD_SCHEDULER = "http://127.0.0.1:10251"
+"""Where it said so up to k3s 1.22, which gives it no port with TLS."""
+
+_FIRST_WITH_TLS = 24
+"""The first Kubernetes without a port of the scheduler's in the clear."""
+
+_CALL_S = 5.0
+_OK = 200
+_WORDS = ("command failed", "level=fatal", "level=error", "panic:")
+_LONGEST_WORDS = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """What the scheduler calls our extender with, PEM; `url` is the extender's."""
+
+    url: str
+    ca: str
+    cert: str
+    key: str
+
+    @property
+    def caller(self) -> Caller:
+        """How the scheduler shall have it."""
+        return Caller(self.url, self.cert)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eyes:
+    """Where to look. `kubeconfig`: the administrator's on a server, the node's own on an agent."""
+
+    system: Systemd
+    kubeconfig: Path
+    wanted: WantedMachine
+    client: Client | None
+    model: ResourceModel
+    schedulers: tuple[str, ...] = (SCHEDULER,)
+    """Where it may answer, in this order."""
+    path: str = SYSTEM_PATH
+
+    def before(self) -> Before:
+        """Return how the machine is before a change; what cannot be seen is as if it was not there."""
+        seen = self.look()
+        return Before(seen.invocation, seen.node.heartbeat if seen.node else "", seen.pods)
+
+    def look(self) -> MachineSample:
+        """Look once: at most some seconds, and it fails about nothing."""
+        try:
+            unit = self.system.unit(f"{self.wanted.unit}.service")
+        except InstallError as error:
+            return MachineSample(invocation="", active=False, restarts=0, unseen=str(error))
+        seen = MachineSample(invocation=unit.invocation, active=unit.is_active, restarts=unit.restarts)
+        if not seen.active:
+            return seen
+        try:
+            with ClusterClient.from_kubeconfig(self.kubeconfig, timeout_s=_CALL_S) as cluster:
+                return self._inside(cluster, seen)
+        except InstallError as error:
+            return replace(seen, unseen=error.message)
+
+    def last_words(self) -> str:
+        """Return the line by which the last k3s that ended said why; empty where there is none."""
+        command = ("journalctl", "-u", self.wanted.unit, "-n", "400", "-o", "cat", "--no-pager")
+        lines = run(command, timeout_s=_CALL_S, path=self.path).out.splitlines()
+        told = [line for line in lines if any(word in line for word in _WORDS)]
+        return told[-1].strip()[:_LONGEST_WORDS] if told else ""
+
+    def verifier(
+        self,
+        before: Before,
+        *,
+        pause: Callable[[float], None] = time.sleep,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> Callable[[Deadline], None]:
+        """Return what a transaction calls: it returns once the machine is as wanted, or raises InstallError."""
+
+        def verify(deadline: Deadline) -> None:
+            wait_until_well(
+                self.wanted,
+                before,
+                look=self.look,
+                last_words=self.last_words,
+                deadline=deadline,
+                pause=pause,
+                say=say,
+            )
+
+        return verify
+
+    def _inside(self, cluster: ClusterClient, seen: MachineSample) -> MachineSample:
+        if not cluster.ready():
+            return replace(seen, unseen="the API server is not ready")
+        scheduler, extender = None, ""
+        if self.wanted.has_scheduler:
+            scheduler = self._scheduler(cluster)
+            extender = _called(self.client) if self.client is not None else ""
+        node: Node | None = None
+        pods: tuple[Running, ...] = ()
+        if self.wanted.node:
+            item = cluster.find(NODE, self.wanted.node)
+            node = _node(item) if item is not None else None
+            listed = cluster.items(POD, fields=f"spec.nodeName={self.wanted.node}")
+            pods = tuple(_running(pod) for pod in listed if _asks(pod, self.model))
+        return replace(seen, scheduler=scheduler, extender=extender, node=node, pods=pods)
+
+    def _scheduler(self, cluster: ClusterClient) -> SchedulerStatus:
+        access = cluster.access
+        context = client_context(cert_pem=access.cert_pem, key_pem=access.key_pem, verify=False)
+        way = TlsTarget(context=context, timeout_s=_CALL_S)
+        place = answering(self.schedulers, way)
+        try:
+            health = ask(f"{place}/healthz", way)
+            if health.status != _OK:
+                return SchedulerStatus(f"/healthz answers {health.status}", (), elects=False)
+            answer = ask(f"{place}/configz", way)
+            config = json.loads(answer.body)["componentconfig"]
+        except OSError as error:
+            return SchedulerStatus(f"{place}: {error.strerror or error}", (), elects=False)
+        except (ValueError, KeyError, TypeError):
+            return SchedulerStatus(f"{place}/configz does not say yet what it was configured with", (), elects=False)
+        elects = bool(config.get("LeaderElection", {}).get("LeaderElect"))
+        return SchedulerStatus("", _callers(config), elects, _renewed(cluster) if elects else "")
+
+
+def schedulers_of(k3s: K3s) -> tuple[str, ...]:
+    """Return where a k3s's scheduler may say how it is."""
+    old = k3s.minor is not None and k3s.minor < _FIRST_WITH_TLS
+    return (SCHEDULER, OLD_SCHEDULER) if old else (SCHEDULER,)
+
+
+def answering(places: tuple[str, ...], way: TlsTarget) -> str:
+    """Return the first of these addresses at which something answers, the last where nothing does."""
+    for place in places[:-1]:
+        try:
+            ask(f"{place}/healthz", way)
+        except OSError:
+            continue
+        return place
+    return places[-1]
+
+
+def k3s_verifier(
+    layout: Layout,
+    system: Systemd,
+    k3s: K3s,
+    *,
+    node: str,
+    model: ResourceModel,
+    offers: bool,
+    pause: Callable[[float], None] = time.sleep,
+    say: Callable[[str], None] = lambda _: None,
+) -> Callable[[Deadline], None]:
+    """Look how a k3s machine is now, and return what a transaction calls after its change.
+
+    What the scheduler shall have is what lies on the disk when it is called: our extender after an installation, none
+    after an uninstall, and either when a transaction is finished by somebody else.
+
+    Args:
+        layout: the machine.
+        system: its systemd.
+        k3s: its k3s.
+        node: its node's name, empty where no kubelet runs.
+        model: the resources' names.
+        offers: whether the node shall offer both resources: it has cards, their driver is loaded, and we stay.
+        pause: waits for so many seconds.
+        say: told what is waited for.
+    """
+
+    def eyes(client: Client | None) -> Eyes:
+        wanted = WantedMachine(
+            unit=k3s.unit.name,
+            node=node,
+            has_scheduler=k3s.is_server and not k3s.effective().on("disable-scheduler"),
+            caller=None if client is None else client.caller,
+            resources=(model.memory_resource, model.core_resource) if offers else (),
+        )
+        return Eyes(
+            system=system,
+            kubeconfig=layout.at(k3s.admin_kubeconfig),
+            wanted=wanted,
+            client=client,
+            model=model,
+            schedulers=schedulers_of(k3s),
+        )
+
+    before = eyes(None).before()
+
+    def verify(deadline: Deadline) -> None:
+        eyes(_client_on_disk(layout, k3s)).verifier(before, pause=pause, say=say)(deadline)
+
+    return verify
+
+
+def _client_on_disk(layout: Layout, k3s: K3s) -> Client | None:
+    """Return what the scheduler's file calls our extender with; None where k3s is not told to read one of ours."""
+    try:
+        if not layout.at(k3s.drop_in).exists() and not holds_block(_config_text(layout, k3s)):
+            return None
+        return read_client(layout.at(k3s.scheduler_file).read_text())
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _config_text(layout: Layout, k3s: K3s) -> str:
+    path = layout.at(k3s.config)
+    return path.read_text() if path.exists() else ""
+
+
+def read_client(text: str) -> Client | None:
+    """Return what a scheduler's file calls our extender with; None where it has none of ours.
+
+    Raises:
+        InstallError: the file is no scheduler configuration.
+    """
+    try:
+        found = [one for one in entries(text) if one.server_name == SERVER_NAME]
+    except ValueError as error:
+        raise InstallError(f"cannot read the scheduler's configuration: {error}", remedy="install again") from error
+    return Client(url=found[0].url, ca=found[0].ca, cert=found[0].cert, key=found[0].key) if found else None
+
+
+def _called(client: Client) -> str:
+    """Call the extender as the scheduler does; return what is wrong, empty when nothing is."""
+    try:
+        context = client_context(ca_pem=client.ca, cert_pem=client.cert, key_pem=client.key, verify=bool(client.ca))
+        way = TlsTarget(context=context, server_name=SERVER_NAME, timeout_s=_CALL_S)
+        answer = ask(f"{client.url}/healthz", way)
+    except OSError as error:
+        return str(error.strerror or error)
+    if answer.status != _OK:
+        return f"it answers {answer.status} {answer.body.decode(errors='replace').strip()[:_LONGEST_WORDS]}"
+    return ""
+
+
+def _callers(config: Mapping[str, Any]) -> tuple[Caller, ...]:
+    found = []
+    for one in config.get("Extenders") or []:
+        data = (one.get("TLSConfig") or {}).get("CertData") or ""
+        found.append(Caller(str(one.get("URLPrefix", "")), base64.b64decode(data).decode(errors="replace")))
+    return tuple(found)
+
+
+def _renewed(cluster: ClusterClient) -> str:
+    lease = cluster.find(LEASE, "kube-scheduler", "kube-system")
+    return str(((lease or {}).get("spec") or {}).get("renewTime") or "")
+
+
+def _node(item: Json) -> Node:
+    status = item.get("status") or {}
+    ready: Json = next((c for c in status.get("conditions") or [] if c.get("type") == "Ready"), {})
+    offered = status.get("allocatable") or {}
+    return Node(
+        ready=ready.get("status") == "True",
+        heartbeat=str(ready.get("lastHeartbeatTime") or ""),
+        offers=frozenset(str(name) for name, amount in offered.items() if str(amount) != "0"),
+    )
+
+
+def _asks(pod: Json, model: ResourceModel) -> bool:
+    spec = pod.get("spec") or {}
+    containers = [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]
+    limits = [(container.get("resources") or {}).get("limits") or {} for container in containers]
+    return any(name in asked for asked in limits for name in (model.memory_resource, model.core_resource))
+
+
+def _running(pod: Json) -> Running:
+    meta, status = pod.get("metadata") or {}, pod.get("status") or {}
+    containers = frozenset(
+        (str(one.get("name")), str(one.get("containerID", "")))
+        for one in status.get("containerStatuses") or []
+        if "running" in (one.get("state") or {}) and not one.get("restartCount")
+    )
+    name = f"{meta.get('namespace')}/{meta.get('name')}"
+    return Running(name, str(meta.get("uid")), str(status.get("phase")), str(status.get("reason") or ""), containers)

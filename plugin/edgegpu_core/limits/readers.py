@@ -1,0 +1,169 @@
+"""What is read from the API's objects: nodes with what is held there, the app's pods, quotas, the changed template."""
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from edgegpu_core.ledger import free_after
+from edgegpu_core.limits.capacity import NewPod, NodeRoom, OwnPod, Quota, need_of
+from edgegpu_core.limits.nodes import read_taints
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report
+from edgegpu_core.nodeview import planned
+from edgegpu_core.placement import Placement, PodPlan, Share, footprint, place
+from edgegpu_core.podview import PodView, gpu_containers, pod_view
+from edgegpu_core.policy import Policy
+from edgegpu_core.request import RequestedAmounts, Unplaceable
+
+Object = Mapping[str, Any]
+
+_PARTS = ("initContainers", "containers")
+_ANY_SCOPES: tuple[list[str], ...] = ([], ["NotTerminating"])
+"""Of quotas with scopes only these surely count an app's pods."""
+
+
+def read_node(node: Mapping[str, Any], pods: Iterable[PodView], base: ResourceModel) -> NodeRoom:
+    """Read a node object of the API with the GPU pods that are bound to it.
+
+    What a pod holds is believed in this order: the plugin's report, the pod's own annotation, a guess by first fit. One
+    that has ended holds nothing unless the report says that kubelet has not let go.
+
+    Args:
+        node: the object.
+        pods: those bound to it.
+        base: resource names.
+    """
+    metadata = node.get("metadata") or {}
+    report = read_report((metadata.get("annotations") or {}).get(REPORT_ANNOTATION))
+    name, labels, taints = str(metadata.get("name", "")), dict(metadata.get("labels") or {}), read_taints(node)
+    if report is None:
+        return NodeRoom(name=name, labels=labels, taints=taints, problem="has no GPU sharing", model=base)
+    model = ResourceModel(
+        memory_resource=base.memory_resource,
+        core_resource=base.core_resource,
+        unit_mib=report.unit_mib,
+        core_required=report.core_required,
+    )
+    return NodeRoom(
+        name=name,
+        slots=report.slots,
+        held=_held(report, pods, model),
+        model=model,
+        policy=report.policy,
+        labels=labels,
+        taints=taints,
+        problem=_problem(node, report, base),
+    )
+
+
+def _problem(node: Mapping[str, Any], report: NodeReport, base: ResourceModel) -> str:
+    offered = {
+        "containers": [{"name": "", "resources": {"limits": (node.get("status") or {}).get("allocatable") or {}}}]
+    }
+    units = next((found.request.memory_units for found in gpu_containers(offered, base)), 0)
+    return (
+        ""
+        if units == report.units()
+        else f"its inventory is not current: {report.units()} units, kubelet offers {units}"
+    )
+
+
+def _held(report: NodeReport, pods: Iterable[PodView], model: ResourceModel) -> dict[str, tuple[Share, ...]]:
+    held = dict(report.held)
+    unknown: list[PodView] = []
+    for pod in pods:
+        if pod.is_terminal or pod.uid in held:
+            continue
+        plan = planned(pod.containers, model)
+        if isinstance(plan, PodPlan) and pod.cards is not None:
+            held[pod.uid] = footprint(plan, pod.cards, report.slots)
+        elif isinstance(plan, PodPlan):
+            unknown.append(pod)
+    for pod in sorted(unknown, key=lambda pod: (pod.created, pod.uid)):
+        plan = planned(pod.containers, model)
+        placed = (
+            None
+            if isinstance(plan, Unplaceable)
+            else place(plan, free_after(report.slots, held.values()), Policy.FIRST_FIT)
+        )
+        if isinstance(placed, Placement):
+            held[pod.uid] = placed.held
+    return held
+
+
+def container_of(spec: Object, name: str) -> tuple[str, Object] | None:
+    """Return the list that holds a container of a pod spec, and the container; None when there is none of that name."""
+    found = ((part, one) for part in _PARTS for one in spec.get(part) or () if one.get("name") == name)
+    return next(found, None)
+
+
+def amounts_of(container: Object, model: ResourceModel) -> RequestedAmounts:
+    """Return what a container of a pod spec is limited to; zeros where it says nothing."""
+    found = gpu_containers({"containers": [{**container, "name": ""}]}, model)
+    return found[0].request if found else RequestedAmounts(0, 0)
+
+
+def with_amounts(template: Object, container: str, request: RequestedAmounts, model: ResourceModel) -> dict[str, Any]:
+    """Return a pod template as it is with other limits of one container; amounts of 0 are taken away."""
+    made: dict[str, Any] = copy.deepcopy(dict(template))
+    found = container_of(made.get("spec") or {}, container)
+    if found is None:
+        return made
+    one: dict[str, Any] = dict(found[1])
+    resources: dict[str, Any] = dict(one.get("resources") or {})
+    pairs = ((model.memory_resource, request.memory_units), (model.core_resource, request.core))
+    for part in ("limits", "requests"):
+        amounts = {k: v for k, v in (resources.get(part) or {}).items() if k not in {pairs[0][0], pairs[1][0]}}
+        amounts |= {resource: str(amount) for resource, amount in pairs if amount and part == "limits"}
+        resources[part] = amounts
+    one["resources"] = resources
+    part = found[0]
+    made["spec"][part] = [one if other.get("name") == container else other for other in made["spec"][part]]
+    return made
+
+
+def new_pod(template: Object, model: ResourceModel) -> NewPod:
+    """Return the pod that a template makes."""
+    seen = pod_view(template, model)
+    if seen is None:
+        return NewPod()
+    problem = f"annotation edgegpu.io/policy: there is no policy {seen.bad_policy!r}" if seen.bad_policy else ""
+    return NewPod(containers=seen.containers, policy=seen.policy, problem=problem)
+
+
+def own_pod(pod: Object, model: ResourceModel) -> OwnPod:
+    """Read a pod of the app."""
+    metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+    last = str(metadata.get("name", "")).rpartition("-")[2]
+    return OwnPod(
+        uid=str(metadata.get("uid", "")),
+        node=str(spec.get("nodeName") or ""),
+        terminating=bool(metadata.get("deletionTimestamp")),
+        ordinal=int(last) if last.isdecimal() else 0,
+        need=need_of(gpu_containers(spec, model)),
+    )
+
+
+def read_quota(quotas: Iterable[Object], model: ResourceModel) -> Quota:
+    """Return what a namespace's ResourceQuota objects leave, the tightest of each kind."""
+    left: dict[str, int] = {}
+    for quota in quotas:
+        spec, status = quota.get("spec") or {}, quota.get("status") or {}
+        if spec.get("scopeSelector") or list(spec.get("scopes") or []) not in _ANY_SCOPES:
+            continue
+        hard, used = {**(spec.get("hard") or {}), **(status.get("hard") or {})}, status.get("used") or {}
+        for key, value in hard.items():
+            room = _whole(value) - _whole(used.get(key))
+            left[key] = min(room, left.get(key, room))
+    pods = [left[key] for key in ("pods", "count/pods") if key in left]
+    return Quota(
+        units=left.get(f"requests.{model.memory_resource}"),
+        core=left.get(f"requests.{model.core_resource}"),
+        pods=min(pods) if pods else None,
+    )
+
+
+def _whole(value: object) -> int:
+    """Read a quantity that counts things, in any form that the API writes."""
+    resource = ResourceModel().memory_resource
+    return amounts_of({"resources": {"limits": {resource: value}}}, ResourceModel()).memory_units

@@ -1,0 +1,304 @@
+"""NVML itself, on one thread: finds the cards, listens for their errors. The only module that speaks with pynvml."""
+
+import ctypes
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from edgegpu_core.inventory import Card
+from edgegpu_plugin.cards.health import CardHealth
+from edgegpu_plugin.containers.driver_root import LIBRARY_FOLDERS, mig_caps
+from edgegpu_plugin.containers.ownership import open_to_others
+from edgegpu_plugin.errors import NvmlError, NvmlTrouble
+
+_log = logging.getLogger(__name__)
+
+LIBRARY = "libnvidia-ml.so.1"
+_REINIT_S = 30.0
+"""A library that has lost a card sees it again only after a new start, which costs seconds on a real machine."""
+
+_NO_INSTANCE = 0xFFFFFFFF
+_GONE = frozenset(
+    {
+        pynvml.NVML_ERROR_UNINITIALIZED,
+        pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+        pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A process of the host that holds memory of a card."""
+
+    pid: int
+    card: str
+    memory_mib: int | None
+    """None where the driver does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What one look gave: the cards that answered, their handles, the GPUs that did, and MIG devices' instances."""
+
+    cards: tuple[Card, ...]
+    handles: dict[str, Any]
+    gpus: dict[str, Any]
+    instances: dict[str, int]
+
+
+_NOTHING = _Found((), {}, {}, {})
+
+
+class NvmlLibrary:
+    """The loaded library and what it told last; all calls on one thread, any of them may take for ever."""
+
+    def __init__(self, *, root: Path, recover_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._root = root
+        self._clock = clock
+        self._health = CardHealth(recover_s)
+        self._open_since: float | None = None
+        self._found = _NOTHING
+        self._silent: frozenset[int] = frozenset()
+        self._events: Any = None
+        self._watched: dict[str, Any] = {}
+        self.driver_version = ""
+        self.step = ""
+        """The function that runs now, for those who wait for it."""
+
+    @property
+    def starts_next(self) -> bool:
+        """Whether the next look may have to start NVML, which takes seconds for each card."""
+        return self._open_since is None or self._health.missing
+
+    def look(self) -> tuple[Card, ...]:
+        """Return all cards with their health: GPUs, or the MIG devices of those in MIG mode; by index.
+
+        Raises:
+            NvmlError: no driver, not loaded, no cards, or a call failed.
+        """
+        try:
+            return self._look()
+        except pynvml.NVMLError as error:
+            if error.value in _GONE:
+                self._close()
+            raise _told(error, self.step) from error
+        except OSError as error:
+            raise NvmlError(NvmlTrouble.FAILED, f"cannot look at the cards ({self.step}): {error}") from error
+
+    def _drain_events(self) -> None:
+        """Take in what the driver reported since the last look."""
+        while self._events is not None:
+            try:
+                event = self._nv("nvmlEventSetWait_v2", self._events, 0)
+            except pynvml.NVMLError:  # none is left, or a card is gone, which the look itself finds
+                return
+            if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
+                self._take_xid(event)
+
+    def processes(self) -> tuple[GpuProcess, ...]:
+        """Return who holds memory of which card.
+
+        Raises:
+            NvmlError: a call failed.
+        """
+        told = []
+        try:
+            for card, handle in self._found.handles.items():
+                for process in self._nv("nvmlDeviceGetComputeRunningProcesses", handle):
+                    used = process.usedGpuMemory
+                    told.append(GpuProcess(int(process.pid), card, None if used is None else int(used) >> 20))
+        except pynvml.NVMLError as error:
+            raise _told(error, self.step) from error
+        return tuple(told)
+
+    def _nv(self, name: str, *args: Any) -> Any:  # noqa: ANN401  (pynvml has no types)
+        self.step = name
+        return getattr(pynvml, name)(*args)
+
+    def _look(self) -> tuple[Card, ...]:
+        now = self._clock()
+        if self._health.missing and self._open_since is not None and now - self._open_since >= _REINIT_S:
+            self._close()
+        self._open()
+        self._found = self._read_cards()
+        self._health.see(self._found.cards, self._found.gpus.keys())
+        self._drain_events()
+        self._watch_events()
+        cards = self._health.judged(self._clock())
+        if not cards and not self._found.gpus:
+            self._close()  # a card that comes is seen only after a new start, which costs little without cards
+            raise NvmlError(
+                NvmlTrouble.NO_CARDS,
+                "the NVIDIA driver works but has no card: look at `lspci | grep -i nvidia` and `nvidia-smi`",
+            )
+        return cards
+
+    def _open(self) -> None:
+        if self._open_since is not None:
+            return
+        load_library(self._root)
+        try:
+            self._nv("nvmlInit")
+        except pynvml.NVMLError_LibraryNotFound:
+            raise NvmlError(
+                NvmlTrouble.NO_DRIVER,
+                f"cannot find the NVIDIA driver's {LIBRARY} under {self._root}: install the driver, "
+                "or set driver.root to where it is",
+            ) from None
+        self._open_since = self._clock()
+        self.driver_version = str(self._nv("nvmlSystemGetDriverVersion"))
+
+    def _close(self) -> None:
+        self._open_since, self._events, self._watched = None, None, {}
+        self._found = _NOTHING
+        try:
+            self._nv("nvmlShutdown")
+        except pynvml.NVMLError as error:
+            _log.debug("nvmlShutdown: %s", error)
+
+    def _read_cards(self) -> _Found:
+        found = _Found((), {}, {}, {})
+        cards: list[Card] = []
+        silent: set[int] = set()
+        for index in range(self._nv("nvmlDeviceGetCount")):
+            try:
+                handle = self._nv("nvmlDeviceGetHandleByIndex", index)
+                uuid = str(self._nv("nvmlDeviceGetUUID", handle))
+                cards += self._read_gpu(uuid, index, handle, found)
+                found.gpus[uuid] = handle
+            except pynvml.NVMLError as error:
+                if error.value in _GONE:
+                    raise
+                silent.add(index)
+                if index not in self._silent:
+                    _log.error("GPU %d does not answer (%s): %s", index, self.step, error)
+        self._silent = frozenset(silent)
+        return replace(found, cards=tuple(cards))
+
+    def _read_gpu(self, uuid: str, index: int, handle: Any, found: _Found) -> list[Card]:  # noqa: ANN401
+        card = Card(
+            uuid=uuid,
+            index=index,
+            name=str(self._nv("nvmlDeviceGetName", handle)),
+            memory_mib=self._memory_mib(handle),
+            pci=str(self._nv("nvmlDeviceGetPciInfo", handle).busId),
+            minor=int(self._nv("nvmlDeviceGetMinorNumber", handle)),
+        )
+        if not self._is_split(handle):
+            found.handles[uuid] = handle
+            return [card]
+        cards = []
+        for number in range(self._nv("nvmlDeviceGetMaxMigDeviceCount", handle)):
+            try:
+                mig = self._nv("nvmlDeviceGetMigDeviceHandleByIndex", handle, number)
+            except pynvml.NVMLError_NotFound:
+                continue
+            cards.append(self._read_mig(card, number, mig, found))
+        return cards
+
+    def _read_mig(self, gpu: Card, number: int, handle: Any, found: _Found) -> Card:  # noqa: ANN401
+        gi = int(self._nv("nvmlDeviceGetGpuInstanceId", handle))
+        ci = int(self._nv("nvmlDeviceGetComputeInstanceId", handle))
+        uuid = str(self._nv("nvmlDeviceGetUUID", handle))
+        found.handles[uuid] = handle
+        found.instances[uuid] = gi
+        return replace(
+            gpu,
+            uuid=uuid,
+            name=str(self._nv("nvmlDeviceGetName", handle)),
+            memory_mib=self._memory_mib(handle),
+            mig=number,
+            parent=gpu.uuid,
+            caps=mig_caps(self._root, gpu.minor, gi, ci),
+        )
+
+    def _memory_mib(self, handle: Any) -> int:  # noqa: ANN401
+        return int(self._nv("nvmlDeviceGetMemoryInfo", handle).total) >> 20
+
+    def _is_split(self, handle: Any) -> bool:  # noqa: ANN401
+        try:
+            return bool(self._nv("nvmlDeviceGetMigMode", handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
+        except pynvml.NVMLError as error:
+            if error.value in (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND):
+                return False
+            raise
+
+    def _watch_events(self) -> None:
+        """Have the errors of all GPUs reported; the set is made anew when other GPUs answer than before."""
+        if self._found.gpus.keys() == self._watched.keys():
+            return
+        if self._events is not None:
+            self._nv("nvmlEventSetFree", self._events)
+        self._events = self._nv("nvmlEventSetCreate")
+        for uuid, handle in self._found.gpus.items():
+            try:
+                self._nv("nvmlDeviceRegisterEvents", handle, pynvml.nvmlEventTypeXidCriticalError, self._events)
+            except pynvml.NVMLError as error:
+                _log.warning("%s reports no errors of its own (XID): %s", uuid, error)
+        self._watched = self._found.gpus
+
+    def _take_xid(self, event: Any) -> None:  # noqa: ANN401
+        gpu = next((uuid for uuid, handle in self._watched.items() if _same(handle, event.device)), "")
+        code, gi = int(event.eventData), int(event.gpuInstanceId)
+        hit = [
+            card.uuid
+            for card in self._health.known()
+            if card.uuid == gpu or (card.parent == gpu and gi in (_NO_INSTANCE, self._found.instances.get(card.uuid)))
+        ]
+        serious = self._health.report_xid(hit, code, self._clock())
+        _log.warning("XID %d on %s: %s", code, gpu, "out of order" if serious else "an application's own, ignored")
+
+
+def load_library(root: Path) -> None:
+    """Load NVML from a driver root other than `/`: pynvml's own dlopen by SONAME then meets the loaded one.
+
+    Raises:
+        NvmlError: of kind NO_DRIVER, when the root has none.
+    """
+    if root == Path("/"):
+        return
+    for folder in LIBRARY_FOLDERS:
+        path = root / folder / LIBRARY
+        if os.path.lexists(path):
+            try:
+                why = open_to_others(path, below=root)
+                if not why:
+                    ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+            except OSError as error:
+                raise NvmlError(
+                    NvmlTrouble.NO_DRIVER, f"cannot load {path}: {error}; install the driver anew"
+                ) from error
+            if why:
+                text = f"{path} is not loaded: {why}; give driver.root and all below it to root alone"
+                raise NvmlError(NvmlTrouble.NO_DRIVER, text)
+            return
+    raise NvmlError(
+        NvmlTrouble.NO_DRIVER,
+        f"cannot find the NVIDIA driver's {LIBRARY} under {root}: install the driver there, or set driver.root",
+    )
+
+
+def _same(one: Any, other: Any) -> bool:  # noqa: ANN401  (pointers of ctypes compare by identity)
+    return bool(ctypes.cast(one, ctypes.c_void_p).value == ctypes.cast(other, ctypes.c_void_p).value)
+
+
+def _told(error: pynvml.NVMLError, step: str) -> NvmlError:
+    """Say what an error of the library means here."""
+    if error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+        text = (
+            "the NVIDIA driver was upgraded and its kernel module not: reboot, or load the module anew and restart us"
+        )
+    elif error.value in _GONE:
+        text = (
+            f"the NVIDIA driver is not loaded ({error}): `modprobe nvidia`; `dmesg | grep -i nvrm` says what it lacks"
+        )
+    else:
+        return NvmlError(NvmlTrouble.FAILED, f"cannot ask NVML ({step}): {error}; `nvidia-smi` may tell more")
+    return NvmlError(NvmlTrouble.NOT_LOADED, text)

@@ -1,0 +1,1 @@
+"""The plugin's configuration file: its schema and its reader."""

@@ -1,0 +1,210 @@
+"""The configuration file: its schema, and `load`, which reads it or says all that is wrong with it."""
+
+import socket
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PositiveFloat,
+    StrictBool,
+    StrictInt,
+    ValidationInfo,
+    field_validator,
+)
+
+from edgegpu_core.injection import Injection
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.policy import Policy
+from edgegpu_plugin.config import yaml_file
+from edgegpu_plugin.config.types import (
+    AbsolutePath,
+    CardName,
+    Listen,
+    NodeName,
+    ResourceName,
+    Section,
+    none_if_auto,
+    says,
+)
+
+DEFAULT_PATH = Path("/etc/edgegpu/plugin.yaml")
+
+
+class ProcessRole(StrEnum):
+    """What runs on this machine."""
+
+    SERVER = "server"
+    AGENT = "agent"
+    EXTENDER_ONLY = "extender-only"
+
+    @property
+    def has_plugin(self) -> bool:
+        """Whether this machine has cards to share."""
+        return self is not ProcessRole.EXTENDER_ONLY
+
+    @property
+    def has_extender(self) -> bool:
+        """Whether this machine's scheduler asks us."""
+        return self is not ProcessRole.AGENT
+
+
+class Resources(Section):
+    """Names and sizes of what is offered."""
+
+    memory: ResourceName = "baidu.com/vcuda-memory"
+    core: ResourceName = "baidu.com/vcuda-core"
+    unit_mib: Annotated[StrictInt, Field(ge=1), says("the MiB of one unit of memory, a whole number from 1 on")] = 256
+    reserve_mib: Annotated[StrictInt, Field(ge=0), says("the MiB of each card that are not offered, 0 or more")] = 0
+    core_required: Annotated[StrictBool, says("true, or false to let memory be asked for without core")] = True
+
+    @field_validator("core")
+    @classmethod
+    def _differs(cls, core: str, info: ValidationInfo) -> str:
+        if core == info.data.get("memory"):
+            raise ValueError("the same name as resources.memory")
+        return core
+
+
+class PlacementSection(Section):
+    """How cards are chosen, and which never."""
+
+    policy: Annotated[Policy, says("one of first-fit, best-fit, spread")] = Policy.FIRST_FIT
+    exclude: Annotated[
+        tuple[CardName, ...],
+        says("a list of card numbers (0), MIG devices (0:1) or UUIDs (GPU-…), none of which is offered"),
+    ] = ()
+
+
+class KubeletSection(Section):
+    """Where kubelet is."""
+
+    folder: Annotated[AbsolutePath, says("kubelet's folder, an absolute path")] = Path("/var/lib/kubelet")
+
+    @property
+    def device_plugins(self) -> Path:
+        """The folder of the device plugins' sockets."""
+        return self.folder / "device-plugins"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The file in which kubelet books devices."""
+        return self.device_plugins / "kubelet_internal_checkpoint"
+
+    @property
+    def pod_resources(self) -> Path:
+        """The socket on which kubelet says who holds what."""
+        return self.folder / "pod-resources/kubelet.sock"
+
+
+class Kubernetes(Section):
+    """How the API server is reached."""
+
+    kubeconfig: Annotated[AbsolutePath, says("a kubeconfig file of the plugin's own, an absolute path")] = Path(
+        "/etc/edgegpu/kubeconfig"
+    )
+
+
+class Driver(Section):
+    """The NVIDIA driver and how it gets into containers."""
+
+    root: Annotated[AbsolutePath, says("the folder that the driver is installed under, / for this machine")] = Path("/")
+    injection: Annotated[Injection, says("one of auto, cdi, runtime, devices")] = Injection.AUTO
+    cdi_folder: Annotated[AbsolutePath, says("a folder that containerd reads CDI specs from, an absolute path")] = Path(
+        "/var/run/cdi"
+    )
+    containerd_config: Annotated[
+        AbsolutePath | None,
+        BeforeValidator(none_if_auto),
+        says("auto, or the file that containerd reads, an absolute path"),
+    ] = None
+    nvml_timeout_s: Annotated[PositiveFloat, says("the seconds that a call of NVML may take, more than 0")] = 5.0
+    poll_s: Annotated[PositiveFloat, says("the seconds between two looks at the cards, more than 0")] = 5.0
+    recover_s: Annotated[
+        PositiveFloat, says("the seconds after which a card that reported an error and is quiet is offered again")
+    ] = 300.0
+    absent_s: Annotated[
+        PositiveFloat, says("the seconds without a word of NVML after which no card is offered, until it answers again")
+    ] = 300.0
+
+
+class Tls(Section):
+    """The extender's certificate and the authority of those who may call it."""
+
+    cert: AbsolutePath = Path("/etc/edgegpu/extender/server.crt")
+    key: AbsolutePath = Path("/etc/edgegpu/extender/server.key")
+    client_ca: AbsolutePath = Path("/etc/edgegpu/extender/ca.crt")
+
+
+class ExtenderSection(Section):
+    """Where the scheduler calls us."""
+
+    listen: Listen = "127.0.0.1:8787"
+    insecure: Annotated[StrictBool, says("false, or true to let every process of this machine bind pods")] = False
+    tls: Tls = Tls()
+
+    @property
+    def host(self) -> str:
+        """The address to listen on."""
+        return self.listen.rpartition(":")[0].removeprefix("[").removesuffix("]")
+
+    @property
+    def port(self) -> int:
+        """The port to listen on; 0 lets the system choose."""
+        return int(self.listen.rpartition(":")[2])
+
+
+class Paths(Section):
+    """Where the plugin keeps its own files."""
+
+    state: Annotated[AbsolutePath, says("a folder that stays, an absolute path")] = Path("/var/lib/edgegpu")
+    run: Annotated[AbsolutePath, says("a folder that a reboot empties, an absolute path")] = Path("/run/edgegpu")
+
+
+class PluginConfig(Section):
+    """The whole file; every section but `version` may be left out."""
+
+    version: Annotated[Literal[1], says("1, the version of this file's form")]
+    node_name: NodeName = Field(default_factory=lambda: socket.gethostname().lower())
+    role: Annotated[ProcessRole, says("one of server, agent, extender-only")] = ProcessRole.SERVER
+    resources: Resources = Resources()
+    placement: PlacementSection = PlacementSection()
+    kubelet: KubeletSection = KubeletSection()
+    kubernetes: Kubernetes = Kubernetes()
+    driver: Driver = Driver()
+    extender: ExtenderSection = ExtenderSection()
+    paths: Paths = Paths()
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], says("one of debug, info, warning, error")] = (
+        "info"
+    )
+
+    def model(self) -> ResourceModel:
+        """Return the names and sizes of what is offered."""
+        return ResourceModel(
+            memory_resource=self.resources.memory,
+            core_resource=self.resources.core,
+            unit_mib=self.resources.unit_mib,
+            reserve_mib=self.resources.reserve_mib,
+            core_required=self.resources.core_required,
+        )
+
+    @property
+    def policy(self) -> Policy:
+        """How cards are chosen where a pod does not say."""
+        return self.placement.policy
+
+    @property
+    def exclude(self) -> frozenset[str]:
+        """The cards that are not offered, as `edgegpu_core.inventory.usable` takes them."""
+        return frozenset(self.placement.exclude)
+
+
+def load(path: Path) -> PluginConfig:
+    """Read the configuration file.
+
+    Raises:
+        ConfigError: with one line for each problem: file, line, key, value, what is wrong, what would be right.
+    """
+    return yaml_file.load(path, PluginConfig)

@@ -1,0 +1,102 @@
+"""The CDI spec: tells containerd how each card gets into a container, with no NVIDIA toolkit on the machine."""
+
+import json
+import platform
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from edgegpu_base.files import write_if_changed
+
+from edgegpu_core.inventory import Card
+from edgegpu_plugin.containers.driver_files import DriverFiles
+
+KIND = "edgegpu.io/gpu"
+FILE_NAME = "edgegpu.json"
+
+_VERSION = "0.5.0"
+"""The newest that containerd 1.7 understands; nothing newer is needed."""
+
+_READ_ONLY = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
+_SOCKET = ["nosuid", "nodev", "noexec", "rbind", "rprivate"]
+_READ_WRITE = ["rbind", "nosuid", "nodev", "rprivate"]
+
+
+def cdi_name(uuid: str) -> str:
+    """Return the name by which a container asks for a card: `edgegpu.io/gpu=GPU-…`."""
+    return f"{KIND}={_device_name(uuid)}"
+
+
+def build_spec(cards: Sequence[Card], files: DriverFiles, *, machine: str = platform.machine()) -> dict[str, Any]:
+    """Return the spec: one device for each card, and what all of them need.
+
+    Device nodes are named by path alone, since their numbers change from boot to boot. Libraries go into both usual
+    folders under file name and SONAME, because images differ and no loader cache is rebuilt in the container.
+
+    Args:
+        cards: at least one.
+        files: the driver's files.
+        machine: the processor as `uname -m` names it, for Debian's library folder.
+    """
+    return {
+        "cdiVersion": _VERSION,
+        "kind": KIND,
+        "containerEdits": {
+            # comes after the pod's own environment: an nvidia default runtime adds nothing
+            "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+            "deviceNodes": [_node(files.root, name) for name in files.control_nodes],
+            "mounts": list(_mounts(files, machine)),
+        },
+        "devices": [
+            {
+                "name": _device_name(card.uuid),
+                "containerEdits": {"deviceNodes": [_node(files.root, name) for name in node_names(card)]},
+            }
+            for card in cards
+        ],
+    }
+
+
+def write_spec(folder: Path, spec: dict[str, Any]) -> bool:
+    """Write the spec where containerd looks for it, when it says something new; say whether that was so.
+
+    Raises:
+        PluginError: it cannot be written.
+    """
+    return write_if_changed(folder / FILE_NAME, json.dumps(spec, indent=1) + "\n")
+
+
+def node_names(card: Card) -> tuple[str, ...]:
+    """Return the device nodes that a card has for itself, by their names in /dev."""
+    return (f"nvidia{card.minor}", *(f"nvidia-caps/nvidia-cap{cap}" for cap in card.caps))
+
+
+def _device_name(uuid: str) -> str:
+    """Drivers before 470 wrote `MIG-GPU-…/7/0`, and CDI takes no slash."""
+    return uuid.replace("/", "_")
+
+
+def _node(root: Path, name: str) -> dict[str, str]:
+    node = {"path": f"/dev/{name}", "permissions": "rw"}
+    if root != Path("/"):
+        node["hostPath"] = str(root / "dev" / name)
+    return node
+
+
+def _mounts(files: DriverFiles, machine: str) -> Iterator[dict[str, Any]]:
+    for library in files.libraries:
+        for folder in (f"/usr/lib/{machine}-linux-gnu", "/usr/lib64"):
+            for name in library.names:
+                yield _mount(library.path, f"{folder}/{name}", _READ_ONLY)
+    for tool in files.tools:
+        yield _mount(tool, f"/usr/bin/{tool.name}", _READ_ONLY)
+    for path in files.read_only:
+        yield _mount(path, files.inside(path), _READ_ONLY)
+    for socket in files.sockets:
+        yield _mount(socket, files.inside(socket), _SOCKET)
+    for path in files.shared:
+        yield _mount(path, files.inside(path), _READ_WRITE)
+
+
+def _mount(host: Path, container: str, options: list[str]) -> dict[str, Any]:
+    return {"hostPath": str(host), "containerPath": container, "options": options}

@@ -1,0 +1,206 @@
+"""Brings cards into containers: by our own CDI spec, the nvidia runtime's environment, or kubelet's own answer."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from edgegpu_base.errors import EdgegpuError
+
+from edgegpu_core.injection import Choice, Injection
+from edgegpu_core.inventory import Card
+from edgegpu_plugin.cards.device_nodes import ensure_nodes, link_nodes
+from edgegpu_plugin.cards.nvml import Nvml
+from edgegpu_plugin.config.schema import Driver
+from edgegpu_plugin.containers import driver_files, runtime
+from edgegpu_plugin.containers.cdi import build_spec, cdi_name, node_names, write_spec
+from edgegpu_plugin.containers.driver_files import CONTROL_NODES, DriverFiles
+from edgegpu_plugin.containers.kubelet_injection import DevicesWay
+from edgegpu_plugin.errors import PluginError
+from edgegpu_plugin.pb import Allocation
+
+_LOG = logging.getLogger(__name__)
+
+DRIVER_WAIT_S = 20.0
+"""How long a container's start waits for the driver after a boot; kubelet gives PreStart 30 s and asks again."""
+
+
+class CdiWay:
+    """Names of a spec that we write ourselves."""
+
+    def __init__(self, settings: Driver) -> None:
+        self._settings = settings
+        self._left_out: tuple[str, ...] = ()
+
+    def allocation(self, cards: Sequence[str]) -> Allocation:
+        """Return the CDI names."""
+        return Allocation(cdi_devices=[cdi_name(card) for card in cards])
+
+    def make(self, cards: Sequence[Card], driver_version: str) -> DriverFiles:
+        """Make device nodes and their links where a boot left them out, then the spec; return the driver's files.
+
+        Raises:
+            PluginError: something of the driver is not there, or a file cannot be written.
+        """
+        root = self._settings.root
+        if root == Path("/"):
+            names = [*CONTROL_NODES, *(name for card in cards for name in node_names(card))]
+            ensure_nodes(names)
+            link_nodes(Path("/dev") / name for name in names)
+        files = driver_files.find(root, version=driver_version)
+        for text in files.left_out if files.left_out != self._left_out else ():
+            _LOG.warning("%s", text)
+        self._left_out = files.left_out
+        if write_spec(self._settings.cdi_folder, build_spec(cards, files)):
+            _LOG.info("CDI spec written for %d cards, driver %s", len(cards), files.version or "of unknown version")
+        return files
+
+
+class Injector:
+    """Holds the way that was chosen and the cards that there are; a start waits until NVML has told them.
+
+    Answers are frozen for a pod's life, so pods from before a change of the way still name what the other ways made:
+    spec and links are made in every mode, as far as this machine allows.
+    """
+
+    def __init__(self, settings: Driver, nvml: Nvml, *, run: Path, ask_kubelet: Callable[[], str] = str) -> None:
+        """Choose the way by what is known without the API server.
+
+        Args:
+            settings: the configuration's.
+            nvml: tells of the driver.
+            run: the folder of links for kubelet's own way.
+            ask_kubelet: returns kubelet's version, empty where it cannot be learned now; asked while it is not known.
+
+        Raises:
+            PluginError: containerd's configuration cannot be read.
+        """
+        self._settings = settings
+        self._nvml = nvml
+        self._cdi = CdiWay(settings)
+        self._devices = DevicesWay(root=settings.root, folder=run / "driver")
+        self._ask_kubelet = ask_kubelet
+        self._making = threading.Lock()
+        """Held while files are made: every start makes them, and NVML's thread."""
+        self._changed = threading.Condition()
+        self._saved: dict[str, Card] = {}
+        self._cards: dict[str, Card] = {}
+        self.kubelet = ""
+        """kubelet's version as far as it is known."""
+        self._choice = self._choose()
+
+    @property
+    def mode(self) -> str:
+        """How cards come into containers."""
+        return self._choice.mode.value
+
+    @property
+    def why(self) -> str:
+        """Why so."""
+        return self._choice.why
+
+    def learn_kubelet(self, version: str) -> None:
+        """Take kubelet's version, by which the way is chosen.
+
+        A configuration that cannot be read leaves the way as it was.
+        """
+        if not version or version == self.kubelet:
+            return
+        self.kubelet = version
+        try:
+            self._choice = self._choose(before=self._choice)
+        except EdgegpuError as error:
+            _LOG.error("%s", error)
+
+    def know(self, cards: Iterable[Card]) -> None:
+        """Take the cards that this machine had when it was seen last; NVML's word counts more."""
+        self._saved = {card.uuid: card for card in cards}
+
+    @property
+    def answers_at_once(self) -> bool:
+        """Whether `allocation` has what it needs: kubelet's version or, for kubelet's own way, the driver's files."""
+        return not self._asks_first and (self._choice.mode is not Injection.DEVICES or self._devices.is_made)
+
+    @property
+    def _asks_first(self) -> bool:
+        """Whether the way is not settled before kubelet's version is known: an old one would ignore CDI silently."""
+        return not self.kubelet and self._choice.mode is Injection.CDI and self._settings.injection is Injection.AUTO
+
+    def allocation(self, cards: Sequence[str]) -> Allocation:
+        """Return what kubelet shall give a container with these cards; stored and replayed by it."""
+        if self._asks_first:
+            self.learn_kubelet(self._ask_kubelet())
+        match self._choice.mode:
+            case Injection.RUNTIME:
+                return Allocation(envs={"NVIDIA_VISIBLE_DEVICES": ",".join(cards)})
+            case Injection.DEVICES:
+                known = self._saved | self._cards
+                return self._devices.allocation([known[card] for card in cards if card in known])
+            case _:
+                return self._cdi.allocation(cards)
+
+    def use(self, cards: Sequence[Card]) -> None:
+        """Take what NVML found, and make what containers need of it before the starts that wait go on."""
+        with self._making:
+            if cards:
+                try:
+                    self._make(tuple(cards))
+                except (EdgegpuError, OSError) as error:  # one file must not end the process; a container's start tells
+                    _LOG.error("cannot make what containers need of the driver: %s", error)
+            with self._changed:
+                self._cards = {card.uuid: card for card in cards}
+                self._changed.notify_all()
+
+    def prepare(self, cards: Sequence[str]) -> None:
+        """Make all that a container with these cards refers to, before it starts.
+
+        Raises:
+            PluginError: the driver does not answer in time, a card is not there, or something cannot be made.
+        """
+        deadline = time.monotonic() + DRIVER_WAIT_S
+        with self._changed:
+            if not self._cards:
+                _LOG.info("a container's start waits for the driver")
+            while not self._cards and (left := deadline - time.monotonic()) > 0:
+                self._changed.wait(left)
+            present = tuple(self._cards.values())
+        missing = [card for card in cards if card not in {one.uuid for one in present}]
+        if not present:
+            raise PluginError(f"the driver does not answer yet: {self._nvml.problem or 'NVML has not been heard'}")
+        if missing:
+            raise PluginError(f"card {missing[0]} is not in this machine any more: delete the pod to place it anew")
+        with self._making:
+            self._make(tuple(self._cards.values()) or present)  # NVML may have found others meanwhile
+
+    def _make(self, cards: tuple[Card, ...]) -> None:
+        """Make what answers refer to; called at each start, so that it finds its work done."""
+        mode = self._choice.mode
+        try:
+            files = self._cdi.make(cards, self._nvml.driver_version)
+        except (EdgegpuError, OSError) as error:
+            if mode is not Injection.RUNTIME:
+                raise
+            _LOG.debug("neither CDI spec nor links are kept, and the nvidia runtime needs none: %s", error)
+            return
+        try:
+            self._devices.make(cards, files)
+        except EdgegpuError as error:
+            if mode is Injection.DEVICES:
+                raise
+            _LOG.warning("pods of before, whose cards came in kubelet's own answer, may not start again: %s", error)
+
+    def _choose(self, *, before: Choice | None = None) -> Choice:
+        settings = self._settings
+        configs = runtime.CONTAINERD_CONFIGS if settings.containerd_config is None else [settings.containerd_config]
+        kubelet = self.kubelet or None
+        choice = runtime.choose(settings.injection, cdi_folder=settings.cdi_folder, kubelet=kubelet, configs=configs)
+        if before is not None and choice == before:
+            return choice
+        _LOG.info("cards get into containers by %s: %s", choice.mode.value, choice.why)
+        if choice.mode is Injection.RUNTIME:
+            _LOG.warning("a pod that sets NVIDIA_VISIBLE_DEVICES itself sees the cards that it names; CDI forbids it")
+            _LOG.warning("pods need runtimeClassName: nvidia to see their cards, unless it is containerd's default")
+        if choice.mode is Injection.CDI and choice.cdi_problem:
+            _LOG.warning("containers start without their cards: %s; set driver.injection to auto", choice.cdi_problem)
+        return choice

@@ -1,0 +1,128 @@
+"""Cards in containers without CDI and without the nvidia runtime: device nodes and files in kubelet's own answer."""
+
+import platform
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from edgegpu_base.errors import EdgegpuError
+
+from edgegpu_core.inventory import Card
+from edgegpu_plugin.containers import driver_files
+from edgegpu_plugin.containers.cdi import node_names
+from edgegpu_plugin.containers.driver_files import CONTROL_NODES, DriverFiles
+from edgegpu_plugin.errors import PluginError
+from edgegpu_plugin.pb import Allocation, DeviceNode, Mount
+
+_AT_LEAST = ("libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1")
+"""What a container gets at least, also while the driver cannot be looked at."""
+
+_ABSENT = "absent"
+"""What a link leads to whose file this driver does not have: without it the container would not start."""
+
+
+class DevicesWay:
+    """Names links of ours, whose targets follow the driver.
+
+    kubelet stores its answer for a pod's life and gives it again after a reboot, while the driver's version and the
+    numbers of the cards' nodes change: so the host's side of each file and node is a link in a folder of ours, made
+    anew before each start (containerd follows links of mounts and devices). A card whose node has another number than
+    when the pod came is not seen in it; it never sees another card.
+    """
+
+    def __init__(self, *, root: Path, folder: Path) -> None:
+        """Prepare it.
+
+        Args:
+            root: the driver's.
+            folder: where the links lie; a reboot may empty it.
+        """
+        self._root = root
+        self._folder = folder
+        self._files: DriverFiles | None = None
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the driver's files are known."""
+        return self._files is not None
+
+    def allocation(self, cards: Sequence[Card]) -> Allocation:
+        """Return what kubelet shall give a container with these cards."""
+        files = self._known()
+        control = CONTROL_NODES if files is None else files.control_nodes
+        devices = [DeviceNode(f"/dev/{name}", str(self._root / "dev" / name)) for name in control]
+        for card in cards:
+            for number, name in enumerate(node_names(card)):
+                devices.append(DeviceNode(f"/dev/{name}", str(self._node_link(card, number))))
+        # an nvidia runtime, where one is, shall add nothing; over the image's own word, not over the pod's
+        return Allocation(envs={"NVIDIA_VISIBLE_DEVICES": "void"}, devices=devices, mounts=list(self._mounts(files)))
+
+    def make(self, cards: Iterable[Card], files: DriverFiles) -> None:
+        """Let the links lead to what this driver has, and to these cards' nodes.
+
+        Raises:
+            PluginError: a link cannot be made.
+        """
+        self._files = files
+        wanted = {self._folder / "files" / _plain(name, files.version): path for name, path in _libraries(files)}
+        wanted |= {self._folder / "files" / path.name: path for path in files.tools}
+        for card in cards:
+            for number, name in enumerate(node_names(card)):
+                wanted[self._node_link(card, number)] = self._root / "dev" / name
+        try:
+            absent = self._folder / _ABSENT
+            for folder in ("files", "nodes"):
+                (self._folder / folder).mkdir(parents=True, exist_ok=True)
+            absent.touch()
+            there = [path for path in (self._folder / "files").iterdir() if not path.name.startswith(".")]
+            gone = {path: absent for path in there if path not in wanted}
+            for link, target in (gone | wanted).items():
+                _link(link, target)
+        except OSError as error:
+            raise PluginError(f"cannot make the links in {self._folder}: {error}; check the folder") from error
+
+    def _known(self) -> DriverFiles | None:
+        if self._files is None:
+            try:
+                self._files = driver_files.find(self._root)
+            except (EdgegpuError, OSError):
+                return None  # a start waits for the driver, and says what it lacks
+        return self._files
+
+    def _mounts(self, files: DriverFiles | None) -> Iterator[Mount]:
+        names = [(name, _plain(name, "")) for name in _AT_LEAST]
+        if files is not None:
+            names = [(name, _plain(name, files.version)) for name, _ in _libraries(files)]
+        for name, link in names:
+            for folder in (f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/lib64"):
+                yield Mount(f"{folder}/{name}", str(self._folder / "files" / link))
+        if files is None:
+            return
+        for tool in files.tools:
+            yield Mount(f"/usr/bin/{tool.name}", str(self._folder / "files" / tool.name))
+        for path in files.shared:
+            yield Mount(files.inside(path), str(path), read_only=False)
+
+    def _node_link(self, card: Card, number: int) -> Path:
+        return self._folder / "nodes" / f"{card.uuid.replace('/', '_')}.{number}"
+
+
+def _libraries(files: DriverFiles) -> Iterator[tuple[str, Path]]:
+    for library in files.libraries:
+        for name in library.names:
+            yield name, library.path
+
+
+def _plain(name: str, version: str) -> str:
+    """Return a library's name without the driver's version, which changes."""
+    return re.sub(rf"\.{re.escape(version)}$", ".VERSION", name) if version else name
+
+
+def _link(link: Path, target: Path) -> None:
+    """Let a link lead somewhere, at no moment nowhere; one that does so already is left alone."""
+    if link.is_symlink() and link.readlink() == target:
+        return
+    temp = link.with_name(f".{link.name}.new")
+    temp.unlink(missing_ok=True)
+    temp.symlink_to(target)
+    temp.replace(link)

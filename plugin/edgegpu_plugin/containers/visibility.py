@@ -1,0 +1,104 @@
+"""Looks whether containers that run see the cards which kubelet gave them: whatever brings cards in may not have."""
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgegpu_core.inventory import Card
+from edgegpu_core.podview import PodView
+from edgegpu_plugin.containers.cdi import node_names
+from edgegpu_plugin.records.node_state import Snapshot
+
+_MOST_LOOKS = 5
+"""A container whose processes are not to be seen from here is not looked for any longer."""
+
+_CONTAINER_ID = re.compile(rb"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Cardless:
+    """A container that runs without its cards."""
+
+    pod: PodView
+    container: str
+    cards: tuple[str, ...]
+    """UUIDs."""
+
+
+class CardSight:
+    """Looks at each container once after its start, by the device nodes in its /dev; one thread uses it."""
+
+    def __init__(self, *, dev: Path, cards: Callable[[], Iterable[Card]], proc: Path = Path("/proc")) -> None:
+        """Prepare it.
+
+        Args:
+            dev: where the cards' device nodes are on this machine.
+            cards: returns the cards of this machine.
+            proc: the kernel's /proc.
+        """
+        self._dev = dev
+        self._cards = cards
+        self._proc = proc
+        self._looks: dict[str, int] = {}
+        self._missing: dict[str, tuple[str, ...]] = {}
+
+    def look(self, snapshot: Snapshot) -> tuple[Cardless, ...]:
+        """Return the containers that run without a card of theirs."""
+        nodes = {card.uuid: node_names(card)[0] for card in self._cards()}
+        running = {
+            id_: (pod, name, tuple(card for card in snapshot.view.ledger.grant(uid, name).cards() if card in nodes))
+            for uid, pod in snapshot.view.pods.items()
+            for name, id_ in pod.running
+        }
+        self._looks = {id_: count for id_, count in self._looks.items() if id_ in running}
+        self._missing = {id_: cards for id_, cards in self._missing.items() if id_ in running}
+        wanted = {id_ for id_, (_, _, cards) in running.items() if cards and self._looks.get(id_, 0) < _MOST_LOOKS}
+        for id_, pid in self._processes(wanted).items():
+            missing = self._without(pid, {card: nodes[card] for card in running[id_][2]})
+            if missing is not None:
+                self._looks[id_] = _MOST_LOOKS
+                self._missing[id_] = missing
+        return tuple(Cardless(*running[id_][:2], cards) for id_, cards in self._missing.items() if cards)
+
+    def _processes(self, wanted: set[str]) -> Mapping[str, int]:
+        """Return a process of each of these containers, told by its cgroup's name; nothing is read without need."""
+        found: dict[str, int] = {}
+        for id_ in wanted:
+            self._looks[id_] = self._looks.get(id_, 0) + 1
+        for folder in self._proc.iterdir() if wanted else ():
+            if folder.name.isdigit():
+                with contextlib.suppress(OSError):  # it has just ended
+                    for id_ in _CONTAINER_ID.findall((folder / "cgroup").read_bytes()):
+                        name = id_.decode()
+                        if name in wanted:
+                            found[name] = min(int(folder.name), found.get(name, 1 << 31))
+        return found
+
+    def _without(self, pid: int, nodes: Mapping[str, str]) -> tuple[str, ...] | None:
+        """Return the cards whose device node a process does not have; None when it has ended or cannot be looked at.
+
+        What is in a container is its author's: nothing there is followed or opened.
+        """
+        try:
+            dev = os.open(self._proc / str(pid) / "root/dev", os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            return None
+        try:
+            return tuple(card for card, name in nodes.items() if not self._has(dev, name))
+        finally:
+            os.close(dev)
+
+    def _has(self, dev: int, name: str) -> bool:
+        try:
+            own = (self._dev / name).stat()
+        except OSError:  # the machine has none itself: nothing can be said
+            return True
+        try:
+            inside = os.stat(name, dir_fd=dev, follow_symlinks=False)
+        except OSError:
+            return False
+        return stat.S_IFMT(inside.st_mode) == stat.S_IFMT(own.st_mode) and inside.st_rdev == own.st_rdev

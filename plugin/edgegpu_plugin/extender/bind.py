@@ -1,0 +1,205 @@
+"""Bind: chooses a pod's cards and writes node and cards in one request, one pod at a time on each node."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from edgegpu_base.kube import Conflict, Json, KubeError, KubeObjects, NotFound, Unavailable
+from edgegpu_base.kube.objects import BIND_S
+
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.placement import PlacementRefusal, place, plan_pod
+from edgegpu_core.podview import CARDS_ANNOTATION, PodView, pod_view, write_cards
+from edgegpu_core.request import Unplaceable
+from edgegpu_plugin.extender.ambiguity import ambiguous
+from edgegpu_plugin.extender.assumed import Assumption
+from edgegpu_plugin.extender.cluster import ClusterState
+from edgegpu_plugin.extender.filter import policy_problem
+from edgegpu_plugin.extender.freshness import Freshness, StalePictureError
+from edgegpu_plugin.extender.messages import BindingArgs
+from edgegpu_plugin.extender.named_locks import FifoLocks
+from edgegpu_plugin.extender.node_capacity import KnownNode, known_node, room_of
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldBack:
+    """How long a pod waits for earlier ones that it could be mistaken for."""
+
+    each_s: float = 3.0
+    """Counted from the earlier pod's binding: a kubelet that has not asked by then is busy or down."""
+    total_s: float = 20.0
+    """The whole wait of one call, its turn on the node included; the scheduler's own time-out must be longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """A node, read from the store just now, the pods bound to it, and the other bindings on their way to it."""
+
+    node: KnownNode
+    pods: tuple[PodView, ...]
+    assumed: tuple[Assumption, ...]
+
+
+class _RefusedError(Exception):
+    """The pod cannot be bound; the text goes to the scheduler, which shows it and tries again."""
+
+
+class Binder:
+    """Binds pods. It reads pod and node afresh each time, by one key each, and knows the node's pods by the watch.
+
+    Why no binding of a scheduler that led before is missed stands in `freshness`. Filter, which answers from the
+    watched picture as it is, may say yes once too often, and is corrected here.
+    """
+
+    def __init__(
+        self,
+        *,
+        objects: KubeObjects,
+        state: ClusterState,
+        freshness: Freshness,
+        model: ResourceModel,
+        hold_back: HoldBack,
+        clock: Callable[[], float],
+    ) -> None:
+        self._objects = objects
+        self._state = state
+        self._freshness = freshness
+        self._model = model
+        self._hold_back = hold_back
+        self._clock = clock
+        self._turns = FifoLocks()
+
+    def bind(self, args: BindingArgs) -> str:
+        """Bind a pod; return an empty text, or why it is not bound."""
+        ends = self._clock() + self._hold_back.total_s
+        with self._turns.hold(args.node, self._hold_back.total_s) as mine:
+            if not mine:
+                return f"waited {self._hold_back.total_s:g} s for earlier bindings to node {args.node}"
+            try:
+                self._bind_in_turn(args, ends)
+            except (_RefusedError, StalePictureError) as refusal:
+                return str(refusal)
+            except KubeError as error:
+                return str(error)
+        return ""
+
+    def _bind_in_turn(self, args: BindingArgs, ends: float) -> None:
+        term: str | None = None
+        while True:
+            raw = self._objects.get_pod(args.pod_namespace, args.pod_name)
+            pod = self._unbound_pod(args, raw)
+            if pod is None:
+                return
+            version = str(raw["metadata"].get("resourceVersion", ""))
+            term = self._freshness.require(version=version, term=term, ends=ends)
+            scene = self._scene(args.node, pod)
+            earlier = self._mistakable(pod, scene)
+            if not earlier:
+                self._bind_now(pod, scene)
+                return
+            self._wait_for(earlier, args.node, ends)
+
+    def _unbound_pod(self, args: BindingArgs, raw: Json) -> PodView | None:
+        """Return the pod that is to be bound; None when nothing is left to do, because it is bound as it should be."""
+        name = f"{args.pod_namespace}/{args.pod_name}"
+        uid = str(raw["metadata"]["uid"])
+        if uid != args.pod_uid:
+            raise _RefusedError(f"pod {name} was replaced: uid {args.pod_uid} was asked for, {uid} is there")
+        pod = pod_view(raw, self._model)
+        node = str(raw["spec"].get("nodeName") or "")
+        if node == args.node and (pod is None or pod.cards is not None):
+            return None
+        if node:
+            raise _RefusedError(
+                f"pod {name} is bound to node {node} already, not by edgegpu's extender for {args.node}"
+            )
+        if pod is None:
+            # It asks for nothing of ours, and the scheduler wants it bound all the same.
+            self._objects.bind_pod(args.pod_namespace, args.pod_name, uid=uid, node=args.node, annotations={})
+        return pod
+
+    def _scene(self, node: str, pod: PodView) -> _Scene:
+        """Take the node's pods first, then its report: a pod that ends in between is counted rather than missed."""
+        pods, assumed = self._state.bound_to(node, except_uid=pod.uid)
+        view = known_node(self._objects.get_node(node), self._model)
+        return _Scene(view, pods, assumed)
+
+    def _mistakable(self, pod: PodView, scene: _Scene) -> dict[str, float]:
+        """Return the earlier pods that wait for their devices and look like this one: UID to when to stop waiting."""
+        report = scene.node.report
+        served = frozenset() if report is None else report.held.keys() - report.waiting
+        on_way = {assumption.pod.uid: assumption.pod for assumption in scene.assumed}
+        promised = on_way | {other.uid: other for other in scene.pods if other.cards is not None}
+        limits = {
+            uid: self._state.bound_since(uid) + self._hold_back.each_s
+            for uid, other in promised.items()
+            if other.phase == "Pending" and uid not in served and uid != pod.uid and ambiguous(pod, other)
+        }
+        now = self._clock()
+        return {uid: limit for uid, limit in limits.items() if limit > now}
+
+    def _wait_for(self, earlier: dict[str, float], node: str, ends: float) -> None:
+        """Wait until the earlier pods have their devices or their time is over."""
+
+        def served() -> bool:
+            view = self._state.node(node)
+            report = None if view is None else view.report
+            return report is not None and earlier.keys() <= report.held.keys() - report.waiting
+
+        until = min(max(earlier.values()), ends)
+        self._state.wait_for(served, until - self._clock())
+        if self._state.closing:
+            raise _RefusedError("edgegpu extender is stopping")
+        if self._clock() >= ends:
+            raise _RefusedError(
+                f"held back {self._hold_back.total_s:g} s: {len(earlier)} earlier pod(s) on node {node} that kubelet's "
+                "calls could be mistaken for have not got their devices yet",
+            )
+
+    def _bind_now(self, pod: PodView, scene: _Scene) -> None:
+        node = scene.node.name
+        room = self._state.beside_claims(room_of(scene.node, scene.pods, scene.assumed, self._model), pod)
+        problem = policy_problem(pod) or room.problem
+        plan = plan_pod(pod.containers, room.model)
+        if isinstance(plan, Unplaceable):
+            raise _RefusedError(plan.reason)
+        if problem or scene.node.report is None:
+            raise _RefusedError(f"node {node} {problem}" if room.problem else problem)
+        placed = place(plan, room.free, pod.policy or scene.node.report.policy)
+        if isinstance(placed, PlacementRefusal):
+            raise _RefusedError(placed.reason)
+        bound = replace(pod, node=node, cards=placed.cards)
+        # Counted before it is sent: from here on no other call may give the cards away, whatever the answer is.
+        self._state.assume(Assumption(bound, placed.held, self._clock()))
+        self._send(bound)
+        _log.info("bound pod %s to node %s: %s", pod.full_name, node, placed.cards)
+
+    def _send(self, bound: PodView) -> None:
+        annotations = {CARDS_ANNOTATION: write_cards(bound.uid, bound.node, bound.cards or {})}
+        try:
+            self._objects.bind_pod(bound.namespace, bound.name, uid=bound.uid, node=bound.node, annotations=annotations)
+        except (Conflict, Unavailable) as error:
+            self._settle(bound, error)
+        except KubeError:
+            self._state.forget(bound.uid)
+            raise
+        self._state.decide(bound.uid)
+
+    def _settle(self, bound: PodView, error: KubeError) -> None:
+        """Find out whether a binding took effect whose answer does not say so; return when it did."""
+        self._state.decide(bound.uid, after_s=BIND_S)
+        try:
+            raw = self._objects.get_pod(bound.namespace, bound.name)
+        except NotFound:
+            self._state.forget(bound.uid)
+            raise
+        found = pod_view(raw, self._model)
+        if found is not None and found.uid == bound.uid and found.node == bound.node and found.cards == bound.cards:
+            return
+        unbound = found is not None and found.uid == bound.uid and not found.node
+        # A request without an answer may still be under way: it stays assumed, until it is seen or too old.
+        if not unbound or isinstance(error, Conflict):
+            self._state.forget(bound.uid)
+        raise error

@@ -1,0 +1,190 @@
+"""Filter: which nodes have room for a pod, and in plain words why the others have not."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from edgegpu_core import reasons
+from edgegpu_core.inventory import Free
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.placement import PlacementRefusal, PodPlan, place, plan_pod
+from edgegpu_core.podview import PodView
+from edgegpu_core.policy import Policy, parse_policy
+from edgegpu_core.preemption import choose_victims
+from edgegpu_core.request import Ask, Unplaceable
+from edgegpu_plugin.extender.node_capacity import NodeCapacity
+
+GROUPED_FROM = 6
+"""From this many nodes on reasons go without numbers: an event holds 1 024 characters, and counts equal reasons."""
+
+_SEARCHED_WHOLLY = 4096
+"""Ways to place a pod's containers up to which placement tries all of them, whatever the policy."""
+
+UNKNOWN_NODE = "is not known to edgegpu yet"
+
+
+@dataclass(slots=True)
+class FilterVerdict:
+    """The nodes that have room, and the others with their reasons.
+
+    All of these are unresolvable for the scheduler. It asks an extender only about nodes whose sums have room, and
+    preemption frees sums: its dry run on such a node finds no victim (`expected at least one victim pod`, 1.20 to
+    1.34), or evicts pods that stand in nobody's way. Where a sum is too small the scheduler never asks filter, and
+    the preempt verb chooses who goes.
+    """
+
+    fitting: list[str] = field(default_factory=list)
+    hopeless: dict[str, str] = field(default_factory=dict)
+
+
+def policy_problem(pod: PodView) -> str:
+    """Say what is wrong with a pod's policy annotation; empty when nothing is."""
+    if not pod.bad_policy:
+        return ""
+    try:
+        parse_policy(pod.bad_policy)
+    except ValueError as error:
+        return f"annotation edgegpu.io/policy: {error}"
+    return ""
+
+
+def judge(
+    pod: PodView, names: Iterable[str], *, rooms: Mapping[str, NodeCapacity], model: ResourceModel
+) -> FilterVerdict:
+    """Sort the nodes into those with room for a pod and the others.
+
+    Args:
+        pod: one that asks for GPU shares.
+        names: the nodes in question.
+        rooms: what is free on each; it lacks the nodes that are unknown.
+        model: for the nodes that say nothing of their own.
+    """
+    names = list(names)
+    problem = policy_problem(pod)
+    if problem:
+        return FilterVerdict(hopeless=dict.fromkeys(names, problem))
+    case = _Case(pod, model, grouped=len(names) >= GROUPED_FROM)
+    verdict = FilterVerdict()
+    for name in names:
+        case.judge(name, rooms.get(name), verdict)
+    return verdict
+
+
+class _Case:
+    """One pod's case: plans and reasons are made once for all nodes of the same make."""
+
+    def __init__(self, pod: PodView, model: ResourceModel, *, grouped: bool) -> None:
+        self._pod = pod
+        self._model = model
+        self._grouped = grouped
+        self._questions: dict[ResourceModel, _Question | Unplaceable] = {}
+        self._last: tuple[ResourceModel | None, _Question | Unplaceable] = (None, Unplaceable(""))
+
+    def judge(self, name: str, room: NodeCapacity | None, verdict: FilterVerdict) -> None:
+        question = self._question(self._model if room is None else room.model)
+        if isinstance(question, Unplaceable):
+            verdict.hopeless[name] = question.reason
+        elif room is None:
+            verdict.hopeless[name] = UNKNOWN_NODE
+        elif room.problem or room.node.report is None:
+            verdict.hopeless[name] = room.problem
+        else:
+            reason = question.refusal(room, self._pod.policy or room.node.report.policy)
+            if not reason:
+                verdict.fitting.append(name)
+            elif self._grouped:
+                verdict.hopeless[name] = reason
+            else:
+                verdict.hopeless[name] = reason + reasons.kept_for(room.kept_for) + self._in_the_way(question, room)
+
+    def _question(self, model: ResourceModel) -> "_Question | Unplaceable":
+        # Rooms of the same make share their model, and a thousand look-ups by its value would take a millisecond.
+        if self._last[0] is not model:
+            found = self._questions.get(model)
+            if found is None:
+                plan = plan_pod(self._pod.containers, model)
+                found = plan if isinstance(plan, Unplaceable) else _Question(plan, grouped=self._grouped)
+                self._questions[model] = found
+            self._last = (model, found)
+        return self._last[1]
+
+    def _in_the_way(self, question: "_Question", room: NodeCapacity) -> str:
+        """Name the pods that would go if the scheduler saw a need; where it sees one it evicts, and says so."""
+        lowest = room.lowest_priority
+        if lowest is None or lowest >= self._pod.priority or not room.sums_have_room(self._pod):
+            return ""
+        return question.in_the_way(room, self._pod)
+
+
+class _Question:
+    """Whether one plan fits on a node, asked of many nodes."""
+
+    def __init__(self, plan: PodPlan, *, grouped: bool) -> None:
+        first = plan.containers[0][1]
+        self._plan = plan
+        self._first = first
+        self._grouped = grouped
+        self._single = len(plan.containers) == 1 and not plan.one_card
+        asks = [ask for _, ask in plan.containers]
+        self._shares = [] if plan.one_card or any(ask.whole for ask in asks) else asks
+        self._words = reasons.grouped(first, plan.model) if self._single and grouped else ""
+
+    def refusal(self, room: NodeCapacity, policy: Policy) -> str:
+        """Return why it does not fit, in as many words as there is room for; empty when it fits."""
+        if self._fits_quickly(room):
+            return ""
+        if self._single and self._grouped:
+            return self._words
+        # The search for several containers depends on the policy: what it finds here is what bind will find.
+        answer = place(self._plan, room.free, policy)
+        if not isinstance(answer, PlacementRefusal):
+            return ""
+        if not self._grouped:
+            return answer.reason
+        head, numbers, _ = answer.reason.partition(";")
+        return f"{head}; no card has that free" if numbers else head
+
+    def _fits_quickly(self, room: NodeCapacity) -> bool:
+        """Say whether it is plain that it fits; for a single container this is the whole truth."""
+        if self._single:
+            return _fits_single(self._first, room)
+        if not self._shares or len(room.free.slots) ** len(self._shares) > _SEARCHED_WHOLLY:
+            return False
+        return _fit_in_turn(self._shares, room.free)
+
+    def in_the_way(self, room: NodeCapacity, pod: PodView) -> str:
+        """Name the pods of lower priority without which it would fit, and why they stay; empty when there are none."""
+        victims = choose_victims(self._plan, pod.priority, slots=room.free.slots, holders=room.holders)
+        if not victims:
+            return ""
+        return reasons.in_the_way(tuple(victim.full_name for victim in victims))
+
+
+def _fits_single(ask: Ask, room: NodeCapacity) -> bool:
+    """Say what `placement.fits` says of a single container in a fraction of its time: a thousand nodes are asked.
+
+    A card that is out of order has nothing free and is not among the empty ones.
+    """
+    if ask.whole:
+        empty = room.empty
+        if len(empty) < ask.cards:
+            return False
+        parts = ask.memory_parts()
+        return empty[ask.cards - 1] >= parts[-1] and empty[parts.count(parts[0]) - 1] >= parts[0]
+    for memory, core in zip(room.free.memory, room.free.core, strict=True):
+        if memory >= ask.memory_units and core >= ask.core:
+            return True
+    return False
+
+
+def _fit_in_turn(asks: list[Ask], free: Free) -> bool:
+    """Say whether several shares fit when each takes the first card with room; if not, another way may be found."""
+    memory, core = free.memory.copy(), free.core.copy()
+    for ask in asks:
+        for position, units in enumerate(memory):
+            if units >= ask.memory_units and core[position] >= ask.core:
+                memory[position] -= ask.memory_units
+                core[position] -= ask.core
+                break
+        else:
+            return False
+    return True

@@ -1,0 +1,75 @@
+"""Preempt: who has to go for a pod of higher priority, on the nodes that the scheduler has found.
+
+The scheduler chooses victims by the sums of a node, which says nothing of its cards. It lets an extender choose others
+among the pods of a node, by the UIDs of its snapshot (kube-scheduler 1.33, pkg/scheduler/extender.go,
+convertPodUIDToPod): one that it does not know, or a node without victims, fails the whole preemption.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from edgegpu_core.budgets import Budget, violations
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.placement import PodPlan, plan_pod
+from edgegpu_core.podview import PodView
+from edgegpu_core.preemption import choose_victims
+from edgegpu_plugin.extender.cluster import ClusterState
+from edgegpu_plugin.extender.filter import policy_problem
+from edgegpu_plugin.extender.messages import MetaPod, MetaVictims
+from edgegpu_plugin.extender.node_capacity import NodeCapacity
+
+_log = logging.getLogger(__name__)
+
+
+class Preemption:
+    """Chooses victims on one card, and keeps their room for the pod that they go for."""
+
+    def __init__(self, *, state: ClusterState, model: ResourceModel, budgets: Callable[[], Sequence[Budget]]) -> None:
+        """Put it together; `budgets` reads all PodDisruptionBudgets, and raises KubeError."""
+        self._state = state
+        self._model = model
+        self._budgets = budgets
+
+    def choose(self, pod: PodView, named: Mapping[str, MetaVictims]) -> dict[str, MetaVictims]:
+        """Return the victims by node; nodes on which no eviction helps are left out.
+
+        Raises:
+            KubeError: the disruption budgets cannot be read.
+        """
+        if policy_problem(pod):
+            return {}
+        budgets = self._budgets()
+        rooms = self._state.rooms(named, for_uid=pod.uid, pod=pod)
+        chosen: dict[str, MetaVictims] = {}
+        for name, victims in named.items():
+            room = rooms.get(name)
+            found = None if room is None else self._on_node(pod, room, victims, budgets)
+            if found is not None:
+                chosen[name] = found
+        uids = {name: frozenset(one.uid for one in victims.pods) for name, victims in chosen.items()}
+        self._state.claim(pod, uids)
+        _log.info("preemption for pod %s: %s", pod.full_name, {name: sorted(found) for name, found in uids.items()})
+        return chosen
+
+    def _on_node(
+        self, pod: PodView, room: NodeCapacity, named: MetaVictims, budgets: Sequence[Budget]
+    ) -> MetaVictims | None:
+        plan = plan_pod(pod.containers, room.model)
+        if room.problem or not isinstance(plan, PodPlan):
+            return None
+        victims = choose_victims(plan, pod.priority, slots=room.free.slots, holders=room.holders, budgets=budgets)
+        if victims is None:
+            return None
+        if not victims:
+            return named if named.pods else None  # the cards have room: what is missing is not ours
+        ours = {holder.uid for holder in room.holders}
+        # Pods without a share were named for something else that the node lacks, and still have to go.
+        others = [one for one in named.pods if one.uid not in ours]
+        uids = [MetaPod(UID=victim.uid) for victim in victims]
+        return MetaVictims(pods=[*uids, *others], NumPDBViolations=self._violations(victims, named, others, budgets))
+
+    def _violations(
+        self, victims: Sequence[PodView], named: MetaVictims, others: Sequence[MetaPod], budgets: Sequence[Budget]
+    ) -> int:
+        """Return how many of the victims a budget protects; of pods that are not ours only the scheduler knows."""
+        return violations(victims, budgets) + min(len(others), named.violations)

@@ -1,0 +1,107 @@
+"""The extender's verbs, from wire type to wire type."""
+
+from collections.abc import Callable
+
+from edgegpu_base.kube import KubeError
+
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.podview import pod_view
+from edgegpu_core.policy import Policy
+from edgegpu_plugin.extender.bind import Binder
+from edgegpu_plugin.extender.cluster import ClusterState
+from edgegpu_plugin.extender.filter import judge
+from edgegpu_plugin.extender.handler import NotNow
+from edgegpu_plugin.extender.messages import (
+    BindingArgs,
+    BindingResult,
+    ExtenderArgs,
+    FilterResult,
+    HostPriority,
+    NodeList,
+    PreemptionArgs,
+    PreemptionResult,
+)
+from edgegpu_plugin.extender.preempt import Preemption
+from edgegpu_plugin.extender.prioritize import rank
+
+READING = "edgegpu extender is still reading the cluster"
+
+
+class ExtenderVerbs:
+    """Filter, prioritize, preempt and bind."""
+
+    def __init__(
+        self,
+        *,
+        state: ClusterState,
+        binder: Binder,
+        preemption: Preemption,
+        model: ResourceModel,
+        policy: Policy,
+        synced: Callable[[], bool],
+    ) -> None:
+        """Put it together.
+
+        Args:
+            state: what filter and prioritize answer from.
+            binder: what bind goes through.
+            preemption: chooses who goes for a pod of higher priority.
+            model: resource names, and the defaults for nodes that report nothing.
+            policy: how nodes are ranked for pods that name no policy.
+            synced: whether nodes and pods are known; before that nothing is judged, since a guess could be wrong.
+        """
+        self._state = state
+        self._binder = binder
+        self._preemption = preemption
+        self._model = model
+        self._policy = policy
+        self._synced = synced
+
+    def filter(self, args: ExtenderArgs) -> FilterResult:
+        """Say on which nodes a pod has room; a pod that asks for nothing of ours has it everywhere."""
+        pod = pod_view(args.pod, self._model)
+        names = args.names()
+        if pod is None:
+            return FilterResult(nodes=args.nodes, node_names=args.node_names or [])
+        if not self._synced():
+            return FilterResult(error=READING)
+        verdict = judge(pod, names, rooms=self._state.rooms(names, for_uid=pod.uid, pod=pod), model=self._model)
+        return FilterResult(
+            nodes=None if args.nodes is None else _only(args.nodes, frozenset(verdict.fitting)),
+            node_names=verdict.fitting if args.nodes is None else [],
+            failed_and_unresolvable_nodes=verdict.hopeless,
+        )
+
+    def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
+        """Score the nodes that have room; all the same for a pod that asks for nothing of ours."""
+        pod = pod_view(args.pod, self._model)
+        names = args.names()
+        rooms = {} if pod is None else self._state.rooms(names, for_uid=pod.uid)
+        return rank(names, rooms, (pod.policy if pod else None) or self._policy)
+
+    def preempt(self, args: PreemptionArgs) -> PreemptionResult:
+        """Say who has to go for a pod, by node; what the scheduler chose stays for a pod that asks for nothing of ours.
+
+        Raises:
+            NotNow: the cluster is not read yet, or the disruption budgets cannot be read.
+        """
+        pod = pod_view(args.pod, self._model)
+        named = args.named()
+        if pod is None:
+            return PreemptionResult(node_name_to_meta_victims={name: one for name, one in named.items() if one.pods})
+        if not self._synced():
+            raise NotNow(READING)
+        try:
+            return PreemptionResult(node_name_to_meta_victims=self._preemption.choose(pod, named))
+        except KubeError as error:
+            raise NotNow(f"cannot preempt: {error}") from error
+
+    def bind(self, args: BindingArgs) -> BindingResult:
+        """Bind a pod and write down its cards."""
+        if not self._synced():
+            return BindingResult(error=READING)
+        return BindingResult(error=self._binder.bind(args))
+
+
+def _only(nodes: NodeList, names: frozenset[str]) -> NodeList:
+    return NodeList(items=[item for item in nodes.items if item["metadata"]["name"] in names])

@@ -1,0 +1,165 @@
+"""Answers kubelet's questions: which devices a container should get, what it is given, whether it may start."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from edgegpu_core.admission import AdmissionVerdict, is_torn, judge, turned_away
+from edgegpu_core.allocation_matching import AllocationTarget, pick
+from edgegpu_core.deviceid import DeviceKind, card_of
+from edgegpu_core.nodeview import NodeView
+from edgegpu_core.podview import PodView
+from edgegpu_plugin.pb import Allocation, CallRefusedError, PreferredRequest, WouldWaitError
+from edgegpu_plugin.records.node_state import NodeState
+
+_LOG = logging.getLogger(__name__)
+
+WATCH_GRACE_S = 0.5
+"""How long a call waits for our watch to know the pod; kubelet may see a binding before we do."""
+
+_TURNED_AWAY = (
+    "The pod came past edgegpu's scheduler and has no controller: delete it, and create it again without nodeName, or "
+    "when there is room"
+)
+
+
+class CardInjector(Protocol):
+    """Brings cards into containers: by CDI, or by the nvidia runtime's environment."""
+
+    @property
+    def answers_at_once(self) -> bool:
+        """Whether `allocation` needs neither disk nor network now."""
+
+    def allocation(self, cards: Sequence[str]) -> Allocation:
+        """Return what kubelet shall give a container; it is frozen for the pod's life."""
+
+    def prepare(self, cards: Sequence[str]) -> None:
+        """Make all that such an allocation refers to; may wait for the driver after a boot.
+
+        Raises:
+            PluginError: a card is not there, or cannot be brought in.
+        """
+
+
+class Allocator:
+    """The calls of both resources, over one node's state."""
+
+    def __init__(
+        self,
+        *,
+        state: NodeState,
+        injector: CardInjector,
+        kubelet_pods: Callable[[], Iterable[PodView] | None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._state = state
+        self._injector = injector
+        self._kubelet_pods = kubelet_pods
+        self._clock = clock
+
+    def preferred(self, kind: DeviceKind, request: PreferredRequest, *, may_wait: bool = True) -> list[str]:
+        """Answer GetPreferredAllocation: exactly `size` ids that contain `must_include`.
+
+        Raises:
+            WouldWaitError: no pod is known that it could be for, and it may not wait for one.
+        """
+        must = list(request.must_include)
+        target = self._target(kind, request.size, must, may_wait=may_wait)
+        ids = pick(request.available, must, request.size, target)
+        who = (
+            "a container of no known pod" if target.want is None else _name(target.want.pod, target.want.container.name)
+        )
+        _LOG.debug(
+            "prefer %d %s for %s on %s%s", request.size, kind.name, who, target.cards, " (own choice)" * target.guessed
+        )
+        return ids
+
+    def allocate(self, kind: DeviceKind, ids: Sequence[str], *, may_wait: bool = True) -> Allocation:
+        """Answer Allocate.
+
+        Raises:
+            RefusedError: the pod shall fail (`turned_away` says which do); an error here is final for it.
+            WouldWaitError: what containers get has to be found out first, and it may not wait; nothing is recorded.
+        """
+        if not may_wait and not self._injector.answers_at_once:
+            raise WouldWaitError
+        with self._state.lock:
+            given = tuple(ids)
+            view = self._state.snapshot().view
+            asking = self._state.flight.asking(kind, len(given), view, now_s=self._clock())
+            reasons = {turned_away(one, view) for one in asking}
+            if len(reasons) == 1 and (reason := reasons.pop()):  # else the second call tells, or the start does
+                _LOG.warning("%s fails: %s", " or ".join(one.pod.full_name for one in asking), reason)
+                raise CallRefusedError(f"edgegpu: {reason}. {_TURNED_AWAY}")
+            want = self._state.flight.allocated(kind, given, view, now_s=self._clock())
+            self._state.touch()
+        cards = sorted({card_of(text) for text in given})
+        who = "a container of no known pod" if want is None else _name(want.pod, want.container.name)
+        _LOG.info("%s gets %d %s on %s", who, len(given), kind.name.lower(), ", ".join(cards))
+        return self._injector.allocation(cards)
+
+    def pre_start(self, kind: DeviceKind, ids: Sequence[str]) -> None:
+        """Answer PreStartContainer.
+
+        Raises:
+            RefusedError: the container may not start; kubelet shows the text and asks again.
+        """
+        with self._state.lock:
+            snapshot = self._state.snapshot()
+            owner = snapshot.view.ledger.owner_of(kind, ids)
+            if owner is None:
+                raise CallRefusedError(
+                    "edgegpu: kubelet's checkpoint does not hold these devices; it will be asked again"
+                )
+            pod = snapshot.view.pods.get(owner[0])
+            if pod is None and is_torn(snapshot.view.ledger.grant(*owner)):
+                raise CallRefusedError(
+                    "edgegpu: refused: its devices lie on several cards, and its pod is not known yet (is the API "
+                    "server up?); it will be asked again"
+                )
+            if pod is not None:
+                if not snapshot.view.slots:
+                    raise CallRefusedError("edgegpu: the cards of this node are not known yet; it will be asked again")
+                verdict = self._verdict(pod, owner[1], snapshot.view)
+                if not verdict.admitted:
+                    raise CallRefusedError(f"edgegpu: refused: {verdict.reason}")
+                self._state.admit(owner[0], owner[1], verdict.cards)
+        self._injector.prepare(sorted({card_of(text) for text in ids}))
+
+    def _verdict(self, pod: PodView, name: str, view: NodeView) -> AdmissionVerdict:
+        container = next((one for one in pod.containers if one.name == name), None)
+        if container is None:
+            return AdmissionVerdict((), f"container {name} asks for nothing of edgegpu")
+        return judge(pod, container, view)
+
+    def _target(self, kind: DeviceKind, size: int, must: list[str], *, may_wait: bool) -> AllocationTarget:
+        """Find the container; where our watch is late, wait for it, then ask kubelet itself, before any guess."""
+        state = self._state
+        with state.lock:
+            deadline = self._clock() + WATCH_GRACE_S
+            while True:
+                target = self._prefer(kind, size, must)
+                left = deadline - self._clock()
+                if target.want is not None or left <= 0:
+                    break
+                if not may_wait:
+                    raise WouldWaitError
+                state.pods_changed.wait(left)
+        if target.want is not None:
+            return target
+        pods = self._kubelet_pods()
+        if pods is None:
+            _LOG.warning("no pod known that asks for %d %s, and kubelet's pod list cannot be read", size, kind.name)
+            return target
+        with state.lock:
+            state.learn_pods(pods)
+            return self._prefer(kind, size, must)
+
+    def _prefer(self, kind: DeviceKind, size: int, must: list[str]) -> AllocationTarget:
+        view = self._state.snapshot().view
+        return self._state.flight.prefer(kind, size, must, view, now_s=self._clock())
+
+
+def _name(pod: PodView, container: str) -> str:
+    return f"{pod.full_name}/{container}"

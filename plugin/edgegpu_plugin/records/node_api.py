@@ -1,0 +1,98 @@
+"""What this node's part of the process asks of the API server and of kubelet about its own pods."""
+
+import logging
+
+from edgegpu_base.errors import EdgegpuError
+from edgegpu_base.kube import Conflict, EventRecorder, KubeError, KubeObjects, NotFound, PodRef, Unavailable
+
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.podview import PodView, pod_view
+from edgegpu_plugin.errors import PodResourcesError
+from edgegpu_plugin.kubelet.podresources import PodResources
+from edgegpu_plugin.kubelet.pods import KubeletPods
+
+_LOG = logging.getLogger(__name__)
+
+
+class NodePods:
+    """Writes to pods of this node; a pod that is gone or another one by now is no error."""
+
+    def __init__(self, objects: KubeObjects, events: EventRecorder) -> None:
+        self._objects = objects
+        self._events = events
+
+    def annotate(self, pod: PodView, annotations: dict[str, str]) -> None:
+        """Write annotations of this very pod."""
+        try:
+            self._objects.annotate_pod(pod.namespace, pod.name, uid=pod.uid, annotations=annotations)
+        except NotFound:
+            _LOG.debug("%s is gone: nothing to annotate", pod.full_name)
+
+    def evict(self, pod: PodView) -> None:
+        """Ask for the pod's eviction; a disruption budget that refuses it is asked again later."""
+        try:
+            self._objects.evict_pod(pod.namespace, pod.name, uid=pod.uid)
+        except (NotFound, Conflict):
+            _LOG.debug("%s is gone: nothing to evict", pod.full_name)
+        except KubeError as error:  # a disruption budget, or rights that are missing: the others come first
+            _LOG.warning("cannot evict %s now: %s", pod.full_name, error)
+
+    def delete(self, pod: PodView) -> None:
+        """Delete this very pod."""
+        try:
+            self._objects.delete_pod(pod.namespace, pod.name, uid=pod.uid)
+        except Conflict:
+            _LOG.debug("%s is another pod by now: left alone", pod.full_name)
+
+    def tell(self, pod: PodView, reason: str, message: str) -> None:
+        """Write a Warning event on the pod; the same one again only counts."""
+        self._events.record(PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid), reason=reason, message=message)
+
+
+class NodeWitness:
+    """Asks kubelet who holds devices and which pods it still has; None where there is no answer."""
+
+    def __init__(self, *, model: ResourceModel, kubelet: KubeletPods, pod_resources: PodResources) -> None:
+        self._model = model
+        self._kubelet = kubelet
+        self._pod_resources = pod_resources
+        self._said = ""
+
+    def listed_ids(self) -> frozenset[str] | None:
+        """Return our device ids in PodResources; the question makes kubelet collect."""
+        try:
+            listed = self._pod_resources.list()
+        except PodResourcesError as error:
+            _LOG.debug("%s", error)
+            return None
+        if listed is None:
+            return None
+        names = {self._model.memory_resource, self._model.core_resource}
+        return frozenset(text for one in listed if one.resource in names for text in one.ids)
+
+    def known_uids(self) -> frozenset[str] | None:
+        """Return the UIDs of the pods that kubelet still has and of those of which the runtime still runs something."""
+        try:
+            known = self._kubelet.uids()
+        except EdgegpuError as error:
+            # An API server that is away is back soon; missing rights stay, and hold units for ever.
+            first = not isinstance(error, Unavailable) and str(error) != self._said
+            _LOG.log(
+                logging.WARNING if first else logging.DEBUG,
+                "devices of pods that are gone are not given back, since kubelet's pods cannot be told: %s",
+                error,
+            )
+            self._said = str(error) if first else self._said
+            return None
+        self._said = ""
+        return known
+
+    def pods(self) -> list[PodView] | None:
+        """Return the pods in kubelet's own list that ask for shares, static ones included."""
+        try:
+            listed = self._kubelet.pods()
+        except KubeError as error:
+            _LOG.warning("cannot read kubelet's pod list: %s", error)
+            return None
+        views = (pod_view(pod, self._model, by_kubelet=True) for pod in listed)
+        return [view for view in views if view is not None]

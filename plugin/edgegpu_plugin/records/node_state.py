@@ -1,0 +1,334 @@
+"""What this process knows of its node, in one place behind one lock: cards, pods, kubelet's records, promises."""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from edgegpu_core.allocation_matching import Flight
+from edgegpu_core.checkpoint import CheckpointEntry, CheckpointError, parse_checkpoint
+from edgegpu_core.inventory import Card, Slot, slots
+from edgegpu_core.ledger import Ledger
+from edgegpu_core.model import ModelError, ResourceModel
+from edgegpu_core.nodeview import NodeView, settle
+from edgegpu_core.podview import Cards, PodView
+from edgegpu_core.policy import Policy
+
+_LOG = logging.getLogger(__name__)
+
+_GONE = 1024
+"""Deleted pods that are remembered: kubelet's own list may hold them a little longer than the API."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A view of the node with the pods that only the ledger still knows and the pods that have ended."""
+
+    view: NodeView
+    pods: Mapping[str, PodView]
+    """All pods of the node by kubelet's UID, the ended ones too."""
+    checkpoint_read: bool
+    """Whether kubelet's checkpoint could be read; while it cannot, nothing is released."""
+    unwritten: frozenset[str] = frozenset()
+    """kubelet's UIDs of the pods that were given something which its checkpoint does not hold yet."""
+    cards: Mapping[str, Card] = field(default_factory=dict)
+    """Every card of this machine by UUID, excluded ones and those that are gone too: the latter as seen last."""
+    gone: frozenset[str] = frozenset()
+    """The cards that are gone: the driver does not list them any more, or gets no answer from them."""
+
+    def gone_cards(self, uid: str) -> tuple[Card, ...]:
+        """Return the cards that are gone of which a pod, by kubelet's UID, has devices."""
+        held = {card for grant in self.view.ledger.grants(uid).values() for card in grant.cards()}
+        return tuple(self.cards[card] for card in sorted(held & self.gone))
+
+
+class NodeState:
+    """Cards, pods and kubelet's records of one node.
+
+    `changed` is set at each change, for the one worker that looks after the rest. `lock` is held by the allocator
+    over a question and its answer, so that two of kubelet's calls see each other.
+    """
+
+    def __init__(self, *, model: ResourceModel, policy: Policy, checkpoint: Path) -> None:
+        self.lock = threading.RLock()
+        self.changed = threading.Event()
+        self.pods_changed = threading.Condition(self.lock)
+        self.flight = Flight()
+        self.model = model
+        self.policy = policy
+        self._checkpoint = checkpoint
+        self._stamp: tuple[int, ...] = ()
+        self._entries: tuple[CheckpointEntry, ...] = ()
+        self._booked = Ledger()
+        self.checkpoint_problem = ""
+        """Why kubelet's checkpoint cannot be read, in words; empty when it can."""
+        self._cards: tuple[Card, ...] = ()
+        self._slots: tuple[Slot, ...] = ()
+        self._machine: dict[str, Card] = {}
+        self._gone_cards: frozenset[str] = frozenset()
+        self._told: dict[str, PodView] = {}
+        """What the watch told of, and kubelet of pods before it, by the UID in the API: mirrors are not sorted out."""
+        self._is_told = False
+        """Whether the watch has told of all pods once."""
+        self._statics: dict[str, PodView] = {}
+        """The static pods in kubelet's own list, by its UID."""
+        self._shown: frozenset[str] = frozenset()
+        """The static pods that have their mirror."""
+        self.unit_wanted_mib: int | None = None
+        """The size of a unit that is configured and does not count yet; None when the one that is configured counts."""
+        self._on_unit: Callable[[ResourceModel], None] = lambda _model: None
+        self._pods: dict[str, PodView] = {}
+        self._gone: deque[str] = deque(maxlen=_GONE)
+        self._learned: set[str] = set()
+        self._unlisted: frozenset[str] = frozenset()
+        """Pods in kubelet's checkpoint that neither the watch nor kubelet's own list knew."""
+        self._released: frozenset[str] = frozenset()
+        self._overrides: dict[str, Cards] = {}
+        self._snapshot: Snapshot | None = None
+
+    def set_cards(self, cards: tuple[Card, ...]) -> None:
+        """Take the cards that are offered."""
+        with self.lock:
+            self._cards, self._slots = cards, slots(cards, self.model)
+            self.touch()
+
+    def want_unit(self, unit_mib: int, on_change: Callable[[ResourceModel], None]) -> None:
+        """Count in units of another size as soon as nobody on this node holds a share.
+
+        kubelet's records are in devices: counted in units of another size they would be other amounts of memory.
+
+        Args:
+            unit_mib: MiB of a unit.
+            on_change: told on any thread, under the lock, when the size changes.
+        """
+        with self.lock:
+            self.unit_wanted_mib, self._on_unit = unit_mib, on_change
+            self.touch()
+
+    def set_machine(self, cards: Iterable[Card], gone: Iterable[Card] = ()) -> None:
+        """Take the cards that the driver lists, excluded ones too, and those that it listed once and does no more."""
+        with self.lock:
+            there, lost = tuple(cards), tuple(gone)
+            self._machine = {card.uuid: card for card in (*lost, *there)}
+            silent = (card.uuid for card in there if not card.answers)
+            self._gone_cards = frozenset((*silent, *(card.uuid for card in lost)))
+            self.touch()
+
+    def cards(self) -> tuple[Card, ...]:
+        """Return the cards that are offered."""
+        return self._cards
+
+    def replace_pods(self, pods: Iterable[PodView]) -> None:
+        """Take all pods of this node at once."""
+        with self.lock:
+            before = self._told
+            self._told, self._is_told = {pod.uid: pod for pod in pods}, True
+            self._gone.extend(before.keys() - self._told.keys() - self._learned)  # what kubelet told may be newer
+            self._learned.clear()
+            self._pods_changed()
+
+    def put_pod(self, pod: PodView) -> None:
+        """Take a new or changed pod of this node."""
+        with self.lock:
+            if self._told.get(pod.uid) != pod:
+                self._told[pod.uid] = pod
+                self._pods_changed()
+
+    def learn_pods(self, pods: Iterable[PodView]) -> None:
+        """Take those of kubelet's own pods that the watch has not told of; on the others the watch has the last word.
+
+        kubelet's list may be older than what we know: a pod that is deleted meanwhile would stay for ever, since
+        nobody tells of its end a second time, and a static pod has another UID in it than its mirror has in the API.
+        """
+        with self.lock:
+            listed = {pod.kubelet_uid: pod for pod in pods}
+            statics = {uid: pod for uid, pod in listed.items() if pod.is_static}
+            if statics != self._statics:
+                self._statics = statics
+                self._pods_changed()
+            for uid, pod in listed.items():
+                if not pod.is_static and uid not in self._told and uid not in self._gone:
+                    self._learned.add(uid)
+                    self.put_pod(pod)
+            unlisted = frozenset(self._booked.pods()) - listed.keys() - self._pods.keys()
+            if unlisted != self._unlisted:
+                self._unlisted = unlisted
+                self.touch()
+
+    def drop_pod(self, uid: str) -> None:
+        """Forget a pod, by its API UID; its devices stay booked until kubelet let go of them.
+
+        The watch tells of pods that ask for nothing of ours too: these change nothing.
+        """
+        with self.lock:
+            if self._told.pop(uid, None) is not None:
+                self._gone.append(uid)
+                self._pods_changed()
+
+    def unshown(self) -> frozenset[str]:
+        """Return kubelet's static pods that have no mirror: it comes soon, or the pod has gone meanwhile."""
+        with self.lock:
+            return frozenset(self._statics) - self._shown
+
+    def set_released(self, uids: Iterable[str]) -> None:
+        """Take the pods that stand in kubelet's checkpoint still but hold nothing any more."""
+        with self.lock:
+            released = frozenset(uids)
+            if released != self._released:
+                self._released = released
+                self.touch()
+
+    def kubelet_restarted(self) -> None:
+        """Forget an admission that was under way: kubelet begins it anew."""
+        with self.lock:
+            self.flight.forget()
+            self.touch()
+
+    def books_written(self) -> None:
+        """Read kubelet's checkpoint now, between two admissions, and not when the next one asks."""
+        self.snapshot()
+
+    def snapshot(self) -> Snapshot:
+        """Return the node as it stands now; promises are corrected by what kubelet booked."""
+        with self.lock:
+            self._read_checkpoint()
+            if self._snapshot is None:
+                self._snapshot = self._look()
+            return self._snapshot
+
+    def touch(self) -> None:
+        """Note a change of what is known: what was said before does not count any more, and the worker looks again."""
+        self._snapshot = None
+        self.changed.set()
+
+    def _look(self) -> Snapshot:
+        with self.lock:
+            live = {uid: pod for uid, pod in self._pods.items() if not pod.is_terminal}
+            ledger = self._booked.only(uid for uid in self._booked.pods() if uid in live or uid not in self._released)
+            self.flight.add_to(ledger, live)
+            if self._is_told and not live and not ledger.pods() and not self.checkpoint_problem:
+                self._take_unit()
+            annotated = {uid: pod.cards for uid, pod in live.items() if pod.cards is not None}
+            view = NodeView(
+                model=self.model,
+                policy=self.policy,
+                slots=self._slots,
+                pods=live,
+                ledger=ledger,
+                promises=annotated | {uid: cards for uid, cards in self._overrides.items() if uid in live},
+            )
+            strange = set(ledger.pods()) - live.keys()
+            promises = settle(view, gone={uid for uid in strange if self._has_ended(uid)})
+            self._overrides = {uid: cards for uid, cards in promises.items() if cards != annotated.get(uid)}
+            settled = replace(view, promises=promises)
+            return Snapshot(
+                settled,
+                dict(self._pods),
+                not self.checkpoint_problem,
+                self.flight.unwritten(),
+                self._machine,
+                self._gone_cards,
+            )
+
+    def _take_unit(self) -> None:
+        if self.unit_wanted_mib is None:
+            return
+        model = replace(self.model, unit_mib=self.unit_wanted_mib)
+        try:
+            model.check_device_count([card.memory_mib for card in self._cards])
+        except ModelError as error:
+            _LOG.error("units stay at %d MiB: %s", self.model.unit_mib, error)
+            return
+        _LOG.info("nobody holds a share: units are of %d MiB from now on", model.unit_mib)
+        self.model, self.unit_wanted_mib = model, None
+        self._slots = slots(self._cards, model)
+        self._on_unit(model)
+
+    def _has_ended(self, uid: str) -> bool:
+        """Whether one that is not live has surely ended, and is no pod that the watch is late with."""
+        return uid in self._pods or uid in self._unlisted or uid in self._gone
+
+    def admit(self, uid: str, container: str, cards: tuple[str, ...]) -> None:
+        """Promise a container that nobody placed the cards on which it was admitted, from now on."""
+        with self.lock:
+            pod = self._pods.get(uid)
+            if pod is None:
+                return
+            promise = dict(self._overrides.get(uid) or pod.cards or {})
+            if promise.get(container) != cards:
+                promise[container] = cards
+                self._overrides[uid] = promise
+                self.touch()
+
+    def booked(self) -> tuple[str, ...]:
+        """Return kubelet's UIDs of the pods in its checkpoint that hold, or held, devices of ours."""
+        with self.lock:
+            self._read_checkpoint()
+            return self._booked.pods()
+
+    def recorded(self) -> tuple[CheckpointEntry, ...]:
+        """Return kubelet's records as they stand in its checkpoint, dead pods included."""
+        with self.lock:
+            self._read_checkpoint()
+            return self._entries
+
+    def _sorted_out(self) -> dict[str, PodView]:
+        """Return the pods by kubelet's UID: a mirror in the place of the static pod that it shows, and of no other.
+
+        Whoever may create a pod may mark it as the mirror of anything. It counts when kubelet has a static pod of that
+        UID and that name; then it is the only object of this name. What has the UID for its own is never replaced. A
+        static pod goes with its mirror: when kubelet still has it, it makes another and is asked again.
+        """
+        found = {uid: pod for uid, pod in self._told.items() if not pod.mirrors}
+        mirrors = {}
+        for pod in self._told.values():
+            static = self._statics.get(pod.mirrors)
+            if static is not None and static.full_name == pod.full_name and pod.mirrors not in found:
+                mirrors[pod.mirrors] = replace(pod, kubelet_uid=pod.mirrors, is_static=True)
+        lost = self._shown - mirrors.keys()
+        self._statics = {uid: pod for uid, pod in self._statics.items() if uid not in lost}
+        self._shown = frozenset(mirrors)
+        return self._statics | mirrors | found
+
+    def _pods_changed(self) -> None:
+        self._pods = self._sorted_out()
+        self._overrides = {uid: cards for uid, cards in self._overrides.items() if uid in self._pods}
+        self.pods_changed.notify_all()
+        self.touch()
+
+    def _read_checkpoint(self) -> None:
+        """Read kubelet's checkpoint when it changed; kubelet writes it whole and renames it."""
+        stamp: tuple[int, ...] = ()
+        entries: tuple[CheckpointEntry, ...] = ()
+        try:
+            stat = self._checkpoint.stat()
+            stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+            if stamp == self._stamp:
+                self._note("")
+                return
+            entries = parse_checkpoint(self._checkpoint.read_bytes())
+        except FileNotFoundError:
+            if not self._stamp:
+                self._note("")
+                return
+        except (OSError, CheckpointError) as error:
+            self._note(f"{self._checkpoint}: {error}; what it said before counts, and nothing is released")
+            return
+        self._note("")
+        self._stamp, self._entries = stamp, entries
+        self._booked = Ledger.of_entries(entries, self.model, self._booked)
+        self.flight.forget()
+        self.touch()
+
+    def _note(self, problem: str) -> None:
+        """Say once that the checkpoint cannot be read, and once that it can again."""
+        if problem == self.checkpoint_problem:
+            return
+        if problem:
+            _LOG.error("%s", problem)
+        else:
+            _LOG.info("%s can be read again", self._checkpoint)
+        self.checkpoint_problem = problem
+        self.touch()

@@ -1,0 +1,168 @@
+"""Publishes the node's cards and what is held of them in one annotation of its Node object."""
+
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report, write_report
+from edgegpu_core.placement import Share
+from edgegpu_plugin.records.node_state import Snapshot
+
+_LOG = logging.getLogger(__name__)
+
+ECHO_S = 1.5
+"""A release is written a second time after this: the write is what brings Pending pods back to the scheduler, and the
+extender that is then asked may have seen the first one later than the scheduler did."""
+
+CHECK_S = 60.0
+"""How often the annotation is read back: a Node object can be made anew. A watch of the Node would bring more: kubelet
+writes its status when anything in it changes."""
+
+SETTLE_S, SETTLE_CHECK_S = 30.0, 2.0
+"""After a registration kubelet publishes what it offers within some 15 s (its status has a period of 10 s). A scheduler
+that asks at that very moment can be told "inventory not current" by an extender that sees it a little later, and would
+not ask again for minutes: so the Node is looked at often for that long, and a change there is followed by a write."""
+
+
+BUMP_LABEL = "edgegpu.io/report"
+"""The report's number as a label of the Node, where an annotation may not bring Pending pods back."""
+
+_HEARS_ANNOTATIONS = (1, 33)
+"""Schedulers from here on were seen to bring pods back at a write to a Node's annotation; all do at one of a label."""
+
+
+class Publisher:
+    """Writes the report when it changes, once more after a release, and again when it was lost."""
+
+    def __init__(
+        self,
+        *,
+        write: Callable[[Mapping[str, str], Mapping[str, str]], None],
+        read: Callable[[], Mapping[str, Any]],
+        boot: str,
+        offer: Callable[[Snapshot], None] = lambda _snapshot: None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """Make it.
+
+        Args:
+            write: sets annotations and labels of the Node.
+            read: returns the Node object.
+            boot: this boot's id.
+            offer: told at each look how the node stands, before the report is written.
+            clock: seconds that only go forward.
+            wall: seconds since 1970.
+        """
+        self._write = write
+        self._read = read
+        self._boot = boot
+        self._offer = offer
+        self._clock = clock
+        self._wall = wall
+        self._last: NodeReport | None = None
+        self._echo_at_s: float | None = None
+        self._checked_at_s = -CHECK_S
+        self._settled_at_s = clock()
+        self._offered: object = None
+        self._bumps = False
+        self.generation = 0
+
+    def kubelet_registered(self) -> None:
+        """Note that kubelet will soon offer other amounts; may be called on any thread."""
+        self._settled_at_s = self._clock() + SETTLE_S
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Write the report if it is due.
+
+        Raises:
+            KubeError: the write failed; it is due again at the next call.
+        """
+        self._offer(snapshot)
+        now_s = self._clock()
+        fresh = report_of(snapshot, boot=self._boot)
+        last = self._last
+        echo = self._echo_at_s is not None and now_s >= self._echo_at_s
+        if now_s - self._checked_at_s >= self._check_every_s(now_s):
+            node = self._read()
+            self._checked_at_s = now_s
+            self._bumps = _needs_label(node)
+            if last is not None and not self._stands(node):
+                _LOG.warning("the Node's %s annotation was lost or changed: it is written anew", REPORT_ANNOTATION)
+                last = None
+            echo |= self._offers_other(node)
+        if last is not None and not echo and replace(last, generation=0, time="") == fresh:
+            return
+        self.generation = max(self.generation + 1, int(self._wall()) if last is None else 0)
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._wall()))
+        report = replace(fresh, generation=self.generation, time=stamp)
+        labels = {BUMP_LABEL: str(self.generation)} if self._bumps else {}
+        self._write({REPORT_ANNOTATION: write_report(report)}, labels)
+        if last is None or _released(last, fresh):
+            self._echo_at_s = now_s + ECHO_S
+        elif echo:
+            self._echo_at_s = None  # one that is due later stays so: another write may come too early for it
+        self._last = report
+
+    @property
+    def wait_s(self) -> float | None:
+        """How long until a write or a look is due by itself; None when none is."""
+        now_s = self._clock()
+        due = [] if self._echo_at_s is None else [self._echo_at_s]
+        if now_s < self._settled_at_s:
+            due.append(self._checked_at_s + SETTLE_CHECK_S)
+        return max(0.0, min(due) - now_s) if due else None
+
+    def _check_every_s(self, now_s: float) -> float:
+        return SETTLE_CHECK_S if now_s < self._settled_at_s else CHECK_S
+
+    def _offers_other(self, node: Mapping[str, Any]) -> bool:
+        """Say whether kubelet offers other amounts on this node than when it was looked at before."""
+        before, self._offered = self._offered, (node.get("status") or {}).get("allocatable")
+        return before is not None and before != self._offered
+
+    def _stands(self, node: Mapping[str, Any]) -> bool:
+        report = read_report((node["metadata"].get("annotations") or {}).get(REPORT_ANNOTATION))
+        return report is not None and self._last is not None and report.generation == self._last.generation
+
+
+def _needs_label(node: Mapping[str, Any]) -> bool:
+    """Say whether this cluster's scheduler may not listen to annotations, by the version of the node's kubelet."""
+    text = str(((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion", ""))
+    found = re.match(r"v?(\d+)\.(\d+)", text)
+    return found is not None and (int(found[1]), int(found[2])) < _HEARS_ANNOTATIONS
+
+
+def report_of(snapshot: Snapshot, *, boot: str) -> NodeReport:
+    """Return the report of a node as it stands; generation and time are left for the writer."""
+    view = snapshot.view
+    held: dict[str, tuple[Share, ...]] = {}
+    for uid, shares in view.holdings().items():
+        pod = snapshot.pods.get(uid)
+        if shares:
+            held[uid if pod is None else pod.uid] = shares
+    return NodeReport(
+        boot=boot,
+        generation=0,
+        time="",
+        policy=view.policy,
+        unit_mib=view.model.unit_mib,
+        core_required=view.model.core_required,
+        slots=view.slots,
+        held=held,
+        waiting=_waiting(snapshot),
+    )
+
+
+def _waiting(snapshot: Snapshot) -> frozenset[str]:
+    pods = snapshot.view.pods
+    lacking = {want.pod.uid for want in snapshot.view.wants()}
+    return frozenset(lacking | {pods[uid].uid for uid in snapshot.unwritten & pods.keys()})
+
+
+def _released(before: NodeReport, after: NodeReport) -> bool:
+    """Whether anything was given back, or a card came back: what a Pending pod waits for."""
+    return any(after.held.get(uid, ()) != shares for uid, shares in before.held.items()) or before.slots != after.slots

@@ -1,0 +1,286 @@
+"""Keeps records in step: releases, the Node's report, pods' annotations, refused pods, and dead ones of ours."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from edgegpu_base.kube import KubeError, Unavailable
+
+from edgegpu_core import reasons
+from edgegpu_core.admission import judge, would_fit
+from edgegpu_core.nodeview import NodeView, is_complete
+from edgegpu_core.podview import CARDS_ANNOTATION, PodView, write_cards
+from edgegpu_plugin.records.collector import Collector
+from edgegpu_plugin.records.node_state import NodeState, Snapshot
+from edgegpu_plugin.records.publisher import Publisher
+
+_LOG = logging.getLogger(__name__)
+
+IDLE_S = 5.0
+"""How often the records are compared when nothing happens."""
+
+EAGER_S = 0.25
+"""How often kubelet is asked again while a pod has ended and its devices are still booked."""
+
+EAGER_FOR_S, PATIENT_S = 60.0, 1.0
+"""For how long it is asked so often, and how often then: a container may outlive its pod that was deleted by force."""
+
+GATHER_S = 0.02
+"""How long changes are gathered: kubelet's calls for one container come within milliseconds, and shall be served
+without this worker at their side."""
+
+RETRY_S = 1.0
+"""How long a failed write to the API waits."""
+
+_HELD = "until it goes, nobody else can have its devices; without nodeName in its template it would wait and hold none"
+_HELD_BARE = "until it is deleted, nobody else can have its devices"
+_REMEDY_BARE = "there is room now, but it has no controller that would make it again: delete it and create it again"
+_REMEDY_STATIC = "there is room now: move its file out of the static pod folder and back to place it anew"
+
+_UNEXPECTED, _OUT_OF = "UnexpectedAdmissionError", "OutOf"
+
+
+class PodWriter(Protocol):
+    """What may be done to pods of this node; each raises KubeError."""
+
+    def annotate(self, pod: PodView, annotations: dict[str, str]) -> None:
+        """Write annotations of this very pod."""
+
+    def evict(self, pod: PodView) -> None:
+        """Ask for the pod's eviction; a disruption budget may refuse it."""
+
+    def delete(self, pod: PodView) -> None:
+        """Delete this very pod."""
+
+    def tell(self, pod: PodView, reason: str, message: str) -> None:
+        """Write a Warning event on the pod; the same one again only counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedPod:
+    """A pod that may not start where it is, whose card is gone, or that runs without it, and why."""
+
+    pod: PodView
+    reason: str
+    card_missing: bool = False
+    container: str = ""
+    """The one that it is about; empty: the whole pod."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """`missing_s`: how long a pod whose card is gone or not offered waits for it before it is evicted."""
+
+    missing_s: float
+    pause: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+
+
+class Reconciler:
+    """One worker: `step` compares and repairs once, `run` does so at every change and every few seconds."""
+
+    def __init__(
+        self,
+        *,
+        state: NodeState,
+        collector: Collector,
+        publisher: Publisher,
+        pods: PodWriter,
+        synced: Callable[[], bool],
+        beat: Callable[[], None],
+        times: Times,
+        look_inside: Callable[[Snapshot], tuple[RefusedPod, ...]] = lambda _: (),
+    ) -> None:
+        self._state = state
+        self._collector = collector
+        self._publisher = publisher
+        self._pods = pods
+        self._synced = synced
+        self._beat = beat
+        self._look_inside = look_inside
+        self._missing_s = times.missing_s
+        self._pause = times.pause
+        self._clock = times.clock
+        self._missing_since: dict[str, float] = {}
+        self._lost_since: dict[str, float] = {}
+        self._held_since: float | None = None
+        self._given_up: dict[str, str] = {}
+        self.refused: tuple[RefusedPod, ...] = ()
+        self.lost: tuple[RefusedPod, ...] = ()
+        """Pods, also such as run, whose card is gone."""
+        self.cardless: tuple[RefusedPod, ...] = ()
+        """Containers that run without the cards which they were given."""
+        self.last_error = ""
+
+    def run(self, stopping: Callable[[], bool]) -> None:
+        """Work until `stopping` says so; set the state's `changed` to wake it."""
+        while not stopping():
+            self._state.changed.clear()
+            wait_s = self.step()
+            self._beat()
+            if self._state.changed.wait(wait_s):
+                self._pause(GATHER_S)
+
+    def step(self) -> float:
+        """Compare and repair once; returns how many seconds the next look may wait."""
+        waits = [IDLE_S]
+        if not self._synced():  # a pod that we have not heard of yet must not look gone
+            return EAGER_S
+        try:
+            self._collector.learn()
+            waits.append(self._collect())
+            self._beat()  # an API server that has gone mute takes as long as the watchdog gives
+            snapshot = self._state.snapshot()
+            if snapshot.view.slots:
+                self._publisher.publish(snapshot)
+                if self._publisher.wait_s is not None:
+                    waits.append(self._publisher.wait_s)
+            self._adopt(snapshot)
+            self._correct(self._state.snapshot())
+            waits.append(self._look_after_lost(self._state.snapshot()))
+            self._look_after_refused(self._state.snapshot())
+            self._look_after_cardless(self._state.snapshot())
+            self._tidy(snapshot)
+        except (KubeError, OSError) as error:
+            if str(error) != self.last_error:
+                _LOG.warning("cannot keep the cluster's records in step: %s; trying again", error)
+            self.last_error = str(error)
+            return min(RETRY_S, *waits)
+        self.last_error = ""
+        return min(waits)
+
+    def _collect(self) -> float:
+        """Release what can be released; returns how many seconds the next look may wait."""
+        if not self._collector.collect():
+            self._held_since = None
+            return IDLE_S
+        now_s = self._clock()
+        self._held_since = now_s if self._held_since is None else self._held_since
+        return EAGER_S if now_s - self._held_since < EAGER_FOR_S else PATIENT_S
+
+    def _adopt(self, snapshot: Snapshot) -> None:
+        """Promise pods that nobody placed, and that are in their right, the cards which they have."""
+        view = snapshot.view
+        for uid, pod in view.pods.items():
+            for container in pod.containers:
+                promised = view.promises.get(uid, {}).get(container.name)
+                if promised is None and is_complete(container, view.ledger.grant(uid, container.name)):
+                    verdict = judge(pod, container, view)
+                    if verdict.admitted:
+                        self._state.admit(uid, container.name, verdict.cards)
+
+    def _correct(self, snapshot: Snapshot) -> None:
+        """Write the cards that a pod really has into its annotation."""
+        view = snapshot.view
+        for uid, pod in view.pods.items():
+            promise = view.promises.get(uid)
+            if promise and promise != pod.cards and not pod.deleting:
+                text = write_cards(pod.uid, pod.node, promise)
+                if self._given_up.get(uid) == text:
+                    continue
+                _LOG.info("%s: annotation corrected to %s", pod.full_name, promise)
+                try:
+                    self._pods.annotate(pod, {CARDS_ANNOTATION: text})
+                except Unavailable:
+                    raise
+                except KubeError as error:
+                    _LOG.warning("cannot annotate %s: %s", pod.full_name, error)
+                    self._given_up[uid] = text
+        self._given_up = {uid: text for uid, text in self._given_up.items() if uid in view.pods}
+
+    def _look_after_lost(self, snapshot: Snapshot) -> float:
+        """Say whose card is gone; evict a pod with a controller when the card stays away.
+
+        kubelet leaves such a pod running, and the scheduler counts what it asks for against the cards that are left:
+        whether there is room elsewhere is not asked. Returns how many seconds the next look may wait.
+        """
+        wait_s = IDLE_S
+        self.lost = _lost(snapshot, self._missing_s)
+        now_s = self._clock()
+        self._lost_since = {one.pod.uid: self._lost_since.get(one.pod.uid, now_s) for one in self.lost}
+        for one in self.lost:
+            self._pods.tell(one.pod, "GPUCardGone", one.reason)
+            left_s = self._lost_since[one.pod.uid] + self._missing_s - now_s
+            if one.pod.controlled and not one.pod.is_static and left_s <= 0:
+                _LOG.info("%s is evicted: its card is gone", one.pod.full_name)
+                gone_for = reasons.duration(self._missing_s)
+                self._pods.tell(one.pod, "GPUEvicted", f"its card has been gone for {gone_for}")
+                self._pods.evict(one.pod)
+            elif left_s > 0:
+                wait_s = min(wait_s, left_s)
+        return wait_s
+
+    def _look_after_refused(self, snapshot: Snapshot) -> None:
+        """Say why a pod may not start; evict it once it would fit elsewhere, since its devices are frozen.
+
+        Only a pod with a controller is evicted: nobody would make a bare one again, and a static one keeps its devices.
+        Only containers that have all their devices are judged: one between its two calls lies wrong for a moment.
+        """
+        view = snapshot.view
+        lost = {one.pod.uid for one in self.lost}
+        refused = _refused(view) if view.slots else ()  # before the cards are known nothing can be judged
+        self.refused = tuple(one for one in refused if one.pod.uid not in lost)
+        now_s = self._clock()
+        missing = [one.pod.uid for one in self.refused if one.card_missing]
+        self._missing_since = {uid: self._missing_since.get(uid, now_s) for uid in missing}
+        for one in self.refused:
+            pod, may_come = one.pod, one.card_missing and now_s - self._missing_since[one.pod.uid] < self._missing_s
+            if may_come or not would_fit(pod, view):
+                held = "" if one.card_missing else f"; {_HELD if pod.controlled else _HELD_BARE}"
+                self._pods.tell(pod, "GPURefused", one.reason + held)
+            elif pod.is_static:
+                self._pods.tell(pod, "GPURefused", f"{one.reason}; {_REMEDY_STATIC}")
+            elif not pod.controlled:
+                self._pods.tell(pod, "GPURefused", f"{one.reason}; {_REMEDY_BARE}")
+            else:
+                _LOG.info("%s is evicted: its devices lie wrong and there is room for it now", pod.full_name)
+                self._pods.tell(pod, "GPUEvicted", "its devices lie on no single free card; there is room for it now")
+                self._pods.evict(pod)
+
+    def _look_after_cardless(self, snapshot: Snapshot) -> None:
+        """Say which containers run without their cards: whatever was to bring them in has not."""
+        lost = {one.pod.uid for one in self.lost}
+        self.cardless = tuple(one for one in self._look_inside(snapshot) if one.pod.uid not in lost)
+        for one in self.cardless:
+            self._pods.tell(one.pod, "GPUMissing", one.reason)
+
+    def _tidy(self, snapshot: Snapshot) -> None:
+        """Delete pods that died at admission and have a controller, which has made new ones; say so.
+
+        A pod that ran when a new kubelet refused it is not `Failed`: kubelet ends it, and what obeys TERM has
+        "Succeeded", without a reason (seen on 1.33). Of pods that are to run for ever nothing else can.
+        """
+        names = (snapshot.view.model.memory_resource, snapshot.view.model.core_resource)
+        reasons = {_UNEXPECTED, *(_OUT_OF + name for name in names)}
+        for pod in snapshot.pods.values():
+            died = pod.phase == "Failed" and pod.reason in reasons
+            ended = pod.phase == "Succeeded" and pod.restarts
+            if (died or ended) and pod.controlled and not pod.deleting:
+                why = pod.reason or "ended by a new kubelet that did not admit it"
+                _LOG.info("%s died at admission (%s): deleted, its controller makes a new one", pod.full_name, why)
+                self._pods.tell(pod, "GPUAdmissionFailed", f"died at admission ({why}); deleted by edgegpu")
+                self._pods.delete(pod)
+
+
+def _lost(snapshot: Snapshot, wait_s: float) -> tuple[RefusedPod, ...]:
+    found: list[RefusedPod] = []
+    for uid, pod in snapshot.view.pods.items():
+        cards = () if pod.deleting else snapshot.gone_cards(uid)
+        if cards:
+            reason = reasons.card_gone(cards, wait_s=wait_s, controlled=pod.controlled, is_static=pod.is_static)
+            found.append(RefusedPod(pod, reason, card_missing=True))
+    return tuple(found)
+
+
+def _refused(view: NodeView) -> tuple[RefusedPod, ...]:
+    found: list[RefusedPod] = []
+    for uid, pod in view.pods.items():
+        if pod.phase != "Pending" or pod.deleting:
+            continue
+        complete = [c for c in pod.containers if is_complete(c, view.ledger.grant(uid, c.name))]
+        verdicts = [verdict for c in complete if not (verdict := judge(pod, c, view)).admitted]
+        if verdicts:
+            found.append(RefusedPod(pod, verdicts[0].reason, any(verdict.card_missing for verdict in verdicts)))
+    return tuple(found)
