@@ -9,7 +9,7 @@ import pytest
 from box import rotation
 from box.rotation import COMMANDS, INSTALLER, RUNS, cells, groups
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs/testing.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs/testing.md"
 
 
 def kind(step: str) -> str:

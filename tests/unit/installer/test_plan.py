@@ -25,7 +25,7 @@ CREDENTIALS = "/var/lib/rancher/k3s/server/cred/scheduler.kubeconfig"
 SCHEDULER, DROP_IN = "/etc/rancher/k3s/edgegpu-scheduler.yaml", "/etc/rancher/k3s/config.yaml.d/90-edgegpu.yaml"
 
 
-KUBEADM = (Path(__file__).resolve().parents[1] / "lab/kubeadm-scheduler.yaml").read_text()
+KUBEADM = (Path(__file__).resolve().parents[2] / "lab/kubeadm-scheduler.yaml").read_text()
 MANIFEST, KUBEADMS = "/etc/kubernetes/manifests/kube-scheduler.yaml", "/etc/kubernetes/edgegpu/scheduler.yaml"
 
 

@@ -21,7 +21,7 @@ from edgegpu_installer.transaction.states import (
     may_follow,
 )
 
-RECOVER = Path(__file__).resolve().parents[2] / "installer/edgegpu-recover"
+RECOVER = Path(__file__).resolve().parents[3] / "installer/edgegpu-recover"
 BOTH = (True, False)
 
 

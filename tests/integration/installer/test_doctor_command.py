@@ -17,7 +17,7 @@ from edgegpu_installer.doctor import CHECKS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs/doctor.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs/doctor.md"
 SAMPLE = """\
 edgegpu
   x  extender        the extender is not healthy: 503 not in step

@@ -89,7 +89,7 @@ def main(folder: Path) -> None:
 @pytest.mark.timeout(60)
 def test_what_a_killed_process_has_left_is_brought_to_its_end() -> None:
     with fast_folder() as folder:
-        paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parent.parent)])
+        paths = os.pathsep.join([str(Path(__file__).parents[1]), str(Path(__file__).parents[2])])
         done = subprocess.run(
             [sys.executable, __file__, str(folder)],
             stdout=subprocess.PIPE,

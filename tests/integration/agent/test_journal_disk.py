@@ -70,7 +70,7 @@ def main(folder: Path) -> None:
 
 
 def test_a_full_disk_takes_nothing_away(tmp_path: Path) -> None:
-    paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parent.parent)])
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), str(Path(__file__).parents[2])])
     own = ["--map-root-user"] if os.getuid() else []
     done = subprocess.run(
         ["unshare", "--mount", *own, sys.executable, __file__, str(tmp_path)],

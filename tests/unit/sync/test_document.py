@@ -26,7 +26,7 @@ from edgegpu_sync.tracking import QUIET_S, RESEND_S
 from edgegpu_sync.uplink import ItemState
 from edgegpu_sync.wire import RESULT_MAX_BYTES, WIRE_MAX_BYTES
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs/mqtt-api.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).resolve().parents[3] / "docs/mqtt-api.md").read_text(encoding="utf-8")
 PROSE = " ".join(TEXT.split())
 EXAMPLES: list[tuple[TopicKind, str]] = [
     (TopicKind(name), body) for name, body in re.findall(r"```json (\S+)\n(.*?)```", TEXT, re.DOTALL)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from integration.extender_run import DEADLINE_S, Running, running
 from integration.extender_world import node, pod
-from integration.test_extender_http import SlowRoutes, client_context
+from integration.plugin.test_extender_http import SlowRoutes, client_context
 from kits.cert import Certs, make_certs
 
 from edgegpu_plugin.extender import TlsFiles

@@ -13,7 +13,7 @@ from edgegpu_installer.cluster.rbac import Account, parse_rights, read_rights
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.plan import kubeconfig
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "docs/examples"
+EXAMPLES = Path(__file__).resolve().parents[3] / "docs/examples"
 RBAC = (EXAMPLES / "rbac.yaml").read_text()
 
 

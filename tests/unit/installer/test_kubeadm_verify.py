@@ -19,7 +19,7 @@ from edgegpu_installer.transaction.states import TransactionState
 from edgegpu_installer.transaction.transaction import TransactionOutcome
 from edgegpu_installer.verify.conditions import look_again
 
-TEXT = (Path(__file__).resolve().parents[1] / "lab/kubeadm-scheduler.yaml").read_text()
+TEXT = (Path(__file__).resolve().parents[2] / "lab/kubeadm-scheduler.yaml").read_text()
 NEW = kubeadm.read(kubeadm.with_file(TEXT, b"new"))
 OLD = kubeadm.read(TEXT)
 OTHER = kubeadm.read(kubeadm.with_file(TEXT, b"another"))

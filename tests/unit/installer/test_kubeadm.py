@@ -15,7 +15,7 @@ from edgegpu_installer.kubeadm import kubeadm
 from edgegpu_installer.kubeadm.manifest import MANIFEST, SCHEDULER_FILE
 from edgegpu_installer.plan.changes import FileChange
 
-KUBEADMS = (Path(__file__).resolve().parents[1] / "lab/kubeadm-scheduler.yaml").read_text()
+KUBEADMS = (Path(__file__).resolve().parents[2] / "lab/kubeadm-scheduler.yaml").read_text()
 """As kubeadm 1.33.13 writes it."""
 FILE, OTHER = b"kind: KubeSchedulerConfiguration\n", b"kind: another\n"
 NAME = kubeadm.volume_name(FILE)

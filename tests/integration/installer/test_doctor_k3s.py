@@ -23,7 +23,7 @@ from edgegpu_installer.transaction.states import Op, TransactionState
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CONFIG = "/etc/rancher/k3s/config.yaml"
 
 

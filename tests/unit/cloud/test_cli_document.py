@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PAGES = {
     path.stem: path.read_text(encoding="utf-8")
-    for path in Path(__file__).parents[2].joinpath("docs/cloud").glob("*.md")
+    for path in Path(__file__).parents[3].joinpath("docs/cloud").glob("*.md")
 }
 TEXT = "\n".join(PAGES.values())
 _COMMAND = re.compile(r"(?:^|\s)edgegpu-cloud ([a-z].*)")
