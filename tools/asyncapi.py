@@ -11,15 +11,15 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
-from edgegpu_sync.downlink import Command, Desired, Keys, Receipt
 from edgegpu_sync.keys import KeySet
 from edgegpu_sync.link.link import FOUR_WEEKS_S
 from edgegpu_sync.link.pahoclient import PACKET_MAX_BYTES
-from edgegpu_sync.ops import OPS, LogsArgs, NoArgs, SharingArgs, UpgradeArgs
-from edgegpu_sync.spec import Spec
-from edgegpu_sync.telemetry import Alloc, BoxHealth, Event, Inventory, Metrics
+from edgegpu_sync.messages.downlink import Command, Desired, Keys, Receipt
+from edgegpu_sync.messages.spec import Spec
+from edgegpu_sync.messages.telemetry import Alloc, BoxHealth, Event, Inventory, Metrics
+from edgegpu_sync.messages.uplink import Birth, Bye, CommandResult, NotTaken, Reported, Will
+from edgegpu_sync.rules.ops import OPS, LogsArgs, NoArgs, SharingArgs, UpgradeArgs
 from edgegpu_sync.topics import PREFIX, TopicKind
-from edgegpu_sync.uplink import Birth, Bye, CommandResult, NotTaken, Reported, Will
 from edgegpu_sync.wire import BODY_MAX_BYTES, RESULT_MAX_BYTES
 
 ROOT = Path(__file__).resolve().parents[1]

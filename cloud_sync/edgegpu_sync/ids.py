@@ -11,7 +11,7 @@ DeviceId = NewType("DeviceId", str)
 """Minted by the controller; client-id, common name of the certificate and user name in one."""
 
 OpName = NewType("OpName", str)
-"""The name of a verb, `k3s.restart`; any well-formed one can be parsed, only those of `edgegpu_sync.ops` are done."""
+"""The name of a verb, `k3s.restart`; any well-formed one can be parsed, only those of `rules.ops` are done."""
 
 CommandId = NewType("CommandId", str)
 """Minted by the controller, kept when the command is signed again; also the id of the transaction and of the upload."""

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pydantic import Field, TypeAdapter
 
 from edgegpu_sync.base64url import from_text, to_text
-from edgegpu_sync.downlink import KeySetLink
 from edgegpu_sync.errors import MessageRefusedError, Why
+from edgegpu_sync.messages.downlink import KeySetLink
 from edgegpu_sync.wire import Body, Count, Sha256, WireModel, decode
 
 _DOMAIN = b"edgegpu key set 1\n"

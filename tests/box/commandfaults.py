@@ -22,8 +22,8 @@ from edgegpu_cloud.store import ControllerStore
 from edgegpu_installer.layout import CLOUD_TOKEN
 from edgegpu_installer.transaction.states import TransactionState as Transaction
 from edgegpu_sync.ids import CommandId
+from edgegpu_sync.messages.uplink import ItemReport, ItemState
 from edgegpu_sync.states import CommandState
-from edgegpu_sync.uplink import ItemReport, ItemState
 
 OPS = (RESTART, UNINSTALL, INSTALL)
 

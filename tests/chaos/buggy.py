@@ -31,17 +31,17 @@ from edgegpu_installer.layout import Layout
 from edgegpu_installer.transaction import journal as installer_journal
 from edgegpu_sync.link.events import Address
 from edgegpu_sync.link.link import Link
+from edgegpu_sync.messages.uplink import Versions
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import box_filter
-from edgegpu_sync.uplink import Versions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from edgegpu_agent.journal.contents import HistoryEntry
-    from edgegpu_sync.commands import CommandRecord
     from edgegpu_sync.ids import CommandId
-    from edgegpu_sync.stamps import Stamp
+    from edgegpu_sync.messages.stamps import Stamp
+    from edgegpu_sync.rules.commands import CommandRecord
     from edgegpu_sync.wire import Json
 
 _LATE_S = 1.0

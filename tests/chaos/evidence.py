@@ -14,7 +14,7 @@ from chaos.verdict import RESTARTS, Done, Start, Told
 from edgegpu_agent.identity.identity_files import load_identity
 from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_sync.ids import command_id
-from edgegpu_sync.spec import item_name
+from edgegpu_sync.messages.spec import item_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

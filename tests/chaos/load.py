@@ -14,7 +14,7 @@ from chaos.booted import APPS, Booted
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_sync.ids import CommandId, command_id
-from edgegpu_sync.spec import Exclusions, PolicyItem, Spec
+from edgegpu_sync.messages.spec import Exclusions, PolicyItem, Spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

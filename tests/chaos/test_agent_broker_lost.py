@@ -10,10 +10,10 @@ import pytest
 from kits.agent import Agent, Cloud, until
 from kits.cli import document, edgegpu, plugin
 
-from edgegpu_sync.spec import Exclusions, Spec
+from edgegpu_sync.messages.spec import Exclusions, Spec
+from edgegpu_sync.messages.uplink import ItemState
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import TopicKind
-from edgegpu_sync.uplink import ItemState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from kits.agent import WAIT_S, Agent, Cloud, until
 
-from edgegpu_sync.spec import Isolation, Mode, Spec
+from edgegpu_sync.messages.spec import Isolation, Mode, Spec
 from edgegpu_sync.states import CommandState
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from kits.step import IN_THE_BOX, LIMITS, Site, steps_of, struck
 
 from edgegpu_agent.worker.steps import STEPS
-from edgegpu_sync.ops import OPS
+from edgegpu_sync.rules.ops import OPS
 
 if TYPE_CHECKING:
     from pathlib import Path

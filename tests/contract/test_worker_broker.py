@@ -21,11 +21,11 @@ from edgegpu_agent.worker.worker import Parts, Worker
 from edgegpu_sync.keys import public_text
 from edgegpu_sync.link.events import Arrived, LinkEvent, Up
 from edgegpu_sync.link.link import Link
+from edgegpu_sync.messages.spec import AppLimits, Sharing, Spec
+from edgegpu_sync.messages.uplink import ItemState, Versions
 from edgegpu_sync.signing import Signer
-from edgegpu_sync.spec import AppLimits, Sharing, Spec
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import CONTROLLER_FILTER, box_filter, parse
-from edgegpu_sync.uplink import ItemState, Versions
 
 
 class RealTime(World):

@@ -17,10 +17,10 @@ from edgegpu_agent.worker.drift_checks import DriftBoard
 from edgegpu_agent.worker.drift_checks import SettledItem as Looked
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.layout import Layout
-from edgegpu_sync.settle import Settlement
-from edgegpu_sync.spec import AppLimits as AppLimitsItem
-from edgegpu_sync.spec import Asked, TryKey, item_name
-from edgegpu_sync.uplink import Condition, ItemState
+from edgegpu_sync.messages.spec import AppLimits as AppLimitsItem
+from edgegpu_sync.messages.spec import Asked, TryKey, item_name
+from edgegpu_sync.messages.uplink import Condition, ItemState
+from edgegpu_sync.rules.settle import Settlement
 
 WAIT_S, SETTLE_S = 30.0, 4.0
 PATIENCE = Timeouts(look_s=0.3, rollout_s=60, blame_s=20, forced_s=3, ready_s=20, restore_s=60)

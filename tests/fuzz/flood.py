@@ -23,9 +23,9 @@ from edgegpu_agent.cli.unixhttp import get
 from edgegpu_agent.session.local_answers import JournalAnswer, StatusAnswer
 from edgegpu_cloud.enrolment.key_files import load_signing_key
 from edgegpu_cloud.layout import CloudLayout
-from edgegpu_sync.downlink import Keys
+from edgegpu_sync.messages.downlink import Keys
+from edgegpu_sync.messages.spec import PolicyItem, Spec
 from edgegpu_sync.signing import Signer, bare
-from edgegpu_sync.spec import PolicyItem, Spec
 from edgegpu_sync.topics import PlainTopic, TopicKind
 from edgegpu_sync.wire import encode
 

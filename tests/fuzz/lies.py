@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from edgegpu_sync.base64url import to_text
 from edgegpu_sync.errors import Why
-from edgegpu_sync.replay_guard import WINDOW
+from edgegpu_sync.rules.replay_guard import WINDOW
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import TopicKind, parse
 from edgegpu_sync.wire import MAX_COUNT, WIRE_MAX_BYTES

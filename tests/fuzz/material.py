@@ -11,8 +11,8 @@ from edgegpu_sync.topics import TopicKind, parse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgegpu_sync.downlink import KeySetLink
     from edgegpu_sync.ids import DeviceId
+    from edgegpu_sync.messages.downlink import KeySetLink
     from edgegpu_sync.signing import Signer
 
 

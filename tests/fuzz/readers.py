@@ -25,23 +25,23 @@ from edgegpu_cloud.http.http_models import EnrolAsk, RenewAsk
 from edgegpu_cloud.store.records import BoxRecord, StoredCommand
 from edgegpu_sync import topics
 from edgegpu_sync.base64url import to_text
-from edgegpu_sync.commands import CommandRecord
-from edgegpu_sync.downlink import Command, Desired, Keys, KeySetLink, Receipt
 from edgegpu_sync.errors import MessageRefusedError
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
 from edgegpu_sync.keys import KeyRing, next_link, public_text
-from edgegpu_sync.messages import read
-from edgegpu_sync.ops import OPS, BadArgumentsError, read_args
-from edgegpu_sync.outbox import Outbox
-from edgegpu_sync.replay_guard import ReplayGuard, SeenRevision
-from edgegpu_sync.sequence import Book
-from edgegpu_sync.settle import DesiredState
+from edgegpu_sync.messages.downlink import Command, Desired, Keys, KeySetLink, Receipt
+from edgegpu_sync.messages.readers import read
+from edgegpu_sync.messages.spec import asked
+from edgegpu_sync.messages.stamps import Epoch, Stamp
+from edgegpu_sync.messages.uplink import Reported, encode_reported
+from edgegpu_sync.rules.commands import CommandRecord
+from edgegpu_sync.rules.ops import OPS, BadArgumentsError, read_args
+from edgegpu_sync.rules.outbox import Outbox
+from edgegpu_sync.rules.replay_guard import ReplayGuard, SeenRevision
+from edgegpu_sync.rules.sequence import Book
+from edgegpu_sync.rules.settle import DesiredState
+from edgegpu_sync.rules.tracking import Tracked
 from edgegpu_sync.signing import Signer, open_down, open_up
-from edgegpu_sync.spec import asked
-from edgegpu_sync.stamps import Epoch, Stamp
 from edgegpu_sync.topics import TopicKind, parse
-from edgegpu_sync.tracking import Tracked
-from edgegpu_sync.uplink import Reported, encode_reported
 from edgegpu_sync.wire import digest
 
 if TYPE_CHECKING:

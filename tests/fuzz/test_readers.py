@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from edgegpu_cloud.enrolment import ca
 from edgegpu_sync.errors import MessageRefusedError
-from edgegpu_sync.messages import read
+from edgegpu_sync.messages.readers import read
 from edgegpu_sync.topics import TopicKind
 
 ALL = readers()

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
+from edgegpu_base.cli import commandline
 from edgegpu_base.process.tasks import TaskGroup
 from integration.previewkit import machine_of, never, release, report_of, server_box
 from kits.cli import document as status_document
@@ -116,25 +117,24 @@ from edgegpu_plugin.records.node_state import Snapshot
 from edgegpu_plugin.records.publisher import BUMP_LABEL
 from edgegpu_plugin.status import cards_part, other_cards_part, pods_part
 from edgegpu_sim.driver import _parser as simdriver_parser
-from edgegpu_sync import commandline
-from edgegpu_sync.commands import CommandRecord
-from edgegpu_sync.downlink import RefreshRequest
 from edgegpu_sync.errors import Why
 from edgegpu_sync.ids import command_id, device_id, op_name
 from edgegpu_sync.keys import KeyRing, key_id, next_link, public_text
 from edgegpu_sync.link.rules import beat_topic
-from edgegpu_sync.messages import READERS, read
-from edgegpu_sync.ops import OPS, Settling, UnitRun, read_args
-from edgegpu_sync.outbox import Kept
-from edgegpu_sync.outbox import OutboxSizes as OutboxLimits
-from edgegpu_sync.replay_guard import SeenRevision
-from edgegpu_sync.settle import Settlement
+from edgegpu_sync.messages.downlink import RefreshRequest
+from edgegpu_sync.messages.readers import READERS, read
+from edgegpu_sync.messages.spec import Mode, OnDrift, Spec, asked
+from edgegpu_sync.messages.stamps import Epoch, Stamp
+from edgegpu_sync.messages.uplink import Condition, ItemState, Numbers
+from edgegpu_sync.rules.commands import CommandRecord
+from edgegpu_sync.rules.ops import OPS, Settling, UnitRun, read_args
+from edgegpu_sync.rules.outbox import Kept
+from edgegpu_sync.rules.outbox import OutboxSizes as OutboxLimits
+from edgegpu_sync.rules.replay_guard import SeenRevision
+from edgegpu_sync.rules.settle import Settlement
 from edgegpu_sync.signing import Signer, bare, open_down, open_up
-from edgegpu_sync.spec import Mode, OnDrift, Spec, asked
-from edgegpu_sync.stamps import Epoch, Stamp
 from edgegpu_sync.states import FOLLOWERS, Codes, CommandState
 from edgegpu_sync.topics import CONTROLLER_FILTER, TopicKind, box_filter, parse
-from edgegpu_sync.uplink import Condition, ItemState, Numbers
 from edgegpu_sync.wire import digest, encode
 
 WORDS = {

@@ -11,8 +11,8 @@ from edgegpu_agent.actions.registry import standard_settlers
 if TYPE_CHECKING:
     from kits.acts import Bench, FileNotes
 
-    from edgegpu_sync.settle import Settlement
-    from edgegpu_sync.spec import Asked
+    from edgegpu_sync.messages.spec import Asked
+    from edgegpu_sync.rules.settle import Settlement
 
 
 def settle(bench: Bench, one: Asked, notes: FileNotes) -> Settlement:

@@ -24,8 +24,8 @@ from edgegpu_agent.actions.release import sign
 from edgegpu_installer.layout import Layout
 from edgegpu_sync.base64url import to_text
 from edgegpu_sync.ids import CommandId
-from edgegpu_sync.ops import NoArgs, UpgradeArgs
-from edgegpu_sync.spec import Asked, asked
+from edgegpu_sync.messages.spec import Asked, asked
+from edgegpu_sync.rules.ops import NoArgs, UpgradeArgs
 from edgegpu_sync.wire import Json
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Any
 from edgegpu_cloud.fleet.views import BoxView, Details
 from edgegpu_cloud.store import BoxState, Latest
 from edgegpu_sync.ids import DeviceId
-from edgegpu_sync.spec import Spec
-from edgegpu_sync.stamps import Epoch, Stamp
+from edgegpu_sync.messages.spec import Spec
+from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.topics import TopicKind
 
 STAMP = {"enrolment": 1, "epoch": {"count": 1, "nonce": "0" * 16}, "n": 5, "age_s": 9, "v": 1}

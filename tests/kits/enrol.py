@@ -27,7 +27,7 @@ from edgegpu_sync.keys import public_text
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edgegpu_sync.downlink import KeySetLink
+    from edgegpu_sync.messages.downlink import KeySetLink
 
 NOW_S = 1_790_000_000.0
 

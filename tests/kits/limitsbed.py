@@ -10,8 +10,8 @@ from edgegpu_agent.app_limits.settler import AppLimitsSettler
 from edgegpu_agent.app_limits.waiting import Around, Timeouts
 from edgegpu_agent.kube import Apps
 from edgegpu_core.placement import Share
-from edgegpu_sync.settle import Settlement
-from edgegpu_sync.spec import AppLimits, Asked, TryKey, item_name
+from edgegpu_sync.messages.spec import AppLimits, Asked, TryKey, item_name
+from edgegpu_sync.rules.settle import Settlement
 
 FIELD = {"forty": (0, 40), "fifty": (0, 50)}
 

@@ -19,9 +19,9 @@ from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.keys import KeyRing
 from edgegpu_sync.link.events import Address, Arrived, Down, LinkEvent, Up
 from edgegpu_sync.link.link import Link
+from edgegpu_sync.messages.stamps import Epoch
+from edgegpu_sync.messages.telemetry import Alloc, Inventory
 from edgegpu_sync.signing import Signer
-from edgegpu_sync.stamps import Epoch
-from edgegpu_sync.telemetry import Alloc, Inventory
 from edgegpu_sync.topics import TopicKind
 
 if TYPE_CHECKING:

@@ -9,23 +9,31 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel
 
-from edgegpu_sync.commands import ActAgain, CommandRecord, End, Probe, Verify, after_crash, to_begin
-from edgegpu_sync.downlink import Command, Desired, Keys, KeySetLink, Receipt, RefreshRequest
 from edgegpu_sync.errors import MessageRefusedError
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.keys import KeyRing, next_link, public_text
-from edgegpu_sync.messages import read
-from edgegpu_sync.ops import OPS, Evidence, Settling
-from edgegpu_sync.replay_guard import Counter as Stamps
-from edgegpu_sync.replay_guard import ExpiredCommand, ForgottenCommand, Known, Refuse, ReplayGuard, SeenRevision, Take
-from edgegpu_sync.settle import DesiredState, ItemEnd, Settlement, sharing_command
+from edgegpu_sync.messages.downlink import Command, Desired, Keys, KeySetLink, Receipt, RefreshRequest
+from edgegpu_sync.messages.readers import read
+from edgegpu_sync.messages.spec import asked
+from edgegpu_sync.messages.stamps import Epoch, Stamp
+from edgegpu_sync.messages.telemetry import Event
+from edgegpu_sync.messages.uplink import Birth, CommandResult, NotTaken, Reported, Versions, Will
+from edgegpu_sync.rules.commands import ActAgain, CommandRecord, End, Probe, Verify, after_crash, to_begin
+from edgegpu_sync.rules.ops import OPS, Evidence, Settling
+from edgegpu_sync.rules.replay_guard import Counter as Stamps
+from edgegpu_sync.rules.replay_guard import (
+    ExpiredCommand,
+    ForgottenCommand,
+    Known,
+    Refuse,
+    ReplayGuard,
+    SeenRevision,
+    Take,
+)
+from edgegpu_sync.rules.settle import DesiredState, ItemEnd, Settlement, sharing_command
 from edgegpu_sync.signing import Signer, open_down
-from edgegpu_sync.spec import asked
-from edgegpu_sync.stamps import Epoch, Stamp
 from edgegpu_sync.states import Codes, CommandState
-from edgegpu_sync.telemetry import Event
 from edgegpu_sync.topics import CommandTopic, PlainKind, PlainTopic, ResultTopic, Topic, TopicKind, parse
-from edgegpu_sync.uplink import Birth, CommandResult, NotTaken, Reported, Versions, Will
 from edgegpu_sync.wire import digest, encode
 
 ROOT = Ed25519PrivateKey.from_private_bytes(b"r" * 32)

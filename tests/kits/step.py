@@ -28,9 +28,9 @@ from kits.stepweb import Web
 from edgegpu_agent.actions.bundles import sha256_of
 from edgegpu_agent.worker.steps import ACT, PAUSE, RECEIPTED, SETTLED, TRACE
 from edgegpu_cloud.layout import CloudLayout
-from edgegpu_sync.spec import AppLimits, Spec
+from edgegpu_sync.messages.spec import AppLimits, Spec
+from edgegpu_sync.messages.uplink import ItemState
 from edgegpu_sync.states import CommandState
-from edgegpu_sync.uplink import ItemState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from edgegpu_sync.downlink import Command, Desired, Keys, KeySetLink, Receipt
 from edgegpu_sync.ids import command_id, device_id, op_name
-from edgegpu_sync.messages import Message
-from edgegpu_sync.spec import AppLimits, Isolation, Mode, Sharing, Spec
-from edgegpu_sync.stamps import Epoch
-from edgegpu_sync.states import Codes, CommandState
-from edgegpu_sync.telemetry import (
+from edgegpu_sync.messages.downlink import Command, Desired, Keys, KeySetLink, Receipt
+from edgegpu_sync.messages.readers import Message
+from edgegpu_sync.messages.spec import AppLimits, Isolation, Mode, Sharing, Spec
+from edgegpu_sync.messages.stamps import Epoch
+from edgegpu_sync.messages.telemetry import (
     Alloc,
     BoxHealth,
     CardReport,
@@ -21,8 +20,7 @@ from edgegpu_sync.telemetry import (
     PodAlloc,
     Sample,
 )
-from edgegpu_sync.topics import TopicKind
-from edgegpu_sync.uplink import (
+from edgegpu_sync.messages.uplink import (
     Birth,
     Bye,
     CardRoom,
@@ -36,6 +34,8 @@ from edgegpu_sync.uplink import (
     Versions,
     Will,
 )
+from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.topics import TopicKind
 
 BOX = device_id("k3f9x2m7q1w8e5r4")
 OTHER = device_id("0000000000000001")

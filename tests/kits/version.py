@@ -15,9 +15,9 @@ from pydantic import BaseModel
 
 from edgegpu_agent.journal.disk_space import JournalPages
 from edgegpu_cloud.store import ControllerStore, EnrolledBox, Revision
-from edgegpu_sync import downlink, spec, telemetry, uplink
 from edgegpu_sync.keys import next_link, public_text
-from edgegpu_sync.outbox import OutboxSizes
+from edgegpu_sync.messages import downlink, spec, telemetry, uplink
+from edgegpu_sync.rules.outbox import OutboxSizes
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import TopicKind, parse
 from edgegpu_sync.wire import Json, digest

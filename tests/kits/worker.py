@@ -20,14 +20,14 @@ from edgegpu_agent.journal.journal import BoxJournal, Hook
 from edgegpu_agent.worker.executor import caught
 from edgegpu_agent.worker.ports import Clock, Me, NoTelemetry, Raised, SharingSight, SharingUnseen, TelemetrySource
 from edgegpu_agent.worker.worker import Parts, Worker
-from edgegpu_sync.downlink import KeySetLink
 from edgegpu_sync.keys import public_text
 from edgegpu_sync.link.events import Arrived, Delivered, Down, Up
-from edgegpu_sync.outbox import OutboxSizes
+from edgegpu_sync.messages.downlink import KeySetLink
+from edgegpu_sync.messages.spec import AppLimits, Sharing
+from edgegpu_sync.messages.uplink import Versions
+from edgegpu_sync.rules.outbox import OutboxSizes
 from edgegpu_sync.signing import Signer
-from edgegpu_sync.spec import AppLimits, Sharing
 from edgegpu_sync.topics import TopicKind, parse
-from edgegpu_sync.uplink import Versions
 
 SMALL = OutboxSizes(results=16, refusals=32, events_bytes=16_384, metrics_bytes=16_384)
 ROOM = JournalPages(pages=700, log_pages=260)

@@ -5,20 +5,20 @@ from collections import Counter as Tally
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from kits.workerworld import World
 
-from edgegpu_sync.downlink import Command, Desired, Keys, KeySetLink, Receipt
 from edgegpu_sync.errors import MessageRefusedError
 from edgegpu_sync.ids import CommandId, OpName, command_id, device_id, op_name
 from edgegpu_sync.keys import next_link, public_text
-from edgegpu_sync.messages import Message, read
-from edgegpu_sync.sequence import Book, check_stamp
+from edgegpu_sync.messages.downlink import Command, Desired, Keys, KeySetLink, Receipt
+from edgegpu_sync.messages.readers import Message, read
+from edgegpu_sync.messages.spec import Sharing, Spec
+from edgegpu_sync.messages.stamps import Epoch, Stamp
+from edgegpu_sync.messages.telemetry import Event
+from edgegpu_sync.messages.uplink import Birth, CommandResult, NotTaken, Reported
+from edgegpu_sync.rules.sequence import Book, check_stamp
+from edgegpu_sync.rules.tracking import Tracked, sign
 from edgegpu_sync.signing import Signer, bare, open_up
-from edgegpu_sync.spec import Sharing, Spec
-from edgegpu_sync.stamps import Epoch, Stamp
 from edgegpu_sync.states import CommandState
-from edgegpu_sync.telemetry import Event
 from edgegpu_sync.topics import CommandTopic, PlainKind, PlainTopic, ResultTopic, Topic, TopicKind, parse
-from edgegpu_sync.tracking import Tracked, sign
-from edgegpu_sync.uplink import Birth, CommandResult, NotTaken, Reported
 from edgegpu_sync.wire import Body, Json, digest, encode
 
 DEVICE = device_id("k3f9x2m7q1w8e5r4")

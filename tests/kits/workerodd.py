@@ -9,9 +9,9 @@ from kits.workerworld import RestartAct, SharingSettler, World
 
 from edgegpu_agent.actions.action import ActionOutcome, Acts, SettlerNotes, Settlers
 from edgegpu_sync.ids import CommandId
-from edgegpu_sync.ops import Args, Evidence
-from edgegpu_sync.settle import Settlement
-from edgegpu_sync.spec import Asked, Sharing
+from edgegpu_sync.messages.spec import Asked, Sharing
+from edgegpu_sync.rules.ops import Args, Evidence
+from edgegpu_sync.rules.settle import Settlement
 from edgegpu_sync.states import CommandState
 
 

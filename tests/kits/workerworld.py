@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from edgegpu_agent.actions.action import ActionOutcome, SettlerNotes
 from edgegpu_sync.ids import CommandId
-from edgegpu_sync.ops import Args, Evidence, UnitRun
-from edgegpu_sync.settle import Settlement
-from edgegpu_sync.spec import AppLimits, Asked, Sharing
+from edgegpu_sync.messages.spec import AppLimits, Asked, Sharing
+from edgegpu_sync.rules.ops import Args, Evidence, UnitRun
+from edgegpu_sync.rules.settle import Settlement
 from edgegpu_sync.states import CommandState
 
 

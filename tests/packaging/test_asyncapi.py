@@ -13,7 +13,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from edgegpu_sync.ops import OPS
+from edgegpu_sync.rules.ops import OPS
 from edgegpu_sync.topics import TopicKind
 
 ROOT = Path(__file__).resolve().parents[2]

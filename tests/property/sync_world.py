@@ -9,17 +9,17 @@ from dataclasses import dataclass, field, replace
 
 from kits.sync import birth as a_birth
 
-from edgegpu_sync.commands import ActAgain, CommandRecord, End, Probe, Verify, after_crash, to_begin
-from edgegpu_sync.downlink import Command, Receipt
 from edgegpu_sync.errors import MessageRefusedError
 from edgegpu_sync.ids import CommandId, OpName, op_name
-from edgegpu_sync.ops import UnitRun
-from edgegpu_sync.replay_guard import Counter, ExpiredCommand, ForgottenCommand, Known, Refuse, ReplayGuard, Take
-from edgegpu_sync.sequence import Book, check_stamp
-from edgegpu_sync.stamps import Epoch, Stamp
+from edgegpu_sync.messages.downlink import Command, Receipt
+from edgegpu_sync.messages.stamps import Epoch, Stamp
+from edgegpu_sync.messages.uplink import Birth, CommandResult, NotTaken, Reported
+from edgegpu_sync.rules.commands import ActAgain, CommandRecord, End, Probe, Verify, after_crash, to_begin
+from edgegpu_sync.rules.ops import UnitRun
+from edgegpu_sync.rules.replay_guard import Counter, ExpiredCommand, ForgottenCommand, Known, Refuse, ReplayGuard, Take
+from edgegpu_sync.rules.sequence import Book, check_stamp
+from edgegpu_sync.rules.tracking import Tracked, sign
 from edgegpu_sync.states import Codes, CommandState
-from edgegpu_sync.tracking import Tracked, sign
-from edgegpu_sync.uplink import Birth, CommandResult, NotTaken, Reported
 
 RESTART, REFRESH = op_name("k3s.restart"), op_name("inventory.refresh")
 ABLE = frozenset({RESTART, REFRESH})

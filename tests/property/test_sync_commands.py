@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kits.sync import ID
 
-from edgegpu_sync.commands import ActAgain, AwaitRenewal, CommandRecord, End, Probe, Verify, after_crash
 from edgegpu_sync.ids import op_name
-from edgegpu_sync.ops import OPS, Declaration, Evidence, NoArgs, Settling
+from edgegpu_sync.rules.commands import ActAgain, AwaitRenewal, CommandRecord, End, Probe, Verify, after_crash
+from edgegpu_sync.rules.ops import OPS, Declaration, Evidence, NoArgs, Settling
 from edgegpu_sync.states import CommandState
 
 RECORD = CommandRecord(id=ID, op=op_name("k3s.restart"), seq=1, args={}, until_s=1e9, left_s=1e9, boot="boot-0")

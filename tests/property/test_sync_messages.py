@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from kits.sync import one_of_each
 
 from edgegpu_sync.errors import MessageRefusedError
-from edgegpu_sync.messages import Message, read
-from edgegpu_sync.spec import Spec, asked
+from edgegpu_sync.messages.readers import Message, read
+from edgegpu_sync.messages.spec import Spec, asked
 from edgegpu_sync.topics import TopicKind
 from edgegpu_sync.wire import digest, encode
 

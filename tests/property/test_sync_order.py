@@ -6,10 +6,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from property.sync_world import REFRESH, RESTART, Down, SimBox, SimController, Store, Up, World
 
 from edgegpu_sync.ids import CommandId, command_id
-from edgegpu_sync.sequence import Book
+from edgegpu_sync.messages.uplink import Birth
+from edgegpu_sync.rules.sequence import Book
+from edgegpu_sync.rules.tracking import Tracked
 from edgegpu_sync.states import Codes, CommandState
-from edgegpu_sync.tracking import Tracked
-from edgegpu_sync.uplink import Birth
 
 PICK = st.integers(0, 30)
 ROUNDS = 60

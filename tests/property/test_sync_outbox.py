@@ -4,10 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kits.sync import EPOCH
 
-from edgegpu_sync.downlink import Receipt
 from edgegpu_sync.ids import CommandId, command_id
-from edgegpu_sync.outbox import Kept, Outbox, OutboxSizes
-from edgegpu_sync.stamps import Stamp
+from edgegpu_sync.messages.downlink import Receipt
+from edgegpu_sync.messages.stamps import Stamp
+from edgegpu_sync.rules.outbox import Kept, Outbox, OutboxSizes
 
 LIMITS = OutboxSizes(results=3, refusals=4, events_bytes=100, metrics_bytes=60)
 STEP = st.tuples(st.sampled_from(["command", "ends", "event", "metrics", "receipt", "alarm"]), st.integers(1, 60))

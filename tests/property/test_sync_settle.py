@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from kits.sync import limits
 
-from edgegpu_sync.replay_guard import SeenRevision
-from edgegpu_sync.settle import MOST_TRIES, DesiredState, Settlement
-from edgegpu_sync.spec import Asked, Spec, TryKey, asked
-from edgegpu_sync.uplink import ItemState
+from edgegpu_sync.messages.spec import Asked, Spec, TryKey, asked
+from edgegpu_sync.messages.uplink import ItemState
+from edgegpu_sync.rules.replay_guard import SeenRevision
+from edgegpu_sync.rules.settle import MOST_TRIES, DesiredState, Settlement
 
 APPS = st.sampled_from(["a", "b", "c"])
 ENDS = [Settlement.applied(), Settlement.rejected("NO_ROOM", "no"), Settlement.failed("ERROR", "", restored=True)]

@@ -12,7 +12,7 @@ from kits.worker import Box, Wire, fast_folder
 from kits.workercontroller import LOGS, LOGS_ARGS, REFRESH, RESTART, Controller
 from kits.workerworld import CutError
 
-from edgegpu_sync.spec import Sharing, Spec
+from edgegpu_sync.messages.spec import Sharing, Spec
 from edgegpu_sync.states import CommandState
 
 places = st.integers(min_value=0, max_value=30)

@@ -12,6 +12,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from edgegpu_base.cli import terminal
+from edgegpu_base.cli.commandline import is_output_fault
+from edgegpu_base.cli.durations import seconds
+from edgegpu_base.cli.outputformat import dumped, dumped_one_of_many
 from pydantic_core import to_jsonable_python
 
 from edgegpu_cloud.cli.terminal_text import one_line, plain, plain_json
@@ -22,11 +26,7 @@ from edgegpu_cloud.fleet.views import UNINSTALLED, BoxView
 from edgegpu_cloud.layout import DEFAULT_FOLDER, CloudConfig, CloudLayout, load
 from edgegpu_cloud.ownership import account, become_owner, remedy_for
 from edgegpu_cloud.store import BoxState, ControllerStore
-from edgegpu_sync import terminal
-from edgegpu_sync.commandline import is_output_fault
-from edgegpu_sync.durations import seconds
 from edgegpu_sync.errors import SyncError
-from edgegpu_sync.outputformat import dumped, dumped_one_of_many
 
 EXIT_FAILED, EXIT_WAITING, EXIT_INTERRUPTED = 1, 3, 130
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400

@@ -11,7 +11,7 @@ from edgegpu_cloud.cli.common import DEFAULT, Cloud, opened
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.apps import apps_of
 from edgegpu_cloud.fleet.specs import desired_items
-from edgegpu_sync.ops import OPS
+from edgegpu_sync.rules.ops import OPS
 
 _MOST = 200
 

@@ -7,6 +7,7 @@ from typing import Annotated, TypeVar
 
 import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from edgegpu_base.cli.outputformat import with_output
 from pydantic import BaseModel, ValidationError
 
 from edgegpu_cloud.cli.common import (
@@ -25,9 +26,8 @@ from edgegpu_cloud.cli.param_types import check_public
 from edgegpu_cloud.enrolment.key_files import key_pem, load_signing_key, write_file
 from edgegpu_cloud.enrolment.key_sets import SigningRequest, add, chain_of, prepare, read_set, ring_of, sign
 from edgegpu_cloud.errors import CloudError
-from edgegpu_sync.downlink import KeySetLink
 from edgegpu_sync.keys import KeySet, key_id, public_text
-from edgegpu_sync.outputformat import with_output
+from edgegpu_sync.messages.downlink import KeySetLink
 
 app = typer.Typer(
     name="keys",

@@ -1,24 +1,12 @@
 """The commands of `edgegpu-cloud` by name."""
 
 import typer
+from edgegpu_base.cli.helptext import by_names, command_line, put
+from edgegpu_base.cli.outputformat import with_output
 
-from edgegpu_cloud.cli import (
-    backup,
-    boxes,
-    broker,
-    commands,
-    enrol,
-    following,
-    init,
-    keys,
-    limits,
-    revoke,
-    serve,
-    sharing,
-    tokens,
-)
-from edgegpu_sync.helptext import by_names, command_line, put
-from edgegpu_sync.outputformat import with_output
+from edgegpu_cloud.cli import backup, broker, init, keys, serve
+from edgegpu_cloud.cli.boxes import boxes, enrol, revoke, tokens
+from edgegpu_cloud.cli.requests import commands, following, limits, sharing
 
 _HELP = """Run a controller for edgegpu boxes, and say what they shall be.
 

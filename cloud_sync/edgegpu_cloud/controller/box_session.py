@@ -8,15 +8,15 @@ from pydantic import TypeAdapter
 
 from edgegpu_cloud.controller.rules import BEHIND_S, next_send_s
 from edgegpu_cloud.store.records import BoxEvent, BoxRecord, CommandHistoryLine, Json, Latest, Orphan, StoredCommand
-from edgegpu_sync.downlink import Command, Desired, Keys, Receipt, RefreshRequest
 from edgegpu_sync.errors import MessageRefusedError, Why
 from edgegpu_sync.ids import CommandId
-from edgegpu_sync.messages import Message
-from edgegpu_sync.sequence import Book, check_stamp
-from edgegpu_sync.stamps import Epoch, Stamp
-from edgegpu_sync.telemetry import Alloc, BoxHealth, Event, Inventory, Metrics, PodAlloc, merged
+from edgegpu_sync.messages.downlink import Command, Desired, Keys, Receipt, RefreshRequest
+from edgegpu_sync.messages.readers import Message
+from edgegpu_sync.messages.stamps import Epoch, Stamp
+from edgegpu_sync.messages.telemetry import Alloc, BoxHealth, Event, Inventory, Metrics, PodAlloc, merged
+from edgegpu_sync.messages.uplink import Birth, Bye, CommandResult, NotTaken, Reported, UplinkBody, Will
+from edgegpu_sync.rules.sequence import Book, check_stamp
 from edgegpu_sync.topics import ResultTopic, Topic, TopicKind
-from edgegpu_sync.uplink import Birth, Bye, CommandResult, NotTaken, Reported, UplinkBody, Will
 
 SEEN_EVERY_S = 30
 """How exactly it is kept when a box was heard last."""

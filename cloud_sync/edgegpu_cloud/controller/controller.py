@@ -15,10 +15,10 @@ from edgegpu_cloud.controller.keys import SigningKey
 from edgegpu_cloud.controller.outgoing import Signed
 from edgegpu_cloud.controller.unit_of_work import RECENT_S, Births, UnitOfWork
 from edgegpu_cloud.store import ControllerStore, RecordError, StoreError
-from edgegpu_sync.downlink import KeySetLink
 from edgegpu_sync.errors import SyncError
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.link.events import Arrived, Delivered, Down, LinkEvent, Up
+from edgegpu_sync.messages.downlink import KeySetLink
 from edgegpu_sync.signing import Signer
 
 _LOG = logging.getLogger(__name__)

@@ -11,11 +11,11 @@ from edgegpu_cloud.store import BoxRecord, ControllerStore, Transaction
 from edgegpu_sync.errors import MessageRefusedError, Why
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.link.events import Arrived, Delivered
-from edgegpu_sync.messages import Message, read
+from edgegpu_sync.messages.readers import Message, read
+from edgegpu_sync.messages.stamps import Epoch
+from edgegpu_sync.messages.uplink import Birth
 from edgegpu_sync.signing import open_up
-from edgegpu_sync.stamps import Epoch
 from edgegpu_sync.topics import ResultTopic, Topic, TopicKind, parse
-from edgegpu_sync.uplink import Birth
 
 _LOG = logging.getLogger(__name__)
 

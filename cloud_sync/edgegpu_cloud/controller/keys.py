@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_sync.downlink import KeySetLink
 from edgegpu_sync.keys import KeySet, key_id
+from edgegpu_sync.messages.downlink import KeySetLink
 from edgegpu_sync.signing import Signer
 
 _LOG = logging.getLogger(__name__)

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from edgegpu_cloud.store.records import BoxRecord, Json, StoredCommand
-from edgegpu_sync.downlink import Command, Desired, Keys, KeySetLink, Receipt, RefreshRequest
 from edgegpu_sync.ids import CommandId, DeviceId
+from edgegpu_sync.messages.downlink import Command, Desired, Keys, KeySetLink, Receipt, RefreshRequest
+from edgegpu_sync.messages.stamps import Stamp
 from edgegpu_sync.signing import Signer, bare
-from edgegpu_sync.stamps import Stamp
 from edgegpu_sync.topics import CommandTopic, PlainTopic, Topic, TopicKind
 from edgegpu_sync.wire import clipped, encode
 

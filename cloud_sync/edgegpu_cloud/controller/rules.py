@@ -1,9 +1,9 @@
 """When a controller sends what. Imports no I/O."""
 
 from edgegpu_cloud.store.records import BoxRecord, Latest
-from edgegpu_sync.sequence import Book
-from edgegpu_sync.stamps import Epoch, Stamp
-from edgegpu_sync.tracking import Tracked
+from edgegpu_sync.messages.stamps import Epoch, Stamp
+from edgegpu_sync.rules.sequence import Book
+from edgegpu_sync.rules.tracking import Tracked
 
 BEHIND_S = 30
 """Seconds after which a box that is behind its revision is asked; doubled each time, up to `BEHIND_MOST_S`."""

@@ -8,12 +8,12 @@ from edgegpu_cloud.controller.outgoing import Letter, command_letter, desired_le
 from edgegpu_cloud.controller.rules import BEHIND_MOST_S, BEHIND_S, events_upto, has_spec, next_send_s, signable
 from edgegpu_cloud.fleet.changes import end_all
 from edgegpu_cloud.store import BoxRecord, BoxState, CommandHistoryLine, StoredCommand, Transaction
-from edgegpu_sync.downlink import KeySetLink, RefreshRequest
 from edgegpu_sync.ids import CommandId, DeviceId
-from edgegpu_sync.stamps import Epoch
+from edgegpu_sync.messages.downlink import KeySetLink, RefreshRequest
+from edgegpu_sync.messages.stamps import Epoch
+from edgegpu_sync.rules.tracking import sign
 from edgegpu_sync.states import Codes, CommandState
 from edgegpu_sync.topics import TopicKind
-from edgegpu_sync.tracking import sign
 
 MOST_UNDER_WAY = 128
 """Commands of one box that are signed and have not ended: with as many whose receipt is on its way they take the 256

@@ -12,8 +12,8 @@ from edgegpu_cloud.enrolment.key_files import PrivateKey, key_pem, load_key, new
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import CloudConfig, CloudLayout, dump
 from edgegpu_cloud.ownership import become_owner
-from edgegpu_sync.downlink import KeySetLink
 from edgegpu_sync.keys import next_link, public_text
+from edgegpu_sync.messages.downlink import KeySetLink
 
 AuthorityName = Literal["boxes", "controllers", "servers"]
 ServerName = Literal["https", "broker"]

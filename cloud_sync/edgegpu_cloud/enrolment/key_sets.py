@@ -11,9 +11,9 @@ from edgegpu_cloud.enrolment.key_files import key_pem, load_signing_key, read_fi
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import CloudLayout
 from edgegpu_cloud.store import AuditEntry, ControllerStore
-from edgegpu_sync.downlink import KeySetLink
 from edgegpu_sync.errors import MessageRefusedError
 from edgegpu_sync.keys import KeyRing, KeySet, PublicKey, key_id, next_link, public_text
+from edgegpu_sync.messages.downlink import KeySetLink
 from edgegpu_sync.wire import decode
 
 _SETS = TypeAdapter(KeySet)

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from edgegpu_cloud.fleet.views import Details
-from edgegpu_sync.messages import READERS
-from edgegpu_sync.telemetry import Alloc, PodAlloc
+from edgegpu_sync.messages.readers import READERS
+from edgegpu_sync.messages.telemetry import Alloc, PodAlloc
 from edgegpu_sync.topics import TopicKind
 
 _RANDOM = "[bcdfghjklmnpqrstvwxz2456789]"

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from edgegpu_cloud.store import Latest
 from edgegpu_core.model import CORE_PER_CARD
-from edgegpu_sync.messages import READERS
-from edgegpu_sync.telemetry import Alloc, CardReport, Inventory
+from edgegpu_sync.messages.readers import READERS
+from edgegpu_sync.messages.telemetry import Alloc, CardReport, Inventory
 from edgegpu_sync.topics import TopicKind
 
 

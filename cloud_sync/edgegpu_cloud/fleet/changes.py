@@ -18,16 +18,16 @@ from edgegpu_cloud.store import (
     StoredCommand,
     Transaction,
 )
-from edgegpu_sync.downlink import Command
 from edgegpu_sync.errors import SyncError, TooLargeError
 from edgegpu_sync.ids import CommandId, DeviceId, OpName, command_id, op_name
-from edgegpu_sync.ops import OPS, BadArgumentsError, read_args
-from edgegpu_sync.sequence import Book
-from edgegpu_sync.spec import Spec
-from edgegpu_sync.stamps import Epoch
+from edgegpu_sync.messages.downlink import Command
+from edgegpu_sync.messages.spec import Spec
+from edgegpu_sync.messages.stamps import Epoch
+from edgegpu_sync.rules.ops import OPS, BadArgumentsError, read_args
+from edgegpu_sync.rules.sequence import Book
+from edgegpu_sync.rules.tracking import Tracked
 from edgegpu_sync.states import Codes, CommandState
 from edgegpu_sync.topics import TopicKind
-from edgegpu_sync.tracking import Tracked
 from edgegpu_sync.wire import BODY_MAX_BYTES, digest, encode
 
 LONGEST_WAIT_S = 90 * 86_400

@@ -35,7 +35,7 @@ from edgegpu_cloud.fleet.specs import (
 from edgegpu_cloud.fleet.views import BoxView, CommandView, Details, box_views, command_view
 from edgegpu_cloud.store import Alarm, AuditEntry, BoxEvent, BoxRecord, ControllerStore, EnrolledBox, Json
 from edgegpu_sync.ids import CommandId, DeviceId
-from edgegpu_sync.spec import Spec
+from edgegpu_sync.messages.spec import Spec
 from edgegpu_sync.topics import TopicKind
 
 WAIT_S = 3_600

@@ -4,9 +4,9 @@ import re
 
 from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.store import BoxRecord, BoxState, StoredCommand, Transaction
+from edgegpu_sync.messages.uplink import ItemState
 from edgegpu_sync.states import Codes
 from edgegpu_sync.topics import TopicKind
-from edgegpu_sync.uplink import ItemState
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 

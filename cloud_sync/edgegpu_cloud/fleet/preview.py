@@ -24,8 +24,8 @@ from edgegpu_core.model import CORE_PER_CARD, ResourceModel
 from edgegpu_core.placement import Share
 from edgegpu_core.policy import Policy, parse_policy
 from edgegpu_core.request import ContainerRequest, ContainerRole, RequestedAmounts
-from edgegpu_sync.messages import READERS
-from edgegpu_sync.telemetry import Alloc, CardShare, Inventory, PodAlloc
+from edgegpu_sync.messages.readers import READERS
+from edgegpu_sync.messages.telemetry import Alloc, CardShare, Inventory, PodAlloc
 from edgegpu_sync.topics import TopicKind as Message
 
 _LAST_WORD = "the box has the last word: selectors, taints, quotas and how the app replaces its pods are known there"

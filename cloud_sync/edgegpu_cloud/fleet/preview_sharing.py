@@ -7,9 +7,9 @@ from enum import StrEnum
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.specs import SharingSettings
 from edgegpu_cloud.fleet.views import Details
-from edgegpu_sync.messages import READERS
-from edgegpu_sync.spec import AnyItem, Exclusions, Isolation, Mode, PolicyItem, UnitSize
-from edgegpu_sync.telemetry import Alloc, CardReport, Inventory, PodAlloc
+from edgegpu_sync.messages.readers import READERS
+from edgegpu_sync.messages.spec import AnyItem, Exclusions, Isolation, Mode, PolicyItem, UnitSize
+from edgegpu_sync.messages.telemetry import Alloc, CardReport, Inventory, PodAlloc
 from edgegpu_sync.topics import TopicKind
 
 MOST_UNITS = 25_000

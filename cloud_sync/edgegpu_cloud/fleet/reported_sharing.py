@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from edgegpu_cloud.fleet.views import Details
-from edgegpu_sync.messages import READERS
-from edgegpu_sync.telemetry import Inventory
+from edgegpu_sync.messages.readers import READERS
+from edgegpu_sync.messages.telemetry import Inventory
 from edgegpu_sync.topics import TopicKind
 
 

@@ -9,9 +9,9 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from edgegpu_cloud.errors import CloudError, NotFoundError
-from edgegpu_sync.downlink import Desired
 from edgegpu_sync.errors import TooLargeError
-from edgegpu_sync.spec import (
+from edgegpu_sync.messages.downlink import Desired
+from edgegpu_sync.messages.spec import (
     AnyItem,
     AppLimits,
     Exclusions,

@@ -9,10 +9,10 @@ from pydantic import TypeAdapter
 from edgegpu_cloud.fleet.capacity import BoxCapacity, capacity_of
 from edgegpu_cloud.store import BoxRecord, BoxState, CommandHistoryLine, Latest, Orphan, StoredCommand, Transaction
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
-from edgegpu_sync.spec import Spec
+from edgegpu_sync.messages.spec import Spec
+from edgegpu_sync.messages.uplink import ItemReport, ItemState
 from edgegpu_sync.states import Codes, CommandState
 from edgegpu_sync.topics import TopicKind
-from edgegpu_sync.uplink import ItemReport, ItemState
 
 Json = dict[str, Any]
 

@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from edgegpu_sync.downlink import KeySetLink
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.keys import PublicKey
+from edgegpu_sync.messages.downlink import KeySetLink
 from edgegpu_sync.wire import Line, Sha256
 
 RETRY_S = 15

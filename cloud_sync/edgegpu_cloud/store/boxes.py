@@ -8,7 +8,7 @@ from edgegpu_cloud.store.convert import box_of, box_values, latest_of, latest_va
 from edgegpu_cloud.store.records import BoxRecord, BoxState, Latest, Revision
 from edgegpu_cloud.store.schema import BirthRow, BoxRow, LatestRow, SpecRow, table
 from edgegpu_sync.ids import DeviceId
-from edgegpu_sync.stamps import Epoch
+from edgegpu_sync.messages.stamps import Epoch
 from edgegpu_sync.topics import TopicKind
 from edgegpu_sync.wire import Json
 

@@ -6,11 +6,11 @@ from sqlalchemy import RowMapping
 
 from edgegpu_cloud.store.records import BoxRecord, BoxState, Latest, StoredCommand
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
-from edgegpu_sync.sequence import Book
-from edgegpu_sync.stamps import Epoch, Stamp
+from edgegpu_sync.messages.stamps import Epoch, Stamp
+from edgegpu_sync.rules.sequence import Book
+from edgegpu_sync.rules.tracking import Tracked
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import TopicKind
-from edgegpu_sync.tracking import Tracked
 
 Values = dict[str, Any]
 _PLAIN = [

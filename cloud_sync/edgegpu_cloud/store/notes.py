@@ -6,8 +6,8 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 
 from edgegpu_cloud.store.records import Alarm, AuditEntry, BoxEvent
 from edgegpu_cloud.store.schema import AlarmRow, AuditRow, EventRow, KeySetRow, MetaRow, table
-from edgegpu_sync.downlink import KeySetLink
 from edgegpu_sync.ids import DeviceId
+from edgegpu_sync.messages.downlink import KeySetLink
 
 _EVENTS, _ALARMS, _AUDIT, _KEYS = table(EventRow), table(AlarmRow), table(AuditRow), table(KeySetRow)
 _META = table(MetaRow)

@@ -6,11 +6,11 @@ from enum import StrEnum
 from typing import Any
 
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
-from edgegpu_sync.sequence import Book
-from edgegpu_sync.stamps import Stamp
+from edgegpu_sync.messages.stamps import Stamp
+from edgegpu_sync.rules.sequence import Book
+from edgegpu_sync.rules.tracking import Tracked
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import TopicKind
-from edgegpu_sync.tracking import Tracked
 
 Json = dict[str, Any]
 

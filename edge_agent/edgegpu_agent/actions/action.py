@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from edgegpu_sync.ids import CommandId, OpName
-from edgegpu_sync.ops import Args, Evidence
-from edgegpu_sync.settle import Settlement
-from edgegpu_sync.spec import AnyItem, Asked
+from edgegpu_sync.messages.spec import AnyItem, Asked
+from edgegpu_sync.rules.ops import Args, Evidence
+from edgegpu_sync.rules.settle import Settlement
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.wire import Json
 

@@ -12,7 +12,7 @@ from edgegpu_agent.actions.plugin_client import Plugin, PluginSilentError, ask
 from edgegpu_agent.actions.programs import run
 from edgegpu_agent.actions.waiting import ActionTimer
 from edgegpu_sync.ids import CommandId
-from edgegpu_sync.ops import Args, Evidence
+from edgegpu_sync.rules.ops import Args, Evidence
 from edgegpu_sync.states import Codes, CommandState
 from edgegpu_sync.wire import Json, clipped
 

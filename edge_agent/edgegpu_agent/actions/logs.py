@@ -16,7 +16,7 @@ from edgegpu_agent.actions.programs import capture
 from edgegpu_agent.actions.redact import Redactor
 from edgegpu_agent.actions.waiting import ActionTimer
 from edgegpu_sync.ids import CommandId
-from edgegpu_sync.ops import Args, Evidence, LogsArgs
+from edgegpu_sync.rules.ops import Args, Evidence, LogsArgs
 from edgegpu_sync.states import Codes, CommandState
 
 if TYPE_CHECKING:

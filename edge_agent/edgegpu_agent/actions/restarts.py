@@ -10,7 +10,7 @@ from edgegpu_agent.actions.units import SystemdUnit, Units
 from edgegpu_agent.actions.waiting import ActionTimer
 from edgegpu_installer.layout import PLUGIN_UNIT
 from edgegpu_sync.ids import CommandId
-from edgegpu_sync.ops import Args, Evidence, UnitRun
+from edgegpu_sync.rules.ops import Args, Evidence, UnitRun
 from edgegpu_sync.states import Codes, CommandState
 
 STEADY_S = 10.0

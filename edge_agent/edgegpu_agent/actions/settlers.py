@@ -10,10 +10,20 @@ from edgegpu_agent.actions.plugin_client import Plugin, PluginSilentError, ask
 from edgegpu_agent.actions.transactions import Broken, Committed, End, Installer, PutBack, RefusedTransaction, Silent
 from edgegpu_agent.actions.waiting import ActionTimer
 from edgegpu_installer.layout import Layout
-from edgegpu_sync.settle import NO_SHARING, Settlement
-from edgegpu_sync.spec import AnyItem, AppLimits, Asked, Exclusions, Isolation, Mode, PolicyItem, Sharing, UnitSize
+from edgegpu_sync.messages.spec import (
+    AnyItem,
+    AppLimits,
+    Asked,
+    Exclusions,
+    Isolation,
+    Mode,
+    PolicyItem,
+    Sharing,
+    UnitSize,
+)
+from edgegpu_sync.messages.uplink import ItemState
+from edgegpu_sync.rules.settle import NO_SHARING, Settlement
 from edgegpu_sync.states import Codes
-from edgegpu_sync.uplink import ItemState
 
 _TRANSACTION, _DONE = "transaction", "done"
 

@@ -6,7 +6,7 @@ from edgegpu_agent.actions.transactions import at_work
 from edgegpu_installer.layout import Layout
 from edgegpu_plugin.config import schema
 from edgegpu_plugin.errors import ConfigError
-from edgegpu_sync.settle import SharingFound
+from edgegpu_sync.rules.settle import SharingFound
 
 _LOG = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from edgegpu_installer.layout import Layout
 from edgegpu_installer.transaction.journal import TransactionJournal
 from edgegpu_installer.transaction.lock import BEGUN, LOCK, shared
 from edgegpu_installer.transaction.states import TERMINAL, TransactionState
-from edgegpu_sync.ops import Evidence, transaction_evidence
+from edgegpu_sync.rules.ops import Evidence, transaction_evidence
 
 _OPTION = "--transaction-id"
 

@@ -11,7 +11,7 @@ from edgegpu_agent.actions.waiting import ActionTimer
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import UNIT_DROP_IN, Layout
 from edgegpu_installer.transaction.journal import TransactionJournal
-from edgegpu_sync.ops import UnitRun
+from edgegpu_sync.rules.ops import UnitRun
 
 _CALL_S = 30.0
 _SETTLES_S = 60.0

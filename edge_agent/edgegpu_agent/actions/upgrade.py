@@ -13,7 +13,7 @@ from edgegpu_agent.actions.release import ReleaseError, check_order, check_signa
 from edgegpu_agent.actions.transactions import Broken, Committed, End, Installer, PutBack, RefusedTransaction, Silent
 from edgegpu_installer.layout import Layout
 from edgegpu_sync.ids import CommandId
-from edgegpu_sync.ops import Args, Evidence, LinkMove, UpgradeArgs
+from edgegpu_sync.rules.ops import Args, Evidence, LinkMove, UpgradeArgs
 from edgegpu_sync.states import Codes, CommandState
 
 RELEASE_KEY = "release.pub"

@@ -23,7 +23,7 @@ from edgegpu_core.limits import (
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView, pod_view
 from edgegpu_core.request import RequestedAmounts
-from edgegpu_sync.uplink import CardRoom, Numbers
+from edgegpu_sync.messages.uplink import CardRoom, Numbers
 from edgegpu_sync.wire import clipped
 
 

@@ -7,7 +7,7 @@ from edgegpu_agent.kube.client import MANAGER
 from edgegpu_core.limits import amounts_of, container_of
 from edgegpu_core.model import ResourceModel, short_name
 from edgegpu_core.request import RequestedAmounts
-from edgegpu_sync.uplink import Condition
+from edgegpu_sync.messages.uplink import Condition
 from edgegpu_sync.wire import clipped
 
 MOST_FIGHTS = 3

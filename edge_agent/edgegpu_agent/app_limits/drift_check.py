@@ -13,9 +13,9 @@ from edgegpu_agent.app_limits.progress import RolloutStage, progress, selector
 from edgegpu_agent.kube import Apps, Found, Interest, KubeConflict
 from edgegpu_core.limits import FitResult
 from edgegpu_core.request import RequestedAmounts
-from edgegpu_sync.settle import Settlement
-from edgegpu_sync.spec import AppLimits, Asked, OnDrift
-from edgegpu_sync.uplink import Condition, ItemState
+from edgegpu_sync.messages.spec import AppLimits, Asked, OnDrift
+from edgegpu_sync.messages.uplink import Condition, ItemState
+from edgegpu_sync.rules.settle import Settlement
 
 _LOG = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """What can keep an app's limits from being set."""
 
-from edgegpu_sync.settle import Settlement
+from edgegpu_sync.rules.settle import Settlement
 
 
 class LimitsError(Exception):

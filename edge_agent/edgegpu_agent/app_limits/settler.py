@@ -20,10 +20,10 @@ from edgegpu_agent.kube.apps import SYSTEM
 from edgegpu_core.limits import FitResult, LimitsVerdict, WorkloadKind, by_hand, container_of, read_workload
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.request import RequestedAmounts
-from edgegpu_sync.settle import NO_SHARING, Settlement
-from edgegpu_sync.spec import AppLimits, Asked
+from edgegpu_sync.messages.spec import AppLimits, Asked
+from edgegpu_sync.messages.uplink import ItemState
+from edgegpu_sync.rules.settle import NO_SHARING, Settlement
 from edgegpu_sync.states import Codes
-from edgegpu_sync.uplink import ItemState
 from edgegpu_sync.wire import clipped
 
 _LOG = logging.getLogger(__name__)

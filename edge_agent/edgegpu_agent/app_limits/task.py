@@ -21,9 +21,9 @@ from edgegpu_core.model import ResourceModel
 from edgegpu_installer.layout import Layout
 from edgegpu_plugin.config import schema
 from edgegpu_plugin.errors import ConfigError
-from edgegpu_sync.spec import AppLimits as AppLimitsItem
-from edgegpu_sync.spec import Asked
-from edgegpu_sync.uplink import ItemState as State
+from edgegpu_sync.messages.spec import AppLimits as AppLimitsItem
+from edgegpu_sync.messages.spec import Asked
+from edgegpu_sync.messages.uplink import ItemState as State
 
 _LOG = logging.getLogger(__name__)
 

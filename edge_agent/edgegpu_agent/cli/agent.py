@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from edgegpu_base.cli.outputformat import with_output
 
 from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, need_root, print_json, reporting
-from edgegpu_sync.outputformat import with_output
 
 STATUS_HELP = """\
 Show whether this box is enrolled in its cloud and connected, its certificate, what was requested and what is applied.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from edgegpu_sync.commandline import run
+from edgegpu_base.cli.commandline import run
 
 
 def main() -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from edgegpu_base.cli.commandline import is_output_fault
+from edgegpu_base.cli.outputformat import dumped
 
 from edgegpu_agent.cli.errors import CliError
-from edgegpu_sync.commandline import is_output_fault
-from edgegpu_sync.outputformat import dumped
 
 EXIT_WRONG = 1
 _SECRET = ("--token", "--join", "--cloud-proxy")

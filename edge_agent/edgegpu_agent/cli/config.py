@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from edgegpu_base.cli.outputformat import with_output
 
 from edgegpu_agent.cli.client import DEFAULT_CONFIG
 from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, print_json, reporting
 from edgegpu_agent.cli.errors import CliError
-from edgegpu_sync.outputformat import with_output
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -10,11 +10,11 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from edgegpu_base.cli.terminal import make_console, print_table
 
 from edgegpu_agent.cli.client import find_socket
 from edgegpu_agent.cli.common import EXIT_WRONG, ConfigOption, JsonOption, SocketOption, print_json, reporting
 from edgegpu_agent.cli.errors import CliError
-from edgegpu_sync.terminal import make_console, print_table
 
 if TYPE_CHECKING:
     from edgegpu_agent.demo.run import DemoOutcome

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from edgegpu_base.cli.terminal import make_console
 
 from edgegpu_agent.cli import completing
 from edgegpu_agent.cli.common import JsonOption, need_root, print_json, reporting
 from edgegpu_agent.cli.errors import CliError
-from edgegpu_sync.terminal import make_console
 
 if TYPE_CHECKING:
     from edgegpu_installer.doctor import BoxProbe, Check
@@ -98,9 +98,10 @@ def _sight(root: Path) -> "BoxProbe":
 
 
 def _look(checks: list["Check"], sight: "BoxProbe", *, as_json: bool) -> int:
+    from edgegpu_base.cli.commandline import installed_version  # noqa: PLC0415
+
     from edgegpu_agent.cli.doctorview import DoctorView, as_document  # noqa: PLC0415  (slow to load)
     from edgegpu_installer.doctor import examine, exit_status, worst  # noqa: PLC0415
-    from edgegpu_sync.commandline import installed_version  # noqa: PLC0415
 
     if as_json:
         results = list(examine(checks, sight))

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from edgegpu_base.cli.durations import seconds
 
 from edgegpu_agent.cli.agent import AgentSocketOption, RootOption
 from edgegpu_agent.cli.common import JsonOption, need_root, print_json, reporting
 from edgegpu_agent.cli.errors import CliError
-from edgegpu_sync.durations import seconds
 
 _MOST = 2_000
 _EVERY_S = 1.0

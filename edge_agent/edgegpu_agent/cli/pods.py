@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from edgegpu_base.cli.outputformat import is_wide
+from edgegpu_base.cli.terminal import counted, make_console, print_table, width_of
 
 from edgegpu_agent.cli import completing
 from edgegpu_agent.cli.client import fetch_status, find_socket
 from edgegpu_agent.cli.common import ConfigOption, JsonOption, SocketOption, WatchOption, print_json, reporting
 from edgegpu_agent.cli.document import PodRow
 from edgegpu_agent.cli.errors import CliError
-from edgegpu_sync.outputformat import is_wide
-from edgegpu_sync.terminal import counted, make_console, print_table, width_of
 
 if TYPE_CHECKING:
     from rich.table import Table

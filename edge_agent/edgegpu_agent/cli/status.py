@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import typer
+from edgegpu_base.cli.terminal import counted, make_console
 
 from edgegpu_agent.cli.client import fetch_status, find_socket
 from edgegpu_agent.cli.common import (
@@ -15,7 +16,6 @@ from edgegpu_agent.cli.common import (
     reporting,
 )
 from edgegpu_agent.cli.document import StatusDocument
-from edgegpu_sync.terminal import counted, make_console
 
 HELP = """\
 Show the plugin of this node: its cards, who holds what of them, and what is wrong.

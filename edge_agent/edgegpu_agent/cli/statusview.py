@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from edgegpu_base.cli.terminal import counted
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
@@ -9,7 +10,6 @@ from rich.text import Text
 from edgegpu_agent.cli.bars import BROKEN, FREE, UNKNOWN, BarPiece, PodLetter, holders, pieces, widths
 from edgegpu_agent.cli.document import CardRow, NodeRow, OtherCard, PodRow, StatusDocument
 from edgegpu_core.model import CORE_PER_CARD
-from edgegpu_sync.terminal import counted
 
 _Say = Callable[..., None]
 

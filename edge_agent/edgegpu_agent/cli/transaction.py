@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from edgegpu_base.cli.outputformat import with_output
 
 from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, need_root, print_json, reporting
 from edgegpu_agent.cli.errors import CliError
-from edgegpu_sync.outputformat import with_output
 
 JSON_VERSION = 1
 

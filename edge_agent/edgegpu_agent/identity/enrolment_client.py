@@ -16,8 +16,8 @@ from urllib3.exceptions import HTTPError, InsecureRequestWarning
 from edgegpu_agent import proxied
 from edgegpu_agent.identity.errors import DeniedError, IdentityError, UnreachableError
 from edgegpu_agent.identity.identity_files import Broker
-from edgegpu_sync.downlink import KeySetLink
 from edgegpu_sync.keys import PublicKey
+from edgegpu_sync.messages.downlink import KeySetLink
 from edgegpu_sync.wire import Count, Line
 
 _NO_CHECK_TIME = 0x200000

@@ -13,9 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from edgegpu_agent.identity.errors import IdentityError
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.transaction import atomic
-from edgegpu_sync.downlink import KeySetLink
 from edgegpu_sync.ids import DeviceId, device_id
 from edgegpu_sync.keys import PublicKey
+from edgegpu_sync.messages.downlink import KeySetLink
 from edgegpu_sync.wire import Count, Line, Sha256
 
 AGAIN = "edgegpu agent enrol, with a new token from your cloud"

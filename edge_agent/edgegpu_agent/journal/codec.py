@@ -5,12 +5,9 @@ from dataclasses import asdict
 from typing import Any
 
 from edgegpu_agent.journal.contents import LastContact
-from edgegpu_sync.commands import CommandRecord
 from edgegpu_sync.ids import command_id, op_name
 from edgegpu_sync.keys import KeyRing
-from edgegpu_sync.replay_guard import ReplayGuard
-from edgegpu_sync.settle import Settlement, Try
-from edgegpu_sync.spec import (
+from edgegpu_sync.messages.spec import (
     AnyItem,
     AppLimits,
     Asked,
@@ -21,9 +18,12 @@ from edgegpu_sync.spec import (
     TryKey,
     UnitSize,
 )
-from edgegpu_sync.stamps import Epoch, Stamp
+from edgegpu_sync.messages.stamps import Epoch, Stamp
+from edgegpu_sync.messages.uplink import Condition, ItemState, Numbers
+from edgegpu_sync.rules.commands import CommandRecord
+from edgegpu_sync.rules.replay_guard import ReplayGuard
+from edgegpu_sync.rules.settle import Settlement, Try
 from edgegpu_sync.states import CommandState
-from edgegpu_sync.uplink import Condition, ItemState, Numbers
 
 _ITEMS: dict[str, type[AnyItem]] = {
     one.__name__: one for one in (Sharing, Isolation, PolicyItem, Exclusions, UnitSize, AppLimits)

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from edgegpu_sync.commands import CommandRecord
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.keys import KeyRing
-from edgegpu_sync.outbox import Outbox, OutboxSizes
-from edgegpu_sync.replay_guard import ReplayGuard
-from edgegpu_sync.settle import DesiredState
-from edgegpu_sync.spec import Asked
-from edgegpu_sync.stamps import Epoch
+from edgegpu_sync.messages.spec import Asked
+from edgegpu_sync.messages.stamps import Epoch
+from edgegpu_sync.rules.commands import CommandRecord
+from edgegpu_sync.rules.outbox import Outbox, OutboxSizes
+from edgegpu_sync.rules.replay_guard import ReplayGuard
+from edgegpu_sync.rules.settle import DesiredState
 from edgegpu_sync.wire import Json
 
 NO_EPOCH = Epoch(0, "0" * 16)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from edgegpu_agent.journal.errors import BoxJournalError
 from edgegpu_installer.transaction.atomic import sync_folder
-from edgegpu_sync.outbox import OutboxSizes
+from edgegpu_sync.rules.outbox import OutboxSizes
 
 PAGE_BYTES = 4_096
 CHECKPOINT_PAGES = 256

@@ -12,11 +12,11 @@ from edgegpu_agent.journal.errors import BoxJournalError, JournalFullError
 from edgegpu_agent.journal.files import is_elsewhere, open_file
 from edgegpu_agent.journal.saving import ContentDiff, write
 from edgegpu_agent.journal.schema import OLDEST_READER
-from edgegpu_sync.commands import CommandRecord
 from edgegpu_sync.ids import CommandId
-from edgegpu_sync.outbox import OutboxSizes
-from edgegpu_sync.replay_guard import MEMORY
-from edgegpu_sync.stamps import Stamp
+from edgegpu_sync.messages.stamps import Stamp
+from edgegpu_sync.rules.commands import CommandRecord
+from edgegpu_sync.rules.outbox import OutboxSizes
+from edgegpu_sync.rules.replay_guard import MEMORY
 from edgegpu_sync.wire import Json
 
 MOST_HISTORY = 2_000

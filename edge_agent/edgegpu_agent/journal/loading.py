@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from edgegpu_agent.journal import codec
 from edgegpu_agent.journal.contents import JournalContents
-from edgegpu_sync.commands import CommandRecord
 from edgegpu_sync.ids import CommandId, command_id
-from edgegpu_sync.outbox import Kept, Outbox, OutboxSizes
-from edgegpu_sync.replay_guard import SeenRevision
-from edgegpu_sync.settle import DesiredState
-from edgegpu_sync.spec import asked
+from edgegpu_sync.messages.spec import asked
+from edgegpu_sync.rules.commands import CommandRecord
+from edgegpu_sync.rules.outbox import Kept, Outbox, OutboxSizes
+from edgegpu_sync.rules.replay_guard import SeenRevision
+from edgegpu_sync.rules.settle import DesiredState
 from edgegpu_sync.states import CommandState
 
 

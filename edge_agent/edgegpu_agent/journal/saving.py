@@ -8,10 +8,10 @@ from typing import Any
 from edgegpu_agent.journal import codec
 from edgegpu_agent.journal.contents import HistoryEntry, JournalContents
 from edgegpu_agent.journal.loading import put
-from edgegpu_sync.commands import CommandRecord
 from edgegpu_sync.ids import CommandId
-from edgegpu_sync.outbox import Kept, Outbox
-from edgegpu_sync.stamps import Stamp
+from edgegpu_sync.messages.stamps import Stamp
+from edgegpu_sync.rules.commands import CommandRecord
+from edgegpu_sync.rules.outbox import Kept, Outbox
 from edgegpu_sync.wire import Json
 
 

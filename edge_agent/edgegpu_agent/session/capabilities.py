@@ -16,10 +16,10 @@ from edgegpu_agent.session.session import Abilities
 from edgegpu_agent.telemetry.source import TelemetryReader
 from edgegpu_installer.layout import Layout
 from edgegpu_sync.ids import CommandId, op_name
-from edgegpu_sync.ops import Args, Evidence, LogsArgs
-from edgegpu_sync.settle import NO_SHARING, Settlement
-from edgegpu_sync.spec import AppLimits as AppLimitsItem
-from edgegpu_sync.spec import Asked
+from edgegpu_sync.messages.spec import AppLimits as AppLimitsItem
+from edgegpu_sync.messages.spec import Asked
+from edgegpu_sync.rules.ops import Args, Evidence, LogsArgs
+from edgegpu_sync.rules.settle import NO_SHARING, Settlement
 
 if TYPE_CHECKING:
     from edgegpu_agent.app_limits.task import AppLimitsService

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from edgegpu_sync.uplink import ItemReport
+from edgegpu_sync.messages.uplink import ItemReport
 
 
 class LocalAnswer(BaseModel):

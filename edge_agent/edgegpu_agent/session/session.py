@@ -32,9 +32,9 @@ from edgegpu_installer.transaction import journal as installer_journal
 from edgegpu_installer.transaction.states import Op, TransactionState
 from edgegpu_sync.link.events import Address, Down, LinkEvent, Up
 from edgegpu_sync.link.link import Link, Spoken
+from edgegpu_sync.messages.uplink import Versions
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import box_filter
-from edgegpu_sync.uplink import Versions
 
 _LOG = logging.getLogger(__name__)
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from edgegpu_base.cli.commandline import installed_version
+
 from edgegpu_agent.telemetry.programs import Programs
-from edgegpu_sync.commandline import installed_version
-from edgegpu_sync.telemetry import HealthPart
-from edgegpu_sync.uplink import Versions
+from edgegpu_sync.messages.telemetry import HealthPart
+from edgegpu_sync.messages.uplink import Versions
 from edgegpu_sync.wire import clipped
 
 K3S, K3S_AGENT, PLUGIN = "k3s.service", "k3s-agent.service", "edgegpu-plugin.service"

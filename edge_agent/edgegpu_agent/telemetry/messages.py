@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from edgegpu_agent.telemetry.nvidia_smi import CardReading
 from edgegpu_core.model import CORE_PER_CARD
-from edgegpu_sync.telemetry import CardReport, CardShare, HealthPart, PodAlloc
+from edgegpu_sync.messages.telemetry import CardReport, CardShare, HealthPart, PodAlloc
 from edgegpu_sync.wire import clipped
 
 Document = Mapping[str, Any]

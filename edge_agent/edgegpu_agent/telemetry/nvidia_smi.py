@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from edgegpu_sync.telemetry import CardSample
+from edgegpu_sync.messages.telemetry import CardSample
 from edgegpu_sync.wire import MAX_COUNT
 
 FIELDS = (

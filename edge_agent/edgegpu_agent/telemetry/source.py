@@ -15,8 +15,8 @@ from edgegpu_agent.telemetry.machine import MachineReader
 from edgegpu_agent.telemetry.messages import InventoryPiece, allocations, driver_version, inventory, plugin_parts
 from edgegpu_agent.telemetry.programs import Programs
 from edgegpu_agent.worker.ports import ClusterIdentity
-from edgegpu_sync.telemetry import HealthPart, PodAlloc, Sample
-from edgegpu_sync.uplink import Versions
+from edgegpu_sync.messages.telemetry import HealthPart, PodAlloc, Sample
+from edgegpu_sync.messages.uplink import Versions
 
 _LOG = logging.getLogger(__name__)
 

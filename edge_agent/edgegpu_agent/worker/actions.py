@@ -9,7 +9,8 @@ from edgegpu_agent.actions.action import Act, ActionOutcome, Acts
 from edgegpu_agent.journal.errors import BoxJournalError
 from edgegpu_agent.worker.command_states import States
 from edgegpu_agent.worker.ports import Executor, Raised
-from edgegpu_sync.commands import (
+from edgegpu_sync.ids import CommandId
+from edgegpu_sync.rules.commands import (
     ActAgain,
     AwaitRenewal,
     CommandRecord,
@@ -22,8 +23,7 @@ from edgegpu_sync.commands import (
     Verify,
     after_crash,
 )
-from edgegpu_sync.ids import CommandId
-from edgegpu_sync.ops import OPS, Args, Evidence, Settling, read_args
+from edgegpu_sync.rules.ops import OPS, Args, Evidence, Settling, read_args
 from edgegpu_sync.states import Codes, CommandState
 
 LOOK_S = 1.0

@@ -9,8 +9,8 @@ from edgegpu_agent.journal.contents import HistoryEntry
 from edgegpu_agent.worker.core import Core
 from edgegpu_agent.worker.messages import data_bytes
 from edgegpu_agent.worker.sender import UplinkSender
-from edgegpu_sync.commands import CommandRecord
-from edgegpu_sync.outbox import Outbox
+from edgegpu_sync.rules.commands import CommandRecord
+from edgegpu_sync.rules.outbox import Outbox
 from edgegpu_sync.states import FOLLOWERS, Codes, CommandState
 from edgegpu_sync.wire import clipped
 

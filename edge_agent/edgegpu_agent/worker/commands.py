@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection
 from edgegpu_agent.actions.action import ActionOutcome
 from edgegpu_agent.worker.actions import Acting
 from edgegpu_agent.worker.command_states import States
-from edgegpu_sync.commands import CommandRecord, to_begin
-from edgegpu_sync.ops import OPS, SharingArgs, read_args
-from edgegpu_sync.settle import INSTALL, UNINSTALL, ItemEnd, Waits, sharing_command
+from edgegpu_sync.rules.commands import CommandRecord, to_begin
+from edgegpu_sync.rules.ops import OPS, SharingArgs, read_args
+from edgegpu_sync.rules.settle import INSTALL, UNINSTALL, ItemEnd, Waits, sharing_command
 from edgegpu_sync.states import Codes, CommandState
 
 SHARING = frozenset({INSTALL, UNINSTALL})

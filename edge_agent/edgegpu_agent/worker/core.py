@@ -13,8 +13,8 @@ from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_agent.worker.ports import Clock, Me
 from edgegpu_sync.errors import Why
 from edgegpu_sync.ids import CommandId
-from edgegpu_sync.replay_guard import Counter
-from edgegpu_sync.stamps import Stamp
+from edgegpu_sync.messages.stamps import Stamp
+from edgegpu_sync.rules.replay_guard import Counter
 from edgegpu_sync.wire import Json
 
 _LOG = logging.getLogger(__name__)

@@ -10,10 +10,10 @@ from edgegpu_agent.journal.contents import HistoryEntry
 from edgegpu_agent.worker.core import Core
 from edgegpu_agent.worker.ports import Executor, Raised, SharingSight
 from edgegpu_agent.worker.sender import UplinkSender
-from edgegpu_sync.settle import DesiredState, Settlement, SharingFound
-from edgegpu_sync.spec import Asked, TryKey
+from edgegpu_sync.messages.spec import Asked, TryKey
+from edgegpu_sync.messages.uplink import Condition, ItemState
+from edgegpu_sync.rules.settle import DesiredState, Settlement, SharingFound
 from edgegpu_sync.states import Codes
-from edgegpu_sync.uplink import Condition, ItemState
 from edgegpu_sync.wire import Json, clipped
 
 _LOG = logging.getLogger(__name__)

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from edgegpu_agent.actions.action import SettlerNotes
-from edgegpu_sync.settle import Settlement
-from edgegpu_sync.spec import Asked, TryKey
-from edgegpu_sync.uplink import Condition
+from edgegpu_sync.messages.spec import Asked, TryKey
+from edgegpu_sync.messages.uplink import Condition
+from edgegpu_sync.rules.settle import Settlement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,14 +11,14 @@ from edgegpu_agent.worker.core import Core
 from edgegpu_agent.worker.messages import Say
 from edgegpu_agent.worker.sender import SPREAD_S, UplinkSender
 from edgegpu_sync import topics
-from edgegpu_sync.commands import CommandRecord
-from edgegpu_sync.downlink import Command, Desired, Keys, Receipt, RefreshRequest
 from edgegpu_sync.errors import MessageRefusedError, Why
 from edgegpu_sync.link.events import Arrived
-from edgegpu_sync.messages import read
-from edgegpu_sync.replay_guard import ExpiredCommand, ForgottenCommand, Known, Refuse, ReplayGuard, Take, Verdict
+from edgegpu_sync.messages.downlink import Command, Desired, Keys, Receipt, RefreshRequest
+from edgegpu_sync.messages.readers import read
+from edgegpu_sync.messages.spec import asked
+from edgegpu_sync.rules.commands import CommandRecord
+from edgegpu_sync.rules.replay_guard import ExpiredCommand, ForgottenCommand, Known, Refuse, ReplayGuard, Take, Verdict
 from edgegpu_sync.signing import open_down
-from edgegpu_sync.spec import asked
 from edgegpu_sync.states import Codes, CommandState
 from edgegpu_sync.topics import CommandTopic
 from edgegpu_sync.wire import digest

@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from edgegpu_agent.worker.core import Core
-from edgegpu_sync.commands import CommandRecord
-from edgegpu_sync.downlink import RefreshRequest
 from edgegpu_sync.ids import CommandId, op_name
+from edgegpu_sync.messages.downlink import RefreshRequest
+from edgegpu_sync.rules.commands import CommandRecord
 
 PATIENCE_S = 60.0
 """How long an end waits for a source that says nothing: then there is nothing to come before it."""

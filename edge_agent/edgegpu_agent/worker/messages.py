@@ -6,13 +6,22 @@ from typing import Any
 from edgegpu_agent.actions.uplink_redaction import Clean
 from edgegpu_agent.worker.core import Core
 from edgegpu_agent.worker.ports import ClusterIdentity
-from edgegpu_sync.commands import CommandRecord
 from edgegpu_sync.ids import CommandId, OpName
-from edgegpu_sync.stamps import Stamp
+from edgegpu_sync.messages.stamps import Stamp
+from edgegpu_sync.messages.telemetry import Event
+from edgegpu_sync.messages.uplink import (
+    Birth,
+    Bye,
+    CommandResult,
+    NotTaken,
+    Reported,
+    Will,
+    encode_reported,
+    encode_result,
+)
+from edgegpu_sync.rules.commands import CommandRecord
 from edgegpu_sync.states import Codes
-from edgegpu_sync.telemetry import Event
 from edgegpu_sync.topics import PlainKind, PlainTopic, ResultTopic, Topic
-from edgegpu_sync.uplink import Birth, Bye, CommandResult, NotTaken, Reported, Will, encode_reported, encode_result
 from edgegpu_sync.wire import RESULT_MAX_BYTES, Json, clipped, encode
 
 DATA_MAX_BYTES = RESULT_MAX_BYTES - 3_072

@@ -14,10 +14,10 @@ from edgegpu_agent.worker.steps import AtStep
 from edgegpu_sync import topics
 from edgegpu_sync.ids import CommandId, OpName
 from edgegpu_sync.link.events import Arrived
-from edgegpu_sync.ops import Args, Evidence
-from edgegpu_sync.settle import Settlement
-from edgegpu_sync.spec import Asked
-from edgegpu_sync.stamps import Stamp
+from edgegpu_sync.messages.spec import Asked
+from edgegpu_sync.messages.stamps import Stamp
+from edgegpu_sync.rules.ops import Args, Evidence
+from edgegpu_sync.rules.settle import Settlement
 from edgegpu_sync.topics import ResultTopic
 from edgegpu_sync.wire import Json
 

@@ -6,10 +6,10 @@ from typing import Any, Protocol, TypeVar
 
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.link.events import Arrived
-from edgegpu_sync.settle import SharingFound
+from edgegpu_sync.messages.telemetry import HealthPart, PodAlloc, Sample
+from edgegpu_sync.messages.uplink import Versions
+from edgegpu_sync.rules.settle import SharingFound
 from edgegpu_sync.signing import Signer
-from edgegpu_sync.telemetry import HealthPart, PodAlloc, Sample
-from edgegpu_sync.uplink import Versions
 
 T = TypeVar("T")
 

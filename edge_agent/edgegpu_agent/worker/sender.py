@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from edgegpu_agent.worker.core import Core
 from edgegpu_agent.worker.messages import Say
 from edgegpu_agent.worker.ports import ClusterIdentity, LinkPort
-from edgegpu_sync.commands import CommandRecord
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.link.events import Delivered, Up
-from edgegpu_sync.outbox import Kept
-from edgegpu_sync.stamps import Stamp
+from edgegpu_sync.messages.stamps import Stamp
+from edgegpu_sync.rules.commands import CommandRecord
+from edgegpu_sync.rules.outbox import Kept
 from edgegpu_sync.topics import PlainKind, Topic, TopicKind
 
 _LOG = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 from edgegpu_agent.session.local_answers import JournalAnswer, JournalLine, OpenCommand, StatusAnswer
 from edgegpu_agent.worker.core import Core
 from edgegpu_agent.worker.sender import UplinkSender
-from edgegpu_sync.commands import CommandRecord
+from edgegpu_sync.rules.commands import CommandRecord
 
 MOST_LINES = 2_000
 

@@ -10,8 +10,8 @@ from edgegpu_agent.worker.desired_items import ItemNotes
 from edgegpu_agent.worker.drift_checks import DriftBoard, SettledItem
 from edgegpu_agent.worker.worker import Parts, Worker
 from edgegpu_sync.link.events import LinkEvent
-from edgegpu_sync.spec import AppLimits, Asked
-from edgegpu_sync.uplink import ItemState as State
+from edgegpu_sync.messages.spec import AppLimits, Asked
+from edgegpu_sync.messages.uplink import ItemState as State
 from edgegpu_sync.wire import Json
 
 

@@ -14,11 +14,20 @@ from edgegpu_agent.worker.inventory_refresh import Refreshes
 from edgegpu_agent.worker.messages import Say
 from edgegpu_agent.worker.ports import TelemetrySource
 from edgegpu_agent.worker.sender import UplinkSender
-from edgegpu_sync.downlink import RefreshRequest
 from edgegpu_sync.errors import TooLargeError
-from edgegpu_sync.outbox import Kept
-from edgegpu_sync.stamps import Epoch
-from edgegpu_sync.telemetry import Alloc, BoxHealth, HealthPart, Inventory, Metrics, PodAlloc, Sample, difference
+from edgegpu_sync.messages.downlink import RefreshRequest
+from edgegpu_sync.messages.stamps import Epoch
+from edgegpu_sync.messages.telemetry import (
+    Alloc,
+    BoxHealth,
+    HealthPart,
+    Inventory,
+    Metrics,
+    PodAlloc,
+    Sample,
+    difference,
+)
+from edgegpu_sync.rules.outbox import Kept
 from edgegpu_sync.topics import TopicKind
 from edgegpu_sync.wire import clipped, encode
 

@@ -36,12 +36,12 @@ from edgegpu_agent.worker.ports import (
 )
 from edgegpu_agent.worker.sender import UplinkSender
 from edgegpu_agent.worker.telemetry import TelemetrySender
-from edgegpu_sync.downlink import KeySetLink
 from edgegpu_sync.link.events import Arrived, Delivered, Down, LinkEvent, Up
-from edgegpu_sync.outbox import Kept
-from edgegpu_sync.settle import Settlement
-from edgegpu_sync.spec import AppLimits, Sharing, TryKey
-from edgegpu_sync.uplink import Condition
+from edgegpu_sync.messages.downlink import KeySetLink
+from edgegpu_sync.messages.spec import AppLimits, Sharing, TryKey
+from edgegpu_sync.messages.uplink import Condition
+from edgegpu_sync.rules.outbox import Kept
+from edgegpu_sync.rules.settle import Settlement
 from edgegpu_sync.wire import clipped
 
 _LOG = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from edgegpu_agent.actions.action import ActionOutcome
 from edgegpu_agent.actions.idempotent import doctor_data
 from edgegpu_agent.actions.registry import acts
 from edgegpu_sync.ids import command_id, op_name
-from edgegpu_sync.ops import Args, LogsArgs
+from edgegpu_sync.rules.ops import Args, LogsArgs
 from edgegpu_sync.states import CommandState
 
 if TYPE_CHECKING:

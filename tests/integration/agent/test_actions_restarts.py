@@ -14,7 +14,7 @@ from edgegpu_agent.actions.action import Act, ActStop
 from edgegpu_agent.actions.registry import acts
 from edgegpu_agent.actions.transactions import at_work
 from edgegpu_sync.ids import op_name
-from edgegpu_sync.ops import Evidence
+from edgegpu_sync.rules.ops import Evidence
 from edgegpu_sync.states import Codes, CommandState
 
 K3S, PLUGIN = op_name("k3s.restart"), op_name("plugin.restart")

@@ -15,10 +15,10 @@ from kits.acts import Bench, FileNotes, item, wait_for
 
 from edgegpu_agent.actions.action import ActStop
 from edgegpu_installer.transaction.journal import TransactionJournal
-from edgegpu_sync.settle import Settlement
-from edgegpu_sync.spec import Asked
+from edgegpu_sync.messages.spec import Asked
+from edgegpu_sync.messages.uplink import ItemState
+from edgegpu_sync.rules.settle import Settlement
 from edgegpu_sync.states import Codes
-from edgegpu_sync.uplink import ItemState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from edgegpu_agent.actions.action import Act, ActionOutcome
 from edgegpu_agent.actions.bundles import sha256_of
 from edgegpu_agent.actions.registry import acts
 from edgegpu_sync.ids import op_name
-from edgegpu_sync.ops import Evidence, UpgradeArgs
+from edgegpu_sync.rules.ops import Evidence, UpgradeArgs
 from edgegpu_sync.states import CommandState
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from kits.limitsbed import RECREATE, Bed, Paper, field, thief
 from kits.limitscases import manifest
 
 from edgegpu_agent.actions.action import ActStop
-from edgegpu_sync.settle import Settlement
-from edgegpu_sync.spec import OnDrift
-from edgegpu_sync.uplink import ItemState
+from edgegpu_sync.messages.spec import OnDrift
+from edgegpu_sync.messages.uplink import ItemState
+from edgegpu_sync.rules.settle import Settlement
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from kits.limitscases import manifest
 from edgegpu_agent.app_limits.lease import NoLease
 from edgegpu_agent.app_limits.patches import ASIDE
 from edgegpu_core.podview import CARDS_ANNOTATION, write_cards
-from edgegpu_sync.settle import Settlement
-from edgegpu_sync.uplink import ItemState
+from edgegpu_sync.messages.uplink import ItemState
+from edgegpu_sync.rules.settle import Settlement
 
 
 @pytest.fixture

@@ -21,10 +21,10 @@ from edgegpu_agent.kube import AgentClient, Leases
 from edgegpu_agent.worker.drift_checks import DriftBoard, SettledItem
 from edgegpu_installer.layout import PLUGIN_UNIT, Layout
 from edgegpu_sim.api import ApiServer, Registry, ServerSettings
-from edgegpu_sync.settle import Settlement
-from edgegpu_sync.spec import AppLimits as AppLimitsItem
-from edgegpu_sync.spec import Asked, OnDrift, TryKey, item_name
-from edgegpu_sync.uplink import ItemState as State
+from edgegpu_sync.messages.spec import AppLimits as AppLimitsItem
+from edgegpu_sync.messages.spec import Asked, OnDrift, TryKey, item_name
+from edgegpu_sync.messages.uplink import ItemState as State
+from edgegpu_sync.rules.settle import Settlement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

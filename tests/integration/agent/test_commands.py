@@ -18,7 +18,7 @@ from edgegpu_agent.identity.status_file import tell
 from edgegpu_agent.session.local_answers import JournalAnswer, JournalLine, OpenCommand, StatusAnswer
 from edgegpu_agent.session.local_api import LocalApi
 from edgegpu_agent.settings import load
-from edgegpu_sync.uplink import ItemReport, ItemState
+from edgegpu_sync.messages.uplink import ItemReport, ItemState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

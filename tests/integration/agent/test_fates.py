@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from kits.agent import Agent, Cloud, until
 
-from edgegpu_sync.spec import Isolation, Mode, Spec
+from edgegpu_sync.messages.spec import Isolation, Mode, Spec
 from edgegpu_sync.states import Codes, CommandState
 
 if TYPE_CHECKING:

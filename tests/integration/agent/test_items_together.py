@@ -19,10 +19,10 @@ from kits.worker import Box, Wire, fast_folder, wired
 from edgegpu_agent.actions.registry import standard_settlers
 from edgegpu_agent.actions.sharing import SharingOfBox
 from edgegpu_installer.transaction.lock import LOCK, locked
-from edgegpu_sync.settle import Settlement
-from edgegpu_sync.spec import Asked, Exclusions, PolicyItem, Sharing, Spec, UnitSize
+from edgegpu_sync.messages.spec import Asked, Exclusions, PolicyItem, Sharing, Spec, UnitSize
+from edgegpu_sync.messages.uplink import Condition, ItemState
+from edgegpu_sync.rules.settle import Settlement
 from edgegpu_sync.states import Codes
-from edgegpu_sync.uplink import Condition, ItemState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from kits.workercontroller import REFRESH, RESTART, Controller
 
 from edgegpu_agent.journal.errors import BoxJournalError
 from edgegpu_agent.journal.journal import BoxJournal
-from edgegpu_sync.spec import Sharing, Spec
+from edgegpu_sync.messages.spec import Sharing, Spec
 
 DISK_MIB = 12
 

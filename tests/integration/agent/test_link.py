@@ -11,9 +11,9 @@ from kits.agent import Agent, Cloud, until
 from kits.cli import document, edgegpu, plugin
 
 from edgegpu_agent.actions.redact import HIDDEN
-from edgegpu_sync.spec import Isolation, Mode, Spec
+from edgegpu_sync.messages.spec import Isolation, Mode, Spec
+from edgegpu_sync.messages.uplink import ItemState
 from edgegpu_sync.states import CommandState
-from edgegpu_sync.uplink import ItemState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

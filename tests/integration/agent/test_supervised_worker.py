@@ -20,12 +20,12 @@ from edgegpu_agent.worker.supervised import TurningWorker
 from edgegpu_agent.worker.worker import Parts
 from edgegpu_sync.keys import public_text
 from edgegpu_sync.link.events import Arrived, Delivered, Up
-from edgegpu_sync.messages import read
-from edgegpu_sync.settle import Settlement
+from edgegpu_sync.messages.readers import read
+from edgegpu_sync.messages.spec import AppLimits, Asked, Spec
+from edgegpu_sync.messages.uplink import Birth, ItemState, Versions
+from edgegpu_sync.rules.settle import Settlement
 from edgegpu_sync.signing import Signer
-from edgegpu_sync.spec import AppLimits, Asked, Spec
 from edgegpu_sync.topics import TopicKind
-from edgegpu_sync.uplink import Birth, ItemState, Versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

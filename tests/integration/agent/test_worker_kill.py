@@ -13,7 +13,7 @@ from kits.worker import Box, Wire, fast_folder, wired
 from kits.workercontroller import INSTALL, RESTART, Controller
 from kits.workerworld import World
 
-from edgegpu_sync.spec import Sharing, Spec
+from edgegpu_sync.messages.spec import Sharing, Spec
 
 CUTS = range(1, 40, 2)
 

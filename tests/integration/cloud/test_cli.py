@@ -21,9 +21,9 @@ from kits.livebox import LiveBox, enrol, post
 from kits.mqtt import wait_for
 
 from edgegpu_cloud.cli.common import opened
-from edgegpu_cloud.cli.following import finish
+from edgegpu_cloud.cli.requests.following import finish
 from edgegpu_cloud.fleet.fleet import Fleet
-from edgegpu_sync.settle import Settlement
+from edgegpu_sync.rules.settle import Settlement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ import pytest
 from kits.cloudcli import ok, run
 from kits.enrol import Box, Office, office
 
-from edgegpu_sync.spec import AppLimits
+from edgegpu_sync.messages.spec import AppLimits
 
 if TYPE_CHECKING:
     from pathlib import Path

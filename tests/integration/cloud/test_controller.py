@@ -4,7 +4,7 @@ from pathlib import Path
 
 from kits.controller import Bed
 
-from edgegpu_sync.spec import PolicyItem
+from edgegpu_sync.messages.spec import PolicyItem
 from edgegpu_sync.states import CommandState
 
 

@@ -11,7 +11,7 @@ from edgegpu_cloud.enrolment.key_sets import add, prepare, sign
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import CloudLayout
 from edgegpu_sync.keys import public_text
-from edgegpu_sync.spec import Isolation, Mode, Spec
+from edgegpu_sync.messages.spec import Isolation, Mode, Spec
 from edgegpu_sync.states import Codes, CommandState
 from edgegpu_sync.topics import TopicKind, parse
 

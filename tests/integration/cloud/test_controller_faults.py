@@ -7,7 +7,7 @@ import pytest
 from kits.controller import Bed, Faults, Killer
 
 from edgegpu_sync.ids import CommandId, DeviceId
-from edgegpu_sync.spec import Exclusions, Spec
+from edgegpu_sync.messages.spec import Exclusions, Spec
 from edgegpu_sync.states import CommandState
 
 OPS = ("k3s.restart", "inventory.refresh", "plugin.restart", "doctor.run")

@@ -10,7 +10,7 @@ from kits.modelbox import ModelBox, box_key, instance_of
 from edgegpu_cloud.store import BoxRecord
 from edgegpu_sync.ids import device_id
 from edgegpu_sync.keys import public_text
-from edgegpu_sync.sequence import Book
+from edgegpu_sync.rules.sequence import Book
 from edgegpu_sync.topics import TopicKind
 
 MANY = 1_000

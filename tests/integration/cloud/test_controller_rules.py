@@ -8,11 +8,11 @@ from kits.controller import Bed, Faults
 from kits.modelbox import CHAIN, ROOT, SIGNING
 
 from edgegpu_cloud.controller.unit_of_work import MOST_UNDER_WAY
-from edgegpu_sync.downlink import Receipt
 from edgegpu_sync.errors import Why
 from edgegpu_sync.keys import key_id, next_link, public_text
-from edgegpu_sync.messages import read
-from edgegpu_sync.spec import PolicyItem, Spec
+from edgegpu_sync.messages.downlink import Receipt
+from edgegpu_sync.messages.readers import read
+from edgegpu_sync.messages.spec import PolicyItem, Spec
 from edgegpu_sync.states import Codes, CommandState
 from edgegpu_sync.topics import TopicKind, parse
 

@@ -7,9 +7,9 @@ from kits.sync import limits
 
 from edgegpu_agent.session.capabilities import NoAccount
 from edgegpu_installer.layout import PLUGIN_UNIT, Layout
-from edgegpu_sync.settle import NO_SHARING
-from edgegpu_sync.spec import Spec, asked
-from edgegpu_sync.uplink import ItemState
+from edgegpu_sync.messages.spec import Spec, asked
+from edgegpu_sync.messages.uplink import ItemState
+from edgegpu_sync.rules.settle import NO_SHARING
 
 
 def test_without_sharing_they_wait_for_it_and_with_it_the_remedy_is_named(tmp_path: Path) -> None:

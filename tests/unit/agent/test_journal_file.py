@@ -11,15 +11,15 @@ from edgegpu_agent.journal.contents import HistoryEntry, JournalContents, LastCo
 from edgegpu_agent.journal.disk_space import JournalPages
 from edgegpu_agent.journal.errors import BoxJournalError, JournalFullError
 from edgegpu_agent.journal.journal import BoxJournal
-from edgegpu_sync.commands import CommandRecord
 from edgegpu_sync.ids import CommandId, command_id
-from edgegpu_sync.outbox import Kept, OutboxSizes
-from edgegpu_sync.replay_guard import MEMORY, SeenRevision
-from edgegpu_sync.settle import Settlement
-from edgegpu_sync.spec import Isolation, Mode, Sharing, Spec, asked
-from edgegpu_sync.stamps import Stamp
+from edgegpu_sync.messages.spec import Isolation, Mode, Sharing, Spec, asked
+from edgegpu_sync.messages.stamps import Stamp
+from edgegpu_sync.messages.uplink import CardRoom, Condition, Numbers
+from edgegpu_sync.rules.commands import CommandRecord
+from edgegpu_sync.rules.outbox import Kept, OutboxSizes
+from edgegpu_sync.rules.replay_guard import MEMORY, SeenRevision
+from edgegpu_sync.rules.settle import Settlement
 from edgegpu_sync.states import CommandState
-from edgegpu_sync.uplink import CardRoom, Condition, Numbers
 from edgegpu_sync.wire import digest
 
 SMALL = OutboxSizes(results=8, refusals=16, events_bytes=8_192, metrics_bytes=8_192)

@@ -9,10 +9,10 @@ import pytest
 
 from edgegpu_agent.journal.contents import JournalContents
 from edgegpu_agent.worker.steps import PAUSE, STEPS, TRACE, from_environment, written
-from edgegpu_sync.commands import CommandRecord
 from edgegpu_sync.ids import CommandId, op_name
-from edgegpu_sync.outbox import OutboxSizes
-from edgegpu_sync.spec import Asked, Isolation, Mode, TryKey
+from edgegpu_sync.messages.spec import Asked, Isolation, Mode, TryKey
+from edgegpu_sync.rules.commands import CommandRecord
+from edgegpu_sync.rules.outbox import OutboxSizes
 from edgegpu_sync.states import CommandState
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from kits.cli import CARD_0, CARD_1, card, document, pod
 
 from edgegpu_agent.telemetry.messages import allocations, inventory, plugin_parts
 from edgegpu_agent.telemetry.nvidia_smi import read
-from edgegpu_sync.stamps import Epoch
-from edgegpu_sync.telemetry import Alloc, Inventory
+from edgegpu_sync.messages.stamps import Epoch
+from edgegpu_sync.messages.telemetry import Alloc, Inventory
 
 LINE = f"{CARD_0}, 0, Tesla P4, 7611, 560.35.03, 41, 2310, 61, 52.40"
 UP: dict[str, Any] = {"enrolment": 1, "epoch": Epoch(1, "9f2c4d1a7b3e5f60"), "n": 1}

@@ -8,9 +8,9 @@ from kits.worker import Box, Wire, wired
 from kits.workercontroller import LOGS, LOGS_ARGS, REFRESH, RESTART
 
 from edgegpu_sync.ids import op_name
-from edgegpu_sync.spec import Spec
+from edgegpu_sync.messages.spec import Spec
+from edgegpu_sync.messages.uplink import Birth, CommandResult
 from edgegpu_sync.states import Codes, CommandState
-from edgegpu_sync.uplink import Birth, CommandResult
 
 
 @pytest.fixture

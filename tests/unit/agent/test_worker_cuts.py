@@ -15,9 +15,9 @@ from kits.workercontroller import INSTALL, LOGS, LOGS_ARGS, REFRESH, RESTART, UN
 from kits.workerworld import CutError
 
 from edgegpu_sync.ids import CommandId
-from edgegpu_sync.spec import Sharing, Spec
+from edgegpu_sync.messages.spec import Sharing, Spec
+from edgegpu_sync.messages.uplink import ItemState
 from edgegpu_sync.states import CommandState
-from edgegpu_sync.uplink import ItemState
 
 ENOUGH = 400
 

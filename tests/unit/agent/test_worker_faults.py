@@ -9,7 +9,7 @@ from kits.workercontroller import REFRESH, RESTART
 from kits.workerodd import end, odd, odd_wire
 
 from edgegpu_agent.actions.action import ActionOutcome, Acts, ActStop
-from edgegpu_sync.ops import Evidence
+from edgegpu_sync.rules.ops import Evidence
 from edgegpu_sync.states import Codes, CommandState
 
 

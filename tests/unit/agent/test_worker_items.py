@@ -9,10 +9,10 @@ from kits.workercontroller import INSTALL, RESTART
 from kits.workerodd import end, odd, odd_wire
 from kits.workerworld import CutError
 
-from edgegpu_sync.settle import OPEN, Settlement
-from edgegpu_sync.spec import AppLimits, Sharing, Spec
+from edgegpu_sync.messages.spec import AppLimits, Sharing, Spec
+from edgegpu_sync.messages.uplink import Condition, ItemState
+from edgegpu_sync.rules.settle import OPEN, Settlement
 from edgegpu_sync.states import Codes, CommandState
-from edgegpu_sync.uplink import Condition, ItemState
 
 
 @pytest.fixture

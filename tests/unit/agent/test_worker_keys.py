@@ -10,10 +10,10 @@ from kits.workercontroller import ROOT
 
 from edgegpu_sync.errors import Why
 from edgegpu_sync.keys import next_link, public_text
-from edgegpu_sync.messages import read
+from edgegpu_sync.messages.readers import read
+from edgegpu_sync.messages.uplink import Birth
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import TopicKind, parse
-from edgegpu_sync.uplink import Birth
 
 OTHER = Ed25519PrivateKey.from_private_bytes(bytes([9] * 32))
 

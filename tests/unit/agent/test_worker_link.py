@@ -12,11 +12,11 @@ from kits.workercontroller import RESTART, Controller
 from kits.workerworld import World
 
 from edgegpu_sync.errors import Why
-from edgegpu_sync.messages import read
-from edgegpu_sync.spec import Sharing, Spec
-from edgegpu_sync.telemetry import BoxHealth, Event
+from edgegpu_sync.messages.readers import read
+from edgegpu_sync.messages.spec import Sharing, Spec
+from edgegpu_sync.messages.telemetry import BoxHealth, Event
+from edgegpu_sync.messages.uplink import Birth, Bye, ItemState, NotTaken, Will
 from edgegpu_sync.topics import TopicKind, parse
-from edgegpu_sync.uplink import Birth, Bye, ItemState, NotTaken, Will
 
 DAY_S = 86_400.0
 

@@ -9,9 +9,9 @@ from kits.worker import Wire, fast_folder, wired
 from kits.workercontroller import REFRESH
 
 from edgegpu_agent.worker.inventory_refresh import PATIENCE_S
+from edgegpu_sync.messages.telemetry import Alloc, Inventory
+from edgegpu_sync.messages.uplink import CommandResult
 from edgegpu_sync.states import CommandState
-from edgegpu_sync.telemetry import Alloc, Inventory
-from edgegpu_sync.uplink import CommandResult
 
 
 @pytest.fixture

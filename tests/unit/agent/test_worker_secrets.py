@@ -13,10 +13,10 @@ from kits.workerodd import odd, odd_wire
 from edgegpu_agent.actions.action import ActionOutcome
 from edgegpu_agent.actions.redact import HIDDEN, Redactor
 from edgegpu_agent.actions.uplink_redaction import cleaned
-from edgegpu_sync.settle import Settlement
-from edgegpu_sync.spec import Sharing, Spec
+from edgegpu_sync.messages.spec import Sharing, Spec
+from edgegpu_sync.messages.uplink import Condition
+from edgegpu_sync.rules.settle import Settlement
 from edgegpu_sync.states import CommandState
-from edgegpu_sync.uplink import Condition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

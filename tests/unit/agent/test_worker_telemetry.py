@@ -8,8 +8,8 @@ from kits.telemetry import CLUSTER, Source, pod, seen
 from kits.worker import Wire, fast_folder, wired
 
 from edgegpu_agent.worker.ports import ClusterIdentity
-from edgegpu_sync.telemetry import Alloc, BoxHealth, HealthPart, Inventory, Metrics, PodAlloc, merged
-from edgegpu_sync.uplink import Reported
+from edgegpu_sync.messages.telemetry import Alloc, BoxHealth, HealthPart, Inventory, Metrics, PodAlloc, merged
+from edgegpu_sync.messages.uplink import Reported
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from kits.workerworld import World
 
 from edgegpu_agent.actions.action import ActionOutcome, Acts, ActStop
 from edgegpu_sync.ids import CommandId
-from edgegpu_sync.ops import Args, Evidence
+from edgegpu_sync.rules.ops import Args, Evidence
 from edgegpu_sync.states import Codes, CommandState
 
 

@@ -10,12 +10,12 @@ from edgegpu_cloud.controller.rules import events_upto
 from edgegpu_cloud.store.records import BoxRecord, Latest, StoredCommand
 from edgegpu_sync.errors import MessageRefusedError, Why
 from edgegpu_sync.ids import device_id, op_name
-from edgegpu_sync.sequence import Book
-from edgegpu_sync.stamps import Stamp
+from edgegpu_sync.messages.stamps import Stamp
+from edgegpu_sync.messages.uplink import CommandResult
+from edgegpu_sync.rules.sequence import Book
+from edgegpu_sync.rules.tracking import Tracked
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import ResultTopic, TopicKind
-from edgegpu_sync.tracking import Tracked
-from edgegpu_sync.uplink import CommandResult
 
 DEVICE = device_id("abcdefgh01234567")
 NOW_S = 500.0

@@ -12,8 +12,8 @@ from edgegpu_cloud.fleet.capacity import capacity_of
 from edgegpu_cloud.fleet.views import PRESENT_S, BoxView, box_views
 from edgegpu_cloud.store import BoxRecord, ControllerStore, Latest
 from edgegpu_sync.ids import DeviceId, device_id
-from edgegpu_sync.sequence import Book
-from edgegpu_sync.stamps import Epoch, Stamp
+from edgegpu_sync.messages.stamps import Epoch, Stamp
+from edgegpu_sync.rules.sequence import Book
 from edgegpu_sync.topics import TopicKind
 
 if TYPE_CHECKING:

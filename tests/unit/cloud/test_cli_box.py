@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kits.details import STAMP, box, card, pod
 
-from edgegpu_cloud.cli.boxshow import show_box
+from edgegpu_cloud.cli.boxes.show import show_box
 from edgegpu_sync.topics import TopicKind
 
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from edgegpu_cloud.cli import command_args
-from edgegpu_cloud.cli.commands import COMMAND_HELP
-from edgegpu_sync.ops import OPS
+from edgegpu_cloud.cli.requests import command_args
+from edgegpu_cloud.cli.requests.commands import COMMAND_HELP
+from edgegpu_sync.rules.ops import OPS
 
 
 def test_what_is_text_stays_text_and_numbers_are_numbers() -> None:

@@ -11,7 +11,7 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.preview import Preview, WantedLimits, preview
 from edgegpu_cloud.fleet.views import Details
 from edgegpu_core.limits import FitResult
-from edgegpu_sync.spec import Spec
+from edgegpu_sync.messages.spec import Spec
 
 
 def ask(here: Details, *others: Details, units: int, core: int = 1, app: str = "asr") -> Preview:

@@ -12,8 +12,8 @@ from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.store import BoxState, ControllerStore, EnrolledBox, Latest
 from edgegpu_sync.ids import DeviceId, device_id
-from edgegpu_sync.spec import MAX_APP_LIMITS, Exclusions, PolicyItem, Sharing, Spec
-from edgegpu_sync.stamps import Epoch, Stamp
+from edgegpu_sync.messages.spec import MAX_APP_LIMITS, Exclusions, PolicyItem, Sharing, Spec
+from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import TopicKind
 

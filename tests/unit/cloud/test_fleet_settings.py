@@ -4,7 +4,7 @@ import pytest
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.specs import SharingSettings, desired_items, revised, with_settings
-from edgegpu_sync.spec import Exclusions, Isolation, Mode, PolicyItem, Sharing, Spec, UnitSize
+from edgegpu_sync.messages.spec import Exclusions, Isolation, Mode, PolicyItem, Sharing, Spec, UnitSize
 
 ALL = SharingSettings(isolation="none", policy="best-fit", exclude=("0", "0:1", "GPU-7d2f"), unit_mib=512)
 

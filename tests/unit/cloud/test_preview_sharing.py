@@ -11,8 +11,8 @@ from edgegpu_cloud.fleet.preview_sharing import Outlook, PreviewVerdict, outlook
 from edgegpu_cloud.fleet.views import Details
 from edgegpu_cloud.store import Latest
 from edgegpu_sync.ids import device_id
-from edgegpu_sync.spec import AnyItem, Exclusions, Isolation, Mode, PolicyItem, Spec, UnitSize
-from edgegpu_sync.stamps import Epoch, Stamp
+from edgegpu_sync.messages.spec import AnyItem, Exclusions, Isolation, Mode, PolicyItem, Spec, UnitSize
+from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.topics import TopicKind
 
 DEVICE = device_id("k3f9x2m7q1w8e5r4")

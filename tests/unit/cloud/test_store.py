@@ -35,10 +35,10 @@ from edgegpu_cloud.store.migrations import migrate
 from edgegpu_cloud.store.notes import KEPT_EVENTS, MOST_ALARMS
 from edgegpu_cloud.store.schema import TableRow
 from edgegpu_sync.ids import CommandId, command_id, device_id, op_name
-from edgegpu_sync.sequence import Book
-from edgegpu_sync.stamps import Epoch, Stamp
+from edgegpu_sync.messages.stamps import Epoch, Stamp
+from edgegpu_sync.rules.sequence import Book
+from edgegpu_sync.rules.tracking import Tracked
 from edgegpu_sync.states import CommandState
-from edgegpu_sync.tracking import Tracked
 
 DEVICE = device_id("0000000000000001")
 OP = op_name("k3s.restart")

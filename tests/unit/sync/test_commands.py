@@ -6,7 +6,8 @@ from functools import partial
 import pytest
 from kits.sync import ID, RESTART
 
-from edgegpu_sync.commands import (
+from edgegpu_sync.ids import command_id, op_name
+from edgegpu_sync.rules.commands import (
     MOST_ATTEMPTS,
     ActAgain,
     AwaitRenewal,
@@ -21,8 +22,7 @@ from edgegpu_sync.commands import (
     after_crash,
     to_begin,
 )
-from edgegpu_sync.ids import command_id, op_name
-from edgegpu_sync.ops import (
+from edgegpu_sync.rules.ops import (
     OPS,
     Declaration,
     Evidence,

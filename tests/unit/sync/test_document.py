@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
-from edgegpu_sync.commands import MOST_ATTEMPTS
-from edgegpu_sync.downlink import Desired, Keys, RefreshRequest
 from edgegpu_sync.errors import Why
 from edgegpu_sync.keys import KeyRing, key_id
-from edgegpu_sync.messages import read
-from edgegpu_sync.ops import OPS
-from edgegpu_sync.outbox import OutboxSizes
-from edgegpu_sync.replay_guard import MEMORY, WINDOW
-from edgegpu_sync.settle import MOST_TRIES
+from edgegpu_sync.messages.downlink import Desired, Keys, RefreshRequest
+from edgegpu_sync.messages.readers import read
+from edgegpu_sync.messages.spec import MAX_APP_LIMITS, Spec, asked
+from edgegpu_sync.messages.uplink import ItemState
+from edgegpu_sync.rules.commands import MOST_ATTEMPTS
+from edgegpu_sync.rules.ops import OPS
+from edgegpu_sync.rules.outbox import OutboxSizes
+from edgegpu_sync.rules.replay_guard import MEMORY, WINDOW
+from edgegpu_sync.rules.settle import MOST_TRIES
+from edgegpu_sync.rules.tracking import QUIET_S, RESEND_S
 from edgegpu_sync.signing import open_down
-from edgegpu_sync.spec import MAX_APP_LIMITS, Spec, asked
 from edgegpu_sync.states import Codes, CommandState
 from edgegpu_sync.topics import PLAIN_KINDS, TopicKind, parse
-from edgegpu_sync.tracking import QUIET_S, RESEND_S
-from edgegpu_sync.uplink import ItemState
 from edgegpu_sync.wire import RESULT_MAX_BYTES, WIRE_MAX_BYTES
 
 TEXT = (Path(__file__).resolve().parents[3] / "docs/mqtt-api.md").read_text(encoding="utf-8")

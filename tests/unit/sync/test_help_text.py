@@ -6,11 +6,11 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+from edgegpu_base.cli.helptext import named
 from typer.testing import CliRunner
 
 from edgegpu_agent.cli.tree import app as edgegpu
 from edgegpu_cloud.cli.tree import app as edgegpu_cloud
-from edgegpu_sync.helptext import named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

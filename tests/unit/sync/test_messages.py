@@ -6,14 +6,14 @@ import pytest
 from kits.sync import birth, one_of_each, reported, result
 from pydantic import ValidationError
 
-from edgegpu_sync.downlink import Command
 from edgegpu_sync.errors import MessageRefusedError, TooLargeError, Why
-from edgegpu_sync.messages import READERS, Message, read
-from edgegpu_sync.spec import MAX_APP_LIMITS
+from edgegpu_sync.messages.downlink import Command
+from edgegpu_sync.messages.readers import READERS, Message, read
+from edgegpu_sync.messages.spec import MAX_APP_LIMITS
+from edgegpu_sync.messages.telemetry import Alloc, PodAlloc, difference, merged
+from edgegpu_sync.messages.uplink import CommandResult, encode_reported, encode_result
 from edgegpu_sync.states import FOLLOWERS, CommandState
-from edgegpu_sync.telemetry import Alloc, PodAlloc, difference, merged
 from edgegpu_sync.topics import TopicKind
-from edgegpu_sync.uplink import CommandResult, encode_reported, encode_result
 from edgegpu_sync.wire import BODY_MAX_BYTES, RESULT_MAX_BYTES, clipped, digest, encode
 
 EACH = one_of_each()

@@ -3,10 +3,10 @@
 import pytest
 from kits.sync import EPOCH
 
-from edgegpu_sync.downlink import Receipt
 from edgegpu_sync.ids import CommandId, command_id
-from edgegpu_sync.outbox import Kept, Outbox, OutboxSizes
-from edgegpu_sync.stamps import Epoch, Stamp
+from edgegpu_sync.messages.downlink import Receipt
+from edgegpu_sync.messages.stamps import Epoch, Stamp
+from edgegpu_sync.rules.outbox import Kept, Outbox, OutboxSizes
 
 SMALL = Outbox(limits=OutboxSizes(results=2, refusals=1, events_bytes=100, metrics_bytes=100))
 A, B, C, D = (command_id(f"command-{letter}") for letter in "abcd")

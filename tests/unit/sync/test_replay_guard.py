@@ -3,9 +3,10 @@
 import pytest
 from kits.sync import EPOCH
 
-from edgegpu_sync.downlink import Command, Desired
 from edgegpu_sync.errors import MessageRefusedError, Why
-from edgegpu_sync.replay_guard import (
+from edgegpu_sync.messages.downlink import Command, Desired
+from edgegpu_sync.messages.stamps import Epoch, Stamp
+from edgegpu_sync.rules.replay_guard import (
     WINDOW,
     Counter,
     ExpiredCommand,
@@ -17,7 +18,6 @@ from edgegpu_sync.replay_guard import (
     Take,
     Verdict,
 )
-from edgegpu_sync.stamps import Epoch, Stamp
 from edgegpu_sync.states import Codes
 
 GATE = ReplayGuard(enrolment=3, epoch=EPOCH, born_s=1_000.0, floor=10)

@@ -7,12 +7,12 @@ import pytest
 from kits.sync import EPOCH, ID, RESTART, birth, reported, result
 
 from edgegpu_sync.errors import MessageRefusedError, Why
-from edgegpu_sync.replay_guard import WINDOW
-from edgegpu_sync.sequence import Book, check_stamp
-from edgegpu_sync.stamps import Epoch
+from edgegpu_sync.messages.stamps import Epoch
+from edgegpu_sync.messages.uplink import Birth, NotTaken
+from edgegpu_sync.rules.replay_guard import WINDOW
+from edgegpu_sync.rules.sequence import Book, check_stamp
+from edgegpu_sync.rules.tracking import QUIET_S, RESEND_S, Tracked, sign
 from edgegpu_sync.states import Codes, CommandState
-from edgegpu_sync.tracking import QUIET_S, RESEND_S, Tracked, sign
-from edgegpu_sync.uplink import Birth, NotTaken
 
 BORN = birth()
 BOOK = Book(enrolment=3, next_seq=119, rev=12).on_birth(BORN, now_s=500.0, live=True)

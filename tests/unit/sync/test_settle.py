@@ -4,8 +4,10 @@ import pytest
 from kits.sync import limits
 
 from edgegpu_sync.errors import MessageRefusedError
-from edgegpu_sync.replay_guard import SeenRevision
-from edgegpu_sync.settle import (
+from edgegpu_sync.messages.spec import AppLimits, Exclusions, PolicyItem, Sharing, Spec, UnitSize, asked
+from edgegpu_sync.messages.uplink import Condition, ItemState
+from edgegpu_sync.rules.replay_guard import SeenRevision
+from edgegpu_sync.rules.settle import (
     INSTALL,
     MOST_TRIES,
     NO_SHARING,
@@ -17,9 +19,7 @@ from edgegpu_sync.settle import (
     Waits,
     sharing_command,
 )
-from edgegpu_sync.spec import AppLimits, Exclusions, PolicyItem, Sharing, Spec, UnitSize, asked
 from edgegpu_sync.states import Codes, CommandState
-from edgegpu_sync.uplink import Condition, ItemState
 
 APPLIED = Settlement.applied()
 REJECTED = Settlement.rejected(Codes.NO_ROOM, "needs 10, card 0 has 9 free")

@@ -5,10 +5,10 @@ from typing import Any
 
 from kits.sync import EPOCH, limits, spec
 
-from edgegpu_sync.replay_guard import SeenRevision
-from edgegpu_sync.settle import DesiredState
-from edgegpu_sync.spec import AppLimits, Asked, Sharing, Spec, TryKey, asked
-from edgegpu_sync.uplink import Reported, encode_reported
+from edgegpu_sync.messages.spec import AppLimits, Asked, Sharing, Spec, TryKey, asked
+from edgegpu_sync.messages.uplink import Reported, encode_reported
+from edgegpu_sync.rules.replay_guard import SeenRevision
+from edgegpu_sync.rules.settle import DesiredState
 from edgegpu_sync.wire import MAX_COUNT, Json
 
 

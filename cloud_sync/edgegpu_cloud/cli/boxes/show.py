@@ -5,16 +5,16 @@ import time
 import typer
 
 from edgegpu_cloud.cli.common import ago, moment, print_table, standing
-from edgegpu_cloud.cli.settlements import fix, reports, state_word
+from edgegpu_cloud.cli.requests.settlements import fix, reports, state_word
 from edgegpu_cloud.cli.terminal_text import one_line
 from edgegpu_cloud.fleet.capacity import held_units
 from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.fleet.views import UNINSTALLED, BoxView, Details, is_problem
 from edgegpu_cloud.store import BoxState
-from edgegpu_sync.messages import READERS
-from edgegpu_sync.telemetry import BoxHealth, CardReport, Inventory
+from edgegpu_sync.messages.readers import READERS
+from edgegpu_sync.messages.telemetry import BoxHealth, CardReport, Inventory
+from edgegpu_sync.messages.uplink import ItemReport
 from edgegpu_sync.topics import TopicKind
-from edgegpu_sync.uplink import ItemReport
 
 
 def show_box(details: Details) -> None:

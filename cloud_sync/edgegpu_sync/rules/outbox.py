@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from edgegpu_sync.downlink import Receipt
 from edgegpu_sync.ids import CommandId
-from edgegpu_sync.stamps import Stamp
+from edgegpu_sync.messages.downlink import Receipt
+from edgegpu_sync.messages.stamps import Stamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from edgegpu_sync.errors import TooLargeError
 from edgegpu_sync.ids import OpNameField
-from edgegpu_sync.stamps import Epoch, Stamp
+from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.wire import (
     RESULT_MAX_BYTES,

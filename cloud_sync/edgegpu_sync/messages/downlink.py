@@ -6,7 +6,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from edgegpu_sync.ids import CommandIdField
-from edgegpu_sync.stamps import Epoch
+from edgegpu_sync.messages.stamps import Epoch
 from edgegpu_sync.wire import Body, Count, Json, Line, Seconds, WireModel
 
 

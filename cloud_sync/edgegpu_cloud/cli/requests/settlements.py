@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import typer
+from edgegpu_base.cli.terminal import counted
 
 from edgegpu_cloud.cli.box_selection import end_by
 from edgegpu_cloud.cli.common import (
@@ -22,8 +23,7 @@ from edgegpu_cloud.controller.status import trouble
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.fleet.views import BoxView, Details, is_dormant
-from edgegpu_sync.terminal import counted
-from edgegpu_sync.uplink import ItemReport, ItemState
+from edgegpu_sync.messages.uplink import ItemReport, ItemState
 
 _NEW_S = 0.3
 _SOON_S, _LOOK_S = 3.0, 0.1

@@ -3,12 +3,12 @@
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from edgegpu_sync.downlink import Command
 from edgegpu_sync.ids import CommandId, OpName
-from edgegpu_sync.sequence import Book
-from edgegpu_sync.stamps import Epoch, Stamp
+from edgegpu_sync.messages.downlink import Command
+from edgegpu_sync.messages.stamps import Epoch, Stamp
+from edgegpu_sync.messages.uplink import CommandResult, NotTaken
+from edgegpu_sync.rules.sequence import Book
 from edgegpu_sync.states import Codes, CommandState
-from edgegpu_sync.uplink import CommandResult, NotTaken
 from edgegpu_sync.wire import Json
 
 RESEND_S = (10, 20, 40, 80, 160, 300)

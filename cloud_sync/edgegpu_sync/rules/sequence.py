@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from edgegpu_sync.errors import MessageRefusedError, Why
-from edgegpu_sync.replay_guard import WINDOW
-from edgegpu_sync.stamps import Epoch, Stamp
-from edgegpu_sync.uplink import Birth, NotTaken, Reported
+from edgegpu_sync.messages.stamps import Epoch, Stamp
+from edgegpu_sync.messages.uplink import Birth, NotTaken, Reported
+from edgegpu_sync.rules.replay_guard import WINDOW
 
 MAX_JUMP = 2**24
 """How far above what is known a number of a box may be. Years of births, revisions and commands are less, so that a

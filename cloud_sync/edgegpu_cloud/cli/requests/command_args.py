@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import typer
 
 from edgegpu_sync.ids import OpName
-from edgegpu_sync.ops import OPS, Args
+from edgegpu_sync.rules.ops import OPS, Args
 from edgegpu_sync.wire import Json
 
 HELP = """\

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
+from edgegpu_base.cli.durations import seconds
 
 from edgegpu_cloud.cli import completing
 from edgegpu_cloud.cli.common import (
@@ -32,7 +33,6 @@ from edgegpu_cloud.fleet.names import check_name
 from edgegpu_cloud.fleet.selectors import read_labels
 from edgegpu_cloud.http.urls import url_of
 from edgegpu_cloud.store import AuditEntry, EnrolmentAttempt, RequestState, Token
-from edgegpu_sync.durations import seconds
 
 _MOST_COUNT = 100_000
 

@@ -4,11 +4,12 @@ import time
 from typing import Annotated
 
 import typer
+from edgegpu_base.cli.outputformat import is_wide
 
 from edgegpu_cloud.cli import completing
 from edgegpu_cloud.cli.arguments import BoxArgument, SelectorOption, SinceOption, WatchOption
 from edgegpu_cloud.cli.box_selection import chosen
-from edgegpu_cloud.cli.boxshow import labels_of, show_box
+from edgegpu_cloud.cli.boxes.show import labels_of, show_box
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     Cloud,
@@ -29,7 +30,6 @@ from edgegpu_cloud.cli.watching import Rows, follow
 from edgegpu_cloud.fleet.capacity import BoxCapacity
 from edgegpu_cloud.fleet.selectors import read_labels
 from edgegpu_cloud.fleet.views import BoxView
-from edgegpu_sync.outputformat import is_wide
 
 _EVENTS, _MOST = 10, 10_000
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from edgegpu_sync.uplink import UplinkBody
+from edgegpu_sync.messages.uplink import UplinkBody
 from edgegpu_sync.wire import Core, Count, Line, Name, Text, Token, Units, WireModel
 
 Uid = Annotated[str, Field(pattern=r"^[0-9a-zA-Z-]{1,64}$")]

@@ -6,11 +6,13 @@ from functools import partial
 from typing import Annotated, Any, assert_never
 
 import typer
+from edgegpu_base.cli.durations import waiting_s
+from edgegpu_base.cli.helptext import put
 
 from edgegpu_cloud.cli import completing
 from edgegpu_cloud.cli.arguments import BoxArgument, OptionalBoxArgument, SelectorOption
 from edgegpu_cloud.cli.box_selection import SELECTED, askable, chosen
-from edgegpu_cloud.cli.boxshow import requested
+from edgegpu_cloud.cli.boxes.show import requested
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     EXIT_FAILED,
@@ -25,16 +27,14 @@ from edgegpu_cloud.cli.common import (
     say,
     say_trouble,
 )
-from edgegpu_cloud.cli.settlements import Request, Screens, first_line, fix, follow, reports, words
+from edgegpu_cloud.cli.requests.settlements import Request, Screens, first_line, fix, follow, reports, words
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.preview_sharing import Outlook, check_settings, outlook
 from edgegpu_cloud.fleet.reported_sharing import ReportedSharing, now_of
 from edgegpu_cloud.fleet.specs import SharingSettings, desired_items, with_settings
 from edgegpu_cloud.fleet.views import BoxView, Details, is_problem
-from edgegpu_sync.durations import waiting_s
-from edgegpu_sync.helptext import put
-from edgegpu_sync.spec import AnyItem, AppLimits, Exclusions, Isolation, PolicyItem, Sharing, UnitSize
-from edgegpu_sync.uplink import ItemReport
+from edgegpu_sync.messages.spec import AnyItem, AppLimits, Exclusions, Isolation, PolicyItem, Sharing, UnitSize
+from edgegpu_sync.messages.uplink import ItemReport
 
 app = typer.Typer(
     name="sharing",

@@ -4,11 +4,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from edgegpu_sync.downlink import Command, Desired, Keys, Receipt
 from edgegpu_sync.errors import MessageRefusedError, Why
-from edgegpu_sync.telemetry import Alloc, BoxHealth, Event, Inventory, Metrics
+from edgegpu_sync.messages.downlink import Command, Desired, Keys, Receipt
+from edgegpu_sync.messages.telemetry import Alloc, BoxHealth, Event, Inventory, Metrics
+from edgegpu_sync.messages.uplink import Answer, Birth, Bye, CommandResult, NotTaken, Reported, Status, Will
 from edgegpu_sync.topics import TopicKind
-from edgegpu_sync.uplink import Answer, Birth, Bye, CommandResult, NotTaken, Reported, Status, Will
 from edgegpu_sync.wire import BODY_MAX_BYTES, RESULT_MAX_BYTES, decode
 
 Message = (

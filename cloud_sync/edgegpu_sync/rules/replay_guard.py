@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from edgegpu_sync.downlink import Command, Desired
 from edgegpu_sync.errors import MessageRefusedError, Why
-from edgegpu_sync.stamps import Epoch, Stamp
+from edgegpu_sync.messages.downlink import Command, Desired
+from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.states import Codes
 from edgegpu_sync.wire import MAX_COUNT
 

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from typing import Annotated
 
 import typer
+from edgegpu_base.cli.durations import seconds
+from edgegpu_base.cli.terminal import counted
 
 from edgegpu_cloud.cli import completing
 from edgegpu_cloud.cli.box_selection import RefusedBox, end_by
@@ -27,10 +29,8 @@ from edgegpu_cloud.cli.common import (
 )
 from edgegpu_cloud.cli.terminal_text import one_line, plain
 from edgegpu_cloud.fleet.views import CommandView
-from edgegpu_sync.durations import seconds
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.states import CommandState
-from edgegpu_sync.terminal import counted
 
 _NEW_S = 0.5
 _DOCTOR = "doctor.run"

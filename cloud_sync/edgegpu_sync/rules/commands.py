@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from edgegpu_sync.ids import CommandId, OpName
-from edgegpu_sync.ops import OPS, BadArgumentsError, Declaration, Evidence, Settling, read_args
+from edgegpu_sync.rules.ops import OPS, BadArgumentsError, Declaration, Evidence, Settling, read_args
 from edgegpu_sync.states import FOLLOWERS, Codes, CommandState
 from edgegpu_sync.wire import Json
 

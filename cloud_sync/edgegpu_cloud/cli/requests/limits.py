@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated, TypedDict
 
 import typer
+from edgegpu_base.cli.durations import waiting_s
+from edgegpu_base.cli.helptext import put
 
 from edgegpu_cloud.cli import completing
 from edgegpu_cloud.cli.arguments import OptionalBoxArgument, SelectorOption
@@ -21,16 +23,14 @@ from edgegpu_cloud.cli.common import (
     reporting,
     say_trouble,
 )
-from edgegpu_cloud.cli.limits_target import LimitsTarget, box_and_others, container_of, say_if_unknown, targets
-from edgegpu_cloud.cli.settlements import GOOD, Request, Screens, first_line, fix, follow, reports, words
+from edgegpu_cloud.cli.requests.limits_target import LimitsTarget, box_and_others, container_of, say_if_unknown, targets
+from edgegpu_cloud.cli.requests.settlements import GOOD, Request, Screens, first_line, fix, follow, reports, words
 from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.preview import Preview, WantedLimits, preview
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.fleet.views import BoxView, is_problem
-from edgegpu_sync.durations import waiting_s
-from edgegpu_sync.helptext import put
-from edgegpu_sync.spec import AppLimits, OnDrift, item_name
-from edgegpu_sync.uplink import ItemReport, ItemState
+from edgegpu_sync.messages.spec import AppLimits, OnDrift, item_name
+from edgegpu_sync.messages.uplink import ItemReport, ItemState
 
 app = typer.Typer(
     name="limits",

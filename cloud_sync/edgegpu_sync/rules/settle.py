@@ -6,8 +6,7 @@ from typing import assert_never
 
 from edgegpu_sync.errors import MessageRefusedError, Why
 from edgegpu_sync.ids import OpName, op_name
-from edgegpu_sync.replay_guard import SeenRevision
-from edgegpu_sync.spec import (
+from edgegpu_sync.messages.spec import (
     AnyItem,
     AppLimits,
     Asked,
@@ -19,8 +18,9 @@ from edgegpu_sync.spec import (
     TryKey,
     UnitSize,
 )
+from edgegpu_sync.messages.uplink import Condition, ItemReport, ItemState, Numbers
+from edgegpu_sync.rules.replay_guard import SeenRevision
 from edgegpu_sync.states import Codes, CommandState
-from edgegpu_sync.uplink import Condition, ItemReport, ItemState, Numbers
 from edgegpu_sync.wire import clipped
 
 MOST_TRIES = 3

@@ -6,8 +6,9 @@ from functools import partial
 from typing import Annotated
 
 import typer
+from edgegpu_base.cli.durations import seconds, waiting_s
 
-from edgegpu_cloud.cli import command_args, completing
+from edgegpu_cloud.cli import completing
 from edgegpu_cloud.cli.arguments import OptionalBoxArgument, SelectorOption, SinceOption, WatchOption
 from edgegpu_cloud.cli.box_selection import SELECTED, RefusedBox, askable, chosen
 from edgegpu_cloud.cli.common import (
@@ -23,12 +24,12 @@ from edgegpu_cloud.cli.common import (
     reporting,
     since_of,
 )
-from edgegpu_cloud.cli.following import CommandArgument, finish, finish_many, line_of
+from edgegpu_cloud.cli.requests import command_args
+from edgegpu_cloud.cli.requests.following import CommandArgument, finish, finish_many, line_of
 from edgegpu_cloud.cli.watching import Rows, follow
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.views import BoxView, CommandView
-from edgegpu_sync.durations import seconds, waiting_s
 from edgegpu_sync.ids import CommandId, DeviceId
 
 _WAIT = "30m"

@@ -1,0 +1,1 @@
+"""The commands over the fleet: how boxes come, stand and go."""

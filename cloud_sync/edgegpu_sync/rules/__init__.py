@@ -1,0 +1,1 @@
+"""Order, replay, settling and commands as pure rules, for either side."""
