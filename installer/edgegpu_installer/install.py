@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from edgegpu_installer import prompts
-from edgegpu_installer.cluster import accounts, datastore, lease, node_identity, nodes
+from edgegpu_installer.changes import Deadline, FileChange, Plan
+from edgegpu_installer.cluster import accounts, lease, node_identity, nodes
 from edgegpu_installer.cluster import app_limits_account as limits
 from edgegpu_installer.cluster.app_limits_account import AppLimitsAccount
 from edgegpu_installer.cluster.client import ClusterClient, ClusterError
@@ -16,18 +17,16 @@ from edgegpu_installer.cluster.rbac import Account
 from edgegpu_installer.cluster.servers import other_servers
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import AGENT_UNIT, CURRENT, ETC, LIMITS_KUBECONFIG, PLUGIN_UNIT, UNITS
-from edgegpu_installer.machine import unit_size
-from edgegpu_installer.plan import credentials
-from edgegpu_installer.plan.changes import Deadline, FileChange, Plan
+from edgegpu_installer.machine.atomic import read_entry, wanted
+from edgegpu_installer.plan import credentials, datastore, unit_size
 from edgegpu_installer.plan.completeness import completeness
 from edgegpu_installer.plan.dry_run import DryRun, of_install
 from edgegpu_installer.plan.plan import plan_agent, plan_install
-from edgegpu_installer.plan.prepare import TransactionMachine
 from edgegpu_installer.plan.release import Release
 from edgegpu_installer.plan.site import InstallOptions, MachineRole, Material, Site, role_of
 from edgegpu_installer.prompts import Terminal
 from edgegpu_installer.transaction import farewell, rollback_cleanup, transaction
-from edgegpu_installer.transaction.atomic import read_entry, wanted
+from edgegpu_installer.transaction.prepare import TransactionMachine
 from edgegpu_installer.transaction.states import Op, TransactionState
 from edgegpu_installer.transaction.transaction import TransactionOutcome, Verify
 from edgegpu_installer.verify.conditions import configured_model, look_again

@@ -5,13 +5,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from edgegpu_core.podview import PodView
-from edgegpu_installer.cluster import accounts, datastore, lease, nodes, shares
+from edgegpu_installer.changes import Deadline, FileChange, Plan
+from edgegpu_installer.cluster import accounts, lease, nodes, shares
 from edgegpu_installer.cluster import app_limits_account as limits
 from edgegpu_installer.cluster.app_limits_account import AppLimitsAccount
 from edgegpu_installer.cluster.client import ClusterClient, ClusterError
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.kubeadm import kubeadm
-from edgegpu_installer.kubeadm import probe as kubeadm_look
 from edgegpu_installer.layout import (
     AGENT_UNIT,
     AGENT_YAML,
@@ -24,18 +23,19 @@ from edgegpu_installer.layout import (
     UNITS,
     WANTS,
 )
-from edgegpu_installer.plan import shared_config
-from edgegpu_installer.plan.changes import Deadline, FileChange, Plan
+from edgegpu_installer.plan import datastore, shared_config
 from edgegpu_installer.plan.dry_run import DryRun, of_uninstall, used_by_others
 from edgegpu_installer.plan.plugin_config import places
-from edgegpu_installer.plan.prepare import TransactionMachine
 from edgegpu_installer.plan.release import Release
 from edgegpu_installer.plan.site import Site, SiteKind
 from edgegpu_installer.prompts import Terminal
+from edgegpu_installer.scheduler import kubeadm
 from edgegpu_installer.transaction import baseline, farewell, share_drain, transaction
 from edgegpu_installer.transaction.farewell import Farewell
+from edgegpu_installer.transaction.prepare import TransactionMachine
 from edgegpu_installer.transaction.states import Op, TransactionState
 from edgegpu_installer.transaction.transaction import TransactionOutcome, Verify
+from edgegpu_installer.verify import kubeadm_probe as kubeadm_look
 from edgegpu_installer.verify.conditions import configured_model, look_again
 
 _STAYS = frozenset(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from integration.transactionkit import OVER, RECOVER, Bed, install
 
-from edgegpu_installer.plan.changes import FileChange, Plan
+from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.transaction import baseline
 from edgegpu_installer.transaction.journal import TransactionJournal, TransactionRecord
 from edgegpu_installer.transaction.states import TERMINAL, Op, TransactionState
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from edgegpu_installer.plan.changes import Deadline
+    from edgegpu_installer.changes import Deadline
 
 pytestmark = pytest.mark.chaos
 

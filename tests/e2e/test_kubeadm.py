@@ -28,7 +28,7 @@ from lab.kubeadmkit import (
 )
 from lab.labkit import LabError, Node, down, missing, wait_until
 
-from edgegpu_installer.kubeadm.manifest import FOLDER, SCHEDULER_FILE
+from edgegpu_installer.scheduler.manifest import FOLDER, SCHEDULER_FILE
 
 NODE, NAMESPACE = "kubeadm", "baetyl-edge"
 CARDS = cards(7611)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from edgegpu_installer.cluster.client import ClusterClient
+from edgegpu_installer.cluster.kubeconfig import ClusterAccess
 from edgegpu_installer.cluster.rbac import Account, Rights, read_rights
-from edgegpu_installer.plan.kubeconfig import ClusterAccess
 from edgegpu_sim.api import ApiServer, Registry, ServerSettings
 
 ADMIN = "admin-token"

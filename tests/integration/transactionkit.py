@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.machine.systemd import Systemd
-from edgegpu_installer.plan.changes import FileChange, Plan
-from edgegpu_installer.plan.prepare import Prepared, TransactionMachine, prepare
+from edgegpu_installer.transaction.prepare import Prepared, TransactionMachine, prepare
 from edgegpu_installer.transaction.recovery import Recovery
 from edgegpu_installer.transaction.states import LEAVING, Op
 from edgegpu_installer.transaction.transaction import TransactionOutcome, run
@@ -20,7 +20,7 @@ from edgegpu_installer.transaction.transaction import TransactionOutcome, run
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgegpu_installer.plan.changes import Deadline
+    from edgegpu_installer.changes import Deadline
 
 ROOT = Path(__file__).resolve().parents[2]
 RECOVER = ROOT / "installer/edgegpu-recover"

@@ -16,15 +16,15 @@ from edgegpu_agent.cli.tree import app
 from edgegpu_core import nodereport, podview
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer import layout
+from edgegpu_installer.changes import FileChange
 from edgegpu_installer.cluster import lease, nodes
 from edgegpu_installer.cluster.rbac import read_rights
-from edgegpu_installer.kubeadm.manifest import MANIFEST, SCHEDULER_FILE
 from edgegpu_installer.machine import systemd
 from edgegpu_installer.plan import certificates
-from edgegpu_installer.plan.changes import FileChange
 from edgegpu_installer.plan.plan import plan_install
 from edgegpu_installer.plan.release import Release
 from edgegpu_installer.plan.site import InstallOptions, Material, Site, SiteKind
+from edgegpu_installer.scheduler.manifest import MANIFEST, SCHEDULER_FILE
 from edgegpu_installer.transaction import farewell, lock, recovery
 from edgegpu_installer.transaction.farewell import Farewell
 from edgegpu_installer.transaction.recovery import Recovery

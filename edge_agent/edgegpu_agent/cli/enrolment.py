@@ -15,10 +15,10 @@ from edgegpu_agent.cli.errors import CliError
 from edgegpu_agent.settings import CloudSection
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import AGENT_UNIT, Layout
+from edgegpu_installer.machine import atomic
 from edgegpu_installer.machine.systemd import Systemd
 from edgegpu_installer.plan.agent_config import agent_yaml
 from edgegpu_installer.plan.site import InstallOptions
-from edgegpu_installer.transaction import atomic
 
 IDENTITY = "agent-identity.json"
 """In the run folder: how the identity stands, written by the agent."""

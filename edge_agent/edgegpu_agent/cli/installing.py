@@ -14,25 +14,25 @@ import typer
 
 from edgegpu_agent.cli.enrol_options import app_limits, is_spent
 from edgegpu_agent.cli.errors import CliError
+from edgegpu_installer.changes import Plan
 from edgegpu_installer.cluster.app_limits_account import AppLimitsAccount
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.install import Installation, Report
 from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT, Layout
+from edgegpu_installer.machine.atomic import PathEntry, read_entry, wanted
 from edgegpu_installer.machine.facts import MachineFacts, read_facts
-from edgegpu_installer.machine.precheck import STEADY_S, FindingLevel, precheck, refused
 from edgegpu_installer.machine.systemd import Systemd
 from edgegpu_installer.plan import agent_config
-from edgegpu_installer.plan.changes import Plan
 from edgegpu_installer.plan.dry_run import DryRun
 from edgegpu_installer.plan.plugin_config import resource_model
-from edgegpu_installer.plan.prepare import TransactionMachine
+from edgegpu_installer.plan.precheck import STEADY_S, FindingLevel, precheck, refused
 from edgegpu_installer.plan.release import Release, read_release
 from edgegpu_installer.plan.site import InstallOptions, MachineRole, Site
 from edgegpu_installer.plan.site_reader import site_of
 from edgegpu_installer.prompts import Terminal
 from edgegpu_installer.transaction import transaction
-from edgegpu_installer.transaction.atomic import PathEntry, read_entry, wanted
 from edgegpu_installer.transaction.journal import TransactionJournal
+from edgegpu_installer.transaction.prepare import TransactionMachine
 from edgegpu_installer.transaction.states import LEAVING, TransactionState
 from edgegpu_installer.transaction.transaction import TransactionOutcome, Verify
 from edgegpu_installer.uninstall import Uninstallation, UninstallResult

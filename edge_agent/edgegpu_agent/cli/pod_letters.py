@@ -56,7 +56,7 @@ def _load(path: Path) -> tuple[dict[str, str], int]:
 
 def _keep(path: Path, letters: dict[str, str], last: int) -> None:
     from edgegpu_installer.errors import InstallError  # noqa: PLC0415
-    from edgegpu_installer.transaction import atomic  # noqa: PLC0415  (only where something changed)
+    from edgegpu_installer.machine import atomic  # noqa: PLC0415  (only where something changed)
 
     kept = {uid: letter for uid, letter in letters.items() if letter != MANY}
     try:

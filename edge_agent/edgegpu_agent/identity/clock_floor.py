@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.transaction import atomic
+from edgegpu_installer.machine import atomic
 
 WRITTEN_S = 1_780_272_000
 """2026-06-01: this program is younger than that."""

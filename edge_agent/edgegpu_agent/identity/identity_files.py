@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edgegpu_agent.identity.errors import IdentityError
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.transaction import atomic
+from edgegpu_installer.machine import atomic
 from edgegpu_sync.ids import DeviceId, device_id
 from edgegpu_sync.keys import PublicKey
 from edgegpu_sync.messages.downlink import KeySetLink

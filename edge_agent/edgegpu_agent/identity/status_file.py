@@ -6,7 +6,7 @@ from pathlib import Path
 
 from edgegpu_agent.identity.status import IdentityStatus
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.transaction import atomic
+from edgegpu_installer.machine import atomic
 
 _LOG = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from edgegpu_agent.journal import disk_space as rooms
 from edgegpu_agent.journal.errors import BoxJournalError
 from edgegpu_agent.journal.schema import UnreadableError, migrate
-from edgegpu_installer.transaction import atomic
+from edgegpu_installer.machine import atomic
 
 _LOG = logging.getLogger(__name__)
 

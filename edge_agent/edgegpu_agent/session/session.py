@@ -27,7 +27,7 @@ from edgegpu_agent.worker.steps import AtStep
 from edgegpu_agent.worker.supervised import TurningWorker
 from edgegpu_agent.worker.worker import Parts
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.transaction import atomic
+from edgegpu_installer.machine import atomic
 from edgegpu_installer.transaction import journal as installer_journal
 from edgegpu_installer.transaction.states import Op, TransactionState
 from edgegpu_sync.link.events import Address, Down, LinkEvent, Up

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from edgegpu_installer.cluster import kubeconfig
 from edgegpu_installer.cluster.client import ClusterClient, ClusterError
 from edgegpu_installer.cluster.kinds import (
     ACCESS_REVIEW,
@@ -20,10 +21,9 @@ from edgegpu_installer.cluster.kinds import (
     name_of,
     namespace_of,
 )
+from edgegpu_installer.cluster.kubeconfig import ClusterAccess
 from edgegpu_installer.cluster.rbac import Account, Rights
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.plan import kubeconfig
-from edgegpu_installer.plan.kubeconfig import ClusterAccess
 
 _TOKEN_S = 30.0
 _GONE_S = 60.0

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from edgegpu_core.model import ResourceModel
+from edgegpu_installer.changes import FileChange
 from edgegpu_installer.cluster import accounts
 from edgegpu_installer.cluster.accounts import ControllerWait
 from edgegpu_installer.cluster.client import ClusterClient
@@ -27,7 +28,6 @@ from edgegpu_installer.cluster.kinds import (
 )
 from edgegpu_installer.cluster.rbac import Account, Rights
 from edgegpu_installer.layout import LIMITS_KUBECONFIG, Layout
-from edgegpu_installer.plan.changes import FileChange
 
 EVERYWHERE = "*"
 

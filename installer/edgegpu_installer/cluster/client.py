@@ -15,11 +15,11 @@ from urllib.parse import urlencode
 from kubernetes.client import ApiClient, ApiException, Configuration
 from urllib3.exceptions import HTTPError, ProtocolError
 
+from edgegpu_installer.cluster import kubeconfig
+from edgegpu_installer.cluster.https import access_context
 from edgegpu_installer.cluster.kinds import Json, ObjectKind, kind_of, name_of, namespace_of
-from edgegpu_installer.cluster.tls import access_context
+from edgegpu_installer.cluster.kubeconfig import ClusterAccess
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.plan import kubeconfig
-from edgegpu_installer.plan.kubeconfig import ClusterAccess
 
 FIELD_MANAGER = "edgegpu-installer"
 """Who wrote a field, as `managedFields` names it."""

@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from edgegpu_installer.changes import FileChange
+from edgegpu_installer.cluster import kubeconfig
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import KUBECONFIG
-from edgegpu_installer.plan import kubeconfig
-from edgegpu_installer.plan.changes import FileChange
 
 _PREFIX = "edgegpu1."
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----([^-]+)-----END CERTIFICATE-----")

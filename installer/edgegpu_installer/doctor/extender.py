@@ -10,15 +10,15 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from edgegpu_installer.cluster.tls import client_context
+from edgegpu_installer.cluster.https import client_context
 from edgegpu_installer.doctor.probe import BoxProbe, DoorShut
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
 from edgegpu_installer.doctor.web import TlsTarget, ask
-from edgegpu_installer.kubeadm.manifest import SCHEDULER_FILE
 from edgegpu_installer.layout import K3S_FOLDER, SCHEDULER_YAML
 from edgegpu_installer.machine import k3s_config
 from edgegpu_installer.machine.facts import NodeKind
 from edgegpu_installer.machine.k3s_config import SCHEDULER_ARG
+from edgegpu_installer.scheduler.manifest import SCHEDULER_FILE
 
 _TIMEOUT_S = 5.0
 _OK = 200

@@ -15,13 +15,13 @@ from edgegpu_installer.doctor.verdict import (
     warning,
 )
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.kubeadm import kubeadm
-from edgegpu_installer.kubeadm.manifest import MANIFEST, SCHEDULER_FILE
 from edgegpu_installer.machine import k3s_config
 from edgegpu_installer.machine.facts import NodeKind, file_reader
 from edgegpu_installer.machine.k3s import K3s
 from edgegpu_installer.machine.k3s_config import COMMAND_LINE, SCHEDULER_ARG
 from edgegpu_installer.scheduler import file as schedulerfile
+from edgegpu_installer.scheduler import kubeadm
+from edgegpu_installer.scheduler.manifest import MANIFEST, SCHEDULER_FILE
 
 _OLDEST = 20
 """A minor version."""

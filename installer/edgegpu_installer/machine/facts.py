@@ -11,7 +11,6 @@ from pathlib import Path
 
 import yaml
 
-from edgegpu_installer.kubeadm.manifest import MANIFEST
 from edgegpu_installer.layout import KUBELET, Layout
 from edgegpu_installer.machine.cards import Cards, read_cards
 from edgegpu_installer.machine.containerd import ContainerdConfig, read_containerd
@@ -19,6 +18,7 @@ from edgegpu_installer.machine.k3s import K3s, kubectl_of, read_k3s
 from edgegpu_installer.machine.node import NodeSeen, read_node
 from edgegpu_installer.machine.programs import SYSTEM_PATH
 from edgegpu_installer.machine.unit_files import kube_units
+from edgegpu_installer.scheduler.manifest import MANIFEST
 
 _ROOMS = ("/", "/etc", "/var/lib", "/opt", "/usr/local")
 _MIB = 1 << 20

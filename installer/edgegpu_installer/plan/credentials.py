@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from edgegpu_installer.changes import FileChange
 from edgegpu_installer.cluster import accounts, node_identity
 from edgegpu_installer.cluster.client import ClusterClient, ClusterError
 from edgegpu_installer.cluster.rbac import Account, Rights
@@ -13,7 +14,6 @@ from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import EXTENDER_CA, EXTENDER_CERT, EXTENDER_KEY, KUBECONFIG, Layout
 from edgegpu_installer.plan import certificates
 from edgegpu_installer.plan.certificates import Certificates, KeyPair
-from edgegpu_installer.plan.changes import FileChange
 from edgegpu_installer.scheduler.file import SERVER_NAME
 
 _SECRET = 0o600

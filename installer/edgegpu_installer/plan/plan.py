@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 
+from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.kubeadm import kubeadm
-from edgegpu_installer.kubeadm.manifest import SCHEDULER_FILE
 from edgegpu_installer.layout import (
     AGENT_UNIT,
     AGENT_YAML,
@@ -25,11 +24,12 @@ from edgegpu_installer.layout import (
     unit_drop_in,
 )
 from edgegpu_installer.plan import agent_config, shared_config
-from edgegpu_installer.plan.changes import FileChange, Plan
 from edgegpu_installer.plan.plugin_config import places, plugin_yaml, resource_model
 from edgegpu_installer.plan.release import Release
 from edgegpu_installer.plan.site import InstallOptions, MachineRole, Material, Site, SiteKind, role_of
 from edgegpu_installer.scheduler import file as schedulerfile
+from edgegpu_installer.scheduler import kubeadm
+from edgegpu_installer.scheduler.manifest import SCHEDULER_FILE
 from edgegpu_installer.scheduler.refs import ReadFile
 from edgegpu_installer.transaction.states import Op
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from edgegpu_installer.changes import FileChange
 from edgegpu_installer.machine.place import Place
 from edgegpu_installer.plan.certificates import Certificates
-from edgegpu_installer.plan.changes import FileChange
 
 
 class SiteKind(StrEnum):

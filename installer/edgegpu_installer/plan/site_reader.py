@@ -1,10 +1,10 @@
 """What a machine is to an installation, from what was read of it."""
 
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.kubeadm.kubeadm import ADMIN_KUBECONFIG
-from edgegpu_installer.kubeadm.manifest import MANIFEST, SCHEDULER_FILE
 from edgegpu_installer.machine.facts import MachineFacts, NodeKind
 from edgegpu_installer.plan.site import Site, SiteKind
+from edgegpu_installer.scheduler.kubeadm import ADMIN_KUBECONFIG
+from edgegpu_installer.scheduler.manifest import MANIFEST, SCHEDULER_FILE
 
 _K3S_FLAGS = {"profiling": "false"}
 """What k3s itself gives its scheduler, as far as a file silences it (its pkg/daemons/control/server.go)."""

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgegpu_installer.changes import FileChange
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import PLUGIN_UNIT, UNITS, Layout
-from edgegpu_installer.plan.changes import FileChange
-from edgegpu_installer.transaction import atomic
-from edgegpu_installer.transaction.atomic import PathEntry, read_entry
+from edgegpu_installer.machine import atomic
+from edgegpu_installer.machine.atomic import PathEntry, read_entry
 from edgegpu_installer.transaction.farewell import PASSING
 from edgegpu_installer.transaction.journal import Tables
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from edgegpu_core.model import ResourceModel
+from edgegpu_installer.changes import FileChange
 from edgegpu_installer.layout import KUBELET, LIB, RUN, UNITS, WANTS
-from edgegpu_installer.plan.changes import FileChange
 
 UNIT = "edgegpu-farewell.service"
 PROGRAM = f"{LIB}/edgegpu-farewell"

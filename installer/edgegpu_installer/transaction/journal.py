@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from edgegpu_installer.changes import FileChange
 from edgegpu_installer.errors import InstallError, TransactionJournalError
-from edgegpu_installer.plan.changes import FileChange
-from edgegpu_installer.transaction import atomic
-from edgegpu_installer.transaction.atomic import PathEntry, read_entry
+from edgegpu_installer.machine import atomic
+from edgegpu_installer.machine.atomic import PathEntry, read_entry
 from edgegpu_installer.transaction.states import TERMINAL, Op, TransactionState, may_follow
 
 _SPARE_BYTES = 4096

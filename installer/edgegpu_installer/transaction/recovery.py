@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import LIB, RECOVER, RECOVER_UNIT, UNITS, WANTS, Layout
 from edgegpu_installer.machine.systemd import Systemd
-from edgegpu_installer.plan.changes import FileChange, Plan
 from edgegpu_installer.transaction.states import LEAVING
 
 LIBRARY = f"{RECOVER}-lib.sh"

@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable
 
 from edgegpu_core.model import ResourceModel
+from edgegpu_installer.changes import Deadline
 from edgegpu_installer.cluster import shares
 from edgegpu_installer.cluster.client import ClusterClient, ClusterError
 from edgegpu_installer.cluster.kinds import NODE
 from edgegpu_installer.cluster.nodes import facts_of
-from edgegpu_installer.plan.changes import Deadline
 
 WITHIN_S = 40.0
 """The plugin sees the change within 5 s, and kubelet publishes every 10 s what it offers."""

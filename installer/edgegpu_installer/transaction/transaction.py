@@ -8,21 +8,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgegpu_installer.changes import Deadline, Plan
 from edgegpu_installer.errors import InstallError, KnownError, SystemdError
 from edgegpu_installer.layout import Layout
+from edgegpu_installer.machine.atomic import make_folder, read_entry, stage, swap
 from edgegpu_installer.machine.device_links import make_device_links
-from edgegpu_installer.plan.changes import Deadline, Plan
-from edgegpu_installer.plan.prepare import (
-    GRACE_S,
-    Prepared,
-    TransactionMachine,
-    first_record,
-    prepare,
-    restart_notice,
-    wanted_agent,
-)
-from edgegpu_installer.transaction import baseline
-from edgegpu_installer.transaction.atomic import make_folder, read_entry, stage, swap
+from edgegpu_installer.transaction import agent_health, baseline
 from edgegpu_installer.transaction.farewell import UNIT as FAREWELL
 from edgegpu_installer.transaction.journal import (
     TargetPath,
@@ -34,10 +25,18 @@ from edgegpu_installer.transaction.journal import (
 )
 from edgegpu_installer.transaction.lock import LOCK, Signals, locked
 from edgegpu_installer.transaction.pending import decide
+from edgegpu_installer.transaction.prepare import (
+    GRACE_S,
+    Prepared,
+    TransactionMachine,
+    first_record,
+    prepare,
+    restart_notice,
+    wanted_agent,
+)
 from edgegpu_installer.transaction.recovery import call
 from edgegpu_installer.transaction.states import LEAVING, TERMINAL, Decision, Op, TransactionState
 from edgegpu_installer.transaction.unit_copies import keep_loaded
-from edgegpu_installer.verify import agent_health
 
 _log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import RUN_UNITS, UNITS, Layout
-from edgegpu_installer.transaction.atomic import read_entry, write
+from edgegpu_installer.machine.atomic import read_entry, write
 
 
 def keep_loaded(layout: Layout, units: Sequence[str]) -> None:

@@ -5,18 +5,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from edgegpu_core.model import ResourceModel
+from edgegpu_installer.changes import Deadline
 from edgegpu_installer.cluster.client import ClusterClient
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.kubeadm import probe as kubeadm_look
-from edgegpu_installer.kubeadm.verify import STABLE_S
 from edgegpu_installer.layout import PLUGIN_UNIT, PLUGIN_YAML, Layout
 from edgegpu_installer.machine.facts import MachineFacts
 from edgegpu_installer.machine.systemd import Systemd
-from edgegpu_installer.plan.changes import Deadline
 from edgegpu_installer.plan.plugin_config import resource_model
 from edgegpu_installer.plan.site import Site, SiteKind
 from edgegpu_installer.transaction.states import TransactionState
 from edgegpu_installer.transaction.transaction import TransactionOutcome, Verify
+from edgegpu_installer.verify import kubeadm_probe as kubeadm_look
+from edgegpu_installer.verify.kubeadm import STABLE_S
 from edgegpu_installer.verify.probe import k3s_verifier
 
 _AGAIN_S = 60.0

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from edgegpu_core.model import ResourceModel
+from edgegpu_installer.changes import Deadline
 from edgegpu_installer.cluster.client import ClusterClient
+from edgegpu_installer.cluster.https import client_context
 from edgegpu_installer.cluster.kinds import LEASE, NODE, POD, Json
-from edgegpu_installer.cluster.tls import client_context
 from edgegpu_installer.doctor.extender import entries
 from edgegpu_installer.doctor.web import TlsTarget, ask
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import Layout
+from edgegpu_installer.machine.config_block import holds_block
 from edgegpu_installer.machine.k3s import K3s
 from edgegpu_installer.machine.programs import SYSTEM_PATH, run
 from edgegpu_installer.machine.systemd import Systemd
-from edgegpu_installer.plan.changes import Deadline
-from edgegpu_installer.plan.config_block import holds_block
 from edgegpu_installer.scheduler.file import SERVER_NAME
 from edgegpu_installer.verify.verify import (
     Before,

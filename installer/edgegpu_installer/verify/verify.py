@@ -8,8 +8,8 @@ processes, and all of it must hold for `settle_s` in one invocation.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from edgegpu_installer.changes import Deadline
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.plan.changes import Deadline
 
 SETTLE_S = 10.0
 """A k3s whose scheduler refuses its file ends within a second of its start, and comes again after 5 s."""

@@ -14,13 +14,13 @@ from integration.transactionkit import DROP_IN, SCHEDULER, Bed
 
 from edgegpu_agent.cli.enrolment import Enrolling
 from edgegpu_agent.cli.errors import CliError
+from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.errors import InstallError, KnownError
 from edgegpu_installer.layout import AGENT_UNIT, AGENT_YAML, CLOUD_TOKEN, CURRENT, PLUGIN_UNIT, RUN_UNITS, UNITS
 from edgegpu_installer.machine.systemd import Systemd
-from edgegpu_installer.plan.changes import FileChange, Plan
-from edgegpu_installer.plan.prepare import TransactionMachine
 from edgegpu_installer.transaction import baseline, farewell
 from edgegpu_installer.transaction.journal import TransactionJournal
+from edgegpu_installer.transaction.prepare import TransactionMachine
 from edgegpu_installer.transaction.recovery import LIBRARY
 from edgegpu_installer.transaction.states import Op, TransactionState
 from edgegpu_installer.transaction.transaction import run
@@ -28,7 +28,7 @@ from edgegpu_installer.transaction.transaction import run
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgegpu_installer.plan.changes import Deadline
+    from edgegpu_installer.changes import Deadline
 
 STAYS = {CURRENT, f"{UNITS}/{AGENT_UNIT}"}
 

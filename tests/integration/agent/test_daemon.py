@@ -277,12 +277,13 @@ def test_loads_no_cluster_client_and_no_cli_library() -> None:
     loaded = {name.partition(".")[0] for name in json.loads(done.stdout)}
     assert not loaded & {"kubernetes", "typer", "rich", "click", "grpc", "pydantic", "yaml", "cryptography", "urllib3"}
     ours = {name for name in json.loads(done.stdout) if name.startswith("edgegpu_installer.")}
-    folders = {"plan", "transaction"}
+    folders = {"machine", "transaction"}
     pure = folders | {
-        "plan.changes",
+        "changes",
         "errors",
         "layout",
-        *(f"transaction.{name}" for name in ("journal", "states", "atomic", "pending")),
+        "machine.atomic",
+        *(f"transaction.{name}" for name in ("journal", "states", "pending")),
     }
     assert ours <= {f"edgegpu_installer.{name}" for name in pure}
 

@@ -15,7 +15,7 @@ from kits.identity import Cloud, CloudServer
 from edgegpu_agent.session.cloud_tasks import cloud_tasks
 from edgegpu_agent.session.watchdog import Vitals
 from edgegpu_installer.layout import Layout
-from edgegpu_installer.verify.agent_health import AgentReply, ask_agent
+from edgegpu_installer.transaction.agent_health import AgentReply, ask_agent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from kits.cert import make_certs, server_context
 
 from edgegpu_installer.cluster.client import ClusterClient, ClusterError
 from edgegpu_installer.cluster.kinds import CLUSTER_ROLE, LEASE, NAMESPACE, NODE, POD, SECRET
-from edgegpu_installer.plan.kubeconfig import ClusterAccess
+from edgegpu_installer.cluster.kubeconfig import ClusterAccess
 
 __all__ = ["api"]
 

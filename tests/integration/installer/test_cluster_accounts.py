@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from integration.clusterkit import ADMIN, CA_PEM, Api, api
 
+from edgegpu_installer.cluster import kubeconfig
 from edgegpu_installer.cluster.accounts import ControllerWait, grant, join, mint, present, remove, usable
 from edgegpu_installer.cluster.client import ClusterClient, ClusterError
 from edgegpu_installer.cluster.rbac import Account
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.plan import kubeconfig
 
 __all__ = ["api"]
 

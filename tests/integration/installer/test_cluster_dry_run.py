@@ -6,9 +6,9 @@ from integration.clusterkit import Api, api
 
 from edgegpu_installer.cluster.accounts import grant, named
 from edgegpu_installer.cluster.client import ClusterClient
+from edgegpu_installer.cluster.kubeconfig import ClusterAccess
 from edgegpu_installer.cluster.nodes import mark_extender, mark_gpu
 from edgegpu_installer.plan.dry_run import DryRun, of_install, of_uninstall
-from edgegpu_installer.plan.kubeconfig import ClusterAccess
 
 __all__ = ["api"]
 

@@ -14,7 +14,7 @@ from edgegpu_installer.cluster.kinds import NODE
 from edgegpu_installer.cluster.nodes import all_facts, clear, mark_extender, mark_gpu
 from edgegpu_installer.cluster.shares import in_use
 from edgegpu_installer.layout import Layout
-from edgegpu_installer.machine.unit_size import UnitInUseError, changes, refuse_while_held
+from edgegpu_installer.plan.unit_size import UnitInUseError, changes, refuse_while_held
 
 __all__ = ["api"]
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 from kits.doctor import BOOT_ID, BOOTED_S, DROP_IN, SCHEDULER, Box, healthy
 
+from edgegpu_installer.changes import FileChange
 from edgegpu_installer.doctor import CheckLevel
-from edgegpu_installer.kubeadm import kubeadm
-from edgegpu_installer.kubeadm.manifest import MANIFEST, SCHEDULER_FILE
 from edgegpu_installer.layout import Layout
-from edgegpu_installer.plan.changes import FileChange
-from edgegpu_installer.plan.config_block import with_block
+from edgegpu_installer.machine.atomic import PathEntry
+from edgegpu_installer.machine.config_block import with_block
+from edgegpu_installer.scheduler import kubeadm
+from edgegpu_installer.scheduler.manifest import MANIFEST, SCHEDULER_FILE
 from edgegpu_installer.transaction import baseline
-from edgegpu_installer.transaction.atomic import PathEntry
 from edgegpu_installer.transaction.journal import Tables, TargetPath, TransactionJournal, TransactionRecord
 from edgegpu_installer.transaction.states import Op, TransactionState
 

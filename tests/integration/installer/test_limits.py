@@ -11,11 +11,11 @@ from integration.clusterkit import Api, api
 from edgegpu_agent.app_limits import rbac
 from edgegpu_agent.cli.enrol_options import app_limits
 from edgegpu_core.model import ResourceModel
+from edgegpu_installer.changes import FileChange
 from edgegpu_installer.cluster import accounts, app_limits_account
 from edgegpu_installer.cluster.accounts import ControllerWait
 from edgegpu_installer.cluster.rbac import Account
 from edgegpu_installer.layout import LIMITS_KUBECONFIG, Layout
-from edgegpu_installer.plan.changes import FileChange
 from edgegpu_installer.plan.dry_run import of_install
 
 __all__ = ["api"]

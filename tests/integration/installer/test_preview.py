@@ -9,8 +9,8 @@ import yaml
 from integration.previewkit import machine_of, never, release, report_of, server_box
 from kits.facts import FakeBox
 
+from edgegpu_installer.changes import Plan
 from edgegpu_installer.layout import LIB
-from edgegpu_installer.plan.changes import Plan
 from edgegpu_installer.plan.site import InstallOptions
 from edgegpu_installer.plan.site_reader import site_of
 from edgegpu_installer.uninstall import Uninstallation, UninstallResult

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from integration.transactionkit import DROP_IN, OVER, SCHEDULER, Bed, install
 
+from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.layout import RECOVER_UNIT, UNITS, WANTS
-from edgegpu_installer.plan.changes import FileChange, Plan
 from edgegpu_installer.transaction.journal import TransactionJournal, TransactionRecord
 from edgegpu_installer.transaction.lock import LOCK, locked
 from edgegpu_installer.transaction.states import Op, TransactionState

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 from integration.transactionkit import DROP_IN, EDITED, LINK, SCHEDULER, Bed, install
 
+from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.errors import BusyError, InstallError
-from edgegpu_installer.plan.changes import FileChange, Plan
 from edgegpu_installer.transaction import baseline
 from edgegpu_installer.transaction.journal import TransactionJournal
 from edgegpu_installer.transaction.states import Op, TransactionState
 
 if TYPE_CHECKING:
-    from edgegpu_installer.plan.changes import Deadline
+    from edgegpu_installer.changes import Deadline
 
 
 @pytest.fixture

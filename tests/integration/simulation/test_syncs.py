@@ -43,9 +43,9 @@ def test_each_save_of_the_boxs_journal_is_on_the_disk_when_it_returns(tmp_path: 
 TRANSACTION = """
 import sys
 from pathlib import Path
-from edgegpu_installer.transaction import atomic
-from edgegpu_installer.transaction.atomic import PathEntry as Entry
-from edgegpu_installer.plan.changes import FileChange
+from edgegpu_installer.machine import atomic
+from edgegpu_installer.machine.atomic import PathEntry as Entry
+from edgegpu_installer.changes import FileChange
 from edgegpu_installer.transaction.journal import TransactionJournal as Journal
 from edgegpu_installer.transaction.journal import TransactionRecord as Record
 from edgegpu_installer.transaction.journal import Tables

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from edgegpu_installer.cluster import kubeconfig
 from edgegpu_installer.cluster.kinds import LEASE, NODE, POD, kind_of
 from edgegpu_installer.cluster.rbac import Account, parse_rights, read_rights
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.plan import kubeconfig
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "docs/examples"
 RBAC = (EXAMPLES / "rbac.yaml").read_text()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgegpu_installer.transaction import atomic
+from edgegpu_installer.machine import atomic
 
 if TYPE_CHECKING:
     from pathlib import Path

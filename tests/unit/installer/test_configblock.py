@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.plan.config_block import holds_block, with_block, without_block
+from edgegpu_installer.machine.config_block import holds_block, with_block, without_block
 
 PATH, OURS = "/etc/rancher/k3s/config.yaml", "/etc/rancher/k3s/edgegpu-scheduler.yaml"
 ITEM = f"config={OURS}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from edgegpu_installer.cluster.datastore import settle
 from edgegpu_installer.layout import Layout
+from edgegpu_installer.plan.datastore import settle
 from edgegpu_installer.plan.site import Site, SiteKind
 
 SERVER = Site(

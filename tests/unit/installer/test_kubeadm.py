@@ -10,10 +10,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgegpu_installer.changes import FileChange
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.kubeadm import kubeadm
-from edgegpu_installer.kubeadm.manifest import MANIFEST, SCHEDULER_FILE
-from edgegpu_installer.plan.changes import FileChange
+from edgegpu_installer.scheduler import kubeadm
+from edgegpu_installer.scheduler.manifest import MANIFEST, SCHEDULER_FILE
 
 KUBEADMS = (Path(__file__).resolve().parents[2] / "lab/kubeadm-scheduler.yaml").read_text()
 """As kubeadm 1.33.13 writes it."""

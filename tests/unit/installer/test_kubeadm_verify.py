@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
+from edgegpu_installer.changes import Deadline
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.kubeadm import kubeadm
-from edgegpu_installer.kubeadm.manifest import MANIFEST, Manifest
-from edgegpu_installer.kubeadm.probe import last_words, manifest_text
-from edgegpu_installer.kubeadm.verify import SchedulerSample, lacks, mirror_name, wait_until_served
 from edgegpu_installer.layout import Layout
-from edgegpu_installer.plan.changes import Deadline
 from edgegpu_installer.plan.site import Site, SiteKind
+from edgegpu_installer.scheduler import kubeadm
+from edgegpu_installer.scheduler.manifest import MANIFEST, Manifest
 from edgegpu_installer.transaction.states import TransactionState
 from edgegpu_installer.transaction.transaction import TransactionOutcome
 from edgegpu_installer.verify.conditions import look_again
+from edgegpu_installer.verify.kubeadm import SchedulerSample, lacks, mirror_name, wait_until_served
+from edgegpu_installer.verify.kubeadm_probe import last_words, manifest_text
 
 TEXT = (Path(__file__).resolve().parents[2] / "lab/kubeadm-scheduler.yaml").read_text()
 NEW = kubeadm.read(kubeadm.with_file(TEXT, b"new"))

@@ -6,13 +6,13 @@ import yaml
 from kits.facts import FakeBox
 from kits.scheduler import KUBECONFIG
 
+from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.cluster.rbac import Rights
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.machine.facts import file_reader
 from edgegpu_installer.machine.k3s_config import SCHEDULER_ARG, CommandLine, ConfigFile, effective
 from edgegpu_installer.plan import certificates, shared_config
 from edgegpu_installer.plan.certificates import Certificates
-from edgegpu_installer.plan.changes import FileChange, Plan
 from edgegpu_installer.plan.plan import plan_install
 from edgegpu_installer.plan.release import Release
 from edgegpu_installer.plan.site import InstallOptions, Material

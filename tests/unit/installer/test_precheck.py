@@ -7,7 +7,7 @@ import pytest
 from kits.facts import CONTAINERD, SHOWN, FakeBox
 
 from edgegpu_installer.machine.facts import DiskSpace, MachineFacts
-from edgegpu_installer.machine.precheck import Finding, FindingLevel, precheck, refused
+from edgegpu_installer.plan.precheck import Finding, FindingLevel, precheck, refused
 from edgegpu_installer.plan.site import InstallOptions, MachineRole
 
 OLD_CONTAINERD = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n'

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgegpu_installer.plan.changes import Deadline, FileChange, Plan, check_path
+from edgegpu_installer.changes import Deadline, FileChange, Plan, check_path
 from edgegpu_installer.transaction.journal import Clocks, TransactionRecord, remaining_s
 from edgegpu_installer.transaction.states import (
     MAX_ATTEMPTS,

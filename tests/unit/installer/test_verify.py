@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from edgegpu_installer.changes import Deadline
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.plan.changes import Deadline
 from edgegpu_installer.verify.verify import (
     SETTLE_S,
     Before,

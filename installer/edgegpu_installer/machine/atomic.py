@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgegpu_installer.changes import FileChange
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.plan.changes import FileChange
 
 NEW, OLD = "new", "old"
 FILE, LINK, NOTHING = "f", "l", "-"

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from edgegpu_installer.changes import Deadline
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import AGENT_UNIT, Layout
 from edgegpu_installer.machine.systemd import Systemd
-from edgegpu_installer.plan.changes import Deadline
 
 AGENT_SOCKET = "agent.sock"
 """In the run folder: there the agent of a box that belongs to a cloud says how it stands."""

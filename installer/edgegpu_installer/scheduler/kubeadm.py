@@ -14,9 +14,9 @@ from typing import Any
 import yaml
 
 from edgegpu_installer import yaml_edit as edit
+from edgegpu_installer.changes import FileChange
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.kubeadm.manifest import MANIFEST, REPAIR, SCHEDULER_FILE, Manifest, understand
-from edgegpu_installer.plan.changes import FileChange
+from edgegpu_installer.scheduler.manifest import MANIFEST, REPAIR, SCHEDULER_FILE, Manifest, understand
 
 ADMIN_KUBECONFIG = "/etc/kubernetes/admin.conf"
 

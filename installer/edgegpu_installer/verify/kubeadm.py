@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from edgegpu_installer.changes import Deadline
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.kubeadm.manifest import Manifest
-from edgegpu_installer.plan.changes import Deadline
+from edgegpu_installer.scheduler.manifest import Manifest
 
 STABLE_S = 10.0
 """For how long the scheduler must stay ready in one container: a bad file ends it within a second."""

@@ -9,11 +9,11 @@ from edgegpu_core.injection import Injection
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.machine import k3s_config
+from edgegpu_installer.machine.config_block import with_block
 from edgegpu_installer.machine.facts import MachineFacts, NodeKind
 from edgegpu_installer.machine.k3s import K3s
 from edgegpu_installer.machine.k3s_config import COMMAND_LINE, SCHEDULER_ARG
 from edgegpu_installer.machine.other_plugins import other_plugins
-from edgegpu_installer.plan.config_block import with_block
 from edgegpu_installer.plan.site import InstallOptions, MachineRole
 from edgegpu_installer.scheduler import versions
 

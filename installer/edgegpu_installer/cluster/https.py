@@ -6,7 +6,7 @@ import ssl
 import urllib3
 from urllib3.exceptions import InsecureRequestWarning
 
-from edgegpu_installer.plan.kubeconfig import ClusterAccess
+from edgegpu_installer.cluster.kubeconfig import ClusterAccess
 
 
 def access_context(access: ClusterAccess) -> ssl.SSLContext:

@@ -7,14 +7,14 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+from edgegpu_installer.changes import Deadline
 from edgegpu_installer.cluster.client import ClusterClient, ClusterError
 from edgegpu_installer.cluster.kinds import LEASE, POD
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.kubeadm import kubeadm
-from edgegpu_installer.kubeadm.manifest import MANIFEST, Manifest
-from edgegpu_installer.kubeadm.verify import STABLE_S, SchedulerSample, mirror_name, wait_until_served
 from edgegpu_installer.layout import Layout
-from edgegpu_installer.plan.changes import Deadline
+from edgegpu_installer.scheduler import kubeadm
+from edgegpu_installer.scheduler.manifest import MANIFEST, Manifest
+from edgegpu_installer.verify.kubeadm import STABLE_S, SchedulerSample, mirror_name, wait_until_served
 
 _NAMESPACE = "kube-system"
 _READ = "is this a control-plane node of kubeadm's?"

@@ -1,1 +1,0 @@
-"""The kube-scheduler of a kubeadm cluster, which a static pod runs."""
