@@ -1,10 +1,14 @@
 """Files that are whole or not there, whatever happens while they are written."""
 
 import os
-import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from edgegpu_base.errors import EdgegpuError
+
+Owner = tuple[int, int]
+"""A user's and a group's number."""
 
 
 def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
@@ -17,8 +21,8 @@ def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, content.encode() if isinstance(content, str) else content, mode)
-        _sync_folder(path.parent)
+        with open_folder(path.parent) as folder:
+            replace_in(folder, path.name, content.encode() if isinstance(content, str) else content, mode=mode)
     except OSError as error:
         raise EdgegpuError(f"cannot write {path}: {error.strerror or error}; check the folder and the disk") from error
 
@@ -30,33 +34,80 @@ def write_if_changed(path: Path, content: str | bytes, *, mode: int = 0o644) -> 
         EdgegpuError: the file cannot be written.
     """
     data = content.encode() if isinstance(content, str) else content
-    try:
+    with suppress(OSError):  # missing or unreadable: writing it anew is the answer to both
         if path.read_bytes() == data:
             return False
-    except OSError:
-        pass  # missing or unreadable: writing it anew is the answer to both
     write_atomic(path, data, mode=mode)
     return True
 
 
-def _replace(path: Path, data: bytes, mode: int) -> None:
-    handle, temp = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+@contextmanager
+def open_folder(path: Path) -> Iterator[int]:
+    """Yield an open folder: nobody can put another one in its place from then on. Raises OSError."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            os.fchmod(file.fileno(), mode)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temp).replace(path)
-    except BaseException:
-        Path(temp).unlink(missing_ok=True)
-        raise
-
-
-def _sync_folder(folder: Path) -> None:
-    """A rename is on the disk only when its folder is."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
+        yield handle
     finally:
         os.close(handle)
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until a folder's entries are on the disk: a rename is there only when its folder is. Raises OSError."""
+    with open_folder(path) as folder:
+        os.fsync(folder)
+
+
+def create(name: str | Path, data: bytes, *, mode: int, owner: Owner | None = None, folder: int | None = None) -> None:
+    """Make a new file, on the disk but for its folder's entry; nobody else can read it until it has its mode.
+
+    Args:
+        name: where nothing is; no link is followed. Within `folder`, where that open folder is given.
+        data: what it shall hold.
+        mode: whatever the umask.
+        owner: who gets it; none leaves it with this process's user.
+        folder: the open folder that `name` lies in.
+
+    Raises:
+        OSError: it cannot be made, or something is there.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(name, flags, 0o600, dir_fd=folder)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+        file.flush()
+        if owner is not None:
+            os.fchown(handle, *owner)
+        os.fchmod(handle, mode)  # after the owner: a change of that takes the set-uid bits away
+        os.fsync(handle)
+
+
+def replace_in(folder: int, name: str, data: bytes, *, mode: int, owner: Owner | None = None, temp: str = "") -> None:
+    """Write a file into an open folder whole or not at all; what has that name is replaced, never followed.
+
+    Args:
+        folder: from `open_folder`.
+        name: the file's, within the folder.
+        data: what it shall hold.
+        mode: whatever the umask; until it is set, nobody else can read the file.
+        owner: who gets it; none leaves it with this process's user.
+        temp: the name under which it is written, where it has to be known: what a kill left there is replaced.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    new = temp or f".{name}.{os.urandom(4).hex()}.tmp"
+    if temp:
+        _unlink(folder, temp)
+    try:
+        create(new, data, mode=mode, owner=owner, folder=folder)
+        os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):
+            _unlink(folder, new)
+        raise
+    os.fsync(folder)
+
+
+def _unlink(folder: int, name: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)

@@ -1,4 +1,4 @@
-// syncs: preloaded, it writes down what a process has put on the disk, in its order: fsync, fdatasync, rename, unlink.
+// syncs: preloaded, it writes down what a process has put on the disk, in its order: fsync, fdatasync, rename.
 // SYNCS_LOG names the file; each line is a call and its paths. What is written down is what libc was asked for.
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -69,5 +69,31 @@ int rename(const char *from, const char *to)
 
 	if (!done)
 		note("rename %s %s\n", from, to);
+	return done;
+}
+
+static int path_at(int folder, const char *name, char *path)
+{
+	char link[64];
+	ssize_t length;
+
+	if (folder == AT_FDCWD || name[0] == '/')
+		return snprintf(path, PATH_MAX, "%s", name);
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", folder);
+	length = readlink(link, path, PATH_MAX - 1);
+	if (length < 0)
+		return -1;
+	return snprintf(path + length, PATH_MAX - (size_t)length, "/%s", name);
+}
+
+int renameat(int from_folder, const char *from, int to_folder, const char *to)
+{
+	int (*real)(int, const char *, int, const char *) =
+		(int (*)(int, const char *, int, const char *))dlsym(RTLD_NEXT, "renameat");
+	char old[PATH_MAX], new[PATH_MAX];
+	int done = real(from_folder, from, to_folder, to);
+
+	if (!done && path_at(from_folder, from, old) > 0 && path_at(to_folder, to, new) > 0)
+		note("rename %s %s\n", old, new);
 	return done;
 }

@@ -1,9 +1,10 @@
 """Where the API server is and how to prove who we are, as a value and as a TLS context."""
 
-import os
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from edgegpu_base.tls import client_context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,26 +28,6 @@ def tls_context(access: ApiAccess) -> ssl.SSLContext:
     """Return the client's TLS context.
 
     Raises:
-        ssl.SSLError: certificate or key are not what they should be.
+        ssl.SSLError, ValueError: CA, certificate or key are not what they should be.
     """
-    context = ssl.create_default_context(cadata=access.ca_pem)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # Python 3.13 turns strict checks on, which the CAs of many clusters fail (no authority key identifier).
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if not access.verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if access.cert_pem and access.key_pem:
-        _load_chain(context, f"{access.cert_pem}\n{access.key_pem}\n".encode())
-    return context
-
-
-def _load_chain(context: ssl.SSLContext, pem: bytes) -> None:
-    """Load certificate and key through memory: the ssl module takes files only, and a key does not belong in /tmp."""
-    descriptor = os.memfd_create("edgegpu-client-key")
-    try:
-        with os.fdopen(descriptor, "wb", closefd=False) as file:
-            file.write(pem)
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
+    return client_context(ca_pem=access.ca_pem, cert_pem=access.cert_pem, key_pem=access.key_pem, verify=access.verify)

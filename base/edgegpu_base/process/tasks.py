@@ -32,8 +32,17 @@ class Task:
 class TaskGroup:
     """Runs tasks side by side; `end` may come at any time, before there are tasks too."""
 
-    def __init__(self, *, grace_s: float = STOP_GRACE_S) -> None:
+    def __init__(
+        self, *, grace_s: float = STOP_GRACE_S, ended_by_itself: Callable[[str], Exception] | None = None
+    ) -> None:
+        """Prepare the group.
+
+        Args:
+            grace_s: what all tasks together get for their end.
+            ended_by_itself: makes the error for a task of this name that returns though nobody has told it to.
+        """
         self._grace_s = grace_s
+        self._ended_by_itself = ended_by_itself or _ended_by_itself
         self._tasks: Sequence[Task] = ()
         self._threads: list[threading.Thread] = []
         self._woken, self._wake = os.pipe()
@@ -66,8 +75,19 @@ class TaskGroup:
         for thread in self._threads:
             thread.start()
 
-    def end(self) -> None:
-        """Let `wait` return; may be called from a signal handler, which an Event or a lock may not."""
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Start the tasks and wait for the first end, as `wait` does."""
+        self.start(tasks)
+        self.wait()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Let `wait` return; may be called from a signal handler, which an Event or a lock may not.
+
+        Args:
+            error: what `wait` raises then, unless the group was told to end before.
+        """
+        if error is not None and not self._ended:
+            self._error = error
         self._ended = True
         with contextlib.suppress(BlockingIOError):  # it is awake
             os.write(self._wake, b"\0")
@@ -82,7 +102,8 @@ class TaskGroup:
         """Wait for the first end, then stop the others, all at once.
 
         Raises:
-            Exception: what the first task failed with; EdgegpuError when it returned though nobody had told it to.
+            Exception: what the first task failed with; EdgegpuError, or what `ended_by_itself` makes, when it returned
+                though nobody had told it to.
         """
         self._first()
         deadline = time.monotonic() + self._grace_s
@@ -102,17 +123,21 @@ class TaskGroup:
             os.read(self._woken, 4096)
 
     def _run(self, task: Task) -> None:
+        error: Exception | None = None
         try:
             task.run()
             if not self._ended:
-                self._error = EdgegpuError(f"cannot go on: {task.name} ended by itself; the process must start anew")
-        except Exception as error:  # noqa: BLE001  (the border of a task: the process ends with it)
+                error = self._ended_by_itself(task.name)
+        except Exception as failure:  # noqa: BLE001  (the border of a task: the process ends with it)
             if self._ended:
-                _LOG.warning("%s failed at the end: %s", task.name, error)
-            else:
-                self._error = error
+                _LOG.warning("%s failed at the end: %s", task.name, failure)
+            error = failure
         finally:
-            self.end()
+            self.end(error)
+
+
+def _ended_by_itself(name: str) -> EdgegpuError:
+    return EdgegpuError(f"cannot go on: {name} ended by itself; the process must start anew")
 
 
 def _close(*descriptors: int) -> None:

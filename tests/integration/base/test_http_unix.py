@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 from edgegpu_base.errors import EdgegpuError
-from edgegpu_base.http_unix import LocalServer, Response
-
-from edgegpu_agent.cli.unixhttp import get
+from edgegpu_base.http_unix import LocalServer, Response, get
 
 WAIT_S = 10.0
 

@@ -137,6 +137,25 @@ def test_a_task_that_ends_by_itself_ends_all_as_a_failure() -> None:
     assert ends.is_set()
 
 
+def test_who_makes_the_group_names_the_error_of_a_task_that_ends_by_itself() -> None:
+    group = TaskGroup(ended_by_itself=lambda name: PluginError(f"{name} is over"))
+    with pytest.raises(PluginError, match="hasty is over"):
+        group.run([Task("hasty", lambda: None, lambda: None)])
+
+
+def test_who_ends_the_group_may_say_why_and_the_first_counts() -> None:
+    ends = threading.Event()
+    group = TaskGroup()
+    group.end(PluginError("over"))
+    group.end(PluginError("over again"))
+    with pytest.raises(PluginError, match=r"over$"):
+        group.run([Task("patient", lambda: wait(ends), ends.set)])
+    told = TaskGroup()
+    told.end()
+    told.end(PluginError("after the end"))
+    told.run([])
+
+
 def test_the_first_failure_is_the_one_that_counts() -> None:
     ends = threading.Event()
 
