@@ -60,7 +60,7 @@ class AgentApp:
         if not path.exists():
             _LOG.info("there is no %s: this box belongs to no cloud", path)
             return []
-        from edgegpu_agent.session.cloud_tasks import cloud_tasks  # noqa: PLC0415  (some 35 MiB)
+        from edgegpu_agent.session.session import cloud_tasks  # noqa: PLC0415  (some 35 MiB)
         from edgegpu_agent.worker.steps import from_environment  # noqa: PLC0415
 
         at_step = from_environment(os.environ)

@@ -19,8 +19,8 @@ from kits.mqtt import wait_for
 
 from edgegpu_agent.cli.unixhttp import NoHttpError, get
 from edgegpu_agent.demo.processes import free_port
-from edgegpu_agent.session.local_answers import StatusAnswer
 from edgegpu_agent.settings import MetricsSection
+from edgegpu_agent.worker.answers import StatusAnswer
 from edgegpu_agent.worker.telemetry import ALL_S, BATCH
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_core.deviceid import DeviceKind

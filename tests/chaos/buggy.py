@@ -24,8 +24,8 @@ from edgegpu_agent.identity.identity_files import BoxIdentity, load_identity
 from edgegpu_agent.identity.machine_id import instance
 from edgegpu_agent.journal.contents import JournalContents
 from edgegpu_agent.journal.journal import BoxJournal
+from edgegpu_agent.ports import Clock, Me
 from edgegpu_agent.session.transaction_keeper import Keeper
-from edgegpu_agent.worker.ports import Clock, Me
 from edgegpu_agent.worker.worker import Parts, Worker
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.transaction import journal as installer_journal

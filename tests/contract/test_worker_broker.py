@@ -16,7 +16,7 @@ from kits.workercontroller import BOX_KEY, DEVICE, INSTANCE, LOGS, LOGS_ARGS, RE
 from kits.workerworld import CountedAct, LimitsSettler, RestartAct, SharingSettler, World
 
 from edgegpu_agent.journal.journal import BoxJournal
-from edgegpu_agent.worker.ports import Clock, Me
+from edgegpu_agent.ports import Clock, Me
 from edgegpu_agent.worker.worker import Parts, Worker
 from edgegpu_sync.keys import public_text
 from edgegpu_sync.link.events import Arrived, LinkEvent, Up

@@ -13,8 +13,8 @@ from edgegpu_agent.app_limits.settler import AppLimitsSettler
 from edgegpu_agent.app_limits.task import AppLimitsService
 from edgegpu_agent.app_limits.waiting import Around, Timeouts
 from edgegpu_agent.kube import AgentClient, Apps, Leases
-from edgegpu_agent.worker.drift_checks import DriftBoard
-from edgegpu_agent.worker.drift_checks import SettledItem as Looked
+from edgegpu_agent.ports import DriftBoard
+from edgegpu_agent.ports import SettledItem as Looked
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.layout import Layout
 from edgegpu_sync.messages.spec import AppLimits as AppLimitsItem

@@ -20,7 +20,7 @@ from fuzz.material import Heard, Material
 from fuzz.mouth import Mouth
 
 from edgegpu_agent.cli.unixhttp import get
-from edgegpu_agent.session.local_answers import JournalAnswer, StatusAnswer
+from edgegpu_agent.worker.answers import JournalAnswer, StatusAnswer
 from edgegpu_cloud.enrolment.key_files import load_signing_key
 from edgegpu_cloud.layout import CloudLayout
 from edgegpu_sync.messages.downlink import Keys

@@ -59,10 +59,10 @@ from edgegpu_agent.journal.contents import HistoryEntry, LastContact
 from edgegpu_agent.journal.disk_space import JournalPages
 from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_agent.main import _parser as agent_parser
-from edgegpu_agent.session.local_answers import JournalAnswer, JournalLine, OpenCommand, StatusAnswer
 from edgegpu_agent.session.local_api import LocalApi
 from edgegpu_agent.settings import AgentConfig
 from edgegpu_agent.settings import load as load_agent_yaml
+from edgegpu_agent.worker.answers import JournalAnswer, JournalLine, OpenCommand, StatusAnswer
 from edgegpu_cloud.cli.tree import app as edgegpu_cloud_app
 from edgegpu_cloud.enrolment.tokens import RefusalCode
 from edgegpu_cloud.fleet.preview_sharing import PreviewVerdict

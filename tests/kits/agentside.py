@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kits.agent import WAIT_S
 
-from edgegpu_agent.session.cloud_tasks import cloud_tasks
+from edgegpu_agent.session.session import cloud_tasks
 from edgegpu_agent.session.watchdog import Vitals
 from edgegpu_installer.layout import Layout
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from kits.worker import Wire
 
-from edgegpu_agent.worker.ports import ClusterIdentity
+from edgegpu_agent.ports import ClusterIdentity
 from edgegpu_sync.messages.telemetry import CardReport, CardSample, CardShare, HealthPart, PodAlloc, Sample
 
 UUID = "GPU-7d2f0c1e-3a44-4b6e-9d55-0a1b2c3d4e5f"

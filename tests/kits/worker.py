@@ -14,11 +14,10 @@ from typing import Any, TypeVar
 from kits.workercontroller import BOX_KEY, DEVICE, INSTANCE, LOGS, REFRESH, RESTART, ROOT, Controller
 from kits.workerworld import CountedAct, LimitsSettler, RestartAct, SharingSettler, World
 
-from edgegpu_agent.actions.action import Acts, Settlers
 from edgegpu_agent.journal.disk_space import JournalPages
 from edgegpu_agent.journal.journal import BoxJournal, Hook
-from edgegpu_agent.worker.executor import caught
-from edgegpu_agent.worker.ports import Clock, Me, NoTelemetry, Raised, SharingSight, SharingUnseen, TelemetrySource
+from edgegpu_agent.ports import Acts, Clock, Me, NoTelemetry, Settlers, SharingSight, SharingUnseen, TelemetrySource
+from edgegpu_agent.worker.executor import Raised, caught
 from edgegpu_agent.worker.worker import Parts, Worker
 from edgegpu_sync.keys import public_text
 from edgegpu_sync.link.events import Arrived, Delivered, Down, Up

@@ -7,7 +7,7 @@ from kits.worker import Box, Wire, fast_folder, wired
 from kits.workercontroller import RESTART
 from kits.workerworld import RestartAct, SharingSettler, World
 
-from edgegpu_agent.actions.action import ActionOutcome, Acts, SettlerNotes, Settlers
+from edgegpu_agent.ports import ActionOutcome, Acts, SettlerNotes, Settlers
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.messages.spec import Asked, Sharing
 from edgegpu_sync.rules.ops import Args, Evidence

@@ -4,7 +4,7 @@ import json
 from collections import Counter as Tally
 from dataclasses import dataclass, field
 
-from edgegpu_agent.actions.action import ActionOutcome, SettlerNotes
+from edgegpu_agent.ports import ActionOutcome, SettlerNotes
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.messages.spec import AppLimits, Asked, Sharing
 from edgegpu_sync.rules.ops import Args, Evidence, UnitRun

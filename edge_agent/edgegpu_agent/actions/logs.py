@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
-from edgegpu_agent.actions.action import ActionOutcome
 from edgegpu_agent.actions.bundles import sha256_of
 from edgegpu_agent.actions.https import Web, WebError
 from edgegpu_agent.actions.programs import capture
 from edgegpu_agent.actions.redact import Redactor
 from edgegpu_agent.actions.waiting import ActionTimer
+from edgegpu_agent.ports import ActionOutcome
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.rules.ops import Args, Evidence, LogsArgs
 from edgegpu_sync.states import Codes, CommandState

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from edgegpu_agent.actions.action import ActStop
 from edgegpu_agent.actions.waiting import ActionTimer
+from edgegpu_agent.ports import ActStop
 from edgegpu_sync.wire import clipped
 
 _LOOK_S = 0.1

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from edgegpu_agent.actions.action import Act, Acts, Settlers
 from edgegpu_agent.actions.bundles import Bundles
 from edgegpu_agent.actions.https import Trust, Web
 from edgegpu_agent.actions.idempotent import refresh_inventory, rotate_identity, run_doctor
@@ -21,6 +20,7 @@ from edgegpu_agent.actions.transactions import Installer, at_work
 from edgegpu_agent.actions.units import Units
 from edgegpu_agent.actions.upgrade import Upgrade
 from edgegpu_agent.actions.waiting import ActionTimer
+from edgegpu_agent.ports import Act, Acts, Settlers
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.transaction.journal import TransactionJournal
 from edgegpu_installer.transaction.lock import BEGUN

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from edgegpu_agent.actions.action import ActionOutcome
 from edgegpu_agent.actions.units import SystemdUnit, Units
 from edgegpu_agent.actions.waiting import ActionTimer
+from edgegpu_agent.ports import ActionOutcome
 from edgegpu_installer.layout import PLUGIN_UNIT
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.rules.ops import Args, Evidence, UnitRun

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar, assert_never, cast
 
-from edgegpu_agent.actions.action import Beside, SettlerNotes, Settlers
 from edgegpu_agent.actions.plugin_client import Plugin, PluginSilentError, ask
 from edgegpu_agent.actions.transactions import Broken, Committed, End, Installer, PutBack, RefusedTransaction, Silent
 from edgegpu_agent.actions.waiting import ActionTimer
+from edgegpu_agent.ports import Beside, SettlerNotes, Settlers
 from edgegpu_installer.layout import Layout
 from edgegpu_sync.messages.spec import (
     AnyItem,

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from edgegpu_agent.actions.action import ActStop
+from edgegpu_agent.ports import ActStop
 
 T = TypeVar("T")
 

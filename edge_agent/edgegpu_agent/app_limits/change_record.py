@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from edgegpu_agent.actions.action import SettlerNotes
 from edgegpu_agent.app_limits.patches import Written
+from edgegpu_agent.ports import SettlerNotes
 
 
 class Step(Enum):

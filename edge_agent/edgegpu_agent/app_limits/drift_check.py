@@ -3,7 +3,6 @@
 import logging
 from dataclasses import dataclass, field, replace
 
-from edgegpu_agent.actions.action import SettlerNotes
 from edgegpu_agent.app_limits.change_record import Note
 from edgegpu_agent.app_limits.cluster_snapshot import Scene
 from edgegpu_agent.app_limits.drift import MOST_FIGHTS, drifted, missing, stands
@@ -11,6 +10,7 @@ from edgegpu_agent.app_limits.lease import Holding
 from edgegpu_agent.app_limits.patches import amounts_patch, back_patch, wanted, written
 from edgegpu_agent.app_limits.progress import RolloutStage, progress, selector
 from edgegpu_agent.kube import Apps, Found, Interest, KubeConflict
+from edgegpu_agent.ports import SettlerNotes
 from edgegpu_core.limits import FitResult
 from edgegpu_core.request import RequestedAmounts
 from edgegpu_sync.messages.spec import AppLimits, Asked, OnDrift

@@ -4,7 +4,6 @@ import logging
 import threading
 from collections.abc import Callable
 
-from edgegpu_agent.actions.action import SettlerNotes
 from edgegpu_agent.app_limits.change_record import Note, Step
 from edgegpu_agent.app_limits.cluster_snapshot import Scene, numbers_of
 from edgegpu_agent.app_limits.drift import stands, words
@@ -17,6 +16,7 @@ from edgegpu_agent.app_limits.rollout import Rollout, RolloutEnd
 from edgegpu_agent.app_limits.waiting import Around
 from edgegpu_agent.kube import Apps, Found, Json, KubeError, KubeForbidden, KubeGone, KubeUnavailable
 from edgegpu_agent.kube.apps import SYSTEM
+from edgegpu_agent.ports import SettlerNotes
 from edgegpu_core.limits import FitResult, LimitsVerdict, WorkloadKind, by_hand, container_of, read_workload
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.request import RequestedAmounts

@@ -10,13 +10,11 @@ from pathlib import Path
 from edgegpu_base.kube import KubeconfigError
 from edgegpu_base.process.tasks import Task
 
-from edgegpu_agent.actions.action import ActStop
 from edgegpu_agent.app_limits.drift_check import DriftResult
 from edgegpu_agent.app_limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
 from edgegpu_agent.app_limits.settler import AppLimitsSettler
 from edgegpu_agent.kube import AgentClient, App, Apps, Interest, KubeError, Leases, Watches
-from edgegpu_agent.worker.drift_checks import DriftBoard, SettledItem
-from edgegpu_agent.worker.ports import ClusterIdentity
+from edgegpu_agent.ports import ActStop, ClusterIdentity, DriftBoard, SettledItem
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.layout import Layout
 from edgegpu_plugin.config import schema

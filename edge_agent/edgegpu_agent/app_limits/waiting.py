@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from edgegpu_agent.actions.action import ActStop
 from edgegpu_agent.kube import KubeUnavailable
+from edgegpu_agent.ports import ActStop
 
 T = TypeVar("T")
 

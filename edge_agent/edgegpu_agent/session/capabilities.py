@@ -1,23 +1,36 @@
 """What this box can do: the acts and settlers that there are, each with what it needs of the machine."""
 
 import threading
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from edgegpu_agent.actions.action import Act, ActionOutcome, Settler, SettlerNotes
+from edgegpu_base.process.tasks import Task
+
 from edgegpu_agent.actions.registry import ActionContext, acts, standard_settlers
 from edgegpu_agent.actions.sharing import SharingOfBox
-from edgegpu_agent.actions.uplink_redaction import cleaned
+from edgegpu_agent.actions.uplink_redaction import BY_FORM, Clean, cleaned
 from edgegpu_agent.identity.errors import IdentityError, UnreachableError
 from edgegpu_agent.identity.identity_files import BoxIdentity
 from edgegpu_agent.identity.task import IdentityKeeper
-from edgegpu_agent.session.session import Abilities
+from edgegpu_agent.ports import (
+    Act,
+    ActionOutcome,
+    Acts,
+    DriftBoard,
+    Settler,
+    SettlerNotes,
+    Settlers,
+    SharingSight,
+    TelemetrySource,
+)
 from edgegpu_agent.telemetry.source import TelemetryReader
 from edgegpu_installer.layout import Layout
 from edgegpu_sync.ids import CommandId, op_name
 from edgegpu_sync.messages.spec import AppLimits as AppLimitsItem
 from edgegpu_sync.messages.spec import Asked
+from edgegpu_sync.messages.uplink import Versions
 from edgegpu_sync.rules.ops import Args, Evidence, LogsArgs
 from edgegpu_sync.rules.settle import NO_SHARING, Settlement
 
@@ -28,6 +41,26 @@ _LOGS = op_name("logs.collect")
 
 APP_LIMITS = "app_limits"
 """The capability that comes and goes with the account: an uninstall takes that away and leaves the agent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """What this box can do, and sees; `tasks` are those that need the worker: the look at app limits."""
+
+    acts: Acts
+    settlers: Settlers
+    sharing: SharingSight
+    telemetry: TelemetrySource
+    versions: Callable[[], Versions]
+    stopping: threading.Event
+    """Set when the box leaves the link: acts stop waiting."""
+    clean: Clean = BY_FORM
+    """Takes secrets out of what goes up."""
+    tasks: Callable[[DriftBoard], list[Task]] = lambda _board: []
+    lacks: Callable[[], Collection[str]] = tuple
+    """Which capabilities are not there now, of those that come with acts and settlers; asked each second."""
+    limits_trouble: Callable[[], str] = str
+    """What a person has to mend about app limits; empty when all is well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +150,7 @@ def abilities(
         versions=telemetry.versions,
         stopping=stop,
         clean=partial(cleaned, redactor=box.redactor),
-        tasks=lambda worker: [] if limits is None else limits.tasks(worker.board),
+        tasks=lambda board: [] if limits is None else limits.tasks(board),
         limits_trouble=lambda: "" if limits is None else limits.trouble,
         lacks=lambda: () if limits is not None and limits.able else (APP_LIMITS,),
     )

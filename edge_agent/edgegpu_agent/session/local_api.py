@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 from edgegpu_base.http_unix import LocalServer, Response
 from pydantic import BaseModel
 
-from edgegpu_agent.actions.action import ActStop
+from edgegpu_agent.ports import ActStop
 
 SOCKET_NAME = "agent.sock"
 """In the run folder; mode 0600."""

@@ -1,42 +1,59 @@
-"""One enrolled box on its link: journal, worker, link and local answers, for as long as its identity is this one."""
+"""The box's side of the cloud: identity, telemetry, and the link with its worker while the box is enrolled."""
 
-import json
 import logging
 import random
+import socket
 import threading
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING
 
 from edgegpu_base.process.footprint import Footprint
 from edgegpu_base.process.tasks import Task, TaskGroup
 
-from edgegpu_agent.actions.action import Acts, Settlers
-from edgegpu_agent.actions.uplink_redaction import BY_FORM, Clean
+from edgegpu_agent import settings
 from edgegpu_agent.identity.clock_floor import ClockFloor
-from edgegpu_agent.identity.identity_files import BoxIdentity
-from edgegpu_agent.identity.status import IdentityStatus
+from edgegpu_agent.identity.enrolment_client import CloudClient
+from edgegpu_agent.identity.errors import IdentityError
+from edgegpu_agent.identity.identity_files import BoxIdentity, CloudAddress
+from edgegpu_agent.identity.status import IdentityStatus, Stand
+from edgegpu_agent.identity.status_file import tell
+from edgegpu_agent.identity.task import IdentityKeeper, IdentitySettings
+from edgegpu_agent.journal.errors import BoxJournalError
 from edgegpu_agent.journal.journal import BoxJournal
-from edgegpu_agent.session.local_answers import StatusAnswer
+from edgegpu_agent.ports import ClusterIdentity, LinkPort, Me
+from edgegpu_agent.session.capabilities import Abilities, abilities
 from edgegpu_agent.session.local_api import SOCKET_NAME, LocalApi
+from edgegpu_agent.session.machine import BoxPaths, LinkMemory, boot_clock, journal_of, leaving
 from edgegpu_agent.session.watchdog import Vital, Vitals
-from edgegpu_agent.worker.ports import Clock, LinkPort, Me, SharingSight, TelemetrySource
+from edgegpu_agent.settings import AgentConfig
+from edgegpu_agent.telemetry.machine import MachineReader
+from edgegpu_agent.telemetry.programs import Programs
+from edgegpu_agent.telemetry.source import TelemetryReader
+from edgegpu_agent.worker.answers import StatusAnswer
 from edgegpu_agent.worker.steps import AtStep
-from edgegpu_agent.worker.supervised import TurningWorker
-from edgegpu_agent.worker.worker import Parts
-from edgegpu_installer.errors import InstallError
-from edgegpu_installer.machine import atomic
-from edgegpu_installer.transaction import journal as installer_journal
-from edgegpu_installer.transaction.states import Op, TransactionState
+from edgegpu_agent.worker.worker import Parts, Worker
+from edgegpu_installer.layout import Layout
+from edgegpu_installer.transaction.journal import TransactionJournal
+from edgegpu_plugin.errors import ConfigError
 from edgegpu_sync.link.events import Address, Down, LinkEvent, Up
-from edgegpu_sync.link.link import Link, Spoken
-from edgegpu_sync.messages.uplink import Versions
+from edgegpu_sync.link.link import Link
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import box_filter
 
+if TYPE_CHECKING:
+    from edgegpu_agent.app_limits.task import AppLimitsService
+
 _LOG = logging.getLogger(__name__)
+
+IDENTITY, JOURNALS = "identity", "agent"
+"""Folders in the state folder."""
+
+_AGAIN_S = 30.0
+
+STANDING = "agent-identity.json"
+"""In the run folder: how the identity stands, for the command line."""
 
 KEEPALIVE_S = 30
 _LINK_HANGS_S = 4.0 * KEEPALIVE_S
@@ -48,48 +65,174 @@ _WORKER_HANGS_S = 90.0
 _LAST_WORDS_S = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoxPaths:
-    """Where a box keeps its journals, and where it answers; `proc` is the kernel's, `tx` the installer's journal."""
+def cloud_tasks(
+    path: Path, layout: Layout, *, edgegpu: str, vitals: Vitals, at_step: AtStep | None = None
+) -> list[Task]:
+    """Return the tasks of a box that belongs to a cloud; none, and the reason said, where the file cannot be used.
 
-    journals: Path
-    run: Path
-    proc: Path
-    tx: Path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Abilities:
-    """What this box can do, and sees; `tasks` are those that need the worker: the look at app limits."""
-
-    acts: Acts
-    settlers: Settlers
-    sharing: SharingSight
-    telemetry: TelemetrySource
-    versions: Callable[[], Versions]
-    stopping: threading.Event
-    """Set when the box leaves the link: acts stop waiting."""
-    clean: Clean = BY_FORM
-    """Takes secrets out of what goes up."""
-    tasks: Callable[[TurningWorker], list[Task]] = lambda _worker: []
-    lacks: Callable[[], Collection[str]] = tuple
-    """Which capabilities are not there now, of those that come with acts and settlers; asked each second."""
-    limits_trouble: Callable[[], str] = str
-    """What a person has to mend about app limits; empty when all is well."""
-
-
-_STAYS = frozenset({TransactionState.ROLLING_BACK, TransactionState.ROLLED_BACK, TransactionState.INCONSISTENT})
-"""An uninstall in one of these states leaves edgegpu where it is."""
-
-
-def leaving(journal: installer_journal.TransactionJournal) -> Literal["stop", "uninstall"]:
-    """Return why the agent goes, for its goodbye: edgegpu is being taken off this machine, or it is stopped."""
+    Args:
+        path: agent.yaml.
+        layout: where things are.
+        edgegpu: the command line, which installs and examines.
+        vitals: where loops are watched.
+        at_step: told each step of a command, where somebody looks on.
+    """
     try:
-        record = journal.read()
-    except InstallError:
-        return "stop"
-    goes = record is not None and record.op is Op.UNINSTALL and record.state not in _STAYS
-    return "uninstall" if goes else "stop"
+        config = settings.load(path)
+    except ConfigError as error:
+        for problem in error.problems:
+            _LOG.error("%s", problem)
+        text = f"cannot use {path}: {'; '.join(error.problems)}"
+        remedy = "put the file right: the agent notices it"
+        tell(layout.run / STANDING, IdentityStatus(stand=Stand.BROKEN, text=text, remedy=remedy))
+        return []
+    return CloudSupervisor(config, layout, edgegpu=edgegpu, vitals=vitals, at_step=at_step).tasks()
+
+
+class CloudSupervisor:
+    """Builds the link when there is an identity, and anew when it is another one."""
+
+    def __init__(
+        self, config: AgentConfig, layout: Layout, *, edgegpu: str, vitals: Vitals, at_step: AtStep | None = None
+    ) -> None:
+        """Put it together; nothing runs yet."""
+        self._layout, self._config, self._edgegpu, self._vitals = layout, config, edgegpu, vitals
+        self._at_step = at_step
+        programs = Programs()
+        self._machine = MachineReader(root=layout.root, programs=programs, release=_release())
+        node = self._node = socket.gethostname().lower()
+        self._telemetry = TelemetryReader(
+            socket=layout.plugin_socket,
+            machine=self._machine,
+            programs=programs,
+            node=node,
+            period_s=config.metrics.period_s,
+        )
+        self._clock = ClockFloor(layout.state / "clock.json")
+        self._identity = self._identity_keeper(node)
+        self._changed = threading.Event()
+        self._stopping = False
+        self._box: BoxLink | None = None
+
+    def _identity_keeper(self, node: str) -> IdentityKeeper:
+        layout, cloud = self._layout, self._config.cloud
+
+        def client(ca_pem: bytes) -> CloudClient:
+            return CloudClient(
+                url=cloud.url, ca_pem=ca_pem, check_dates=lambda: self._clock.is_right, proxy=cloud.proxy
+            )
+
+        return IdentityKeeper(
+            IdentitySettings(
+                folder=layout.state / IDENTITY,
+                token=layout.cloud_token,
+                standing=layout.run / STANDING,
+                root=layout.root,
+                cloud=CloudAddress(url=cloud.url, ca_sha256=cloud.ca_sha256),
+                host=node,
+                agent=self._machine.agent,
+            ),
+            clock=self._clock,
+            client=client,
+            rng=random.Random(),  # noqa: S311  (jitter)
+            changed=self._other_identity,
+            renewed=self._new_certificate,
+        )
+
+    def tasks(self) -> list[Task]:
+        """Return all tasks by name; those of an enrolled box run within `cloud`."""
+        return [
+            Task("identity", self._identity.run, self._identity.stop),
+            Task("telemetry", self._telemetry.run, self._telemetry.stop),
+            Task("cloud", self.run, self.stop),
+        ]
+
+    def run(self) -> None:
+        """Hold the link of whoever this box is, until `stop`.
+
+        Raises:
+            Exception: what a task of the link failed with.
+        """
+        wait_s: float | None = None
+        while not self._stopping:
+            self._changed.wait(wait_s)
+            self._changed.clear()
+            looked, identity = self._identity.looked, self._identity.identity
+            wait_s = None
+            if identity is not None and not self._stopping:
+                wait_s = self._serve(identity)
+            elif looked:
+                self._vitals.begun()  # a box that is not enrolled, or not yet, is ready to be
+
+    def _serve(self, identity: BoxIdentity) -> float | None:
+        """Hold the link; return after how many seconds it is tried again where it could not be begun."""
+        try:
+            self._box = box = self._build(identity)
+        except (BoxJournalError, IdentityError) as error:
+            _LOG.error("not on the link: %s", error)
+            self._identity.trouble(f"not on the link: {error}")
+            self._vitals.begun()  # it says why it has no worker; to be ended for it would help nobody
+            return _AGAIN_S
+        self._identity.trouble("")
+        if self._stopping or self._identity.identity != identity:
+            box.stop()
+        box.run()
+        self._box = None
+        return None
+
+    def _build(self, identity: BoxIdentity) -> "BoxLink":
+        limits = self._app_limits()
+        self._telemetry.know_cluster(limits.cluster if limits is not None else ClusterIdentity)
+        return BoxLink(
+            identity,
+            instance=self._identity.instance,
+            abilities=abilities(
+                identity,
+                layout=self._layout,
+                edgegpu=self._edgegpu,
+                telemetry=self._telemetry,
+                keeper=self._identity,
+                limits=limits,
+                max_mib=self._config.uploads.max_mib,
+                proxy=self._config.cloud.proxy,
+            ),
+            places=BoxPaths(
+                journals=self._layout.state / JOURNALS,
+                run=self._layout.run,
+                proc=self._layout.at("/proc"),
+                tx=self._layout.tx,
+            ),
+            clock=self._clock,
+            vitals=self._vitals,
+            standing=lambda: self._identity.standing,
+            at_step=self._at_step,
+        )
+
+    def _app_limits(self) -> "AppLimitsService | None":
+        """Return what settles app limits where this box has the account for it; else it is not loaded either."""
+        kubeconfig = self._layout.at(self._config.limits.kubeconfig)
+        if not kubeconfig.exists():
+            return None
+        from edgegpu_agent.app_limits.task import app_limits  # noqa: PLC0415  (two MiB)
+
+        return app_limits(kubeconfig, self._layout, node=self._node)
+
+    def stop(self) -> None:
+        """Let `run` end."""
+        self._stopping = True
+        self._other_identity()
+
+    def _new_certificate(self) -> None:
+        """Where the old one had ended, the link waits minutes for its next try."""
+        box = self._box
+        if box is not None:
+            box.link.wake()
+
+    def _other_identity(self) -> None:
+        self._changed.set()
+        box = self._box
+        if box is not None:
+            box.stop()
 
 
 class BoxLink:
@@ -125,12 +268,12 @@ class BoxLink:
         """
         self._identity, self._clock, self._vitals, self._at_step = identity, clock, vitals, at_step
         self._limits_trouble = abilities.limits_trouble
-        self._standing, self._installer = standing, installer_journal.TransactionJournal(places.tx)
+        self._standing, self._installer = standing, TransactionJournal(places.tx)
         self._group, self._stopping = TaskGroup(), abilities.stopping
         self._memory = LinkMemory(places.journals / "link.json")
-        self._journal = self._open(_journal_of(places.journals, identity))
+        self._journal = self._open(journal_of(places.journals, identity))
         try:
-            self.worker = TurningWorker(self._parts(instance, abilities, places.proc), lacks=abilities.lacks)
+            self.worker = Worker(self._parts(instance, abilities, places.proc))
         except Exception:
             self._journal.close()  # the next try needs it
             raise
@@ -138,7 +281,7 @@ class BoxLink:
         self.link = self._link_of(self.worker)
         self.worker.attach(self._uplink())
         self._api = LocalApi(places.run / SOCKET_NAME, status=self._status, history=self.worker.history)
-        self._more = abilities.tasks(self.worker)
+        self._more = abilities.tasks(self.worker.board)
 
     def _heard(self, event: LinkEvent) -> None:
         if isinstance(event, Up):
@@ -147,7 +290,7 @@ class BoxLink:
             self._footprint.now()  # what connecting anew needs of the libraries comes in their place
         self.worker.put(event)
 
-    def _link_of(self, worker: TurningWorker) -> Link:
+    def _link_of(self, worker: Worker) -> Link:
         return Link(
             self._address,
             subscribe=[box_filter(self._identity.id)],
@@ -170,9 +313,7 @@ class BoxLink:
             return BoxJournal(path, wall_s=time.time)
         from edgegpu_agent.worker.observed import SteppedJournal  # noqa: PLC0415  (no box in the field needs it)
 
-        journal = SteppedJournal(path, wall_s=time.time)
-        journal.at_step = self._at_step
-        return journal
+        return SteppedJournal(path, self._at_step, wall_s=time.time)
 
     def _uplink(self) -> LinkPort:
         if self._at_step is None:
@@ -200,12 +341,13 @@ class BoxLink:
                 signer=Signer.of(self._identity.sign_key()),
                 versions=abilities.versions,
             ),
-            clock=_boot_clock(proc),
+            clock=boot_clock(proc),
             rng=random.Random(),  # noqa: S311  (jitter)
             acts=acts,
             settlers=settlers,
             sharing=abilities.sharing,
             telemetry=abilities.telemetry,
+            lacks=abilities.lacks,
             clean=abilities.clean,
             server_time=self._clock.learn,
         )
@@ -270,40 +412,6 @@ class BoxLink:
         )
 
 
-class LinkMemory:
-    """What the link remembers over restarts; what cannot be read or written is found out again."""
-
-    def __init__(self, path: Path) -> None:
-        """Keep it there."""
-        self._path = path
-
-    def recall(self) -> Spoken | None:
-        """Return what was remembered last."""
-        try:
-            return Spoken(float(json.loads(self._path.read_bytes())["since"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-
-    def remember(self, spoken: Spoken | None) -> None:
-        """Remember this, or nothing."""
-        try:
-            if spoken is None:
-                self._path.unlink(missing_ok=True)
-            else:
-                atomic.write(self._path, json.dumps({"since": spoken.since}).encode())
-        except (OSError, InstallError) as error:
-            _LOG.warning("cannot keep which version the broker speaks: %s", error)
-
-
-def _boot_clock(proc: Path) -> Clock:
-    boot = (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return Clock(boot=boot, boot_s=lambda: time.clock_gettime(time.CLOCK_BOOTTIME), wall_s=time.time)
-
-
-def _journal_of(folder: Path, identity: BoxIdentity) -> Path:
-    """Return the journal of this device id, without those of others: another cloud counts enrolments anew."""
-    mine = folder / f"{identity.id}.db"
-    for path in folder.glob("*.db*") if folder.is_dir() else ():
-        if not path.name.startswith(mine.name):
-            path.unlink(missing_ok=True)
-    return mine
+def _release() -> Path:
+    """Return the folder of the environment that this module is of: VERSION is in it."""
+    return Path(__file__).resolve().parents[3]

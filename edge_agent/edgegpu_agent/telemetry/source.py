@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from edgegpu_agent.cli.unixhttp import NoHttpError, get
+from edgegpu_agent.ports import ClusterIdentity
 from edgegpu_agent.telemetry import nvidia_smi
 from edgegpu_agent.telemetry.machine import MachineReader
 from edgegpu_agent.telemetry.messages import InventoryPiece, allocations, driver_version, inventory, plugin_parts
 from edgegpu_agent.telemetry.programs import Programs
-from edgegpu_agent.worker.ports import ClusterIdentity
 from edgegpu_sync.messages.telemetry import HealthPart, PodAlloc, Sample
 from edgegpu_sync.messages.uplink import Versions
 

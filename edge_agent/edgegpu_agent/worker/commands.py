@@ -1,34 +1,317 @@
-"""Which commands are admitted, wait, and begin, and how those of `sharing` stand."""
+"""Brings each command on its way: admitted, begun, done, verified, ended; each step written before the next."""
 
+import re
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal, TypeVar, assert_never
 
-from edgegpu_agent.actions.action import ActionOutcome
-from edgegpu_agent.worker.actions import Acting
-from edgegpu_agent.worker.command_states import States
-from edgegpu_sync.rules.commands import CommandRecord, to_begin
-from edgegpu_sync.rules.ops import OPS, SharingArgs, read_args
+from edgegpu_agent.journal.contents import HistoryEntry
+from edgegpu_agent.journal.errors import BoxJournalError
+from edgegpu_agent.ports import Act, ActionOutcome, Acts
+from edgegpu_agent.worker.core import Core
+from edgegpu_agent.worker.executor import Executor, Raised
+from edgegpu_agent.worker.messages import data_bytes
+from edgegpu_agent.worker.sender import UplinkSender
+from edgegpu_sync.ids import CommandId
+from edgegpu_sync.rules.commands import (
+    ActAgain,
+    AwaitRenewal,
+    CommandRecord,
+    Decision,
+    End,
+    GoOn,
+    Nothing,
+    Probe,
+    ProbeAgain,
+    Verify,
+    after_crash,
+    to_begin,
+)
+from edgegpu_sync.rules.ops import OPS, Args, Evidence, Settling, SharingArgs, read_args
+from edgegpu_sync.rules.outbox import Outbox
 from edgegpu_sync.rules.settle import INSTALL, UNINSTALL, ItemEnd, Waits, sharing_command
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.states import FOLLOWERS, Codes, CommandState
+from edgegpu_sync.wire import clipped
+
+LOOK_S = 1.0
+"""How soon it is looked again at what an act came to."""
+
+GRACE_S = 120.0
+"""Beyond an op's own time, for an act that does not come back: its command is ended then without it."""
 
 SHARING = frozenset({INSTALL, UNINSTALL})
 """They do nothing themselves: they wait for the settlement of the item `sharing`."""
+
+_CODE = re.compile(r"[A-Z][A-Z0-9_]{0,39}")
+_THE_ACT_KNOWS_WHY = frozenset({Evidence.PUT_BACK, Evidence.BROKEN})
+
+T = TypeVar("T")
+
+
+class States:
+    """What the parts that bring a command on write with."""
+
+    def __init__(self, core: Core, sender: UplinkSender, *, ended: Callable[[CommandRecord], None]) -> None:
+        """Prepare it.
+
+        Args:
+            core: the journal.
+            sender: told of each change.
+            ended: told of each command that has ended, before its result is sent.
+        """
+        self.core, self._sender, self._ended = core, sender, ended
+
+    def put(self, record: CommandRecord, *, outbox: Outbox | None = None, data: bytes | None = None) -> None:
+        """Write a state; one that ends takes the place in the outbox that was reserved for it.
+
+        Raises:
+            JournalFullError: nothing has changed.
+        """
+        held = self.core.held
+        outbox = outbox or held.outbox
+        if record.state.terminal:
+            outbox = outbox.ended(record.id)
+        held = replace(held, records={**held.records, record.id: record}, outbox=outbox)
+        text = " ".join(part for part in (record.op, record.code, record.text) if part)
+        told = HistoryEntry(kind="command", about=record.id, state=record.state, text=text)
+        self.core.save(held, bodies=None if data is None else {record.id: data}, told=(told,))
+        if record.state.terminal:
+            self._ended(record)
+        self._sender.changed(record.id)
+
+    def end(self, record: CommandRecord, outcome: ActionOutcome) -> None:
+        """Write how it ended; what cannot follow its state, or cannot be sent, is made FAILED, ERROR."""
+        state, code = outcome.state, outcome.code
+        if state not in FOLLOWERS[record.state] or not state.terminal:
+            state, code = CommandState.FAILED, Codes.ERROR
+        if code and not _CODE.fullmatch(code):
+            code = Codes.ERROR
+        self.put(record.ended(state, code, clipped(outcome.text)), data=data_bytes(outcome.data))
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """What this process is doing about a command; nothing of it outlives the process."""
+
+    since_s: float
+    busy: bool = False
+    want: Literal["probe", "verify"] = "probe"
+    look_at_s: float = 0.0
+    error: str = field(default="")
+
+
+class Acting:
+    """Carries out what may begin, and goes on with what an earlier life of the agent has begun."""
+
+    def __init__(self, states: States, *, acts: Acts, executor: Executor) -> None:
+        """Prepare it.
+
+        Args:
+            states: writes the states.
+            acts: what can be done, by op.
+            executor: runs what blocks.
+        """
+        self._states, self._acts, self._executor = states, acts, executor
+        self._core = states.core
+        self._runs: dict[CommandId, Run] = {}
+        self._left: set[CommandId] = set()
+
+    def has(self, id_: CommandId) -> bool:
+        """Whether this process is doing something about a command."""
+        return id_ in self._runs
+
+    @property
+    def left(self) -> bool:
+        """Whether an act that was given up has not come back."""
+        return bool(self._left)
+
+    def begin(self, record: CommandRecord) -> None:
+        """Begin an ACCEPTED command: its token first, where it has one."""
+        act, args = self._act(record)
+        run = Run(since_s=self._core.now_s)
+        if OPS[record.op].settling is not Settling.VERIFIABLE:
+            self._do(record.begun(), run)
+            return
+        self._runs[record.id] = run
+        self._start(record, run, lambda: act.token(record.id, args), partial(self._on_token, record.id, run))
+
+    def _on_token(self, id_: CommandId, run: Run, token: str | Raised) -> None:
+        record = self._core.held.records[id_]  # signed again meanwhile, perhaps
+        if isinstance(token, str) and token:
+            self._do(record.begun(token), run)
+            return
+        why = f"{type(token.error).__name__}: {token.error}" if isinstance(token, Raised) else "nothing is to be seen"
+        outcome = ActionOutcome(
+            state=CommandState.REJECTED, code=Codes.ERROR, text=f"it cannot be told how things stand: {why}"
+        )
+        self._end(record, outcome)
+
+    def _do(self, record: CommandRecord, run: Run) -> None:
+        """Write that it is begun, then act."""
+        act, args = self._act(record)
+        self._runs[record.id] = run
+        try:
+            self._states.put(record)
+        except BaseException:
+            del self._runs[record.id]  # not begun: all of it is tried anew
+            raise
+        self._start(record, run, partial(act.act, record.id, args, record.token), partial(self._on_act, record.id, run))
+
+    def _on_act(self, id_: CommandId, run: Run, outcome: ActionOutcome | Raised) -> None:
+        record = self._core.held.records[id_]
+        if isinstance(outcome, Raised):
+            self._on_fault(record, run, outcome)
+        elif outcome.state is CommandState.VERIFYING:
+            self._states.put(record.verifying())
+            run.want, run.look_at_s = "verify", self._core.now_s
+        else:
+            self._end(record, outcome)
+
+    def _on_fault(self, record: CommandRecord, run: Run, raised: Raised) -> None:
+        """An act that broke off: of a verifiable one its traces tell how far it came."""
+        run.error = f"{type(raised.error).__name__}: {raised.error}"
+        if OPS[record.op].settling is Settling.VERIFIABLE:
+            run.want = "probe"
+        else:
+            self._end(record, ActionOutcome(state=CommandState.FAILED, code=Codes.ERROR, text=run.error))
+
+    # --- what was begun
+
+    def drive(self, record: CommandRecord) -> None:
+        """Go on with one that is RUNNING or VERIFYING."""
+        run = self._runs.get(record.id)
+        if run is None:
+            self._recover(record)
+        elif self._is_overdue(record, run):
+            self._give_up(record, run)
+        elif not run.busy and self._core.now_s >= run.look_at_s:
+            self._look(record, run)
+
+    def _recover(self, record: CommandRecord) -> None:
+        op = OPS.get(record.op)
+        if op is None or record.op not in self._acts:
+            text = "it was begun by another version of the agent, which knew it"
+            self._end(record, ActionOutcome(state=CommandState.UNKNOWN, code=Codes.CUT_SHORT, text=text))
+            return
+        run = Run(since_s=self._core.now_s)
+        if op.settling is Settling.VERIFIABLE:
+            self._runs[record.id] = run
+            self._look(record, run)
+        else:
+            self._decide(record, run, Evidence.UNREADABLE)
+            if not self._core.held.records[record.id].state.terminal:
+                self._runs[record.id] = run
+
+    def _look(self, record: CommandRecord, run: Run) -> None:
+        act, args = self._act(record)
+        if run.want == "verify":
+            work = partial(act.verify, record.id, args, record.token)
+            self._start(record, run, work, partial(self._on_verify, record.id, run))
+        else:
+            traces = partial(act.evidence, record.id, record.token)
+            self._start(record, run, traces, partial(self._on_evidence, record.id, run))
+
+    def _on_verify(self, id_: CommandId, run: Run, outcome: ActionOutcome | Raised | None) -> None:
+        record = self._core.held.records[id_]
+        if isinstance(outcome, Raised):
+            text = f"{type(outcome.error).__name__}: {outcome.error}"
+            self._end(record, ActionOutcome(state=CommandState.FAILED, code=Codes.ERROR, text=text))
+        elif outcome is None or outcome.state is CommandState.VERIFYING:
+            run.look_at_s = self._core.now_s + LOOK_S
+        else:
+            self._end(record, outcome)
+
+    def _on_evidence(self, id_: CommandId, run: Run, found: Evidence | Raised) -> None:
+        record = self._core.held.records[id_]
+        self._decide(record, run, Evidence.UNREADABLE if isinstance(found, Raised) else found)
+
+    def _decide(self, record: CommandRecord, run: Run, evidence: Evidence) -> None:
+        core = self._core
+        decision: Decision = after_crash(record, Probe(boot=core.clock.boot, now_s=core.now_s, evidence=evidence))
+        match decision:
+            case ActAgain() if run.error:
+                self._end(record, ActionOutcome(state=CommandState.FAILED, code=Codes.ERROR, text=run.error))
+            case ActAgain():
+                self._do(record.again(), run)
+            case Verify():
+                if record.state is CommandState.RUNNING:
+                    self._states.put(record.verifying())
+                run.want, run.look_at_s = "verify", core.now_s
+            case ProbeAgain():
+                run.look_at_s = core.now_s + LOOK_S
+            case End() if evidence in _THE_ACT_KNOWS_WHY:
+                self._ask_why(record, run, decision)
+            case End(state, code, text):
+                self._end(record, ActionOutcome(state=state, code=code, text=text))
+            case GoOn() | AwaitRenewal() | Nothing():
+                pass
+            case _:
+                assert_never(decision)
+
+    def _ask_why(self, record: CommandRecord, run: Run, end: End) -> None:
+        """End it in the act's own words: what was put back after a restart of the agent was put back for a reason."""
+        act, args = self._act(record)
+        work = partial(act.verify, record.id, args, record.token)
+        self._start(record, run, work, partial(self._on_why, record.id, end))
+
+    def _on_why(self, id_: CommandId, end: End, said: ActionOutcome | Raised | None) -> None:
+        if not isinstance(said, ActionOutcome) or said.state is not end.state:
+            said = ActionOutcome(state=end.state, code=end.code, text=end.text)
+        self._end(self._core.held.records[id_], said)
+
+    def _is_overdue(self, record: CommandRecord, run: Run) -> bool:
+        grace_s = GRACE_S if run.busy else 0.0
+        return self._core.now_s - run.since_s > OPS[record.op].lasts_s + grace_s
+
+    def _give_up(self, record: CommandRecord, run: Run) -> None:
+        """End it without its act; while that does not come back nothing else is done that must be alone."""
+        busy = run.busy
+        text = f"nothing told within {OPS[record.op].lasts_s} s what came of it"
+        self._end(record, ActionOutcome(state=CommandState.FAILED, code=Codes.TIMED_OUT, text=text))
+        if busy and OPS[record.op].alone:
+            self._left.add(record.id)
+
+    # --- helpers
+
+    def _end(self, record: CommandRecord, outcome: ActionOutcome) -> None:
+        self._states.end(record, outcome)
+        self._runs.pop(record.id, None)
+
+    def _act(self, record: CommandRecord) -> tuple[Act, Args]:
+        return self._acts[record.op], read_args(OPS[record.op], record.args)
+
+    def _start(
+        self, record: CommandRecord, run: Run, work: Callable[[], T], then: Callable[[T | Raised], None]
+    ) -> None:
+        run.busy = True
+        self._executor.start(f"{record.op} {record.id}", work, partial(self._done, record.id, run, then))
+
+    def _done(self, id_: CommandId, run: Run, then: Callable[[T | Raised], None], result: T | Raised) -> None:
+        """Take what a call came to; when it cannot be written now, this is called again."""
+        self._left.discard(id_)
+        if self._runs.get(id_) is not run or (isinstance(result, Raised) and result.stopped):
+            return
+        run.busy = False
+        try:
+            then(result)
+        except BoxJournalError:
+            run.busy = True
+            raise
 
 
 class CommandQueue:
     """Brings every command that the journal holds on its way."""
 
-    def __init__(
-        self, states: States, acting: Acting, *, capabilities: Collection[str], items_busy: Callable[[], bool]
-    ) -> None:
+    def __init__(self, states: States, acting: Acting, *, capabilities: Collection[str]) -> None:
         """Prepare it.
 
         Args:
             states: writes the states.
             acting: carries them out.
             capabilities: what was published at the birth.
-            items_busy: whether an item is being settled.
         """
-        self._states, self._acting, self._able, self._items_busy = states, acting, capabilities, items_busy
+        self._states, self._acting, self._able = states, acting, capabilities
         self._core = states.core
 
     @property
@@ -39,8 +322,8 @@ class CommandQueue:
             for one in self._live()
         )
 
-    def pump(self) -> None:
-        """Do for each command what can be done now.
+    def pump(self, *, items_busy: bool) -> None:
+        """Do for each command what can be done now; `items_busy`: an item is being settled.
 
         Raises:
             JournalFullError: nothing was begun that is not written.
@@ -55,7 +338,7 @@ class CommandQueue:
                     self._follow(record)
                 case _:
                     self._acting.drive(record)
-        self._begin()
+        self._begin(items_busy=items_busy)
 
     def _live(self) -> list[CommandRecord]:
         live = (one for one in self._core.held.records.values() if not one.state.terminal)
@@ -88,11 +371,11 @@ class CommandQueue:
             if isinstance(stands, ItemEnd) and stands.state is CommandState.REJECTED:
                 self._states.end(record, ActionOutcome(state=stands.state, code=stands.code, text=stands.text))
 
-    def _begin(self) -> None:
+    def _begin(self, *, items_busy: bool) -> None:
         core = self._core
         ready = [one for one in self._live() if not self._waits_for_rev(one)]
         for record in to_begin(ready, boot=core.clock.boot, now_s=core.now_s):
-            if self._acting.has(record.id) or (_alone(record) and not self._may_be_alone(record)):
+            if not self._may_begin(record, items_busy=items_busy):
                 continue
             if record.op in SHARING:
                 self._states.put(record.begun(f'{{"rev":{core.held.board.seen.rev}}}'))
@@ -107,8 +390,10 @@ class CommandQueue:
         stands = self._sharing(record)
         return isinstance(stands, Waits) and stands.for_rev > self._core.held.board.seen.rev
 
-    def _may_be_alone(self, record: CommandRecord) -> bool:
-        return not self.alone_busy and (record.op in SHARING or not self._items_busy())
+    def _may_begin(self, record: CommandRecord, *, items_busy: bool) -> bool:
+        if self._acting.has(record.id):
+            return False
+        return not _alone(record) or (not self.alone_busy and (record.op in SHARING or not items_busy))
 
     def _follow(self, record: CommandRecord) -> None:
         stands = self._sharing(record)

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from edgegpu_agent.actions.action import ActStop
 from edgegpu_agent.journal.contents import HistoryEntry, JournalContents, LastContact
 from edgegpu_agent.journal.journal import BoxJournal
-from edgegpu_agent.worker.ports import Clock, Me
+from edgegpu_agent.ports import ActStop, Clock, Me
 from edgegpu_sync.errors import Why
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.messages.stamps import Stamp
@@ -26,10 +25,17 @@ T = TypeVar("T")
 
 
 class Core:
-    """The worker's own thread alone calls it, `ask` and `put` excepted."""
+    """The worker's own thread alone calls it, `ask` excepted."""
 
     def __init__(
-        self, *, journal: BoxJournal, held: JournalContents, me: Me, clock: Clock, nonce: Callable[[], str]
+        self,
+        *,
+        journal: BoxJournal,
+        held: JournalContents,
+        me: Me,
+        clock: Clock,
+        nonce: Callable[[], str],
+        put: Callable[[Callable[[], None]], None],
     ) -> None:
         """Take over what the journal holds.
 
@@ -39,12 +45,13 @@ class Core:
             me: this box.
             clock: its clocks.
             nonce: makes 64 random bits as 16 hexadecimal digits.
+            put: takes what is to be called on the worker's thread; it never blocks.
         """
         self.journal, self.held, self.me, self.clock, self._nonce = journal, held, me, clock, nonce
+        self._put = put
         self.counter = Counter(enrolment=me.enrolment, epoch=held.gate.epoch)
         self.birth_stamp = self.will_stamp = Stamp(enrolment=me.enrolment, epoch=held.gate.epoch, n=0)
         self.thread: int | None = None
-        self.put: Callable[[Callable[[], None]], None] = lambda call: call()
         self.ended = threading.Event()
         self._refused: Tally[str] = Tally()
         self._heard: LastContact | None = None
@@ -171,7 +178,7 @@ class Core:
             answers.append(question())
             answered.set()
 
-        self.put(call)
+        self._put(call)
         while not answered.wait(0.2):
             if self.ended.is_set():
                 raise ActStop("the agent ends")

@@ -1,16 +1,15 @@
 """Settles the desired revision, one item at a time: written as begun, done by its settler, written as settled."""
 
 import logging
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import partial
 
-from edgegpu_agent.actions.action import Abandons, Settlers
 from edgegpu_agent.journal.contents import HistoryEntry
+from edgegpu_agent.ports import Abandons, SettledItem, Settlers, SharingSight
 from edgegpu_agent.worker.core import Core
-from edgegpu_agent.worker.ports import Executor, Raised, SharingSight
+from edgegpu_agent.worker.executor import Executor, Raised
 from edgegpu_agent.worker.sender import UplinkSender
-from edgegpu_sync.messages.spec import Asked, TryKey
+from edgegpu_sync.messages.spec import AppLimits, Asked, TryKey
 from edgegpu_sync.messages.uplink import Condition, ItemState
 from edgegpu_sync.rules.settle import DesiredState, Settlement, SharingFound
 from edgegpu_sync.states import Codes
@@ -44,6 +43,21 @@ class ItemNotes:
         return self._core.ask(look)
 
 
+class _LookNotes:
+    """What looks keep of an item: of one asking for it, for a person who sets it anew begins from nothing."""
+
+    def __init__(self, core: Core, one: Asked) -> None:
+        self._notes, self._key = ItemNotes(core, f"look/{one.name}"), list(astuple(one.key))
+
+    def read(self) -> Json | None:
+        kept = self._notes.read() or {}
+        note = kept.get("note")
+        return note if isinstance(note, dict) and kept.get("key") == self._key else None
+
+    def write(self, note: Json) -> None:
+        self._notes.write({"key": self._key, "note": note})
+
+
 class Items:
     """Tries what is open, in its order."""
 
@@ -55,7 +69,6 @@ class Items:
         settlers: Settlers,
         sharing: SharingSight,
         executor: Executor,
-        alone_busy: Callable[[], bool],
     ) -> None:
         """Prepare it.
 
@@ -65,11 +78,9 @@ class Items:
             settlers: by the class of an item; others are settled as Unsupported.
             sharing: how GPU sharing stands: what is reported follows it.
             executor: runs them.
-            alone_busy: whether a command is under way beside which nothing may be settled.
         """
         self._core, self._sender, self._settlers, self._executor = core, sender, settlers, executor
         self._sharing = sharing
-        self._alone_busy = alone_busy
         self._trying: Asked | None = None
 
     @property
@@ -77,14 +88,17 @@ class Items:
         """Whether an item is being settled."""
         return self._trying is not None
 
-    def pump(self) -> None:
+    def pump(self, *, alone_busy: bool) -> None:
         """Begin the next item, where one is open and nothing stands in its way.
+
+        Args:
+            alone_busy: whether a command is under way beside which nothing may be settled.
 
         Raises:
             JournalFullError: nothing was begun that is not written.
         """
         self._follow()
-        while self._trying is None and not self._alone_busy():
+        while self._trying is None and not alone_busy:
             one = self._left() or self._core.held.board.next()
             if one is None or self.busy:
                 return
@@ -189,6 +203,36 @@ class Items:
         if tried is not None and tried.conditions != conditions:
             self._core.save(replace(held, board=held.board.noticed(name, conditions)), spare=True)
             self._sender.report()
+
+    # --- for any thread: what looks at app limits need
+
+    def settled(self) -> list[SettledItem]:
+        """Return the app limits that were settled, with what is kept of looking at each."""
+        core = self._core
+
+        def look() -> list[SettledItem]:
+            board = core.held.board
+            found = ((one, board.settlement(one)) for one in board.asked if isinstance(one.item, AppLimits))
+            return [
+                SettledItem(asked=one, settlement=settlement, notes=_LookNotes(core, one))
+                for one, settlement in found
+                if settlement.state is not ItemState.OPEN
+            ]
+
+        return core.ask(look)
+
+    def again(self, name: str) -> None:
+        """Have an item tried once more that stands as Elsewhere."""
+        core = self._core
+
+        def drop() -> None:
+            board = core.held.board
+            tried = board.tries.get(name)
+            if tried is not None and tried.settlement.state is ItemState.ELSEWHERE:
+                tries = {one: each for one, each in board.tries.items() if one != name}
+                core.save(replace(core.held, board=replace(board, tries=tries)))
+
+        core.ask(drop)
 
 
 def _told_of(before: DesiredState, after: DesiredState, *, but: str = "") -> list[HistoryEntry]:

@@ -6,14 +6,30 @@ Who may run beside whom is the worker's rule: it starts nothing that may not beg
 import logging
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
-from edgegpu_agent.actions.action import ActStop
-from edgegpu_agent.worker.ports import Raised
+from edgegpu_agent.ports import ActStop
 
 _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """A call ended with this; `stopped`: because the agent ends, and nothing is known of it."""
+
+    error: Exception
+    stopped: bool = False
+
+
+class Executor(Protocol):
+    """Runs calls that block beside the worker, and gives back what came of them on the worker's thread."""
+
+    def start(self, name: str, work: Callable[[], T], then: Callable[[T | Raised], None]) -> None:
+        """Run `work` now; `then` is called on the worker's thread."""
+        ...
 
 
 class Threads:

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from edgegpu_agent.actions.uplink_redaction import Clean
+from edgegpu_agent.ports import ClusterIdentity
 from edgegpu_agent.worker.core import Core
-from edgegpu_agent.worker.ports import ClusterIdentity
 from edgegpu_sync.ids import CommandId, OpName
 from edgegpu_sync.messages.stamps import Stamp
 from edgegpu_sync.messages.telemetry import Event

@@ -1,15 +1,15 @@
 """What the worker is given where somebody looks on: journal, acts, settlers and link that tell each step."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
-from edgegpu_agent.actions.action import Act, ActionOutcome, Acts, Settler, SettlerNotes, Settlers
 from edgegpu_agent.journal.contents import HistoryEntry, JournalContents
 from edgegpu_agent.journal.journal import BoxJournal
+from edgegpu_agent.ports import Act, ActionOutcome, Acts, LinkPort, Settler, SettlerNotes, Settlers
 from edgegpu_agent.worker import steps
-from edgegpu_agent.worker.ports import LinkPort
 from edgegpu_agent.worker.steps import AtStep
 from edgegpu_sync import topics
 from edgegpu_sync.ids import CommandId, OpName
@@ -23,9 +23,12 @@ from edgegpu_sync.wire import Json
 
 
 class SteppedJournal(BoxJournal):
-    """A journal that tells of its writes; give it `at_step` before `load`."""
+    """A journal that tells of its writes."""
 
-    at_step: AtStep
+    def __init__(self, path: Path, at_step: AtStep, *, wall_s: Callable[[], float]) -> None:
+        """See `BoxJournal`; `at_step` is told each write."""
+        super().__init__(path, wall_s=wall_s)
+        self.at_step = at_step
 
     def save(
         self,

@@ -5,9 +5,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from edgegpu_agent.ports import ClusterIdentity, LinkPort
 from edgegpu_agent.worker.core import Core
 from edgegpu_agent.worker.messages import Say
-from edgegpu_agent.worker.ports import ClusterIdentity, LinkPort
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.link.events import Delivered, Up
 from edgegpu_sync.messages.stamps import Stamp
@@ -39,7 +39,15 @@ class Due:
 class UplinkSender:
     """Knows what is due; sends as much of it as the link takes."""
 
-    def __init__(self, core: Core, say: Say, *, rng: random.Random, cluster: Callable[[], ClusterIdentity]) -> None:
+    def __init__(
+        self,
+        core: Core,
+        say: Say,
+        *,
+        rng: random.Random,
+        cluster: Callable[[], ClusterIdentity],
+        holds: Callable[[CommandRecord], bool],
+    ) -> None:
         """Begin down.
 
         Args:
@@ -47,14 +55,14 @@ class UplinkSender:
             say: makes the messages.
             rng: for jitter.
             cluster: asked at each turn; the reported state is sent again when it is another.
+            holds: asked of each command whose state is due: whether something else has to go up before it.
         """
         self._core, self._say, self._rng, self._cluster = core, say, rng, cluster
+        self._holds = holds
         self.link: LinkPort | None = None
         self.turn: int | None = None
         """Of the connection that is up; None while there is none."""
         self.why_down = "not connected yet"
-        self.holds: Callable[[CommandRecord], bool] = lambda _: False
-        """Asked of each command whose state is due: whether something else has to go up before it."""
         self._fresh_epoch = False
         self._birth_due = False
         self._birth_stamp: Stamp | None = None
@@ -176,7 +184,7 @@ class UplinkSender:
             record = self._core.held.records.get(id_)
             if record is None:
                 del self._results[id_]
-            elif due.at_s <= now_s and not self.holds(record):
+            elif due.at_s <= now_s and not self._holds(record):
                 if self._publish(*self._say.result(record)) is None:
                     return False
                 self._sent(record, due)

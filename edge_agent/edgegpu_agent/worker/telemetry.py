@@ -9,10 +9,10 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from edgegpu_agent.journal.errors import JournalFullError
+from edgegpu_agent.ports import TelemetrySource
 from edgegpu_agent.worker.core import Core
-from edgegpu_agent.worker.inventory_refresh import Refreshes
 from edgegpu_agent.worker.messages import Say
-from edgegpu_agent.worker.ports import TelemetrySource
+from edgegpu_agent.worker.refreshes import Refreshes
 from edgegpu_agent.worker.sender import UplinkSender
 from edgegpu_sync.errors import TooLargeError
 from edgegpu_sync.messages.downlink import RefreshRequest
@@ -58,7 +58,14 @@ class TelemetrySender:
     """Compares what the source says with what was sent."""
 
     def __init__(
-        self, core: Core, say: Say, sender: UplinkSender, *, source: TelemetrySource, rng: random.Random
+        self,
+        core: Core,
+        say: Say,
+        sender: UplinkSender,
+        *,
+        refreshes: Refreshes,
+        source: TelemetrySource,
+        rng: random.Random,
     ) -> None:
         """Prepare it; nothing was sent yet.
 
@@ -66,45 +73,39 @@ class TelemetrySender:
             core: the journal, the stamps.
             say: makes heads.
             sender: sends.
+            refreshes: says what is to be sent whole.
             source: what is seen and measured.
             rng: for jitter.
         """
         self._core, self._say, self._sender, self._source, self._rng = core, say, sender, source, rng
+        self._refreshes = refreshes
         self._look_at_s = 0.0
         self._due: dict[TopicKind, float] = {}
         self._inventory: tuple[Epoch, Mapping[str, Any]] | None = None
         self._alloc: Sent | None = None
         self._health: tuple[Epoch, object] | None = None
         self._samples: list[Sample] = []
-        self._asked: dict[RefreshRequest, float] = {}
         self._unsayable: set[RefreshRequest] = set()
-        self.refreshes = Refreshes(core, self.ask)
-        sender.holds = self.refreshes.holds
-
-    def ask(self, want: RefreshRequest, within_s: float) -> None:
-        """Send something whole, at once or at random within some seconds."""
-        at_s = self._core.now_s + (self._rng.uniform(0, within_s) if within_s else 0.0)
-        self._asked[want] = min(at_s, self._asked.get(want, at_s))
 
     def up(self) -> None:
         """Look at once: after a birth everything is said anew."""
         self._look_at_s = 0.0
-        self.refreshes.up()
+        self._refreshes.up()
 
     def pump_asked(self) -> None:
         """Send what was asked for and is due; called before results are sent."""
-        if any(at_s <= self._core.now_s for at_s in self._asked.values()):
+        if self._refreshes.due():
             self.pump()
 
     def pump(self) -> None:
         """Gather what was measured, and send what has changed, is due or was asked for."""
         now_s = self._core.now_s
-        asked = {want for want, at_s in self._asked.items() if at_s <= now_s}
+        asked = self._refreshes.due()
         if now_s < self._look_at_s and not asked:
             return
         self._look_at_s = now_s + LOOK_S
         self._gather(flush=RefreshRequest.METRICS in asked)
-        self._asked.pop(RefreshRequest.METRICS, None)
+        self._refreshes.done(RefreshRequest.METRICS)
         if self._sender.turn is None:
             return
         for want, send in (
@@ -113,10 +114,10 @@ class TelemetrySender:
             (RefreshRequest.HEALTH, self._send_health),
         ):
             if self._sends(want, send, whole=want in asked):
-                self._asked.pop(want, None)
-        if self.refreshes.owing:
+                self._refreshes.done(want)
+        if self._refreshes.owing:
             told = self._source
-            self.refreshes.sent(self._asked, inventory=told.inventory() is not None, alloc=told.alloc() is not None)
+            self._refreshes.settle(inventory=told.inventory() is not None, alloc=told.alloc() is not None)
 
     def _sends(self, want: RefreshRequest, send: Callable[..., bool], *, whole: bool) -> bool:
         """Send one kind; what the source says is no reason to end the agent, whatever it is."""

@@ -5,35 +5,37 @@ import queue
 import random
 import secrets
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, assert_never
 
-from edgegpu_agent.actions.action import Acts, ActStop, Settlers
 from edgegpu_agent.actions.uplink_redaction import BY_FORM, Clean
 from edgegpu_agent.journal.errors import JournalFullError
 from edgegpu_agent.journal.journal import BoxJournal
-from edgegpu_agent.session.local_answers import JournalAnswer, StatusAnswer
-from edgegpu_agent.worker import status as workerstatus
-from edgegpu_agent.worker.actions import Acting
-from edgegpu_agent.worker.command_states import States
-from edgegpu_agent.worker.commands import SHARING, CommandQueue
-from edgegpu_agent.worker.core import Core
-from edgegpu_agent.worker.desired_items import Items
-from edgegpu_agent.worker.executor import Threads
-from edgegpu_agent.worker.inbox import Inbox
-from edgegpu_agent.worker.messages import Say
-from edgegpu_agent.worker.ports import (
+from edgegpu_agent.ports import (
+    Acts,
+    ActStop,
     Clock,
-    Executor,
+    DriftBoard,
     LinkPort,
     Me,
     NoTelemetry,
+    Settlers,
     SharingSight,
     SharingUnseen,
     TelemetrySource,
 )
+from edgegpu_agent.worker import answers
+from edgegpu_agent.worker.answers import JournalAnswer, StatusAnswer
+from edgegpu_agent.worker.commands import SHARING, Acting, CommandQueue, States
+from edgegpu_agent.worker.core import Core
+from edgegpu_agent.worker.desired_items import Items
+from edgegpu_agent.worker.executor import Executor, Threads
+from edgegpu_agent.worker.inbox import Inbox
+from edgegpu_agent.worker.messages import Say
+from edgegpu_agent.worker.refreshes import Refreshes
 from edgegpu_agent.worker.sender import UplinkSender
 from edgegpu_agent.worker.telemetry import TelemetrySender
 from edgegpu_sync.link.events import Arrived, Delivered, Down, LinkEvent, Up
@@ -72,6 +74,8 @@ class Parts:
     settlers: Settlers
     sharing: SharingSight = field(default_factory=SharingUnseen)
     telemetry: TelemetrySource = field(default_factory=NoTelemetry)
+    lacks: Callable[[], Collection[str]] = tuple
+    """Asked at each turn which capabilities this box has not now: when that changes, the birth is sent again."""
     clean: Clean = BY_FORM
     """Takes secrets out of what goes up."""
     executor: Executor | None = None
@@ -96,33 +100,53 @@ class Worker:
         self._stopping: Why | None = None
         held = parts.journal.load(enrolment=parts.me.enrolment, root=parts.root)
         held = replace(held, ring=held.ring.no_older(parts.keys))
-        self._core = Core(journal=parts.journal, held=held, me=parts.me, clock=parts.clock, nonce=parts.nonce)
-        self._core.put = self._queue.put
-        self.capabilities = _capabilities(parts)
-        self._build(parts, parts.executor or Threads(self._queue.put))
+        put = self._queue.put
+        self._core = Core(journal=parts.journal, held=held, me=parts.me, clock=parts.clock, nonce=parts.nonce, put=put)
+        self._all, self._lacks = _capabilities(parts), parts.lacks
+        self.began, self.finished = threading.Event(), self._core.ended
+        """Set when it has turned first, and when it has ended."""
+        self._turned_s = time.monotonic()
+        self._shown: object = None
+        self._tell_of_board: list[Call] = []
+        self._build(parts, parts.executor or Threads(put))
 
     def _build(self, parts: Parts, executor: Executor) -> None:
         core = self._core
-        self._say = Say(core, self.capabilities, clean=parts.clean)
-        self._sender = UplinkSender(core, self._say, rng=parts.rng, cluster=parts.telemetry.cluster)
-        self._telemetry = TelemetrySender(core, self._say, self._sender, source=parts.telemetry, rng=parts.rng)
-        states = States(core, self._sender, ended=self._telemetry.refreshes.ended)
+        self._say = say = Say(core, self._capabilities_now(), clean=parts.clean)
+        refreshes = Refreshes(core, rng=parts.rng)
+        self._sender = sender = UplinkSender(
+            core, say, rng=parts.rng, cluster=parts.telemetry.cluster, holds=refreshes.holds
+        )
+        self._telemetry = TelemetrySender(core, say, sender, refreshes=refreshes, source=parts.telemetry, rng=parts.rng)
+        states = States(core, sender, ended=refreshes.ended)
         acting = Acting(states, acts=parts.acts, executor=executor)
-        self._items = Items(
-            core,
-            self._sender,
-            settlers=parts.settlers,
-            sharing=parts.sharing,
-            executor=executor,
-            alone_busy=lambda: self._commands.alone_busy,
-        )
-        self._commands = CommandQueue(
-            states, acting, capabilities=self.capabilities, items_busy=lambda: self._items.busy
-        )
-        self._inbox = Inbox(core, self._say, self._sender, ask=self._telemetry.ask, server_time=parts.server_time)
+        self._items = Items(core, sender, settlers=parts.settlers, sharing=parts.sharing, executor=executor)
+        self._commands = CommandQueue(states, acting, capabilities=self._all)
+        self._inbox = Inbox(core, say, sender, ask=refreshes.ask, server_time=parts.server_time)
         core.born()
 
     # --- for any thread
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it turned last."""
+        return time.monotonic() - self._turned_s
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What is published at the birth."""
+        return self._say.capabilities
+
+    @property
+    def board(self) -> DriftBoard:
+        """What the looks at app limits need."""
+        return DriftBoard(
+            settled=self._items.settled,
+            landed=self.landed,
+            noticed=self.noticed,
+            again=self._items.again,
+            on_change=self._tell_of_board.append,
+        )
 
     def attach(self, link: LinkPort) -> None:
         """Give it the link; before `run`."""
@@ -170,7 +194,7 @@ class Worker:
             ActStop: the worker has ended.
         """
         return self._core.ask(
-            lambda: workerstatus.status(
+            lambda: answers.status(
                 self._core,
                 self._sender,
                 capabilities=self.capabilities,
@@ -185,7 +209,7 @@ class Worker:
         Raises:
             ActStop: the worker has ended.
         """
-        return self._core.ask(lambda: workerstatus.history(self._core, limit))
+        return self._core.ask(lambda: answers.history(self._core, limit))
 
     # --- the worker's thread
 
@@ -195,6 +219,7 @@ class Worker:
         Raises:
             JournalError: the journal cannot be written or read; the agent must start anew.
         """
+        self._turned_s = time.monotonic()
         try:
             self.turn()
             while self._stopping is None:
@@ -205,11 +230,13 @@ class Worker:
                 self.turn(event)
             self._sender.bye(self._stopping)
         finally:
-            self._core.ended.set()
+            self.finished.set()
+            self.began.set()
 
     def turn(self, first: LinkEvent | Call | None = None) -> None:
         """Take what has come, then do all that can be done now; never blocks but for the disk."""
         self._core.thread = threading.get_ident()
+        self._mind_capabilities()
         if first is not None:
             self._try(first)
         for _ in range(_MOST_AT_ONCE):
@@ -221,9 +248,9 @@ class Worker:
                 self._try(event)
         self._again()
         for pump in (
-            self._commands.pump,
-            self._items.pump,
-            self._commands.pump,
+            self._pump_commands,
+            self._pump_items,
+            self._pump_commands,
             self._sender.pump_birth,
             self._telemetry.pump_asked,
             self._sender.pump,
@@ -231,6 +258,33 @@ class Worker:
             self._core.write_loose,
         ):
             self._guarded(pump)
+        self._tell()
+        self._turned_s = time.monotonic()
+        self.began.set()
+
+    def _pump_commands(self) -> None:
+        self._commands.pump(items_busy=self._items.busy)
+
+    def _pump_items(self) -> None:
+        self._items.pump(alone_busy=self._commands.alone_busy)
+
+    def _mind_capabilities(self) -> None:
+        now = self._capabilities_now()
+        if now != self._say.capabilities:
+            self._say.capabilities = now
+            self._sender.birth_again()
+
+    def _capabilities_now(self) -> tuple[str, ...]:
+        lacking = self._lacks()
+        return tuple(one for one in self._all if one not in lacking)
+
+    def _tell(self) -> None:
+        """Tell those who look at the board when it is another one."""
+        board = self._core.held.board
+        if board is not self._shown:
+            self._shown = board
+            for tell in self._tell_of_board:
+                tell()
 
     def _try(self, event: LinkEvent | Call) -> None:
         if not self._guarded(lambda: self._take(event)):

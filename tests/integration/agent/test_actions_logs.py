@@ -13,9 +13,9 @@ from box.webcert import make_web_cert
 from kits.acts import ID, NOTHING, Bench, Uploads, uploads
 from kits.install import proxy
 
-from edgegpu_agent.actions.action import ActionOutcome
 from edgegpu_agent.actions.idempotent import doctor_data
 from edgegpu_agent.actions.registry import acts
+from edgegpu_agent.ports import ActionOutcome
 from edgegpu_sync.ids import command_id, op_name
 from edgegpu_sync.rules.ops import Args, LogsArgs
 from edgegpu_sync.states import CommandState

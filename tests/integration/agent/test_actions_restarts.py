@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from kits.acts import ID, NOTHING, Bench, wait_for
 
-from edgegpu_agent.actions.action import Act, ActStop
 from edgegpu_agent.actions.registry import acts
 from edgegpu_agent.actions.transactions import at_work
+from edgegpu_agent.ports import Act, ActStop
 from edgegpu_sync.ids import op_name
 from edgegpu_sync.rules.ops import Evidence
 from edgegpu_sync.states import Codes, CommandState

@@ -13,7 +13,7 @@ import pytest
 from integration.settlingkit import die_while, id_of, settle
 from kits.acts import Bench, FileNotes, item, wait_for
 
-from edgegpu_agent.actions.action import ActStop
+from edgegpu_agent.ports import ActStop
 from edgegpu_installer.transaction.journal import TransactionJournal
 from edgegpu_sync.messages.spec import Asked
 from edgegpu_sync.messages.uplink import ItemState

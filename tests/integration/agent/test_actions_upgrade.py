@@ -13,9 +13,9 @@ import pytest
 from kits.acts import ID, Bench, Vendor, wait_for
 from kits.install import Host, serve
 
-from edgegpu_agent.actions.action import Act, ActionOutcome
 from edgegpu_agent.actions.bundles import sha256_of
 from edgegpu_agent.actions.registry import acts
+from edgegpu_agent.ports import Act, ActionOutcome
 from edgegpu_sync.ids import op_name
 from edgegpu_sync.rules.ops import Evidence, UpgradeArgs
 from edgegpu_sync.states import CommandState

@@ -8,7 +8,7 @@ from kits.limitsapi import Api, Fault, path_of
 from kits.limitsbed import RECREATE, Bed, Paper, field, thief
 from kits.limitscases import manifest
 
-from edgegpu_agent.actions.action import ActStop
+from edgegpu_agent.ports import ActStop
 from edgegpu_sync.messages.spec import OnDrift
 from edgegpu_sync.messages.uplink import ItemState
 from edgegpu_sync.rules.settle import Settlement

@@ -18,7 +18,7 @@ from kits.limitsworld import CLUSTER
 from edgegpu_agent.app_limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
 from edgegpu_agent.app_limits.task import AppLimitsService, app_limits
 from edgegpu_agent.kube import AgentClient, Leases
-from edgegpu_agent.worker.drift_checks import DriftBoard, SettledItem
+from edgegpu_agent.ports import DriftBoard, SettledItem
 from edgegpu_installer.layout import PLUGIN_UNIT, Layout
 from edgegpu_sim.api import ApiServer, Registry, ServerSettings
 from edgegpu_sync.messages.spec import AppLimits as AppLimitsItem

@@ -15,9 +15,9 @@ from kits.cli import Done, edgegpu
 from edgegpu_agent.identity.enrolment import token_hash
 from edgegpu_agent.identity.status import IdentityStatus, Stand
 from edgegpu_agent.identity.status_file import tell
-from edgegpu_agent.session.local_answers import JournalAnswer, JournalLine, OpenCommand, StatusAnswer
 from edgegpu_agent.session.local_api import LocalApi
 from edgegpu_agent.settings import load
+from edgegpu_agent.worker.answers import JournalAnswer, JournalLine, OpenCommand, StatusAnswer
 from edgegpu_sync.messages.uplink import ItemReport, ItemState
 
 if TYPE_CHECKING:

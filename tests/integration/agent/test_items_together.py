@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from edgegpu_agent.actions.action import Settlers
-    from edgegpu_agent.worker.ports import SharingSight
+    from edgegpu_agent.ports import Settlers, SharingSight
 
 YAML = "/etc/edgegpu/plugin.yaml"
 PLUGIN = "/etc/systemd/system/edgegpu-plugin.service"

@@ -12,7 +12,7 @@ from kits.agent import WAIT_S
 from kits.agentyaml import written
 from kits.identity import Cloud, CloudServer
 
-from edgegpu_agent.session.cloud_tasks import cloud_tasks
+from edgegpu_agent.session.session import cloud_tasks
 from edgegpu_agent.session.watchdog import Vitals
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.transaction.agent_health import AgentReply, ask_agent

@@ -35,7 +35,7 @@ def others(modules: dict[str, Path]) -> set[str]:
     return {name.partition(".")[0] for name, file in modules.items() if file.is_relative_to(site)}
 
 
-@pytest.mark.parametrize("module", ["edgegpu_agent.session.cloud_tasks", "edgegpu_agent.worker.worker"])
+@pytest.mark.parametrize("module", ["edgegpu_agent.session.session", "edgegpu_agent.worker.worker"])
 def test_on_the_link_it_loads_these_packages_and_no_others(module: str) -> None:
     modules = loaded(module)
     tops = {name.partition(".")[0] for name in modules}
@@ -48,5 +48,5 @@ def test_without_a_cloud_it_loads_none_of_them() -> None:
 
 
 def test_of_the_command_line_it_loads_the_socket_s_reader_alone() -> None:
-    commands = {name for name in loaded("edgegpu_agent.session.cloud_tasks") if name.startswith("edgegpu_agent.cli.")}
+    commands = {name for name in loaded("edgegpu_agent.session.session") if name.startswith("edgegpu_agent.cli.")}
     assert commands <= {"edgegpu_agent.cli.unixhttp"}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edgegpu_agent.session.session import leaving
+from edgegpu_agent.session.machine import leaving
 from edgegpu_installer.transaction.journal import TransactionJournal
 
 if TYPE_CHECKING:

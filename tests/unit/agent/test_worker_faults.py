@@ -8,7 +8,7 @@ from kits.worker import ROOM, Box, Wire
 from kits.workercontroller import REFRESH, RESTART
 from kits.workerodd import end, odd, odd_wire
 
-from edgegpu_agent.actions.action import ActionOutcome, Acts, ActStop
+from edgegpu_agent.ports import ActionOutcome, Acts, ActStop
 from edgegpu_sync.rules.ops import Evidence
 from edgegpu_sync.states import Codes, CommandState
 

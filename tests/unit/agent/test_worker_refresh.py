@@ -8,7 +8,7 @@ from kits.telemetry import Source, pod, seen
 from kits.worker import Wire, fast_folder, wired
 from kits.workercontroller import REFRESH
 
-from edgegpu_agent.worker.inventory_refresh import PATIENCE_S
+from edgegpu_agent.worker.refreshes import PATIENCE_S
 from edgegpu_sync.messages.telemetry import Alloc, Inventory
 from edgegpu_sync.messages.uplink import CommandResult
 from edgegpu_sync.states import CommandState

@@ -7,7 +7,7 @@ import pytest
 from kits.telemetry import CLUSTER, Source, pod, seen
 from kits.worker import Wire, fast_folder, wired
 
-from edgegpu_agent.worker.ports import ClusterIdentity
+from edgegpu_agent.ports import ClusterIdentity
 from edgegpu_sync.messages.telemetry import Alloc, BoxHealth, HealthPart, Inventory, Metrics, PodAlloc, merged
 from edgegpu_sync.messages.uplink import Reported
 

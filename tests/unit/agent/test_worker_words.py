@@ -8,7 +8,7 @@ from kits.workercontroller import RESTART
 from kits.workerodd import OddAct, OddBox, end, odd
 from kits.workerworld import World
 
-from edgegpu_agent.actions.action import ActionOutcome, Acts, ActStop
+from edgegpu_agent.ports import ActionOutcome, Acts, ActStop
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.rules.ops import Args, Evidence
 from edgegpu_sync.states import Codes, CommandState

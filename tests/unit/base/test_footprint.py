@@ -15,7 +15,7 @@ from edgegpu_base.process.footprint import Footprint, shed, unwritten
 SCRIPT = """\
 import json
 from pathlib import Path
-import edgegpu_agent.session.cloud_tasks
+import edgegpu_agent.session.session
 from edgegpu_base.process.footprint import shed
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 def file_kib():

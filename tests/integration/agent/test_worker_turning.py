@@ -15,9 +15,8 @@ from kits.workercontroller import BOX_KEY, DEVICE, INSTANCE, ROOT, Controller
 from kits.workerworld import World
 
 from edgegpu_agent.journal.journal import BoxJournal
-from edgegpu_agent.worker.ports import Clock, Me
-from edgegpu_agent.worker.supervised import TurningWorker
-from edgegpu_agent.worker.worker import Parts
+from edgegpu_agent.ports import Clock, Me
+from edgegpu_agent.worker.worker import Parts, Worker
 from edgegpu_sync.keys import public_text
 from edgegpu_sync.link.events import Arrived, Delivered, Up
 from edgegpu_sync.messages.readers import read
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from edgegpu_agent.actions.action import SettlerNotes
+    from edgegpu_agent.ports import SettlerNotes
 
 WAIT_S = 20.0
 NAME = "app_limits/default/asr/main"
@@ -62,7 +61,7 @@ def lacking() -> set[str]:
 
 
 @pytest.fixture
-def worker(tmp_path: Path, settler: Elsewhere, lacking: set[str]) -> Iterator[TurningWorker]:
+def worker(tmp_path: Path, settler: Elsewhere, lacking: set[str]) -> Iterator[Worker]:
     journal = BoxJournal(tmp_path / "journal.db", wall_s=time.time)
     me = Me(
         device=DEVICE,
@@ -71,7 +70,7 @@ def worker(tmp_path: Path, settler: Elsewhere, lacking: set[str]) -> Iterator[Tu
         signer=Signer.of(BOX_KEY),
         versions=lambda: Versions(agent="0.2.0"),
     )
-    made = TurningWorker(
+    made = Worker(
         Parts(
             journal=journal,
             root=public_text(ROOT),
@@ -80,8 +79,8 @@ def worker(tmp_path: Path, settler: Elsewhere, lacking: set[str]) -> Iterator[Tu
             rng=random.Random(1),
             acts={},
             settlers={AppLimits: settler},
-        ),
-        lacks=lambda: lacking,
+            lacks=lambda: lacking,
+        )
     )
     thread = threading.Thread(target=made.run)
     thread.start()
@@ -92,19 +91,19 @@ def worker(tmp_path: Path, settler: Elsewhere, lacking: set[str]) -> Iterator[Tu
     journal.close()
 
 
-def stands(worker: TurningWorker, state: ItemState) -> bool:
+def stands(worker: Worker, state: ItemState) -> bool:
     item = worker.status().items.get(NAME)
     return item is not None and item.state is state
 
 
-def until(worker: TurningWorker, state: ItemState) -> None:
+def until(worker: Worker, state: ItemState) -> None:
     ends = time.monotonic() + WAIT_S
     while not stands(worker, state):
         assert time.monotonic() < ends, worker.status()
         threading.Event().wait(0.01)
 
 
-def desire(worker: TurningWorker, cluster: str, rev: int = 1) -> None:
+def desire(worker: Worker, cluster: str, rev: int = 1) -> None:
     controller = Controller(World())
     controller.book = replace(controller.book, rev=rev - 1)
     limits = AppLimits(
@@ -122,7 +121,7 @@ def births(link: SimLink) -> list[Birth]:
     return [one for one in said if isinstance(one, Birth)]
 
 
-def test_a_capability_that_comes_or_goes_is_said_at_once(worker: TurningWorker, lacking: set[str]) -> None:
+def test_a_capability_that_comes_or_goes_is_said_at_once(worker: Worker, lacking: set[str]) -> None:
     link = SimLink()
     worker.attach(link)
     link.turn = 1
@@ -147,7 +146,7 @@ def test_a_capability_that_comes_or_goes_is_said_at_once(worker: TurningWorker, 
     assert first.n < second.n < third.n
 
 
-def test_it_says_that_it_turns(worker: TurningWorker) -> None:
+def test_it_says_that_it_turns(worker: Worker) -> None:
     assert worker.began.wait(WAIT_S)
     worker.status()
     assert worker.age_s < 5
@@ -155,7 +154,7 @@ def test_it_says_that_it_turns(worker: TurningWorker) -> None:
     assert list(worker.board.settled()) == []
 
 
-def test_what_stood_elsewhere_is_tried_again_and_what_stands_is_not(worker: TurningWorker, settler: Elsewhere) -> None:
+def test_what_stood_elsewhere_is_tried_again_and_what_stands_is_not(worker: Worker, settler: Elsewhere) -> None:
     desire(worker, CLUSTER)
     until(worker, ItemState.ELSEWHERE)
     (one,) = worker.board.settled()

@@ -1,6 +1,10 @@
-"""The end of inventory.refresh is told after what it was for, also by an agent that was killed in between."""
+"""What is to be sent whole, and when; the end of inventory.refresh is told after what it was for.
 
-from collections.abc import Callable, Collection
+That holds for an agent too that was killed in between.
+"""
+
+import random
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from edgegpu_agent.worker.core import Core
@@ -24,11 +28,12 @@ class Debt:
 
 
 class Refreshes:
-    """Holds ends back until inventory and allocations have gone up on the connection that they go up on."""
+    """Knows what was asked for; holds ends back until inventory and allocations have gone up on their connection."""
 
-    def __init__(self, core: Core, ask: Callable[[RefreshRequest, float], None]) -> None:
-        """Prepare it; `ask` has something sent, within some seconds."""
-        self._core, self._ask = core, ask
+    def __init__(self, core: Core, *, rng: random.Random) -> None:
+        """Begin with nothing asked for; `rng` is for jitter."""
+        self._core, self._rng = core, rng
+        self._asked: dict[RefreshRequest, float] = {}
         self._owed: dict[CommandId, Debt] = {}
         self._free: set[CommandId] = set()
 
@@ -36,6 +41,20 @@ class Refreshes:
     def owing(self) -> bool:
         """Whether an end waits."""
         return bool(self._owed)
+
+    def ask(self, want: RefreshRequest, within_s: float) -> None:
+        """Have something sent whole, at once or at random within some seconds."""
+        at_s = self._core.now_s + (self._rng.uniform(0, within_s) if within_s else 0.0)
+        self._asked[want] = min(at_s, self._asked.get(want, at_s))
+
+    def due(self) -> AbstractSet[RefreshRequest]:
+        """Return what is to be sent whole now."""
+        now_s = self._core.now_s
+        return {want for want, at_s in self._asked.items() if at_s <= now_s}
+
+    def done(self, want: RefreshRequest) -> None:
+        """Note that it was sent."""
+        self._asked.pop(want, None)
 
     def up(self) -> None:
         """Begin a connection: what the last one took may be lost."""
@@ -49,7 +68,7 @@ class Refreshes:
     def _owe(self, record: CommandRecord, *, looked: bool) -> None:
         self._owed[record.id] = Debt(self._core.now_s, looked)
         for want in _FOR:
-            self._ask(want, 0.0)
+            self.ask(want, 0.0)
 
     def holds(self, record: CommandRecord) -> bool:
         """Whether an end has to wait."""
@@ -59,11 +78,10 @@ class Refreshes:
             self._owe(record, looked=False)
         return self._core.now_s - self._owed[record.id].at_s < PATIENCE_S
 
-    def sent(self, open_: Collection[RefreshRequest], *, inventory: bool, alloc: bool) -> None:
-        """Let ends go.
+    def settle(self, *, inventory: bool, alloc: bool) -> None:
+        """Let ends go for which nothing is left to be sent.
 
         Args:
-            open_: what is asked for and was not sent.
             inventory: whether the source says anything of the cards.
             alloc: whether it says who holds what, which it does not while the plugin does not answer.
         """
@@ -72,6 +90,6 @@ class Refreshes:
                 RefreshRequest.INVENTORY: inventory or not debt.looked,
                 RefreshRequest.ALLOC: alloc or not (inventory or debt.looked),
             }
-            if not any(want in open_ and there[want] for want in _FOR):
+            if not any(want in self._asked and there[want] for want in _FOR):
                 self._free.add(id_)
                 del self._owed[id_]
