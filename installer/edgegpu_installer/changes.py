@@ -3,12 +3,28 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-
-from edgegpu_installer.transaction.states import Op
+from enum import StrEnum
 
 _PATH = re.compile(r"(/[A-Za-z0-9._@+:%-]+)+")
 _UNIT = re.compile(r"[A-Za-z0-9._@:%-]+")
 _MODES = range(0o10000)
+
+
+class Op(StrEnum):
+    """What a transaction is for."""
+
+    INSTALL = "install"
+    UNINSTALL = "uninstall"
+    CHANGE = "change"
+    UPGRADE = "upgrade"
+    WITHDRAW = "withdraw"
+    """GPU sharing is taken off this machine; the agent stays, with what it stands on and what undoes a change."""
+    GUARD = "guard"
+    """edgegpu-recover took the files that k3s reads out, because k3s did not come up with them."""
+
+
+LEAVING = frozenset({Op.UNINSTALL, Op.WITHDRAW})
+"""Sharing is not there after these."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,29 +7,29 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from edgegpu_installer import prompts
-from edgegpu_installer.changes import Deadline, FileChange, Plan
+from edgegpu_installer.changes import Deadline, FileChange, Op, Plan
 from edgegpu_installer.cluster import accounts, lease, node_identity, nodes
 from edgegpu_installer.cluster import app_limits_account as limits
 from edgegpu_installer.cluster.app_limits_account import AppLimitsAccount
 from edgegpu_installer.cluster.client import ClusterClient, ClusterError
 from edgegpu_installer.cluster.kinds import NODE
+from edgegpu_installer.cluster.nodes import completeness, other_servers
 from edgegpu_installer.cluster.rbac import Account
-from edgegpu_installer.cluster.servers import other_servers
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import AGENT_UNIT, CURRENT, ETC, LIMITS_KUBECONFIG, PLUGIN_UNIT, UNITS
 from edgegpu_installer.machine.atomic import read_entry, wanted
-from edgegpu_installer.plan import credentials, datastore, unit_size
-from edgegpu_installer.plan.completeness import completeness
+from edgegpu_installer.plan import credentials, unit_size
 from edgegpu_installer.plan.dry_run import DryRun, of_install
 from edgegpu_installer.plan.plan import plan_agent, plan_install
+from edgegpu_installer.plan.plugin_config import configured_model
 from edgegpu_installer.plan.release import Release
 from edgegpu_installer.plan.site import InstallOptions, MachineRole, Material, Site, role_of
 from edgegpu_installer.prompts import Terminal
 from edgegpu_installer.transaction import farewell, rollback_cleanup, transaction
 from edgegpu_installer.transaction.prepare import TransactionMachine
-from edgegpu_installer.transaction.states import Op, TransactionState
+from edgegpu_installer.transaction.states import TransactionState
 from edgegpu_installer.transaction.transaction import TransactionOutcome, Verify
-from edgegpu_installer.verify.conditions import configured_model, look_again
+from edgegpu_installer.verify.conditions import look_again
 
 _AGENT_READS = (f"{UNITS}/{AGENT_UNIT}", CURRENT, LIMITS_KUBECONFIG)
 _PLUGIN_READS = (f"{UNITS}/{PLUGIN_UNIT}", CURRENT, ETC)
@@ -163,7 +163,7 @@ class Installation:
         certificates = None
         if role is not MachineRole.AGENT:
             certificates = credentials.extender_certificates(layout, self.site.scheduler_path, now=self.now())
-        datastore.settle(self.site, layout)  # before the files that name these accounts are on the disk
+        credentials.settle_datastore(self.site, layout)  # before the files that name these accounts are on the disk
         return Material(kubeconfig=kubeconfig, certificates=certificates, limits=account)
 
     def _op(self) -> Op:
@@ -271,7 +271,7 @@ class Installation:
                 nodes.mark_gpu(cluster, name)
             if report.role is not MachineRole.AGENT:
                 nodes.mark_server(cluster, self.site.node_name, self.release.version, say=self.machine.say)
-            datastore.settle(self.site, self.machine.layout)
+            credentials.settle_datastore(self.site, self.machine.layout)
             lacking = completeness(
                 cluster.items(NODE),
                 version=self.release.version,

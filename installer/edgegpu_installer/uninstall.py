@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from edgegpu_core.podview import PodView
-from edgegpu_installer.changes import Deadline, FileChange, Plan
+from edgegpu_installer.changes import Deadline, FileChange, Op, Plan
 from edgegpu_installer.cluster import accounts, lease, nodes, shares
 from edgegpu_installer.cluster import app_limits_account as limits
 from edgegpu_installer.cluster.app_limits_account import AppLimitsAccount
@@ -23,9 +23,9 @@ from edgegpu_installer.layout import (
     UNITS,
     WANTS,
 )
-from edgegpu_installer.plan import datastore, shared_config
+from edgegpu_installer.plan import credentials, shared_config
 from edgegpu_installer.plan.dry_run import DryRun, of_uninstall, used_by_others
-from edgegpu_installer.plan.plugin_config import places
+from edgegpu_installer.plan.plugin_config import configured_model, places
 from edgegpu_installer.plan.release import Release
 from edgegpu_installer.plan.site import Site, SiteKind
 from edgegpu_installer.prompts import Terminal
@@ -33,10 +33,10 @@ from edgegpu_installer.scheduler import kubeadm
 from edgegpu_installer.transaction import baseline, farewell, share_drain, transaction
 from edgegpu_installer.transaction.farewell import Farewell
 from edgegpu_installer.transaction.prepare import TransactionMachine
-from edgegpu_installer.transaction.states import Op, TransactionState
+from edgegpu_installer.transaction.states import TransactionState
 from edgegpu_installer.transaction.transaction import TransactionOutcome, Verify
 from edgegpu_installer.verify import kubeadm_probe as kubeadm_look
-from edgegpu_installer.verify.conditions import configured_model, look_again
+from edgegpu_installer.verify.conditions import look_again
 
 _STAYS = frozenset(
     {CURRENT, COMMAND, f"{UNITS}/{AGENT_UNIT}", f"{WANTS}/{AGENT_UNIT}", AGENT_YAML, CLOUD_TOKEN, PLUGIN_YAML}
@@ -210,7 +210,7 @@ class Uninstallation:
             else:
                 left = accounts.remove(cluster, limits.there(cluster, self.release.rights, self.limits)).left
                 kept += [f"{what}: it is still being deleted" for what in left]
-            datastore.settle(self.site, self.machine.layout)
+            credentials.settle_datastore(self.site, self.machine.layout)
         except ClusterError as error:
             kept.append(f"marks and accounts in the cluster: {error}")
         return replace(removal, kept=tuple(kept))

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from integration.transactionkit import OVER, RECOVER, Bed, install
 
-from edgegpu_installer.changes import FileChange, Plan
+from edgegpu_installer.changes import FileChange, Op, Plan
 from edgegpu_installer.transaction import baseline
 from edgegpu_installer.transaction.journal import TransactionJournal, TransactionRecord
-from edgegpu_installer.transaction.states import TERMINAL, Op, TransactionState
+from edgegpu_installer.transaction.states import TERMINAL, TransactionState
 from edgegpu_installer.transaction.transaction import resume
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from lab.kubeadmkit import scheduler_binary
 from lab.labkit import LabError, Node, Process, down, up_server, wait_until
 
 from edgegpu_core.podview import CARDS_ANNOTATION
-from edgegpu_installer.plan.completeness import completeness
+from edgegpu_installer.cluster.nodes import completeness
 
 NODE, NAMESPACE = "leaders", "baetyl-edge"
 KUBECONFIG = "/var/lib/rancher/k3s/server/cred/scheduler.kubeconfig"

@@ -83,7 +83,7 @@ from edgegpu_core.podview import CARDS_ANNOTATION, POLICY_ANNOTATION, read_cards
 from edgegpu_core.policy import Policy
 from edgegpu_installer import doctor
 from edgegpu_installer import layout as _layout
-from edgegpu_installer.changes import FileChange
+from edgegpu_installer.changes import FileChange, Op
 from edgegpu_installer.cluster.kubeconfig import render as render_kubeconfig
 from edgegpu_installer.cluster.node_identity import pack, unpack
 from edgegpu_installer.cluster.nodes import EXTENDER_ANNOTATION, GPU_LABEL
@@ -94,14 +94,13 @@ from edgegpu_installer.machine.atomic import PathEntry, wanted
 from edgegpu_installer.plan import certificates, precheck
 from edgegpu_installer.plan.agent_config import agent_yaml
 from edgegpu_installer.plan.release import read_release
-from edgegpu_installer.plan.site import InstallOptions, SiteKind
+from edgegpu_installer.plan.site import InstallOptions, SiteKind, site_of
 from edgegpu_installer.plan.site import MachineRole as SiteRole
-from edgegpu_installer.plan.site_reader import site_of
 from edgegpu_installer.transaction import agent_health as agenthealth
 from edgegpu_installer.transaction import baseline
 from edgegpu_installer.transaction.baseline import _fingerprint as fingerprint
 from edgegpu_installer.transaction.journal import Tables, TargetPath, TransactionJournal, TransactionRecord
-from edgegpu_installer.transaction.states import Decision, Op, TransactionState
+from edgegpu_installer.transaction.states import Decision, TransactionState
 from edgegpu_installer.uninstall import Uninstallation
 from edgegpu_plugin.app import PluginApp
 from edgegpu_plugin.cards.inventory_store import InventoryStore

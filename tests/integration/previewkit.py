@@ -13,11 +13,9 @@ from edgegpu_installer.cluster.rbac import Rights
 from edgegpu_installer.install import Installation, Report
 from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT
 from edgegpu_installer.machine.systemd import Systemd
-from edgegpu_installer.plan.release import Release
-from edgegpu_installer.plan.site import InstallOptions
-from edgegpu_installer.plan.site_reader import site_of
+from edgegpu_installer.plan.release import Recovery, Release
+from edgegpu_installer.plan.site import InstallOptions, site_of
 from edgegpu_installer.transaction.prepare import TransactionMachine
-from edgegpu_installer.transaction.recovery import Recovery
 from edgegpu_installer.transaction.transaction import Verify
 
 

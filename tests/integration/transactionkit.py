@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgegpu_installer.changes import FileChange, Plan
+from edgegpu_installer.changes import LEAVING, FileChange, Op, Plan
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.machine.systemd import Systemd
+from edgegpu_installer.plan.release import Recovery
 from edgegpu_installer.transaction.prepare import Prepared, TransactionMachine, prepare
-from edgegpu_installer.transaction.recovery import Recovery
-from edgegpu_installer.transaction.states import LEAVING, Op
 from edgegpu_installer.transaction.transaction import TransactionOutcome, run
 
 if TYPE_CHECKING:

@@ -22,12 +22,11 @@ from edgegpu_installer.cluster.rbac import read_rights
 from edgegpu_installer.machine import systemd
 from edgegpu_installer.plan import certificates
 from edgegpu_installer.plan.plan import plan_install
-from edgegpu_installer.plan.release import Release
+from edgegpu_installer.plan.release import LIBRARY, Recovery, Release
 from edgegpu_installer.plan.site import InstallOptions, Material, Site, SiteKind
 from edgegpu_installer.scheduler.manifest import MANIFEST, SCHEDULER_FILE
-from edgegpu_installer.transaction import farewell, lock, recovery
+from edgegpu_installer.transaction import farewell, lock
 from edgegpu_installer.transaction.farewell import Farewell
-from edgegpu_installer.transaction.recovery import Recovery
 from edgegpu_installer.transaction.states import TransactionState
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -177,7 +176,7 @@ def test_every_file_of_an_installation_is_documented(kind: SiteKind) -> None:
     )
     paths = [change.path for change in RELEASE.recovery.into(plan).files]
     assert {layout.CLOUD_TOKEN, layout.AGENT_YAML, layout.LIMITS_KUBECONFIG} <= set(paths)
-    assert recovery.LIBRARY in paths
+    assert LIBRARY in paths
     assert not [path for path in paths if not is_documented(path)]
 
 

@@ -15,8 +15,8 @@ from edgegpu_base.kube.access import tls_context
 
 from edgegpu_agent.cli.client import DEFAULT_CONFIG, SOCKET_NAME, fetch_status
 from edgegpu_agent.cli.errors import CliError
+from edgegpu_installer.cluster.https import TlsTarget, ask
 from edgegpu_installer.doctor import CloudProbe, ContainerdProbe, DoorShut, PluginSettings, Reply
-from edgegpu_installer.doctor.web import TlsTarget, ask
 from edgegpu_installer.layout import Layout
 from edgegpu_plugin.config.schema import PluginConfig, load
 from edgegpu_plugin.containers import runtime

@@ -14,7 +14,7 @@ import typer
 
 from edgegpu_agent.cli.enrol_options import app_limits, is_spent
 from edgegpu_agent.cli.errors import CliError
-from edgegpu_installer.changes import Plan
+from edgegpu_installer.changes import LEAVING, Plan
 from edgegpu_installer.cluster.app_limits_account import AppLimitsAccount
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.install import Installation, Report
@@ -27,13 +27,12 @@ from edgegpu_installer.plan.dry_run import DryRun
 from edgegpu_installer.plan.plugin_config import resource_model
 from edgegpu_installer.plan.precheck import STEADY_S, FindingLevel, precheck, refused
 from edgegpu_installer.plan.release import Release, read_release
-from edgegpu_installer.plan.site import InstallOptions, MachineRole, Site
-from edgegpu_installer.plan.site_reader import site_of
+from edgegpu_installer.plan.site import InstallOptions, MachineRole, Site, site_of
 from edgegpu_installer.prompts import Terminal
 from edgegpu_installer.transaction import transaction
 from edgegpu_installer.transaction.journal import TransactionJournal
 from edgegpu_installer.transaction.prepare import TransactionMachine
-from edgegpu_installer.transaction.states import LEAVING, TransactionState
+from edgegpu_installer.transaction.states import TransactionState
 from edgegpu_installer.transaction.transaction import TransactionOutcome, Verify
 from edgegpu_installer.uninstall import Uninstallation, UninstallResult
 from edgegpu_installer.verify.conditions import verifier

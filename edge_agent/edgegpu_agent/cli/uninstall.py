@@ -99,7 +99,7 @@ def _document(removal: "UninstallResult", installing: "Installing") -> dict[str,
 
 
 def _say(removal: "UninstallResult", installing: "Installing") -> None:
-    from edgegpu_installer.transaction.states import Op  # noqa: PLC0415  (slow to load)
+    from edgegpu_installer.changes import Op  # noqa: PLC0415  (slow to load)
 
     if removal.outcome is None:
         installing.say_plan(removal.plan, removal.foreseen)

@@ -9,10 +9,11 @@ from typing import Literal
 
 from edgegpu_agent.identity.identity_files import BoxIdentity
 from edgegpu_agent.ports import Clock
+from edgegpu_installer.changes import Op
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.machine import atomic
 from edgegpu_installer.transaction.journal import TransactionJournal
-from edgegpu_installer.transaction.states import Op, TransactionState
+from edgegpu_installer.transaction.states import TransactionState
 from edgegpu_sync.link.link import Spoken
 
 _LOG = logging.getLogger(__name__)

@@ -17,8 +17,7 @@ from edgegpu_base.process.inotify import FolderWatch
 from edgegpu_base.process.sdnotify import Notifier
 
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.transaction.journal import Clocks, TransactionJournal, TransactionRecord, read_now
-from edgegpu_installer.transaction.pending import decide
+from edgegpu_installer.transaction.journal import Clocks, TransactionJournal, TransactionRecord, decide, read_now
 from edgegpu_installer.transaction.states import Decision, TransactionState
 
 _LOG = logging.getLogger(__name__)

@@ -1,14 +1,16 @@
-"""The marks that edgegpu sets on Node objects, and what a user is told of each node."""
+"""The cluster's nodes and servers: the marks that edgegpu sets, what a user is told of each, what is still lacking."""
 
-from collections.abc import Callable, Iterable, Mapping
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodereport import REPORT_ANNOTATION, read_report
 from edgegpu_installer.cluster.client import ClusterClient, ClusterError
-from edgegpu_installer.cluster.kinds import NODE, Json, name_of
+from edgegpu_installer.cluster.kinds import ENDPOINTS, NODE, Json, name_of
 
 DOMAIN = "edgegpu.io/"
+_THERE = "run the same install line there"
 """Every label and annotation of ours begins so."""
 
 GPU_LABEL = f"{DOMAIN}gpu"
@@ -180,3 +182,70 @@ def _amount(status: Json, resource: str) -> int:
         return int(text.removesuffix("k")) * (1000 if text.endswith("k") else 1)
     except ValueError:
         return 0
+
+
+def is_here(address: str) -> bool:
+    """Say whether an IP address is this machine's: only such a one can be bound."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def other_servers(cluster: ClusterClient, *, here: Callable[[str], bool] = is_here) -> tuple[str, ...]:
+    """Return the addresses of the API servers on other machines, as each keeps its own in default/kubernetes.
+
+    Raises:
+        ClusterError: the API server refuses, or is away.
+    """
+    found = cluster.find(ENDPOINTS, "kubernetes", "default")
+    return tuple(ip for ip in addresses_of(found or {}) if not here(ip))
+
+
+def addresses_of(endpoints: Json) -> tuple[str, ...]:
+    """Return the addresses in an Endpoints object, each once."""
+    found = [one for subset in endpoints.get("subsets") or [] for one in subset.get("addresses") or []]
+    return tuple(dict.fromkeys(str(one["ip"]) for one in found))
+
+
+def completeness(
+    nodes: Iterable[Json], *, version: str, model: ResourceModel | None = None, servers_at: Sequence[str] = ()
+) -> list[str]:
+    """Return what is still missing, a sentence each, with what to do; empty when the installation is complete.
+
+    A server without the extender comes first: whenever its scheduler leads, it binds GPU pods without a card.
+
+    Args:
+        nodes: Node objects as the API gives them.
+        version: the version of edgegpu that every server should have.
+        model: the names of the resources.
+        servers_at: the addresses of the API servers (of the Endpoints default/kubernetes). A k3s server that runs no
+            kubelet has no Node object, and is found by these alone.
+    """
+    objects = list(nodes)
+    facts = {found.name: found for found in (facts_of(node, model or ResourceModel()) for node in objects)}
+    named = sorted(facts.values(), key=lambda one: one.name)
+    lacking = [_server(facts[name], version) for name in lacking_extender(named, version)]
+    lacking += [f"node {name} lacks the plugin: its cards are not offered; {_THERE}" for name in lacking_plugin(named)]
+    seen = {address for node in objects for address in _addresses(node)}
+    return lacking + [_nameless(address) for address in sorted(set(servers_at) - seen)]
+
+
+def _server(facts: NodeFacts, version: str) -> str:
+    if not facts.extender:
+        return (
+            f"server {facts.name} lacks the extender: whenever its scheduler leads, GPU pods are bound without a card; "
+            f"{_THERE}"
+        )
+    return f"server {facts.name} has the extender of {facts.extender}, not of {version}; {_THERE}"
+
+
+def _nameless(address: str) -> str:
+    return f"the server at {address} has no Node object, so that nobody sees whether it has the extender; {_THERE}"
+
+
+def _addresses(node: Json) -> list[str]:
+    return [str(one["address"]) for one in (node.get("status") or {}).get("addresses") or []]

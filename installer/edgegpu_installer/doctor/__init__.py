@@ -1,6 +1,6 @@
 """Reads a box and says what is wrong with its GPU sharing, why, and which command mends it."""
 
-from edgegpu_installer.doctor.checks import CHECKS, Check
+from edgegpu_installer.doctor.checks import CHECKS, Check, CheckRun, examine, exit_status, worst
 from edgegpu_installer.doctor.probe import (
     Api,
     BoxProbe,
@@ -12,7 +12,6 @@ from edgegpu_installer.doctor.probe import (
     Reply,
     Space,
 )
-from edgegpu_installer.doctor.runner import CheckRun, examine, exit_status, worst
 from edgegpu_installer.doctor.verdict import CheckLevel, CheckProblem, CheckResult
 
 __all__ = [

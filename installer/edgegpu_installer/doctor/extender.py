@@ -1,75 +1,23 @@
 """Checks of the scheduler's extender: is it reached as the scheduler reaches it, and how long certificates hold."""
 
-import base64
-import binascii
 import ssl
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-import yaml
-
-from edgegpu_installer.cluster.https import client_context
+from edgegpu_installer.cluster.https import TlsTarget, ask, client_context
 from edgegpu_installer.doctor.probe import BoxProbe, DoorShut
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
-from edgegpu_installer.doctor.web import TlsTarget, ask
 from edgegpu_installer.layout import K3S_FOLDER, SCHEDULER_YAML
 from edgegpu_installer.machine import k3s_config
 from edgegpu_installer.machine.facts import NodeKind
 from edgegpu_installer.machine.k3s_config import SCHEDULER_ARG
+from edgegpu_installer.scheduler.file import ExtenderEntry, extender_entries
 from edgegpu_installer.scheduler.manifest import SCHEDULER_FILE
 
 _TIMEOUT_S = 5.0
 _OK = 200
 _LOG = "sudo journalctl -u edgegpu-plugin -e"
 _ANEW = "sudo edgegpu install  # makes certificates and scheduler file anew"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExtenderEntry:
-    """An extender as the scheduler's file names it; PEM texts, empty where there are none."""
-
-    url: str
-    server_name: str
-    insecure: bool
-    ignorable: bool
-    binds: bool
-    ca: str
-    cert: str
-    key: str = field(repr=False)
-
-
-def entries(text: str) -> list[ExtenderEntry]:
-    """Read the extenders of a scheduler file.
-
-    Raises:
-        ValueError: it is no YAML, or not of a scheduler file's shape.
-    """
-    try:
-        found = yaml.safe_load(text)
-        extenders = found.get("extenders") or []
-        return [_entry(one) for one in extenders]
-    except (yaml.YAMLError, AttributeError, TypeError, binascii.Error, UnicodeDecodeError) as error:
-        raise ValueError(f"not a scheduler file: {' '.join(str(error).split())}") from error
-
-
-def _entry(one: Mapping[str, Any]) -> ExtenderEntry:
-    tls = one.get("tlsConfig") or {}
-    return ExtenderEntry(
-        url=str(one.get("urlPrefix", "")),
-        server_name=str(tls.get("serverName", "")),
-        insecure=bool(tls.get("insecure")),
-        ignorable=bool(one.get("ignorable")),
-        binds=bool(one.get("bindVerb")),
-        ca=_pem(tls.get("caData")),
-        cert=_pem(tls.get("certData")),
-        key=_pem(tls.get("keyData")),
-    )
-
-
-def _pem(data: object) -> str:
-    return base64.b64decode(str(data), validate=True).decode("ascii") if data else ""
 
 
 def _context(entry: ExtenderEntry) -> ssl.SSLContext:
@@ -112,7 +60,7 @@ def our_entry(sight: BoxProbe) -> ExtenderEntry:
     if text is None:
         raise DoorShut(f"there is no scheduler file {path}", remedy="sudo edgegpu install")
     try:
-        known = [entry for entry in entries(text) if entry.binds]
+        known = [entry for entry in extender_entries(text) if entry.binds]
     except ValueError as error:
         raise DoorShut(f"cannot read {path}: {error}", remedy="sudo edgegpu install") from error
     if not known:

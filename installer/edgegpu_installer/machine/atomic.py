@@ -1,17 +1,19 @@
-"""Files that change by one rename, and are on the disk afterwards: what is at a path, beside it, and put there."""
+"""What is at a path, and behind its links; files that change by one rename, and are on the disk afterwards."""
 
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from edgegpu_installer.changes import FileChange
 from edgegpu_installer.errors import InstallError
+from edgegpu_installer.layout import Layout
 
 NEW, OLD = "new", "old"
 FILE, LINK, NOTHING = "f", "l", "-"
+_MOST_LINKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,3 +155,26 @@ def _said(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise InstallError(f"{what}: {error.strerror}", "free space, or make the file system writable") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A file's own path, mode and owner; the defaults are those of a file that is not there yet."""
+
+    path: str = ""
+    mode: int = 0o644
+    owner: tuple[int, int] | None = None
+
+
+def read_place(layout: Layout, path: str) -> Place:
+    """Return where a file of the box lies, a link followed to its end."""
+    for _ in range(_MOST_LINKS):
+        if not layout.at(path).is_symlink():
+            break
+        target = layout.at(path).readlink()
+        path = os.path.normpath(PurePosixPath(path).parent / target)
+    try:
+        info = layout.at(path).stat()
+    except OSError:
+        return Place(path)
+    return Place(path, stat.S_IMODE(info.st_mode), (info.st_uid, info.st_gid))

@@ -1,9 +1,12 @@
-"""The NVIDIA cards of a box, seen without NVML: what the kernel module shows, else `nvidia-smi -L`."""
+"""The NVIDIA cards of a box, seen without NVML (by the kernel module, else `nvidia-smi -L`), and their device links."""
 
+import os
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.machine.programs import SYSTEM_PATH, run
 
@@ -12,6 +15,7 @@ _LISTED = re.compile(r"GPU \d+: (.+) \(UUID: (GPU-[0-9a-f-]+)\)")
 _FIELD = re.compile(r"^([^:\n]+):[ \t]*(.*)$", re.MULTILINE)
 _LIBRARIES = ("usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib")
 _NVIDIA_VENDOR, _DISPLAY = "0x10de", "0x03"
+_NODES = ("nvidia*", "nvidia-caps/*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +74,31 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+def make_device_links(root: Path) -> tuple[str, ...]:
+    """Make the links /dev/char/MAJOR:MINOR that are missing, for NVIDIA's devices; return their names.
+
+    With systemd cgroups, a daemon-reload works out each container's device rules anew, by these links: a container
+    that got its card from another tool loses it where they are missing.
+
+    Raises:
+        InstallError: /dev cannot be written.
+    """
+    made = []
+    for node in _nodes(root / "dev"):
+        number = node.stat().st_rdev
+        link = root / "dev/char" / f"{os.major(number)}:{os.minor(number)}"
+        try:
+            link.parent.mkdir(exist_ok=True)
+            if not os.path.lexists(link):
+                link.symlink_to("/" / node.relative_to(root))
+                made.append(link.name)
+        except OSError as error:
+            raise InstallError(f"cannot link {link} to {node}: {error.strerror}", "make /dev writable") from error
+    return tuple(made)
+
+
+def _nodes(folder: Path) -> list[Path]:
+    found = (path for pattern in _NODES for path in sorted(folder.glob(pattern)))
+    return [path for path in found if path.exists() and stat.S_ISCHR(path.stat().st_mode)]

@@ -8,10 +8,10 @@ from pathlib import PurePosixPath
 
 from edgegpu_installer.layout import K3S_CONFIG, K3S_DATA, K3S_DROP_IN, KUBELET, SCHEDULER_YAML, Layout
 from edgegpu_installer.machine import k3s_config
+from edgegpu_installer.machine.atomic import Place, read_place
 from edgegpu_installer.machine.config_block import holds_block, strip
 from edgegpu_installer.machine.k3s_config import SCHEDULER_ARG, ConfigFile, Effective, Value
 from edgegpu_installer.machine.node import K3sKubectl
-from edgegpu_installer.machine.place import Place, read_place
 from edgegpu_installer.machine.programs import SYSTEM_PATH, run
 from edgegpu_installer.machine.unit_files import KubeUnit
 

@@ -61,7 +61,7 @@ class Systemd:
         )
 
     def daemon_reload(self) -> None:
-        """Let systemd read its unit files anew. The device links must exist before (see devicelinks).
+        """Let systemd read its unit files anew. The device links must exist before (see cards.make_device_links).
 
         Raises:
             SystemdError: it failed.

@@ -2,6 +2,10 @@
 
 import base64
 import datetime as dt
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import PurePosixPath
 from typing import Any
 
 import yaml
@@ -14,9 +18,11 @@ from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import EXTENDER_CA, EXTENDER_CERT, EXTENDER_KEY, KUBECONFIG, Layout
 from edgegpu_installer.plan import certificates
 from edgegpu_installer.plan.certificates import Certificates, KeyPair
+from edgegpu_installer.plan.site import Site
 from edgegpu_installer.scheduler.file import SERVER_NAME
 
 _SECRET = 0o600
+_DATASTORE_FILES = ("state.db-wal", "state.db")
 
 
 def server_kubeconfig(cluster: ClusterClient, rights: Rights, layout: Layout) -> FileChange:
@@ -105,3 +111,18 @@ def _client(text: str) -> KeyPair | None:
         return KeyPair(base64.b64decode(tls["certData"]).decode(), base64.b64decode(tls["keyData"]).decode())
     except (yaml.YAMLError, KeyError, TypeError, ValueError, StopIteration):
         return None
+
+
+def settle_datastore(site: Site, layout: Layout, *, sync: Callable[[int], None] = os.fsync) -> None:
+    """Bring what the API has taken to the disk, on a k3s server with its own SQLite; elsewhere nothing can be done.
+
+    Its SQLite is built to sync its log only now and then: a power cut takes the last writes, seconds or minutes of
+    them, though the API has confirmed each (seen: accounts gone whose kubeconfig, synced by us, was there). Where the
+    files have become other ones meanwhile, it has synced them itself.
+    """
+    if not (site.kind.is_k3s and site.kind.is_server):
+        return
+    folder = layout.at(str(PurePosixPath(site.admin_kubeconfig).parents[1])) / "db"
+    for name in _DATASTORE_FILES:
+        with suppress(OSError), (folder / name).open("rb") as file:  # not there: another datastore
+            sync(file.fileno())

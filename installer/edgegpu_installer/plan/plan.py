@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from edgegpu_installer.changes import FileChange, Plan
+from edgegpu_installer.changes import FileChange, Op, Plan
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import (
     AGENT_UNIT,
@@ -31,7 +31,6 @@ from edgegpu_installer.scheduler import file as schedulerfile
 from edgegpu_installer.scheduler import kubeadm
 from edgegpu_installer.scheduler.manifest import SCHEDULER_FILE
 from edgegpu_installer.scheduler.refs import ReadFile
-from edgegpu_installer.transaction.states import Op
 
 _SECRET, _PLAIN = 0o600, 0o644
 _UNIT_DROP_IN = """\

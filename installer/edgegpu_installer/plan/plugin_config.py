@@ -7,7 +7,7 @@ import yaml
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.layout import KUBECONFIG, KUBELET, PLUGIN_YAML, RUN
+from edgegpu_installer.layout import KUBECONFIG, KUBELET, PLUGIN_YAML, RUN, Layout
 from edgegpu_installer.plan.site import InstallOptions, MachineRole, Site
 from edgegpu_installer.scheduler.file import DEFAULT_LISTEN
 
@@ -139,3 +139,9 @@ def places(existing: str | None) -> PluginPaths:
         cdi_folder=at("driver", "cdi_folder", "/var/run/cdi"),
         run=at("paths", "run", RUN),
     )
+
+
+def configured_model(layout: Layout) -> ResourceModel:
+    """Return the names of what this machine offers, by its configuration; the defaults without one."""
+    path = layout.at(PLUGIN_YAML)
+    return resource_model(path.read_text() if path.exists() else None)

@@ -7,9 +7,8 @@ from pathlib import PurePosixPath
 from edgegpu_installer.changes import FileChange, check_path
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import K3S_DROP_IN, SCHEDULER_YAML, Layout
-from edgegpu_installer.machine.atomic import read_entry
+from edgegpu_installer.machine.atomic import Place, read_entry, read_place
 from edgegpu_installer.machine.config_block import holds_block, with_block, without_block
-from edgegpu_installer.machine.place import Place, read_place
 from edgegpu_installer.plan.site import Site
 from edgegpu_installer.scheduler.refs import ReadFile
 

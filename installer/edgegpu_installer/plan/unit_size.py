@@ -4,8 +4,7 @@ from edgegpu_installer.cluster import shares
 from edgegpu_installer.cluster.client import ClusterClient
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import Layout
-from edgegpu_installer.plan.plugin_config import unit_mib
-from edgegpu_installer.verify.conditions import configured_model
+from edgegpu_installer.plan.plugin_config import configured_model, unit_mib
 
 
 class UnitInUseError(InstallError):

@@ -5,6 +5,7 @@ beforehand. So `validate` is stricter than the real one: what it finds nothing w
 """
 
 import base64
+import binascii
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -235,3 +236,49 @@ def _base64(pem: str) -> str:
 
 def _dump(document: dict[str, Any]) -> str:
     return yaml.safe_dump(document, sort_keys=False, width=1 << 20)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtenderEntry:
+    """An extender as the scheduler's file names it; PEM texts, empty where there are none."""
+
+    url: str
+    server_name: str
+    insecure: bool
+    ignorable: bool
+    binds: bool
+    ca: str
+    cert: str
+    key: str = field(repr=False)
+
+
+def extender_entries(text: str) -> list[ExtenderEntry]:
+    """Read the extenders of a scheduler file.
+
+    Raises:
+        ValueError: it is no YAML, or not of a scheduler file's shape.
+    """
+    try:
+        found = yaml.safe_load(text)
+        extenders = found.get("extenders") or []
+        return [_entry(one) for one in extenders]
+    except (yaml.YAMLError, AttributeError, TypeError, binascii.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"not a scheduler file: {' '.join(str(error).split())}") from error
+
+
+def _entry(one: Mapping[str, Any]) -> ExtenderEntry:
+    tls = one.get("tlsConfig") or {}
+    return ExtenderEntry(
+        url=str(one.get("urlPrefix", "")),
+        server_name=str(tls.get("serverName", "")),
+        insecure=bool(tls.get("insecure")),
+        ignorable=bool(one.get("ignorable")),
+        binds=bool(one.get("bindVerb")),
+        ca=_pem(tls.get("caData")),
+        cert=_pem(tls.get("certData")),
+        key=_pem(tls.get("keyData")),
+    )
+
+
+def _pem(data: object) -> str:
+    return base64.b64decode(str(data), validate=True).decode("ascii") if data else ""

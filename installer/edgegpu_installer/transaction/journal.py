@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from edgegpu_installer.changes import FileChange
+from edgegpu_installer.changes import FileChange, Op
 from edgegpu_installer.errors import InstallError, TransactionJournalError
 from edgegpu_installer.machine import atomic
 from edgegpu_installer.machine.atomic import PathEntry, read_entry
-from edgegpu_installer.transaction.states import TERMINAL, Op, TransactionState, may_follow
+from edgegpu_installer.transaction.states import TERMINAL, Decision, TransactionState, after_crash, may_follow
 
 _SPARE_BYTES = 4096
 """Room for the records of an undoing, on a disk that fills up meanwhile."""
@@ -24,7 +24,7 @@ class TransactionRecord:
     `deadline_wall_s` does, as far as the clock is not behind `started_s`. `author`: its pid and start time. `unit`: the
     k3s unit, `restart`: whether what it reads changes, `invocation`: the start of it that is known to have read the old
     files (`later`: any from now on), `was`: how it was then. `settle_s`, `wait_s`: how long k3s must stay up when it is
-    undone, and may take for that. `agent`: how the agent stood before an upgrade (see agenthealth).
+    undone, and may take for that. `agent`: how the agent stood before an upgrade (see agent_health).
     """
 
     id: str
@@ -293,3 +293,24 @@ def _text(value: object) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def decide(record: TransactionRecord, now: Clocks, *, proc: Path | None) -> Decision:
+    """Return what is to be done; the kernel's /proc tells whether the author lives, None: its lock says it is dead."""
+    return after_crash(
+        record.state,
+        same_boot=record.boot_id == now.boot_id,
+        deadline_passed=remaining_s(record, now) == 0,
+        attempts=record.attempts,
+        author_alive=proc is not None and is_alive(record.author, proc=proc),
+    )
+
+
+def is_alive(author: str, *, proc: Path) -> bool:
+    """Say whether a process that the journal names as `PID:START` still runs; a pid that is used again is another."""
+    pid, _, start = author.partition(":")
+    try:
+        fields = (proc / pid / "stat").read_text().rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return False
+    return bool(pid) and fields[0] not in {"Z", "X"} and fields[19] == start

@@ -4,15 +4,15 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from edgegpu_installer.changes import Plan
+from edgegpu_installer.changes import Op, Plan
 from edgegpu_installer.layout import AGENT_UNIT, RECOVER_UNIT, UNITS, Layout
 from edgegpu_installer.machine.atomic import read_entry, wanted
 from edgegpu_installer.machine.systemd import Systemd
+from edgegpu_installer.plan.release import Recovery
 from edgegpu_installer.transaction import baseline
 from edgegpu_installer.transaction.agent_health import AgentCondition, WantedAgent, standing
 from edgegpu_installer.transaction.journal import Tables, TargetPath, TransactionRecord, author, read_now
-from edgegpu_installer.transaction.recovery import Recovery
-from edgegpu_installer.transaction.states import Op, TransactionState
+from edgegpu_installer.transaction.states import TransactionState
 
 GRACE_S = 10
 """How long after its own deadline an author may take to begin undoing, before the dead-man does it in its place."""

@@ -3,14 +3,13 @@
 from dataclasses import replace
 
 from edgegpu_core.model import ResourceModel
-from edgegpu_installer.changes import Plan
+from edgegpu_installer.changes import Op, Plan
 from edgegpu_installer.layout import LIB
 from edgegpu_installer.plan.release import Release
 from edgegpu_installer.plan.site import Site
 from edgegpu_installer.transaction import farewell, transaction
 from edgegpu_installer.transaction.farewell import CDI_SPEC, Farewell
 from edgegpu_installer.transaction.prepare import TransactionMachine
-from edgegpu_installer.transaction.states import Op
 from edgegpu_installer.transaction.transaction import TransactionOutcome
 
 

@@ -6,23 +6,6 @@ MAX_ATTEMPTS = 3
 """How often k3s may start on new files that nobody has verified."""
 
 
-class Op(StrEnum):
-    """What a transaction is for."""
-
-    INSTALL = "install"
-    UNINSTALL = "uninstall"
-    CHANGE = "change"
-    UPGRADE = "upgrade"
-    WITHDRAW = "withdraw"
-    """GPU sharing is taken off this machine; the agent stays, with what it stands on and what undoes a change."""
-    GUARD = "guard"
-    """edgegpu-recover took the files that k3s reads out, because k3s did not come up with them."""
-
-
-LEAVING = frozenset({Op.UNINSTALL, Op.WITHDRAW})
-"""Sharing is not there after these."""
-
-
 class TransactionState(StrEnum):
     """How far a transaction has come; each is in the journal before what it names is begun."""
 

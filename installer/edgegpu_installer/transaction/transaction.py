@@ -1,30 +1,34 @@
 """Changes a machine as a whole or not at all: goes forward step by step, and has edgegpu-recover undo what fails."""
 
 import logging
+import os
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgegpu_installer.changes import Deadline, Plan
+from edgegpu_installer.changes import LEAVING, Deadline, Op, Plan
 from edgegpu_installer.errors import InstallError, KnownError, SystemdError
-from edgegpu_installer.layout import Layout
-from edgegpu_installer.machine.atomic import make_folder, read_entry, stage, swap
-from edgegpu_installer.machine.device_links import make_device_links
+from edgegpu_installer.layout import RUN_UNITS, UNITS, Layout
+from edgegpu_installer.machine.atomic import make_folder, read_entry, stage, swap, write
+from edgegpu_installer.machine.cards import make_device_links
+from edgegpu_installer.machine.systemd import Systemd
+from edgegpu_installer.plan.release import Recovery
 from edgegpu_installer.transaction import agent_health, baseline
 from edgegpu_installer.transaction.farewell import UNIT as FAREWELL
 from edgegpu_installer.transaction.journal import (
     TargetPath,
     TransactionJournal,
     TransactionRecord,
+    decide,
     next_record,
     read_now,
     remaining_s,
 )
 from edgegpu_installer.transaction.lock import LOCK, Signals, locked
-from edgegpu_installer.transaction.pending import decide
 from edgegpu_installer.transaction.prepare import (
     GRACE_S,
     Prepared,
@@ -34,9 +38,7 @@ from edgegpu_installer.transaction.prepare import (
     restart_notice,
     wanted_agent,
 )
-from edgegpu_installer.transaction.recovery import call
-from edgegpu_installer.transaction.states import LEAVING, TERMINAL, Decision, Op, TransactionState
-from edgegpu_installer.transaction.unit_copies import keep_loaded
+from edgegpu_installer.transaction.states import TERMINAL, Decision, TransactionState
 
 _log = logging.getLogger(__name__)
 
@@ -195,7 +197,7 @@ class _Transaction:
     def _replace(self, prepared: Prepared) -> None:
         plan = prepared.plan
         if plan.op in LEAVING:
-            keep_loaded(self._layout, plan.stop)  # they run until k3s was restarted
+            _keep_loaded(self._layout, plan.stop)  # they run until k3s was restarted
         else:
             self._stop(plan.stop)
         for target in prepared.swapped:
@@ -284,7 +286,7 @@ def _clear(machine: TransactionMachine, lock: int) -> None:
 
 def _undo(machine: TransactionMachine, lock: int, record: TransactionRecord, why: str) -> TransactionOutcome:
     """Let edgegpu-recover undo, and read from the journal what came of it."""
-    call(machine.recovery, machine.layout, machine.system, "undo", why, lock=lock, say=machine.say)
+    _call(machine.recovery, machine.layout, machine.system, "undo", why, lock=lock, say=machine.say)
     found = TransactionJournal(machine.layout.tx).read()
     if found is None or found.id != record.id:  # it had not begun
         outcome = TransactionOutcome(TransactionState.ROLLED_BACK, changed=False, why=why)
@@ -312,7 +314,7 @@ def _forget(layout: Layout) -> None:
 
 def _tidy(machine: TransactionMachine, lock: int) -> None:
     if machine.layout.tx.exists():
-        call(machine.recovery, machine.layout, machine.system, "tidy", lock=lock, say=machine.say)
+        _call(machine.recovery, machine.layout, machine.system, "tidy", lock=lock, say=machine.say)
 
 
 def _boottime() -> float:
@@ -321,3 +323,56 @@ def _boottime() -> float:
 
 def _lock_file(layout: Layout) -> Path:
     return layout.at(LOCK)
+
+
+def _call(
+    recovery: Recovery, layout: Layout, system: Systemd, *words: str, lock: int, say: Callable[[str], None]
+) -> bool:
+    """Let the program do its verb with the lock that this process holds; say its lines, return whether it managed.
+
+    It goes on to its end when this process is killed. What came of it stands in the journal.
+    """
+    environment = dict(system.environment)
+    if layout.root != Path("/"):
+        environment["EDGEGPU_RECOVER_ROOT"] = str(layout.root)
+    verb, *rest = words
+    try:
+        child = subprocess.Popen(
+            ["sh", recovery.program, verb, str(lock), *rest],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=environment,
+            pass_fds=(lock,),
+            start_new_session=True,
+        )
+    except OSError as error:
+        say(f"cannot run {recovery.program}: {os.strerror(error.errno or 0)}")
+        return False
+    with child:
+        for line in child.stderr or ():
+            say(line.rstrip())
+    return child.returncode == 0
+
+
+def _keep_loaded(layout: Layout, units: Sequence[str]) -> None:
+    """Copy the files of units that are stopped last to where a boot forgets them; edgegpu-recover removes the copies.
+
+    A unit whose file is gone at a daemon-reload keeps its watchdog and loses the rest: its notifications are refused
+    ("reception is disabled"), so the watchdog ends it after WatchdogSec=, and nobody starts it again (seen: systemd
+    252).
+
+    Raises:
+        InstallError: a file cannot be read, or not copied.
+    """
+    for unit in units:
+        found, copy = read_entry(layout.at(f"{UNITS}/{unit}")), layout.at(f"{RUN_UNITS}/{unit}")
+        if found.content is None or copy.is_symlink():  # a link is somebody's, who has masked the unit
+            continue
+        try:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InstallError(f"cannot write {copy}: {error.strerror}") from error
+        write(copy, found.content, mode=found.mode)

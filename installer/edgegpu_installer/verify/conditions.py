@@ -4,14 +4,13 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from edgegpu_core.model import ResourceModel
 from edgegpu_installer.changes import Deadline
 from edgegpu_installer.cluster.client import ClusterClient
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.layout import PLUGIN_UNIT, PLUGIN_YAML, Layout
+from edgegpu_installer.layout import PLUGIN_UNIT, Layout
 from edgegpu_installer.machine.facts import MachineFacts
 from edgegpu_installer.machine.systemd import Systemd
-from edgegpu_installer.plan.plugin_config import resource_model
+from edgegpu_installer.plan.plugin_config import configured_model
 from edgegpu_installer.plan.site import Site, SiteKind
 from edgegpu_installer.transaction.states import TransactionState
 from edgegpu_installer.transaction.transaction import TransactionOutcome, Verify
@@ -79,9 +78,3 @@ def look_again(
 def _see_static_pod(site: Site, layout: Layout, deadline: Deadline, *, stable_s: float = STABLE_S) -> None:
     with ClusterClient.from_kubeconfig(layout.at(site.admin_kubeconfig)) as cluster:
         kubeadm_look.verify_scheduler(layout, cluster, node=site.node_name, deadline=deadline, stable_s=stable_s)
-
-
-def configured_model(layout: Layout) -> ResourceModel:
-    """Return the names of what this machine offers, by its configuration; the defaults without one."""
-    path = layout.at(PLUGIN_YAML)
-    return resource_model(path.read_text() if path.exists() else None)

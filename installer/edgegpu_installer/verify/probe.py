@@ -11,17 +11,15 @@ from typing import Any
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.changes import Deadline
 from edgegpu_installer.cluster.client import ClusterClient
-from edgegpu_installer.cluster.https import client_context
+from edgegpu_installer.cluster.https import TlsTarget, ask, client_context
 from edgegpu_installer.cluster.kinds import LEASE, NODE, POD, Json
-from edgegpu_installer.doctor.extender import entries
-from edgegpu_installer.doctor.web import TlsTarget, ask
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.machine.config_block import holds_block
 from edgegpu_installer.machine.k3s import K3s
 from edgegpu_installer.machine.programs import SYSTEM_PATH, run
 from edgegpu_installer.machine.systemd import Systemd
-from edgegpu_installer.scheduler.file import SERVER_NAME
+from edgegpu_installer.scheduler.file import SERVER_NAME, extender_entries
 from edgegpu_installer.verify.verify import (
     Before,
     Caller,
@@ -251,7 +249,7 @@ def read_client(text: str) -> Client | None:
         InstallError: the file is no scheduler configuration.
     """
     try:
-        found = [one for one in entries(text) if one.server_name == SERVER_NAME]
+        found = [one for one in extender_entries(text) if one.server_name == SERVER_NAME]
     except ValueError as error:
         raise InstallError(f"cannot read the scheduler's configuration: {error}", remedy="install again") from error
     return Client(url=found[0].url, ca=found[0].ca, cert=found[0].cert, key=found[0].key) if found else None

@@ -97,8 +97,9 @@ def transact(args: list[str]) -> dict[str, object]:
 
 
 def begin(journal: TransactionJournal, id_: str, asked: dict[str, str]) -> dict[str, object]:
+    from edgegpu_installer.changes import Op  # noqa: PLC0415
     from edgegpu_installer.transaction.journal import Tables, TransactionRecord, author, next_record, read_now  # noqa: PLC0415
-    from edgegpu_installer.transaction.states import Op, TransactionState  # noqa: PLC0415
+    from edgegpu_installer.transaction.states import TransactionState  # noqa: PLC0415
 
     if journal.state_of(id_) is not None:
         return {"error": "this transaction has been", "code": "KNOWN"}

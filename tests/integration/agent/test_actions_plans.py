@@ -8,15 +8,13 @@ import pytest
 from integration.previewkit import machine_of, never, release, report_of, server_box
 from kits.facts import FakeBox
 
-from edgegpu_installer.changes import Plan
+from edgegpu_installer.changes import Op, Plan
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.install import Installation
 from edgegpu_installer.layout import AGENT_UNIT, CURRENT, PLUGIN_UNIT, PLUGIN_YAML, RECOVER, UNITS, unit_drop_in
 from edgegpu_installer.plan.precheck import precheck, refused
-from edgegpu_installer.plan.site import InstallOptions
-from edgegpu_installer.plan.site_reader import site_of
+from edgegpu_installer.plan.site import InstallOptions, site_of
 from edgegpu_installer.transaction.farewell import UNIT
-from edgegpu_installer.transaction.states import Op
 from edgegpu_installer.uninstall import Uninstallation
 
 SCHEDULER = "/etc/rancher/k3s/edgegpu-scheduler.yaml"

@@ -14,15 +14,15 @@ from integration.transactionkit import DROP_IN, SCHEDULER, Bed
 
 from edgegpu_agent.cli.enrolment import Enrolling
 from edgegpu_agent.cli.errors import CliError
-from edgegpu_installer.changes import FileChange, Plan
+from edgegpu_installer.changes import FileChange, Op, Plan
 from edgegpu_installer.errors import InstallError, KnownError
 from edgegpu_installer.layout import AGENT_UNIT, AGENT_YAML, CLOUD_TOKEN, CURRENT, PLUGIN_UNIT, RUN_UNITS, UNITS
 from edgegpu_installer.machine.systemd import Systemd
+from edgegpu_installer.plan.release import LIBRARY
 from edgegpu_installer.transaction import baseline, farewell
 from edgegpu_installer.transaction.journal import TransactionJournal
 from edgegpu_installer.transaction.prepare import TransactionMachine
-from edgegpu_installer.transaction.recovery import LIBRARY
-from edgegpu_installer.transaction.states import Op, TransactionState
+from edgegpu_installer.transaction.states import TransactionState
 from edgegpu_installer.transaction.transaction import run
 
 if TYPE_CHECKING:

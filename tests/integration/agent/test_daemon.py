@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edgegpu_installer.transaction.pending import is_alive
+from edgegpu_installer.transaction.journal import is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -283,7 +283,7 @@ def test_loads_no_cluster_client_and_no_cli_library() -> None:
         "errors",
         "layout",
         "machine.atomic",
-        *(f"transaction.{name}" for name in ("journal", "states", "pending")),
+        *(f"transaction.{name}" for name in ("journal", "states")),
     }
     assert ours <= {f"edgegpu_installer.{name}" for name in pure}
 

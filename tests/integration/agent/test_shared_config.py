@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 from integration.transactionkit import SCHEDULER, Bed
 
-from edgegpu_installer.changes import FileChange, Plan
+from edgegpu_installer.changes import FileChange, Op, Plan
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.machine.config_block import with_block
 from edgegpu_installer.plan import shared_config
 from edgegpu_installer.transaction import baseline
-from edgegpu_installer.transaction.states import Op, TransactionState
+from edgegpu_installer.transaction.states import TransactionState
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgegpu_installer.cluster.servers import addresses_of, is_here
+from edgegpu_installer.cluster.nodes import addresses_of, is_here
 
 
 def test_only_an_address_of_this_machine_is_here() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from kits.doctor import BOOT_ID, BOOTED_S, DROP_IN, SCHEDULER, Box, healthy
 
-from edgegpu_installer.changes import FileChange
+from edgegpu_installer.changes import FileChange, Op
 from edgegpu_installer.doctor import CheckLevel
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.machine.atomic import PathEntry
@@ -18,7 +18,7 @@ from edgegpu_installer.scheduler import kubeadm
 from edgegpu_installer.scheduler.manifest import MANIFEST, SCHEDULER_FILE
 from edgegpu_installer.transaction import baseline
 from edgegpu_installer.transaction.journal import Tables, TargetPath, TransactionJournal, TransactionRecord
-from edgegpu_installer.transaction.states import Op, TransactionState
+from edgegpu_installer.transaction.states import TransactionState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

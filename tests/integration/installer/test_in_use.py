@@ -11,7 +11,7 @@ from integration.previewkit import machine_of, never, release, server_box
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.layout import PLUGIN_UNIT, UNITS
-from edgegpu_installer.plan.site_reader import site_of
+from edgegpu_installer.plan.site import site_of
 from edgegpu_installer.uninstall import InUseError, Uninstallation
 
 if TYPE_CHECKING:

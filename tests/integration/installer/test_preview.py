@@ -11,8 +11,7 @@ from kits.facts import FakeBox
 
 from edgegpu_installer.changes import Plan
 from edgegpu_installer.layout import LIB
-from edgegpu_installer.plan.site import InstallOptions
-from edgegpu_installer.plan.site_reader import site_of
+from edgegpu_installer.plan.site import InstallOptions, site_of
 from edgegpu_installer.uninstall import Uninstallation, UninstallResult
 
 

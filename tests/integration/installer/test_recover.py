@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from integration.transactionkit import DROP_IN, OVER, SCHEDULER, Bed, install
 
-from edgegpu_installer.changes import FileChange, Plan
+from edgegpu_installer.changes import FileChange, Op, Plan
 from edgegpu_installer.layout import RECOVER_UNIT, UNITS, WANTS
 from edgegpu_installer.transaction.journal import TransactionJournal, TransactionRecord
 from edgegpu_installer.transaction.lock import LOCK, locked
-from edgegpu_installer.transaction.states import Op, TransactionState
+from edgegpu_installer.transaction.states import TransactionState
 
 
 @pytest.fixture

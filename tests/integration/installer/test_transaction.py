@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 from integration.transactionkit import DROP_IN, EDITED, LINK, SCHEDULER, Bed, install
 
-from edgegpu_installer.changes import FileChange, Plan
+from edgegpu_installer.changes import FileChange, Op, Plan
 from edgegpu_installer.errors import BusyError, InstallError
 from edgegpu_installer.transaction import baseline
 from edgegpu_installer.transaction.journal import TransactionJournal
-from edgegpu_installer.transaction.states import Op, TransactionState
+from edgegpu_installer.transaction.states import TransactionState
 
 if TYPE_CHECKING:
     from edgegpu_installer.changes import Deadline

@@ -16,14 +16,13 @@ from integration.previewkit import never, release
 from integration.transactionkit import ROOT, Bed
 from kits.facts import FakeBox
 
-from edgegpu_installer.changes import FileChange, Plan
+from edgegpu_installer.changes import FileChange, Op, Plan
 from edgegpu_installer.install import Installation
 from edgegpu_installer.layout import AGENT_UNIT, CURRENT, UNITS
-from edgegpu_installer.plan.site import InstallOptions
-from edgegpu_installer.plan.site_reader import site_of
+from edgegpu_installer.plan.site import InstallOptions, site_of
 from edgegpu_installer.transaction.journal import TransactionJournal
 from edgegpu_installer.transaction.prepare import TransactionMachine
-from edgegpu_installer.transaction.states import Op, TransactionState
+from edgegpu_installer.transaction.states import TransactionState
 from edgegpu_installer.transaction.transaction import TransactionOutcome, resume, run
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from kits.facts import FakeBox
 
-from edgegpu_installer.doctor.web import TlsTarget
+from edgegpu_installer.cluster.https import TlsTarget
 from edgegpu_installer.verify.probe import OLD_SCHEDULER, SCHEDULER, answering, schedulers_of
 
 if TYPE_CHECKING:

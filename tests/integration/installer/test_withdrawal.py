@@ -9,9 +9,9 @@ from contract.test_plugin import offered, runs, share, told
 from integration.clusterkit import Api, api
 
 from edgegpu_core.model import ResourceModel
-from edgegpu_installer.changes import Deadline
+from edgegpu_installer.changes import LEAVING, Deadline
 from edgegpu_installer.transaction.share_drain import drain
-from edgegpu_installer.transaction.states import LEAVING, TERMINAL, TransactionState
+from edgegpu_installer.transaction.states import TERMINAL, TransactionState
 from edgegpu_plugin.records import withdrawal
 from edgegpu_sim.cluster import EmbeddedCluster
 from edgegpu_sim.driver import make_card

@@ -4,7 +4,7 @@ from typing import Any
 
 from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, write_report
 from edgegpu_core.policy import Policy
-from edgegpu_installer.plan.completeness import completeness
+from edgegpu_installer.cluster.nodes import completeness
 
 REPORT = write_report(
     NodeReport(

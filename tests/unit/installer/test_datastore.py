@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgegpu_installer.layout import Layout
-from edgegpu_installer.plan.datastore import settle
+from edgegpu_installer.plan.credentials import settle_datastore
 from edgegpu_installer.plan.site import Site, SiteKind
 
 SERVER = Site(
@@ -22,7 +22,7 @@ SERVER = Site(
 
 def synced(site: Site, root: Path) -> list[str]:
     found: list[str] = []
-    settle(site, Layout(root), sync=lambda fd: found.append(Path(f"/proc/self/fd/{fd}").readlink().name))
+    settle_datastore(site, Layout(root), sync=lambda fd: found.append(Path(f"/proc/self/fd/{fd}").readlink().name))
     return found
 
 
@@ -46,4 +46,4 @@ def test_a_disk_that_fails_is_no_reason_to_undo(tmp_path: Path) -> None:
     def fails(_descriptor: int) -> None:
         raise OSError(5, "Input/output error")
 
-    settle(SERVER, Layout(tmp_path), sync=fails)
+    settle_datastore(SERVER, Layout(tmp_path), sync=fails)

@@ -14,11 +14,9 @@ from edgegpu_installer.machine.k3s_config import SCHEDULER_ARG, CommandLine, Con
 from edgegpu_installer.plan import certificates, shared_config
 from edgegpu_installer.plan.certificates import Certificates
 from edgegpu_installer.plan.plan import plan_install
-from edgegpu_installer.plan.release import Release
-from edgegpu_installer.plan.site import InstallOptions, Material
-from edgegpu_installer.plan.site_reader import site_of
+from edgegpu_installer.plan.release import Recovery, Release
+from edgegpu_installer.plan.site import InstallOptions, Material, site_of
 from edgegpu_installer.scheduler.file import validate
-from edgegpu_installer.transaction.recovery import Recovery
 
 MADE = certificates.make(datetime(2026, 1, 1, tzinfo=UTC))
 CREDENTIALS = "/var/lib/rancher/k3s/server/cred/scheduler.kubeconfig"

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from edgegpu_installer.changes import Deadline, FileChange, Plan, check_path
+from edgegpu_installer.changes import Deadline, FileChange, Op, Plan, check_path
 from edgegpu_installer.transaction.journal import Clocks, TransactionRecord, remaining_s
 from edgegpu_installer.transaction.states import (
     MAX_ATTEMPTS,
     NEXT,
     TERMINAL,
     Decision,
-    Op,
     TransactionState,
     after_crash,
     may_follow,
