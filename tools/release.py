@@ -14,7 +14,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from edgegpu_agent.actions.release import sign
+from edgegpu_agent.actions.bundles import sign
 from edgegpu_sync.keys import public_text
 
 

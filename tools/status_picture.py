@@ -14,9 +14,9 @@ from typing import Any
 
 from rich.console import Console
 
-from edgegpu_agent.cli.bars import LETTERS, holding
-from edgegpu_agent.cli.document import read_document
-from edgegpu_agent.cli.statusview import show
+from edgegpu_agent.cli.clients.document import read_document
+from edgegpu_agent.cli.views.bars import LETTERS, holding
+from edgegpu_agent.cli.views.status import show
 from edgegpu_core.inventory import Free, Slot
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import Placement, PlacementRefusal, PodPlan, place, plan_pod

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.nodekit import Node, node
+from edgegpu_base.http_unix import NoHttpError, get
 from kits.agent import Agent, Cloud
 from kits.faultproxy import FaultProxy
 from kits.mqtt import wait_for
 
-from edgegpu_agent.cli.unixhttp import NoHttpError, get
 from edgegpu_agent.demo.processes import free_port
 from edgegpu_agent.settings import MetricsSection
 from edgegpu_agent.worker.answers import StatusAnswer

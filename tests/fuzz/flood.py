@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from chaos import machine, site
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from edgegpu_base.http_unix import get
 from fuzz import cloudside, retained
 from fuzz.account import Asked, Sent, Stand, effects, undone, unwell
 from fuzz.bugs import BUGS
@@ -19,7 +20,6 @@ from fuzz.lies import Lie
 from fuzz.material import Heard, Material
 from fuzz.mouth import Mouth
 
-from edgegpu_agent.cli.unixhttp import get
 from edgegpu_agent.worker.answers import JournalAnswer, StatusAnswer
 from edgegpu_cloud.enrolment.key_files import load_signing_key
 from edgegpu_cloud.layout import CloudLayout

@@ -39,10 +39,10 @@ from edgegpu_agent.app_limits import rbac as limits_rights
 from edgegpu_agent.app_limits.change_record import Note as LimitsNote
 from edgegpu_agent.app_limits.patches import ASIDE as LIMITS_ASIDE
 from edgegpu_agent.app_limits.patches import Written
-from edgegpu_agent.cli.agentclient import SOCKET_NAME as AGENT_SOCKET
-from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.cli.clients.agent import SOCKET_NAME as AGENT_SOCKET
+from edgegpu_agent.cli.common import CliError
 from edgegpu_agent.cli.install import _document as _install_document
-from edgegpu_agent.cli.installing import Installing
+from edgegpu_agent.cli.setup.installing import Installing
 from edgegpu_agent.cli.tree import app as edgegpu_app
 from edgegpu_agent.cli.uninstall import _document as _uninstall_document
 from edgegpu_agent.identity.clock_floor import ClockFloor

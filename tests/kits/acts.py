@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from kits.install import _Server as QuietServer
 from kits.install import running
 
+from edgegpu_agent.actions.bundles import sign
 from edgegpu_agent.actions.registry import ActionContext
-from edgegpu_agent.actions.release import sign
 from edgegpu_installer.layout import Layout
 from edgegpu_sync.base64url import to_text
 from edgegpu_sync.ids import CommandId

@@ -13,7 +13,7 @@ import yaml
 from kits.cli import CARD_0, CARD_1, document, plugin
 from kits.doctorserver import CONTAINERD, NOW, ApiServer, Health, scheduler_kubeconfig
 
-from edgegpu_agent.cli.doctor_clients import BoxDoors
+from edgegpu_agent.cli.clients.doctor import BoxDoors
 from edgegpu_installer.doctor import CHECKS, BoxProbe, CheckLevel, CheckResult, Space, examine
 from edgegpu_installer.plan import certificates
 from edgegpu_plugin.extender.server import ExtenderServer, TlsFiles

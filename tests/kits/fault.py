@@ -19,8 +19,8 @@ import yaml
 from integration.linkkit import Kubelet
 from kits.cert import make_certs
 
-from edgegpu_agent.cli.client import fetch_status
-from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.cli.clients.plugin import fetch_status
+from edgegpu_agent.cli.common import CliError
 from edgegpu_core.deviceid import core_ids, memory_ids
 from edgegpu_sim.api import ApiServer, Registry, ServerSettings, write_kubeconfig
 from edgegpu_sim.driver import SimCard, SimDriver, make_card

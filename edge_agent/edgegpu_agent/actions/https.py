@@ -12,7 +12,7 @@ import urllib3
 from urllib3.exceptions import HTTPError
 
 from edgegpu_agent import proxied
-from edgegpu_agent.actions.waiting import ActionTimer
+from edgegpu_agent.actions.programs import ActionTimer
 
 _CONNECT_S, _READ_S = 20.0, 60.0
 _CHUNK = 65_536

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from edgegpu_agent.actions.plugin_client import Plugin, PluginSilentError, ask
-from edgegpu_agent.actions.programs import run
-from edgegpu_agent.actions.waiting import ActionTimer
+from edgegpu_agent.actions.programs import ActionTimer, run
 from edgegpu_agent.ports import ActionOutcome
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.rules.ops import Args, Evidence

@@ -11,9 +11,8 @@ from typing import IO, TYPE_CHECKING, cast
 
 from edgegpu_agent.actions.bundles import sha256_of
 from edgegpu_agent.actions.https import Web, WebError
-from edgegpu_agent.actions.programs import capture
+from edgegpu_agent.actions.programs import ActionTimer, capture
 from edgegpu_agent.actions.redact import Redactor
-from edgegpu_agent.actions.waiting import ActionTimer
 from edgegpu_agent.ports import ActionOutcome
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.rules.ops import Args, Evidence, LogsArgs

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from edgegpu_base.http_unix import NoHttpError, get
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from edgegpu_agent.cli import unixhttp
 
 _ANSWER_S = 10.0
 _OK = 200
@@ -69,13 +68,13 @@ def ask(socket: Path) -> Plugin:
         PluginSilentError: no answer that can be used.
     """
     try:
-        status, body = unixhttp.get(socket, "/v1/status", timeout_s=_ANSWER_S)
+        status, body = get(socket, "/v1/status", timeout_s=_ANSWER_S)
         if status != _OK:
             raise PluginSilentError(f"cannot ask the plugin: it answers {status}")
         read = _Document.model_validate_json(body)
     except OSError as error:
         raise PluginSilentError(f"cannot ask the plugin at {socket}: {error.strerror or error}") from error
-    except (unixhttp.NoHttpError, ValidationError) as error:
+    except (NoHttpError, ValidationError) as error:
         raise PluginSilentError(f"cannot understand the plugin at {socket}: {error}") from error
     holders = dict.fromkeys(f"{pod.namespace}/{pod.pod}" for pod in read.pods if pod.state != "waiting")
     return Plugin(

@@ -12,14 +12,13 @@ from edgegpu_agent.actions.bundles import Bundles
 from edgegpu_agent.actions.https import Trust, Web
 from edgegpu_agent.actions.idempotent import refresh_inventory, rotate_identity, run_doctor
 from edgegpu_agent.actions.logs import CollectLogs
-from edgegpu_agent.actions.node_ready import AsNode
+from edgegpu_agent.actions.programs import ActionTimer
 from edgegpu_agent.actions.redact import Redactor
-from edgegpu_agent.actions.restarts import STEADY_S, NodeReady, restart_k3s, restart_plugin
+from edgegpu_agent.actions.restarts import STEADY_S, AsNode, NodeReady, restart_k3s, restart_plugin
 from edgegpu_agent.actions.settlers import InstallerChange, settlers
 from edgegpu_agent.actions.transactions import Installer, at_work
 from edgegpu_agent.actions.units import Units
 from edgegpu_agent.actions.upgrade import Upgrade
-from edgegpu_agent.actions.waiting import ActionTimer
 from edgegpu_agent.ports import Act, Acts, Settlers
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.transaction.journal import TransactionJournal

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from edgegpu_agent.actions.programs import Program, ProgramOutput, runs_with
-from edgegpu_agent.actions.waiting import ActionTimer
+from edgegpu_agent.actions.programs import ActionTimer, Program, ProgramOutput, runs_with
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.transaction.journal import TransactionJournal

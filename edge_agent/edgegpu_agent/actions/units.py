@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgegpu_agent.actions.programs import run
-from edgegpu_agent.actions.waiting import ActionTimer
+from edgegpu_agent.actions.programs import ActionTimer, run
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import UNIT_DROP_IN, Layout
 from edgegpu_installer.transaction.journal import TransactionJournal

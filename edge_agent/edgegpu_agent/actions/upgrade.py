@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from edgegpu_agent.actions.bundles import BundleError, Bundles, sha256_of
+from edgegpu_agent.actions.bundles import BundleError, Bundles, ReleaseError, check_order, check_signature, sha256_of
 from edgegpu_agent.actions.https import Web, WebError
-from edgegpu_agent.actions.release import ReleaseError, check_order, check_signature
 from edgegpu_agent.actions.transactions import Broken, Committed, End, Installer, PutBack, RefusedTransaction, Silent
 from edgegpu_agent.ports import ActionOutcome
 from edgegpu_installer.layout import Layout

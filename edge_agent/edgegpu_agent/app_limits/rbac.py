@@ -13,8 +13,6 @@ from edgegpu_core.model import ResourceModel
 ACCOUNT = "edgegpu-limits"
 HOME = "edgegpu"
 EVERYWHERE = "*"
-POLICY_FROM = (1, 30)
-"""The first Kubernetes that has ValidatingAdmissionPolicy for good."""
 
 _SYSTEM = "kube-system"
 _RBAC = "rbac.authorization.k8s.io"

@@ -69,8 +69,8 @@ def status(*, socket: AgentSocketOption = None, root: RootOption = Path("/"), js
     with reporting(as_json=json):
         if socket is None:
             need_root("cannot show how this box stands with its cloud", root=root)
-        from edgegpu_agent.cli.agentclient import gather  # noqa: PLC0415  (with yaml)
-        from edgegpu_agent.cli.agentview import lines  # noqa: PLC0415
+        from edgegpu_agent.cli.clients.agent import gather  # noqa: PLC0415  (with yaml)
+        from edgegpu_agent.cli.views.agent import lines  # noqa: PLC0415
 
         seen = gather(root, socket)
         if json:
@@ -96,7 +96,7 @@ def enrol(
     """Put this box into a cloud, or into another one."""
     with reporting(as_json=json):
         need_root("cannot enrol", root=root)
-        from edgegpu_agent.cli.enrolment import Enrolling, read_token  # noqa: PLC0415  (slow to load)
+        from edgegpu_agent.cli.setup.enrolment import Enrolling, read_token  # noqa: PLC0415  (slow to load)
 
         told = Enrolling(root=root, wait_s=wait).run(url, ca_sha256, read_token(token_file))
         if json:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from edgegpu_base.cli.outputformat import with_output
 
-from edgegpu_agent.cli.client import DEFAULT_CONFIG
-from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, print_json, reporting
-from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.cli.clients.plugin import DEFAULT_CONFIG
+from edgegpu_agent.cli.common import EXIT_WRONG, CliError, JsonOption, print_json, reporting
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -42,7 +41,7 @@ FileArgument = Annotated[Path, typer.Argument(metavar="[FILE]", help="The config
 def check(file: FileArgument = DEFAULT_CONFIG, *, json: JsonOption = False) -> None:
     """Read the plugin's configuration and print what it comes to, defaults included."""
     with reporting(as_json=json):
-        from edgegpu_agent.cli.settings import load_settings  # noqa: PLC0415  (pydantic is slow to load)
+        from edgegpu_agent.cli.clients.settings import load_settings  # noqa: PLC0415  (pydantic is slow to load)
 
         try:
             loaded = load_settings(file)

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from edgegpu_base.cli.terminal import make_console, print_table
 
-from edgegpu_agent.cli.client import find_socket
-from edgegpu_agent.cli.common import EXIT_WRONG, ConfigOption, JsonOption, SocketOption, print_json, reporting
-from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.cli.clients.plugin import find_socket
+from edgegpu_agent.cli.common import EXIT_WRONG, CliError, ConfigOption, JsonOption, SocketOption, print_json, reporting
 
 if TYPE_CHECKING:
     from edgegpu_agent.demo.run import DemoOutcome

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgegpu_agent.cli import completing
-from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, need_root, print_json, reporting
-from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.cli.clients import completing
+from edgegpu_agent.cli.common import EXIT_WRONG, CliError, JsonOption, need_root, print_json, reporting
 
 if TYPE_CHECKING:
-    from edgegpu_agent.cli.installing import Installing
-    from edgegpu_agent.cli.membership import Membership
+    from edgegpu_agent.cli.setup.installing import Installing
+    from edgegpu_agent.cli.setup.membership import Membership
     from edgegpu_installer.install import Report
     from edgegpu_installer.plan.site import MachineRole
 
@@ -170,8 +169,8 @@ def install(  # noqa: PLR0913  (one for each option)
     """Put edgegpu on this machine, change what is on it, or upgrade it to this version."""
     with reporting(as_json=json):
         _begin(isolation)
-        from edgegpu_agent.cli.enrol_options import with_cloud  # noqa: PLC0415  (slow to load)
-        from edgegpu_agent.cli.installing import this_machine, typed_errors  # noqa: PLC0415
+        from edgegpu_agent.cli.setup.enrol_options import with_cloud  # noqa: PLC0415  (slow to load)
+        from edgegpu_agent.cli.setup.installing import this_machine, typed_errors  # noqa: PLC0415
         from edgegpu_installer.plan.site import InstallOptions  # noqa: PLC0415
 
         options = InstallOptions(
@@ -199,7 +198,7 @@ def _end(
     stands = None
     if report.well and report.outcome is not None:
         # Only here: a first installation that was undone has taken away the folder that this program lies in.
-        from edgegpu_agent.cli.membership import membership  # noqa: PLC0415
+        from edgegpu_agent.cli.setup.membership import membership  # noqa: PLC0415
 
         stands = membership(installing.layout, token, wait_s=wait_s, say=installing.say)
     failed = stands is not None and stands.failed
@@ -277,7 +276,7 @@ def _token(token: str, file: Path | None) -> str:
 
 
 def _document(report: "Report", installing: "Installing", *, show_join: bool) -> dict[str, object]:
-    from edgegpu_agent.cli.installing import cluster_document  # noqa: PLC0415  (slow to load)
+    from edgegpu_agent.cli.setup.installing import cluster_document  # noqa: PLC0415  (slow to load)
 
     outcome = report.outcome
     return {

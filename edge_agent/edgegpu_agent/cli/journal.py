@@ -10,8 +10,7 @@ import typer
 from edgegpu_base.cli.durations import seconds
 
 from edgegpu_agent.cli.agent import AgentSocketOption, RootOption
-from edgegpu_agent.cli.common import JsonOption, need_root, print_json, reporting
-from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.cli.common import CliError, JsonOption, need_root, print_json, reporting
 
 _MOST = 2_000
 _EVERY_S = 1.0
@@ -56,8 +55,8 @@ def journal(
     with reporting(as_json=json):
         if socket is None:
             need_root("cannot show the journal", root=root)
-        from edgegpu_agent.cli.agentclient import SOCKET_NAME, fetch  # noqa: PLC0415  (with yaml)
-        from edgegpu_agent.cli.agentview import journal_lines  # noqa: PLC0415
+        from edgegpu_agent.cli.clients.agent import SOCKET_NAME, fetch  # noqa: PLC0415  (with yaml)
+        from edgegpu_agent.cli.views.agent import journal_lines  # noqa: PLC0415
         from edgegpu_installer.layout import Layout  # noqa: PLC0415
 
         path = socket or Layout(root).run / SOCKET_NAME
@@ -76,8 +75,8 @@ def journal(
 
 def _follow(path: Path, answer: dict[str, Any]) -> None:
     """Print what comes after an answer; an agent that starts anew is waited for."""
-    from edgegpu_agent.cli.agentclient import fetch  # noqa: PLC0415  (with yaml)
-    from edgegpu_agent.cli.agentview import journal_lines  # noqa: PLC0415
+    from edgegpu_agent.cli.clients.agent import fetch  # noqa: PLC0415  (with yaml)
+    from edgegpu_agent.cli.views.agent import journal_lines  # noqa: PLC0415
 
     last = _newest(answer)
     try:

@@ -9,11 +9,18 @@ import typer
 from edgegpu_base.cli.outputformat import is_wide
 from edgegpu_base.cli.terminal import counted, make_console, print_table, width_of
 
-from edgegpu_agent.cli import completing
-from edgegpu_agent.cli.client import fetch_status, find_socket
-from edgegpu_agent.cli.common import ConfigOption, JsonOption, SocketOption, WatchOption, print_json, reporting
-from edgegpu_agent.cli.document import PodRow
-from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.cli.clients import completing
+from edgegpu_agent.cli.clients.document import PodRow
+from edgegpu_agent.cli.clients.plugin import fetch_status, find_socket
+from edgegpu_agent.cli.common import (
+    CliError,
+    ConfigOption,
+    JsonOption,
+    SocketOption,
+    WatchOption,
+    print_json,
+    reporting,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -82,7 +89,7 @@ def pods(
         chosen = _Chosen(namespace, tuple(pod or ()))
         path = find_socket(socket, config)
         if watch:
-            from edgegpu_agent.cli.watching import watch as again  # noqa: PLC0415  (only for it)
+            from edgegpu_agent.cli.views.watching import watch as again  # noqa: PLC0415  (only for it)
 
             again(lambda: _look(path, chosen, as_json=json))
         _look(path, chosen, as_json=json)

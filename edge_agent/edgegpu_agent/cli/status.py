@@ -5,7 +5,8 @@ from pathlib import Path
 import typer
 from edgegpu_base.cli.terminal import counted, make_console
 
-from edgegpu_agent.cli.client import fetch_status, find_socket
+from edgegpu_agent.cli.clients.document import StatusDocument
+from edgegpu_agent.cli.clients.plugin import fetch_status, find_socket
 from edgegpu_agent.cli.common import (
     EXIT_WRONG,
     ConfigOption,
@@ -15,7 +16,6 @@ from edgegpu_agent.cli.common import (
     print_json,
     reporting,
 )
-from edgegpu_agent.cli.document import StatusDocument
 
 HELP = """\
 Show the plugin of this node: its cards, who holds what of them, and what is wrong.
@@ -62,7 +62,7 @@ def status(
     with reporting(as_json=json):
         path = find_socket(socket, config)
         if watch:
-            from edgegpu_agent.cli.watching import watch as again  # noqa: PLC0415  (only for it)
+            from edgegpu_agent.cli.views.watching import watch as again  # noqa: PLC0415  (only for it)
 
             again(lambda: _look(path, as_json=json))
         _look(path, as_json=json)
@@ -74,9 +74,9 @@ def _look(path: Path, *, as_json: bool) -> None:
     if as_json:
         print_json({**document.raw, "problems": wrong})
     else:
-        from edgegpu_agent.cli.bars import holding  # noqa: PLC0415  (only text output needs it)
-        from edgegpu_agent.cli.pod_letters import letters_of  # noqa: PLC0415
-        from edgegpu_agent.cli.statusview import show  # noqa: PLC0415
+        from edgegpu_agent.cli.views.bars import holding  # noqa: PLC0415  (only text output needs it)
+        from edgegpu_agent.cli.views.pod_letters import letters_of  # noqa: PLC0415
+        from edgegpu_agent.cli.views.status import show  # noqa: PLC0415
 
         show(document, wrong, make_console(), letters_of(holding(document.pods), path.parent))
     if wrong:

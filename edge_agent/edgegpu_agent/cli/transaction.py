@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 from edgegpu_base.cli.outputformat import with_output
 
-from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, need_root, print_json, reporting
-from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.cli.common import EXIT_WRONG, CliError, JsonOption, need_root, print_json, reporting
 
 JSON_VERSION = 1
 
@@ -37,7 +36,7 @@ def show(*, history: HistoryOption = False, json: JsonOption = False) -> None:
     """Show the last change of this machine."""
     with reporting(as_json=json):
         need_root("cannot show the last change of this machine")
-        from edgegpu_agent.cli.installing import typed_errors  # noqa: PLC0415  (slow to load)
+        from edgegpu_agent.cli.setup.installing import typed_errors  # noqa: PLC0415  (slow to load)
         from edgegpu_installer.layout import Layout  # noqa: PLC0415
         from edgegpu_installer.transaction.journal import TransactionJournal  # noqa: PLC0415
         from edgegpu_installer.transaction.states import TERMINAL  # noqa: PLC0415
@@ -70,7 +69,7 @@ def resume(*, json: JsonOption = False) -> None:
     """Finish a change whose installer died."""
     with reporting(as_json=json):
         need_root("cannot finish the last change of this machine")
-        from edgegpu_agent.cli.installing import Installing, sayer, typed_errors  # noqa: PLC0415  (slow to load)
+        from edgegpu_agent.cli.setup.installing import Installing, sayer, typed_errors  # noqa: PLC0415  (slow to load)
         from edgegpu_installer.transaction.states import TERMINAL  # noqa: PLC0415
 
         with typed_errors():

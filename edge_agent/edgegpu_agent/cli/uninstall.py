@@ -4,12 +4,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, need_root, print_json, reporting
-from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.cli.common import EXIT_WRONG, CliError, JsonOption, need_root, print_json, reporting
 from edgegpu_agent.cli.install import DeadlineOption, DryRunOption, TransactionOption
 
 if TYPE_CHECKING:
-    from edgegpu_agent.cli.installing import Installing
+    from edgegpu_agent.cli.setup.installing import Installing
     from edgegpu_installer.uninstall import UninstallResult
 
 JSON_VERSION = 1
@@ -61,7 +60,7 @@ def uninstall(
     """Take edgegpu off this machine."""
     with reporting(as_json=json):
         need_root("cannot uninstall")
-        from edgegpu_agent.cli.installing import this_machine, typed_errors  # noqa: PLC0415  (slow to load)
+        from edgegpu_agent.cli.setup.installing import this_machine, typed_errors  # noqa: PLC0415  (slow to load)
         from edgegpu_installer.uninstall import InUseError  # noqa: PLC0415
 
         with typed_errors():
@@ -82,7 +81,7 @@ def uninstall(
 
 
 def _document(removal: "UninstallResult", installing: "Installing") -> dict[str, object]:
-    from edgegpu_agent.cli.installing import cluster_document  # noqa: PLC0415  (slow to load)
+    from edgegpu_agent.cli.setup.installing import cluster_document  # noqa: PLC0415  (slow to load)
 
     outcome = removal.outcome
     return {

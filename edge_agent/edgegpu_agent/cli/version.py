@@ -3,9 +3,8 @@
 import typer
 from edgegpu_base.cli.commandline import installed_version
 
-from edgegpu_agent.cli.client import fetch_status, find_socket
-from edgegpu_agent.cli.common import ConfigOption, JsonOption, SocketOption, print_json, reporting
-from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.cli.clients.plugin import fetch_status, find_socket
+from edgegpu_agent.cli.common import CliError, ConfigOption, JsonOption, SocketOption, print_json, reporting
 
 HELP = """\
 Show the version that is installed, and that of the plugin that runs.

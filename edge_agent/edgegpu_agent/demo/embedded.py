@@ -4,9 +4,9 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from edgegpu_agent.cli.client import SOCKET_NAME, NotRunningError, fetch_status
-from edgegpu_agent.cli.document import StatusDocument
-from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.cli.clients.document import StatusDocument
+from edgegpu_agent.cli.clients.plugin import SOCKET_NAME, NotRunningError, fetch_status
+from edgegpu_agent.cli.common import CliError
 from edgegpu_agent.demo.booked import booked_cards
 from edgegpu_agent.demo.model import LABEL, DemoError, DemoService, Json, deployment
 from edgegpu_sim.api.objects import amount

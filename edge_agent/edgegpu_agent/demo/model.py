@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from edgegpu_agent.cli.document import StatusDocument
+from edgegpu_agent.cli.clients.document import StatusDocument
 
 Json = dict[str, Any]
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edgegpu_agent.cli.document import CardRow
+from edgegpu_agent.cli.clients.document import CardRow
 
 CARD_24G_MIB = 24259
 CARD_8G_MIB = 7611

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from edgegpu_agent.cli.client import fetch_status
-from edgegpu_agent.cli.document import StatusDocument
-from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.cli.clients.document import StatusDocument
+from edgegpu_agent.cli.clients.plugin import fetch_status
+from edgegpu_agent.cli.common import CliError
 from edgegpu_agent.demo.booked import booked_cards
 from edgegpu_agent.demo.kubectl import DemoKubectl, KubectlError
 from edgegpu_agent.demo.model import LABEL, DemoError, DemoService, Json, deployment

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from edgegpu_agent.cli.document import CardRow, PodRow, StatusDocument
+from edgegpu_agent.cli.clients.document import CardRow, PodRow, StatusDocument
 from edgegpu_agent.demo.model import CONTAINER, Bed, DemoError, DemoRow, DemoService, Json, asked, uuids
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.podview import CARDS_ANNOTATION, read_cards

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from edgegpu_base.process.tasks import Task
 
+from edgegpu_agent.actions.redact import BY_FORM, Clean, cleaned
 from edgegpu_agent.actions.registry import ActionContext, acts, standard_settlers
-from edgegpu_agent.actions.sharing import SharingOfBox
-from edgegpu_agent.actions.uplink_redaction import BY_FORM, Clean, cleaned
+from edgegpu_agent.actions.settlers import SharingOfBox
 from edgegpu_agent.identity.errors import IdentityError, UnreachableError
 from edgegpu_agent.identity.identity_files import BoxIdentity
 from edgegpu_agent.identity.task import IdentityKeeper

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgegpu_agent.cli.unixhttp import NoHttpError, get
+from edgegpu_base.http_unix import NoHttpError, get
+
 from edgegpu_agent.ports import ClusterIdentity
 from edgegpu_agent.telemetry import nvidia_smi
 from edgegpu_agent.telemetry.machine import MachineReader

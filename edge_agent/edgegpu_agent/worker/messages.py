@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from edgegpu_agent.actions.uplink_redaction import Clean
+from edgegpu_agent.actions.redact import Clean
 from edgegpu_agent.ports import ClusterIdentity
 from edgegpu_agent.worker.core import Core
 from edgegpu_sync.ids import CommandId, OpName

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, assert_never
 
-from edgegpu_agent.actions.uplink_redaction import BY_FORM, Clean
+from edgegpu_agent.actions.redact import BY_FORM, Clean
 from edgegpu_agent.journal.errors import JournalFullError
 from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_agent.ports import (

@@ -10,7 +10,7 @@ import pytest
 from kits.install import Host, serve
 
 from edgegpu_agent.actions.https import Trust, Web, WebError
-from edgegpu_agent.actions.waiting import ActionTimer
+from edgegpu_agent.actions.programs import ActionTimer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from integration.transactionkit import DROP_IN, SCHEDULER, Bed
 
-from edgegpu_agent.cli.enrolment import Enrolling
-from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.cli.common import CliError
+from edgegpu_agent.cli.setup.enrolment import Enrolling
 from edgegpu_installer.changes import FileChange, Op, Plan
 from edgegpu_installer.errors import InstallError, KnownError
 from edgegpu_installer.layout import AGENT_UNIT, AGENT_YAML, CLOUD_TOKEN, CURRENT, PLUGIN_UNIT, RUN_UNITS, UNITS

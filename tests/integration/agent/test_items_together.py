@@ -17,7 +17,7 @@ from kits.acts import EDGEGPU, Bench, FileNotes, item
 from kits.worker import Box, Wire, fast_folder, wired
 
 from edgegpu_agent.actions.registry import standard_settlers
-from edgegpu_agent.actions.sharing import SharingOfBox
+from edgegpu_agent.actions.settlers import SharingOfBox
 from edgegpu_installer.transaction.lock import LOCK, locked
 from edgegpu_sync.messages.spec import Asked, Exclusions, PolicyItem, Sharing, Spec, UnitSize
 from edgegpu_sync.messages.uplink import Condition, ItemState

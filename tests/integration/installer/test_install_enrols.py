@@ -10,7 +10,7 @@ from kits.agentside import Tasks
 from kits.agentyaml import written
 from kits.https import Served, serving
 
-from edgegpu_agent.cli.membership import Membership, membership
+from edgegpu_agent.cli.setup.membership import Membership, membership
 from edgegpu_agent.identity.status import IdentityStatus, Stand
 from edgegpu_cloud.enrolment.key_files import file_sha256
 from edgegpu_installer.layout import Layout

@@ -9,7 +9,7 @@ import pytest
 from integration.clusterkit import Api, api
 
 from edgegpu_agent.app_limits import rbac
-from edgegpu_agent.cli.enrol_options import app_limits
+from edgegpu_agent.cli.setup.enrol_options import app_limits
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.changes import FileChange
 from edgegpu_installer.cluster import accounts, app_limits_account

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kits.acts import Vendor
 
-from edgegpu_agent.actions.release import ReleaseError, check_order, check_signature, sign
+from edgegpu_agent.actions.bundles import ReleaseError, check_order, check_signature, sign
 
 SUM = "a" * 64
 IN_ORDER = (

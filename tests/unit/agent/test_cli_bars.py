@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kits.cli import CARD_0, CARD_1, card, document, pod
 
-from edgegpu_agent.cli.bars import LETTERS, MANY, BarPiece, PodLetter, holders, holding, pieces, widths
-from edgegpu_agent.cli.document import StatusDocument, read_document
-from edgegpu_agent.cli.pod_letters import letters_of
+from edgegpu_agent.cli.clients.document import StatusDocument, read_document
+from edgegpu_agent.cli.views.bars import LETTERS, MANY, BarPiece, PodLetter, holders, holding, pieces, widths
+from edgegpu_agent.cli.views.pod_letters import letters_of
 
 
 def on_first_card(doc: StatusDocument) -> list[tuple[str, int]]:

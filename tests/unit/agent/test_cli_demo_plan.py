@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgegpu_agent.cli.document import CardRow
+from edgegpu_agent.cli.clients.document import CardRow
 from edgegpu_agent.demo import plan
 from edgegpu_agent.demo.model import uuids
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kits.cli import CARD_0, CARD_1, LABELS, card, document
 
-from edgegpu_agent.cli.document import StatusDocument, read_document
+from edgegpu_agent.cli.clients.document import StatusDocument, read_document
 from edgegpu_agent.demo import scenarios
 from edgegpu_agent.demo.model import LABEL, DemoError, DemoService, Json, deployment
 from edgegpu_agent.demo.plan import FIELD_PAIR, FIELD_THREE, Filling

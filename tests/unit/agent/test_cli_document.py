@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from kits.cli import CARD_0, card, document, pod
 
-from edgegpu_agent.cli import client
-from edgegpu_agent.cli.document import DocumentError, read_document
+from edgegpu_agent.cli.clients import plugin as client
+from edgegpu_agent.cli.clients.document import DocumentError, read_document
 from edgegpu_agent.cli.status import problems
 from edgegpu_plugin import status
 from edgegpu_plugin.config import schema

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgegpu_agent.cli.bars import LETTERS, MANY
-from edgegpu_agent.cli.pod_letters import FILE, letters_of
+from edgegpu_agent.cli.views.bars import LETTERS, MANY
+from edgegpu_agent.cli.views.pod_letters import FILE, letters_of
 
 if TYPE_CHECKING:
     from pathlib import Path

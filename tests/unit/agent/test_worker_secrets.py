@@ -10,8 +10,7 @@ from kits.worker import Wire
 from kits.workercontroller import RESTART
 from kits.workerodd import odd, odd_wire
 
-from edgegpu_agent.actions.redact import HIDDEN, Redactor
-from edgegpu_agent.actions.uplink_redaction import cleaned
+from edgegpu_agent.actions.redact import HIDDEN, Redactor, cleaned
 from edgegpu_agent.ports import ActionOutcome
 from edgegpu_sync.messages.spec import Sharing, Spec
 from edgegpu_sync.messages.uplink import Condition

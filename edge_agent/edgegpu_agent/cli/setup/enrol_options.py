@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from edgegpu_agent.app_limits import lease, rbac
-from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.cli.common import CliError
 from edgegpu_agent.identity.enrolment import token_hash
 from edgegpu_agent.identity.errors import IdentityError
 from edgegpu_agent.identity.identity_files import CloudAddress, load_identity

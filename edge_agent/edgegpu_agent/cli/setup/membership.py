@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from edgegpu_agent.cli.enrolment import IDENTITY, Told, wait_for_word
-from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.cli.common import CliError
+from edgegpu_agent.cli.setup.enrolment import IDENTITY, Told, wait_for_word
 from edgegpu_agent.identity.errors import IdentityError
 from edgegpu_agent.identity.identity_files import load_identity
 from edgegpu_agent.settings import CloudSection, load

@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
-from edgegpu_agent.cli.common import with_sudo
-from edgegpu_agent.cli.document import DocumentError, StatusDocument, read_document
-from edgegpu_agent.cli.errors import CliError
-from edgegpu_agent.cli.unixhttp import NoHttpError, get
+from edgegpu_base.http_unix import NoHttpError, get
+
+from edgegpu_agent.cli.clients.document import DocumentError, StatusDocument, read_document
+from edgegpu_agent.cli.common import CliError, with_sudo
 
 DEFAULT_CONFIG = Path("/etc/edgegpu/plugin.yaml")
 DEFAULT_SOCKET = Path("/run/edgegpu/plugin.sock")
@@ -90,7 +90,7 @@ def _unreachable(path: Path, error: Exception, timeout_s: float) -> CliError:
 
 
 def _socket_of(config: Path) -> Path:
-    from edgegpu_agent.cli.settings import load_settings  # noqa: PLC0415  (with yaml: only where a file is named)
+    from edgegpu_agent.cli.clients.settings import load_settings  # noqa: PLC0415  (with yaml: only where a file is named)
 
     return Path(load_settings(config).paths.run) / SOCKET_NAME
 

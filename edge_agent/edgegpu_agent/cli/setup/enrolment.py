@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.cli.common import CliError
 from edgegpu_agent.settings import CloudSection
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import AGENT_UNIT, Layout

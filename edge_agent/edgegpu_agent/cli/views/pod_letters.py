@@ -6,7 +6,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgegpu_agent.cli.bars import LETTERS, MANY
+from edgegpu_agent.cli.views.bars import LETTERS, MANY
 
 FILE = "letters.json"
 """In the run folder, which a boot empties."""

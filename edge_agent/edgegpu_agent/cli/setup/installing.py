@@ -12,8 +12,8 @@ from pathlib import Path
 
 import typer
 
-from edgegpu_agent.cli.enrol_options import app_limits, is_spent
-from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.cli.common import CliError
+from edgegpu_agent.cli.setup.enrol_options import app_limits, is_spent
 from edgegpu_installer.changes import LEAVING, Plan
 from edgegpu_installer.cluster.app_limits_account import AppLimitsAccount
 from edgegpu_installer.errors import InstallError
@@ -270,7 +270,7 @@ def _terminal(*, wanted: bool) -> Iterator[Terminal | None]:
 
 def _own_folder() -> Path:
     """Return the folder of the environment that this module was started from: lib/ is in it."""
-    return Path(__file__).resolve().parents[3]
+    return Path(__file__).resolve().parents[4]
 
 
 def _at_step(name: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from edgegpu_agent.cli.document import CardRow, PodRow
+from edgegpu_agent.cli.clients.document import CardRow, PodRow
 from edgegpu_core.model import CORE_PER_CARD
 
 LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgegpu_agent.cli.common import with_sudo
-from edgegpu_agent.cli.enrolment import AGENT_YAML, IDENTITY, read_standing
-from edgegpu_agent.cli.errors import CliError
-from edgegpu_agent.cli.unixhttp import NoHttpError, get
+from edgegpu_base.http_unix import NoHttpError, get
+
+from edgegpu_agent.cli.common import CliError, with_sudo
+from edgegpu_agent.cli.setup.enrolment import AGENT_YAML, IDENTITY, read_standing
 from edgegpu_agent.settings import AgentConfig, load
 from edgegpu_installer.layout import Layout
 from edgegpu_plugin.errors import ConfigError

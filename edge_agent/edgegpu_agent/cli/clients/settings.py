@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.cli.common import CliError
 from edgegpu_plugin.config.schema import PluginConfig, load
 from edgegpu_plugin.errors import ConfigError
 

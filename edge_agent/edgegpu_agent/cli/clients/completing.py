@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import typer
 
-from edgegpu_agent.cli.client import fetch_status, find_socket
-from edgegpu_agent.cli.document import PodRow
-from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.cli.clients.document import PodRow
+from edgegpu_agent.cli.clients.plugin import fetch_status, find_socket
+from edgegpu_agent.cli.common import CliError
 
 _PATIENCE_S = 1.0
 

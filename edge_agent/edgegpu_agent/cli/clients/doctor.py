@@ -13,8 +13,8 @@ from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.kube import ApiAccess, KubeconfigError, load_kubeconfig
 from edgegpu_base.kube.access import tls_context
 
-from edgegpu_agent.cli.client import DEFAULT_CONFIG, SOCKET_NAME, fetch_status
-from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.cli.clients.plugin import DEFAULT_CONFIG, SOCKET_NAME, fetch_status
+from edgegpu_agent.cli.common import CliError
 from edgegpu_installer.cluster.https import TlsTarget, ask
 from edgegpu_installer.doctor import CloudProbe, ContainerdProbe, DoorShut, PluginSettings, Reply
 from edgegpu_installer.layout import Layout
@@ -94,7 +94,7 @@ class BoxDoors:
 
     def cloud(self) -> CloudProbe | None:
         """Return how this box and its cloud stand; None where it belongs to none."""
-        from edgegpu_agent.cli.agentclient import gather  # noqa: PLC0415  (a box without a cloud needs none of it)
+        from edgegpu_agent.cli.clients.agent import gather  # noqa: PLC0415  (a box without a cloud needs none of it)
 
         layout = Layout(self._root)
         if not layout.agent_yaml.exists():

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import typer
 
-from edgegpu_agent.cli.errors import CliError
+from edgegpu_agent.cli.common import CliError
 
 EVERY_S = 2.0
 _CLEAR = "\033[H\033[2J"

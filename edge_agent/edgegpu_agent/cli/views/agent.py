@@ -4,7 +4,7 @@ import datetime as dt
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgegpu_agent.cli.agentclient import AgentSnapshot, duration
+from edgegpu_agent.cli.clients.agent import AgentSnapshot, duration
 
 _DAY_S = 86_400
 _SOME = 0.5

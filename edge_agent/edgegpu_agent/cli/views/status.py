@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from edgegpu_agent.cli.bars import BROKEN, FREE, UNKNOWN, BarPiece, PodLetter, holders, pieces, widths
-from edgegpu_agent.cli.document import CardRow, NodeRow, OtherCard, PodRow, StatusDocument
+from edgegpu_agent.cli.clients.document import CardRow, NodeRow, OtherCard, PodRow, StatusDocument
+from edgegpu_agent.cli.views.bars import BROKEN, FREE, UNKNOWN, BarPiece, PodLetter, holders, pieces, widths
 from edgegpu_core.model import CORE_PER_CARD
 
 _Say = Callable[..., None]

@@ -1,0 +1,1 @@
+"""Whom the command line asks: the plugin, the agent, and what doctor looks at."""
