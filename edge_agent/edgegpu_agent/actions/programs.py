@@ -1,16 +1,16 @@
 """How acts wait, and other programs as processes: those that end with the agent, and those that outlive it."""
 
 import contextlib
+import io
 import os
-import signal
-import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TypeVar
+
+from edgegpu_base.process.program import DetachedProgram
 
 from edgegpu_agent.ports import ActStop
 from edgegpu_sync.wire import clipped
@@ -71,31 +71,8 @@ class ProgramOutput:
         return clipped(lines[-1].strip(), 300) if lines else f"exit status {self.status}"
 
 
-class Program:
-    """One run. It has a session of its own and writes into a file, not into a pipe of ours: it can outlive us."""
-
-    def __init__(
-        self, command: Sequence[str], *, env: Mapping[str, str], errors: bool = False, holds: Sequence[int] = ()
-    ) -> None:
-        """Start it; `errors`: what it says on stderr belongs to its words. `holds`: descriptors that it keeps open.
-
-        Raises:
-            OSError: it cannot be started.
-        """
-        self._out: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (read when the process has ended)
-        try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=self._out,
-                stderr=subprocess.STDOUT if errors else None,
-                env=dict(env),
-                start_new_session=True,
-                pass_fds=holds,
-            )
-        except OSError:
-            self._out.close()
-            raise
+class Program(DetachedProgram):
+    """One run that an act waits for; it can outlive the agent."""
 
     def wait(self, pace: ActionTimer, *, within_s: float, outlives: bool = False) -> ProgramOutput:
         """Wait for its end; what is over its time is killed, with all that it has started.
@@ -104,28 +81,18 @@ class Program:
             ActStop: the agent ends; then it goes on where it `outlives` the agent, else it is killed.
         """
         try:
-            status = pace.until(self._process.poll, every_s=_LOOK_S, within_s=within_s)
+            status = pace.until(self.poll, every_s=_LOOK_S, within_s=within_s)
         except ActStop:
-            self._leave() if outlives else self._kill()
+            self.leave() if outlives else self._cut()
             raise
         if status is None:
-            self._kill()
+            self._cut()
             return ProgramOutput(None, f"it did not end within {within_s:g} s")
-        return ProgramOutput(status, self._text())
+        return ProgramOutput(status, self.text(_MOST_BYTES))
 
-    def _leave(self) -> None:
-        self._process.returncode = 0  # nobody waits for it here: its parent is PID 1 then
-        self._out.close()
-
-    def _kill(self) -> None:
-        _kill(self._process)
-        self._out.close()
-
-    def _text(self) -> str:
-        self._out.seek(0)
-        text = self._out.read(_MOST_BYTES).decode(errors="replace")
-        self._out.close()
-        return text
+    def _cut(self) -> None:
+        self.end()
+        self.out.close()
 
 
 def run(
@@ -154,32 +121,18 @@ def capture(
     Raises:
         ActStop: the agent ends, and it was killed.
     """
-    with tempfile.TemporaryFile() as out:
+    try:
+        program = DetachedProgram(command, env=env, errors=True)
+    except OSError as error:
+        yield io.BytesIO(f"cannot run {command[0]}: {error.strerror}\n".encode())
+        return
+    with program.out as out:
         try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                env=dict(env),
-                start_new_session=True,
-            )
-        except OSError as error:
-            out.write(f"cannot run {command[0]}: {error.strerror}\n".encode())
-        else:
-            try:
-                pace.until(process.poll, every_s=_LOOK_S, within_s=within_s)
-            finally:
-                _kill(process)
+            pace.until(program.poll, every_s=_LOOK_S, within_s=within_s)
+        finally:
+            program.end()
         out.seek(0)
         yield out
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def runs_with(words: Sequence[str], *, proc: Path) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from edgegpu_base.process.clocks import boot_id
+
 from edgegpu_agent.actions.programs import ActionTimer, run
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import UNIT_DROP_IN, Layout
@@ -101,7 +103,7 @@ class Units:
 
     def boot(self) -> str:
         """Return the id of this boot."""
-        return self.layout.at("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return boot_id(self.layout.root)
 
     def k3s(self) -> str:
         """Return k3s's unit; empty where there is none. Who installed edgegpu knows it, also under another name."""

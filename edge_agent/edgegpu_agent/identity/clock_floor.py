@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from edgegpu_base.process.clocks import boot_s as boot_time
+
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.machine import atomic
 
@@ -23,10 +25,6 @@ _KEEP_EVERY_S = 6 * 3600
 """The floor rises with each receipt; a floor that is some hours old is as good, and spares the disk."""
 
 
-def _boottime() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 class ClockFloor:
     """Only rises, but for an enrolment, which a person has begun; may be read and raised by any thread.
 
@@ -39,7 +37,7 @@ class ClockFloor:
     """
 
     def __init__(
-        self, path: Path, *, clock: Callable[[], float] = time.time, boot_s: Callable[[], float] = _boottime
+        self, path: Path, *, clock: Callable[[], float] = time.time, boot_s: Callable[[], float] = boot_time
     ) -> None:
         """Read it.
 

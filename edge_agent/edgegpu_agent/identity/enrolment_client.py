@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 import urllib3
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
+from edgegpu_base.tls import empty_context
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from urllib3.exceptions import HTTPError, InsecureRequestWarning
 
@@ -19,9 +20,6 @@ from edgegpu_agent.identity.identity_files import Broker
 from edgegpu_sync.keys import PublicKey
 from edgegpu_sync.messages.downlink import KeySetLink
 from edgegpu_sync.wire import Count, Line
-
-_NO_CHECK_TIME = 0x200000
-"""X509_V_FLAG_NO_CHECK_TIME of OpenSSL, which Python has no name for."""
 
 _MOST_BYTES = 1_048_576
 _TIMEOUT_S = 30.0
@@ -162,14 +160,11 @@ def checked_ca(url: str, pem: bytes, sha256: str) -> bytes:
 
 
 def _context(ca_pem: bytes, *, dates: bool) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = empty_context(check_dates=dates)
     if ca_pem:
         context.load_verify_locations(cadata=ca_pem.decode("ascii", "replace"))
     else:
         context.load_default_certs()
-    if not dates:
-        context.verify_flags = ssl.VerifyFlags(context.verify_flags | _NO_CHECK_TIME)
     return context
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from edgegpu_base.process.clocks import boot_id, boot_s
+
 from edgegpu_agent.identity.identity_files import BoxIdentity
 from edgegpu_agent.ports import Clock
 from edgegpu_installer.changes import Op
@@ -24,11 +26,11 @@ _STAYS = frozenset({TransactionState.ROLLING_BACK, TransactionState.ROLLED_BACK,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxPaths:
-    """Where a box keeps its journals, and where it answers; `proc` is the kernel's, `tx` the installer's journal."""
+    """Where a box keeps its journals, and where it answers; `root` is where `proc` is, `tx` the installer's journal."""
 
     journals: Path
     run: Path
-    proc: Path
+    root: Path
     tx: Path
 
 
@@ -67,10 +69,9 @@ class LinkMemory:
             _LOG.warning("cannot keep which version the broker speaks: %s", error)
 
 
-def boot_clock(proc: Path) -> Clock:
-    """Return the clocks of this boot."""
-    boot = (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return Clock(boot=boot, boot_s=lambda: time.clock_gettime(time.CLOCK_BOOTTIME), wall_s=time.time)
+def boot_clock(root: Path) -> Clock:
+    """Return the clocks of this boot; `root` is where `proc` is."""
+    return Clock(boot=boot_id(root), boot_s=boot_s, wall_s=time.time)
 
 
 def journal_of(folder: Path, identity: BoxIdentity) -> Path:

@@ -199,7 +199,7 @@ class CloudSupervisor:
             places=BoxPaths(
                 journals=self._layout.state / JOURNALS,
                 run=self._layout.run,
-                proc=self._layout.at("/proc"),
+                root=self._layout.root,
                 tx=self._layout.tx,
             ),
             clock=self._clock,
@@ -273,7 +273,7 @@ class BoxLink:
         self._memory = LinkMemory(places.journals / "link.json")
         self._journal = self._open(journal_of(places.journals, identity))
         try:
-            self.worker = Worker(self._parts(instance, abilities, places.proc))
+            self.worker = Worker(self._parts(instance, abilities, places.root))
         except Exception:
             self._journal.close()  # the next try needs it
             raise
@@ -323,7 +323,7 @@ class BoxLink:
         assert isinstance(self._journal, SteppedJournal)  # noqa: S101  (`_open` made it)
         return SteppedUplink(self.link, self._journal)
 
-    def _parts(self, instance: str, abilities: Abilities, proc: Path) -> Parts:
+    def _parts(self, instance: str, abilities: Abilities, root: Path) -> Parts:
         """Return what the worker is made of."""
         acts, settlers = abilities.acts, abilities.settlers
         if self._at_step is not None:
@@ -341,7 +341,7 @@ class BoxLink:
                 signer=Signer.of(self._identity.sign_key()),
                 versions=abilities.versions,
             ),
-            clock=boot_clock(proc),
+            clock=boot_clock(root),
             rng=random.Random(),  # noqa: S311  (jitter)
             acts=acts,
             settlers=settlers,

@@ -1,19 +1,14 @@
 """Looks after the journal: finishes a transaction that has no author any more, and says how the last one ended."""
 
-import contextlib
 import json
 import logging
-import os
-import signal
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from edgegpu_base.process.inotify import FolderWatch
+from edgegpu_base.process.program import DetachedProgram
 from edgegpu_base.process.sdnotify import Notifier
 
 from edgegpu_installer.errors import InstallError
@@ -48,7 +43,7 @@ class Finisher:
     """One run of the command.
 
     It goes on when this process ends: a change that is half made is better finished than cut, and when it restarts this
-    very service it must outlive it. So it has a session of its own, and writes into a file, not into a pipe of ours.
+    very service it must outlive it.
     """
 
     def __init__(
@@ -63,38 +58,23 @@ class Finisher:
         self._deadline = clock() + deadline_s
         self._deadline_s = deadline_s
         self._late = False
-        self._out: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (read when the process has ended)
-        try:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=self._out, start_new_session=True
-            )
-        except OSError:
-            self._out.close()
-            raise
+        self._run = DetachedProgram(command)
 
     def poll(self) -> Finished | None:
         """Return what it said once it has ended, None before; one that is over its deadline is killed."""
-        status = self._process.poll()
+        status = self._run.poll()
         if status is None:
             if self._clock() > self._deadline and not self._late:
                 self._late = True
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
+                self._run.kill()
             return None
         if self._late:
             return Finished("", f"it did not end within {self._deadline_s:g} s")
-        return _read(self._answer(), status)
+        return _read(self._run.text(_MOST_BYTES), status)
 
     def leave(self) -> None:
         """Forget about it; it goes on."""
-        self._process.returncode = 0  # nobody waits for it here: its parent is PID 1 then
-        self._out.close()
-
-    def _answer(self) -> str:
-        self._out.seek(0)
-        text = self._out.read(_MOST_BYTES).decode(errors="replace")
-        self._out.close()
-        return text
+        self._run.leave()
 
 
 def _read(text: str, status: int) -> Finished:
