@@ -15,6 +15,7 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_sync.ids import CommandId, command_id
 from edgegpu_sync.messages.spec import Exclusions, PolicyItem, Spec
+from edgegpu_sync.states import CommandState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +46,7 @@ REAL_SHARE = 1 / 3
 """How much of everything booted boxes are asked for."""
 
 _REAL_OPEN = 8
+_MOST_INSTALLS = 5
 _REAL_WEIGHTS = {
     "plugin.restart": 18,
     "k3s.restart": 2,
@@ -167,14 +169,23 @@ class Load:
         if away := self._rng.random() < 0.5:
             while not box.scale(0) or not box.is_empty():
                 yield
-        id_ = self._sharing(box, installed=False, wait_s=DAY_S)
-        while id_ in self._open[box.name]:
-            yield
-        id_ = self._sharing(box, installed=True, wait_s=DAY_S)
-        while id_ in self._open[box.name]:
-            yield
+        yield from self._ended(box, self._sharing(box, installed=False, wait_s=DAY_S))
+        for _ in range(_MOST_INSTALLS):  # a fault undoes one now and then, and without sharing little can be asked for
+            id_ = self._sharing(box, installed=True, wait_s=DAY_S)
+            yield from self._ended(box, id_)
+            if self._state(id_) is CommandState.SUCCEEDED:
+                break
         while away and not box.scale(1):
             yield
+
+    def _ended(self, box: Machine | Booted, id_: CommandId) -> Iterator[None]:
+        """Wait for a command's end."""
+        while id_ in self._open[box.name]:
+            yield
+
+    def _state(self, id_: CommandId) -> CommandState | None:
+        with self._store.read() as tx:
+            return tx.commands.get([id_])[id_].tracked.state
 
     def _asked(self, one: Asked) -> None:
         self._open[one.box].add(command_id(one.id))
