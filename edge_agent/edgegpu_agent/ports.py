@@ -180,32 +180,6 @@ class TelemetrySource(Protocol):
         ...
 
 
-class NoTelemetry:
-    """A box on which nothing is seen."""
-
-    period_s = 60
-
-    def cluster(self) -> ClusterIdentity:
-        """None is known."""
-        return ClusterIdentity()
-
-    def inventory(self) -> Mapping[str, Any] | None:
-        """Nothing is known."""
-        return None
-
-    def alloc(self) -> Mapping[str, PodAlloc] | None:
-        """Nothing is known."""
-        return None
-
-    def health_parts(self) -> Sequence[HealthPart]:
-        """Nothing is looked at."""
-        return ()
-
-    def samples(self) -> Sequence[Sample]:
-        """Nothing is measured."""
-        return ()
-
-
 class SharingSight(Protocol):
     """How GPU sharing stands on the box; each call answers at once."""
 
@@ -216,17 +190,6 @@ class SharingSight(Protocol):
     def changing(self) -> bool:
         """Say whether a change of the machine is under way: what is seen then may be undone yet."""
         ...
-
-
-class SharingUnseen:
-    """A box on which nothing is known of it."""
-
-    def look(self) -> None:
-        """Nothing is known."""
-
-    def changing(self) -> bool:
-        """Nothing is."""
-        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,9 @@ from edgegpu_sync.messages.uplink import Versions
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import box_filter
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from kits.workerworld import BY_FORM, NoTelemetry, SharingUnseen
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -158,6 +161,9 @@ def _run(place: _Place, identity: BoxIdentity, *, edgegpu: str, bug: str) -> Non
             rng=random.Random(),
             acts=acts(box),
             settlers=standard_settlers(box),
+            sharing=SharingUnseen(),
+            telemetry=NoTelemetry(),
+            clean=BY_FORM,
         )
     )
     link = _link(identity, worker)

@@ -13,7 +13,16 @@ from kits.mqtt import Mosquitto
 from kits.sync import limits
 from kits.worker import ROOM, SMALL, fast_folder
 from kits.workercontroller import BOX_KEY, DEVICE, INSTANCE, LOGS, LOGS_ARGS, REFRESH, RESTART, ROOT, Controller
-from kits.workerworld import CountedAct, LimitsSettler, RestartAct, SharingSettler, World
+from kits.workerworld import (
+    BY_FORM,
+    CountedAct,
+    LimitsSettler,
+    NoTelemetry,
+    RestartAct,
+    SharingSettler,
+    SharingUnseen,
+    World,
+)
 
 from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_agent.ports import Clock, Me
@@ -64,6 +73,9 @@ class RealBox:
                     LOGS: CountedAct(world, world.uploads),
                 },
                 settlers={Sharing: SharingSettler(world), AppLimits: LimitsSettler(world)},
+                sharing=SharingUnseen(),
+                telemetry=NoTelemetry(),
+                clean=BY_FORM,
             )
         )
         self.link = Link(

@@ -12,11 +12,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kits.workercontroller import BOX_KEY, DEVICE, INSTANCE, LOGS, REFRESH, RESTART, ROOT, Controller
-from kits.workerworld import CountedAct, LimitsSettler, RestartAct, SharingSettler, World
+from kits.workerworld import (
+    BY_FORM,
+    CountedAct,
+    LimitsSettler,
+    NoTelemetry,
+    RestartAct,
+    SharingSettler,
+    SharingUnseen,
+    World,
+)
 
 from edgegpu_agent.journal.disk_space import JournalPages
 from edgegpu_agent.journal.journal import BoxJournal, Hook
-from edgegpu_agent.ports import Acts, Clock, Me, NoTelemetry, Settlers, SharingSight, SharingUnseen, TelemetrySource
+from edgegpu_agent.ports import Acts, Clock, Me, Settlers, SharingSight, TelemetrySource
 from edgegpu_agent.worker.executor import Raised, caught
 from edgegpu_agent.worker.worker import Parts, Worker
 from edgegpu_sync.keys import public_text
@@ -129,6 +138,7 @@ class Box:
                 settlers=self.settlers(),
                 sharing=self.sharing(),
                 telemetry=self.telemetry,
+                clean=BY_FORM,
                 executor=self.executor,
                 nonce=self._nonce,
                 server_time=self._believes,

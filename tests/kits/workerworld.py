@@ -2,11 +2,16 @@
 
 import json
 from collections import Counter as Tally
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
-from edgegpu_agent.ports import ActionOutcome, SettlerNotes
+from edgegpu_agent.actions.redact import Clean, Redactor, cleaned
+from edgegpu_agent.ports import ActionOutcome, ClusterIdentity, SettlerNotes
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.messages.spec import AppLimits, Asked, Sharing
+from edgegpu_sync.messages.telemetry import HealthPart, PodAlloc, Sample
 from edgegpu_sync.rules.ops import Args, Evidence, UnitRun
 from edgegpu_sync.rules.settle import Settlement
 from edgegpu_sync.states import CommandState
@@ -144,3 +149,38 @@ class LimitsSettler:
         self.world.patches.append((one.item.app, one.item.memory_units))
         self.world.step()
         return Settlement.applied()
+
+
+class NoTelemetry:
+    """A box on which nothing is seen."""
+
+    period_s = 60
+
+    def cluster(self) -> ClusterIdentity:
+        return ClusterIdentity()
+
+    def inventory(self) -> Mapping[str, Any] | None:
+        return None
+
+    def alloc(self) -> Mapping[str, PodAlloc] | None:
+        return None
+
+    def health_parts(self) -> Sequence[HealthPart]:
+        return ()
+
+    def samples(self) -> Sequence[Sample]:
+        return ()
+
+
+class SharingUnseen:
+    """A box on which nothing is known of it."""
+
+    def look(self) -> None:
+        """Nothing is known."""
+
+    def changing(self) -> bool:
+        return False
+
+
+BY_FORM: Clean = partial(cleaned, redactor=Redactor)
+"""Knows no box: takes out what looks like a secret."""

@@ -22,21 +22,15 @@ _MOST_DATA_BYTES = 6_000
 """Of the 8 KiB of a result."""
 
 
-@dataclass(frozen=True, slots=True)
-class Again:
+class Idempotent:
     """An act of which nothing is journalled: it is done once more."""
 
-    do: Callable[[CommandId], ActionOutcome]
+    __slots__ = ()
 
     def token(self, id_: CommandId, args: Args) -> str:
         """Return nothing."""
         del id_, args
         return ""
-
-    def act(self, id_: CommandId, args: Args, token: str) -> ActionOutcome:
-        """Do it."""
-        del args, token
-        return self.do(id_)
 
     def evidence(self, id_: CommandId, token: str) -> Evidence:
         """Not asked of what is idempotent."""
@@ -47,6 +41,18 @@ class Again:
         """Return nothing: `act` has waited for the end."""
         del id_, args, token
         return ActionOutcome(state=CommandState.SUCCEEDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Again(Idempotent):
+    """One that needs nothing but its command's id."""
+
+    do: Callable[[CommandId], ActionOutcome]
+
+    def act(self, id_: CommandId, args: Args, token: str) -> ActionOutcome:
+        """Do it."""
+        del args, token
+        return self.do(id_)
 
 
 def refresh_inventory(socket: Path, *, pace: ActionTimer, looked: Callable[[], None]) -> Again:

@@ -11,11 +11,12 @@ from typing import IO, TYPE_CHECKING, cast
 
 from edgegpu_agent.actions.bundles import sha256_of
 from edgegpu_agent.actions.https import Web, WebError
+from edgegpu_agent.actions.idempotent import Idempotent
 from edgegpu_agent.actions.programs import ActionTimer, capture
 from edgegpu_agent.actions.redact import Redactor
 from edgegpu_agent.ports import ActionOutcome
 from edgegpu_sync.ids import CommandId
-from edgegpu_sync.rules.ops import Args, Evidence, LogsArgs
+from edgegpu_sync.rules.ops import Args, LogsArgs
 from edgegpu_sync.states import Codes, CommandState
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def place(url: str, id_: CommandId) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectLogs:
+class CollectLogs(Idempotent):
     """The op. `folder` has a folder for each command until its archive is put; `redactor` is made anew for each."""
 
     folder: Path
@@ -77,14 +78,11 @@ class CollectLogs:
     program: Sequence[str]
     k3s: Callable[[], str]
     redactor: Callable[[], Redactor]
+    most_mib: int
+    """Of one archive, whatever is asked for."""
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     busy: set[CommandId] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def token(self, id_: CommandId, args: Args) -> str:
-        """Return nothing: it is idempotent."""
-        del id_, args
-        return ""
 
     def act(self, id_: CommandId, args: Args, token: str) -> ActionOutcome:
         """Collect, put, remove."""
@@ -100,16 +98,6 @@ class CollectLogs:
         finally:
             self._end(id_)
         return ActionOutcome(state=CommandState.SUCCEEDED, data={"bytes": size, "sha256": digest})
-
-    def evidence(self, id_: CommandId, token: str) -> Evidence:
-        """Not asked of what is idempotent."""
-        del id_, token
-        return Evidence.UNREADABLE
-
-    def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
-        """Return nothing: `act` has waited for the end."""
-        del id_, args, token
-        return ActionOutcome(state=CommandState.SUCCEEDED)
 
     def _begin(self, id_: CommandId) -> Path:
         """Make a command's own folder; what no command that is under way needs was left by an agent that died."""
@@ -135,7 +123,7 @@ class CollectLogs:
         redactor = self.redactor()
         wanted = sources(self.program, self.k3s(), asked.since_s)
         logs = sum(one.is_log for one in wanted)
-        room = asked.max_mib * _MIB - _MARGIN_BYTES
+        room = min(asked.max_mib, self.most_mib) * _MIB - _MARGIN_BYTES
         small, large = room // _SMALL // (len(wanted) - logs), room * (_SMALL - 1) // _SMALL // logs
         with archive.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) as packed:
             archive.chmod(0o600)

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import cast
 from urllib.parse import unquote
@@ -181,10 +180,6 @@ def cleaned(body: bytes, *, redactor: Callable[[], Redactor]) -> bytes:
     said = cast("JsonValue", json.loads(body))
     clean = _cleaned(said, redactor(), words=False)
     return body if clean == said else json.dumps(clean, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-BY_FORM: Clean = partial(cleaned, redactor=Redactor)
-"""Knows no box: takes out what looks like a secret."""
 
 
 def _cleaned(value: JsonValue, redactor: Redactor, *, words: bool) -> JsonValue:

@@ -54,6 +54,8 @@ class ActionContext:
     program: Sequence[str] = ("/opt/edgegpu/current/bin/edgegpu",)
     proxy: str = ""
     """By which archives go up and bundles are fetched; empty: straight."""
+    most_mib: int = 1_024
+    """Of an archive of logs, whatever is asked for."""
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     proc: Path = Path("/proc")
     speed: float = 1.0
@@ -116,6 +118,7 @@ def _logs(box: ActionContext, units: Units) -> CollectLogs:
         program=box.program,
         k3s=lambda: units.k3s().removesuffix(".service"),
         redactor=box.redactor,
+        most_mib=box.most_mib,
         env=box.env,
     )
 

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 from edgegpu_base.process.tasks import Task
 
-from edgegpu_agent.actions.redact import BY_FORM, Clean, cleaned
+from edgegpu_agent.actions.redact import Clean, cleaned
 from edgegpu_agent.actions.registry import ActionContext, acts, standard_settlers
 from edgegpu_agent.actions.settlers import SharingOfBox
 from edgegpu_agent.identity.errors import IdentityError, UnreachableError
 from edgegpu_agent.identity.identity_files import BoxIdentity
 from edgegpu_agent.identity.task import IdentityKeeper
 from edgegpu_agent.ports import (
-    Act,
-    ActionOutcome,
     Acts,
     DriftBoard,
     Settler,
@@ -27,17 +25,13 @@ from edgegpu_agent.ports import (
 )
 from edgegpu_agent.telemetry.source import TelemetryReader
 from edgegpu_installer.layout import Layout
-from edgegpu_sync.ids import CommandId, op_name
 from edgegpu_sync.messages.spec import AppLimits as AppLimitsItem
 from edgegpu_sync.messages.spec import Asked
 from edgegpu_sync.messages.uplink import Versions
-from edgegpu_sync.rules.ops import Args, Evidence, LogsArgs
 from edgegpu_sync.rules.settle import NO_SHARING, Settlement
 
 if TYPE_CHECKING:
     from edgegpu_agent.app_limits.task import AppLimitsService
-
-_LOGS = op_name("logs.collect")
 
 APP_LIMITS = "app_limits"
 """The capability that comes and goes with the account: an uninstall takes that away and leaves the agent."""
@@ -54,39 +48,13 @@ class Abilities:
     versions: Callable[[], Versions]
     stopping: threading.Event
     """Set when the box leaves the link: acts stop waiting."""
-    clean: Clean = BY_FORM
+    clean: Clean
     """Takes secrets out of what goes up."""
-    tasks: Callable[[DriftBoard], list[Task]] = lambda _board: []
-    lacks: Callable[[], Collection[str]] = tuple
+    tasks: Callable[[DriftBoard], list[Task]]
+    lacks: Callable[[], Collection[str]]
     """Which capabilities are not there now, of those that come with acts and settlers; asked each second."""
-    limits_trouble: Callable[[], str] = str
+    limits_trouble: Callable[[], str]
     """What a person has to mend about app limits; empty when all is well."""
-
-
-@dataclass(frozen=True, slots=True)
-class CappedLogs:
-    """logs.collect, with no larger an archive than this box's configuration allows."""
-
-    act_: Act
-    max_mib: int
-
-    def token(self, id_: CommandId, args: Args) -> str:
-        """See `Act`."""
-        return self.act_.token(id_, args)
-
-    def act(self, id_: CommandId, args: Args, token: str) -> ActionOutcome:
-        """See `Act`."""
-        if isinstance(args, LogsArgs):
-            args = args.model_copy(update={"max_mib": min(args.max_mib, self.max_mib)})
-        return self.act_.act(id_, args, token)
-
-    def evidence(self, id_: CommandId, token: str) -> Evidence:
-        """See `Act`."""
-        return self.act_.evidence(id_, token)
-
-    def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
-        """See `Act`."""
-        return self.act_.verify(id_, args, token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +107,11 @@ def abilities(
         program=(edgegpu,),
         proxy=proxy,
         proc=layout.at("/proc"),
+        most_mib=max_mib,
     )
     of_limits: Settler = NoAccount(layout) if limits is None else limits.settler
-    able = acts(box)
     return Abilities(
-        acts={**able, _LOGS: CappedLogs(able[_LOGS], max_mib)},
+        acts=acts(box),
         settlers={**standard_settlers(box), AppLimitsItem: of_limits},
         sharing=SharingOfBox(layout),
         telemetry=telemetry,

@@ -8,10 +8,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
-from edgegpu_agent.actions.redact import BY_FORM, Clean
+from edgegpu_agent.actions.redact import Clean
 from edgegpu_agent.journal.errors import JournalFullError
 from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_agent.ports import (
@@ -21,10 +21,8 @@ from edgegpu_agent.ports import (
     DriftBoard,
     LinkPort,
     Me,
-    NoTelemetry,
     Settlers,
     SharingSight,
-    SharingUnseen,
     TelemetrySource,
 )
 from edgegpu_agent.worker import answers
@@ -60,7 +58,7 @@ Why = Literal["stop", "upgrade", "uninstall", "identity"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What a worker is made of. Left out: a random nonce, threads for acts, no telemetry, nobody to tell the time."""
+    """What a worker is made of. Left out: a random nonce, threads for acts, nobody to tell the time."""
 
     journal: BoxJournal
     root: str
@@ -72,11 +70,11 @@ class Parts:
     rng: random.Random
     acts: Acts
     settlers: Settlers
-    sharing: SharingSight = field(default_factory=SharingUnseen)
-    telemetry: TelemetrySource = field(default_factory=NoTelemetry)
+    sharing: SharingSight
+    telemetry: TelemetrySource
     lacks: Callable[[], Collection[str]] = tuple
     """Asked at each turn which capabilities this box has not now: when that changes, the birth is sent again."""
-    clean: Clean = BY_FORM
+    clean: Clean
     """Takes secrets out of what goes up."""
     executor: Executor | None = None
     nonce: Callable[[], str] = lambda: secrets.token_hex(8)

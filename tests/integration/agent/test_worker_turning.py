@@ -12,7 +12,7 @@ import pytest
 from kits.sync import CLUSTER
 from kits.worker import SimLink
 from kits.workercontroller import BOX_KEY, DEVICE, INSTANCE, ROOT, Controller
-from kits.workerworld import World
+from kits.workerworld import BY_FORM, NoTelemetry, SharingUnseen, World
 
 from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_agent.ports import Clock, Me
@@ -79,6 +79,9 @@ def worker(tmp_path: Path, settler: Elsewhere, lacking: set[str]) -> Iterator[Wo
             rng=random.Random(1),
             acts={},
             settlers={AppLimits: settler},
+            sharing=SharingUnseen(),
+            telemetry=NoTelemetry(),
+            clean=BY_FORM,
             lacks=lambda: lacking,
         )
     )
