@@ -18,13 +18,13 @@ from kits.agent import Agent, Cloud
 from kits.faultproxy import FaultProxy
 from kits.mqtt import wait_for
 
-from edgegpu_agent.demo.processes import free_port
 from edgegpu_agent.settings import MetricsSection
 from edgegpu_agent.worker.answers import StatusAnswer
 from edgegpu_agent.worker.telemetry import ALL_S, BATCH
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_installer.layout import PLUGIN_UNIT, Layout
+from edgegpu_sim.demo.processes import free_port
 from edgegpu_sync.messages.uplink import ItemState
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import TopicKind

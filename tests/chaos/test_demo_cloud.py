@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edgegpu_agent.demo.cloud import play_cloud
-from edgegpu_agent.demo.controller import missing
-from edgegpu_agent.demo.embedded import embedded
 from edgegpu_agent.demo.model import DemoError
 from edgegpu_agent.demo.plan import CARD_24G_MIB, FIELD_FILLING
-from edgegpu_agent.demo.processes import Processes, answers, free_port
 from edgegpu_agent.demo.stage import DemoStage
-from edgegpu_agent.demo.standin import StandIns
+from edgegpu_sim.demo.cloud import play_cloud
+from edgegpu_sim.demo.controller import missing
+from edgegpu_sim.demo.embedded import embedded
+from edgegpu_sim.demo.processes import Processes, answers, free_port
+from edgegpu_sim.demo.standin import StandIns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

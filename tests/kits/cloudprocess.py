@@ -15,8 +15,8 @@ from kits.enrol import Box
 from kits.livebox import LiveBox, enrol
 from kits.mqtt import need_mosquitto, wait_for
 
-from edgegpu_agent.demo.processes import free_port
 from edgegpu_cloud.layout import CloudLayout
+from edgegpu_sim.demo.processes import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,1 +1,1 @@
-"""The demo: services placed on cards and checked, on simulated cards or on this box's own."""
+"""The demo on a box: services placed on its own cards and checked."""

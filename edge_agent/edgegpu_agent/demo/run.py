@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import assert_never
 
 from edgegpu_agent.demo import scenarios
-from edgegpu_agent.demo.cloud import play_cloud
-from edgegpu_agent.demo.controller import find_mosquitto, missing
-from edgegpu_agent.demo.embedded import embedded
 from edgegpu_agent.demo.model import Bed, DemoError, DemoRow
 from edgegpu_agent.demo.plan import (
     CARD_4G_MIB,
@@ -28,6 +25,9 @@ from edgegpu_agent.demo.plan import (
 from edgegpu_agent.demo.real import real
 from edgegpu_agent.demo.scenarios import CLOUD, THREE_SERVICES, TWO_CARDS
 from edgegpu_agent.demo.stage import DemoStage
+from edgegpu_sim.demo.cloud import play_cloud
+from edgegpu_sim.demo.controller import find_mosquitto, missing
+from edgegpu_sim.demo.embedded import embedded
 
 Say = Callable[[str], None]
 

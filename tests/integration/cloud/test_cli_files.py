@@ -14,8 +14,8 @@ from kits.cloudcli import ok, run
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from edgegpu_agent.demo.processes import free_port
 from edgegpu_cloud.cli import tree
+from edgegpu_sim.demo.processes import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,9 +14,9 @@ from integration.extender_run import Caller
 from kits.fault import CARD, CORE, MEMORY, NODE, UNITS, WAIT_S, Box, Manager
 
 from edgegpu_agent.cli.clients.plugin import fetch_status
-from edgegpu_agent.demo.processes import free_port
 from edgegpu_plugin.node import READY_WAIT_S
 from edgegpu_sim.cluster import EmbeddedCluster
+from edgegpu_sim.demo.processes import free_port
 from edgegpu_sim.node import NodeSpec, SimNode
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from edgegpu_agent.demo.box import NAME, DemoBox, box
-from edgegpu_agent.demo.controller import DemoController
-from edgegpu_agent.demo.embedded import EmbeddedBed
 from edgegpu_agent.demo.model import CONTAINER, DemoError, DemoService
 from edgegpu_agent.demo.plan import Filling
-from edgegpu_agent.demo.processes import Called, Processes
 from edgegpu_agent.demo.stage import DemoStage
+from edgegpu_sim.demo.box import NAME, DemoBox, box
+from edgegpu_sim.demo.controller import DemoController
+from edgegpu_sim.demo.embedded import EmbeddedBed
+from edgegpu_sim.demo.processes import Called, Processes
 
 _TAKEN = 4
 """Units that the third service gets where it may not have too much: what is left beside the two others."""

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from edgegpu_agent.demo.embedded import EmbeddedBed
-from edgegpu_agent.demo.processes import Called, Processes
-from edgegpu_agent.demo.standin import StandIns
 from edgegpu_installer.layout import AGENT_UNIT, LIMITS_KUBECONFIG, PLUGIN_UNIT, Layout
 from edgegpu_installer.transaction.states import TransactionState
+from edgegpu_sim.demo.embedded import EmbeddedBed
+from edgegpu_sim.demo.processes import Called, Processes
+from edgegpu_sim.demo.standin import StandIns
 
 NAME = "box-1"
 _FOLDERS = ("etc/edgegpu", "etc/systemd/system", "var/lib/edgegpu/tx", "run/edgegpu", "bin")

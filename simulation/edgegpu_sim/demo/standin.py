@@ -38,7 +38,7 @@ class StandIns:
 
     def write(self, program: Path) -> None:
         """Write a program that asks here; its file's name is the name that it asks by."""
-        asks = (sys.executable, "-m", "edgegpu_agent.demo.standin", str(self._path), program.name)
+        asks = (sys.executable, "-m", "edgegpu_sim.demo.standin", str(self._path), program.name)
         program.write_text(f'#!/bin/sh\nexec {shlex.join(asks)} "$@"\n')
         program.chmod(0o755)
 

@@ -1,0 +1,1 @@
+"""The simulated demo: the scenarios on simulated cards, and a box with its cloud."""
