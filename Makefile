@@ -30,8 +30,8 @@ simdriver: cc
 	@mkdir -p $(BUILD)
 	@flock $(BUILD)/simdriver.lock $(MAKE) -s -C simulation/simdriver OUT=$(BUILD)/simdriver
 
-demo: cc venv simdriver ## run the scenarios, and a box in a cloud, on simulated cards; writes build/demo.json
-	@$(BIN)/edgegpu demo --once --out build/demo.json
+demo: cc venv simdriver ## run the scenarios, and a box in a cloud, on simulated cards; writes build/demo.json (DEMO_ARGS="--policy spread")
+	@$(PY) -m edgegpu_sim.demo --out build/demo.json $(DEMO_ARGS)
 
 test: cc venv simdriver ## run every tier that needs no root (TIERS=tests/unit: one; PYTEST_ARGS=-x)
 	@$(PY) -m pytest -m "not e2e and not gpu" -n $(JOBS) --dist loadfile $(PYTEST_ARGS) $(HAVE)
@@ -65,7 +65,7 @@ lab: ## make the lab's k3s from source (Go; minutes the first time)
 lock: venv ## resolve requirements/*.txt again, with hashes
 	@tools/lock
 
-env: cc venv simdriver ## make build/env/edgegpu: a folder to put on a box as it is
+env: cc venv ## make build/env/edgegpu: a folder to put on a box as it is
 	@tools/env
 
 bundle: env ## make build/bundle: all that a web server must offer for the one line

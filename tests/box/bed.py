@@ -15,6 +15,7 @@ from e2e.k3s import K3s
 from e2e.manifests import container, deployment, pod_spec
 from lab.boxkit import Box, build
 from lab.labrun import HERE, Completed, LabError, run, wait_until
+from lab.simcards import insert_cards, push_simulation
 
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLE = ROOT / "build/bundle"
@@ -76,23 +77,24 @@ class Bed:
         run([HERE / "glibc_image.sh"], timeout_s=60)
         self.machine.down()
         self.machine.up_k3s()
-        environment = ROOT / "build/env/edgegpu"
-        self.machine.push(environment / "lib", environment / "build", to="/srv/env")
-        self.simulate(CARDS, environment="/srv/env")
+        self.lay_cards()
         self.machine.exec("rm", "-rf", "/srv/env")
         self.save(WITH_K3S)
 
     def insert_cards(self, cards: Mapping[str, int]) -> None:
         """Put other cards into a running box with edgegpu, name to MiB, in the place of its own; no pod holds one."""
         self.machine.exec("systemctl", "stop", "edgegpu-plugin")
-        self.simulate(cards, environment=INSTALLED)
+        self._simulate(cards, environment=INSTALLED)
         self.machine.exec("systemctl", "start", "edgegpu-plugin")
 
-    def simulate(self, cards: Mapping[str, int], *, environment: str) -> None:
-        """Put simulated cards into a box where this environment lies."""
-        wanted = [word for name, mib in cards.items() for word in ("--card", f"{name}:{mib}")]
-        create = ["-m", "edgegpu_sim.driver", "create", SIMULATED, *wanted]
-        self.machine.exec("env", f"PYTHONPATH={environment}/lib", python_in_box(), *create)
+    def lay_cards(self) -> None:
+        """Put the simulation and the bed's cards into a box that has no edgegpu yet."""
+        self.machine.push(ROOT / "build/env/edgegpu/lib", to="/srv/env")
+        push_simulation(self.machine)
+        self._simulate(CARDS, environment="/srv/env")
+
+    def _simulate(self, cards: Mapping[str, int], *, environment: str) -> None:
+        insert_cards(self.machine, SIMULATED, cards, packages=f"{environment}/lib", python=python_in_box())
 
     def save(self, image: str) -> None:
         """Power off and keep the disk."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from box.bed import BUNDLE, CARDS, ROOT, SIMULATED, WITH_K3S, Bed
+from box.bed import BUNDLE, ROOT, SIMULATED, WITH_K3S, Bed
 from e2e.boxnode import BoxNode
 from e2e.k3s import K3s
 from lab.boxkit import Box
@@ -88,9 +88,7 @@ def second(bed: Bed) -> Iterator[Bed]:
     bed.fresh(WITH_K3S)
     try:
         made.machine.up_k3s()
-        environment = ROOT / "build/env/edgegpu"
-        made.machine.push(environment / "lib", environment / "build", to="/srv/env")
-        made.simulate(CARDS, environment="/srv/env")
+        made.lay_cards()
         yield made
     finally:
         made.machine.down()

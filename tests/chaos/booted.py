@@ -20,6 +20,7 @@ from e2e.k3s import K3s
 from e2e.manifests import container, deployment, pod_spec
 from lab.boxkit import Box
 from lab.labrun import HERE, LabError, run, wait_until
+from lab.simcards import insert_cards, push_simulation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -113,13 +114,11 @@ class Booted:
         words = ["audit-policy-file=/etc/rancher/k3s/audit-policy.yaml", f"audit-log-path={_AUDIT}"]
         self._write("/etc/rancher/k3s/config.yaml.d/10-audit.yaml", json.dumps({"kube-apiserver-arg": words}))
         self.machine.up_k3s()
-        made = ENVIRONMENT / "edgegpu"
-        self.machine.push(made / "lib", made / "build", to="/srv/env")
-        wanted = [word for name, mib in CARDS.items() for word in ("--card", f"{name}:{mib}")]
-        create = ["-m", "edgegpu_sim.driver", "create", SIMULATED, *wanted]
+        self.machine.push(ENVIRONMENT / "edgegpu/lib", to="/srv/env")
+        push_simulation(self.machine)
         python = f"python{sys.version_info.major}.{sys.version_info.minor}"
-        self.machine.exec("env", "PYTHONPATH=/srv/env/lib", python, *create)
-        self.machine.exec("sh", "-c", "rm -rf /srv/env; sync")
+        insert_cards(self.machine, SIMULATED, CARDS, packages="/srv/env/lib", python=python)
+        self.machine.exec("sh", "-c", "rm -rf /srv/env /srv/simulation; sync")
 
     def _write(self, inside: str, text: str) -> None:
         path = self.folder / inside[1:]

@@ -7,6 +7,7 @@ from typing import Any
 from e2e.plugin_node import DRIVER_ROOT, PluginNode
 from lab.boxkit import Box
 from lab.labrun import HERE, Completed, LabError, Process, run, wait_until
+from lab.simcards import insert_cards, push_simulation
 
 OPT = "/opt/edgegpu"
 PERSISTENT_ROOT = "/var/lib/edgegpu-sim"
@@ -78,9 +79,8 @@ class BoxPlugin(PluginNode):
         self.box.push(*sorted(self._environment.iterdir()), to=f"{OPT}/test")
         self.box.exec("ln", "-sfn", "test", f"{OPT}/current")
         self.box.exec("cp", f"{OPT}/current/systemd/edgegpu-plugin.service", "/etc/systemd/system/")
-        wanted = [word for name, mib in cards.items() for word in ("--card", f"{name}:{mib}")]
-        python = ["env", f"PYTHONPATH={OPT}/current/lib", "python3", "-m", "edgegpu_sim.driver"]
-        self.box.exec(*python, "create", PERSISTENT_ROOT, *wanted)
+        push_simulation(self.box)
+        insert_cards(self.box, PERSISTENT_ROOT, cards, packages=f"{OPT}/current/lib", python="python3")
         self.box.exec("systemctl", "daemon-reload")
 
     @property

@@ -22,7 +22,7 @@ exec chroot "$1/root" sh -eu /inside.sh "$2" "$3"
 """
 
 INSIDE = """
-PYTHONPATH="$1/plugin" "$2" -m edgegpu_sim.driver create / --build "$1/build/simdriver" \
+"$2" -m edgegpu_sim.driver create / --build "$1/build/simdriver" \
     --card 'Tesla T4:15360' --card 'NVIDIA A2:16384'
 ldconfig
 echo listed; nvidia-smi -L

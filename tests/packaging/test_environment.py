@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
+from kits.install import make_bundle
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("edgegpu", "edgegpu-plugin")
 NATIVE = "cryptography.hazmat.bindings._rust, ctypes, grpc._cython.cygrpc, pydantic_core, sqlite3, ssl, yaml._yaml"
+SIMULATED = re.compile(rb"edgegpu_sim\b|simdriver")
 pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
 def moved(simdriver_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    assert simdriver_build.is_dir()
+    assert simdriver_build.is_dir()  # what must not come along has to be there
     made = tmp_path_factory.mktemp("made")
     subprocess.run([ROOT / "tools/env", made], check=True, cwd=ROOT)
     target = tmp_path_factory.mktemp("opt") / "edgegpu" / "0.1.0"
@@ -141,13 +145,28 @@ def names(folder: Path) -> set[str]:
 
 
 def test_brings_what_the_installer_puts_on_a_box(moved: Path) -> None:
-    assert os.access(moved / "build/simdriver/nvidia-smi", os.X_OK)
     assert os.access(moved / "uninstall.sh", os.X_OK)
     assert os.access(moved / "bin/edgegpu-agent", os.X_OK)
     assert (moved / "examples/plugin.yaml").is_file()
     units = {path.name for path in (ROOT / "systemd").glob("*.service")}
     assert units == names(moved / "systemd")
     assert names(ROOT / "installer") - {"install.sh", "install-lib.sh", "uninstall.sh"} == names(moved / "installer")
+
+
+def test_brings_nothing_of_the_simulation_nor_does_the_bundle(moved: Path, tmp_path: Path) -> None:
+    files = {path.relative_to(moved).as_posix() for path in moved.rglob("*")}
+    assert "bin/edgegpu" in files
+    assert sorted(name for name in files if SIMULATED.search(name.encode())) == []
+    told = [path for path in moved.rglob("*") if path.is_file() and path.name != "METADATA"]  # it holds the README
+    assert [path for path in told if SIMULATED.search(path.read_bytes())] == []
+    done = make_bundle(tmp_path / "bundle", moved, EDGEGPU_QUICK="1")
+    assert done.returncode == 0, done.stderr
+    archives = [path for path in (tmp_path / "bundle").iterdir() if ".tar." in path.name]
+    assert len(archives) == 2
+    for path in archives:
+        with tarfile.open(path) as archive:
+            packed = {one.name.partition("/")[2] for one in archive.getmembers()} - {""}
+        assert packed == files
 
 
 def test_names_the_licence_of_every_library(moved: Path) -> None:

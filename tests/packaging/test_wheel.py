@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import importlib
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -20,9 +21,9 @@ PACKAGES = {
     "edgegpu_core",
     "edgegpu_installer",
     "edgegpu_plugin",
-    "edgegpu_sim",
     "edgegpu_sync",
 }
+SIMULATED = re.compile(r"edgegpu_sim\b|simdriver")
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +40,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 def test_holds_our_packages_and_nothing_else(wheel: zipfile.ZipFile) -> None:
     tops = {name.split("/")[0] for name in wheel.namelist() if ".dist-info/" not in name}
     assert tops == PACKAGES
+
+
+def test_brings_nothing_of_the_simulation(wheel: zipfile.ZipFile) -> None:
+    assert [name for name in wheel.namelist() if SIMULATED.search(name)] == []
+    told = [name for name in wheel.namelist() if not name.endswith("/METADATA")]  # the README links to the checkout
+    assert [name for name in told if SIMULATED.search(wheel.read(name).decode())] == []
 
 
 @pytest.mark.parametrize("package", sorted(PACKAGES))

@@ -1,4 +1,4 @@
-"""`edgegpu demo`: both scenarios, on simulated cards or on this box."""
+"""`edgegpu demo`: both scenarios, on this box's own cards."""
 
 import os
 import signal
@@ -22,33 +22,27 @@ JSON_VERSION = 1
 _INTERRUPTED = 130
 
 HELP = """\
-Place services on cards and check every placement: on simulated cards, or with --real on this box.
+Place services on this box's cards and check every placement.
 
-Without --real it needs no GPU, no k3s and no root: the real plugin process runs over a simulated NVIDIA driver, a small
-scheduler and an embedded kubelet. With --real it uses this box's k3s, its plugin and what is free of its cards, in a
-namespace of its own that it removes at the end; the amounts keep the proportions of the scenarios.
+It uses this box's k3s, its plugin and what is free of its cards, in a namespace of its own that it removes at the end;
+the amounts keep the proportions of the scenarios. The same on simulated cards, without a GPU and without k3s, is
+`make demo` in the repository.
 
 \b
-Scenarios:
+Scenarios, in the field's amounts:
   three-services  one card; services of 50, 40 and 1 units run; the third, changed to 10, waits with
                   "Insufficient baidu.com/vcuda-memory", and runs again with 1
   two-cards       4, 20 and 20 units on two cards of 29: the two of 20 on different cards;
                   2 GiB + 2 GiB on two cards of 4 GiB: on one; 2 GiB + 3 GiB: on two
-  cloud           (not with --real) a box with its agent, a broker, a controller: the limits of an app set to what
-                  has no room, refused with the numbers; set to what has; sharing uninstalled and installed.
-                  Needs the controller's packages (pip install 'SOURCE[cloud]') and mosquitto, or amqtt in its place
 
 \b
 Examples:
-  edgegpu demo
   sudo edgegpu demo --real
-  edgegpu demo --policy spread   # 2 GiB + 2 GiB now land on two cards: wrong, exit status 1
+  sudo edgegpu demo --real --policy spread   # two that belong on one card land on two: wrong, exit status 1
 
 \b
 FILE (--out) gets a list of {"scenario", "pod": TEXT, "units", "core": NUMBER, "phase": TEXT,
-  "card_index": NUMBER or null, "card_uuid": TEXT, "sees": [UUID], "reason": TEXT, "command": TEXT};
-  of "cloud", each command that asks for something of an app has a row: what became of the app's pod, "phase" Rejected
-  where nothing was changed
+  "card_index": NUMBER or null, "card_uuid": TEXT, "sees": [UUID], "reason": TEXT, "command": TEXT}
 --json: {"v": 1, "ok": BOOL, "failures", "skipped": [TEXT], "pods": [as in FILE]}; progress goes to stderr
 
 Exits 0 only if everything was as it should be; what was left out is said, and is no failure.
@@ -57,14 +51,11 @@ Exits 0 only if everything was as it should be; what was left out is said, and i
 OnceOption = Annotated[bool, typer.Option("--once", help="Run each scenario once and end. It has no other form yet.")]
 RealOption = Annotated[bool, typer.Option("--real", help="Use this box's k3s, plugin and cards.")]
 OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the result there as well.")]
-ImageOption = Annotated[
-    str, typer.Option("--image", metavar="IMAGE", help="With --real: an image with glibc and `sleep`.")
-]
-CloudOption = Annotated[bool, typer.Option("--cloud/--no-cloud", help="Show the box in a cloud as well.")]
+ImageOption = Annotated[str, typer.Option("--image", metavar="IMAGE", help="An image with glibc and `sleep`.")]
 PolicyOption = Annotated[str, typer.Option("--policy", metavar="POLICY", help="How cards are chosen.")]
 
 
-def demo(  # noqa: PLR0913  (one for each option)
+def demo(
     *,
     once: OnceOption = False,
     real: RealOption = False,
@@ -72,38 +63,53 @@ def demo(  # noqa: PLR0913  (one for each option)
     json: JsonOption = False,
     image: ImageOption = "docker.io/library/debian:stable-slim",
     policy: PolicyOption = "first-fit",
-    cloud: CloudOption = True,
     socket: SocketOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Place services on cards and check every placement."""
+    """Place services on this box's cards and check every placement."""
     del once  # each run is one
-    with reporting(as_json=json), _ended_by_signals():
+
+    def run(outcome: "DemoOutcome", say: Callable[[str], None]) -> None:
+        if not real:
+            text = "cannot run on simulated cards: what stands in for a card is not installed with edgegpu"
+            raise CliError(text, remedy="sudo edgegpu demo --real runs on this box's own; in the repository: make demo")
+        from edgegpu_agent.demo.run import run_real  # noqa: PLC0415  (grpc and more: only here)
+
+        run_real(outcome, socket=find_socket(socket, config), image=image, policy=policy, say=say)
+
+    run_demo(run, policy=policy, out=out, as_json=json)
+
+
+def run_demo(
+    run: "Callable[[DemoOutcome, Callable[[str], None]], None]", *, policy: str, out: Path | None, as_json: bool
+) -> None:
+    """Run a demo, show what came of it and write it down; the exit status says whether everything was right.
+
+    Args:
+        run: does it; gets what takes the outcome, and where lines for people go.
+        policy: how cards are chosen.
+        out: the file that gets the rows.
+        as_json: whether a document is printed in the text's place.
+    """
+    with reporting(as_json=as_json), _ended_by_signals():
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its notes on closed connections are no news here
         from edgegpu_agent.demo.model import DemoError  # noqa: PLC0415  (grpc and more: only here)
         from edgegpu_agent.demo.report import write_rows  # noqa: PLC0415
-        from edgegpu_agent.demo.run import DemoOutcome, run_real, run_simulated  # noqa: PLC0415
+        from edgegpu_agent.demo.run import DemoOutcome  # noqa: PLC0415
         from edgegpu_core.policy import parse_policy  # noqa: PLC0415
 
         outcome = DemoOutcome()
         try:
             parse_policy(policy)
-            if real:
-                where = find_socket(socket, config)
-                run_real(outcome, socket=where, image=image, policy=policy, say=_sayer(as_json=json))
-            else:
-                run_simulated(outcome, policy=policy, with_cloud=cloud, say=_sayer(as_json=json))
+            run(outcome, _sayer(as_json=as_json))
+            if out is not None:
+                write_rows(out, outcome.rows)
         except (DemoError, ValueError) as error:
             raise CliError(str(error)) from error
         except KeyboardInterrupt:
             typer.echo("\nedgegpu: interrupted; everything is taken down", err=True)
             raise typer.Exit(_INTERRUPTED) from None
-        try:
-            if out is not None:
-                write_rows(out, outcome.rows)
-        except DemoError as error:
-            raise CliError(str(error)) from error
-        _report(outcome, out, as_json=json)
+        _report(outcome, out, as_json=as_json)
         if outcome.failures:
             raise typer.Exit(EXIT_WRONG)
 

@@ -25,7 +25,7 @@ _HELP = """Share NVIDIA GPUs between the services of this box: look at cards, po
   edgegpu install            put it on this machine, change it, upgrade it; edgegpu uninstall takes it off
   edgegpu doctor             what is wrong on this box, and the command that mends it
   edgegpu agent status       is this box connected to its cloud? edgegpu journal shows what was asked of it
-  edgegpu demo               both scenarios, without a GPU and without k3s
+  edgegpu demo --real        services placed on this box's cards, and every placement checked
 
 Exit status: 0 all is well, 1 something is wrong (said), 2 a usage error.
 """

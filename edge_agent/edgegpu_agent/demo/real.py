@@ -2,23 +2,110 @@
 
 import contextlib
 import json
+import os
 import secrets
+import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from edgegpu_agent.cli.clients.document import StatusDocument
 from edgegpu_agent.cli.clients.plugin import fetch_status
 from edgegpu_agent.cli.common import CliError
-from edgegpu_agent.demo.booked import booked_cards
-from edgegpu_agent.demo.kubectl import DemoKubectl, KubectlError
 from edgegpu_agent.demo.model import LABEL, DemoError, DemoService, Json, deployment
+from edgegpu_core.deviceid import card_of
 from edgegpu_core.podview import POLICY_ANNOTATION
+from edgegpu_plugin.errors import PodResourcesError
+from edgegpu_plugin.kubelet.podresources import PodResources
 
 POD_RESOURCES = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 _LOOK_S = 0.5
 _GONE_S = 90.0
+_K3S_KUBECONFIG = Path("/etc/rancher/k3s/k3s.yaml")
+_CALL_S = 60.0
+
+
+class KubectlError(DemoError):
+    """kubectl ended with an error; the text is its own."""
+
+
+class DemoKubectl:
+    """Runs kubectl; each call has a deadline."""
+
+    def __init__(self, command: tuple[str, ...], environment: dict[str, str]) -> None:
+        self._command = command
+        self._environment = environment
+
+    @classmethod
+    def find(cls) -> "DemoKubectl":
+        """Return the kubectl of this box: `kubectl`, else `k3s kubectl`.
+
+        Raises:
+            DemoError: there is none.
+        """
+        environment = dict(os.environ)
+        if "KUBECONFIG" not in environment and os.access(_K3S_KUBECONFIG, os.R_OK):
+            environment["KUBECONFIG"] = str(_K3S_KUBECONFIG)
+        if shutil.which("kubectl"):
+            return cls(("kubectl",), environment)
+        if shutil.which("k3s"):
+            return cls(("k3s", "kubectl"), environment)
+        raise DemoError(
+            "cannot run on this box: there is no kubectl and no k3s on the PATH; "
+            "run it on a k3s server; the simulated demo is `make demo` in the repository"
+        )
+
+    def run(self, *args: str, given: str | None = None, timeout_s: float = _CALL_S) -> str:
+        """Return what a call prints.
+
+        Raises:
+            KubectlError: it failed, or took too long.
+        """
+        try:
+            done = subprocess.run(
+                [*self._command, *args],
+                input=given,
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+                check=False,
+                env=self._environment,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise KubectlError(f"cannot {args[0]}: kubectl did not end within {timeout_s:g} s") from error
+        if done.returncode:
+            text = done.stderr.strip() or done.stdout.strip() or f"status {done.returncode}"
+            raise KubectlError(f"cannot {args[0]} with kubectl: {text}")
+        return done.stdout
+
+    def json(self, *args: str) -> Any:  # noqa: ANN401  (what kubectl prints)
+        """Return what a call prints with `-o json`.
+
+        Raises:
+            KubectlError: it failed.
+        """
+        return json.loads(self.run(*args, "-o", "json"))
+
+
+def booked_cards(socket: Path, pod: Json) -> frozenset[str] | None:
+    """Return the cards that kubelet's PodResources names for a pod; None where this user may not ask, or it is too old.
+
+    Raises:
+        DemoError: kubelet does not answer.
+    """
+    try:
+        listed = PodResources(socket).list()
+    except PermissionError:
+        return None
+    except PodResourcesError as error:
+        raise DemoError(str(error)) from error
+    if listed is None:
+        return None
+    wanted = (pod["metadata"]["namespace"], pod["metadata"]["name"])
+    return frozenset(card_of(device) for one in listed if (one.namespace, one.pod) == wanted for device in one.ids)
 
 
 class RealBed:

@@ -6,7 +6,6 @@ from edgegpu_agent.demo.stage import DemoStage
 
 THREE_SERVICES = "three-services"
 TWO_CARDS = "two-cards"
-CLOUD = "cloud"
 
 
 def three_services(stage: DemoStage, amounts: Filling) -> None:

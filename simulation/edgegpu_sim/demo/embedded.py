@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from edgegpu_agent.cli.clients.document import StatusDocument
 from edgegpu_agent.cli.clients.plugin import SOCKET_NAME, NotRunningError, fetch_status
 from edgegpu_agent.cli.common import CliError
-from edgegpu_agent.demo.booked import booked_cards
 from edgegpu_agent.demo.model import LABEL, DemoError, DemoService, Json, deployment
+from edgegpu_agent.demo.real import booked_cards
 from edgegpu_sim.api.objects import amount
 from edgegpu_sim.cluster import EmbeddedCluster
 from edgegpu_sim.driver import SimDriverError, make_card

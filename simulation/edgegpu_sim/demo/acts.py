@@ -1,0 +1,90 @@
+"""The acts of the simulated demo, each on an embedded cluster of its own."""
+
+from dataclasses import dataclass
+
+from edgegpu_agent.demo.model import DemoError
+from edgegpu_agent.demo.plan import (
+    CARD_4G_MIB,
+    CARD_8G_MIB,
+    CARD_24G_MIB,
+    FIELD_FILLING,
+    FIELD_PAIR,
+    FIELD_THREE,
+    Filling,
+    ServiceSizes,
+    Three,
+)
+from edgegpu_agent.demo.run import DemoOutcome, Say, give_up, make_stage, play, say_cards
+from edgegpu_agent.demo.scenarios import THREE_SERVICES, TWO_CARDS
+from edgegpu_sim.demo.cloud import play_cloud
+from edgegpu_sim.demo.controller import find_mosquitto, missing
+from edgegpu_sim.demo.embedded import embedded
+
+CLOUD = "cloud"
+
+
+@dataclass(frozen=True, slots=True)
+class _Act:
+    """One cluster's worth of the simulated demo."""
+
+    scenario: str
+    title: str
+    memories_mib: tuple[int, ...]
+    amounts: Filling | Three | ServiceSizes
+
+
+_ACTS = (
+    _Act(
+        THREE_SERVICES,
+        "one card; services of 50, 40 and 1 units; the third grows to 10 and back",
+        (CARD_24G_MIB,),
+        FIELD_FILLING,
+    ),
+    _Act(
+        TWO_CARDS,
+        "two cards; services of 4, 20 and 20 units",
+        (CARD_8G_MIB, CARD_8G_MIB),
+        FIELD_THREE,
+    ),
+    _Act(
+        TWO_CARDS,
+        "two cards; 2 GiB and 2 GiB share one, 2 GiB and 3 GiB take two",
+        (CARD_4G_MIB, CARD_4G_MIB),
+        FIELD_PAIR,
+    ),
+)
+
+
+def run_simulated(outcome: DemoOutcome, *, policy: str, with_cloud: bool, say: Say) -> None:
+    """Run every act on an embedded cluster of its own; what cannot go on is a failure, and the next act begins."""
+    for act in _ACTS:
+        say(f"\n{act.scenario}: {act.title}")
+        try:
+            with embedded(act.memories_mib, policy=policy) as bed:
+                say_cards(bed, say)
+                stage = make_stage(bed, act.scenario, outcome, say)
+                for card, mib in zip(bed.status().cards, act.memories_mib, strict=True):
+                    right = mib // bed.status().unit_mib
+                    stage.expect(card.units == right, f"card {card.index} has {card.units} units, {right} are right")
+                play(stage, act.amounts)
+        except DemoError as error:
+            give_up(outcome, act.scenario, error, say)
+    if with_cloud:
+        _run_cloud(outcome, policy=policy, say=say)
+
+
+def _run_cloud(outcome: DemoOutcome, *, policy: str, say: Say) -> None:
+    """Run the act with a controller, a broker and the agent; it is left out, and said, where they are not here."""
+    title = "a box and its cloud; an app's limits refused and set; sharing off and on"
+    mosquitto = find_mosquitto()
+    lacking = missing(mosquitto=mosquitto)
+    if lacking:
+        outcome.skipped.append(f"{CLOUD}: {title}: {lacking}")
+        say(f"\nleft out: {outcome.skipped[-1]}")
+        return
+    say(f"\n{CLOUD}: {title}")
+    try:
+        with embedded((CARD_24G_MIB,), policy=policy) as bed:
+            play_cloud(bed, make_stage(bed, CLOUD, outcome, say), FIELD_FILLING, say, mosquitto=mosquitto)
+    except DemoError as error:
+        give_up(outcome, CLOUD, error, say)
