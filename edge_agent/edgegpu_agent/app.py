@@ -19,8 +19,6 @@ from edgegpu_installer.transaction.journal import TransactionJournal
 
 _LOG = logging.getLogger(__name__)
 
-AGENT_YAML = "/etc/edgegpu/agent.yaml"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentOptions:
@@ -51,12 +49,12 @@ class AgentApp:
             watch=folder_watch(),
             notifier=self._notifier,
         )
-        self._settings = SettingsWatch(self._layout.at(AGENT_YAML), group.end)
+        self._settings = SettingsWatch(self._layout.agent_yaml, group.end)
         self._cloud = self._cloud_tasks(options)
 
     def _cloud_tasks(self, options: AgentOptions) -> list[Task]:
         """Return the tasks of a box that belongs to a cloud; what they need is loaded for such a box alone."""
-        path = self._layout.at(AGENT_YAML)
+        path = self._layout.agent_yaml
         if not path.exists():
             _LOG.info("there is no %s: this box belongs to no cloud", path)
             return []

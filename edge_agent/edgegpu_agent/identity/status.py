@@ -3,6 +3,9 @@
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+STANDING = "agent-identity.json"
+"""In the run folder: how the identity stands, for the command line."""
+
 
 class Stand(StrEnum):
     """Where a box is on its way into the cloud."""

@@ -17,7 +17,7 @@ from edgegpu_agent.identity.clock_floor import ClockFloor
 from edgegpu_agent.identity.enrolment_client import CloudClient
 from edgegpu_agent.identity.errors import IdentityError
 from edgegpu_agent.identity.identity_files import BoxIdentity, CloudAddress
-from edgegpu_agent.identity.status import IdentityStatus, Stand
+from edgegpu_agent.identity.status import STANDING, IdentityStatus, Stand
 from edgegpu_agent.identity.status_file import tell
 from edgegpu_agent.identity.task import IdentityKeeper, IdentitySettings
 from edgegpu_agent.journal.errors import BoxJournalError
@@ -51,9 +51,6 @@ IDENTITY, JOURNALS = "identity", "agent"
 """Folders in the state folder."""
 
 _AGAIN_S = 30.0
-
-STANDING = "agent-identity.json"
-"""In the run folder: how the identity stands, for the command line."""
 
 KEEPALIVE_S = 30
 _LINK_HANGS_S = 4.0 * KEEPALIVE_S

@@ -9,7 +9,8 @@ from typing import Any
 from edgegpu_base.http_unix import NoHttpError, get
 
 from edgegpu_agent.cli.common import CliError, with_sudo
-from edgegpu_agent.cli.setup.enrolment import AGENT_YAML, IDENTITY, read_standing
+from edgegpu_agent.cli.setup.enrolment import read_standing
+from edgegpu_agent.identity.status import STANDING
 from edgegpu_agent.settings import AgentConfig, load
 from edgegpu_installer.layout import Layout
 from edgegpu_plugin.errors import ConfigError
@@ -66,7 +67,7 @@ def gather(root: Path, socket: Path | None, *, now_s: float | None = None) -> Ag
     """
     layout = Layout(root)
     now_s = time.time() if now_s is None else now_s
-    path = layout.at(AGENT_YAML)
+    path = layout.agent_yaml
     if not path.exists():
         return AgentSnapshot(config=None, identity=None, agent=None, problems=(), now_s=now_s)
     try:
@@ -75,7 +76,7 @@ def gather(root: Path, socket: Path | None, *, now_s: float | None = None) -> Ag
         config, problems = None, list(error.problems)
     wrong = tuple(problems)
     agent, why = _ask(socket or layout.run / SOCKET_NAME)
-    identity = _identity(agent, layout.run / IDENTITY)
+    identity = _identity(agent, layout.run / STANDING)
     problems += _of_identity(identity, now_s)
     if identity is not None and identity.get("stand") == "enrolled":
         problems += [why] if agent is None else _of_agent(agent)

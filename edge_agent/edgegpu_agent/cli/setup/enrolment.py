@@ -12,6 +12,7 @@ from typing import Any
 import typer
 
 from edgegpu_agent.cli.common import CliError
+from edgegpu_agent.identity.status import STANDING
 from edgegpu_agent.settings import CloudSection
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import AGENT_UNIT, Layout
@@ -20,10 +21,6 @@ from edgegpu_installer.machine.systemd import Systemd
 from edgegpu_installer.plan.agent_config import agent_yaml
 from edgegpu_installer.plan.site import InstallOptions
 
-IDENTITY = "agent-identity.json"
-"""In the run folder: how the identity stands, written by the agent."""
-
-AGENT_YAML = "/etc/edgegpu/agent.yaml"
 _VARIABLE = "EDGEGPU_TOKEN"
 _LOOK_S = 0.2
 _LOOKED_S = 10.0
@@ -113,7 +110,7 @@ class Enrolling:
             raise CliError(
                 f"cannot enrol with {url}: {_first(error)}", remedy="take the line from your cloud"
             ) from error
-        standing = layout.run / IDENTITY
+        standing = layout.run / STANDING
         try:
             if not self.system.unit(AGENT_UNIT).is_there:
                 raise CliError(f"cannot enrol: systemd has no {AGENT_UNIT}", remedy="run edgegpu install first")
