@@ -10,10 +10,9 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from pydantic import Field, TypeAdapter
 
-from edgegpu_sync.base64url import from_text, to_text
 from edgegpu_sync.errors import MessageRefusedError, Why
 from edgegpu_sync.messages.downlink import KeySetLink
-from edgegpu_sync.wire import Body, Count, Sha256, WireModel, decode
+from edgegpu_sync.wire import Body, Count, Sha256, WireModel, decode, from_base64, to_base64
 
 _DOMAIN = b"edgegpu key set 1\n"
 
@@ -41,12 +40,12 @@ _READER = TypeAdapter(KeySet)
 
 def key_id(public: str) -> str:
     """Return the short name of a public key, as it stands in a signature line: 16 hexadecimal digits of SHA-256."""
-    return hashlib.sha256(from_text(public)).hexdigest()[:16]
+    return hashlib.sha256(from_base64(public)).hexdigest()[:16]
 
 
 def public_text(key: Ed25519PrivateKey) -> str:
     """Return the public half of a key as it is written in key sets."""
-    return to_text(key.public_key().public_bytes_raw())
+    return to_base64(key.public_key().public_bytes_raw())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +114,7 @@ class KeyRing:
 
 def _signed_by(public: str, signature: str, text: bytes) -> bool:
     try:
-        Ed25519PublicKey.from_public_bytes(from_text(public)).verify(from_text(signature), _DOMAIN + text)
+        Ed25519PublicKey.from_public_bytes(from_base64(public)).verify(from_base64(signature), _DOMAIN + text)
     except (InvalidSignature, ValueError):
         return False
     return True
@@ -144,4 +143,4 @@ def next_link(
         keys=tuple(ControllerKey(public=public) for public in keys),
     )
     value = json.dumps(new.model_dump(mode="json"), separators=(",", ":"))
-    return KeySetLink(set=value, sig=to_text(root.sign(_DOMAIN + value.encode())))
+    return KeySetLink(set=value, sig=to_base64(root.sign(_DOMAIN + value.encode())))

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from edgegpu_sync.base64url import from_text, to_text
 from edgegpu_sync.errors import MessageRefusedError, TooLargeError, Why
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.keys import KeyRing, key_id, public_text
 from edgegpu_sync.topics import Topic, TopicKind
-from edgegpu_sync.wire import WIRE_MAX_BYTES
+from edgegpu_sync.wire import WIRE_MAX_BYTES, from_base64, to_base64
 
 _DOMAIN = b"edgegpu message 1\n"
 _LINE = re.compile(rb"s1 ([0-9a-f]{16}) ([A-Za-z0-9_-]{86})\n")
@@ -38,7 +37,7 @@ class Signer:
         Raises:
             TooLargeError: when the payload has more than 64 KiB.
         """
-        signature = to_text(self.key.sign(_signed(topic, body)))
+        signature = to_base64(self.key.sign(_signed(topic, body)))
         return _payload(b"s1 %s %s\n" % (self.kid.encode(), signature.encode()), body)
 
 
@@ -106,7 +105,7 @@ def _split(payload: bytes) -> tuple[str, bytes, bytes]:
     if line is None:
         raise MessageRefusedError(Why.MALFORMED, "no signature line")
     try:
-        return line[1].decode(), from_text(line[2].decode()), payload[line.end() :]
+        return line[1].decode(), from_base64(line[2].decode()), payload[line.end() :]
     except ValueError as error:
         raise MessageRefusedError(Why.MALFORMED, f"signature line: {error}") from error
 
@@ -118,6 +117,6 @@ def _check_size(payload: bytes) -> None:
 
 def _verify(public: str, signature: bytes, signed: bytes) -> None:
     try:
-        Ed25519PublicKey.from_public_bytes(from_text(public)).verify(signature, signed)
+        Ed25519PublicKey.from_public_bytes(from_base64(public)).verify(signature, signed)
     except (InvalidSignature, ValueError) as error:
         raise MessageRefusedError(Why.FORGED, "the signature is not that of this message under this topic") from error

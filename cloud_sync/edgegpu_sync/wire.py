@@ -1,5 +1,6 @@
 """How a body is read and written: JSON, frozen models, unknown fields passed over, sizes held."""
 
+import base64
 import hashlib
 import json
 from collections.abc import Mapping
@@ -110,3 +111,20 @@ def clipped(text: str, limit: int = 1_000) -> str:
     clean = text.encode("utf-8", "replace").decode().replace("\r\n", "\n")
     clean = "".join("?" if (c < " " and c not in "\n\t") or c == "\x7f" else c for c in clean)
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
+
+
+def to_base64(data: bytes) -> str:
+    """Write bytes in base64: the URL alphabet, no padding, one text for each value."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def from_base64(text: str) -> bytes:
+    """Read bytes from base64.
+
+    Raises:
+        ValueError: for another alphabet, padding, or a text that `to_base64` would not have written.
+    """
+    data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    if to_base64(data) != text:
+        raise ValueError("not the one text of these bytes")
+    return data

@@ -16,12 +16,11 @@ from fuzz.shapes import command_topics, misfits, other_topics
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from edgegpu_sync.base64url import to_text
 from edgegpu_sync.errors import Why
 from edgegpu_sync.rules.replay_guard import WINDOW
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import TopicKind, parse
-from edgegpu_sync.wire import MAX_COUNT, WIRE_MAX_BYTES
+from edgegpu_sync.wire import MAX_COUNT, WIRE_MAX_BYTES, to_base64
 
 Draw = Any  # what `st.composite` gives; its type cannot be written without a name of hypothesis's own
 
@@ -54,7 +53,7 @@ def one(*whys: Why) -> frozenset[Why]:
 def sealed(signer: Signer, topic: str, body: bytes) -> bytes:
     """Return a payload with a signature line; too long ones are for the box to refuse, so they can be made here."""
     signature = signer.key.sign(b"edgegpu message 1\n" + topic.encode() + b"\n" + body)
-    return b"s1 %s %s\n%s" % (signer.kid.encode(), to_text(signature).encode(), body)
+    return b"s1 %s %s\n%s" % (signer.kid.encode(), to_base64(signature).encode(), body)
 
 
 @st.composite
@@ -108,7 +107,7 @@ def forged(draw: Draw, have: Material) -> Lie:
     """Name the controller's key and sign with something else: random bytes, or a key of our own."""
     topic = draw(command_topics(have.me))
     body = json.dumps(_command(have, seq=draw(_seqs(have)))).encode()
-    random = to_text(draw(st.binary(min_size=64, max_size=64))).encode()
+    random = to_base64(draw(st.binary(min_size=64, max_size=64))).encode()
     line, _, _ = sealed(have.stranger, topic, body).partition(b"\n")
     signature = draw(st.sampled_from((random, line.split(b" ")[2])))
     payload = b"s1 %s %s\n%s" % (have.controller.kid.encode(), signature, body)
@@ -230,13 +229,13 @@ def keys(draw: Draw, have: Material) -> Lie:
         line = draw(st.sampled_from((b"", b"s1\n", b"s0", b"S0\n")))
         return Lie("keys", topic, line + b"{}", draw(st.booleans()), one(Why.MALFORMED))
     text, whys = _set(draw, newest, have, way)
-    link = {"set": text, "sig": to_text(have.stranger.key.sign(b"edgegpu key set 1\n" + text.encode()))}
+    link = {"set": text, "sig": to_base64(have.stranger.key.sign(b"edgegpu key set 1\n" + text.encode()))}
     body = json.dumps({"v": 1, "chain": [link]}).encode()
     return Lie("keys", topic, b"s0\n" + body, draw(st.booleans()), whys)
 
 
 def _set(draw: Draw, newest: dict[str, Any], have: Material, way: str) -> tuple[str, frozenset[Why]]:
-    stranger = to_text(have.stranger.key.public_key().public_bytes_raw())
+    stranger = to_base64(have.stranger.key.public_key().public_bytes_raw())
     value = newest | {"root": stranger, "keys": [{"public": stranger}]}
     match way:
         case "own":

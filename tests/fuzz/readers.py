@@ -24,7 +24,6 @@ from edgegpu_cloud.enrolment import ca
 from edgegpu_cloud.http.http_models import EnrolAsk, RenewAsk
 from edgegpu_cloud.store.records import BoxRecord, StoredCommand
 from edgegpu_sync import topics
-from edgegpu_sync.base64url import to_text
 from edgegpu_sync.errors import MessageRefusedError
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
 from edgegpu_sync.keys import KeyRing, next_link, public_text
@@ -42,7 +41,7 @@ from edgegpu_sync.rules.settle import DesiredState
 from edgegpu_sync.rules.tracking import Tracked
 from edgegpu_sync.signing import Signer, open_down, open_up
 from edgegpu_sync.topics import TopicKind, parse
-from edgegpu_sync.wire import digest
+from edgegpu_sync.wire import digest, to_base64
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -163,7 +162,7 @@ def keys(data: bytes) -> None:
         _RING.follow(message.chain)
     with contextlib.suppress(MessageRefusedError, ValidationError):
         text = data[:16_000].decode("utf-8", "replace")
-        link = KeySetLink(set=text, sig=to_text(_ROOT.sign(b"edgegpu key set 1\n" + text.encode())))
+        link = KeySetLink(set=text, sig=to_base64(_ROOT.sign(b"edgegpu key set 1\n" + text.encode())))
         _RING.follow([link])
 
 

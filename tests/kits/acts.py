@@ -22,11 +22,10 @@ from kits.install import running
 from edgegpu_agent.actions.bundles import sign
 from edgegpu_agent.actions.registry import ActionContext
 from edgegpu_installer.layout import Layout
-from edgegpu_sync.base64url import to_text
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.messages.spec import Asked, asked
 from edgegpu_sync.rules.ops import NoArgs, UpgradeArgs
-from edgegpu_sync.wire import Json
+from edgegpu_sync.wire import Json, to_base64
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -279,7 +278,7 @@ class Vendor:
 
     @property
     def public(self) -> str:
-        return to_text(self.key.public_key().public_bytes_raw())
+        return to_base64(self.key.public_key().public_bytes_raw())
 
     def bundle(self, folder: Path, version: str = "2.0.0", *, starts: bool = True, named: str = "") -> Path:
         """Make an archive of a version whose edgegpu is the stand-in."""

@@ -21,8 +21,8 @@ from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.http.http_models import ApprovalPending, BrokerAddress, EnrolAsk, Granted, RenewalAnswer, RenewAsk
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
 from edgegpu_cloud.store import ControllerStore, Token
-from edgegpu_sync.base64url import to_text
 from edgegpu_sync.keys import public_text
+from edgegpu_sync.wire import to_base64
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,7 +86,7 @@ class Box:
     def renewal(self, granted: Granted, **more: object) -> tuple[bytes, str]:
         plain = {"device": granted.device, "enrolment": granted.enrolment, "csr": self.csr, "nonce": "n1"}
         body = json.dumps({**plain, "instance": self.instance, **more}).encode()
-        return body, to_text(self.sign.sign(RENEW_DOMAIN + body))
+        return body, to_base64(self.sign.sign(RENEW_DOMAIN + body))
 
     def renew(self, desk: EnrolmentService, granted: Granted, **more: object) -> RenewalAnswer:
         body, signature = self.renewal(granted, **more)

@@ -13,8 +13,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from kits.cert import NOW, YEAR, Authority, server_context
 
-from edgegpu_sync.base64url import from_text
 from edgegpu_sync.keys import next_link, public_text
+from edgegpu_sync.wire import from_base64
 
 DEVICE = "k3f9x2m7q1w8e5r4"
 NAME = "hall-1"
@@ -74,8 +74,8 @@ class Cloud:
 
     def renew(self, raw: bytes, signature: str) -> tuple[int, dict[str, Any]]:
         body = json.loads(raw)
-        public = Ed25519PublicKey.from_public_bytes(from_text(self.signers[body["device"]]))
-        public.verify(from_text(signature), b"edgegpu renew 1\n" + raw)
+        public = Ed25519PublicKey.from_public_bytes(from_base64(self.signers[body["device"]]))
+        public.verify(from_base64(signature), b"edgegpu renew 1\n" + raw)
         if body["csr"] not in self.answers:
             csr = x509.load_pem_x509_csr(body["csr"].encode())
             made = self.boxes.sign(csr.public_key(), DEVICE, start=self.start, life=self.life)

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 from edgegpu_base.cli.commandline import installed_version
-from edgegpu_base.cli.outputformat import with_output
+from edgegpu_base.cli.output import with_output
 
 _TYPED = re.compile(r"^(  \S.*?) <[^>|]+>", re.MULTILINE)
 """An argument's line as typer writes it: `  BOX <str>  Its name`."""

@@ -5,20 +5,19 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Generic, TypeVar
 
 import typer
-from edgegpu_base.cli import terminal
+from edgegpu_base.cli import output
 from edgegpu_base.cli.commandline import is_output_fault
 from edgegpu_base.cli.durations import seconds
-from edgegpu_base.cli.outputformat import dumped, dumped_one_of_many
+from edgegpu_base.cli.output import dumped, dumped_one_of_many, one_line, plain, plain_json
 from pydantic_core import to_jsonable_python
 
-from edgegpu_cloud.cli.terminal_text import one_line, plain, plain_json
 from edgegpu_cloud.controller.status import trouble
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.fleet import Fleet
@@ -159,7 +158,7 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         table.add_column(head, overflow="fold")
     for row in rows:
         table.add_row(*map(one_line, row))
-    terminal.print_table(table, terminal.make_console())
+    output.print_table(table, output.make_console())
 
 
 def standing(view: BoxView) -> str:
@@ -196,3 +195,40 @@ def ago(then_s: float, now_s: float) -> str:
 def moment(at_s: float) -> str:
     """Return a moment in local time, for people."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s)) if at_s else "-"
+
+
+_EVERY_S = 1.0
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows(Generic[T]):
+    """A list of things: its heads, the row of each, by what it is known again, and what counts as a change of it."""
+
+    heads: Sequence[str]
+    row: Callable[[T], Sequence[str]]
+    key: Callable[[T], str]
+    mark: Callable[[T], object]
+
+
+def follow(
+    look: Callable[[], Sequence[T]], rows: Rows[T], *, as_json: bool, sleep: Callable[[float], None] = time.sleep
+) -> None:
+    """Print all, then each that is new or has changed, until ctrl-C."""
+    shown: dict[str, object] = {}
+    widths = [len(head) for head in rows.heads]
+    first = True
+    while True:
+        changed = [one for one in look() if shown.get(rows.key(one)) != rows.mark(one)]
+        shown.update({rows.key(one): rows.mark(one) for one in changed})
+        if as_json:
+            for one in changed:
+                print_json_line(one)
+        else:
+            lines = [[one_line(cell) for cell in rows.row(one)] for one in changed]
+            lines = [list(rows.heads), *lines] if first else lines
+            widths = [max([width, *(len(line[at]) for line in lines)]) for at, width in enumerate(widths)]
+            for line in lines:
+                typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        first = False
+        sleep(_EVERY_S)

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from edgegpu_cloud.broker.folder import write_broker
 from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, print_json, reporting, say
-from edgegpu_cloud.cli.param_types import check_public
+from edgegpu_cloud.cli.keys import check_public
 from edgegpu_cloud.enrolment.bootstrap import found
 from edgegpu_cloud.enrolment.key_files import file_sha256, read_file
 from edgegpu_cloud.layout import CloudConfig, CloudLayout

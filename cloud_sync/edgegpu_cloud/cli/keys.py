@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 
 import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from edgegpu_base.cli.outputformat import with_output
+from edgegpu_base.cli.output import with_output
 from pydantic import BaseModel, ValidationError
 
 from edgegpu_cloud.cli.common import (
@@ -22,12 +22,12 @@ from edgegpu_cloud.cli.common import (
     reporting,
     say,
 )
-from edgegpu_cloud.cli.param_types import check_public
 from edgegpu_cloud.enrolment.key_files import key_pem, load_signing_key, write_file
 from edgegpu_cloud.enrolment.key_sets import SigningRequest, add, chain_of, prepare, read_set, ring_of, sign
 from edgegpu_cloud.errors import CloudError
 from edgegpu_sync.keys import KeySet, key_id, public_text
 from edgegpu_sync.messages.downlink import KeySetLink
+from edgegpu_sync.wire import from_base64
 
 app = typer.Typer(
     name="keys",
@@ -237,3 +237,20 @@ def _read(model: type[T], text: str, where: str) -> T:
         raise CloudError(
             f"cannot read {where}: {first['msg']}", remedy="is it what the step before printed?"
         ) from error
+
+
+_KEY_BYTES = 32
+
+
+def check_public(text: str, *, option: str) -> None:
+    """Refuse what is no public key.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
+    try:
+        good = len(from_base64(text)) == _KEY_BYTES
+    except ValueError:
+        good = False
+    if not good:
+        raise typer.BadParameter("not the 43 characters that `keys make-root` prints", param_hint=option)

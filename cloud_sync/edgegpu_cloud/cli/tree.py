@@ -2,7 +2,7 @@
 
 import typer
 from edgegpu_base.cli.helptext import by_names, command_line, put
-from edgegpu_base.cli.outputformat import with_output
+from edgegpu_base.cli.output import with_output
 
 from edgegpu_cloud.cli import backup, broker, init, keys, serve
 from edgegpu_cloud.cli.boxes import boxes, enrol, revoke, tokens

@@ -27,8 +27,8 @@ from edgegpu_cloud.store import (
     Token,
     Transaction,
 )
-from edgegpu_sync.base64url import from_text
 from edgegpu_sync.ids import DeviceId
+from edgegpu_sync.wire import from_base64
 
 RENEW_DOMAIN = b"edgegpu renew 1\n"
 """What stands before the body of `/v1/renew` under the box's signature."""
@@ -315,7 +315,7 @@ def _check_signer(box: BoxRecord | None, ask: RenewAsk, *, signed: bytes, signat
 
 def _signed_by(public: str, signature: str, body: bytes) -> bool:
     try:
-        Ed25519PublicKey.from_public_bytes(from_text(public)).verify(from_text(signature), RENEW_DOMAIN + body)
+        Ed25519PublicKey.from_public_bytes(from_base64(public)).verify(from_base64(signature), RENEW_DOMAIN + body)
     except (InvalidSignature, ValueError):
         return False
     return True

@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from edgegpu_agent.actions.programs import ActionTimer, run
 from edgegpu_installer.layout import Layout
-from edgegpu_sync.base64url import from_text, to_text
 from edgegpu_sync.errors import SyncError
 from edgegpu_sync.states import Codes
+from edgegpu_sync.wire import from_base64, to_base64
 
 DOMAIN = "edgegpu release 1"
 
@@ -47,7 +47,7 @@ def signed_text(version: str, sha256: str) -> bytes:
 
 def sign(key: Ed25519PrivateKey, version: str, sha256: str) -> str:
     """Return the signature as a command carries it: 86 characters of base64url."""
-    return to_text(key.sign(signed_text(version, sha256)))
+    return to_base64(key.sign(signed_text(version, sha256)))
 
 
 def check_signature(key: str, *, version: str, sha256: str, signature: str) -> None:
@@ -63,11 +63,11 @@ def check_signature(key: str, *, version: str, sha256: str, signature: str) -> N
         ReleaseError: NO_RELEASE_KEY for a key that is none, BAD_SIGNATURE.
     """
     try:
-        public = Ed25519PublicKey.from_public_bytes(from_text(key.strip()))
+        public = Ed25519PublicKey.from_public_bytes(from_base64(key.strip()))
     except (SyncError, ValueError) as error:
         raise ReleaseError(Codes.NO_RELEASE_KEY, f"this version's release.pub holds no key: {error}") from error
     try:
-        public.verify(from_text(signature), signed_text(version, sha256))
+        public.verify(from_base64(signature), signed_text(version, sha256))
     except (InvalidSignature, SyncError, ValueError) as error:
         text = f"the release key has not signed this bundle as version {version}"
         raise ReleaseError(Codes.BAD_SIGNATURE, text) from error

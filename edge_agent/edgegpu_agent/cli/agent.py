@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from edgegpu_base.cli.outputformat import with_output
+from edgegpu_base.cli.output import with_output
 
 from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, need_root, print_json, reporting
 

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 from edgegpu_base.cli.commandline import is_output_fault
-from edgegpu_base.cli.outputformat import dumped
+from edgegpu_base.cli.output import dumped
 
 
 class CliError(Exception):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from edgegpu_base.cli.terminal import make_console
+from edgegpu_base.cli.output import make_console
 
 from edgegpu_agent.cli.clients import completing
 from edgegpu_agent.cli.common import CliError, JsonOption, need_root, print_json, reporting

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from edgegpu_base.cli.outputformat import is_wide
-from edgegpu_base.cli.terminal import counted, make_console, print_table, width_of
+from edgegpu_base.cli.output import counted, is_wide, make_console, print_table, width_of
 
 from edgegpu_agent.cli.clients import completing
 from edgegpu_agent.cli.clients.document import PodRow

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import typer
-from edgegpu_base.cli.terminal import counted, make_console
+from edgegpu_base.cli.output import counted, make_console
 
 from edgegpu_agent.cli.clients.document import StatusDocument
 from edgegpu_agent.cli.clients.plugin import fetch_status, find_socket

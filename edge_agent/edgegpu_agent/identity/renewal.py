@@ -14,7 +14,7 @@ from edgegpu_agent.identity.enrolment_client import CloudClient, RenewedAnswer, 
 from edgegpu_agent.identity.errors import DeniedError, UnreachableError
 from edgegpu_agent.identity.identity_files import BoxCertificate, BoxIdentity, CloudAddress, read_certificate
 from edgegpu_agent.identity.keys import certificate_request, new_tls_key, public_of
-from edgegpu_sync.base64url import to_text
+from edgegpu_sync.wire import to_base64
 
 DOMAIN = b"edgegpu renew 1\n"
 """Stands before the body in what is signed."""
@@ -119,7 +119,7 @@ class Renewal:
     def _ask(self, request: _Request) -> RenewedAnswer:
         """Ask once; what was denied is not asked with the same key again."""
         body = request.body.encode()
-        signature = to_text(self.identity.sign_key().sign(DOMAIN + body))
+        signature = to_base64(self.identity.sign_key().sign(DOMAIN + body))
         try:
             return self.client(self._cloud_ca()).renew(body, signature)
         except DeniedError:

@@ -16,7 +16,7 @@ from kits.install import proxy
 from edgegpu_agent.identity.errors import IdentityError
 from edgegpu_agent.identity.identity_files import load_identity
 from edgegpu_agent.identity.status import Stand
-from edgegpu_sync.base64url import from_text
+from edgegpu_sync.wire import from_base64
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ def test_a_token_becomes_an_identity_and_is_gone(box: Box, cloud: Cloud) -> None
     for path in box.folder.iterdir():
         assert path.stat().st_mode & 0o777 == 0o600, path
     assert b"good" not in b"".join(path.read_bytes() for path in box.folder.iterdir())
-    public = Ed25519PublicKey.from_public_bytes(from_text(cloud.signers[DEVICE]))
+    public = Ed25519PublicKey.from_public_bytes(from_base64(cloud.signers[DEVICE]))
     public.verify(identity.sign_key().sign(b"x"), b"x")
     box.until((box.root / "run/edgegpu/identity.json").exists)
     assert '"stand": "enrolled"' in (box.root / "run/edgegpu/identity.json").read_text()

@@ -22,7 +22,7 @@ from edgegpu_cloud.enrolment.key_files import pin
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.http import guard, server
 from edgegpu_cloud.http.server import HttpsServer, ServerLimits
-from edgegpu_sync.base64url import to_text
+from edgegpu_sync.wire import to_base64
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +67,7 @@ def test_a_box_enrols_and_renews(served: Served) -> None:
     assert served.post("/v1/enrol", box.ask())[1] == granted
     body = {"device": granted["device"], "enrolment": 1, "csr": box.new_csr(), "instance": box.instance, "nonce": "n"}
     data = json.dumps(body).encode()
-    signature = to_text(box.sign.sign(RENEW_DOMAIN + data))
+    signature = to_base64(box.sign.sign(RENEW_DOMAIN + data))
     status, renewed = served.post("/v1/renew", data, **{"Edgegpu-Signature": signature})
     assert status == 200
     assert renewed["certificate"] != granted["certificate"]
@@ -144,10 +144,10 @@ def test_a_stranger_keeps_no_box_of_its_address_from_renewing(served: Served) ->
     body = {"enrolment": 1, "csr": box.new_csr(), "instance": box.instance, "nonce": "n"}
     mine = json.dumps(body | {"device": granted["device"]}).encode()
     assert [served.post("/v1/renew", mine)[0] for _ in range(21)] == [403] * 20 + [429], "in its name, unsigned"
-    signature = to_text(box.sign.sign(RENEW_DOMAIN + mine))
+    signature = to_base64(box.sign.sign(RENEW_DOMAIN + mine))
     assert served.post("/v1/renew", mine, **{"Edgegpu-Signature": signature})[0] == 200
     old = json.dumps(body | {"device": granted["device"], "enrolment": 7}).encode()
-    signed = {"Edgegpu-Signature": to_text(box.sign.sign(RENEW_DOMAIN + old))}
+    signed = {"Edgegpu-Signature": to_base64(box.sign.sign(RENEW_DOMAIN + old))}
     assert [served.post("/v1/renew", old, **signed)[0] for _ in range(21)] == [403] * 20 + [429], "signed, refused"
     assert served.post("/v1/enrol", Box(served.here.token()).ask())[0] == 200
 

@@ -10,7 +10,7 @@ from kits.enrol import Box, Clock, Office, office, subject
 
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
 from edgegpu_cloud.http.http_models import RenewAsk
-from edgegpu_sync.base64url import to_text
+from edgegpu_sync.wire import to_base64
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ def test_a_renewal_with_a_wrong_signature(here: Office) -> None:
     granted = box.enrolled(here.desk)
     body, signature = box.renewal(granted)
     thief = Box().renewal(granted)[1]
-    for wrong in (thief, "", "x" * 86, to_text(box.sign.sign(body))):
+    for wrong in (thief, "", "x" * 86, to_base64(box.sign.sign(body))):
         with pytest.raises(RequestRefusedError, match="signature is not"):
             here.desk.renew(RenewAsk.model_validate_json(body), signed=body, signature=wrong, address="-")
     changed = body.replace(b'"nonce": "n1"', b'"nonce": "n2"')

@@ -4,10 +4,16 @@ import time
 from typing import Annotated
 
 import typer
-from edgegpu_base.cli.outputformat import is_wide
+from edgegpu_base.cli.output import is_wide, one_line
 
-from edgegpu_cloud.cli import completing
-from edgegpu_cloud.cli.arguments import BoxArgument, SelectorOption, SinceOption, WatchOption
+from edgegpu_cloud.cli.arguments import (
+    BoxArgument,
+    SelectorOption,
+    SinceOption,
+    WatchOption,
+    complete_box_or_app,
+    complete_boxes,
+)
 from edgegpu_cloud.cli.box_selection import chosen
 from edgegpu_cloud.cli.boxes.show import labels_of, show_box
 from edgegpu_cloud.cli.common import (
@@ -15,7 +21,9 @@ from edgegpu_cloud.cli.common import (
     Cloud,
     FolderOption,
     JsonOption,
+    Rows,
     ago,
+    follow,
     moment,
     opened,
     print_json,
@@ -25,8 +33,6 @@ from edgegpu_cloud.cli.common import (
     since_of,
     standing,
 )
-from edgegpu_cloud.cli.terminal_text import one_line
-from edgegpu_cloud.cli.watching import Rows, follow
 from edgegpu_cloud.fleet.capacity import BoxCapacity
 from edgegpu_cloud.fleet.selectors import read_labels
 from edgegpu_cloud.fleet.views import BoxView
@@ -101,13 +107,13 @@ AllOption = Annotated[bool, typer.Option("--all", help="Every box that is RESTOR
 OptionalBox = Annotated[
     str,
     typer.Argument(
-        metavar="[BOX]", help="Its name or device id; the beginning will do.", autocompletion=completing.boxes
+        metavar="[BOX]", help="Its name or device id; the beginning will do.", autocompletion=complete_boxes
     ),
 ]
 WordsArgument = Annotated[
     list[str],
     typer.Argument(
-        metavar="[BOX] LABEL...", help="site=hall; site- takes it away.", autocompletion=completing.box_or_app
+        metavar="[BOX] LABEL...", help="site=hall; site- takes it away.", autocompletion=complete_box_or_app
     ),
 ]
 SeenOption = Annotated[int | None, typer.Option("--seen", metavar="NUMBER", help="Say that it was looked at.")]

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 from edgegpu_base.cli.durations import seconds
+from edgegpu_base.cli.output import one_line
 
-from edgegpu_cloud.cli import completing
+from edgegpu_cloud.cli.arguments import complete_boxes
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     Cloud,
@@ -23,7 +24,6 @@ from edgegpu_cloud.cli.common import (
     say,
     say_trouble,
 )
-from edgegpu_cloud.cli.terminal_text import one_line
 from edgegpu_cloud.controller.status import no_bundle
 from edgegpu_cloud.enrolment import tokens
 from edgegpu_cloud.enrolment.bootstrap import read_key
@@ -85,7 +85,7 @@ ForOption = Annotated[
         "--for",
         metavar="BOX",
         help="For this box alone, which is set up anew.",
-        autocompletion=completing.boxes,
+        autocompletion=complete_boxes,
     ),
 ]
 LabelOption = Annotated[

@@ -3,10 +3,10 @@
 import time
 
 import typer
+from edgegpu_base.cli.output import one_line
 
 from edgegpu_cloud.cli.common import ago, moment, print_table, standing
 from edgegpu_cloud.cli.requests.settlements import fix, reports, state_word
-from edgegpu_cloud.cli.terminal_text import one_line
 from edgegpu_cloud.fleet.capacity import held_units
 from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.fleet.views import UNINSTALLED, BoxView, Details, is_problem

@@ -1,22 +1,31 @@
 """`edgegpu-cloud command`, `install`, `uninstall`, `commands`, `cancel`: verbs, and those that were asked for."""
 
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated
 
 import typer
 from edgegpu_base.cli.durations import seconds, waiting_s
 
-from edgegpu_cloud.cli import completing
-from edgegpu_cloud.cli.arguments import OptionalBoxArgument, SelectorOption, SinceOption, WatchOption
+from edgegpu_cloud.cli.arguments import (
+    OptionalBoxArgument,
+    SelectorOption,
+    SinceOption,
+    WatchOption,
+    complete_box_or_op,
+    complete_boxes,
+)
 from edgegpu_cloud.cli.box_selection import SELECTED, RefusedBox, askable, chosen
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     Cloud,
     FolderOption,
     JsonOption,
+    Rows,
     ago,
+    follow,
     moment,
     opened,
     print_json,
@@ -24,13 +33,73 @@ from edgegpu_cloud.cli.common import (
     reporting,
     since_of,
 )
-from edgegpu_cloud.cli.requests import command_args
 from edgegpu_cloud.cli.requests.following import CommandArgument, finish, finish_many, line_of
-from edgegpu_cloud.cli.watching import Rows, follow
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.views import BoxView, CommandView
-from edgegpu_sync.ids import CommandId, DeviceId
+from edgegpu_sync.ids import CommandId, DeviceId, OpName
+from edgegpu_sync.rules.ops import OPS, Args
+from edgegpu_sync.wire import Json
+
+ARGS_HELP = """\
+Arguments, each --arg KEY=VALUE:
+  logs.collect   url=https://... (PUT with the box's certificate; ends with /: a folder), since_s=86400, max_mib=64
+  agent.upgrade  version=1.2.3 url=https://... sha256=HEX signature=TEXT, all of them, as the release says
+  all others     none
+"""
+_OWN = {"sharing.install": "install", "sharing.uninstall": "uninstall"}
+
+
+def read_args(op: str, box: str, words: Sequence[str]) -> Json:
+    """Return arguments; of an op that this version does not know JSON, else text.
+
+    Raises:
+        typer.BadParameter: what the op does not take, or lacks; an op that has a command of its own.
+    """
+    if op in _OWN:
+        raise typer.BadParameter(f"say: edgegpu-cloud {_OWN[op]} {box}", param_hint="OP")
+    model = OPS[OpName(op)].args if op in OPS else None
+    found: Json = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not (key and equals):
+            raise _wrong(f"no KEY=VALUE: {word}")
+        if key in found:
+            raise _wrong(f"{key} is given twice")
+        found[key] = value if model is not None and _is_text(model, key) else _value(value)
+    if model is not None:
+        _check(op, model, found)
+    return found
+
+
+def _check(op: str, model: type[Args], found: Json) -> None:
+    known = [name for name in model.model_fields if name != "critical"]
+    unknown = [key for key in found if key not in model.model_fields]
+    if unknown:
+        takes = f"takes {', '.join(known)}" if known else "takes no arguments"
+        raise _wrong(f"{op} {takes}, not {', '.join(unknown)}")
+    missing = [name for name in known if model.model_fields[name].is_required() and name not in found]
+    if missing:
+        raise _wrong(f"{op} needs {', '.join(missing)}: --arg {missing[0]}=...")
+    url = found.get("url")
+    if isinstance(url, str) and not url.startswith("https://"):
+        raise _wrong(f"url: https:// only, not {url}")
+
+
+def _is_text(model: type[Args], key: str) -> bool:
+    return key in model.model_fields and model.model_fields[key].annotation is str
+
+
+def _value(text: str) -> "Json | str":
+    try:
+        return json.loads(text)  # type: ignore[no-any-return]  # whatever JSON has
+    except ValueError:
+        return text
+
+
+def _wrong(text: str) -> typer.BadParameter:
+    return typer.BadParameter(text, param_hint="--arg")
+
 
 _WAIT = "30m"
 
@@ -45,7 +114,7 @@ Ask a box to do something once: k3s.restart, plugin.restart, inventory.refresh, 
 identity.rotate. A box that is away does it when it is back, if that is within --valid.
 
 \b
-{command_args.HELP}
+{ARGS_HELP}
 \b
 Examples:
   edgegpu-cloud command asr-hall doctor.run --wait
@@ -88,14 +157,14 @@ TimeoutOption = Annotated[
 ValidOption = Annotated[str, typer.Option("--valid", metavar="TIME", help="Until when it may begin: 90s, 10m, 7d.")]
 LimitOption = Annotated[int, typer.Option("--limit", metavar="NUMBER", min=1, max=10_000, help="How many.")]
 OptionalBox = Annotated[
-    str | None, typer.Argument(metavar="[BOX]", help="Its name or device id.", autocompletion=completing.boxes)
+    str | None, typer.Argument(metavar="[BOX]", help="Its name or device id.", autocompletion=complete_boxes)
 ]
 WordsArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="[BOX] OP",
         help="What it shall do. BOX is left out with -l.",
-        autocompletion=completing.box_or_op,
+        autocompletion=complete_box_or_op,
     ),
 ]
 
@@ -116,7 +185,7 @@ def command(
     if len(words) != (1 if selector else 2):
         raise typer.BadParameter(f"name {'the OP alone, with -l' if selector else 'a BOX (or -l) and an OP'}")
     name, op = "" if selector else words[0], words[-1]
-    args = command_args.read(op, name or "BOX", arg or [])
+    args = read_args(op, name or "BOX", arg or [])
     with reporting(as_json=json), opened(folder) as cloud:
         _each(
             cloud,

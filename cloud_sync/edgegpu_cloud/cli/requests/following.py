@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 from edgegpu_base.cli.durations import seconds
-from edgegpu_base.cli.terminal import counted
+from edgegpu_base.cli.output import counted, one_line, plain
 
-from edgegpu_cloud.cli import completing
+from edgegpu_cloud.cli.arguments import complete_command_ids
 from edgegpu_cloud.cli.box_selection import RefusedBox, end_by
 from edgegpu_cloud.cli.common import (
     DEFAULT,
@@ -27,7 +27,6 @@ from edgegpu_cloud.cli.common import (
     say,
     say_trouble,
 )
-from edgegpu_cloud.cli.terminal_text import one_line, plain
 from edgegpu_cloud.fleet.views import CommandView
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.states import CommandState
@@ -46,13 +45,13 @@ Exit status for one command: 0 SUCCEEDED (doctor.run: all is well), 1 another en
 CommandArgument = Annotated[
     str,
     typer.Argument(
-        metavar="ID", help="As `commands` shows it; the beginning will do.", autocompletion=completing.command_ids
+        metavar="ID", help="As `commands` shows it; the beginning will do.", autocompletion=complete_command_ids
     ),
 ]
 OptionalId = Annotated[
     str,
     typer.Argument(
-        metavar="[ID]", help="One command; the beginning of its id will do.", autocompletion=completing.command_ids
+        metavar="[ID]", help="One command; the beginning of its id will do.", autocompletion=complete_command_ids
     ),
 ]
 TimeoutOption = Annotated[str, typer.Option("--timeout", metavar="TIME", help="How long it is followed: 90s, 10m.")]

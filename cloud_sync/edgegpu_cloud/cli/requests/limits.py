@@ -8,8 +8,14 @@ import typer
 from edgegpu_base.cli.durations import waiting_s
 from edgegpu_base.cli.helptext import put
 
-from edgegpu_cloud.cli import completing
-from edgegpu_cloud.cli.arguments import OptionalBoxArgument, SelectorOption
+from edgegpu_cloud.cli.arguments import (
+    OptionalBoxArgument,
+    PreviewOption,
+    SelectorOption,
+    TimeoutOption,
+    WaitOption,
+    complete_box_or_app,
+)
 from edgegpu_cloud.cli.box_selection import SELECTED, RefusedBox, askable, chosen, end_by
 from edgegpu_cloud.cli.common import (
     DEFAULT,
@@ -91,7 +97,7 @@ WordsArgument = Annotated[
     typer.Argument(
         metavar="[BOX] NAMESPACE/APP",
         help="The app; without NAMESPACE/ in default. BOX is left out with -l.",
-        autocompletion=completing.box_or_app,
+        autocompletion=complete_box_or_app,
     ),
 ]
 ContainerOption = Annotated[
@@ -123,12 +129,7 @@ DriftOption = Annotated[
         help="When somebody else writes them back.  [default: as it was, else report]",
     ),
 ]
-PreviewOption = Annotated[bool, typer.Option("--preview", help="Change nothing: say what would come of it.")]
 NowOption = Annotated[bool, typer.Option("--preview", help="Also say what would come of each if it were set now.")]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Until the box has ended it.")]
-TimeoutOption = Annotated[
-    str | None, typer.Option("--timeout", metavar="TIME", help="How long --wait waits: 90s, 10m.  [default: 10m]")
-]
 
 
 def set_(  # noqa: PLR0913  (one for each option)

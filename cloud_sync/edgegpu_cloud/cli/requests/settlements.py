@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import typer
-from edgegpu_base.cli.terminal import counted
+from edgegpu_base.cli.output import counted, plain
 
 from edgegpu_cloud.cli.box_selection import end_by
 from edgegpu_cloud.cli.common import (
@@ -18,7 +18,6 @@ from edgegpu_cloud.cli.common import (
     say,
     say_trouble,
 )
-from edgegpu_cloud.cli.terminal_text import plain
 from edgegpu_cloud.controller.status import trouble
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.specs import desired_items

@@ -9,8 +9,15 @@ import typer
 from edgegpu_base.cli.durations import waiting_s
 from edgegpu_base.cli.helptext import put
 
-from edgegpu_cloud.cli import completing
-from edgegpu_cloud.cli.arguments import BoxArgument, OptionalBoxArgument, SelectorOption
+from edgegpu_cloud.cli.arguments import (
+    BoxArgument,
+    OptionalBoxArgument,
+    PreviewOption,
+    SelectorOption,
+    TimeoutOption,
+    WaitOption,
+    complete_items,
+)
 from edgegpu_cloud.cli.box_selection import SELECTED, askable, chosen
 from edgegpu_cloud.cli.boxes.show import requested
 from edgegpu_cloud.cli.common import (
@@ -102,14 +109,9 @@ UnitOption = Annotated[
     int | None, typer.Option("--unit-mib", metavar="MIB", min=1, max=1_048_576, help="MiB of a unit of memory.")
 ]
 IsolationOption = Annotated[str | None, typer.Option("--isolation", metavar="MODE", help="none, limiter or mps.")]
-PreviewOption = Annotated[bool, typer.Option("--preview", help="Change nothing: say what would come of it.")]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Until the box has ended it.")]
-TimeoutOption = Annotated[
-    str | None, typer.Option("--timeout", metavar="TIME", help="How long --wait waits: 90s, 10m.  [default: 10m]")
-]
 
 ItemsArgument = Annotated[
-    list[str], typer.Argument(metavar="ITEM...", help="As `sharing show` has it.", autocompletion=completing.items)
+    list[str], typer.Argument(metavar="ITEM...", help="As `sharing show` has it.", autocompletion=complete_items)
 ]
 
 _NAMES = ("sharing", "isolation", "policy", "exclusions", "unit_size")

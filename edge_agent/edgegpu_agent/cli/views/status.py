@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from edgegpu_base.cli.terminal import counted
+from edgegpu_base.cli.output import counted
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
