@@ -12,7 +12,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, opened, print_json, reporting
+from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, answer, opened, reporting
 from edgegpu_cloud.enrolment.key_files import folder_of
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import CloudLayout
@@ -54,10 +54,8 @@ def backup(
         except OSError as error:
             remedy = f"name a file in a folder with room (`df {file.absolute().parent}`) that you may write"
             raise CloudError(f"cannot write {file}: {error}", remedy=remedy) from error
-        if json:
-            print_json({"file": str(file.absolute()), "bytes": size})
-        else:
-            typer.echo(f"wrote {file}, {size} bytes; it holds every key of this controller")
+        text = f"wrote {file}, {size} bytes; it holds every key of this controller"
+        answer({"file": str(file.absolute()), "bytes": size}, text, as_json=json)
 
 
 @contextmanager

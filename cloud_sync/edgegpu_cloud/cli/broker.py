@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from edgegpu_cloud.broker.folder import broker_elsewhere, write_broker, write_broker_elsewhere
-from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, opened, print_json, reporting
+from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, answer, opened, reporting
 from edgegpu_cloud.ownership import outside
 
 _USER = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,31}\$?")
@@ -65,7 +65,6 @@ def broker(
         else:
             caller.do("write", broker_elsewhere(cloud.layout, cloud.config, place=place or target, user=user))
         configuration = (place or target) / "mosquitto.conf"
-        if json:
-            print_json({"folder": str(target), "start": f"mosquitto -c {configuration}"})
-        else:
-            typer.echo(f"wrote {target}; start the broker with: mosquitto -c {configuration}")
+        start = f"mosquitto -c {configuration}"
+        text = f"wrote {target}; start the broker with: {start}"
+        answer({"folder": str(target), "start": start}, text, as_json=json)

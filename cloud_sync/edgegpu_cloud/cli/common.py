@@ -29,6 +29,8 @@ from edgegpu_sync.errors import SyncError
 
 EXIT_FAILED, EXIT_WAITING, EXIT_INTERRUPTED = 1, 3, 130
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
+_EVERY_S = 1.0
+T = TypeVar("T")
 
 FolderOption = Annotated[
     Path,
@@ -143,6 +145,14 @@ def print_json(value: object) -> None:
     typer.echo(plain_json(dumped(to_jsonable_python(value))))
 
 
+def answer(document: object, text: str, *, as_json: bool) -> None:
+    """Print what a command answers: a document, or lines for people."""
+    if as_json:
+        print_json(document)
+    else:
+        typer.echo(text)
+
+
 def print_json_line(value: object) -> None:
     """Print a document, JSON in one line, at once: one of many."""
     typer.echo(plain_json(dumped_one_of_many(to_jsonable_python(value))))
@@ -159,6 +169,24 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*map(one_line, row))
     output.print_table(table, output.make_console())
+
+
+def print_list(
+    found: Sequence[T],
+    heads: Sequence[str],
+    row: Callable[[T], Sequence[str]],
+    *,
+    none: str,
+    as_json: bool,
+    shown: Callable[[T], object] = lambda one: one,
+) -> None:
+    """Print a list: each as the document that is `shown` of it, or a table of rows, or that there is none."""
+    if as_json:
+        print_json([shown(one) for one in found])
+    elif found:
+        print_table(heads, [row(one) for one in found])
+    else:
+        typer.echo(none)
 
 
 def standing(view: BoxView) -> str:
@@ -195,10 +223,6 @@ def ago(then_s: float, now_s: float) -> str:
 def moment(at_s: float) -> str:
     """Return a moment in local time, for people."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s)) if at_s else "-"
-
-
-_EVERY_S = 1.0
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

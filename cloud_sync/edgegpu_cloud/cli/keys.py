@@ -15,6 +15,7 @@ from edgegpu_cloud.cli.common import (
     Cloud,
     FolderOption,
     JsonOption,
+    answer,
     opened,
     operator,
     print_json,
@@ -207,11 +208,9 @@ def make_root(
             raise CloudError(f"cannot make a root key in {file}: it is there", remedy="name another file")
         key = Ed25519PrivateKey.generate()
         write_file(file, key_pem(key))
-        if json:
-            print_json({"file": str(file), "public": public_text(key)})
-        else:
+        if not json:
             say(f"keep {file} offline, and a copy of it elsewhere: without it no key can be changed. Its public half:")
-            typer.echo(public_text(key))
+        answer({"file": str(file), "public": public_text(key)}, public_text(key), as_json=json)
 
 
 def _add(cloud: Cloud, link: KeySetLink) -> KeySet:

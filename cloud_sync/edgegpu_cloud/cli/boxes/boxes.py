@@ -18,16 +18,16 @@ from edgegpu_cloud.cli.box_selection import chosen
 from edgegpu_cloud.cli.boxes.show import labels_of, show_box
 from edgegpu_cloud.cli.common import (
     DEFAULT,
-    Cloud,
     FolderOption,
     JsonOption,
     Rows,
     ago,
+    answer,
     follow,
     moment,
     opened,
     print_json,
-    print_table,
+    print_list,
     reporting,
     say_trouble,
     since_of,
@@ -36,6 +36,7 @@ from edgegpu_cloud.cli.common import (
 from edgegpu_cloud.fleet.capacity import BoxCapacity
 from edgegpu_cloud.fleet.selectors import read_labels
 from edgegpu_cloud.fleet.views import BoxView
+from edgegpu_cloud.store import Alarm
 
 _EVENTS, _MOST = 10, 10_000
 
@@ -133,21 +134,13 @@ def boxes(
         return
     with reporting(as_json=json), opened(folder) as cloud:
         say_trouble(cloud)
-        if watch:
-            follow(lambda: cloud.fleet.boxes(selector), _rows(wide=is_wide()), as_json=json)
-        views = cloud.fleet.boxes(selector)
-        if json:
-            print_json(views)
-            return
-        if not views:
-            none = f"no box has the labels {selector}" if selector else "no boxes yet"
-            typer.echo(f"{none}: `edgegpu-cloud {'boxes -o wide' if selector else 'enrol'}` {_NEXT[bool(selector)]}")
-            return
         rows = _rows(wide=is_wide())
-        print_table(rows.heads, [rows.row(view) for view in views])
-
-
-_NEXT = {False: "prints the line that takes one in", True: "shows what labels there are"}
+        if watch:
+            follow(lambda: cloud.fleet.boxes(selector), rows, as_json=json)
+        none = "no boxes yet: `edgegpu-cloud enrol` prints the line that takes one in"
+        if selector:
+            none = f"no box has the labels {selector}: `edgegpu-cloud boxes -o wide` shows what labels there are"
+        print_list(cloud.fleet.boxes(selector), rows.heads, rows.row, none=none, as_json=json)
 
 
 def _rows(*, wide: bool) -> Rows[BoxView]:
@@ -286,10 +279,7 @@ def rename(
     with reporting(as_json=json), opened(folder) as cloud:
         device = cloud.fleet.box(name).device
         cloud.fleet.rename(device, new)
-        if json:
-            print_json(cloud.fleet.box(device))
-        else:
-            typer.echo(f"{device} is called {new} now")
+        answer(cloud.fleet.box(device), f"{device} is called {new} now", as_json=json)
 
 
 def alarms(
@@ -301,19 +291,9 @@ def alarms(
         if seen is not None:
             cloud.fleet.alarm_seen(seen)
         found = [alarm for alarm in cloud.fleet.alarms() if alarm.at_s >= since_s]
-        if json:
-            print_json(found)
-            return
-        names = _names(cloud)
-        rows = [
-            (str(one.number), moment(one.at_s), str(one.times), one.kind, names.get(one.device, "-"), one.text)
-            for one in found
-        ]
-        if rows:
-            print_table(("NUMBER", "LAST", "TIMES", "KIND", "BOX", "WHAT"), rows)
-        else:
-            typer.echo("no alarms")
+        names: dict[str, str] = {} if json else {view.device: view.name for view in cloud.fleet.boxes()}
 
+        def row(one: Alarm) -> tuple[str, ...]:
+            return str(one.number), moment(one.at_s), str(one.times), one.kind, names.get(one.device, "-"), one.text
 
-def _names(cloud: Cloud) -> dict[str, str]:
-    return {view.device: view.name for view in cloud.fleet.boxes()}
+        print_list(found, ("NUMBER", "LAST", "TIMES", "KIND", "BOX", "WHAT"), row, none="no alarms", as_json=json)

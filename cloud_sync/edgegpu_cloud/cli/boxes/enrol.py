@@ -15,11 +15,12 @@ from edgegpu_cloud.cli.common import (
     FolderOption,
     JsonOption,
     ago,
+    answer,
     moment,
     opened,
     operator,
     print_json,
-    print_table,
+    print_list,
     reporting,
     say,
     say_trouble,
@@ -203,26 +204,20 @@ def pending(*, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None
         with cloud.store.read() as tx:
             waiting = tx.enrolments.requests(RequestState.WAITING)
             tokens_by = {token.digest: token.by for token in tx.enrolments.tokens()}
-        shown = [_shown(one, by=tokens_by.get(one.token, "")) for one in waiting]
-        if json:
-            print_json(shown)
-            return
-        if not shown:
-            typer.echo("no box waits")
-            return
         now_s = time.time()
-        names = ("host", "name", "instance", "address", "by")
-        rows = [
-            (str(one["id"])[:8], ago(request.at_s, now_s), *(str(one[name])[:24] for name in names))
-            for one, request in zip(shown, waiting, strict=True)
-        ]
-        print_table(("ID", "ASKED", "HOST", "NAME", "INSTANCE", "ADDRESS", "TOKEN BY"), rows)
+
+        def shown(one: EnrolmentAttempt) -> dict[str, object]:
+            asked = {name: one.asked.get(name, "") for name in ("host", "name", "instance", "address", "versions")}
+            return {"id": one.id, **asked, "at_s": one.at_s, "by": tokens_by.get(one.token, "")}
+
+        def row(one: EnrolmentAttempt) -> tuple[str, ...]:
+            cells = (str(shown(one)[name])[:24] for name in ("host", "name", "instance", "address", "by"))
+            return (one.id[:8], ago(one.at_s, now_s), *cells)
+
+        print_list(waiting, _PENDING, row, none="no box waits", as_json=json, shown=shown)
 
 
-def _shown(request: EnrolmentAttempt, *, by: str) -> dict[str, object]:
-    asked = request.asked
-    names = ("host", "name", "instance", "address", "versions")
-    return {"id": request.id, **{name: asked.get(name, "") for name in names}, "at_s": request.at_s, "by": by}
+_PENDING = ("ID", "ASKED", "HOST", "NAME", "INSTANCE", "ADDRESS", "TOKEN BY")
 
 
 def approve(id_: IdArgument, *, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
@@ -246,11 +241,9 @@ def _decide(id_: str, state: RequestState, *, folder: FolderOption, json: bool) 
             detail = {"request": request.id, "host": request.asked.get("host", "")}
             what = f"enrolment.{state.value.lower()}"
             tx.notes.audit(AuditEntry(at_s=time.time(), by=operator(), what=what, detail=detail))
-        if json:
-            print_json({"id": request.id, "state": state})
-        else:
-            names = dict.fromkeys(str(request.asked.get(one) or "") for one in ("name", "host"))
-            typer.echo(f"{state.value.lower()}: {', host '.join(filter(None, map(one_line, names))) or request.id[:8]}")
+        names = dict.fromkeys(str(request.asked.get(one) or "") for one in ("name", "host"))
+        called = ", host ".join(filter(None, map(one_line, names))) or request.id[:8]
+        answer({"id": request.id, "state": state}, f"{state.value.lower()}: {called}", as_json=json)
 
 
 def _the_one(requests: list[EnrolmentAttempt], id_: str) -> EnrolmentAttempt:

@@ -15,6 +15,7 @@ from edgegpu_cloud.cli.common import (
     Cloud,
     FolderOption,
     JsonOption,
+    answer,
     opened,
     print_json,
     reporting,
@@ -210,13 +211,9 @@ def kick(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption 
     with reporting(as_json=json), opened(folder) as cloud:
         device, called = _revoked(cloud, name)
         _kick(cloud, device)
-        if json:
-            print_json({"device": device, "name": called, "cut": True})
-        else:
-            typer.echo(f"the connection of {called} is cut")
-            typer.echo(
-                f"  it is back at once where the broker has not read {cloud.layout.crl} since `revoke`: reload it"
-            )
+        again = f"it is back at once where the broker has not read {cloud.layout.crl} since `revoke`: reload it"
+        document = {"device": device, "name": called, "cut": True}
+        answer(document, f"the connection of {called} is cut\n  {again}", as_json=json)
 
 
 def _revoked(cloud: Cloud, name: str) -> tuple[DeviceId, str]:

@@ -6,7 +6,7 @@ import typer
 from edgegpu_base.cli.output import one_line
 
 from edgegpu_cloud.cli.common import ago, moment, print_table, standing
-from edgegpu_cloud.cli.requests.settlements import fix, reports, state_word
+from edgegpu_cloud.cli.requests.settlements import fix, reports, requested, state_word
 from edgegpu_cloud.fleet.capacity import held_units
 from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.fleet.views import UNINSTALLED, BoxView, Details, is_problem
@@ -48,21 +48,6 @@ def _times(enrolment: int) -> str:
 
 def _settles(view: BoxView) -> str:
     return ", whose app limits it applies" if view.holder else ""
-
-
-def requested(view: BoxView) -> str:
-    """Return how the box stands against what was asked of it."""
-    if not view.rev:
-        return "nothing was requested of it yet"
-    if view.observed_rev < view.rev:
-        return f"revision {view.rev} is requested, and waits for the box"
-    if view.applied_rev < view.rev:
-        return f"revision {view.rev} is requested, and the box is at it"
-    return (
-        f"revision {view.rev} is requested, and done but for the problems below"
-        if view.problems
-        else (f"revision {view.rev} is requested, and applied")
-    )
 
 
 def _show_items(details: Details) -> None:

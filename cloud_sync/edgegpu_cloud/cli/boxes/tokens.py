@@ -13,8 +13,7 @@ from edgegpu_cloud.cli.common import (
     moment,
     opened,
     operator,
-    print_json,
-    print_table,
+    print_list,
     reporting,
 )
 from edgegpu_cloud.enrolment.tokens import only_for
@@ -44,27 +43,16 @@ def tokens(*, folder: FolderOption = DEFAULT, take_back: BackOption = None, json
                 detail = {"token": token.digest[:12]}
                 tx.notes.audit(AuditEntry(at_s=now_s, by=operator(), what="token.taken_back", detail=detail))
                 good.remove(token)
-        if json:
-            print_json([_shown(one) for one in good])
-        elif good:
-            rows = [
-                (
-                    one.digest[:12],
-                    one.name or "-",
-                    f"{one.used} of {one.uses}",
-                    moment(one.expires_at_s),
-                    *_terms(one),
-                    one.by,
-                )
-                for one in good
-            ]
-            print_table(("ID", "NAME", "USED", "UNTIL", "APPROVAL", "ONLY FOR", "BY"), rows)
-        else:
-            typer.echo("no tokens")
+        print_list(good, _HEADS, _row, none="no tokens", as_json=json, shown=_shown)
 
 
-def _terms(token: Token) -> tuple[str, str]:
-    return "asked for" if token.approval else "-", only_for(token) or "-"
+_HEADS = ("ID", "NAME", "USED", "UNTIL", "APPROVAL", "ONLY FOR", "BY")
+
+
+def _row(one: Token) -> tuple[str, ...]:
+    used, until = f"{one.used} of {one.uses}", moment(one.expires_at_s)
+    approval = "asked for" if one.approval else "-"
+    return one.digest[:12], one.name or "-", used, until, approval, only_for(one) or "-", one.by
 
 
 def _good(token: Token, now_s: float) -> bool:

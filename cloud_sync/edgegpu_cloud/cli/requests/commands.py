@@ -25,11 +25,11 @@ from edgegpu_cloud.cli.common import (
     JsonOption,
     Rows,
     ago,
+    answer,
     follow,
     moment,
     opened,
-    print_json,
-    print_table,
+    print_list,
     reporting,
     since_of,
 )
@@ -262,13 +262,8 @@ def commands(
         rows = Rows(heads=_HEADS, row=_row, key=lambda one: str(one.id), mark=line_of)
         if watch:
             follow(lambda: look()[::-1], rows, as_json=json)
-        views = look()
-        if json:
-            print_json(views)
-        elif views:
-            print_table(rows.heads, [rows.row(one) for one in views])
-        else:
-            typer.echo("no commands yet" if not since else f"no commands since {moment(since_s)}")
+        none = "no commands yet" if not since else f"no commands since {moment(since_s)}"
+        print_list(look(), rows.heads, rows.row, none=none, as_json=json)
 
 
 _HEADS = ("ID", "BOX", "OP", "ASKED", "STATE", "BY")
@@ -283,7 +278,4 @@ def cancel(id_: CommandArgument, *, folder: FolderOption = DEFAULT, json: JsonOp
     with reporting(as_json=json), opened(folder) as cloud:
         cloud.fleet.cancel(id_)
         view = cloud.fleet.one_command(id_)
-        if json:
-            print_json(view)
-        else:
-            typer.echo(f"{view.id} has no time left to begin; if it has begun it goes on")
+        answer(view, f"{view.id} has no time left to begin; if it has begun it goes on", as_json=json)

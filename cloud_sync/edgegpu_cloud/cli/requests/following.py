@@ -19,6 +19,7 @@ from edgegpu_cloud.cli.common import (
     Cloud,
     FolderOption,
     JsonOption,
+    answer,
     opened,
     print_json,
     print_json_line,
@@ -62,11 +63,8 @@ def finish(cloud: Cloud, id_: CommandId, wait_s: int, *, as_json: bool) -> None:
     view = cloud.fleet.one_command(id_)
     say_trouble(cloud, cloud.fleet.box(view.device))
     if not wait_s:
-        if as_json:
-            print_json(view)
-        else:
-            typer.echo(f"{view.op} for {view.box} is queued as {view.id}")
-            typer.echo(f"edgegpu-cloud watch {view.id} follows it")
+        queued = f"{view.op} for {view.box} is queued as {view.id}\nedgegpu-cloud watch {view.id} follows it"
+        answer(view, queued, as_json=as_json)
         return
     with _told_if_cut(id_, as_json=as_json):
         view = _followed(cloud, id_, wait_s, as_json=as_json)

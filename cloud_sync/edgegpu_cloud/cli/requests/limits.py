@@ -194,13 +194,7 @@ class _Previewed:
 
 def _previewed(target: LimitsTarget, limits: ContainerLimits, container: str | None) -> _Previewed:
     try:
-        wanted = WantedLimits(
-            namespace=limits.namespace,
-            app=limits.app,
-            container=container_of(target, limits.namespace, limits.app, container),
-            memory_units=limits.memory_units,
-            core=limits.core,
-        )
+        wanted = _wanted(limits, container_of(target, limits.namespace, limits.app, container))
         say_if_unknown(target, limits.namespace, limits.app)
         return _Previewed(target, preview(target.details, target.others, wanted))
     except CloudError as error:
@@ -212,7 +206,7 @@ def _tell_previews(found: Sequence[_Previewed], *, many: bool, as_json: bool) ->
         raise found[0].error
     if as_json:
         document = [
-            {"box": one.target.name} | (_document(one.found) if one.found else _faults(one.error)) for one in found
+            {"box": one.target.name} | (asdict(one.found) if one.found else _faults(one.error)) for one in found
         ]
         print_json(document if many else found[0].found)
     elif many:
@@ -221,10 +215,6 @@ def _tell_previews(found: Sequence[_Previewed], *, many: bool, as_json: bool) ->
         typer.echo(found[0].found.words() if found[0].found else "")
     if not all(one.found and one.found.fits for one in found):
         raise typer.Exit(EXIT_FAILED)
-
-
-def _document(found: Preview) -> dict[str, object]:
-    return asdict(found)
 
 
 def _faults(error: CloudError | None) -> dict[str, object]:
@@ -326,14 +316,17 @@ def _rows(cloud: Cloud, view: BoxView, *, show_preview: bool) -> list[_Row]:
 
 def _now(target: LimitsTarget, item: AppLimits) -> Preview:
     """Return what would come of an item if it were set now."""
-    wanted = WantedLimits(
+    return preview(target.details, target.others, _wanted(item, item.container))
+
+
+def _wanted(item: ContainerLimits | AppLimits, container: str) -> WantedLimits:
+    return WantedLimits(
         namespace=item.namespace,
         app=item.app,
-        container=item.container,
+        container=container,
         memory_units=item.memory_units,
         core=item.core,
     )
-    return preview(target.details, target.others, wanted)
 
 
 def _row_document(row: _Row, *, many: bool) -> dict[str, object]:

@@ -159,6 +159,21 @@ def status_of(found: Iterable[ItemReport | None], *, good: Collection[ItemState]
     return EXIT_FAILED if any(one.state not in good for one in told if one is not None) else 0
 
 
+def requested(view: BoxView) -> str:
+    """Return how the box stands against what was asked of it."""
+    if not view.rev:
+        return "nothing was requested of it yet"
+    if view.observed_rev < view.rev:
+        return f"revision {view.rev} is requested, and waits for the box"
+    if view.applied_rev < view.rev:
+        return f"revision {view.rev} is requested, and the box is at it"
+    return (
+        f"revision {view.rev} is requested, and done but for the problems below"
+        if view.problems
+        else (f"revision {view.rev} is requested, and applied")
+    )
+
+
 def state_word(report: ItemReport | None) -> str:
     """Return how an item stands, in a word or some."""
     if report is None or report.state is ItemState.OPEN:

@@ -19,13 +19,13 @@ from edgegpu_cloud.cli.arguments import (
     complete_items,
 )
 from edgegpu_cloud.cli.box_selection import SELECTED, askable, chosen
-from edgegpu_cloud.cli.boxes.show import requested
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     EXIT_FAILED,
     Cloud,
     FolderOption,
     JsonOption,
+    answer,
     moment,
     opened,
     print_json,
@@ -34,7 +34,7 @@ from edgegpu_cloud.cli.common import (
     say,
     say_trouble,
 )
-from edgegpu_cloud.cli.requests.settlements import Request, Screens, first_line, fix, follow, reports, words
+from edgegpu_cloud.cli.requests.settlements import Request, Screens, first_line, fix, follow, reports, requested, words
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.preview_sharing import Outlook, check_settings, outlook
 from edgegpu_cloud.fleet.reported_sharing import ReportedSharing, now_of
@@ -231,10 +231,8 @@ def forget(
         view = cloud.fleet.box(name)
         rev = cloud.fleet.forget_items(view.device, items)
         say_trouble(cloud, view)
-        if json:
-            print_json({"box": view.name, "items": items, "rev": rev})
-        else:
-            typer.echo(f"{', '.join(items)} on {view.name}: taken back, revision {rev}; what stands there stays")
+        text = f"{', '.join(items)} on {view.name}: taken back, revision {rev}; what stands there stays"
+        answer({"box": view.name, "items": items, "rev": rev}, text, as_json=json)
 
 
 @dataclass(frozen=True, slots=True)
