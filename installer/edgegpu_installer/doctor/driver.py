@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgegpu_installer.doctor.probe import BoxProbe, Unseen
-from edgegpu_installer.doctor.programs import NOT_FOUND, ProgramResult
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
+from edgegpu_installer.machine.programs import NOT_FOUND, ProgramResult
 
 _SMI_S = 30.0
 """Without the persistence daemon the driver wakes each card for every caller, up to seconds a card."""

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
-from edgegpu_installer.doctor.programs import ProgramResult, run
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import CURRENT, PLUGIN_UNIT, PLUGIN_YAML, UNITS, Layout
 from edgegpu_installer.machine.facts import MachineFacts, read_facts
 from edgegpu_installer.machine.k3s import K3s
+from edgegpu_installer.machine.programs import ProgramResult, run
 from edgegpu_installer.transaction import baseline
 
 _T = TypeVar("_T")
@@ -269,10 +269,11 @@ class BoxProbe:
 
     def run(self, *command: str, timeout_s: float = 10.0, libraries: str = "") -> ProgramResult:
         """Run a program of the box, with libraries from these folders; the same command is run once."""
+        environment = {**os.environ, **({"LD_LIBRARY_PATH": libraries} if libraries else {})}
         return self._once(
             f"run {' '.join(command)}",
             "",
-            lambda: run(command, path=self._path, timeout_s=timeout_s, libraries=libraries),
+            lambda: run(command, path=self._path, timeout_s=timeout_s, environment=environment),
         )
 
     def _once(self, key: str, told_by: str, ask: Callable[[], _T]) -> _T:

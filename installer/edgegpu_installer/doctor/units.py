@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from edgegpu_installer.doctor.probe import BoxProbe, DoorShut
-from edgegpu_installer.doctor.programs import NOT_FOUND
 from edgegpu_installer.doctor.verdict import CheckProblem, broken, warning
+from edgegpu_installer.machine.programs import NOT_FOUND
 
 _KEYS = "LoadState,ActiveState,SubState,UnitFileState,NRestarts,Result,NeedDaemonReload,ExecMainStartTimestampMonotonic"
 _KEYS += ",ExecStart,ExecStartPre"

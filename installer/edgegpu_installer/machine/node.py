@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgegpu_installer.machine.programs import SYSTEM_PATH, CommandOutput, run
+from edgegpu_installer.machine.programs import SYSTEM_PATH, ProgramResult, run
 
 _TERMINAL = frozenset({"Succeeded", "Failed"})
 
@@ -69,7 +69,7 @@ class K3sKubectl:
     path: str = SYSTEM_PATH
     timeout_s: float = 10.0
 
-    def __call__(self, *words: str) -> CommandOutput:
+    def __call__(self, *words: str) -> ProgramResult:
         """Run kubectl; a call of the API may take half of the time."""
         limit = f"--request-timeout={max(1, int(self.timeout_s / 2))}s"
         whole = (self.program, "kubectl", "--kubeconfig", self.kubeconfig, limit, *words)
@@ -100,7 +100,7 @@ def _amounts(node: dict[str, Any], field: str) -> dict[str, str]:
     return {str(name): str(amount) for name, amount in node.get("status", {}).get(field, {}).items()}
 
 
-def _json(ran: CommandOutput) -> dict[str, Any] | None:
+def _json(ran: ProgramResult) -> dict[str, Any] | None:
     try:
         value = json.loads(ran.out) if ran.well else None
     except ValueError:

@@ -21,8 +21,8 @@ from edgegpu_installer.doctor import (
     exit_status,
     worst,
 )
-from edgegpu_installer.doctor.programs import NOT_FOUND, run
 from edgegpu_installer.doctor.verdict import broken, info, judge, note, skipped, warning
+from edgegpu_installer.machine.programs import NOT_FOUND, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -149,7 +149,7 @@ def test_each_check_is_announced_and_timed(tmp_path: Path) -> None:
 def test_a_program_and_its_words() -> None:
     ran = run(["sh", "-c", "echo out; echo err >&2; exit 3"], path=PATH, timeout_s=10)
     assert (ran.status, ran.out, ran.err, ran.words, ran.well) == (3, "out\n", "err\n", "err", False)
-    ran = run(["sh", "-c", "echo $LD_LIBRARY_PATH"], path=PATH, timeout_s=10, libraries="/a:/b")
+    ran = run(["sh", "-c", "echo $LD_LIBRARY_PATH"], path=PATH, timeout_s=10, environment={"LD_LIBRARY_PATH": "/a:/b"})
     assert (ran.out, ran.well) == ("/a:/b\n", True)
 
 
