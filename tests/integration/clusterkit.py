@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from edgegpu_base.kube.access import ApiAccess
 
 from edgegpu_installer.cluster.client import ClusterClient
-from edgegpu_installer.cluster.kubeconfig import ClusterAccess
 from edgegpu_installer.cluster.rbac import Account, Rights, read_rights
 from edgegpu_sim.api import ApiServer, Registry, ServerSettings
 
@@ -59,9 +59,9 @@ class Api:
             self.registry.patch("secrets", metadata["namespace"], metadata["name"], {"data": data})
         return len(empty)
 
-    def admin(self, **changes: Any) -> ClusterAccess:  # noqa: ANN401  (fields of an Access)
+    def admin(self, **changes: Any) -> ApiAccess:  # noqa: ANN401  (fields of an Access)
         """Return the administrator's way in."""
-        return ClusterAccess(**{"server": self.server.url, "token": ADMIN, **changes})
+        return ApiAccess(**{"server": self.server.url, "token": ADMIN, **changes})
 
     def cluster(self, *, timeout_s: float = 5.0) -> ClusterClient:
         """Return the cluster as the administrator sees it."""

@@ -23,7 +23,9 @@ class _Loose(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, alias_generator=lambda field: field.replace("_", "-"))
 
 
-class _Cluster(_Loose):
+class ClusterEntry(_Loose):
+    """Where an API server is."""
+
     server: str
     certificate_authority: str | None = None
     certificate_authority_data: str | None = None
@@ -31,7 +33,9 @@ class _Cluster(_Loose):
     tls_server_name: str | None = None
 
 
-class _User(_Loose):
+class UserEntry(_Loose):
+    """How one proves who one is."""
+
     client_certificate: str | None = None
     client_certificate_data: str | None = None
     client_key: str | None = None
@@ -42,30 +46,40 @@ class _User(_Loose):
     auth_provider: Any = None
 
 
-class _Context(_Loose):
+class ContextEntry(_Loose):
+    """A cluster and a user, by their names."""
+
     cluster: str
     user: str = ""
 
 
-class _NamedCluster(_Loose):
+class NamedCluster(_Loose):
+    """An entry of `clusters`."""
+
     name: str
-    cluster: _Cluster
+    cluster: ClusterEntry
 
 
-class _NamedUser(_Loose):
+class NamedUser(_Loose):
+    """An entry of `users`."""
+
     name: str
-    user: _User = _User()
+    user: UserEntry = UserEntry()
 
 
-class _NamedContext(_Loose):
+class NamedContext(_Loose):
+    """An entry of `contexts`."""
+
     name: str
-    context: _Context
+    context: ContextEntry
 
 
-class _Kubeconfig(_Loose):
-    clusters: tuple[_NamedCluster, ...] = ()
-    users: tuple[_NamedUser, ...] = ()
-    contexts: tuple[_NamedContext, ...] = ()
+class KubeconfigFile(_Loose):
+    """A kubeconfig as it is written."""
+
+    clusters: tuple[NamedCluster, ...] = ()
+    users: tuple[NamedUser, ...] = ()
+    contexts: tuple[NamedContext, ...] = ()
     current_context: str = ""
 
 
@@ -86,11 +100,11 @@ def load(path: Path) -> ApiAccess:
     cluster = next((c.cluster for c in config.clusters if c.name == context.cluster), None)
     if cluster is None:
         raise KubeconfigError(f"cannot use {path}: it has no cluster {context.cluster!r}: write the file anew")
-    user = next((u.user for u in config.users if u.name == context.user), _User())
+    user = next((u.user for u in config.users if u.name == context.user), UserEntry())
     return _access(path, cluster, user)
 
 
-def _parse(path: Path) -> _Kubeconfig:
+def _parse(path: Path) -> KubeconfigFile:
     try:
         value = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -100,15 +114,15 @@ def _parse(path: Path) -> _Kubeconfig:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise KubeconfigError(f"cannot read kubeconfig {path}: not YAML: {_one_line(error)}") from error
     try:
-        return _Kubeconfig.model_validate(value)
+        return KubeconfigFile.model_validate(value)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise KubeconfigError(f"cannot use kubeconfig {path}: {where}: {first['msg']}: write the file anew") from error
 
 
-def _access(path: Path, cluster: _Cluster, user: _User) -> ApiAccess:
-    if not _is_url(cluster.server):
+def _access(path: Path, cluster: ClusterEntry, user: UserEntry) -> ApiAccess:
+    if not is_url(cluster.server):
         raise KubeconfigError(
             f"cannot use {path}: server {cluster.server!r} is no http(s) URL: write e.g. https://127.0.0.1:6443"
         )
@@ -137,7 +151,7 @@ def _access(path: Path, cluster: _Cluster, user: _User) -> ApiAccess:
     )
 
 
-def _files(path: Path, cluster: _Cluster, user: _User) -> list[Path]:
+def _files(path: Path, cluster: ClusterEntry, user: UserEntry) -> list[Path]:
     """Return the files whose text counts: where it is inline as well, the file does not."""
     pairs = (
         (cluster.certificate_authority_data, cluster.certificate_authority),
@@ -162,7 +176,8 @@ def _material(path: Path, name: str, data: str | None, file: str | None) -> str 
     return text
 
 
-def _is_url(text: str) -> bool:
+def is_url(text: str) -> bool:
+    """Say whether a text is an http or https URL with a host."""
     try:
         parts = urlsplit(text)
         return parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from edgegpu_base.files import sync_folder
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edgegpu_agent.identity.errors import IdentityError
@@ -223,7 +224,7 @@ def move(source: Path, target: Path) -> None:
     """
     try:
         source.replace(target)
-        atomic.sync_folder(target.parent)
+        sync_folder(target.parent)
     except FileNotFoundError:
         return
     except OSError as error:

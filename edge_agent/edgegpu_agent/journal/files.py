@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgegpu_base.files import sync_folder
+
 from edgegpu_agent.journal import disk_space as rooms
 from edgegpu_agent.journal.errors import BoxJournalError
 from edgegpu_agent.journal.schema import UnreadableError, migrate
-from edgegpu_installer.machine import atomic
 
 _LOG = logging.getLogger(__name__)
 
@@ -113,7 +114,7 @@ def _set_aside(path: Path, *, why: str, wall_s: Callable[[], float]) -> str:
     for one in old:
         one.unlink(missing_ok=True)
         rooms.log_of(one).unlink(missing_ok=True)
-    atomic.sync_folder(path.parent)
+    sync_folder(path.parent)
     told = f"the journal could not be used ({why}); it was set aside as {place}, and this box has to be enrolled again"
     _LOG.error("%s", told)
     return told

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from edgegpu_base.kube.access import ApiAccess
+
 from edgegpu_installer.cluster import kubeconfig
 from edgegpu_installer.cluster.client import ClusterClient, ClusterError
 from edgegpu_installer.cluster.kinds import (
@@ -21,7 +23,6 @@ from edgegpu_installer.cluster.kinds import (
     name_of,
     namespace_of,
 )
-from edgegpu_installer.cluster.kubeconfig import ClusterAccess
 from edgegpu_installer.cluster.rbac import Account, Rights
 from edgegpu_installer.errors import InstallError
 
@@ -164,7 +165,7 @@ def usable(path: Path, account: Account, *, timeout_s: float = 5.0) -> bool:
     return works(access, account, timeout_s=timeout_s)
 
 
-def works(access: ClusterAccess, account: Account, *, timeout_s: float = 5.0) -> bool:
+def works(access: ApiAccess, account: Account, *, timeout_s: float = 5.0) -> bool:
     """Say whether this way in has the account's rights, and is not an administrator's. Raises as `usable`."""
     try:
         with ClusterClient(access, timeout_s=timeout_s) as cluster:

@@ -12,13 +12,13 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlencode
 
+from edgegpu_base.kube.access import ApiAccess
 from kubernetes.client import ApiClient, ApiException, Configuration
 from urllib3.exceptions import HTTPError, ProtocolError
 
 from edgegpu_installer.cluster import kubeconfig
 from edgegpu_installer.cluster.https import access_context
 from edgegpu_installer.cluster.kinds import Json, ObjectKind, kind_of, name_of, namespace_of
-from edgegpu_installer.cluster.kubeconfig import ClusterAccess
 from edgegpu_installer.errors import InstallError
 
 FIELD_MANAGER = "edgegpu-installer"
@@ -78,7 +78,7 @@ class ApiResponse:
 class ClusterClient:
     """One API server under one account; its methods may be called from any thread. Close it, or use it in a `with`."""
 
-    def __init__(self, access: ClusterAccess, *, timeout_s: float = 10.0) -> None:
+    def __init__(self, access: ApiAccess, *, timeout_s: float = 10.0) -> None:
         """Prepare the connections; nothing is sent yet.
 
         Args:
@@ -243,7 +243,7 @@ def _twice(read: Callable[[], _T]) -> _T:
     return read()
 
 
-def _client(access: ClusterAccess) -> ApiClient:
+def _client(access: ApiAccess) -> ApiClient:
     # An empty proxy, not None: with None the client would take HTTPS_PROXY, meant for the download, for the API server.
     settings = Configuration(
         host=access.server, proxy="", no_proxy="", retries=False, tls_server_name=access.server_name

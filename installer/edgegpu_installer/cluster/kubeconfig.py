@@ -2,88 +2,23 @@
 
 import base64
 import binascii
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from typing import TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from edgegpu_base.kube.access import ApiAccess
+from edgegpu_base.kube.kubeconfig import ClusterEntry, KubeconfigFile, NamedCluster, NamedContext, UserEntry, is_url
+from pydantic import ValidationError
 
 from edgegpu_installer.errors import InstallError
 
 _ANEW = "write the file anew, or name another one"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterAccess:
-    """One way into one API server; certificates and keys are PEM text. Secrets stay out of its repr."""
-
-    server: str
-    ca_pem: str | None = None
-    verify: bool = True
-    server_name: str | None = None
-    cert_pem: str | None = None
-    key_pem: str | None = field(default=None, repr=False)
-    token: str | None = field(default=None, repr=False)
+_Named = TypeVar("_Named", NamedCluster, NamedContext)
 
 
-class _Entry(BaseModel):
-    """kubectl and others keep entries of their own in the file: what is not known here is passed over."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True, alias_generator=lambda name: name.replace("_", "-"))
-
-
-class _Cluster(_Entry):
-    server: str
-    certificate_authority: str = ""
-    certificate_authority_data: str = ""
-    insecure_skip_tls_verify: bool = False
-    tls_server_name: str | None = None
-
-
-class _User(_Entry):
-    client_certificate: str = ""
-    client_certificate_data: str = ""
-    client_key: str = ""
-    client_key_data: str = ""
-    token: str = ""
-    tokenFile: str = ""  # noqa: N815  (the one key of the file without hyphens)
-    exec: Any = None
-    auth_provider: Any = None
-
-
-class _Context(_Entry):
-    cluster: str
-    user: str = ""
-
-
-class _NamedCluster(_Entry):
-    name: str
-    cluster: _Cluster
-
-
-class _NamedUser(_Entry):
-    name: str
-    user: _User = _User()
-
-
-class _NamedContext(_Entry):
-    name: str
-    context: _Context
-
-
-class _File(_Entry):
-    clusters: tuple[_NamedCluster, ...] = ()
-    users: tuple[_NamedUser, ...] = ()
-    contexts: tuple[_NamedContext, ...] = ()
-    current_context: str = ""
-
-
-_Named = TypeVar("_Named", _NamedCluster, _NamedUser, _NamedContext)
-
-
-def read(path: Path, context: str | None = None) -> ClusterAccess:
+def read(path: Path, context: str | None = None) -> ApiAccess:
     """Read one context of a kubeconfig, the current one where none is named; file names in it count from its folder.
 
     Raises:
@@ -92,7 +27,7 @@ def read(path: Path, context: str | None = None) -> ClusterAccess:
     file = _parse(path)
     chosen = _pick(path, file.contexts, context or file.current_context, "context").context
     cluster = _pick(path, file.clusters, chosen.cluster, "cluster").cluster
-    user = next((entry.user for entry in file.users if entry.name == chosen.user), _User())
+    user = next((entry.user for entry in file.users if entry.name == chosen.user), UserEntry())
     return _access(path, cluster, user)
 
 
@@ -123,10 +58,10 @@ def render(*, server: str, ca_pem: str, token: str) -> str:
     )
 
 
-def _parse(path: Path) -> _File:
+def _parse(path: Path) -> KubeconfigFile:
     try:
         value = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return _File.model_validate(value)
+        return KubeconfigFile.model_validate(value)
     except OSError as error:
         raise InstallError(
             f"cannot read the kubeconfig {path}: {error.strerror}",
@@ -148,8 +83,8 @@ def _pick(path: Path, entries: tuple[_Named, ...], name: str, what: str) -> _Nam
     raise InstallError(f"cannot use the kubeconfig {path}: it has no {what} {name!r} (known: {known})", remedy=_ANEW)
 
 
-def _access(path: Path, cluster: _Cluster, user: _User) -> ClusterAccess:
-    if not _is_url(cluster.server):
+def _access(path: Path, cluster: ClusterEntry, user: UserEntry) -> ApiAccess:
+    if not is_url(cluster.server):
         raise InstallError(f"cannot use the kubeconfig {path}: {cluster.server!r} is no http(s) URL", remedy=_ANEW)
     cert = _pem(path, user.client_certificate_data, user.client_certificate)
     key = _pem(path, user.client_key_data, user.client_key)
@@ -163,7 +98,7 @@ def _access(path: Path, cluster: _Cluster, user: _User) -> ClusterAccess:
             f"cannot use the kubeconfig {path}: its user logs in by a program",
             remedy="name one with a token or a client certificate, as k3s's own has",
         )
-    return ClusterAccess(
+    return ApiAccess(
         server=cluster.server.rstrip("/"),
         ca_pem=_pem(path, cluster.certificate_authority_data, cluster.certificate_authority),
         verify=not cluster.insecure_skip_tls_verify,
@@ -174,7 +109,7 @@ def _access(path: Path, cluster: _Cluster, user: _User) -> ClusterAccess:
     )
 
 
-def _pem(path: Path, data: str, file: str) -> str | None:
+def _pem(path: Path, data: str | None, file: str | None) -> str | None:
     """Return PEM text from inline base64, which goes first as in kubectl, or from a file; None without either."""
     if not data:
         return _text(path, file) if file else None
@@ -189,11 +124,3 @@ def _text(path: Path, file: str) -> str:
         return (path.parent / file).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
         raise InstallError(f"cannot use the kubeconfig {path}: cannot read {file} in it", remedy=_ANEW) from error
-
-
-def _is_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in {"https", "http"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # half an IPv6 address, a port that is no number
-        return False

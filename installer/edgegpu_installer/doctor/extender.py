@@ -4,7 +4,9 @@ import ssl
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from edgegpu_installer.cluster.https import TlsTarget, ask, client_context
+from edgegpu_base.tls import client_context
+
+from edgegpu_installer.cluster.https import TlsTarget, ask
 from edgegpu_installer.doctor.probe import BoxProbe, DoorShut
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
 from edgegpu_installer.layout import K3S_FOLDER, SCHEDULER_YAML

@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from edgegpu_base import files
+from edgegpu_base.files import sync_folder
+
 from edgegpu_installer.changes import FileChange
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import Layout
@@ -76,13 +79,7 @@ def create(path: Path, entry: PathEntry) -> None:
         path.symlink_to(entry.link_to)
         os.chown(path, entry.uid, entry.gid, follow_symlinks=False)
     elif entry.content is not None:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(entry.content)
-            file.flush()
-            os.fchown(descriptor, entry.uid, entry.gid)
-            os.fchmod(descriptor, entry.mode)
-            os.fsync(descriptor)
+        files.create(path, entry.content, mode=entry.mode, owner=(entry.uid, entry.gid))
 
 
 def stage(path: Path, entry: PathEntry) -> None:
@@ -120,11 +117,8 @@ def write(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     Raises:
         InstallError: it cannot be written.
     """
-    with _said(f"cannot write {path}"):
-        new = path.with_name(f"{path.name}.new")
-        create(new, PathEntry(content, mode=mode, uid=os.geteuid(), gid=os.getegid()))
-        new.replace(path)
-        sync_folder(path.parent)
+    with _said(f"cannot write {path}"), files.open_folder(path.parent) as folder:
+        files.replace_in(folder, path.name, content, mode=mode, temp=f"{path.name}.new")
 
 
 def make_folder(path: Path, *, mode: int = 0o755) -> None:
@@ -138,15 +132,6 @@ def make_folder(path: Path, *, mode: int = 0o755) -> None:
             path.mkdir()
             path.chmod(mode)  # whatever the umask
             sync_folder(path.parent)
-
-
-def sync_folder(path: Path) -> None:
-    """Wait until the folder's entries are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -1,13 +1,13 @@
 """Whether the agent that a change has started is well: it stays up, its worker turns, the link is there as before."""
 
-import http.client
 import json
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+from edgegpu_base.http_unix import NoHttpError, get
 
 from edgegpu_installer.changes import Deadline
 from edgegpu_installer.errors import InstallError
@@ -132,34 +132,18 @@ def wait_until_well(
 
 def ask_agent(path: Path) -> AgentReply | None:
     """Ask the agent how it stands: its worker answers, so it turns. None: nobody answers, or it does not."""
-    connection = _Unix(path)
     try:
-        connection.request("GET", "/v1/status")
-        answer = connection.getresponse()
-        value = json.loads(answer.read())
-    except (OSError, http.client.HTTPException, ValueError):
+        status, body = get(path, "/v1/status", timeout_s=_ASK_S)
+        value = json.loads(body)
+    except (OSError, NoHttpError, ValueError):
         return None
-    finally:
-        connection.close()
-    if answer.status != _OK or not isinstance(value, dict):
+    if status != _OK or not isinstance(value, dict):
         return None
     return AgentReply(
         version=str(value.get("agent") or ""),
         connected=value.get("connected") is True,
         why_down=str(value.get("why_down") or ""),
     )
-
-
-class _Unix(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=_ASK_S)
-        self._path = path
-
-    def connect(self) -> None:
-        """Connect to the socket of a local service."""
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(_ASK_S)
-        self.sock.connect(str(self._path))
 
 
 def _lacks(wanted: WantedAgent, seen: AgentSample) -> str:

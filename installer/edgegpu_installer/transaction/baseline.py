@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgegpu_base.files import sync_folder
+
 from edgegpu_installer.changes import FileChange
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import PLUGIN_UNIT, UNITS, Layout
@@ -105,7 +107,7 @@ def record(layout: Layout, transaction: str, tables: Tables) -> None:
         atomic.write(new / "index", _text(rows))
         atomic.write(new / "ours", _text(ours))
         new.rename(layout.baseline / f"{last + 1:06}.{transaction}")
-        atomic.sync_folder(layout.baseline)
+        sync_folder(layout.baseline)
     except OSError as error:
         raise InstallError(f"cannot keep the originals in {layout.baseline}: {error.strerror}", "free space") from error
 

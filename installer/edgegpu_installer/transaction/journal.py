@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from edgegpu_base.files import sync_folder
+
 from edgegpu_installer.changes import FileChange, Op
 from edgegpu_installer.errors import InstallError, TransactionJournalError
 from edgegpu_installer.machine import atomic
@@ -158,7 +160,7 @@ class TransactionJournal:
                 for name, entry in ((atomic.OLD, target.old), (atomic.NEW, target.new)):
                     atomic.create(self.folder / name / str(target.number), entry)
             for name in (atomic.OLD, atomic.NEW):
-                atomic.sync_folder(self.folder / name)
+                sync_folder(self.folder / name)
         except OSError as error:
             raise InstallError(f"cannot write the journal: {error.strerror}", "free space on /var/lib") from error
         self._table("spare", [" " * _SPARE_BYTES])

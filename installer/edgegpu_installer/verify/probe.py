@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from edgegpu_base.tls import client_context
+
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.changes import Deadline
 from edgegpu_installer.cluster.client import ClusterClient
-from edgegpu_installer.cluster.https import TlsTarget, ask, client_context
+from edgegpu_installer.cluster.https import TlsTarget, ask
 from edgegpu_installer.cluster.kinds import LEASE, NODE, POD, Json
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import Layout

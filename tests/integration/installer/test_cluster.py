@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from edgegpu_base.kube.access import ApiAccess
 from integration.clusterkit import Api, api, write_admin
 from integration.kube_stub import KubeStub
 from kits.cert import make_certs, server_context
 
 from edgegpu_installer.cluster.client import ClusterClient, ClusterError
 from edgegpu_installer.cluster.kinds import CLUSTER_ROLE, LEASE, NAMESPACE, NODE, POD, SECRET
-from edgegpu_installer.cluster.kubeconfig import ClusterAccess
 
 __all__ = ["api"]
 
@@ -126,18 +126,18 @@ def test_a_proxy_for_the_download_is_not_for_the_cluster(api: Api, monkeypatch: 
 
 
 @pytest.fixture
-def tls() -> Iterator[tuple[KubeStub, ClusterAccess]]:
+def tls() -> Iterator[tuple[KubeStub, ApiAccess]]:
     certs = make_certs("kubernetes")
     with KubeStub(server_context(certs.server, clients=certs.ca)) as stub:
         server = stub.access.server.replace("http://", "https://")
         yield (
             stub,
-            ClusterAccess(server=server, ca_pem=certs.ca, cert_pem=certs.client.cert, key_pem=certs.client.key),
+            ApiAccess(server=server, ca_pem=certs.ca, cert_pem=certs.client.cert, key_pem=certs.client.key),
         )
 
 
 def test_the_administrators_key_is_never_in_a_file(
-    tls: tuple[KubeStub, ClusterAccess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tls: tuple[KubeStub, ApiAccess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     stub, access = tls
@@ -149,21 +149,21 @@ def test_the_administrators_key_is_never_in_a_file(
     assert access.key_pem not in repr(access)
 
 
-def test_kubelets_certificate_and_key_may_be_one_file(tls: tuple[KubeStub, ClusterAccess]) -> None:
+def test_kubelets_certificate_and_key_may_be_one_file(tls: tuple[KubeStub, ApiAccess]) -> None:
     _, access = tls
     pem = f"{access.cert_pem}{access.key_pem}"
-    with ClusterClient(ClusterAccess(server=access.server, ca_pem=access.ca_pem, cert_pem=pem, key_pem=pem)) as cluster:
+    with ClusterClient(ApiAccess(server=access.server, ca_pem=access.ca_pem, cert_pem=pem, key_pem=pem)) as cluster:
         assert cluster.items(POD) == []
 
 
-def test_another_clusters_ca_is_not_believed(tls: tuple[KubeStub, ClusterAccess]) -> None:
+def test_another_clusters_ca_is_not_believed(tls: tuple[KubeStub, ApiAccess]) -> None:
     _, access = tls
     other = make_certs().ca
-    wrong = ClusterAccess(server=access.server, ca_pem=other, cert_pem=access.cert_pem, key_pem=access.key_pem)
+    wrong = ApiAccess(server=access.server, ca_pem=other, cert_pem=access.cert_pem, key_pem=access.key_pem)
     with ClusterClient(wrong) as cluster, pytest.raises(ClusterError, match="CERTIFICATE_VERIFY_FAILED"):
         cluster.version()
 
 
 def test_certificates_that_are_none_are_said_at_once() -> None:
     with pytest.raises(ClusterError, match="cannot use the certificates"):
-        ClusterClient(ClusterAccess(server="https://127.0.0.1:1", cert_pem="x", key_pem="y"))
+        ClusterClient(ApiAccess(server="https://127.0.0.1:1", cert_pem="x", key_pem="y"))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from edgegpu_base.kube.access import ApiAccess
 from integration.clusterkit import Api, api
 
 from edgegpu_installer.cluster.accounts import grant, named
 from edgegpu_installer.cluster.client import ClusterClient
-from edgegpu_installer.cluster.kubeconfig import ClusterAccess
 from edgegpu_installer.cluster.nodes import mark_extender, mark_gpu
 from edgegpu_installer.plan.dry_run import DryRun, of_install, of_uninstall
 
@@ -63,7 +63,7 @@ def test_an_uninstall_takes_the_accounts_with_the_last_machine(api: Api) -> None
 
 def test_a_cluster_that_is_away_is_said(api: Api) -> None:
     def away() -> ClusterClient:
-        return ClusterClient(ClusterAccess(server="http://127.0.0.1:9"), timeout_s=1.0)
+        return ClusterClient(ApiAccess(server="http://127.0.0.1:9"), timeout_s=1.0)
 
     seen = of_install(away, api.rights, gpu=("box",), extender="", by="1.0")
     assert [mark.change for mark in seen.marks] == ["unknown"]
