@@ -50,7 +50,8 @@ from edgegpu_installer.transaction.journal import TransactionJournal as Journal
 from edgegpu_installer.transaction.journal import TransactionRecord as Record
 from edgegpu_installer.transaction.journal import Tables
 from edgegpu_installer.transaction.journal import TargetPath as Target
-from edgegpu_installer.transaction.states import Op, TransactionState as State
+from edgegpu_installer.changes import Op
+from edgegpu_installer.transaction.states import TransactionState as State
 root = Path(sys.argv[1])
 path = root / "etc/file"
 new = Entry(b"new", mode=0o600)
