@@ -43,6 +43,11 @@ CUresult cu_enter(const char *call);
 CUresult cu_enter_dev(const char *call, CUdevice index, struct cu_dev **dev);
 CUresult cu_enter_ctx(const char *call, CUcontext *ctx);
 
+/* Each file calls those of the files before it here, never of one behind it. */
+
+/* cuda_visible.c: CUDA_VISIBLE_DEVICES over all that this process can open. */
+int cu_visible(const struct sim_driver *drv, struct cu_dev *out, int max);
+
 /* cuda_init.c */
 const struct sim_driver *cu_driver(void);
 struct cu_dev *cu_dev_at(int index);
@@ -50,16 +55,18 @@ int cu_dev_index(const struct cu_dev *dev);
 void cu_lock(void);			/* guards contexts and allocations of this process */
 void cu_unlock(void);
 
-/* cuda_visible.c: CUDA_VISIBLE_DEVICES over all that this process can open. */
-int cu_visible(const struct sim_driver *drv, struct cu_dev *out, int max);
+/* cuda_stack.c; callers of these hold the lock. */
+void cu_add_context(CUcontext ctx);
+void cu_remove_context(CUcontext ctx);
+bool cu_lives(CUcontext ctx);
+CUcontext cu_current(void);		/* of this thread; NULL: none */
+CUresult cu_push(CUcontext ctx);
+void cu_pop(void);			/* needs no lock */
 
-/* cuda_ctx.c and cuda_mem.c; callers of these hold the lock. */
-CUcontext cu_current(void);
+/* cuda_mem.c, for cuda_copy.c and cuda_ctx.c; callers of these hold the lock. */
+bool cu_range_valid(CUdeviceptr at, size_t bytes);
 bool cu_take(struct cu_dev *dev, uint64_t bytes);
 void cu_give(struct cu_dev *dev, uint64_t bytes);
 void cu_forget_context(CUcontext ctx);	/* frees what it allocated */
-
-/* cuda_copy.c asks cuda_mem.c */
-bool cu_range_valid(CUdeviceptr at, size_t bytes);
 
 #endif

@@ -1,27 +1,8 @@
-/* cuda_ctx.c - contexts: the primary one of a device, own ones, and each thread's stack of them. */
+/* cuda_ctx.c - contexts: the primary one of a device, own ones, and which is current. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 
 #include "cuda_core.h"
-
-#define STACK_MAX 32
-
-static CUcontext alive;			/* all contexts of this process */
-static __thread CUcontext stack[STACK_MAX];
-static __thread int depth;
-
-static bool lives(CUcontext ctx)
-{
-	for (CUcontext c = alive; c != NULL; c = c->next)
-		if (c == ctx)
-			return true;
-	return false;
-}
-
-CUcontext cu_current(void)
-{
-	return depth > 0 && lives(stack[depth - 1]) ? stack[depth - 1] : NULL;
-}
 
 static CUresult make(struct cu_dev *dev, bool primary, CUcontext *out)
 {
@@ -34,8 +15,8 @@ static CUresult make(struct cu_dev *dev, bool primary, CUcontext *out)
 		free(ctx);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	*ctx = (struct cu_ctx){ .dev = dev, .next = alive, .primary = primary };
-	alive = ctx;
+	*ctx = (struct cu_ctx){ .dev = dev, .primary = primary };
+	cu_add_context(ctx);
 	sim_lock();
 	sim_context(dev->entry, 1);
 	sim_unlock();
@@ -45,12 +26,7 @@ static CUresult make(struct cu_dev *dev, bool primary, CUcontext *out)
 
 static void drop(CUcontext ctx)
 {
-	for (CUcontext *at = &alive; *at != NULL; at = &(*at)->next) {
-		if (*at != ctx)
-			continue;
-		*at = ctx->next;
-		break;
-	}
+	cu_remove_context(ctx);
 	cu_forget_context(ctx);
 	cu_give(ctx->dev, cu_driver()->context_mib * SIM_MIB);
 	sim_lock();
@@ -134,16 +110,6 @@ SIM_API CUresult cuDevicePrimaryCtxGetState(CUdevice index, unsigned int *flags,
 	return CUDA_SUCCESS;
 }
 
-static CUresult push(CUcontext ctx)
-{
-	if (!lives(ctx))
-		return CUDA_ERROR_INVALID_CONTEXT;
-	if (depth == STACK_MAX)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	stack[depth++] = ctx;
-	return CUDA_SUCCESS;
-}
-
 SIM_API CUresult cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice index)
 {
 	struct cu_dev *dev;
@@ -157,7 +123,7 @@ SIM_API CUresult cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice ind
 	cu_lock();
 	ret = make(dev, false, out);
 	if (ret == CUDA_SUCCESS)
-		ret = push(*out);
+		ret = cu_push(*out);
 	cu_unlock();
 	return ret;
 }
@@ -169,11 +135,11 @@ SIM_API CUresult cuCtxDestroy_v2(CUcontext ctx)
 	if (ret != CUDA_SUCCESS)
 		return ret;
 	cu_lock();
-	if (!lives(ctx) || ctx->primary) {
+	if (!cu_lives(ctx) || ctx->primary) {
 		ret = CUDA_ERROR_INVALID_CONTEXT;
 	} else {
-		if (depth > 0 && stack[depth - 1] == ctx)
-			depth--;
+		if (cu_current() == ctx)
+			cu_pop();
 		drop(ctx);
 	}
 	cu_unlock();
@@ -187,13 +153,12 @@ SIM_API CUresult cuCtxSetCurrent(CUcontext ctx)
 	if (ret != CUDA_SUCCESS)
 		return ret;
 	cu_lock();
-	if (ctx != NULL && !lives(ctx)) {
+	if (ctx != NULL && !cu_lives(ctx)) {
 		ret = CUDA_ERROR_INVALID_CONTEXT;
 	} else {
-		if (depth > 0)
-			depth--;
+		cu_pop();
 		if (ctx != NULL)
-			ret = push(ctx);
+			ret = cu_push(ctx);
 	}
 	cu_unlock();
 	return ret;
@@ -220,7 +185,7 @@ SIM_API CUresult cuCtxPushCurrent_v2(CUcontext ctx)
 	if (ret != CUDA_SUCCESS)
 		return ret;
 	cu_lock();
-	ret = push(ctx);
+	ret = cu_push(ctx);
 	cu_unlock();
 	return ret;
 }
@@ -232,7 +197,7 @@ SIM_API CUresult cuCtxPopCurrent_v2(CUcontext *out)
 
 	if (ret != CUDA_SUCCESS)
 		return ret;
-	depth--;
+	cu_pop();
 	if (out != NULL)
 		*out = ctx;
 	return CUDA_SUCCESS;

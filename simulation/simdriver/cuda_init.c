@@ -112,20 +112,6 @@ CUresult cu_enter_dev(const char *call, CUdevice index, struct cu_dev **dev)
 	return *dev != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
-CUresult cu_enter_ctx(const char *call, CUcontext *ctx)
-{
-	CUresult ret = cu_enter(call);
-
-	if (ret != CUDA_SUCCESS)
-		return ret;
-	cu_lock();
-	*ctx = cu_current();
-	cu_unlock();
-	if (*ctx == NULL)
-		return CUDA_ERROR_INVALID_CONTEXT;
-	return sim_lost((*ctx)->dev->card->entry) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
-}
-
 SIM_API CUresult cuDeviceGetCount(int *out)
 {
 	CUresult ret = cu_enter(__func__);

@@ -37,3 +37,22 @@ def test_nvidia_smi_links_no_nvml(simdriver_build: Path) -> None:
 def test_files_stay_small() -> None:
     sizes = {path.name: len(path.read_text().splitlines()) for path in SOURCES.glob("*.[ch]")}
     assert {name: size for name, size in sizes.items() if size > 300} == {}
+
+
+def test_no_file_calls_one_that_calls_it(tmp_path: Path) -> None:
+    """By the objects' symbols: take away files that call none of those left; a circle is what cannot be taken away."""
+    sources = sorted(SOURCES.glob("*.c"))
+    subprocess.run(["cc", "-std=gnu11", "-fPIC", "-O0", "-c", *sources], check=True, cwd=tmp_path)
+    defined: dict[str, set[str]] = {}
+    wanted: dict[str, set[str]] = {}
+    for source in sources:
+        listed = subprocess.run(
+            ["nm", "-g", tmp_path / f"{source.stem}.o"], check=True, capture_output=True, text=True
+        ).stdout
+        rows = [line.split()[-2:] for line in listed.splitlines()]
+        defined[source.name] = {name for kind, name in rows if kind != "U"}
+        wanted[source.name] = {name for kind, name in rows if kind == "U"}
+    left = set(defined)
+    while free := {one for one in left if not any(wanted[one] & defined[other] for other in left - {one})}:
+        left -= free
+    assert left == set()
