@@ -1,14 +1,65 @@
-"""Answers requests of the API, watches aside: from a route and a body to a code and an object."""
+"""Reads the API's paths, and answers its requests, watches aside: from a route and a body to a code and an object."""
 
 import base64
 import json
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import count
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from edgegpu_sim.api.errors import ApiError, bad_request, not_found
 from edgegpu_sim.api.objects import Json, ObjectSelector
 from edgegpu_sim.api.registry import KINDS, Registry
-from edgegpu_sim.api.routes import Route
+
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One request: resource, and what of it; `rest` is the path below a `proxy` subresource.
+
+    `form` is how a patch is written: `merge`, `strategic` or `apply`.
+    """
+
+    verb: str
+    resource: str
+    namespace: str = ""
+    name: str = ""
+    sub: str = ""
+    rest: str = ""
+    query: dict[str, str] = field(default_factory=dict)
+    form: str = "merge"
+
+
+def parse(method: str, target: str) -> Route | None:
+    """Return the route of a request; None for a path that the API does not have."""
+    url = urlsplit(target)
+    query = {key: values[-1] for key, values in parse_qs(url.query).items()}
+    parts = [unquote(part) for part in url.path.strip("/").split("/")]
+    if parts[:2] == ["api", "v1"]:
+        version, parts = "v1", parts[2:]
+    elif parts[:1] == ["apis"]:
+        version, parts = "/".join(parts[1:3]), parts[3:]
+    else:
+        return None
+    namespace = ""
+    if parts[:1] == ["namespaces"] and len(parts) > 2 and parts[2] in KINDS:  # noqa: PLR2004  (namespaces/X/kind)
+        namespace, parts = parts[1], parts[2:]
+    if not parts or parts[0] not in KINDS or KINDS[parts[0]].version != version:
+        return None
+    resource, name, sub, *rest = [*parts, "", ""][: max(len(parts), 3)]
+    return Route(_verb(method, name, query), resource, namespace, name, sub, "/".join(rest), query)
+
+
+def _verb(method: str, name: str, query: dict[str, str]) -> str:
+    if method == "GET":
+        if query.get("watch") in {"true", "1"}:
+            return "watch"
+        return "get" if name else "list"
+    if method == "DELETE":
+        return "delete" if name else "deletecollection"
+    return _VERBS.get(method, method.lower())
+
 
 NodeProxy = Callable[[str], Json]
 """A kubelet's own answers: path (`pods`, `runningpods`) to a PodList."""

@@ -14,8 +14,7 @@ from typing import Any
 from edgegpu_sim.api.errors import ApiError, bad_request
 from edgegpu_sim.api.objects import Json
 from edgegpu_sim.api.registry import Registry
-from edgegpu_sim.api.requests import Requests, selector_of
-from edgegpu_sim.api.routes import Route, parse
+from edgegpu_sim.api.requests import Requests, Route, parse, selector_of
 from edgegpu_sim.api.watching import Watch, events
 
 _PATCHES = {

@@ -11,11 +11,10 @@ from edgegpu_sim.api import ApiError, Json, ObjectSelector, Registry
 from edgegpu_sim.api.errors import not_found
 from edgegpu_sim.kubelet.admission import Rejection, allocate_pod, fits_node
 from edgegpu_sim.kubelet.devicemanager import DeviceManager
-from edgegpu_sim.kubelet.nodestatus import NodeStatus
 from edgegpu_sim.kubelet.podresources import PodResourcesServer
 from edgegpu_sim.kubelet.podworker import PodTimings, PodWorker
 from edgegpu_sim.kubelet.registration import RegistrationServer
-from edgegpu_sim.kubelet.reports import ApiReports
+from edgegpu_sim.kubelet.reports import ApiReports, NodeStatus
 from edgegpu_sim.kubelet.runtime import Runtime
 from edgegpu_sim.kubelet.statics import is_mirror, keep_mirrors, mirror_of, static_pod
 

@@ -9,7 +9,7 @@ import pytest
 
 from edgegpu_plugin.pb import Allocation, DeviceNode, Mount
 from edgegpu_sim.containers import ContainerView, CreateError, make_view
-from edgegpu_sim.kubelet.behaviour import Behaviour, behaviour
+from edgegpu_sim.kubelet.runtime import Behaviour, behaviour
 
 if TYPE_CHECKING:
     from pathlib import Path
