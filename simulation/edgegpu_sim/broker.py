@@ -8,12 +8,13 @@ import asyncio
 import contextlib
 import logging
 import signal
-import socket
 import ssl
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from edgegpu_sim.ports import free_port
 
 MISSING = "amqtt is not installed: it comes with `make venv`, or install mosquitto"
 
@@ -79,7 +80,7 @@ async def _serve(chosen: argparse.Namespace) -> None:
     from amqtt.broker import Broker  # type: ignore[import-untyped]  # noqa: PLC0415  (it may not be there)
 
     logging.getLogger("amqtt").setLevel(logging.CRITICAL)
-    ended, loop, port = asyncio.Event(), asyncio.get_running_loop(), _free_port()
+    ended, loop, port = asyncio.Event(), asyncio.get_running_loop(), free_port()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
     broker = Broker(_config(port))
@@ -94,13 +95,6 @@ async def _serve(chosen: argparse.Namespace) -> None:
 def _config(port: int) -> dict[str, Any]:
     plugins = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}
     return {"listeners": {"default": {"type": "tcp", "bind": f"127.0.0.1:{port}"}}, "plugins": plugins}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -3,7 +3,6 @@
 import random
 import secrets
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from edgegpu_sim.api import ApiError, ApiServer, Json, ObjectSelector, Registry,
 from edgegpu_sim.controllers import Controllers
 from edgegpu_sim.errors import TimeoutSimError
 from edgegpu_sim.node import NodeSpec, SimNode
+from edgegpu_sim.ports import free_port
 from edgegpu_sim.scheduler.extender import ClientTls, ExtenderSettings
 from edgegpu_sim.scheduler.queue import AttemptBackoff
 from edgegpu_sim.scheduler.scheduler import SchedulerSettings, SimScheduler
@@ -61,7 +61,7 @@ class EmbeddedCluster:
             )
             for index, spec in enumerate(nodes)
         }
-        self.extender_port = _free_port()
+        self.extender_port = free_port()
         self.controllers = Controllers(self.registry)
         self._settings = settings
         self.scheduler = SimScheduler(
@@ -89,7 +89,7 @@ class EmbeddedCluster:
             token = self._tokens[name]
             write_kubeconfig(node.kubeconfig_path, url=self.api_url, token=token, user=f"plugin:{name}")
             asked = listener and node.spec.role != "agent"
-            port = self.extender_port if asked else _free_port()
+            port = self.extender_port if asked else free_port()
             listener = listener and not asked
             node.write_config(extender=self._listen(port))
             self.api.requests.proxies[name] = node.kubelet.proxy
@@ -195,10 +195,3 @@ class EmbeddedCluster:
         tls = self._settings.server_tls
         security = {"insecure": True} if tls is None else {"tls": dict(tls)}
         return {"listen": f"127.0.0.1:{port}", **security}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port

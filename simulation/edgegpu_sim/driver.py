@@ -1,22 +1,31 @@
 """A simulated NVIDIA driver under a folder: lays it out, and injects what can go wrong; also a CLI."""
 
 import argparse
+import os
+import re
+import stat
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
+from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.files import write_if_changed
 
-from edgegpu_plugin.errors import PluginError
-from edgegpu_sim import layout
-from edgegpu_sim.cards import SimCard, SimMig, SimVersions, cards_text, make_card
+from edgegpu_sim.cards import SimCard, SimMig, SimVersions, cards_text, make_card, mig_minors_text
 
 __all__ = ["SimCard", "SimDriver", "SimDriverError", "SimMig", "SimVersions", "make_card"]
 
 _BUILD = Path(__file__).resolve().parents[2] / "build/simdriver"
 _TIMEOUT_S = 10.0
+_LIBRARIES = Path("usr/lib/x86_64-linux-gnu")
+_SHARED = Path("var/lib/nvidia-sim")
+_SIMCTL = Path("usr/libexec/edgegpu-sim/simctl")
+
+_NULL_DEVICE = (1, 3)
+_CONTROL_FILES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
+_SONAMES = ("libnvidia-ml.so", "libcuda.so")
 
 
 class SimDriverError(Exception):
@@ -28,9 +37,9 @@ class SimDriver:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.libraries = root / layout.LIBRARIES
+        self.libraries = root / _LIBRARIES
         self.nvidia_smi = root / "usr/bin/nvidia-smi"
-        self._simctl = root / layout.SIMCTL
+        self._simctl = root / _SIMCTL
 
     @classmethod
     def create(
@@ -46,13 +55,13 @@ class SimDriver:
         if not (build / "simctl").is_file():
             raise SimDriverError(f"cannot simulate: nothing is built in {build}; run make -C simulation/simdriver")
         versions = versions or SimVersions()
-        layout.lay_programs(root, build, versions.driver)
-        shared = layout.lay_shared(root)
+        _lay_programs(root, build, versions.driver)
+        shared = _lay_shared(root)
         driver = cls(root)
         write_if_changed(shared / "cards", cards_text(cards, versions))
         driver._run("check")
         driver._run("init")
-        layout.lay_devices(root, cards)
+        _lay_devices(root, cards)
         return driver
 
     def xid(self, uuid: str, code: int) -> None:
@@ -106,6 +115,71 @@ class SimDriver:
         if done.returncode != 0:
             raise SimDriverError(f"cannot {args[0]}: {done.stderr.strip()}")
         return done.stdout
+
+
+def _lay_programs(root: Path, build: Path, version: str) -> None:
+    """Copies libraries and tools; those of another driver version go when the new ones are in place."""
+    folder = root / _LIBRARIES
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in _SONAMES:
+        write_if_changed(folder / f"{name}.{version}", (build / f"{name}.1").read_bytes(), mode=0o755)
+        _link(folder / f"{name}.1", f"{name}.{version}")
+        for old in folder.glob(f"{name}.*.*"):
+            if old.name != f"{name}.{version}":
+                old.unlink()
+    write_if_changed(root / "usr/bin/nvidia-smi", (build / "nvidia-smi").read_bytes(), mode=0o755)
+    write_if_changed(root / _SIMCTL, (build / "simctl").read_bytes(), mode=0o755)
+
+
+def _lay_devices(root: Path, cards: Sequence[SimCard]) -> None:
+    """Makes the device files that these cards need and removes those of other cards."""
+    wanted = {f"nvidia{card.minor}" for card in cards} | set(_CONTROL_FILES)
+    _lay_nodes(root / "dev", wanted, stale=r"nvidia\d+")
+    caps = {f"nvidia-cap{cap}" for card in cards for mig in card.mig for cap in mig.caps}
+    _lay_nodes(root / "dev/nvidia-caps", caps | {"nvidia-cap1", "nvidia-cap2"}, stale=r"nvidia-cap\d+")
+    if root != Path("/"):
+        minors = root / "proc/driver/nvidia-caps/mig-minors"
+        write_if_changed(minors, mig_minors_text(cards))
+
+
+def _lay_shared(root: Path) -> Path:
+    """The folder that the container spec binds; any user's processes write the state file in it."""
+    folder = root / _SHARED
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o755)
+    return folder
+
+
+def _link(link: Path, target: str) -> None:
+    """Points a link elsewhere without a moment in which it is missing."""
+    if link.is_symlink() and link.readlink() == Path(target):
+        return
+    temp = link.with_name(f".{link.name}.{os.getpid()}")
+    temp.symlink_to(target)
+    temp.replace(link)
+
+
+def _lay_nodes(folder: Path, wanted: Iterable[str], *, stale: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    names = set(wanted)
+    for path in folder.iterdir():
+        if re.fullmatch(stale, path.name) and path.name not in names:
+            path.unlink()
+    for name in sorted(names):
+        if not (folder / name).exists():
+            _make_node(folder / name)
+
+
+def _make_node(path: Path) -> None:
+    """A character device that opens like /dev/null; a plain file where that is not allowed."""
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(*_NULL_DEVICE))
+        with path.open("rb"):
+            pass
+    except OSError:  # not root, or a filesystem mounted nodev
+        path.unlink(missing_ok=True)
+        path.touch()
+    path.chmod(0o666)
 
 
 def _card(index: int, text: str) -> SimCard:
@@ -177,7 +251,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     try:
         sys.stdout.write(_create(args) if args.command == "create" else _command(args))
-    except (SimDriverError, PluginError, OSError, ValueError) as error:
+    except (SimDriverError, EdgegpuError, OSError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0

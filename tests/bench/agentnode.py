@@ -24,7 +24,7 @@ from edgegpu_agent.worker.telemetry import ALL_S, BATCH
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_installer.layout import PLUGIN_UNIT, Layout
-from edgegpu_sim.demo.processes import free_port
+from edgegpu_sim.ports import free_port
 from edgegpu_sync.messages.uplink import ItemState
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import TopicKind

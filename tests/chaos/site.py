@@ -21,7 +21,7 @@ from edgegpu_cloud.broker.folder import write_broker
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.layout import CloudConfig, CloudLayout, load
 from edgegpu_cloud.store import ControllerStore
-from edgegpu_sim.demo.processes import free_port
+from edgegpu_sim.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -17,8 +17,9 @@ from edgegpu_agent.demo.stage import DemoStage
 from edgegpu_sim.demo.cloud import play_cloud
 from edgegpu_sim.demo.controller import missing
 from edgegpu_sim.demo.embedded import embedded
-from edgegpu_sim.demo.processes import Processes, answers, free_port
+from edgegpu_sim.demo.processes import Processes
 from edgegpu_sim.demo.standin import StandIns
+from edgegpu_sim.ports import answers, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from edgegpu_cloud.cli.tree import app
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.store import ControllerStore
-from edgegpu_sim.demo.processes import free_port
+from edgegpu_sim.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable

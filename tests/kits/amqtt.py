@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from amqtt.broker import Broker  # type: ignore[import-untyped]
 from kits.mqttcerts import SERVER_NAMES, TestCa
 
-from edgegpu_sim.demo.processes import free_port
+from edgegpu_sim.ports import free_port
 from edgegpu_sync.link.events import Address
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 from kits.mqttcerts import SERVER_NAMES, Shown, TestCa
 
 from edgegpu_cloud.broker.config import BrokerLimits, BrokerPaths, Listeners, render
-from edgegpu_sim.demo.processes import free_port
+from edgegpu_sim.ports import free_port
 from edgegpu_sync.link.events import Address
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from edgegpu_agent.demo.model import DemoError
-from edgegpu_sim.demo.processes import Called, Processes, answers, free_port
+from edgegpu_sim.demo.processes import Called, Processes
+from edgegpu_sim.ports import answers, free_port
 
 _START_S = 30.0
 _COMES_S = 40.0

@@ -1,10 +1,7 @@
 """The demo's own processes: started with a log each, called for an answer, ended all."""
 
-import contextlib
 import os
-import random
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,9 +15,6 @@ _END_S = 10.0
 _LOOK_S = 0.05
 _LOG_LINES = 8
 _CALL_S = 90.0
-
-_PORTS = 10_000
-"""Below are the ports of well-known services; above the kernel's range of ports for connections begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,21 +118,3 @@ class Processes:
     def _log_end(self, name: str) -> str:
         lines = self._log(name).read_text(errors="replace").splitlines()[-_LOG_LINES:]
         return "".join(f"\n  {line}" for line in [f"the end of {name}'s log:", *lines])
-
-
-def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nobody uses now; the kernel gives it to no connection either."""
-    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    while True:
-        port = random.randrange(_PORTS, max(lowest, _PORTS + 1_000))  # noqa: S311 - no secret
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                return port
-
-
-def answers(port: int) -> bool:
-    """Say whether somebody listens on a port of 127.0.0.1."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0

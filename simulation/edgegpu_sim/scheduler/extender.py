@@ -1,7 +1,6 @@
 """Calls a scheduler extender as kube-scheduler does (k8s.io/kube-scheduler/extender/v1), by HTTP or mutual TLS."""
 
 import json
-import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import urllib3
+from edgegpu_base.tls import client_context
 from urllib3.exceptions import HTTPError, NewConnectionError
 
 from edgegpu_sim.api.objects import Json
@@ -130,9 +130,9 @@ def _pool(settings: ExtenderSettings) -> urllib3.HTTPConnectionPool:
     host = url.hostname or ""
     if settings.tls is None:
         return urllib3.HTTPConnectionPool(host, url.port, maxsize=8)
-    context = ssl.create_default_context(cafile=str(settings.tls.ca))
-    context.load_cert_chain(settings.tls.cert, settings.tls.key)
-    name = settings.tls.server_name
+    tls = settings.tls
+    name = tls.server_name
+    context = client_context(ca_pem=tls.ca.read_text(), cert_pem=tls.cert.read_text(), key_pem=tls.key.read_text())
     return urllib3.HTTPSConnectionPool(
         host, url.port, maxsize=8, ssl_context=context, server_hostname=name, assert_hostname=name
     )

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from edgegpu_cloud.cli import tree
-from edgegpu_sim.demo.processes import free_port
+from edgegpu_sim.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from kits.livebox import enrol
 from kits.mqtt import wait_for
 
 from edgegpu_cloud.layout import CloudLayout
-from edgegpu_sim.demo.processes import free_port
+from edgegpu_sim.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

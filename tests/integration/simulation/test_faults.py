@@ -16,8 +16,8 @@ from kits.fault import CARD, CORE, MEMORY, NODE, UNITS, WAIT_S, Box, Manager
 from edgegpu_agent.cli.clients.plugin import fetch_status
 from edgegpu_plugin.node import READY_WAIT_S
 from edgegpu_sim.cluster import EmbeddedCluster
-from edgegpu_sim.demo.processes import free_port
 from edgegpu_sim.node import NodeSpec, SimNode
+from edgegpu_sim.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
