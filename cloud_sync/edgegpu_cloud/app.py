@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgegpu_cloud.controller.clock import SteadyClock, check_away
+from edgegpu_cloud.enrolment.bodies import BrokerAddress
 from edgegpu_cloud.enrolment.bootstrap import authority_of, renew_worn
 from edgegpu_cloud.enrolment.enrolment import EnrolmentService, Terms
 from edgegpu_cloud.enrolment.issuing import write_crl
 from edgegpu_cloud.enrolment.key_files import load_signing_key, read_file
 from edgegpu_cloud.enrolment.key_sets import settle
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.http.http_models import BrokerAddress
 from edgegpu_cloud.http.release import BundleFolder
 from edgegpu_cloud.http.urls import url_of
 from edgegpu_cloud.layout import CloudConfig, CloudLayout

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from edgegpu_agent.journal import codec
 from edgegpu_cloud.controller.box_session import BoxSession, UnknownBirthError
 from edgegpu_cloud.enrolment import ca
-from edgegpu_cloud.http.http_models import EnrolAsk, RenewAsk
+from edgegpu_cloud.enrolment.bodies import EnrolAsk, RenewAsk
 from edgegpu_cloud.store.records import BoxRecord, StoredCommand
 from edgegpu_sync import topics
 from edgegpu_sync.errors import MessageRefusedError

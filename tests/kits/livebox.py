@@ -13,8 +13,8 @@ import urllib3
 from kits.enrol import Box
 from kits.modelbox import ModelBox, World
 
+from edgegpu_cloud.enrolment.bodies import Granted
 from edgegpu_cloud.enrolment.key_files import key_pem
-from edgegpu_cloud.http.http_models import Granted
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.keys import KeyRing
 from edgegpu_sync.link.events import Address, Arrived, Down, LinkEvent, Up

@@ -11,12 +11,12 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from edgegpu_cloud.enrolment import ca, tokens
+from edgegpu_cloud.enrolment.bodies import ApprovalPending, BrokerAddress, EnrolAsk, Granted, RenewalAnswer, RenewAsk
 from edgegpu_cloud.enrolment.ca import Authority, RequestError
 from edgegpu_cloud.enrolment.issuing import Issuer
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
 from edgegpu_cloud.fleet.changes import Author, add_box, next_enrolment
 from edgegpu_cloud.fleet.views import is_present
-from edgegpu_cloud.http.http_models import ApprovalPending, BrokerAddress, EnrolAsk, Granted, RenewalAnswer, RenewAsk
 from edgegpu_cloud.store import (
     BoxRecord,
     BoxState,

@@ -14,10 +14,10 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from edgegpu_cloud.enrolment import tokens
+from edgegpu_cloud.enrolment.bodies import ApprovalPending, Denied, EnrolAsk, Granted, RenewalAnswer, RenewAsk
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError, Throttle
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.http.guard import WRITE_MAX_S, Guard
-from edgegpu_cloud.http.http_models import ApprovalPending, Denied, EnrolAsk, Granted, RenewalAnswer, RenewAsk
 from edgegpu_cloud.http.release import INSTALLER, SUMS, BundleFolder
 
 _LOG = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ import pytest
 from kits.cloudcli import ok
 from pydantic import BaseModel
 
+from edgegpu_cloud.enrolment.bodies import EnrolAsk, Granted, RenewAsk
 from edgegpu_cloud.enrolment.tokens import RefusalCode
-from edgegpu_cloud.http.http_models import EnrolAsk, Granted, RenewAsk
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
 
 if TYPE_CHECKING:

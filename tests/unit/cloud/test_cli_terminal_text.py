@@ -9,7 +9,7 @@ from edgegpu_base.cli.output import one_line, plain
 from pydantic import ValidationError
 
 from edgegpu_cloud.cli.common import print_json, print_table
-from edgegpu_cloud.http.http_models import EnrolAsk
+from edgegpu_cloud.enrolment.bodies import EnrolAsk
 
 ODD = "a\x1b]0;b\x07\x9b2J\u202eteg\u2066\x7f"
 

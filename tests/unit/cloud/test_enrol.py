@@ -11,8 +11,8 @@ import pytest
 from cryptography import x509
 from kits.enrol import NOW_S, Box, Office, desk_over, office, subject
 
+from edgegpu_cloud.enrolment.bodies import ApprovalPending
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
-from edgegpu_cloud.http.http_models import ApprovalPending
 from edgegpu_cloud.store import BoxState, ControllerStore, Moment, RequestState
 from edgegpu_sync.ids import device_id
 from edgegpu_sync.keys import KeyRing

@@ -8,8 +8,8 @@ import pytest
 from cryptography import x509
 from kits.enrol import Box, Clock, Office, office, subject
 
+from edgegpu_cloud.enrolment.bodies import RenewAsk
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
-from edgegpu_cloud.http.http_models import RenewAsk
 from edgegpu_sync.wire import to_base64
 
 if TYPE_CHECKING:
