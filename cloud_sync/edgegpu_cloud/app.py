@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgegpu_base.process.tasks import Task, TaskGroup
+
 from edgegpu_cloud.controller.clock import SteadyClock, check_away
 from edgegpu_cloud.enrolment.bodies import BrokerAddress
 from edgegpu_cloud.enrolment.bootstrap import authority_of, renew_worn
@@ -26,7 +28,6 @@ from edgegpu_cloud.http.urls import url_of
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
 from edgegpu_cloud.ownership import open_state, remedy_for
 from edgegpu_cloud.store import SERVER_TIME, ControllerStore
-from edgegpu_cloud.tasks import Task, TaskGroup
 from edgegpu_sync.link.events import Address, LinkEvent
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import CONTROLLER_FILTER

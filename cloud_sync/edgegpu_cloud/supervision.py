@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from edgegpu_cloud.errors import CloudError
+
 _LOG = logging.getLogger(__name__)
 
 _READY = b"r"
@@ -118,6 +120,11 @@ class SupervisedProcess:
         except OSError:  # the time is over
             os.kill(self.pid, signal.SIGKILL)
         self.ended()
+
+
+def ended_by_itself(task: str) -> CloudError:
+    """Return what ends a process one of whose tasks returned though nobody had told it to."""
+    return CloudError(f"cannot go on: {task} ended by itself")
 
 
 class Supervisor:

@@ -12,6 +12,7 @@ from typing import TypeVar
 from kits.modelbox import CHAIN, SIGNING, ModelBox, Payload, World, box_key, instance_of
 
 from edgegpu_cloud.controller.controller import Controller
+from edgegpu_cloud.fleet.changes import Author, add_box
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.store import ControllerStore, EnrolledBox, Moment
 from edgegpu_cloud.store.store import Watcher
@@ -195,9 +196,11 @@ class Bed:
 
     def enrol(self, device: DeviceId, name: str, *, enrolment: int = 1) -> ModelBox:
         public = public_text(box_key(device, enrolment))
-        self.fleet.add_box(
-            EnrolledBox(device=device, enrolment=enrolment, public=public, instance=instance_of(device), name=name)
+        enrolled = EnrolledBox(
+            device=device, enrolment=enrolment, public=public, instance=instance_of(device), name=name
         )
+        with self.store.write() as tx:
+            add_box(tx, enrolled, Author("anna", self.world.clock()))
         box = ModelBox(self.world, device, enrolment=enrolment)
         self.network.boxes[device] = box
         self.network.cut.add(device)

@@ -14,6 +14,7 @@ from kits.workercontroller import BOX_KEY, CONTROLLER, DEVICE, INSTANCE, ROOT
 from pydantic import BaseModel
 
 from edgegpu_agent.journal.disk_space import JournalPages
+from edgegpu_cloud.fleet.changes import Author, add_box
 from edgegpu_cloud.store import ControllerStore, EnrolledBox, Revision
 from edgegpu_sync.keys import next_link, public_text
 from edgegpu_sync.messages import downlink, spec, telemetry, uplink
@@ -150,9 +151,9 @@ class Pair:
         self.bed.signing = CONTROLLER
         self.bed.restart()
         self.fleet = self.bed.fleet
-        self.fleet.add_box(
-            EnrolledBox(device=DEVICE, enrolment=1, public=public_text(BOX_KEY), instance=INSTANCE, name="box")
-        )
+        enrolled = EnrolledBox(device=DEVICE, enrolment=1, public=public_text(BOX_KEY), instance=INSTANCE, name="box")
+        with self.bed.store.write() as tx:
+            add_box(tx, enrolled, Author("anna", self.bed.world.clock()))
         self.box = WorkerBox(folder / "box", self.bed, says=says, hears=hears)
         self.bed.network.connect(cast("ModelBox", self.box))  # it has what the network needs
         self.bed.until(lambda: bool(self.fleet.box("box").items or self.fleet.box("box").versions))

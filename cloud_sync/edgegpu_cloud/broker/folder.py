@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from edgegpu_base.files import open_folder, replace_in
+
 from edgegpu_cloud.broker.config import TEMPLATES, BrokerPaths, Listeners, render
-from edgegpu_cloud.enrolment.key_files import folder_of, give, read_file, write_in
+from edgegpu_cloud.enrolment.key_files import owner_in, read_file
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
 from edgegpu_cloud.ownership import Json, account, owner
@@ -95,15 +97,18 @@ def _rendered(paths: BrokerPaths, config: CloudConfig, *, user: str) -> dict[str
 def _write(files: Mapping[str, str], *, into: Path) -> None:
     try:
         into.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with folder_of(into / _DATA) as folder:
+        with open_folder(into) as folder:
+            owned_by = owner_in(folder)
             with suppress(FileExistsError):
                 os.mkdir(_DATA, 0o700, dir_fd=folder)
             data = os.open(_DATA, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
             try:
-                give(data, folder)
+                if owned_by is not None:
+                    os.fchown(data, *owned_by)
             finally:
                 os.close(data)
             for name, text in files.items():
-                write_in(folder, name, text, private=name == _KEY)
+                mode = 0o600 if name == _KEY else 0o644
+                replace_in(folder, name, text.encode(), mode=mode, owner=owned_by)
     except OSError as error:
         raise CloudError(f"cannot write to {into}: {error}", remedy="name a folder that you may write") from error

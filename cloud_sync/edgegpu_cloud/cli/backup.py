@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import typer
+from edgegpu_base.files import open_folder
 
 from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, answer, opened, reporting
-from edgegpu_cloud.enrolment.key_files import folder_of
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import CloudLayout
 from edgegpu_cloud.ownership import Json, Outside, outside
@@ -65,7 +65,7 @@ def _written_whole(file: Path, folder: Path) -> Iterator[tuple[BinaryIO, Outside
     Both are the caller's, while the archive is written by the owner of the controller's folder.
     """
     new = f".edgegpu-backup-{secrets.token_hex(4)}"
-    with folder_of(file) as parent:
+    with open_folder(file.parent) as parent:
 
         def keep(_: Json) -> None:
             os.rename(new, file.name, src_dir_fd=parent, dst_dir_fd=parent)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from edgegpu_base.process.tasks import TaskGroup
 
 from edgegpu_cloud.cli.common import DEFAULT, EXIT_FAILED, FolderOption, reporting, say
 from edgegpu_cloud.controller.status import check_free, hold
@@ -16,8 +17,7 @@ from edgegpu_cloud.http.release import BundleFolder
 from edgegpu_cloud.http.urls import url_of
 from edgegpu_cloud.layout import CloudConfig, CloudLayout, load
 from edgegpu_cloud.ownership import become_owner
-from edgegpu_cloud.supervision import Supervised, SupervisedProcess, Supervisor
-from edgegpu_cloud.tasks import TaskGroup
+from edgegpu_cloud.supervision import Supervised, SupervisedProcess, Supervisor, ended_by_itself
 
 HELP = """\
 Run the controller: the link to the broker, and HTTPS for boxes (enrolment, renewal, install.sh, the bundle).
@@ -104,9 +104,8 @@ class _Here:
 
     def one(self, me: Supervised, *, link: bool) -> None:
         """Be the controller, or else HTTPS, until this process is told to end."""
-        group = TaskGroup()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda _number, _frame: group.end())
+        group = TaskGroup(ended_by_itself=ended_by_itself)
+        group.end_on(signal.SIGTERM, signal.SIGINT)
         standing = hold(self.layout, link=link, bundle="" if link else self.release.missing(), pid=me.pid)
         from edgegpu_cloud.app import CloudApp, ServeOptions  # noqa: PLC0415  (slow to load)
 

@@ -3,15 +3,13 @@
 import base64
 import hashlib
 import os
-import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from edgegpu_base.files import Owner, open_folder, replace_in
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.ownership import ROOT, open_regular, remedy_for
@@ -99,49 +97,15 @@ def write_file(path: Path, text: str, *, private: bool = True) -> None:
         CloudError: it cannot be written.
     """
     try:
-        with folder_of(path) as folder:
-            write_in(folder, path.name, text, private=private)
+        with open_folder(path.parent) as folder:
+            replace_in(folder, path.name, text.encode(), mode=0o600 if private else 0o644, owner=owner_in(folder))
     except PermissionError as error:
         raise CloudError(f"cannot write {path}: {error}", remedy=remedy_for(path)) from error
     except OSError as error:
         raise CloudError(f"cannot write {path}: {error}", remedy="make room, or mend the folder's rights") from error
 
 
-@contextmanager
-def folder_of(path: Path) -> Iterator[int]:
-    """Yield the open folder of a file: nobody can put another one in its place from then on. Raises OSError."""
-    handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
-
-
-def write_in(folder: int, name: str, text: str, *, private: bool) -> None:
-    """Write a file into an open folder, as `write_file` does; what has that name is replaced, never followed.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    new = f".{name}.{secrets.token_hex(4)}"
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fchmod(handle, 0o600 if private else 0o644)
-            give(handle, folder)
-            os.fsync(handle)
-        os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(new, dir_fd=folder)
-        raise
-    os.fsync(folder)
-
-
-def give(handle: int, folder: int) -> None:
-    """Give what root has made in an open folder that the caller named to that folder's owner. Raises OSError."""
+def owner_in(folder: int) -> Owner | None:
+    """Return who gets what root makes in an open folder that the caller named: that folder's owner. Raises OSError."""
     there = os.fstat(folder)
-    if os.geteuid() == ROOT and there.st_uid != ROOT:
-        os.fchown(handle, there.st_uid, there.st_gid)
+    return (there.st_uid, there.st_gid) if os.geteuid() == ROOT and there.st_uid != ROOT else None

@@ -7,7 +7,6 @@ from dataclasses import replace
 from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.changes import (
     Author,
-    add_box,
     add_command,
     audit,
     cancel,
@@ -15,7 +14,6 @@ from edgegpu_cloud.fleet.changes import (
     confirm_restored,
     forget,
     held_spec,
-    next_enrolment,
     revoke,
     set_spec,
     touch,
@@ -33,7 +31,7 @@ from edgegpu_cloud.fleet.specs import (
     without_refused,
 )
 from edgegpu_cloud.fleet.views import BoxView, CommandView, Details, box_views, command_view
-from edgegpu_cloud.store import Alarm, AuditEntry, BoxEvent, BoxRecord, ControllerStore, EnrolledBox, Json
+from edgegpu_cloud.store import Alarm, BoxEvent, BoxRecord, ControllerStore, Json
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.messages.spec import Spec
 from edgegpu_sync.topics import TopicKind
@@ -109,20 +107,6 @@ class Fleet:
                 latest={kind: one for (_, kind), one in latest.items()},
                 orphans=tx.commands.orphans(box.device),
             )
-
-    def next_enrolment(self, device: DeviceId) -> int:
-        """Return the number of a box's next enrolment; 1 for one that is new."""
-        with self._store.read() as tx:
-            return next_enrolment(tx, device)
-
-    def add_box(self, enrolled: EnrolledBox) -> None:
-        """Take in a box that was enrolled, the first time or anew; in a transaction: `fleet_changes.add_box`.
-
-        Raises:
-            CloudError: the name is another box's.
-        """
-        with self._store.write() as tx:
-            add_box(tx, enrolled, self._who())
 
     def revoke(self, device: str) -> None:
         """Ignore a box from now on, and sign nothing for it; its open commands end UNKNOWN, REVOKED."""
@@ -338,11 +322,6 @@ class Fleet:
         """Return what happened on a box, or on all, newest first."""
         with self._store.read() as tx:
             return tx.notes.events(find_box(tx, device).device if device is not None else None, limit=limit)
-
-    def audits(self, device: str | None = None, limit: int = 50) -> list[AuditEntry]:
-        """Return what people changed, newest first."""
-        with self._store.read() as tx:
-            return tx.notes.audits(find_box(tx, device).device if device is not None else None, limit=limit)
 
 
 def _with(box: BoxRecord, *, name: str | None = None, labels: dict[str, str] | None = None) -> BoxRecord:

@@ -47,10 +47,6 @@ class Book:
         count = self.epoch.count if self.epoch is not None else 0
         return max(self.enrolment, count, self.next_seq, self.rev, self.key_set) <= 2 * MAX_FOLLOWED
 
-    def restarted(self) -> "Book":
-        """Return it as a controller has it that has just started: ask for `reported`, and sign nothing before."""
-        return replace(self, born_at_s=None)
-
     def confirmed(self) -> "Book":
         """Return it after an operator has seen that the store came from a backup, and goes on from there.
 

@@ -4,10 +4,11 @@ import threading
 from pathlib import Path
 
 import pytest
+from edgegpu_base.process.tasks import Task, TaskGroup
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import BrokerConfig, CloudConfig, CloudLayout, dump, load
-from edgegpu_cloud.tasks import Task, TaskGroup
+from edgegpu_cloud.supervision import ended_by_itself
 
 
 def test_a_configuration_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -67,7 +68,7 @@ def test_the_first_failure_ends_all_tasks() -> None:
 def test_a_task_that_ends_by_itself_is_a_failure() -> None:
     task, _ = waiting()
     with pytest.raises(CloudError, match="ends ended by itself"):
-        TaskGroup().run([task, Task("ends", lambda: None, lambda: None)])
+        TaskGroup(ended_by_itself=ended_by_itself).run([task, Task("ends", lambda: None, lambda: None)])
 
 
 def test_told_to_end_before_it_began_and_while_it_runs() -> None:

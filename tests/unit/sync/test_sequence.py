@@ -59,7 +59,7 @@ def test_a_clone_and_a_journal_that_was_put_back_stay_off(message: Birth, why: W
 
 
 def test_a_retained_birth_has_no_age_until_a_live_word() -> None:
-    book = BOOK.restarted().on_birth(BORN, now_s=9_000.0, live=False)
+    book = replace(BOOK, born_at_s=None).on_birth(BORN, now_s=9_000.0, live=False)
     assert not book.signs
     word = reported().model_copy(update={"age_s": 8_500, "observed_hash": ""})
     assert book.on_uplink(word, now_s=9_000.0).born_at_s == 500.0
@@ -135,7 +135,7 @@ def test_a_command_that_is_too_late_is_still_asked_about() -> None:
 
 
 def test_nothing_is_signed_for_a_box_whose_numbers_are_not_known() -> None:
-    for book in (BOOK.restarted(), replace(BOOK, restored=True), Book(enrolment=3)):
+    for book in (replace(BOOK, born_at_s=None), replace(BOOK, restored=True), Book(enrolment=3)):
         assert ASKED.send_at_s(book) is None
         assert sign(ASKED, book, outstanding=[], now_s=0.0) is None
 
