@@ -115,11 +115,6 @@ class Layout:
         return self.at(PLUGIN_SOCKET)
 
     @property
-    def recover(self) -> Path:
-        """The program that undoes a change whose author died."""
-        return self.at(RECOVER)
-
-    @property
     def units(self) -> Path:
         """The folder of unit files that are not a package's."""
         return self.at(UNITS)

@@ -16,6 +16,7 @@ from edgegpu_installer.cluster.accounts import ControllerWait, grant, join, mint
 from edgegpu_installer.cluster.client import ClusterClient, ClusterError
 from edgegpu_installer.cluster.kinds import (
     CLUSTER_ROLE_BINDING,
+    LEASE,
     NAMESPACE,
     NODE,
     POD,
@@ -24,7 +25,9 @@ from edgegpu_installer.cluster.kinds import (
     name_of,
     namespace_of,
 )
-from edgegpu_installer.cluster.lease import HeldError, acquire, holder, surroundings, this_process
+from edgegpu_installer.cluster.lease import NAME as LEASE_NAME
+from edgegpu_installer.cluster.lease import NAMESPACE as LEASE_FOLDER
+from edgegpu_installer.cluster.lease import HeldError, acquire, surroundings, this_process
 from edgegpu_installer.cluster.nodes import all_facts, clear, mark_extender, mark_gpu, marks_of
 from edgegpu_installer.cluster.rbac import Account, Rights, parse_rights
 from edgegpu_installer.cluster.shares import in_use
@@ -154,7 +157,7 @@ def hold(cluster: ClusterClient, name: str, until: str) -> Any:  # noqa: ANN401
             away += not cluster.ready()
             lease.check()
             time.sleep(0.2)
-    return {"away": away, "left": holder(cluster) is not None}
+    return {"away": away, "left": cluster.find(LEASE, LEASE_NAME, LEASE_FOLDER) is not None}
 
 
 def refused(cluster: ClusterClient, name: str) -> Any:  # noqa: ANN401

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from edgegpu_base.process.clocks import boot_id
+
 from edgegpu_installer.cluster.client import ClusterClient, ClusterError
 from edgegpu_installer.cluster.kinds import LEASE, Json
 from edgegpu_installer.cluster.lease_rule import (
@@ -68,7 +70,7 @@ class Surroundings:
 
 def this_process(node: str, root: Path = Path("/")) -> LeaseHolder:
     """Return who this process is; `node` is the machine's name in the cluster."""
-    return LeaseHolder(node, os.getpid(), _boot(root))
+    return LeaseHolder(node, os.getpid(), boot_id(root))
 
 
 def surroundings(root: Path = Path("/")) -> Surroundings:
@@ -78,7 +80,7 @@ def surroundings(root: Path = Path("/")) -> Surroundings:
 
 def lives(holder: LeaseHolder, root: Path = Path("/")) -> bool:
     """Say whether a holder of this node lives: this boot, and its process is there."""
-    return holder.boot == _boot(root) and (root / "proc" / str(holder.pid)).exists()
+    return holder.boot == boot_id(root) and (root / "proc" / str(holder.pid)).exists()
 
 
 class InstallLease:
@@ -216,11 +218,6 @@ def acquire(
         around.pause(_LOOK_S)
 
 
-def holder(cluster: ClusterClient) -> InstallLeaseRecord | None:
-    """Return who holds the lease, None when nobody does. Raises ClusterError."""
-    return _read(cluster)[0]
-
-
 def _read(cluster: ClusterClient) -> tuple[InstallLeaseRecord | None, datetime | None]:
     item, now = cluster.find_answer(LEASE, NAME, NAMESPACE)
     if item is None:
@@ -278,10 +275,6 @@ def _time(text: object) -> datetime | None:
         return datetime.fromisoformat(str(text))
     except ValueError:
         return None
-
-
-def _boot(root: Path) -> str:
-    return (root / "proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def _who(record: InstallLeaseRecord) -> str:

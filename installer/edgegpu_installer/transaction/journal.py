@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from edgegpu_base.files import sync_folder
+from edgegpu_base.process.clocks import boot_id, boot_s
 
 from edgegpu_installer.changes import FileChange, Op
 from edgegpu_installer.errors import InstallError, TransactionJournalError
@@ -103,8 +104,7 @@ def remaining_s(record: TransactionRecord, now: Clocks) -> float:
 
 def read_now(root: Path = Path("/")) -> Clocks:
     """Return this machine's clocks."""
-    boot_id = (root / "proc/sys/kernel/random/boot_id").read_text().strip()
-    return Clocks(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME), boot_id)
+    return Clocks(time.time(), boot_s(), boot_id(root))
 
 
 class TransactionJournal:

@@ -4,11 +4,12 @@ import logging
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from edgegpu_base.process.clocks import boot_s
 
 from edgegpu_installer.changes import LEAVING, Deadline, Op, Plan
 from edgegpu_installer.errors import InstallError, KnownError, SystemdError
@@ -253,7 +254,7 @@ class _Transaction:
             self._record = record
 
     def _deadline(self) -> Deadline:
-        return Deadline(_boottime() + remaining_s(self._record, read_now()) - GRACE_S, _boottime)
+        return Deadline(boot_s() + remaining_s(self._record, read_now()) - GRACE_S, boot_s)
 
     def _at(self, target: TargetPath) -> Path:
         return self._layout.at(target.change.path)
@@ -315,10 +316,6 @@ def _forget(layout: Layout) -> None:
 def _tidy(machine: TransactionMachine, lock: int) -> None:
     if machine.layout.tx.exists():
         _call(machine.recovery, machine.layout, machine.system, "tidy", lock=lock, say=machine.say)
-
-
-def _boottime() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _lock_file(layout: Layout) -> Path:

@@ -13,14 +13,15 @@ import pytest
 from integration.clusterkit import Api, api
 
 from edgegpu_installer.cluster.client import ClusterClient
+from edgegpu_installer.cluster.kinds import LEASE
 from edgegpu_installer.cluster.lease import (
     NAME,
+    NAMESPACE,
     HeldError,
     InstallLease,
     LostError,
     Surroundings,
     acquire,
-    holder,
     lives,
     this_process,
 )
@@ -85,10 +86,10 @@ def test_it_is_taken_and_leaves_nothing(api: Api, cluster: ClusterClient, world:
     with world.take(cluster, ONE) as lease:
         lease.check()
         assert the_lease(api)["holderIdentity"] == "box-1/11/boot-1"
-        found = holder(cluster)
+        found = cluster.find(LEASE, NAME, NAMESPACE)
         assert found is not None
-        assert found.holder == str(ONE)
-    assert holder(cluster) is None
+        assert found["spec"]["holderIdentity"] == str(ONE)
+    assert cluster.find(LEASE, NAME, NAMESPACE) is None
     assert world.at_s == 0
     assert world.said == []
 
@@ -163,7 +164,7 @@ def test_an_api_server_that_restarts_does_not_end_it(api: Api, cluster: ClusterC
         api.server.start()
         wait_for_write(api, api.registry.store.version)
         lease.check()
-    assert holder(cluster) is None
+    assert cluster.find(LEASE, NAME, NAMESPACE) is None
 
 
 def test_one_that_was_taken_over_says_so(api: Api, cluster: ClusterClient, world: World) -> None:

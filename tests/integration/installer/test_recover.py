@@ -11,7 +11,7 @@ import pytest
 from integration.transactionkit import DROP_IN, OVER, SCHEDULER, Bed, install
 
 from edgegpu_installer.changes import FileChange, Op, Plan
-from edgegpu_installer.layout import RECOVER_UNIT, UNITS, WANTS
+from edgegpu_installer.layout import RECOVER, RECOVER_UNIT, UNITS, WANTS
 from edgegpu_installer.transaction.journal import TransactionJournal, TransactionRecord
 from edgegpu_installer.transaction.lock import LOCK, locked
 from edgegpu_installer.transaction.states import TransactionState
@@ -117,7 +117,7 @@ def test_another_process_with_the_pid_of_the_author_lives(bed: Bed) -> None:
     edit(bed, author=f"{os.getpid()}:1")
     with locked(bed.layout.at(LOCK)):
         done = subprocess.run(
-            ["timeout", "-s", "KILL", "5", "sh", bed.layout.recover, "deadline"],
+            ["timeout", "-s", "KILL", "5", "sh", bed.layout.at(RECOVER), "deadline"],
             env=bed.environment,
             check=False,
             capture_output=True,
@@ -218,7 +218,7 @@ def test_what_cannot_be_put_back_is_said_and_tried_again(bed: Bed) -> None:
     kept.mkdir()
     environment = bed.environment
     done = subprocess.run(
-        ["sh", bed.layout.recover, "deadline"], env=environment, check=False, capture_output=True, text=True
+        ["sh", bed.layout.at(RECOVER), "deadline"], env=environment, check=False, capture_output=True, text=True
     )
     assert done.returncode == 1
     assert record(bed).state is TransactionState.INCONSISTENT
@@ -236,10 +236,10 @@ def test_it_lives_without_edgegpu(bed: Bed) -> None:
     bed.die_at("after-VERIFYING", install(), deadline_s=OVER)
     (bed.root / "opt/edgegpu/current").unlink()
     done = subprocess.run(
-        ["sh", bed.layout.recover, "deadline"], env=bed.environment, check=True, capture_output=True, text=True
+        ["sh", bed.layout.at(RECOVER), "deadline"], env=bed.environment, check=True, capture_output=True, text=True
     )
     assert "ROLLED_BACK" in done.stderr
-    assert not bed.layout.recover.exists()
+    assert not bed.layout.at(RECOVER).exists()
 
 
 def test_it_goes_on_when_nobody_hears_it_any_more(bed: Bed) -> None:
@@ -248,7 +248,7 @@ def test_it_goes_on_when_nobody_hears_it_any_more(bed: Bed) -> None:
     bed.die_at("after-VERIFYING", install(), deadline_s=OVER)
     hears, speaks = os.pipe()
     os.close(hears)
-    done = subprocess.run(["sh", bed.layout.recover, "deadline"], env=bed.environment, check=False, stderr=speaks)
+    done = subprocess.run(["sh", bed.layout.at(RECOVER), "deadline"], env=bed.environment, check=False, stderr=speaks)
     os.close(speaks)
     assert (done.returncode, record(bed).state) == (0, TransactionState.ROLLED_BACK)
     assert bed.tree() == old
