@@ -13,7 +13,6 @@ from typing import Any
 import yaml
 
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.scheduler import flags as schedulerflags
 from edgegpu_installer.scheduler import refs, versions
 from edgegpu_installer.scheduler import yaml as scheduleryaml
 from edgegpu_installer.scheduler.profiles import named_profiles, profiles
@@ -43,6 +42,13 @@ _HEADER = """\
 # It holds a key: 0600. `edgegpu uninstall` takes it away; do not edit it, the next install writes it anew.
 """  # noqa: E501  (a comment in the file)
 _MOST_BACKOFF_S, _FIRST_BACKOFF_S = 10, 1
+_CLIENT_FLAGS: tuple[tuple[str, str, type[str] | type[float] | type[int]], ...] = (
+    ("kube-api-content-type", "contentType", str),
+    ("kube-api-qps", "qps", float),
+    ("kube-api-burst", "burst", int),
+)
+_SWITCHES = (("profiling", "enableProfiling"), ("contention-profiling", "enableContentionProfiling"))
+_TRUE = frozenset({"true", "t", "1"})
 
 _FIELDS: dict[str, Check] = {
     "apiVersion": text,
@@ -112,7 +118,7 @@ def render(
     document = {
         "apiVersion": versions.GROUP + versions.version_for(minor),
         "kind": KIND,
-        **schedulerflags.settings(flags or {}, kubeconfig=kubeconfig),
+        **flag_settings(flags or {}, kubeconfig=kubeconfig),
         "extenders": [_extender(extender)],
     }
     return _HEADER + _dump(document)
@@ -282,3 +288,34 @@ def _entry(one: Mapping[str, Any]) -> ExtenderEntry:
 
 def _pem(data: object) -> str:
     return base64.b64decode(str(data), validate=True).decode("ascii") if data else ""
+
+
+def flag_settings(flags: Mapping[str, str], *, kubeconfig: str) -> dict[str, object]:
+    """Return the keys of a KubeSchedulerConfiguration that keep what these flags said until a file silenced them.
+
+    Which ones a file silences: ApplyTo and ApplyDeprecated in Kubernetes' cmd/kube-scheduler/app/options. Those of the
+    leader election and all that is no part of a file (addresses, certificates, feature gates, logs) go on counting.
+
+    Args:
+        flags: each flag's value, without the dashes.
+        kubeconfig: the scheduler's own; what --kubeconfig said is for the caller to know.
+
+    Raises:
+        InstallError: a figure is no number.
+    """
+    client: dict[str, object] = {"kubeconfig": kubeconfig}
+    for name, key, kind in _CLIENT_FLAGS:
+        if name in flags:
+            client[key] = _figure(name, flags[name], kind)
+    switches = {key: flags[name].lower() in _TRUE for name, key in _SWITCHES if name in flags}
+    return {"clientConnection": client, **switches}
+
+
+def _figure(name: str, value: str, kind: type[str] | type[float] | type[int]) -> object:
+    try:
+        return kind(value)
+    except ValueError as error:
+        raise InstallError(
+            f"cannot keep the scheduler's --{name}={value}: it is no number",
+            f"put --{name} right where the scheduler gets its arguments, then install again",
+        ) from error

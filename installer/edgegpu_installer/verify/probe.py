@@ -21,7 +21,7 @@ from edgegpu_installer.machine.config_block import holds_block
 from edgegpu_installer.machine.k3s import K3s
 from edgegpu_installer.machine.programs import SYSTEM_PATH, run
 from edgegpu_installer.machine.systemd import Systemd
-from edgegpu_installer.scheduler.file import SERVER_NAME, extender_entries
+from edgegpu_installer.scheduler.file import SERVER_NAME, ExtenderEntry, extender_entries
 from edgegpu_installer.verify.verify import (
     Before,
     Caller,
@@ -49,28 +49,13 @@ _LONGEST_WORDS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
-    """What the scheduler calls our extender with, PEM; `url` is the extender's."""
-
-    url: str
-    ca: str
-    cert: str
-    key: str
-
-    @property
-    def caller(self) -> Caller:
-        """How the scheduler shall have it."""
-        return Caller(self.url, self.cert)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Eyes:
     """Where to look. `kubeconfig`: the administrator's on a server, the node's own on an agent."""
 
     system: Systemd
     kubeconfig: Path
     wanted: WantedMachine
-    client: Client | None
+    client: ExtenderEntry | None
     model: ResourceModel
     schedulers: tuple[str, ...] = (SCHEDULER,)
     """Where it may answer, in this order."""
@@ -204,12 +189,12 @@ def k3s_verifier(
         say: told what is waited for.
     """
 
-    def eyes(client: Client | None) -> Eyes:
+    def eyes(client: ExtenderEntry | None) -> Eyes:
         wanted = WantedMachine(
             unit=k3s.unit.name,
             node=node,
             has_scheduler=k3s.is_server and not k3s.effective().on("disable-scheduler"),
-            caller=None if client is None else client.caller,
+            caller=None if client is None else Caller(client.url, client.cert),
             resources=(model.memory_resource, model.core_resource) if offers else (),
         )
         return Eyes(
@@ -229,7 +214,7 @@ def k3s_verifier(
     return verify
 
 
-def _client_on_disk(layout: Layout, k3s: K3s) -> Client | None:
+def _client_on_disk(layout: Layout, k3s: K3s) -> ExtenderEntry | None:
     """Return what the scheduler's file calls our extender with; None where k3s is not told to read one of ours."""
     try:
         if not layout.at(k3s.drop_in).exists() and not holds_block(_config_text(layout, k3s)):
@@ -244,7 +229,7 @@ def _config_text(layout: Layout, k3s: K3s) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def read_client(text: str) -> Client | None:
+def read_client(text: str) -> ExtenderEntry | None:
     """Return what a scheduler's file calls our extender with; None where it has none of ours.
 
     Raises:
@@ -254,10 +239,10 @@ def read_client(text: str) -> Client | None:
         found = [one for one in extender_entries(text) if one.server_name == SERVER_NAME]
     except ValueError as error:
         raise InstallError(f"cannot read the scheduler's configuration: {error}", remedy="install again") from error
-    return Client(url=found[0].url, ca=found[0].ca, cert=found[0].cert, key=found[0].key) if found else None
+    return found[0] if found else None
 
 
-def _called(client: Client) -> str:
+def _called(client: ExtenderEntry) -> str:
     """Call the extender as the scheduler does; return what is wrong, empty when nothing is."""
     try:
         context = client_context(ca_pem=client.ca, cert_pem=client.cert, key_pem=client.key, verify=bool(client.ca))

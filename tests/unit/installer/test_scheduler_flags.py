@@ -9,8 +9,7 @@ from kits.scheduler import materials
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.machine.facts import file_reader
-from edgegpu_installer.scheduler.file import render, validate
-from edgegpu_installer.scheduler.flags import settings
+from edgegpu_installer.scheduler.file import flag_settings, render, validate
 
 SILENCED = {
     "kube-api-content-type": "application/json",
@@ -23,8 +22,8 @@ SILENCED = {
 
 def test_what_a_file_silences_is_repeated_and_nothing_else() -> None:
     others = {"leader-elect": "false", "v": "4", "secure-port": "1", "kubeconfig": "/other", "config": "/c"}
-    assert settings(others, kubeconfig="/k") == {"clientConnection": {"kubeconfig": "/k"}}
-    assert settings(SILENCED | others, kubeconfig="/k") == {
+    assert flag_settings(others, kubeconfig="/k") == {"clientConnection": {"kubeconfig": "/k"}}
+    assert flag_settings(SILENCED | others, kubeconfig="/k") == {
         "clientConnection": {"kubeconfig": "/k", "contentType": "application/json", "qps": 80.0, "burst": 90},
         "enableProfiling": False,
         "enableContentionProfiling": True,
@@ -47,4 +46,4 @@ def test_the_file_says_so_and_is_one_that_a_scheduler_takes(tmp_path: Path) -> N
 
 def test_a_figure_that_is_none_is_refused() -> None:
     with pytest.raises(InstallError, match="--kube-api-burst=many"):
-        settings({"kube-api-burst": "many"}, kubeconfig="/k")
+        flag_settings({"kube-api-burst": "many"}, kubeconfig="/k")
