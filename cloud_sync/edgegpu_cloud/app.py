@@ -153,11 +153,11 @@ class CloudApp:
         from edgegpu_cloud.controller.controller import Controller  # noqa: PLC0415
         from edgegpu_sync.link.link import Link  # noqa: PLC0415
 
-        mail: list[Controller] = []
+        inbox = queue.SimpleQueue[LinkEvent | None]()
 
         def put(event: LinkEvent) -> None:
             watch(event)
-            mail[0].put(event)
+            inbox.put(event)
 
         link = Link(
             self._address,
@@ -170,9 +170,7 @@ class CloudApp:
             receive_max=_UNDER_WAY,
             session_s=_SESSION_S,
         )
-        controller = Controller(self._store, link, signer=self._signer, clock=self._clock)
-        mail.append(controller)
-        return link, controller
+        return link, Controller(self._store, link, signer=self._signer, clock=self._clock, inbox=inbox)
 
     def _signer(self) -> Signer:
         """Return the key that is in effect, brought there where whoever added its set has not come so far yet."""

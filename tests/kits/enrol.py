@@ -11,13 +11,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
+from edgegpu_base.x509 import new_key
 
 from edgegpu_cloud.enrolment import tokens
 from edgegpu_cloud.enrolment.bodies import ApprovalPending, BrokerAddress, EnrolAsk, Granted, RenewalAnswer, RenewAsk
 from edgegpu_cloud.enrolment.bootstrap import authority_of, found
 from edgegpu_cloud.enrolment.enrolment import RENEW_DOMAIN, EnrolmentService, Terms
 from edgegpu_cloud.enrolment.issuing import write_crl
-from edgegpu_cloud.enrolment.key_files import PrivateKey, new_key
+from edgegpu_cloud.enrolment.key_files import PrivateKey
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
 from edgegpu_cloud.store import ControllerStore, Token

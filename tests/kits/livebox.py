@@ -10,11 +10,11 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 import urllib3
+from edgegpu_base.x509 import key_pem
 from kits.enrol import Box
 from kits.modelbox import ModelBox, World
 
 from edgegpu_cloud.enrolment.bodies import Granted
-from edgegpu_cloud.enrolment.key_files import key_pem
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.keys import KeyRing
 from edgegpu_sync.link.events import Address, Arrived, Down, LinkEvent, Up

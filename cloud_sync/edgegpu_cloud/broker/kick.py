@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography import x509
+from edgegpu_base.x509 import key_pem, new_key
 
 from edgegpu_cloud.enrolment.bootstrap import authority_of
-from edgegpu_cloud.enrolment.key_files import key_pem, new_key, write_file
+from edgegpu_cloud.enrolment.key_files import write_file
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
 from edgegpu_sync.ids import DeviceId

@@ -8,6 +8,7 @@ from typing import Annotated, TypeVar
 import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from edgegpu_base.cli.output import with_output
+from edgegpu_base.x509 import key_pem
 from pydantic import BaseModel, ValidationError
 
 from edgegpu_cloud.cli.common import (
@@ -23,7 +24,7 @@ from edgegpu_cloud.cli.common import (
     reporting,
     say,
 )
-from edgegpu_cloud.enrolment.key_files import key_pem, load_signing_key, write_file
+from edgegpu_cloud.enrolment.key_files import load_signing_key, write_file
 from edgegpu_cloud.enrolment.key_sets import SigningRequest, add, chain_of, prepare, read_set, ring_of, sign
 from edgegpu_cloud.errors import CloudError
 from edgegpu_sync.keys import KeySet, key_id, public_text

@@ -67,19 +67,21 @@ class Controller:
         signer: Callable[[], Signer],
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
+        inbox: queue.SimpleQueue[LinkEvent | None] | None = None,
     ) -> None:
         """Take what it works with.
 
         Args:
             store: shared with the processes in which people change things.
-            sender: the link, whose `put` is this controller's.
+            sender: the link, whose `put` is this controller's, or writes to `inbox`.
             signer: reads the controller's key, again when there is a new key set; boxes obey it when it is in that.
             clock: seconds since 1970.
             steady: seconds that nobody sets.
+            inbox: what the link fills that was there before this controller; one of its own where there is none.
         """
         self._store, self._sender, self._keys = store, sender, SigningKey(signer)
         self._clock, self._steady = clock, steady
-        self._inbox: queue.SimpleQueue[LinkEvent | None] = queue.SimpleQueue()
+        self._inbox = inbox if inbox is not None else queue.SimpleQueue[LinkEvent | None]()
         self._letters: deque[Signed] = deque()
         self._births, self._troubles = Births(), Troubles()
         self._mail, self._drops = Mail(store), broker_drops.Drops()

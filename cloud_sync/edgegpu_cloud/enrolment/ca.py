@@ -10,16 +10,14 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from edgegpu_base.x509 import EPOCH, builder, cert_pem, distinguished_name, new_key, usage
+from edgegpu_base.x509 import until as until_after
 
-from edgegpu_cloud.enrolment.key_files import PrivateKey, PublicKey, load_key, new_key
+from edgegpu_cloud.enrolment.key_files import PrivateKey, PublicKey, load_key
 from edgegpu_cloud.errors import CloudError
 from edgegpu_sync.ids import DeviceId
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-"""Where a clock without a battery begins: no box's clock is ever before the certificates of authorities and servers."""
-_BUILT = dt.datetime(2025, 6, 1, tzinfo=dt.UTC)
-"""A day that had passed when this was written: no clock that is right is before it."""
 _BOX_SINCE = dt.timedelta(days=30)
 """How far back a box's certificate begins: a broker whose clock fell back by less takes it. No more, since a box
 renews at two thirds of the time between the two dates."""
@@ -64,7 +62,7 @@ class Authority:
     @property
     def cert_pem(self) -> str:
         """The certificate, PEM."""
-        return _pem(self.certificate)
+        return cert_pem(self.certificate)
 
     def server(self, public: PublicKey, names: Sequence[str], *, now_s: float, days: int) -> str:
         """Return a server's certificate, PEM: valid from 1970 on for these host names and addresses.
@@ -75,25 +73,27 @@ class Authority:
         if not names:
             raise CloudError("cannot make a server's certificate: it has no name", remedy="give it one")
         alternative = x509.SubjectAlternativeName([_general(name) for name in names])
-        subject = _name(names[0][:64])
-        since, until = _EPOCH, self._until(now_s, days)
+        subject = distinguished_name(names[0][:64])
+        since, until = EPOCH, self._until(now_s, days)
         builder = self._leaf(public, subject, ExtendedKeyUsageOID.SERVER_AUTH, since=since, until=until)
         return self._sign(builder.add_extension(alternative, critical=False))
 
     def client(self, public: PublicKey, common: str, *, now_s: float, days: int) -> str:
         """Return a controller's certificate, PEM."""
-        since, until = _EPOCH, self._until(now_s, days)
-        return self._sign(self._leaf(public, _name(common), ExtendedKeyUsageOID.CLIENT_AUTH, since=since, until=until))
+        since, until = EPOCH, self._until(now_s, days)
+        return self._sign(
+            self._leaf(public, distinguished_name(common), ExtendedKeyUsageOID.CLIENT_AUTH, since=since, until=until)
+        )
 
     def box(self, request: CertificateRequest, *, device: DeviceId, enrolment: int, now_s: float, days: int) -> Issued:
         """Return a box's certificate: CN is its device id, OU `e{enrolment}`, whatever the request says."""
         now, until = _moment(now_s), self._until(now_s, days)
-        subject = _name(device, unit=f"e{enrolment}")
-        since = max(now - _BOX_SINCE, _EPOCH)
+        subject = distinguished_name(device, unit=f"e{enrolment}")
+        since = max(now - _BOX_SINCE, EPOCH)
         builder = self._leaf(request.public, subject, ExtendedKeyUsageOID.CLIENT_AUTH, since=since, until=until)
         certificate = builder.sign(self.key, hashes.SHA256())
         return Issued(
-            pem=_pem(certificate),
+            pem=cert_pem(certificate),
             serial=f"{certificate.serial_number:x}",
             issued_s=now_s,
             until_s=until.timestamp(),
@@ -112,7 +112,7 @@ class Authority:
         builder = (
             x509.CertificateRevocationListBuilder()
             .issuer_name(self.certificate.subject)
-            .last_update(_EPOCH)
+            .last_update(EPOCH)
             .next_update(self.certificate.not_valid_after_utc)
             .add_extension(x509.CRLNumber(number), critical=False)
             .add_extension(_key_of(self.certificate), critical=False)
@@ -124,8 +124,8 @@ class Authority:
         return builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
     def _until(self, now_s: float, days: int) -> dt.datetime:
-        until = max(_moment(now_s), _BUILT) + dt.timedelta(days=days)
-        return min(until, self.certificate.not_valid_after_utc)
+        end = until_after(_moment(now_s), dt.timedelta(days=days))
+        return min(end, self.certificate.not_valid_after_utc)
 
     def _leaf(
         self,
@@ -139,24 +139,24 @@ class Authority:
         return (
             _builder(subject, self.certificate.subject, public, since=since, until=until)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_usage(authority=False), critical=True)
+            .add_extension(usage(authority=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
             .add_extension(_key_of(self.certificate), critical=False)
         )
 
     def _sign(self, builder: x509.CertificateBuilder) -> str:
-        return _pem(builder.sign(self.key, hashes.SHA256()))
+        return cert_pem(builder.sign(self.key, hashes.SHA256()))
 
 
 def make_authority(name: str, *, now_s: float, days: int) -> Authority:
     """Return a new authority, valid from 1970 until `days` after now."""
     key = new_key()
-    subject = _name(name)
-    until = max(_moment(now_s), _BUILT) + dt.timedelta(days=days)
+    subject = distinguished_name(name)
+    until = until_after(_moment(now_s), dt.timedelta(days=days))
     certificate = (
-        _builder(subject, subject, key.public_key(), since=_EPOCH, until=until)
+        _builder(subject, subject, key.public_key(), since=EPOCH, until=until)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(authority=True), critical=True)
+        .add_extension(usage(authority=True, lists=True), critical=True)
         .sign(key, hashes.SHA256())
     )
     return Authority(certificate, key)
@@ -207,42 +207,13 @@ def days_left(pem: str, *, now_s: float) -> float:
 def _builder(
     subject: x509.Name, issuer: x509.Name, public: PublicKey, *, since: dt.datetime, until: dt.datetime
 ) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(public)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(since)
-        .not_valid_after(until)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-    )
+    found = builder(subject, issuer, public, since=since, end=until)
+    return found.add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
 
 
 def _key_of(certificate: x509.Certificate) -> x509.AuthorityKeyIdentifier:
     identifier = certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
-
-
-def _usage(*, authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not authority,
-        key_cert_sign=authority,
-        crl_sign=authority,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _name(common: str, unit: str = "") -> x509.Name:
-    parts = [x509.NameAttribute(NameOID.COMMON_NAME, common)]
-    if unit:
-        parts.insert(0, x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, unit))
-    return x509.Name(parts)
 
 
 def _general(name: str) -> x509.GeneralName:
@@ -258,7 +229,3 @@ def _moment(now_s: float) -> dt.datetime:
 
 def _words(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
-
-
-def _pem(certificate: x509.Certificate) -> str:
-    return certificate.public_bytes(serialization.Encoding.PEM).decode()

@@ -18,17 +18,6 @@ PublicKey = ec.EllipticCurvePublicKey
 PrivateKey = ec.EllipticCurvePrivateKey
 
 
-def new_key() -> PrivateKey:
-    """Return a new private key for TLS or an authority, EC P-256."""
-    return ec.generate_private_key(ec.SECP256R1())
-
-
-def key_pem(key: PrivateKey | Ed25519PrivateKey) -> str:
-    """Write a private key, PEM (PKCS #8)."""
-    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    return key.private_bytes(encoding, form, serialization.NoEncryption()).decode()
-
-
 def load_key(pem: str) -> PrivateKey:
     """Read a private key for TLS or an authority.
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from edgegpu_base.x509 import EPOCH, builder, cert_pem, distinguished_name, key_pem, new_key, until, usage
 
 SERVER_NAME = "edgegpu-extender"
 """The name that the scheduler checks (`tlsConfig.serverName`)."""
@@ -16,10 +16,6 @@ SERVER_NAME = "edgegpu-extender"
 _ADDRESS = ipaddress.ip_address("127.0.0.1")
 _VALID = dt.timedelta(days=20 * 365)
 _LEAST_LEFT = dt.timedelta(days=365)
-_SINCE = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-"""Where a clock without a battery begins: no box is ever before the certificates, whatever its clock says."""
-_BUILT = dt.datetime(2025, 6, 1, tzinfo=dt.UTC)
-"""A day that had passed when this was written: no clock that is right is before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,27 +42,27 @@ def make(now: dt.datetime) -> Certificates:
     find its own certificates not valid yet, and its scheduler no extender. It ends twenty years after `now`, or after
     the build where the clock says that it is earlier, so that a wrong clock costs none of them.
     """
-    since, until = _SINCE, max(now, _BUILT) + _VALID
-    authority = ec.generate_private_key(ec.SECP256R1())
-    name = _name("edgegpu-extender-ca")
+    since, end = EPOCH, until(now, _VALID)
+    authority = new_key()
+    issuer = distinguished_name("edgegpu-extender-ca")
     identifier = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
     ca = (
-        _builder(name, name, authority.public_key(), since, until)
+        builder(issuer, issuer, authority.public_key(), since=since, end=end)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(usage(authority=True), critical=True)
         .add_extension(identifier, critical=False)
         .sign(authority, hashes.SHA256())
     )
 
     def issue(common: str, purpose: x509.ObjectIdentifier, *more: x509.ExtensionType) -> KeyPair:
-        key = ec.generate_private_key(ec.SECP256R1())
-        builder = _builder(_name(common), name, key.public_key(), since, until)
+        key = new_key()
+        leaf = builder(distinguished_name(common), issuer, key.public_key(), since=since, end=end)
         critical: tuple[x509.ExtensionType, ...] = (
             x509.BasicConstraints(ca=False, path_length=None),
-            _usage(signs_certificates=False),
+            usage(authority=False),
         )
         for extension in critical:
-            builder = builder.add_extension(extension, critical=True)
+            leaf = leaf.add_extension(extension, critical=True)
         plain = (
             x509.ExtendedKeyUsage([purpose]),
             x509.SubjectKeyIdentifier.from_public_key(key.public_key()),
@@ -74,12 +70,12 @@ def make(now: dt.datetime) -> Certificates:
             *more,
         )
         for extension in plain:
-            builder = builder.add_extension(extension, critical=False)
-        return KeyPair(_pem(builder.sign(authority, hashes.SHA256())), _key_pem(key))
+            leaf = leaf.add_extension(extension, critical=False)
+        return KeyPair(cert_pem(leaf.sign(authority, hashes.SHA256())), key_pem(key))
 
     names = x509.SubjectAlternativeName([x509.DNSName(SERVER_NAME), x509.IPAddress(_ADDRESS)])
     return Certificates(
-        ca=_pem(ca),
+        ca=cert_pem(ca),
         server=issue(SERVER_NAME, ExtendedKeyUsageOID.SERVER_AUTH, names),
         client=issue("edgegpu-scheduler", ExtendedKeyUsageOID.CLIENT_AUTH),
     )
@@ -137,44 +133,3 @@ def _purposes(certificate: x509.Certificate) -> x509.ExtendedKeyUsage:
 def _fits(pair: KeyPair, certificate: x509.Certificate) -> bool:
     key = serialization.load_pem_private_key(pair.key.encode(), password=None)
     return key.public_key() == certificate.public_key()
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, since: dt.datetime, until: dt.datetime
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(since)
-        .not_valid_after(until)
-    )
-
-
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
-
-
-def _pem(certificate: x509.Certificate) -> str:
-    return certificate.public_bytes(serialization.Encoding.PEM).decode()
-
-
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> str:
-    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    return key.private_bytes(encoding, form, serialization.NoEncryption()).decode()

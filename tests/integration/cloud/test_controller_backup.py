@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
+from edgegpu_base.x509 import key_pem
 from kits.controller import Bed
 from kits.modelbox import ROOT, SIGNING
 
-from edgegpu_cloud.enrolment.key_files import key_pem, write_file
+from edgegpu_cloud.enrolment.key_files import write_file
 from edgegpu_cloud.enrolment.key_sets import add, prepare, sign
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import CloudLayout

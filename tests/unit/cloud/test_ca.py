@@ -11,10 +11,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
+from edgegpu_base.x509 import key_pem, new_key
 
 from edgegpu_cloud.enrolment import ca
 from edgegpu_cloud.enrolment.ca import Authority, CertificateRequest, RequestError
-from edgegpu_cloud.enrolment.key_files import file_sha256, key_pem, load_signing_key, new_key, pin, write_file
+from edgegpu_cloud.enrolment.key_files import file_sha256, load_signing_key, pin, write_file
 from edgegpu_cloud.errors import CloudError
 from edgegpu_sync.ids import device_id
 

@@ -1,0 +1,73 @@
+"""What every certificate of ours is built of: keys, names, key usage, dates. It needs cryptography: imported late."""
+
+import datetime as dt
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.x509.oid import NameOID
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+"""Where a clock without a battery begins: no box's clock is ever before the certificates of authorities and servers."""
+_BUILT = dt.datetime(2025, 6, 1, tzinfo=dt.UTC)
+"""A day that had passed when this was written: no clock that is right is before it."""
+
+
+def until(now: dt.datetime, life: dt.timedelta) -> dt.datetime:
+    """Return the end of a validity: counted from the build where the clock says that it is earlier."""
+    return max(now, _BUILT) + life
+
+
+def new_key() -> ec.EllipticCurvePrivateKey:
+    """Return a new private key for TLS or an authority, EC P-256."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def key_pem(key: ec.EllipticCurvePrivateKey | Ed25519PrivateKey) -> str:
+    """Write a private key, PEM (PKCS #8)."""
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return key.private_bytes(encoding, form, serialization.NoEncryption()).decode()
+
+
+def cert_pem(certificate: x509.Certificate) -> str:
+    """Write a certificate, PEM."""
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def distinguished_name(common: str, unit: str = "") -> x509.Name:
+    """Return a distinguished name: CN, behind an OU where there is one."""
+    parts = [x509.NameAttribute(NameOID.COMMON_NAME, common)]
+    if unit:
+        parts.insert(0, x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, unit))
+    return x509.Name(parts)
+
+
+def builder(
+    subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey, *, since: dt.datetime, end: dt.datetime
+) -> x509.CertificateBuilder:
+    """Return a certificate that is begun: who, by whom, which key, from when to when, a random serial number."""
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(since)
+        .not_valid_after(end)
+    )
+
+
+def usage(*, authority: bool, lists: bool = False) -> x509.KeyUsage:
+    """Return a key's usage: an authority's signs certificates, and lists of the revoked where `lists`; else TLS's."""
+    return x509.KeyUsage(
+        digital_signature=not authority,
+        key_cert_sign=authority,
+        crl_sign=lists,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
