@@ -8,12 +8,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 from edgegpu_core.inventory import Card
-from edgegpu_plugin.cards.nvml_library import GpuProcess, NvmlLibrary
+from edgegpu_plugin.cards.nvml_library import NvmlLibrary
 from edgegpu_plugin.cards.nvml_worker import NvmlWorker
 from edgegpu_plugin.config.schema import Driver
 from edgegpu_plugin.errors import NvmlError, NvmlTrouble
-
-__all__ = ["GpuProcess", "Nvml"]
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -108,14 +106,6 @@ class Nvml:
         if timeout_s is None and self._library.starts_next:
             timeout_s = self._settings.nvml_timeout_s * _START_TIMES
         return self._ask(self._library.look, timeout_s)
-
-    def processes(self, timeout_s: float | None = None) -> tuple[GpuProcess, ...]:
-        """Return who holds memory of which card, by pids of the host, as of the last look at the cards.
-
-        Raises:
-            NvmlError: a call failed, or no answer in time.
-        """
-        return self._ask(self._library.processes, timeout_s)
 
     def _ask(self, work: Callable[[], _T], timeout_s: float | None = None) -> _T:
         return self._worker.call(work, timeout_s=self._settings.nvml_timeout_s if timeout_s is None else timeout_s)

@@ -34,16 +34,6 @@ _GONE = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class GpuProcess:
-    """A process of the host that holds memory of a card."""
-
-    pid: int
-    card: str
-    memory_mib: int | None
-    """None where the driver does not tell."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Found:
     """What one look gave: the cards that answered, their handles, the GPUs that did, and MIG devices' instances."""
 
@@ -101,22 +91,6 @@ class NvmlLibrary:
                 return
             if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
                 self._take_xid(event)
-
-    def processes(self) -> tuple[GpuProcess, ...]:
-        """Return who holds memory of which card.
-
-        Raises:
-            NvmlError: a call failed.
-        """
-        told = []
-        try:
-            for card, handle in self._found.handles.items():
-                for process in self._nv("nvmlDeviceGetComputeRunningProcesses", handle):
-                    used = process.usedGpuMemory
-                    told.append(GpuProcess(int(process.pid), card, None if used is None else int(used) >> 20))
-        except pynvml.NVMLError as error:
-            raise _told(error, self.step) from error
-        return tuple(told)
 
     def _nv(self, name: str, *args: Any) -> Any:  # noqa: ANN401  (pynvml has no types)
         self.step = name

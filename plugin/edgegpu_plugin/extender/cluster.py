@@ -192,11 +192,6 @@ class ClusterState:
         with self._changed:
             return tuple(self._pods.values())
 
-    def pod(self, uid: str) -> PodView | None:
-        """Return a GPU pod as last seen."""
-        with self._changed:
-            return self._pods.get(uid)
-
     def wait_for(self, happened: Callable[[], bool], timeout_s: float) -> bool:
         """Wait until something is so, looking at each change; False when it is not in time, or all waiting ends."""
         with self._changed:

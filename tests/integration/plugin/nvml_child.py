@@ -31,8 +31,6 @@ def _changed(cards: tuple[Card, ...]) -> None:
 
 def _answer(nvml: Nvml, command: str) -> dict[str, Any]:
     try:
-        if command == "processes":
-            return {"processes": [asdict(process) for process in nvml.processes()]}
         if command == "look":
             return {"look": [asdict(card) for card in nvml.cards()]}
     except NvmlError as error:

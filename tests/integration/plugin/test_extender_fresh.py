@@ -96,7 +96,9 @@ def test_a_picture_that_lags_and_cannot_be_renewed_binds_nothing(clock: Clock) -
         assert bind(run, "a").startswith("edgegpu's view of the pods is behind the API server")
         assert run.stub.count("binding") == 0
         run.stub.faults.remove(fault)
-        assert run.extender.state.wait_for(lambda: run.extender.state.pod("uid-a") is not None, DEADLINE_S)
+        assert run.extender.state.wait_for(
+            lambda: "uid-a" in {pod.uid for pod in run.extender.state.pods()}, DEADLINE_S
+        )
         assert run.bind(run.stub.pod("a"), "n") == ""
 
 

@@ -36,7 +36,7 @@ def nominate(run: Running, item: Json) -> None:
     """Put a pod into the API server, and wait until the extender knows its nomination."""
     run.add(item)
     state, uid, node = run.extender.state, item["metadata"]["uid"], item["status"]["nominatedNodeName"]
-    assert state.wait_for(lambda: (found := state.pod(uid)) is not None and found.nominated == node, 10)
+    assert state.wait_for(lambda: any(pod.uid == uid and pod.nominated == node for pod in state.pods()), 10)
 
 
 def preempt(run: Running, asking: Json, named: dict[str, list[str]]) -> dict[str, list[str]]:
@@ -73,7 +73,9 @@ def test_budgets_are_counted_and_their_absence_is_no_answer(run: Running) -> Non
     protected = run.stub.pod("low0") | {}
     protected["metadata"] = {**protected["metadata"], "labels": {"app": "kept"}}
     run.stub.add_pod(protected)
-    assert run.extender.state.wait_for(lambda: bool((p := run.extender.state.pod("uid-low0")) and p.labels), 10)
+    assert run.extender.state.wait_for(
+        lambda: any(pod.uid == "uid-low0" and pod.labels for pod in run.extender.state.pods()), 10
+    )
     run.stub.budgets.append(
         {
             "metadata": {"namespace": "default", "name": "b"},
