@@ -1,6 +1,6 @@
 """Tells for which container kubelet's calls are, and which devices to prefer: the calls carry no pod name."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from edgegpu_core.deviceid import SEPARATOR, DeviceKind, card_of, count_by_card, parse
@@ -50,6 +50,14 @@ class AllocationTarget:
         free = self.view.free()
         counts = free.memory if kind is DeviceKind.MEMORY else free.core
         return {slot.uuid: count for slot, count in zip(self.view.slots, counts, strict=True)}
+
+    def booked(self) -> frozenset[str]:
+        """Return the ids that pods hold."""
+        if self.view is None:
+            return frozenset()
+        ledger = self.view.ledger
+        grants = (grant for uid in ledger.pods() for grant in ledger.grants(uid).values())
+        return frozenset(text for grant in grants for ids in grant.ids.values() for text in ids)
 
 
 class Flight:
@@ -199,7 +207,16 @@ def pick(available: Sequence[str], must_include: Sequence[str], size: int, targe
 
     What lies elsewhere comes from what is promised to nobody, and there from the card with the most ids left, so that
     a container that fits nowhere (and is refused at its start) robs nobody and breaks up as few cards as can be.
+
+    On each card the ids come first that nobody holds. kubelet's `available` may have others: when it collects in the
+    middle of an admission, since somebody asks PodResources, it forgets what that container has just been given
+    (`UpdateAllocatedDevices` makes `allocatedDevices` anew of what is booked; 1.33).
     """
+    booked = target.booked()
+
+    def in_order(ids: Iterable[str]) -> list[str]:
+        return sorted(ids, key=lambda text: (text in booked, text))
+
     chosen = list(must_include[:size])
     taken = set(chosen)
     on_card = count_by_card(chosen)
@@ -208,14 +225,14 @@ def pick(available: Sequence[str], must_include: Sequence[str], size: int, targe
         if wanted > 0:
             prefix = card + SEPARATOR
             ids = [text for text in available if text.startswith(prefix) and text not in taken]
-            chosen += sorted(ids)[:wanted]
+            chosen += in_order(ids)[:wanted]
     if len(chosen) < size:
-        chosen += _elsewhere(available, frozenset(chosen), size - len(chosen), target)
+        chosen += _elsewhere(in_order(available), frozenset(chosen), size - len(chosen), target)
     return chosen
 
 
 def _elsewhere(available: Sequence[str], taken: frozenset[str], count: int, target: AllocationTarget) -> list[str]:
-    """Choose the rest: what is left on the target's cards, then from the fullest card on."""
+    """Choose the rest, on each card in the given order: what is left on the target's, then from the fullest card on."""
     by_card: dict[str, list[str]] = {}
     for text in available:
         if text not in taken:
@@ -227,8 +244,8 @@ def _elsewhere(available: Sequence[str], taken: frozenset[str], count: int, targ
         return (card not in targets, -min(spare.get(card, 0), len(by_card[card])), -len(by_card[card]), card)
 
     cards = sorted(by_card, key=rank)
-    unpromised = [text for card in cards for text in sorted(by_card[card])[: spare.get(card, 0)]]
-    promised = [text for card in cards for text in sorted(by_card[card])[spare.get(card, 0) :]]
+    unpromised = [text for card in cards for text in by_card[card][: spare.get(card, 0)]]
+    promised = [text for card in cards for text in by_card[card][spare.get(card, 0) :]]
     return (unpromised + promised)[:count]
 
 

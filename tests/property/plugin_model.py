@@ -1,4 +1,4 @@
-"""The plugin process without its threads and files: what nodestate, allocator and reconciler do with the core."""
+"""How the core is asked, call by call: what nodestate, allocator and reconciler do, without threads and files."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -67,10 +67,10 @@ class PluginModel:
         )
 
     def preferred(self, kind: DeviceKind, available: list[str], must_include: list[str], size: int) -> list[str]:
-        """Answer GetPreferredAllocation; where the watch is late, kubelet's own pod list is asked before any guess."""
+        """Answer GetPreferredAllocation; kubelet's own pod list is asked before any guess: the watch may be late."""
         self.now_s += 0.001
         target = self._target(kind, size, must_include)
-        if target.want is None:
+        if target.want is None or target.guessed:
             self._ask_kubelet()
             target = self._target(kind, size, must_include)
         assert target.want is not None, "kubelet asks for a pod that is in its own list"

@@ -62,7 +62,7 @@ class Allocator:
         """Answer GetPreferredAllocation: exactly `size` ids that contain `must_include`.
 
         Raises:
-            WouldWaitError: no pod is known that it could be for, and it may not wait for one.
+            WouldWaitError: it would be a guess, before which it has to wait and ask, and it may not.
         """
         must = list(request.must_include)
         target = self._target(kind, request.size, must, may_wait=may_wait)
@@ -79,7 +79,7 @@ class Allocator:
         """Answer Allocate.
 
         Raises:
-            RefusedError: the pod shall fail (`turned_away` says which do); an error here is final for it.
+            CallRefusedError: the pod shall fail (`turned_away` says which do); an error here is final for it.
             WouldWaitError: what containers get has to be found out first, and it may not wait; nothing is recorded.
         """
         if not may_wait and not self._injector.answers_at_once:
@@ -103,7 +103,7 @@ class Allocator:
         """Answer PreStartContainer.
 
         Raises:
-            RefusedError: the container may not start; kubelet shows the text and asks again.
+            CallRefusedError: the container may not start; kubelet shows the text and asks again.
         """
         with self._state.lock:
             snapshot = self._state.snapshot()
@@ -134,7 +134,11 @@ class Allocator:
         return judge(pod, container, view)
 
     def _target(self, kind: DeviceKind, size: int, must: list[str], *, may_wait: bool) -> AllocationTarget:
-        """Find the container; where our watch is late, wait for it, then ask kubelet itself, before any guess."""
+        """Find the container. Where our watch may be late, kubelet itself is asked before any guess.
+
+        A pod that asks for as much and that nobody placed proves nothing: a placed one of which we have not heard may
+        be meant, or be promised the card that the guess would take.
+        """
         state = self._state
         with state.lock:
             deadline = self._clock() + WATCH_GRACE_S
@@ -146,11 +150,13 @@ class Allocator:
                 if not may_wait:
                     raise WouldWaitError
                 state.pods_changed.wait(left)
-        if target.want is not None:
+        if target.want is not None and not target.guessed:
             return target
+        if not may_wait:
+            raise WouldWaitError
         pods = self._kubelet_pods()
         if pods is None:
-            _LOG.warning("no pod known that asks for %d %s, and kubelet's pod list cannot be read", size, kind.name)
+            _LOG.warning("a guess for %d %s: kubelet's pod list cannot be read", size, kind.name)
             return target
         with state.lock:
             state.learn_pods(pods)

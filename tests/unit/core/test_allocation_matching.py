@@ -194,6 +194,26 @@ def test_pick_fills_up_elsewhere_only_in_need() -> None:
     assert count_by_card(pick(available, [], 3, AllocationTarget((("gone", 3),), None))) == {"B": 3}
 
 
+def test_what_a_pod_holds_is_given_to_no_other_though_kubelet_has_forgotten_it() -> None:
+    pods = (pod_of(uid, box("main", 4, 30), cards={"main": ("GPU-0",)}, created=uid) for uid in ("1", "2"))
+    calls = Calls(*pods)
+    for kind, size in ((DeviceKind.MEMORY, 4), (DeviceKind.CORE, 30)):
+        calls.ask(kind, size)
+    before = calls.given.copy()
+    calls.given.clear()
+    for kind, size in ((DeviceKind.CORE, 30), (DeviceKind.MEMORY, 4)):
+        assert calls.ask(kind, size) == ("2/main", {"GPU-0": size})
+    assert not calls.given & before
+
+
+def test_what_a_pod_seems_to_hold_is_given_where_nothing_else_is_left() -> None:
+    calls = Calls(*(pod_of(uid, box("main", 20, 30), cards={"main": ("GPU-0",)}, created=uid) for uid in ("1", "2")))
+    calls.ask(DeviceKind.MEMORY, 20)
+    calls.ask(DeviceKind.CORE, 30)
+    calls.given.clear()  # the first is gone, and kubelet knows it before we do
+    assert calls.ask(DeviceKind.MEMORY, 20) == ("2/main", {"GPU-0": 20})
+
+
 def alike(uid: str, card: str) -> PodView:
     return pod_of(uid, box("main", 4, 80), cards={"main": (card,)}, created=uid)
 

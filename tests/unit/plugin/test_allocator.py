@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from property.cases import MODEL, box, pod_of
 
-from edgegpu_core.deviceid import DeviceKind, core_ids, memory_ids
+from edgegpu_core.deviceid import DeviceKind, card_of, core_ids, memory_ids
 from edgegpu_core.inventory import Card
+from edgegpu_core.podview import PodView
 from edgegpu_core.policy import Policy
 from edgegpu_plugin.kubelet.allocator import Allocator
 from edgegpu_plugin.pb import Allocation, CallRefusedError, PreferredRequest, WouldWaitError
@@ -62,4 +63,54 @@ def test_a_call_that_may_not_wait_asks_for_its_turn_again(allocator: Allocator) 
     available = memory_ids("GPU-0", 29)[20:]
     with pytest.raises(WouldWaitError):
         allocator.preferred(DeviceKind.MEMORY, PreferredRequest(available, (), 7), may_wait=False)  # nobody asks for 7
-    assert len(allocator.preferred(DeviceKind.MEMORY, PreferredRequest(available, (), 15), may_wait=False)) == 9
+
+
+def late(folder: Path, *known: PodView, unseen: PodView, cards: int) -> Allocator:
+    """So many cards of 29 units; kubelet has one pod more than the watch has told of."""
+    state = NodeState(model=MODEL, policy=Policy.FIRST_FIT, checkpoint=folder / "checkpoint")
+    state.set_cards(
+        tuple(Card(uuid=f"GPU-{n}", index=n, name="T", memory_mib=7611, pci=f"{n}", minor=n) for n in range(cards))
+    )
+    state.replace_pods(known)
+    return Allocator(state=state, injector=NoInjector(), kubelet_pods=lambda: [*known, unseen])
+
+
+def ask(allocator: Allocator, kind: DeviceKind, size: int, *, may_wait: bool = True) -> list[str]:
+    """Ask for devices where the last 9 units and 98 hundredths of each of two cards are available."""
+    ids = [
+        text
+        for card in ("GPU-0", "GPU-1")
+        for text in (memory_ids(card, 29)[20:] if kind is DeviceKind.MEMORY else core_ids(card)[2:])
+    ]
+    return allocator.preferred(kind, PreferredRequest(ids, (), size), may_wait=may_wait)
+
+
+FORCED = pod_of("forced", box("main", 4, 30), created="1")
+
+
+def test_a_guess_leaves_alone_what_a_pod_in_kubelet_s_list_is_promised(tmp_path: Path) -> None:
+    placed = pod_of("placed", box("main", 6, 80), created="2", cards={"main": ("GPU-0",)})
+    allocator = late(tmp_path, FORCED, unseen=placed, cards=2)
+    assert {card_of(text) for text in ask(allocator, DeviceKind.CORE, 30)} == {"GPU-1"}
+
+
+def test_a_placed_pod_that_only_kubelet_shows_gets_its_card(tmp_path: Path) -> None:
+    placed = pod_of("placed", box("main", 4, 80), created="2", cards={"main": ("GPU-1",)})
+    allocator = late(tmp_path, FORCED, unseen=placed, cards=2)
+    assert {card_of(text) for text in ask(allocator, DeviceKind.MEMORY, 4)} == {"GPU-1"}
+
+
+def test_a_placed_pod_that_only_kubelet_shows_does_not_fail_for_one_that_has_no_room(tmp_path: Path) -> None:
+    old = pod_of("old", box("main", 20, 2), cards={"main": ("GPU-0",)})
+    bare = pod_of("bare", box("main", 9, 99), created="1")
+    placed = pod_of("placed", box("main", 9, 50), created="2", cards={"main": ("GPU-0",)})
+    allocator = late(tmp_path, old, bare, unseen=placed, cards=1)
+    allocator.allocate(DeviceKind.MEMORY, ask(allocator, DeviceKind.MEMORY, 9))
+
+
+def test_before_a_guess_a_call_asks_for_its_turn_again(tmp_path: Path) -> None:
+    placed = pod_of("placed", box("main", 6, 80), created="2", cards={"main": ("GPU-1",)})
+    allocator = late(tmp_path, FORCED, placed, unseen=placed, cards=2)
+    with pytest.raises(WouldWaitError):
+        ask(allocator, DeviceKind.CORE, 30, may_wait=False)
+    assert {card_of(text) for text in ask(allocator, DeviceKind.CORE, 80, may_wait=False)} == {"GPU-1"}
