@@ -19,8 +19,7 @@ from edgegpu_agent.cli.views.bars import LETTERS, holding
 from edgegpu_agent.cli.views.status import show
 from edgegpu_core.inventory import Free, Slot
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.placement import Placement, PlacementRefusal, PodPlan, place, plan_pod
-from edgegpu_core.policy import Policy
+from edgegpu_core.placement import Placement, PlacementRefusal, PodPlan, Policy, place, plan_pod
 from edgegpu_core.request import ContainerRequest, ContainerRole, RequestedAmounts
 
 ROOT = Path(__file__).resolve().parent.parent

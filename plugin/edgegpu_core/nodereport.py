@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgegpu_core.inventory import Slot
-from edgegpu_core.placement import Share
-from edgegpu_core.policy import Policy, parse_policy
+from edgegpu_core.placement import Policy, Share, parse_policy
 
 REPORT_ANNOTATION = "edgegpu.io/cards-of-node"
 """The annotation's name. It is written at once and whole: what stands in it is true together."""

@@ -9,9 +9,8 @@ from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.inventory import Free, Slot
 from edgegpu_core.ledger import Grant, Ledger, free_after
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.placement import Placement, PodPlan, Share, footprint, held_of, place, plan_pod
+from edgegpu_core.placement import Placement, PodPlan, Policy, Share, footprint, held_of, place, plan_pod
 from edgegpu_core.podview import Cards, PodView
-from edgegpu_core.policy import Policy
 from edgegpu_core.request import ContainerRequest, RequestedAmounts, Unplaceable
 
 planned = lru_cache(maxsize=4096)(plan_pod)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.policy import Policy, parse_policy
+from edgegpu_core.placement import Policy, parse_policy
 from edgegpu_core.request import ContainerRequest, ContainerRole, RequestedAmounts
 
 CARDS_ANNOTATION = "edgegpu.io/cards"

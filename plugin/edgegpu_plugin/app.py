@@ -11,7 +11,7 @@ from typing import Any
 from edgegpu_base import kube
 from edgegpu_base.kube import KubeClient, KubeconfigError, KubeError
 from edgegpu_base.process import memory
-from edgegpu_base.process.footprint import Footprint
+from edgegpu_base.process.memory import Footprint
 from edgegpu_base.process.sdnotify import Notifier, notifier
 from edgegpu_base.process.tasks import Task, TaskGroup
 

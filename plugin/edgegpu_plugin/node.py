@@ -27,10 +27,9 @@ from edgegpu_plugin.kubelet.allocator import Allocator
 from edgegpu_plugin.kubelet.device_list import DeviceBoard
 from edgegpu_plugin.kubelet.device_plugin import ResourcePlugin
 from edgegpu_plugin.kubelet.link import KubeletLink
-from edgegpu_plugin.kubelet.podresources import PodResources
-from edgegpu_plugin.kubelet.pods import KubeletPods
+from edgegpu_plugin.kubelet.node_api import NodePods, NodeWitness
+from edgegpu_plugin.kubelet.pods import KubeletPods, PodResources
 from edgegpu_plugin.records.collector import Collector
-from edgegpu_plugin.records.node_api import NodePods, NodeWitness
 from edgegpu_plugin.records.node_state import NodeState, Snapshot
 from edgegpu_plugin.records.publisher import Publisher
 from edgegpu_plugin.records.reconciler import Reconciler, RefusedPod, Times

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from edgegpu_core.checkpoint import CheckpointEntry, parse_checkpoint
+from edgegpu_core.ledger import CheckpointEntry, parse_checkpoint
 from edgegpu_plugin.pb import PodDevices, PodResourcesCaller, channel
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import yaml
 from e2e.machine import Machine
 from lab.labkit import LabError, Process, wait_until
 
-from edgegpu_core.checkpoint import CheckpointEntry, parse_checkpoint
+from edgegpu_core.ledger import CheckpointEntry, parse_checkpoint
 from edgegpu_plugin.pb import PodDevices, PodResourcesCaller, channel
 from edgegpu_sim.driver import SimCard, SimDriver, make_card
 

@@ -10,7 +10,7 @@ from e2e.k3s import K3s
 from e2e.plugin_node import KUBELET
 from lab.labkit import IMAGE, LabError, wait_until
 
-from edgegpu_core.checkpoint import CheckpointEntry
+from edgegpu_core.ledger import CheckpointEntry
 from edgegpu_plugin.pb import PodDevices
 
 T = TypeVar("T")

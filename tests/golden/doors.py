@@ -78,9 +78,8 @@ from edgegpu_core.injection import Injection
 from edgegpu_core.inventory import Card, Slot
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report, write_report
-from edgegpu_core.placement import Share
+from edgegpu_core.placement import Policy, Share
 from edgegpu_core.podview import CARDS_ANNOTATION, POLICY_ANNOTATION, read_cards, write_cards
-from edgegpu_core.policy import Policy
 from edgegpu_installer import doctor
 from edgegpu_installer import layout as _layout
 from edgegpu_installer.changes import FileChange, Op

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from edgegpu_base.kube.access import ApiAccess
+from edgegpu_base.kube.kubeconfig import ApiAccess
 
 from edgegpu_installer.cluster.client import ClusterClient
 from edgegpu_installer.cluster.rbac import Account, Rights, read_rights

@@ -13,7 +13,7 @@ from integration.extender_world import MODEL, Json
 from integration.kube_stub import KubeStub
 
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.policy import Policy
+from edgegpu_core.placement import Policy
 from edgegpu_plugin.extender import Extender, ExtenderConfig, HoldBack, TlsFiles
 
 DEADLINE_S = 10.0

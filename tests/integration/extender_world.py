@@ -7,9 +7,8 @@ from typing import Any
 from edgegpu_core.inventory import Slot
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, write_report
-from edgegpu_core.placement import Share
+from edgegpu_core.placement import Policy, Share
 from edgegpu_core.podview import CARDS_ANNOTATION, POLICY_ANNOTATION, write_cards
-from edgegpu_core.policy import Policy
 
 Json = dict[str, Any]
 

@@ -10,9 +10,8 @@ from edgegpu_core.ledger import free_after
 from edgegpu_core.limits.workload import fenceposts
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, write_report
-from edgegpu_core.placement import Placement, Share, place, plan_pod
+from edgegpu_core.placement import Placement, Policy, Share, place, plan_pod
 from edgegpu_core.podview import gpu_containers
-from edgegpu_core.policy import Policy
 from edgegpu_core.request import Unplaceable
 
 NODE = "box-1"

@@ -5,9 +5,8 @@ from edgegpu_core.inventory import Slot
 from edgegpu_core.ledger import Ledger
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodeview import NodeView
-from edgegpu_core.placement import PodPlan, plan_pod
+from edgegpu_core.placement import PodPlan, Policy, plan_pod
 from edgegpu_core.podview import Cards, PodView
-from edgegpu_core.policy import Policy
 from edgegpu_core.request import ContainerRequest, ContainerRole, RequestedAmounts
 
 MODEL = ResourceModel()

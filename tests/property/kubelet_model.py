@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from edgegpu_core.checkpoint import CheckpointEntry
 from edgegpu_core.deviceid import DeviceKind
+from edgegpu_core.ledger import CheckpointEntry
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodeview import asked
 from edgegpu_core.podview import PodView

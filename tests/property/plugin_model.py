@@ -6,15 +6,13 @@ from dataclasses import dataclass, field
 
 from edgegpu_core.admission import judge
 from edgegpu_core.allocation_matching import AllocationTarget, Flight, pick
-from edgegpu_core.checkpoint import CheckpointEntry
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.inventory import Free, Slot
-from edgegpu_core.ledger import Ledger
+from edgegpu_core.ledger import CheckpointEntry, Ledger
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodeview import NodeView, settle
-from edgegpu_core.placement import Placement, PodPlan, Share, place, plan_pod
+from edgegpu_core.placement import Placement, PodPlan, Policy, Share, place, plan_pod
 from edgegpu_core.podview import Cards, PodView
-from edgegpu_core.policy import Policy
 
 
 @dataclass(slots=True)

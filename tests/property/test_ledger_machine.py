@@ -17,11 +17,10 @@ from property.plugin_model import room, summed
 
 from edgegpu_core.admission import judge
 from edgegpu_core.deviceid import DeviceKind, card_of
-from edgegpu_core.placement import Placement, PodPlan, place, plan_pod
+from edgegpu_core.placement import Placement, PodPlan, Policy, place, plan_pod
 from edgegpu_core.podview import PodView
-from edgegpu_core.policy import Policy
 from edgegpu_core.request import RequestedAmounts
-from edgegpu_plugin.extender.ambiguity import ambiguous
+from edgegpu_plugin.extender.bind import ambiguous
 
 REQUESTS = st.one_of(
     st.builds(RequestedAmounts, st.sampled_from([2, 3, 4, 6]), st.sampled_from([10, 30, 50, 80, 100])),

@@ -9,8 +9,7 @@ from kits.limitscases import asks, change, node, own, recreate, rolling, statefu
 from edgegpu_core.ledger import free_after
 from edgegpu_core.limits import FitResult, LimitsChange, NodeRoom, judge
 from edgegpu_core.limits.workload import pods_of
-from edgegpu_core.placement import Placement, place, plan_pod
-from edgegpu_core.policy import Policy
+from edgegpu_core.placement import Placement, Policy, place, plan_pod
 
 CARDS = st.lists(st.integers(4, 12), min_size=1, max_size=2)
 

@@ -10,8 +10,7 @@ from property.cases import MODEL
 
 from edgegpu_core.inventory import Free, Slot
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.placement import Placement, PlacementRefusal, PodPlan, fits, place, plan_pod
-from edgegpu_core.policy import Policy
+from edgegpu_core.placement import Placement, PlacementRefusal, PodPlan, Policy, fits, place, plan_pod
 from edgegpu_core.request import Ask, ContainerRequest, ContainerRole, RequestedAmounts, Unplaceable
 
 CORES = [1, 10, 30, 50, 80, 100, 200, 300]

@@ -8,14 +8,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from property.cases import MODEL
 
-from edgegpu_core.checkpoint import CheckpointEntry, CheckpointError, parse_checkpoint
 from edgegpu_core.deviceid import DeviceId, DeviceKind, card_of, parse
 from edgegpu_core.inventory import Slot
-from edgegpu_core.ledger import Ledger
+from edgegpu_core.ledger import CheckpointEntry, CheckpointError, Ledger, parse_checkpoint
 from edgegpu_core.nodereport import NodeReport, read_report, write_report
-from edgegpu_core.placement import Share
+from edgegpu_core.placement import Policy, Share
 from edgegpu_core.podview import CARDS_ANNOTATION, POLICY_ANNOTATION, pod_view, read_cards, write_cards
-from edgegpu_core.policy import Policy
 
 TEXT = st.text(max_size=12)
 JSON = st.recursive(

@@ -1,10 +1,9 @@
 """A thin REST and watch adapter to the Kubernetes API over urllib3; the only package that speaks to the API server."""
 
-from edgegpu_base.kube.access import ApiAccess
 from edgegpu_base.kube.client import Json, KubeClient, WatchStream
 from edgegpu_base.kube.errors import Conflict, ExpiredError, Forbidden, KubeError, NotFound, Unavailable
 from edgegpu_base.kube.events import EventRecorder, PodRef
-from edgegpu_base.kube.kubeconfig import KubeconfigError
+from edgegpu_base.kube.kubeconfig import ApiAccess, KubeconfigError
 from edgegpu_base.kube.kubeconfig import load as load_kubeconfig
 from edgegpu_base.kube.objects import KubeObjects
 from edgegpu_base.kube.watch import Handlers, Pace, Reflector

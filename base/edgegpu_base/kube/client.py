@@ -12,9 +12,9 @@ from urllib.parse import urlencode
 import urllib3
 from urllib3.exceptions import HTTPError, ProtocolError
 
-from edgegpu_base.kube.access import ApiAccess
 from edgegpu_base.kube.connection import ApiConnection
 from edgegpu_base.kube.errors import KubeError, Unavailable, of_status
+from edgegpu_base.kube.kubeconfig import ApiAccess
 
 Json = dict[str, Any]
 Params = Mapping[str, str]

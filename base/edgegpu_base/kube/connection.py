@@ -15,9 +15,8 @@ from urllib3.connection import HTTPConnection
 from urllib3.exceptions import InsecureRequestWarning
 
 from edgegpu_base.errors import EdgegpuError
-from edgegpu_base.kube.access import ApiAccess, tls_context
 from edgegpu_base.kube.errors import KubeError
-from edgegpu_base.kube.kubeconfig import load
+from edgegpu_base.kube.kubeconfig import ApiAccess, load, tls_context
 
 _log = logging.getLogger(__name__)
 

@@ -21,8 +21,7 @@ from edgegpu_core.limits import (
     judge,
 )
 from edgegpu_core.model import CORE_PER_CARD, ResourceModel
-from edgegpu_core.placement import Share
-from edgegpu_core.policy import Policy, parse_policy
+from edgegpu_core.placement import Policy, Share, parse_policy
 from edgegpu_core.request import ContainerRequest, ContainerRole, RequestedAmounts
 from edgegpu_sync.messages.readers import READERS
 from edgegpu_sync.messages.telemetry import Alloc, CardShare, Inventory, PodAlloc

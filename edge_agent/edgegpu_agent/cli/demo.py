@@ -96,7 +96,7 @@ def run_demo(
         from edgegpu_agent.demo.model import DemoError  # noqa: PLC0415  (grpc and more: only here)
         from edgegpu_agent.demo.report import write_rows  # noqa: PLC0415
         from edgegpu_agent.demo.run import DemoOutcome  # noqa: PLC0415
-        from edgegpu_core.policy import parse_policy  # noqa: PLC0415
+        from edgegpu_core.placement import parse_policy  # noqa: PLC0415
 
         outcome = DemoOutcome()
         try:

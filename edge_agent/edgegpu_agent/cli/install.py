@@ -248,7 +248,7 @@ def _role(text: str | None) -> "MachineRole | None":
 
 
 def _policy(text: str | None) -> str | None:
-    from edgegpu_core.policy import parse_policy  # noqa: PLC0415  (slow to load)
+    from edgegpu_core.placement import parse_policy  # noqa: PLC0415  (slow to load)
 
     if text is not None:
         try:

@@ -19,7 +19,7 @@ from edgegpu_agent.demo.model import LABEL, DemoError, DemoService, Json, deploy
 from edgegpu_core.deviceid import card_of
 from edgegpu_core.podview import POLICY_ANNOTATION
 from edgegpu_plugin.errors import PodResourcesError
-from edgegpu_plugin.kubelet.podresources import PodResources
+from edgegpu_plugin.kubelet.pods import PodResources
 
 POD_RESOURCES = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 _LOOK_S = 0.5

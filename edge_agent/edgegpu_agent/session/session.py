@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgegpu_base.process.footprint import Footprint
+from edgegpu_base.process.memory import Footprint
 from edgegpu_base.process.tasks import Task, TaskGroup
 
 from edgegpu_agent import settings

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgegpu_base.kube.access import ApiAccess
+from edgegpu_base.kube.kubeconfig import ApiAccess
 
 from edgegpu_installer.cluster import kubeconfig
 from edgegpu_installer.cluster.client import ClusterClient, ClusterError

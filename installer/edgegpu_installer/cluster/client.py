@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlencode
 
-from edgegpu_base.kube.access import ApiAccess
+from edgegpu_base.kube.kubeconfig import ApiAccess
 from kubernetes.client import ApiClient, ApiException, Configuration
 from urllib3.exceptions import HTTPError, ProtocolError
 

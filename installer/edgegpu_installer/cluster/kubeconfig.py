@@ -6,8 +6,15 @@ from pathlib import Path
 from typing import TypeVar
 
 import yaml
-from edgegpu_base.kube.access import ApiAccess
-from edgegpu_base.kube.kubeconfig import ClusterEntry, KubeconfigFile, NamedCluster, NamedContext, UserEntry, is_url
+from edgegpu_base.kube.kubeconfig import (
+    ApiAccess,
+    ClusterEntry,
+    KubeconfigFile,
+    NamedCluster,
+    NamedContext,
+    UserEntry,
+    is_url,
+)
 from pydantic import ValidationError
 
 from edgegpu_installer.errors import InstallError

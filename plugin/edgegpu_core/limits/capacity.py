@@ -8,8 +8,7 @@ from edgegpu_core.ledger import free_after
 from edgegpu_core.limits.nodes import Constraints, Taint
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodeview import planned
-from edgegpu_core.placement import Placement, PlacementRefusal, Share, place
-from edgegpu_core.policy import Policy
+from edgegpu_core.placement import Placement, PlacementRefusal, Policy, Share, place
 from edgegpu_core.request import ContainerRequest, ContainerRole, Unplaceable
 
 DEFAULT_MODEL = ResourceModel()

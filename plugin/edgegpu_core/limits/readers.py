@@ -10,9 +10,8 @@ from edgegpu_core.limits.nodes import read_taints
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report
 from edgegpu_core.nodeview import planned
-from edgegpu_core.placement import Placement, PodPlan, Share, footprint, place
+from edgegpu_core.placement import Placement, PodPlan, Policy, Share, footprint, place
 from edgegpu_core.podview import PodView, gpu_containers, pod_view
-from edgegpu_core.policy import Policy
 from edgegpu_core.request import RequestedAmounts, Unplaceable
 
 Object = Mapping[str, Any]

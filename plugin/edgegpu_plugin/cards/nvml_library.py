@@ -12,9 +12,8 @@ from typing import Any
 import pynvml
 
 from edgegpu_core.inventory import Card
+from edgegpu_plugin.cards.driver_root import LIBRARY_FOLDERS, mig_caps, open_to_others
 from edgegpu_plugin.cards.health import CardHealth
-from edgegpu_plugin.containers.driver_root import LIBRARY_FOLDERS, mig_caps
-from edgegpu_plugin.containers.ownership import open_to_others
 from edgegpu_plugin.errors import NvmlError, NvmlTrouble
 
 _log = logging.getLogger(__name__)

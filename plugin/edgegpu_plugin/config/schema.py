@@ -17,7 +17,7 @@ from pydantic import (
 
 from edgegpu_core.injection import Injection
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.policy import Policy
+from edgegpu_core.placement import Policy
 from edgegpu_plugin.config import yaml_file
 from edgegpu_plugin.config.types import (
     AbsolutePath,

@@ -1,12 +1,10 @@
 """The scheduler's extender: filter, prioritize and bind for the GPU pods of every node of the cluster."""
 
-from edgegpu_plugin.extender.ambiguity import ambiguous
-from edgegpu_plugin.extender.bind import HoldBack
+from edgegpu_plugin.extender.bind import HoldBack, ambiguous
 from edgegpu_plugin.extender.cluster import ClusterState
-from edgegpu_plugin.extender.errors import CertificateError, ExtenderError
 from edgegpu_plugin.extender.extender import Extender, ExtenderConfig
 from edgegpu_plugin.extender.node_capacity import KnownNode, NodeCapacity
-from edgegpu_plugin.extender.server import TlsFiles
+from edgegpu_plugin.extender.server import CertificateError, ExtenderError, TlsFiles
 
 __all__ = [
     "CertificateError",

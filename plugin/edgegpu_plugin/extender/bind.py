@@ -1,7 +1,15 @@
-"""Bind: chooses a pod's cards and writes node and cards in one request, one pod at a time on each node."""
+"""Bind: chooses a pod's cards and writes node and cards in one request, one pod at a time on each node.
+
+kubelet's calls for devices do not say for which pod: they carry an amount of one resource, nothing else. Two containers
+with the same amount of a resource look the same in that call. That does no harm where they are interchangeable, since
+either may get either's cards; where they are not, the second must wait until the first has its devices.
+"""
 
 import logging
-from collections.abc import Callable
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from edgegpu_base.kube import Conflict, Json, KubeError, KubeObjects, NotFound, Unavailable
@@ -10,15 +18,71 @@ from edgegpu_base.kube.objects import BIND_S
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import PlacementRefusal, place, plan_pod
 from edgegpu_core.podview import CARDS_ANNOTATION, PodView, pod_view, write_cards
-from edgegpu_core.request import Unplaceable
-from edgegpu_plugin.extender.ambiguity import ambiguous
+from edgegpu_core.request import ContainerRole, RequestedAmounts, Unplaceable
 from edgegpu_plugin.extender.assumed import Assumption
 from edgegpu_plugin.extender.cluster import ClusterState
 from edgegpu_plugin.extender.filter import policy_problem
 from edgegpu_plugin.extender.freshness import Freshness, StalePictureError
 from edgegpu_plugin.extender.messages import BindingArgs
-from edgegpu_plugin.extender.named_locks import FifoLocks
 from edgegpu_plugin.extender.node_capacity import KnownNode, known_node, room_of
+
+
+def ambiguous(one: PodView, other: PodView) -> bool:
+    """Say whether a call for a container of one pod could be taken for one of the other, and that would matter."""
+    alike = _same_constraints(one, other)
+    return any(
+        _look_alike(p.request, q.request) and not (alike and p.request == q.request)
+        for p in one.containers
+        for q in other.containers
+    )
+
+
+def _look_alike(p: RequestedAmounts, q: RequestedAmounts) -> bool:
+    """Say whether a call for one of the two resources looks the same for both containers."""
+    same_memory = p.memory_units == q.memory_units != 0
+    same_core = p.core == q.core != 0
+    return same_memory or same_core
+
+
+def _same_constraints(one: PodView, other: PodView) -> bool:
+    """Say whether equal requests of the two may swap cards.
+
+    An init container ties all containers of its pod to its own card. Equal amounts mean the same number of cards.
+    """
+    plain = all(container.role is not ContainerRole.INIT for pod in (one, other) for container in pod.containers)
+    return plain and (one.policy, one.bad_policy) == (other.policy, other.bad_policy)
+
+
+class FifoLocks:
+    """One lock per name, given in the order in which it was asked for; a name that nobody wants takes no memory."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._queues: dict[str, deque[object]] = {}
+
+    @contextmanager
+    def hold(self, name: str, timeout_s: float) -> Iterator[bool]:
+        """Hold the lock of `name` for the block; the value is False when its turn did not come in time."""
+        ticket = object()
+        with self._changed:
+            queue = self._queues.setdefault(name, deque())
+            queue.append(ticket)
+            self._changed.notify_all()
+            mine = self._changed.wait_for(lambda: queue[0] is ticket, max(0.0, timeout_s))
+        try:
+            yield mine
+        finally:
+            with self._changed:
+                queue.remove(ticket)
+                if not queue:
+                    del self._queues[name]
+                self._changed.notify_all()
+
+    def wait_for_waiters(self, name: str, count: int, timeout_s: float) -> bool:
+        """Wait until that many callers wait for the lock of `name`; False when they are not in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: len(self._queues.get(name, ())) > count, timeout_s)
+
 
 _log = logging.getLogger(__name__)
 

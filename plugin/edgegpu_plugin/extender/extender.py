@@ -12,21 +12,19 @@ from edgegpu_base.kube import Handlers, KubeClient, KubeObjects, Reflector
 from edgegpu_base.kube.objects import NODES, PODS
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from edgegpu_core.budgets import read_budget
 from edgegpu_core.model import ResourceModel
+from edgegpu_core.placement import Policy
 from edgegpu_core.podview import PodView, pod_view
-from edgegpu_core.policy import Policy
+from edgegpu_core.preemption import read_budget
 from edgegpu_plugin.config.schema import PluginConfig
 from edgegpu_plugin.extender.bind import Binder, HoldBack
 from edgegpu_plugin.extender.cluster import ASSUMED_S, ClusterState
-from edgegpu_plugin.extender.errors import ExtenderError
 from edgegpu_plugin.extender.freshness import Freshness
-from edgegpu_plugin.extender.handler import BadRequest
 from edgegpu_plugin.extender.messages import BindingArgs, ExtenderArgs, HostPriority, PreemptionArgs
 from edgegpu_plugin.extender.node_capacity import KnownNode, known_node
 from edgegpu_plugin.extender.pending import nodes_part, pending_part
 from edgegpu_plugin.extender.preempt import Preemption
-from edgegpu_plugin.extender.server import ExtenderServer, TlsFiles
+from edgegpu_plugin.extender.server import BadRequest, ExtenderError, ExtenderServer, TlsFiles
 from edgegpu_plugin.extender.verbs import ExtenderVerbs
 
 _log = logging.getLogger(__name__)

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from edgegpu_core import reasons
 from edgegpu_core.inventory import Free
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.placement import PlacementRefusal, PodPlan, place, plan_pod
+from edgegpu_core.placement import PlacementRefusal, PodPlan, Policy, parse_policy, place, plan_pod
 from edgegpu_core.podview import PodView
-from edgegpu_core.policy import Policy, parse_policy
 from edgegpu_core.preemption import choose_victims
 from edgegpu_core.request import Ask, Unplaceable
 from edgegpu_plugin.extender.node_capacity import NodeCapacity

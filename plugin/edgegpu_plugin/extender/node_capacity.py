@@ -11,9 +11,8 @@ from edgegpu_core.ledger import free_after
 from edgegpu_core.model import CORE_PER_CARD, ResourceModel, short_name
 from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report
 from edgegpu_core.nodeview import planned
-from edgegpu_core.placement import Placement, PodPlan, Share, footprint, place
+from edgegpu_core.placement import Placement, PodPlan, Policy, Share, footprint, place
 from edgegpu_core.podview import PodView, gpu_containers
-from edgegpu_core.policy import Policy
 from edgegpu_core.preemption import CardHolder, free_without
 from edgegpu_core.request import RequestedAmounts, total
 from edgegpu_plugin.extender.assumed import Assumption

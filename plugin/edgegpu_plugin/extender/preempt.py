@@ -8,11 +8,10 @@ convertPodUIDToPod): one that it does not know, or a node without victims, fails
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from edgegpu_core.budgets import Budget, violations
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import PodPlan, plan_pod
 from edgegpu_core.podview import PodView
-from edgegpu_core.preemption import choose_victims
+from edgegpu_core.preemption import Budget, choose_victims, violations
 from edgegpu_plugin.extender.cluster import ClusterState
 from edgegpu_plugin.extender.filter import policy_problem
 from edgegpu_plugin.extender.messages import MetaPod, MetaVictims

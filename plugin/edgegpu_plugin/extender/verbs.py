@@ -1,16 +1,15 @@
-"""The extender's verbs, from wire type to wire type."""
+"""The extender's verbs, from wire type to wire type; and which of the nodes with room is the best, 0 to 10."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from edgegpu_base.kube import KubeError
 
 from edgegpu_core.model import ResourceModel
+from edgegpu_core.placement import Policy
 from edgegpu_core.podview import pod_view
-from edgegpu_core.policy import Policy
 from edgegpu_plugin.extender.bind import Binder
 from edgegpu_plugin.extender.cluster import ClusterState
 from edgegpu_plugin.extender.filter import judge
-from edgegpu_plugin.extender.handler import NotNow
 from edgegpu_plugin.extender.messages import (
     BindingArgs,
     BindingResult,
@@ -21,8 +20,21 @@ from edgegpu_plugin.extender.messages import (
     PreemptionArgs,
     PreemptionResult,
 )
+from edgegpu_plugin.extender.node_capacity import TOP_LEVEL, NodeCapacity
 from edgegpu_plugin.extender.preempt import Preemption
-from edgegpu_plugin.extender.prioritize import rank
+from edgegpu_plugin.extender.server import NotNow
+
+
+def rank(names: Iterable[str], rooms: Mapping[str, NodeCapacity], policy: Policy) -> list[HostPriority]:
+    """Score nodes: the fuller the better, so that whole cards stay free; with `spread` the emptier the better."""
+    return [HostPriority(host=name, score=_score(rooms.get(name), policy)) for name in names]
+
+
+def _score(room: NodeCapacity | None, policy: Policy) -> int:
+    if room is None or room.problem:
+        return 0
+    return TOP_LEVEL - room.level if policy is Policy.SPREAD else room.level
+
 
 READING = "edgegpu extender is still reading the cluster"
 

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from edgegpu_core.allocation_matching import Flight
-from edgegpu_core.checkpoint import CheckpointEntry, CheckpointError, parse_checkpoint
 from edgegpu_core.inventory import Card, Slot, slots
-from edgegpu_core.ledger import Ledger
+from edgegpu_core.ledger import CheckpointEntry, CheckpointError, Ledger, parse_checkpoint
 from edgegpu_core.model import ModelError, ResourceModel
 from edgegpu_core.nodeview import NodeView, settle
+from edgegpu_core.placement import Policy
 from edgegpu_core.podview import Cards, PodView
-from edgegpu_core.policy import Policy
 
 _LOG = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from edgegpu_base.kube.access import ApiAccess
+from edgegpu_base.kube.kubeconfig import ApiAccess
 from integration.clusterkit import Api, api, write_admin
 from integration.kube_stub import KubeStub
 from kits.cert import make_certs, server_context

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgegpu_base.kube.access import ApiAccess
+from edgegpu_base.kube.kubeconfig import ApiAccess
 from integration.clusterkit import Api, api
 
 from edgegpu_installer.cluster.accounts import grant, named

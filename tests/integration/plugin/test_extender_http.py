@@ -14,8 +14,7 @@ from kits.cert import Certs, make_certs
 
 from edgegpu_plugin.config.schema import PluginConfig
 from edgegpu_plugin.extender import Extender, ExtenderConfig, ExtenderError, HoldBack, TlsFiles
-from edgegpu_plugin.extender.handler import BadRequest
-from edgegpu_plugin.extender.server import ExtenderServer
+from edgegpu_plugin.extender.server import BadRequest, ExtenderServer
 
 
 @pytest.fixture(scope="module")

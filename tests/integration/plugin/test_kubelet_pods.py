@@ -10,9 +10,8 @@ from edgegpu_base.kube import Forbidden, KubeClient, KubeObjects, Unavailable
 from integration.kube_stub import Fault, Json, KubeStub
 from property.cases import MODEL
 
-from edgegpu_plugin.kubelet.podresources import PodResources
-from edgegpu_plugin.kubelet.pods import REFUSED_S, KubeletPods
-from edgegpu_plugin.records.node_api import NodeWitness
+from edgegpu_plugin.kubelet.node_api import NodeWitness
+from edgegpu_plugin.kubelet.pods import REFUSED_S, KubeletPods, PodResources
 
 NODE = "n"
 

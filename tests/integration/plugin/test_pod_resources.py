@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from edgegpu_plugin.errors import PodResourcesError
-from edgegpu_plugin.kubelet.podresources import PodResources
+from edgegpu_plugin.kubelet.pods import PodResources
 from edgegpu_plugin.pb import PodDevices, pod_resources_handler
 
 HELD = PodDevices("edge", "pod-1", "main", "baidu.com/vcuda-memory", ("GPU-1::m0000", "GPU-1::m0001"))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from edgegpu_core.checkpoint import CheckpointEntry, CheckpointError, parse_checkpoint
+from edgegpu_core.ledger import CheckpointEntry, CheckpointError, parse_checkpoint
 
 
 def text_of(ids: object, **more: object) -> str:

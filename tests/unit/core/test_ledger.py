@@ -2,9 +2,8 @@
 
 from property.cases import MODEL, Book, slots_of
 
-from edgegpu_core.checkpoint import CheckpointEntry
 from edgegpu_core.deviceid import DeviceKind
-from edgegpu_core.ledger import Grant, Ledger, free_after
+from edgegpu_core.ledger import CheckpointEntry, Grant, Ledger, free_after
 from edgegpu_core.placement import Share
 
 SLOTS = slots_of(29, 29)

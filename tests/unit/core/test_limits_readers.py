@@ -27,9 +27,8 @@ from edgegpu_core.limits import (
 from edgegpu_core.limits.nodes import read_constraints, read_taints
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, write_report
-from edgegpu_core.placement import Share
+from edgegpu_core.placement import Policy, Share
 from edgegpu_core.podview import pod_view
-from edgegpu_core.policy import Policy
 from edgegpu_core.request import RequestedAmounts
 
 MODEL = ResourceModel()

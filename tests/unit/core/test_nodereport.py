@@ -9,8 +9,7 @@ from property.cases import slots_of
 
 from edgegpu_core.inventory import Slot
 from edgegpu_core.nodereport import NodeReport, read_report, write_report
-from edgegpu_core.placement import Share
-from edgegpu_core.policy import Policy
+from edgegpu_core.placement import Policy, Share
 
 REPORT = NodeReport(
     boot="b",

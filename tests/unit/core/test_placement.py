@@ -9,14 +9,15 @@ from edgegpu_core.placement import (
     Placement,
     PlacementRefusal,
     PodPlan,
+    Policy,
     Share,
     fits,
     footprint,
     held_of,
+    parse_policy,
     place,
     place_container,
 )
-from edgegpu_core.policy import Policy, parse_policy
 from edgegpu_core.request import Ask, ContainerRole
 
 

@@ -7,6 +7,7 @@ import pytest
 from property.cases import MODEL, NODE, box
 
 from edgegpu_core.model import ResourceModel
+from edgegpu_core.placement import Policy
 from edgegpu_core.podview import (
     CARDS_ANNOTATION,
     POLICY_ANNOTATION,
@@ -17,7 +18,6 @@ from edgegpu_core.podview import (
     read_cards,
     write_cards,
 )
-from edgegpu_core.policy import Policy
 from edgegpu_core.request import ContainerRole
 
 

@@ -4,12 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgegpu_core.budgets import Budget, LabelRequirement, read_budget, violations
 from edgegpu_core.inventory import Slot
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import PodPlan, Share, fits, plan_pod
 from edgegpu_core.podview import PodView
-from edgegpu_core.preemption import CardHolder, choose_victims, free_without
+from edgegpu_core.preemption import (
+    Budget,
+    CardHolder,
+    LabelRequirement,
+    choose_victims,
+    free_without,
+    read_budget,
+    violations,
+)
 from edgegpu_core.request import ContainerRequest, ContainerRole, RequestedAmounts, total
 
 SLOTS = (Slot("A", "0", 29), Slot("B", "1", 29))

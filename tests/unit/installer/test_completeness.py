@@ -3,7 +3,7 @@
 from typing import Any
 
 from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, write_report
-from edgegpu_core.policy import Policy
+from edgegpu_core.placement import Policy
 from edgegpu_installer.cluster.nodes import completeness
 
 REPORT = write_report(

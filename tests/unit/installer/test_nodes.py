@@ -7,7 +7,7 @@ from typing import Any
 from edgegpu_core.inventory import Slot
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodereport import NodeReport, write_report
-from edgegpu_core.policy import Policy
+from edgegpu_core.placement import Policy
 from edgegpu_installer.cluster.nodes import NodeFacts, facts_of, lacking_extender, lacking_plugin, marks_of
 
 MODEL = ResourceModel()

@@ -7,8 +7,8 @@ from property.cases import MODEL, box, pod_of
 
 from edgegpu_core.deviceid import DeviceKind, card_of, core_ids, memory_ids
 from edgegpu_core.inventory import Card
+from edgegpu_core.placement import Policy
 from edgegpu_core.podview import PodView
-from edgegpu_core.policy import Policy
 from edgegpu_plugin.kubelet.allocator import Allocator
 from edgegpu_plugin.pb import Allocation, CallRefusedError, PreferredRequest, WouldWaitError
 from edgegpu_plugin.records.node_state import NodeState

@@ -7,8 +7,8 @@ from pathlib import Path
 from property.cases import MODEL, box, pod_of
 
 from edgegpu_core.deviceid import memory_ids
+from edgegpu_core.placement import Policy
 from edgegpu_core.podview import PodView
-from edgegpu_core.policy import Policy
 from edgegpu_plugin.records.collector import Collector
 from edgegpu_plugin.records.node_state import NodeState
 

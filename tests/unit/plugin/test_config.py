@@ -6,7 +6,7 @@ import pytest
 
 from edgegpu_core.injection import Injection
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.policy import Policy
+from edgegpu_core.placement import Policy
 from edgegpu_plugin.config.schema import PluginConfig, ProcessRole, load
 from edgegpu_plugin.errors import ConfigError
 

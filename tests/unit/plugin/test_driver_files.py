@@ -13,12 +13,11 @@ from edgegpu_base.errors import EdgegpuError
 from edgegpu_core.injection import Injection
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.cards.device_nodes import ensure_nodes, link_nodes
+from edgegpu_plugin.cards.driver_root import mig_caps
 from edgegpu_plugin.cards.nvml import Nvml
 from edgegpu_plugin.config.schema import Driver
 from edgegpu_plugin.containers.cdi import build_spec
-from edgegpu_plugin.containers.driver_files import find
-from edgegpu_plugin.containers.driver_root import mig_caps
-from edgegpu_plugin.containers.elf import soname
+from edgegpu_plugin.containers.driver_files import find, soname
 from edgegpu_plugin.containers.injector import Injector
 from edgegpu_plugin.errors import PluginError
 

@@ -1,12 +1,11 @@
 import pytest
 from integration.extender_world import MODEL, Json, node, plain_node, pod, uuid
 
-from edgegpu_core.placement import Share
+from edgegpu_core.placement import Policy, Share
 from edgegpu_core.podview import pod_view
-from edgegpu_core.policy import Policy
 from edgegpu_plugin.extender.filter import FilterVerdict, judge
 from edgegpu_plugin.extender.node_capacity import NodeCapacity, known_node, room_of
-from edgegpu_plugin.extender.prioritize import rank
+from edgegpu_plugin.extender.verbs import rank
 
 
 def rooms_of(nodes: list[Json], pods: list[Json]) -> dict[str, NodeCapacity]:

@@ -1,6 +1,6 @@
 import threading
 
-from edgegpu_plugin.extender.named_locks import FifoLocks
+from edgegpu_plugin.extender.bind import FifoLocks
 
 DEADLINE_S = 10.0
 

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from integration.extender_world import MODEL, Json, node, pod, uuid
 
 from edgegpu_core.inventory import Free, Slot
-from edgegpu_core.placement import Placement, PodPlan, Share, place, plan_pod
+from edgegpu_core.placement import Placement, PodPlan, Policy, Share, place, plan_pod
 from edgegpu_core.podview import PodView, pod_view
-from edgegpu_core.policy import Policy
 from edgegpu_plugin.extender.assumed import Assumption
 from edgegpu_plugin.extender.cluster import ClusterState
 from edgegpu_plugin.extender.filter import judge

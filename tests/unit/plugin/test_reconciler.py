@@ -12,8 +12,8 @@ from property.cases import MODEL, box, pod_of
 
 from edgegpu_core.deviceid import core_ids, memory_ids
 from edgegpu_core.inventory import Card
+from edgegpu_core.placement import Policy
 from edgegpu_core.podview import CARDS_ANNOTATION, Cards, PodView
-from edgegpu_core.policy import Policy
 from edgegpu_plugin.records.collector import Collector, KubeletWitness
 from edgegpu_plugin.records.node_state import NodeState, Snapshot
 from edgegpu_plugin.records.publisher import Publisher

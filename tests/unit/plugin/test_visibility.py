@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 from property.cases import MODEL, box, pod_of
 
-from edgegpu_core.checkpoint import CheckpointEntry
 from edgegpu_core.deviceid import core_ids, memory_ids
 from edgegpu_core.inventory import Card
-from edgegpu_core.ledger import Ledger
+from edgegpu_core.ledger import CheckpointEntry, Ledger
 from edgegpu_core.nodeview import NodeView
-from edgegpu_core.policy import Policy
+from edgegpu_core.placement import Policy
 from edgegpu_plugin.containers.visibility import CardSight
 from edgegpu_plugin.records.node_state import Snapshot
 

@@ -31,7 +31,7 @@ def checks(incomplete: str) -> list[str]:
 
 def policies(incomplete: str) -> list[str]:
     """Return the placement policies."""
-    from edgegpu_core.policy import Policy  # noqa: PLC0415  (not for help)
+    from edgegpu_core.placement import Policy  # noqa: PLC0415  (not for help)
 
     return _begin(incomplete, (policy.value for policy in Policy))
 

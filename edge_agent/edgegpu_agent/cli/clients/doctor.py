@@ -11,17 +11,17 @@ from typing import Any
 
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.kube import ApiAccess, KubeconfigError, load_kubeconfig
-from edgegpu_base.kube.access import tls_context
+from edgegpu_base.kube.kubeconfig import tls_context
 
 from edgegpu_agent.cli.clients.plugin import DEFAULT_CONFIG, SOCKET_NAME, fetch_status
 from edgegpu_agent.cli.common import CliError
 from edgegpu_installer.cluster.https import TlsTarget, ask
 from edgegpu_installer.doctor import CloudProbe, ContainerdProbe, DoorShut, PluginSettings, Reply
 from edgegpu_installer.layout import Layout
+from edgegpu_plugin.cards.driver_root import LIBRARY_FOLDERS
 from edgegpu_plugin.config.schema import PluginConfig, load
 from edgegpu_plugin.containers import runtime
 from edgegpu_plugin.containers.cdi import FILE_NAME
-from edgegpu_plugin.containers.driver_root import LIBRARY_FOLDERS
 from edgegpu_plugin.errors import ConfigError
 
 _CLOUD_S = 10.0

@@ -8,8 +8,7 @@ from edgegpu_base.kube import Conflict, EventRecorder, KubeError, KubeObjects, N
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView, pod_view
 from edgegpu_plugin.errors import PodResourcesError
-from edgegpu_plugin.kubelet.podresources import PodResources
-from edgegpu_plugin.kubelet.pods import KubeletPods
+from edgegpu_plugin.kubelet.pods import KubeletPods, PodResources
 
 _LOG = logging.getLogger(__name__)
 

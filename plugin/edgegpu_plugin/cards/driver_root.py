@@ -1,4 +1,4 @@
-"""Says whether anybody but root could put something else at a path that this process mounts or loads."""
+"""Where things are below a driver's root (libraries, the table of MIG capabilities), and who could replace them."""
 
 import os
 import stat
@@ -48,3 +48,32 @@ def open_to_others(path: Path, *, below: Path = Path("/")) -> str:
 def _can_hold(mode: int) -> bool:
     """Whether writing changes what others find there: a socket or a device is only spoken to."""
     return stat.S_ISDIR(mode) or stat.S_ISREG(mode)
+
+
+LIBRARY_FOLDERS = (
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "usr/lib64",
+    "usr/lib",
+    "usr/lib/x86_64-linux-gnu/nvidia/current",
+    "usr/lib/aarch64-linux-gnu/nvidia/current",
+)
+"""Where distributions put the driver's libraries."""
+
+
+def mig_caps(root: Path, minor: int, gi: int, ci: int) -> tuple[int, ...]:
+    """Return the minor numbers of the capability devices that open a MIG device: its GPU and its compute instance.
+
+    Args:
+        root: the driver's root.
+        minor: of the GPU's device node.
+        gi: NVML's id of the GPU instance.
+        ci: NVML's id of the compute instance in it.
+    """
+    wanted = (f"gpu{minor}/gi{gi}/access", f"gpu{minor}/gi{gi}/ci{ci}/access")
+    try:
+        lines = (root / "proc/driver/nvidia-caps/mig-minors").read_text().splitlines()
+    except OSError:
+        return ()
+    table = {name: int(number) for name, _, number in (line.partition(" ") for line in lines) if number.isdigit()}
+    return tuple(table[name] for name in wanted if name in table)

@@ -10,13 +10,13 @@ import sys
 import threading
 from pathlib import Path
 
-from edgegpu_base.process.footprint import Footprint, shed, unwritten
+from edgegpu_base.process.memory import Footprint, shed, unwritten
 
 SCRIPT = """\
 import json
 from pathlib import Path
 import edgegpu_agent.session.session
-from edgegpu_base.process.footprint import shed
+from edgegpu_base.process.memory import shed
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 def file_kib():
     lines = Path("/proc/self/status").read_text().splitlines()
