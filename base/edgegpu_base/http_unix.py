@@ -92,12 +92,11 @@ class LocalServer:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._path.unlink(missing_ok=True)
-            server = _Server(str(self._path), _Handler)
+            server = _Server(self._path, self._answer, self._owner)
             self._path.chmod(0o600)
         except OSError as error:
             remedy = f"; {self._remedy}" if self._remedy else ""
             raise EdgegpuError(f"cannot make {self._path}: {error}{remedy}") from error
-        server.answer, server.owner = self._answer, self._owner
         self._server = server
         return server
 
@@ -132,8 +131,10 @@ class LocalServer:
 
 class _Server(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
-    answer: Callable[[str], Response]
-    owner: str
+
+    def __init__(self, path: Path, answer: Callable[[str], Response], owner: str) -> None:
+        self.answer, self.owner = answer, owner
+        super().__init__(str(path), _Handler)
 
 
 class _Handler(socketserver.StreamRequestHandler):

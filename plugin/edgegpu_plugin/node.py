@@ -57,10 +57,15 @@ class NodePart:
         self._withdrawal = Withdrawal(config.paths.state)
         self._saved: tuple[tuple[Card, ...], tuple[Card, ...]] = ((), ())
         model = replace(model, unit_mib=self._store.load_unit() or model.unit_mib)
-        self.state = NodeState(model=model, policy=config.policy, checkpoint=config.kubelet.checkpoint)
+        unit_mib = config.resources.unit_mib
+        self.state = NodeState(
+            model=model,
+            policy=config.policy,
+            checkpoint=config.kubelet.checkpoint,
+            unit_wanted_mib=None if model.unit_mib == unit_mib else unit_mib,
+            on_unit=self._unit_changed,
+        )
         self._board = DeviceBoard(model)
-        if model.unit_mib != config.resources.unit_mib:
-            self.state.want_unit(config.resources.unit_mib, self._unit_changed)
         self.nvml = Nvml(config.driver, on_cards=self._cards_seen, on_silence=self._cards_lost)
         self.injector = Injector(
             config.driver, self.nvml, run=config.paths.run, ask_kubelet=lambda: _kubelet_version(objects, name)
@@ -71,18 +76,7 @@ class NodePart:
         witness = NodeWitness(
             model=model, kubelet=self._kubelet_pods, pod_resources=PodResources(config.kubelet.pod_resources)
         )
-        allocator = Allocator(state=self.state, injector=self.injector, kubelet_pods=witness.pods)
-        names = {DeviceKind.MEMORY: model.memory_resource, DeviceKind.CORE: model.core_resource}
-        self.link = KubeletLink(
-            folder=config.kubelet.device_plugins,
-            plugins=[
-                ResourcePlugin(kind=kind, resource=resource, board=self._board, allocator=allocator)
-                for kind, resource in names.items()
-            ],
-            on_registered=lambda _ms: self._registered(),
-            on_kubelet_restart=self.state.kubelet_restarted,
-            on_books=self.state.books_written,
-        )
+        self.link = self._kubelet_link(model, witness)
         self.pods = self._reflector(client, model)
         self._card_sight = CardSight(dev=config.driver.root / "dev", cards=self.state.cards)
         self.publisher = _publisher(objects, name, self._node_seen, offer=self._limit)
@@ -99,6 +93,20 @@ class NodePart:
         self._stopping = threading.Event()
         self._past: dict[str, Card] = {}
         """The cards that this machine has or had, as seen last, the earliest first."""
+
+    def _kubelet_link(self, model: ResourceModel, witness: NodeWitness) -> KubeletLink:
+        allocator = Allocator(state=self.state, injector=self.injector, kubelet_pods=witness.pods)
+        names = {DeviceKind.MEMORY: model.memory_resource, DeviceKind.CORE: model.core_resource}
+        return KubeletLink(
+            folder=self._config.kubelet.device_plugins,
+            plugins=[
+                ResourcePlugin(kind=kind, resource=resource, board=self._board, allocator=allocator)
+                for kind, resource in names.items()
+            ],
+            on_registered=lambda _ms: self._registered(),
+            on_kubelet_restart=self.state.kubelet_restarted,
+            on_books=self.state.books_written,
+        )
 
     def _reflector(self, client: KubeClient, model: ResourceModel) -> Reflector[PodView]:
         return Reflector(

@@ -47,16 +47,10 @@ class Routes(Protocol):
         """Return whether all is well, and the words for it."""
 
 
-class RoutedServer(BaseServer):
-    """A server that knows what answers."""
-
-    routes: Routes
-
-
 class RequestHandler(BaseHTTPRequestHandler):
     """Speaks HTTP/1.1; an answer leaves in one packet where it can."""
 
-    server: RoutedServer
+    server: "_Server"
     protocol_version = "HTTP/1.1"
     server_version = "edgegpu"
     sys_version = ""
@@ -254,7 +248,7 @@ class ExtenderServer:
         self._thread = None
 
 
-class _Server(RoutedServer):
+class _Server(BaseServer):
     """The connections that were let in, a thread each."""
 
     def __init__(self, listener: socket.socket, *, routes: Routes) -> None:

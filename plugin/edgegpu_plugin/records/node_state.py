@@ -50,14 +50,26 @@ class NodeState:
     over a question and its answer, so that two of kubelet's calls see each other.
     """
 
-    def __init__(self, *, model: ResourceModel, policy: Policy, checkpoint: Path) -> None:
+    def __init__(
+        self,
+        *,
+        model: ResourceModel,
+        policy: Policy,
+        checkpoint: Path,
+        unit_wanted_mib: int | None = None,
+        on_unit: Callable[[ResourceModel], None] = lambda _model: None,
+    ) -> None:
+        """Begin with no cards and no pods.
+
+        Units are counted in `unit_wanted_mib` as soon as nobody on this node holds a share: kubelet's records are in
+        devices, which in units of another size would be other amounts of memory. `on_unit` is told then, on any
+        thread, under the lock.
+        """
         self.lock = threading.RLock()
         self.changed = threading.Event()
         self.pods_changed = threading.Condition(self.lock)
         self.flight = Flight()
-        self.model = model
-        self.policy = policy
-        self._checkpoint = checkpoint
+        self.model, self.policy, self._checkpoint = model, policy, checkpoint
         self._stamp: tuple[int, ...] = ()
         self._entries: tuple[CheckpointEntry, ...] = ()
         self._booked = Ledger()
@@ -75,9 +87,9 @@ class NodeState:
         """The static pods in kubelet's own list, by its UID."""
         self._shown: frozenset[str] = frozenset()
         """The static pods that have their mirror."""
-        self.unit_wanted_mib: int | None = None
+        self.unit_wanted_mib = unit_wanted_mib
         """The size of a unit that is configured and does not count yet; None when the one that is configured counts."""
-        self._on_unit: Callable[[ResourceModel], None] = lambda _model: None
+        self._on_unit = on_unit
         self._pods: dict[str, PodView] = {}
         self._gone: deque[str] = deque(maxlen=_GONE)
         self._learned: set[str] = set()
@@ -91,19 +103,6 @@ class NodeState:
         """Take the cards that are offered."""
         with self.lock:
             self._cards, self._slots = cards, slots(cards, self.model)
-            self.touch()
-
-    def want_unit(self, unit_mib: int, on_change: Callable[[ResourceModel], None]) -> None:
-        """Count in units of another size as soon as nobody on this node holds a share.
-
-        kubelet's records are in devices: counted in units of another size they would be other amounts of memory.
-
-        Args:
-            unit_mib: MiB of a unit.
-            on_change: told on any thread, under the lock, when the size changes.
-        """
-        with self.lock:
-            self.unit_wanted_mib, self._on_unit = unit_mib, on_change
             self.touch()
 
     def set_machine(self, cards: Iterable[Card], gone: Iterable[Card] = ()) -> None:

@@ -14,7 +14,10 @@ from edgegpu_plugin.records.node_state import NodeState
 
 
 def state_in(folder: Path) -> NodeState:
-    state = NodeState(model=MODEL, policy=Policy.FIRST_FIT, checkpoint=folder / "checkpoint")
+    return with_cards(NodeState(model=MODEL, policy=Policy.FIRST_FIT, checkpoint=folder / "checkpoint"))
+
+
+def with_cards(state: NodeState) -> NodeState:
     state.set_cards(tuple(card(n) for n in range(2)))
     return state
 
@@ -171,8 +174,16 @@ def test_a_pod_is_served_when_kubelet_has_written_it_down(tmp_path: Path) -> Non
 
 def test_units_of_another_size_wait_until_the_pods_are_known(tmp_path: Path) -> None:
     """A pod that waits for its devices is in no book of kubelet's, and was placed in units of the old size."""
-    state, taken = state_in(tmp_path), list[int]()
-    state.want_unit(128, lambda model: taken.append(model.unit_mib))
+    taken: list[int] = []
+    state = with_cards(
+        NodeState(
+            model=MODEL,
+            policy=Policy.FIRST_FIT,
+            checkpoint=tmp_path / "checkpoint",
+            unit_wanted_mib=128,
+            on_unit=lambda model: taken.append(model.unit_mib),
+        )
+    )
     state.snapshot()
     state.replace_pods([pod_of("u", box("main", 4, 10))])
     assert state.snapshot().view.model == MODEL
