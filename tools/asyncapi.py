@@ -17,7 +17,7 @@ from edgegpu_sync.link.pahoclient import PACKET_MAX_BYTES
 from edgegpu_sync.messages.downlink import Command, Desired, Keys, Receipt
 from edgegpu_sync.messages.spec import Spec
 from edgegpu_sync.messages.telemetry import Alloc, BoxHealth, Event, Inventory, Metrics
-from edgegpu_sync.messages.uplink import Birth, Bye, CommandResult, NotTaken, Reported, Will
+from edgegpu_sync.messages.uplink import Birth, CommandNotTaken, CommandResult, Goodbye, LastWill, Reported
 from edgegpu_sync.rules.ops import OPS, LogsArgs, NoArgs, SharingArgs, UpgradeArgs
 from edgegpu_sync.topics import PREFIX, TopicKind
 from edgegpu_sync.wire import BODY_MAX_BYTES, RESULT_MAX_BYTES
@@ -35,9 +35,9 @@ _MODELS: dict[TopicKind, tuple[type, ...]] = {
     TopicKind.COMMAND: (Command,),
     TopicKind.RECEIPT: (Receipt,),
     TopicKind.KEYS: (Keys,),
-    TopicKind.STATUS: (Birth, Will, Bye),
+    TopicKind.STATUS: (Birth, LastWill, Goodbye),
     TopicKind.REPORTED: (Reported,),
-    TopicKind.RESULT: (CommandResult, NotTaken),
+    TopicKind.RESULT: (CommandResult, CommandNotTaken),
     TopicKind.INVENTORY: (Inventory,),
     TopicKind.ALLOC: (Alloc,),
     TopicKind.HEALTH: (BoxHealth,),
@@ -125,9 +125,9 @@ def examples() -> dict[str, list[Json]]:
 def _model(kind: TopicKind, body: Json) -> type:
     match kind:
         case TopicKind.STATUS:
-            return {"birth": Birth, "will": Will, "bye": Bye}[body["state"]]
+            return {"birth": Birth, "will": LastWill, "bye": Goodbye}[body["state"]]
         case TopicKind.RESULT:
-            return NotTaken if body["state"] == "NOT_TAKEN" else CommandResult
+            return CommandNotTaken if body["state"] == "NOT_TAKEN" else CommandResult
         case _:
             return _MODELS[kind][0]
 

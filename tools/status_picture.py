@@ -17,7 +17,7 @@ from rich.console import Console
 from edgegpu_agent.cli.clients.document import read_document
 from edgegpu_agent.cli.views.bars import LETTERS, holding
 from edgegpu_agent.cli.views.status import show
-from edgegpu_core.inventory import Free, Slot
+from edgegpu_core.inventory import CardCapacity, FreeAmounts
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import Placement, PlacementRefusal, PodPlan, Policy, place, plan_pod
 from edgegpu_core.request import ContainerRequest, ContainerRole, RequestedAmounts
@@ -27,7 +27,7 @@ READMES = ("README.md", "README.zh-CN.md")
 BLOCK = re.compile(r"(<!-- tools/status_picture\.py -->\n```text\n).*?(```\n)", re.DOTALL)
 MODEL = ResourceModel()
 CARDS = tuple(
-    Slot(f"GPU-{start}", str(number), 29)
+    CardCapacity(f"GPU-{start}", str(number), 29)
     for number, start in enumerate(("84795c0a-0385-5501-ace6-71a18e003202", "46791bf5-ed83-535d-be1e-ac68a454543c"))
 )
 PODS = (("counter", 4, 1), ("detector", 20, 30), ("tracker", 20, 30))
@@ -45,7 +45,7 @@ def plan(name: str, units: int, core: int) -> PodPlan:
     return made
 
 
-def row(name: str, units: int, core: int, *, card: Slot | None, reason: str = "") -> dict[str, Any]:
+def row(name: str, units: int, core: int, *, card: CardCapacity | None, reason: str = "") -> dict[str, Any]:
     """Return a pod as the plugin's status document has it."""
     return {
         "namespace": "default",
@@ -63,7 +63,7 @@ def row(name: str, units: int, core: int, *, card: Slot | None, reason: str = ""
 
 def document() -> dict[str, Any]:
     """Place the pods, and return the status document of their node."""
-    free, rows = Free(CARDS), []
+    free, rows = FreeAmounts(CARDS), []
     for name, units, core in PODS:
         placed = place(plan(name, units, core), free, Policy.FIRST_FIT)
         if not isinstance(placed, Placement):

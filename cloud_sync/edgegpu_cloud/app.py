@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgegpu_base.process.tasks import Task, TaskGroup
-
 from edgegpu_cloud.controller.clock import SteadyClock, check_away
 from edgegpu_cloud.enrolment.bodies import BrokerAddress
 from edgegpu_cloud.enrolment.bootstrap import authority_of, renew_worn
-from edgegpu_cloud.enrolment.enrolment import EnrolmentService, Terms
+from edgegpu_cloud.enrolment.enrolment import EnrolmentService, EnrolmentTerms
 from edgegpu_cloud.enrolment.issuing import write_crl
 from edgegpu_cloud.enrolment.key_files import load_signing_key, read_file
 from edgegpu_cloud.enrolment.key_sets import settle
@@ -134,7 +133,7 @@ class CloudApp:
         desk = EnrolmentService(
             self._store,
             authority=authority_of(layout, "boxes"),
-            terms=Terms(
+            terms=EnrolmentTerms(
                 broker=BrokerAddress(host=config.broker.host, port=config.broker.port),
                 broker_ca=ca_pem,
                 root=read_file(layout.root_public).strip(),

@@ -2,7 +2,7 @@
 
 Root follows no link and opens no file that another user has put in its way: `become_owner` gives root up for good
 before the folder is touched. What the caller named elsewhere (a backup, a broker's folder) is opened before that, or
-done by `Outside`, a process that stays root and knows those tasks alone.
+done by `CallersFiles`, a process that stays root and knows those tasks alone.
 """
 
 import json
@@ -70,7 +70,7 @@ def become_owner(folder: Path) -> None:
 _LAST = "drop"
 
 
-class Outside:
+class CallersFiles:
     """Does named tasks as the user who called, while this process has become the owner of the controller's folder.
 
     A task `drop` is done last, also where this process was killed.
@@ -111,9 +111,9 @@ class Outside:
 
 
 @contextmanager
-def outside(folder: Path, **tasks: Task) -> Iterator[Outside]:
+def outside(folder: Path, **tasks: Task) -> Iterator[CallersFiles]:
     """Keep what does these tasks as the caller; begin it before `become_owner` of the same folder."""
-    found = Outside(folder, tasks)
+    found = CallersFiles(folder, tasks)
     try:
         yield found
     finally:

@@ -11,7 +11,7 @@ class TooLargeError(SyncError):
     """A message that a broker would answer by closing the connection, for ever: make it smaller before it is kept."""
 
 
-class Why(StrEnum):
+class RefusalReason(StrEnum):
     """Why a message was refused. A refused message is acknowledged, counted under this name, and has no effect."""
 
     UNKNOWN_TOPIC = "UnknownTopic"
@@ -37,6 +37,6 @@ class Why(StrEnum):
 class MessageRefusedError(SyncError):
     """A message that is not taken; `why` is what it is counted under."""
 
-    def __init__(self, why: Why, text: str) -> None:
+    def __init__(self, why: RefusalReason, text: str) -> None:
         super().__init__(f"{why}: {text}")
         self.why = why

@@ -10,9 +10,9 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from pydantic import Field, TypeAdapter
 
-from edgegpu_sync.errors import MessageRefusedError, Why
+from edgegpu_sync.errors import MessageRefusedError, RefusalReason
 from edgegpu_sync.messages.downlink import KeySetLink
-from edgegpu_sync.wire import Body, Count, Sha256, WireModel, decode, from_base64, to_base64
+from edgegpu_sync.wire import Count, MessageBody, Sha256, WireModel, decode, from_base64, to_base64
 
 _DOMAIN = b"edgegpu key set 1\n"
 
@@ -26,7 +26,7 @@ class ControllerKey(WireModel):
     public: PublicKey
 
 
-class KeySet(Body):
+class KeySet(MessageBody):
     """Version after version; `previous` is the SHA-256 of the text of the one before, `root` signs the one after."""
 
     version: Annotated[Count, Field(ge=1)]
@@ -80,7 +80,7 @@ class KeyRing:
         for link in chain:
             ring = ring._step(link)
         if ring.version == self.version:
-            raise MessageRefusedError(Why.OLD_KEY_SET, f"the newest set is not above version {self.version}")
+            raise MessageRefusedError(RefusalReason.OLD_KEY_SET, f"the newest set is not above version {self.version}")
         return ring
 
     def no_older(self, chain: Sequence[KeySetLink]) -> "KeyRing":
@@ -96,13 +96,17 @@ class KeyRing:
         if new.version <= self.version:
             return self
         if self.version and new.version != self.version + 1:
-            raise MessageRefusedError(Why.BROKEN_CHAIN, f"version {new.version} does not follow {self.version}")
+            raise MessageRefusedError(
+                RefusalReason.BROKEN_CHAIN, f"version {new.version} does not follow {self.version}"
+            )
         if not _signed_by(self.root, link.sig, text):
             raise MessageRefusedError(
-                Why.FORGED, f"key set {new.version} is not signed by the root key that is in effect"
+                RefusalReason.FORGED, f"key set {new.version} is not signed by the root key that is in effect"
             )
         if self.version and new.previous != self.digest:
-            raise MessageRefusedError(Why.BROKEN_CHAIN, f"version {new.version} follows another {self.version}")
+            raise MessageRefusedError(
+                RefusalReason.BROKEN_CHAIN, f"version {new.version} follows another {self.version}"
+            )
         return replace(
             self,
             root=new.root,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from edgegpu_sync.errors import MessageRefusedError, TooLargeError, Why
+from edgegpu_sync.errors import MessageRefusedError, RefusalReason, TooLargeError
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.keys import KeyRing, key_id, public_text
 from edgegpu_sync.topics import Topic, TopicKind
@@ -64,15 +64,15 @@ def open_down(topic: Topic, payload: bytes, *, me: DeviceId, ring: KeyRing) -> b
         RefusedError: UnknownTopic (an uplink's), WrongDevice, Oversize, Malformed, UnknownKey, Forged.
     """
     if not topic.kind.down:
-        raise MessageRefusedError(Why.UNKNOWN_TOPIC, f"{topic.kind} does not come down")
+        raise MessageRefusedError(RefusalReason.UNKNOWN_TOPIC, f"{topic.kind} does not come down")
     if topic.device != me:
-        raise MessageRefusedError(Why.WRONG_DEVICE, f"it is for {topic.device}")
+        raise MessageRefusedError(RefusalReason.WRONG_DEVICE, f"it is for {topic.device}")
     if topic.kind is TopicKind.KEYS:
         return _unsigned(payload)
     kid, signature, body = _split(payload)
     public = ring.public(kid)
     if public is None:
-        raise MessageRefusedError(Why.UNKNOWN_KEY, f"key {kid} is not in key set {ring.version}")
+        raise MessageRefusedError(RefusalReason.UNKNOWN_KEY, f"key {kid} is not in key set {ring.version}")
     _verify(public, signature, _signed(topic, body))
     return body
 
@@ -84,10 +84,10 @@ def open_up(topic: Topic, payload: bytes, *, public: str) -> bytes:
         RefusedError: UnknownTopic (a downlink's), Oversize, Malformed, UnknownKey, Forged.
     """
     if topic.kind.down:
-        raise MessageRefusedError(Why.UNKNOWN_TOPIC, f"{topic.kind} does not come up")
+        raise MessageRefusedError(RefusalReason.UNKNOWN_TOPIC, f"{topic.kind} does not come up")
     kid, signature, body = _split(payload)
     if kid != key_id(public):
-        raise MessageRefusedError(Why.UNKNOWN_KEY, f"key {kid} is not that of {topic.device}")
+        raise MessageRefusedError(RefusalReason.UNKNOWN_KEY, f"key {kid} is not that of {topic.device}")
     _verify(public, signature, _signed(topic, body))
     return body
 
@@ -95,7 +95,7 @@ def open_up(topic: Topic, payload: bytes, *, public: str) -> bytes:
 def _unsigned(payload: bytes) -> bytes:
     _check_size(payload)
     if not payload.startswith(_BARE):
-        raise MessageRefusedError(Why.MALFORMED, "keys come without a controller's signature")
+        raise MessageRefusedError(RefusalReason.MALFORMED, "keys come without a controller's signature")
     return payload[len(_BARE) :]
 
 
@@ -103,20 +103,22 @@ def _split(payload: bytes) -> tuple[str, bytes, bytes]:
     _check_size(payload)
     line = _LINE.match(payload)
     if line is None:
-        raise MessageRefusedError(Why.MALFORMED, "no signature line")
+        raise MessageRefusedError(RefusalReason.MALFORMED, "no signature line")
     try:
         return line[1].decode(), from_base64(line[2].decode()), payload[line.end() :]
     except ValueError as error:
-        raise MessageRefusedError(Why.MALFORMED, f"signature line: {error}") from error
+        raise MessageRefusedError(RefusalReason.MALFORMED, f"signature line: {error}") from error
 
 
 def _check_size(payload: bytes) -> None:
     if len(payload) > WIRE_MAX_BYTES:
-        raise MessageRefusedError(Why.OVERSIZE, f"{len(payload)} bytes, the limit is {WIRE_MAX_BYTES}")
+        raise MessageRefusedError(RefusalReason.OVERSIZE, f"{len(payload)} bytes, the limit is {WIRE_MAX_BYTES}")
 
 
 def _verify(public: str, signature: bytes, signed: bytes) -> None:
     try:
         Ed25519PublicKey.from_public_bytes(from_base64(public)).verify(signature, signed)
     except (InvalidSignature, ValueError) as error:
-        raise MessageRefusedError(Why.FORGED, "the signature is not that of this message under this topic") from error
+        raise MessageRefusedError(
+            RefusalReason.FORGED, "the signature is not that of this message under this topic"
+        ) from error

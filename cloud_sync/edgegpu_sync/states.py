@@ -47,7 +47,7 @@ FOLLOWERS: dict[CommandState, frozenset[CommandState]] = {
 """What may follow what. RUNNING to REJECTED is an act that found, before it changed anything, that it may not."""
 
 
-class Codes(StrEnum):
+class ResultCode(StrEnum):
     """Why a command ended as it did, or was not taken. A newer agent may send others: they are shown as they are."""
 
     UNKNOWN_OP = "UNKNOWN_OP"

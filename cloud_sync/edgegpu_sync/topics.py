@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, get_args
 
-from edgegpu_sync.errors import MessageRefusedError, SyncError, Why
+from edgegpu_sync.errors import MessageRefusedError, RefusalReason, SyncError
 from edgegpu_sync.ids import CommandId, DeviceId, OpName, command_id, device_id, op_name
 
 PREFIX = "edgegpu/v1"
@@ -119,8 +119,8 @@ def parse(text: str) -> Topic:
             case ["edgegpu", "v1", device, way, name] if f"{way}/{name}" in PLAIN_KINDS:
                 return PlainTopic(device_id(device), PLAIN_KINDS[f"{way}/{name}"])
     except SyncError as error:
-        raise MessageRefusedError(Why.UNKNOWN_TOPIC, str(error)) from error
-    raise MessageRefusedError(Why.UNKNOWN_TOPIC, f"{text[:128]!r} is no topic of this protocol")
+        raise MessageRefusedError(RefusalReason.UNKNOWN_TOPIC, str(error)) from error
+    raise MessageRefusedError(RefusalReason.UNKNOWN_TOPIC, f"{text[:128]!r} is no topic of this protocol")
 
 
 def box_filter(device: DeviceId) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
-from edgegpu_sync.errors import MessageRefusedError, TooLargeError, Why
+from edgegpu_sync.errors import MessageRefusedError, RefusalReason, TooLargeError
 
 WIRE_MAX_BYTES = 65_536
 """A whole payload, signature line included. A broker closes the connection on what is over its own limit, and the
@@ -57,13 +57,13 @@ class WireModel(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
 
 
-class Body(WireModel):
+class MessageBody(WireModel):
     """A whole message."""
 
     v: Literal[1] = 1
 
 
-class Critical(WireModel):
+class CriticalPiece(WireModel):
     """A piece whose sender may name fields that must be understood: a reader that does not know one leaves it be."""
 
     critical: Annotated[tuple[Token, ...], Field(max_length=32)] = ()
@@ -73,7 +73,7 @@ class Critical(WireModel):
         return tuple(name for name in self.critical if name not in type(self).model_fields)
 
 
-def encode(body: Body, *, limit_bytes: int = BODY_MAX_BYTES) -> bytes:
+def encode(body: MessageBody, *, limit_bytes: int = BODY_MAX_BYTES) -> bytes:
     """Write a body; fields that are None are left out.
 
     Raises:
@@ -95,7 +95,7 @@ def decode(reader: TypeAdapter[T], data: bytes) -> T:
         return reader.validate_json(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        why = Why.UNKNOWN_VERSION if first["loc"][-1:] == ("v",) else Why.MALFORMED
+        why = RefusalReason.UNKNOWN_VERSION if first["loc"][-1:] == ("v",) else RefusalReason.MALFORMED
         where = ".".join(str(part) for part in first["loc"])
         raise MessageRefusedError(why, f"{where or 'body'}: {first['msg']}"[:300]) from error
 

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgegpu_agent.session.settings_watch import SettingsWatch
+from edgegpu_agent.session.transaction_keeper import TransactionKeeper
+from edgegpu_agent.session.watchdog import LoopHealthTable, VitalNotifier
 from edgegpu_base.process import memory
 from edgegpu_base.process.inotify import folder_watch
 from edgegpu_base.process.sdnotify import Notifier, notifier
 from edgegpu_base.process.tasks import Task, TaskGroup
-
-from edgegpu_agent.session.settings_watch import SettingsWatch
-from edgegpu_agent.session.transaction_keeper import Keeper
-from edgegpu_agent.session.watchdog import VitalNotifier, Vitals
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.transaction.journal import TransactionJournal
 
@@ -39,9 +38,9 @@ class AgentApp:
         self._group = group
         self._layout = Layout(options.root)
         systemd = notifier(os.environ)
-        self._vitals = Vitals(systemd.ready)
+        self._vitals = LoopHealthTable(systemd.ready)
         self._notifier: Notifier = VitalNotifier(systemd, self._vitals)
-        self._keeper = Keeper(
+        self._keeper = TransactionKeeper(
             journal=TransactionJournal(self._layout.tx),
             root=options.root,
             command=options.command,

@@ -7,10 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from edgegpu_agent.app import AgentApp, AgentOptions
 from edgegpu_base.process import memory
 from edgegpu_base.process.tasks import TaskGroup
-
-from edgegpu_agent.app import AgentApp, AgentOptions
 
 _LOG = logging.getLogger("edgegpu_agent")
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
-from edgegpu_sync.link.events import Arrived
-from edgegpu_sync.messages.spec import AnyItem, Asked, TryKey
+from edgegpu_sync.link.events import MessageArrived
+from edgegpu_sync.messages.spec import AnyItem, AskedItem, TryKey
 from edgegpu_sync.messages.telemetry import HealthPart, PodAlloc, Sample
-from edgegpu_sync.messages.uplink import Condition, Versions
+from edgegpu_sync.messages.uplink import BoxVersions, Condition
 from edgegpu_sync.rules.ops import Args, Evidence
 from edgegpu_sync.rules.settle import Settlement, SharingFound
 from edgegpu_sync.signing import Signer
@@ -16,7 +16,7 @@ from edgegpu_sync.states import CommandState
 from edgegpu_sync.wire import Json
 
 
-class ActStop(Exception):  # noqa: N818  (nothing went wrong: the agent ends)
+class ActionStopped(Exception):  # noqa: N818  (nothing went wrong: the agent ends)
     """Raised out of a blocking call when the agent ends: the act goes on without it or is cut, evidence tells later."""
 
 
@@ -39,10 +39,11 @@ class ActionOutcome:
             raise ValueError(f"no outcome: {self.state}")
 
 
-class Act(Protocol):
+class Action(Protocol):
     """One op. Its calls block, run on a thread of the executor, and never touch the agent's journal.
 
-    Each may raise `ActStop`. What else it raises is a fault of the act's own, and ends the command as FAILED, ERROR.
+    Each may raise `ActionStopped`. What else it raises is a fault of the action's own, and ends the command as FAILED,
+    ERROR.
     """
 
     def token(self, id_: CommandId, args: Args) -> str:
@@ -79,10 +80,10 @@ class SettlerNotes(Protocol):
 
 
 @runtime_checkable
-class Beside(Protocol):
+class DocumentNotes(Protocol):
     """Notes of an item that know the document which it stands in."""
 
-    def beside(self) -> Sequence[tuple[Asked, Settlement]]:
+    def beside(self) -> Sequence[tuple[AskedItem, Settlement]]:
         """Return the items of the document as it is now, each with how it stands."""
         ...
 
@@ -90,21 +91,21 @@ class Beside(Protocol):
 class Settler(Protocol):
     """Brings one kind of item to stand as asked."""
 
-    def settle(self, one: Asked, notes: SettlerNotes) -> Settlement:
+    def settle(self, one: AskedItem, notes: SettlerNotes) -> Settlement:
         """Do so and say what came of it: never Open. Blocks; called again after a crash, with the same notes."""
         ...
 
 
 @runtime_checkable
-class Abandons(Protocol):
+class AbandoningSettler(Protocol):
     """A settler that leaves something in between which has to be undone where nobody asks for the item any more."""
 
-    def abandon(self, one: Asked, notes: SettlerNotes) -> None:
+    def abandon(self, one: AskedItem, notes: SettlerNotes) -> None:
         """Undo it. Blocks; raises what keeps it from that, in words for the log."""
         ...
 
 
-Acts = Mapping[OpName, Act]
+Acts = Mapping[OpName, Action]
 """What a box can do; an op that is not here is not among its capabilities."""
 
 Settlers = Mapping[type[AnyItem], Settler]
@@ -112,14 +113,14 @@ Settlers = Mapping[type[AnyItem], Settler]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Me:
+class BoxContext:
     """This box: as it was enrolled, and how it signs. `instance` is that of the machine, as 64 hexadecimal digits."""
 
     device: DeviceId
     enrolment: int
     instance: str
     signer: Signer
-    versions: Callable[[], Versions]
+    versions: Callable[[], BoxVersions]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +139,7 @@ class LinkPort(Protocol):
         """Send with QoS 1; None: not now."""
         ...
 
-    def ack(self, arrived: Arrived) -> None:
+    def ack(self, arrived: MessageArrived) -> None:
         """Acknowledge what is on the disk."""
         ...
 
@@ -180,7 +181,7 @@ class TelemetrySource(Protocol):
         ...
 
 
-class SharingSight(Protocol):
+class SharingProbe(Protocol):
     """How GPU sharing stands on the box; each call answers at once."""
 
     def look(self) -> SharingFound | None:
@@ -196,13 +197,13 @@ class SharingSight(Protocol):
 class SettledItem:
     """An item that was settled, how, and where what is kept of looking at it lies."""
 
-    asked: Asked
+    asked: AskedItem
     settlement: Settlement
     notes: SettlerNotes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DriftBoard:
+class DriftChecks:
     """What the looks need of the worker; any thread may call them."""
 
     settled: Callable[[], Sequence[SettledItem]]

@@ -10,7 +10,7 @@ _UNIT = re.compile(r"[A-Za-z0-9._@:%-]+")
 _MODES = range(0o10000)
 
 
-class Op(StrEnum):
+class TransactionKind(StrEnum):
     """What a transaction is for."""
 
     INSTALL = "install"
@@ -23,7 +23,7 @@ class Op(StrEnum):
     """edgegpu-recover took the files that k3s reads out, because k3s did not come up with them."""
 
 
-LEAVING = frozenset({Op.UNINSTALL, Op.WITHDRAW})
+LEAVING = frozenset({TransactionKind.UNINSTALL, TransactionKind.WITHDRAW})
 """Sharing is not there after these."""
 
 
@@ -76,7 +76,7 @@ class Plan:
         ValueError: a path or unit cannot be; a path stands there twice.
     """
 
-    op: Op
+    op: TransactionKind
     files: tuple[FileChange, ...]
     folders: tuple[str, ...] = ()
     reload: bool = False

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from edgegpu_installer import prompts
-from edgegpu_installer.changes import Deadline, FileChange, Op, Plan
+from edgegpu_installer.changes import Deadline, FileChange, Plan, TransactionKind
 from edgegpu_installer.cluster import accounts, lease, node_identity, nodes
 from edgegpu_installer.cluster import app_limits_account as limits
 from edgegpu_installer.cluster.app_limits_account import AppLimitsAccount
@@ -23,7 +23,7 @@ from edgegpu_installer.plan.dry_run import DryRun, of_install
 from edgegpu_installer.plan.plan import plan_agent, plan_install
 from edgegpu_installer.plan.plugin_config import configured_model
 from edgegpu_installer.plan.release import Release
-from edgegpu_installer.plan.site import InstallOptions, MachineRole, Material, Site, role_of
+from edgegpu_installer.plan.site import InstallOptions, MachineRole, PlanCredentials, Site, role_of
 from edgegpu_installer.prompts import Terminal
 from edgegpu_installer.transaction import farewell, rollback_cleanup, transaction
 from edgegpu_installer.transaction.prepare import TransactionMachine
@@ -37,10 +37,10 @@ _PLUGIN_READS = (f"{UNITS}/{PLUGIN_UNIT}", CURRENT, ETC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class InstallReport:
     """What an installation did; `outcome` is None after a dry run. `join` is what other nodes' lines need: a secret."""
 
-    op: Op
+    op: TransactionKind
     outcome: TransactionOutcome | None
     role: MachineRole
     version: str
@@ -75,7 +75,7 @@ class Installation:
     deadline_s: float = 600.0
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
 
-    def preview(self) -> Report:
+    def preview(self) -> InstallReport:
         """Return what an installation would change; nothing is minted, written or asked."""
         layout = self.machine.layout
         role = role_of(self.site, self.options)
@@ -83,8 +83,10 @@ class Installation:
         if role is not MachineRole.AGENT and not self.options.agent_only:
             certificates = credentials.extender_certificates(layout, self.site.scheduler_path, now=self.now())
         account = limits.foreseen(layout, self.limits) if self.limits is not None else None
-        made = Material(kubeconfig=credentials.kept_kubeconfig(layout), certificates=certificates, limits=account)
-        return Report(
+        made = PlanCredentials(
+            kubeconfig=credentials.kept_kubeconfig(layout), certificates=certificates, limits=account
+        )
+        return InstallReport(
             op=self._op(),
             outcome=None,
             role=role,
@@ -109,7 +111,7 @@ class Installation:
     def _here(self) -> tuple[str, ...]:
         return (self.site.node_name,) if self.site.has_cards else ()
 
-    def run(self) -> Report:
+    def run(self) -> InstallReport:
         """Install, change or upgrade; a machine that is as asked is left alone.
 
         Raises:
@@ -126,7 +128,7 @@ class Installation:
         if not self.site.kind.is_server:
             self._check_unit(self.site.kubelet_kubeconfig)
             made = credentials.agent_kubeconfig(self.machine.layout, self.site.kubelet_kubeconfig, self.options.join)
-            return self._change(role, Material(kubeconfig=made))
+            return self._change(role, PlanCredentials(kubeconfig=made))
         layout = self.machine.layout
         self._check_unit(self.site.admin_kubeconfig)
         with ClusterClient.from_kubeconfig(layout.at(self.site.admin_kubeconfig)) as cluster:
@@ -153,7 +155,7 @@ class Installation:
             with ClusterClient.from_kubeconfig(layout.at(kubeconfig)) as cluster:
                 unit_size.refuse_while_held(cluster, layout, wanted, node=self.site.node_name)
 
-    def _material(self, cluster: ClusterClient, role: MachineRole) -> Material:
+    def _material(self, cluster: ClusterClient, role: MachineRole) -> PlanCredentials:
         layout, rights = self.machine.layout, self.release.rights
         kubeconfig = credentials.server_kubeconfig(cluster, rights, layout)
         account = None
@@ -164,17 +166,21 @@ class Installation:
         if role is not MachineRole.AGENT:
             certificates = credentials.extender_certificates(layout, self.site.scheduler_path, now=self.now())
         credentials.settle_datastore(self.site, layout)  # before the files that name these accounts are on the disk
-        return Material(kubeconfig=kubeconfig, certificates=certificates, limits=account)
+        return PlanCredentials(kubeconfig=kubeconfig, certificates=certificates, limits=account)
 
-    def _op(self) -> Op:
+    def _op(self) -> TransactionKind:
         link = self._link()
         if not link:
-            return Op.INSTALL
+            return TransactionKind.INSTALL
         if link != self.release.version:
-            return Op.UPGRADE
-        return Op.CHANGE if self.machine.layout.has_sharing or self.options.agent_only else Op.INSTALL
+            return TransactionKind.UPGRADE
+        return (
+            TransactionKind.CHANGE
+            if self.machine.layout.has_sharing or self.options.agent_only
+            else TransactionKind.INSTALL
+        )
 
-    def _plan(self, made: Material | None) -> Plan:
+    def _plan(self, made: PlanCredentials | None) -> Plan:
         layout = self.machine.layout
 
         def read_file(path: str) -> bytes | None:
@@ -208,7 +214,7 @@ class Installation:
             or not self.machine.system.unit(unit).is_active
         )
 
-    def _change(self, role: MachineRole, made: Material | None) -> Report:
+    def _change(self, role: MachineRole, made: PlanCredentials | None) -> InstallReport:
         """Carry the plan out; without material it is that of the agent alone."""
         plan, previous = self._plan(made), self._link()
         had_sharing = self.machine.layout.has_sharing
@@ -221,10 +227,10 @@ class Installation:
             self.machine.system.restart_no_block(farewell.UNIT)
         elif not had_sharing and outcome.state is TransactionState.ROLLED_BACK:
             rollback_cleanup.clean_up(self.site, self.release, self.machine)
-        if outcome.state is TransactionState.COMMITTED and plan.op is Op.UPGRADE:
+        if outcome.state is TransactionState.COMMITTED and plan.op is TransactionKind.UPGRADE:
             self._remove_old_versions(previous)
         restarted = self.machine.system.unit(self.site.unit).invocation != before
-        return Report(
+        return InstallReport(
             op=plan.op, outcome=outcome, role=role, version=self.release.version, plan=plan, restarted=restarted
         )
 
@@ -242,7 +248,7 @@ class Installation:
                     f"cannot label {', '.join(sorted(unknown))}: there is no such node", f"this cluster has {names}"
                 )
             return self.options.nodes
-        if self.terminal is None or self._op() is not Op.INSTALL:
+        if self.terminal is None or self._op() is not TransactionKind.INSTALL:
             return self._here()
         return prompts.choose_nodes(self.terminal, known, here=self.site.node_name, cards_here=self.site.cards)
 
@@ -264,7 +270,7 @@ class Installation:
             undo()
             raise
 
-    def _mark(self, cluster: ClusterClient, report: Report, marked: tuple[str, ...]) -> Report:
+    def _mark(self, cluster: ClusterClient, report: InstallReport, marked: tuple[str, ...]) -> InstallReport:
         """Label the nodes, and say what the cluster still lacks; the machine is well whatever comes of that."""
         try:
             for name in marked:

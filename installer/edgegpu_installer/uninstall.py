@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from edgegpu_core.podview import PodView
-from edgegpu_installer.changes import Deadline, FileChange, Op, Plan
+from edgegpu_installer.changes import Deadline, FileChange, Plan, TransactionKind
 from edgegpu_installer.cluster import accounts, lease, nodes, shares
 from edgegpu_installer.cluster import app_limits_account as limits
 from edgegpu_installer.cluster.app_limits_account import AppLimitsAccount
@@ -147,7 +147,7 @@ class Uninstallation:
     def _plan(self) -> Plan:
         layout = self.machine.layout
         if self.keep_agent and not layout.has_sharing:
-            return Plan(op=Op.WITHDRAW, files=())
+            return Plan(op=TransactionKind.WITHDRAW, files=())
         there = layout.plugin_yaml
         used = places(there.read_text() if there.exists() else None)
         wait = Farewell(
@@ -161,7 +161,7 @@ class Uninstallation:
         )
         left = farewell.files(wait, program=self.release.farewell, unit=self.release.farewell_unit)
         return Plan(
-            op=Op.WITHDRAW if self.keep_agent else Op.UNINSTALL,
+            op=TransactionKind.WITHDRAW if self.keep_agent else TransactionKind.UNINSTALL,
             files=(*left, *self._restored()),
             reload=True,
             stop=(PLUGIN_UNIT,) if self.keep_agent else (PLUGIN_UNIT, AGENT_UNIT),

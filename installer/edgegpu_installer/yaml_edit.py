@@ -19,7 +19,7 @@ class UnexpectedFormError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class TextEdit:
     """Characters start to end (not included) are to become text."""
 
     start: int
@@ -53,7 +53,7 @@ def values(text: str) -> dict[str, Any]:
     return loaded
 
 
-def apply(text: str, edits: Iterable[Edit]) -> str:
+def apply(text: str, edits: Iterable[TextEdit]) -> str:
     """Return the text with edits made that do not overlap; their places are those in the text as it is now."""
     for edit in sorted(edits, key=lambda one: one.start, reverse=True):
         text = text[: edit.start] + edit.text + text[edit.end :]
@@ -82,22 +82,22 @@ def sequence(node: yaml.Node, key: str) -> yaml.SequenceNode:
     return found
 
 
-def append(text: str, items: yaml.SequenceNode, item: Item) -> Edit:
+def append(text: str, items: yaml.SequenceNode, item: Item) -> TextEdit:
     """Return the edit that puts an item behind the last one, laid out like it."""
     end = end_of(items.value[-1])
     if end < items.start_mark.index:
         raise UnexpectedFormError(f"the list of line {items.start_mark.line + 1} ends in an alias")
     if items.flow_style:
-        return Edit(end, end, f", {json.dumps(item)}")
+        return TextEdit(end, end, f", {json.dumps(item)}")
     prefix = block_prefix(text, items.value[0])
     end = line_end(text, end)
     dumped = yaml.safe_dump([item], default_flow_style=False, sort_keys=False, width=10_000)
     newline = "\r\n" if "\r\n" in text else "\n"
     lines = [prefix[: prefix.index("-")] + line for line in dumped.splitlines()]
-    return Edit(end, end, newline + newline.join(lines))
+    return TextEdit(end, end, newline + newline.join(lines))
 
 
-def drop(text: str, items: yaml.SequenceNode, item: yaml.Node) -> Edit:
+def drop(text: str, items: yaml.SequenceNode, item: yaml.Node) -> TextEdit:
     """Return the edit that takes an item out again, with the lines that are its own.
 
     Raises:
@@ -108,20 +108,20 @@ def drop(text: str, items: yaml.SequenceNode, item: yaml.Node) -> Edit:
         raise UnexpectedFormError(f"nothing else stands in the list of line {items.start_mark.line + 1}")
     if items.flow_style:
         if index:
-            return Edit(end_of(items.value[index - 1]), end_of(item), "")
-        return Edit(item.start_mark.index, items.value[1].start_mark.index, "")
+            return TextEdit(end_of(items.value[index - 1]), end_of(item), "")
+        return TextEdit(item.start_mark.index, items.value[1].start_mark.index, "")
     block_prefix(text, item)
     before = text.rindex("\n", 0, item.start_mark.index)
     if text[before - 1 : before] == "\r":
         before -= 1
-    return Edit(before, line_end(text, end_of(item)), "")
+    return TextEdit(before, line_end(text, end_of(item)), "")
 
 
-def replace(text: str, scalar: yaml.Node, value: str) -> Edit:
+def replace(text: str, scalar: yaml.Node, value: str) -> TextEdit:
     """Return the edit that gives a word another value; quotes stay as they are."""
     start, end = scalar.start_mark.index, scalar.end_mark.index
     quote = text[start] if text[start] in "\"'" else ""
-    return Edit(start, end, f"{quote}{value}{quote}")
+    return TextEdit(start, end, f"{quote}{value}{quote}")
 
 
 def end_of(node: yaml.Node) -> int:

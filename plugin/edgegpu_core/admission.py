@@ -10,7 +10,7 @@ from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.nodeview import NodeView, WaitingContainer, asked, has_room, planned
 from edgegpu_core.placement import Placement, Share, held_of, place
 from edgegpu_core.podview import PodView
-from edgegpu_core.request import Ask, ContainerRequest, Unplaceable, classify
+from edgegpu_core.request import ContainerRequest, ImpossibleRequest, PlaceableRequest, classify
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def judge(pod: PodView, container: ContainerRequest, view: NodeView) -> Admissio
     grant = view.ledger.grant(uid, container.name)
     cards = grant.cards()
     ask = classify(container.request, view.model)
-    if isinstance(ask, Unplaceable):
+    if isinstance(ask, ImpossibleRequest):
         return AdmissionVerdict(cards, f"container {container.name} {ask.reason}")
     known = {slot.uuid: slot for slot in view.slots}
     missing = [card for card in cards if card not in known]
@@ -59,7 +59,7 @@ def judge(pod: PodView, container: ContainerRequest, view: NodeView) -> Admissio
 def would_fit(pod: PodView, view: NodeView) -> bool:
     """Whether a refused pod would fit if it were placed anew, its present devices given back."""
     plan = planned(pod.containers, view.model)
-    if isinstance(plan, Unplaceable):
+    if isinstance(plan, ImpossibleRequest):
         return False
     free = view.free(without=pod.kubelet_uid)
     return isinstance(place(plan, free, pod.policy or view.policy), Placement)
@@ -77,7 +77,7 @@ def turned_away(want: WaitingContainer, view: NodeView) -> str:
     if pod.controlled or pod.is_static or want.started or view.promises.get(pod.kubelet_uid) or not view.slots:
         return ""
     plan = planned(pod.containers, view.model)
-    if isinstance(plan, Unplaceable):
+    if isinstance(plan, ImpossibleRequest):
         return plan.reason
     placed = place(plan, view.free(without=pod.kubelet_uid), pod.policy or view.policy)
     return "" if isinstance(placed, Placement) else placed.reason
@@ -89,7 +89,7 @@ def is_torn(grant: Grant) -> bool:
     return len(cards) > 1 and any(core.get(card) != CORE_PER_CARD for card in cards)
 
 
-def _is_sound(grant: Grant, ask: Ask, container: ContainerRequest) -> bool:
+def _is_sound(grant: Grant, ask: PlaceableRequest, container: ContainerRequest) -> bool:
     """Whether the ids are as many as asked, memory and core on the same card, whole cards whole and memory spread."""
     memory, core = (count_by_card(grant.ids.get(kind, ())) for kind in (DeviceKind.MEMORY, DeviceKind.CORE))
     if any(asked(container, kind) != len(grant.ids.get(kind, ())) for kind in DeviceKind):
@@ -116,14 +116,14 @@ def _before(pod: PodView, view: NodeView) -> list[tuple[Share, ...]]:
 def _own(pod: PodView, container: ContainerRequest, view: NodeView) -> Iterator[tuple[Share, ...]]:
     """Yield what the pod's other containers hold: two of one pod may not share a whole card either."""
     plan = planned(pod.containers, view.model)
-    if isinstance(plan, Unplaceable) or plan.one_card:
+    if isinstance(plan, ImpossibleRequest) or plan.one_card:
         return
     for other, ask in plan.containers:
         if other.name != container.name:
             yield held_of(ask, view.ledger.grant(pod.kubelet_uid, other.name).cards(), view.slots)
 
 
-def _no_room(pod: PodView, container: ContainerRequest, ask: Ask, view: NodeView) -> str:
+def _no_room(pod: PodView, container: ContainerRequest, ask: PlaceableRequest, view: NodeView) -> str:
     free = view.free(without=pod.kubelet_uid)
     who = f"container {container.name} " if len(pod.containers) > 1 else ""
     return reasons.no_card(ask, free, view.model, who=who)

@@ -8,14 +8,14 @@ from edgegpu_core.ledger import Grant, Ledger
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.nodeview import NodeView, WaitingContainer, asked, cards_so_far, planned
 from edgegpu_core.placement import Placement, place, place_container
-from edgegpu_core.request import Ask, Unplaceable, classify
+from edgegpu_core.request import ImpossibleRequest, PlaceableRequest, classify
 
 PAIR_LIMIT_S = 2.0
 """The second call of a container follows the first within milliseconds; after this the first one's pod has failed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenDevices:
     """Devices given since kubelet last wrote its checkpoint, and to whom, as far as is known."""
 
     kind: DeviceKind
@@ -60,7 +60,7 @@ class AllocationTarget:
         return frozenset(text for grant in grants for ids in grant.ids.values() for text in ids)
 
 
-class Flight:
+class AllocationMatcher:
     """Follows kubelet's calls. Not thread-safe: the caller holds its lock over each method.
 
     Leans on kubelet (devicemanager, 1.33): one pod is admitted at a time; a container's resources are asked in random
@@ -68,7 +68,7 @@ class Flight:
     """
 
     def __init__(self) -> None:
-        self._given: list[Given] = []
+        self._given: list[GivenDevices] = []
         self._pair: _Pair | None = None
 
     def forget(self) -> None:
@@ -131,7 +131,7 @@ class Flight:
         first = self._first_call()
         if first is not None and want is not None and want.grant.ids.get(kind.other) == self._given[first].ids:
             self._given[first] = replace(self._given[first], owner=want.key)
-        self._given.append(Given(kind, ids, None if want is None else want.key))
+        self._given.append(GivenDevices(kind, ids, None if want is None else want.key))
         if want is None or want.lacks(kind.other):
             self._pair = _Pair(None if want is None else want.key, now_s)
         else:
@@ -160,7 +160,7 @@ class Flight:
         mine = [i for i, given in enumerate(self._given) if self._pair is not None and given.owner == self._pair.key]
         return mine[-1] if mine else None
 
-    def _failed(self, kind: DeviceKind, view: NodeView) -> Given | None:
+    def _failed(self, kind: DeviceKind, view: NodeView) -> GivenDevices | None:
         """Return the first half whose second will not come: its pod has ended, or it is asked for once more."""
         index = self._first_call()
         given = None if index is None else self._given[index]
@@ -191,11 +191,11 @@ class Flight:
             if given.owner is None and given.kind is kind.other:
                 return _on_cards(kind, size, tuple(count_by_card(given.ids)), None, view)
         if kind is DeviceKind.MEMORY:
-            ask = Ask(1, size, 0, whole=False)
+            ask = PlaceableRequest(1, size, 0, whole=False)
         elif size >= CORE_PER_CARD and size % CORE_PER_CARD == 0:
-            ask = Ask(size // CORE_PER_CARD, 0, CORE_PER_CARD, whole=True)
+            ask = PlaceableRequest(size // CORE_PER_CARD, 0, CORE_PER_CARD, whole=True)
         else:
-            ask = Ask(1, 0, min(size, CORE_PER_CARD), whole=False)
+            ask = PlaceableRequest(1, 0, min(size, CORE_PER_CARD), whole=False)
         shares = place_container(ask, view.free(), view.policy)
         if shares is None:
             return ()
@@ -249,7 +249,7 @@ def _elsewhere(available: Sequence[str], taken: frozenset[str], count: int, targ
     return (unpromised + promised)[:count]
 
 
-def _without(want: WaitingContainer, failed: Given | None) -> WaitingContainer:
+def _without(want: WaitingContainer, failed: GivenDevices | None) -> WaitingContainer:
     """Return the want without a first half that was taken for its own and went to a container that has failed."""
     if failed is None or want.key != failed.owner:
         return want
@@ -289,7 +289,7 @@ def _cards_so_far(want: WaitingContainer, view: NodeView) -> tuple[str, ...]:
     if want.grant.ids:
         return cards_so_far(want.grant, _promised(want, view))
     plan = planned(want.pod.containers, view.model)
-    if not isinstance(plan, Unplaceable) and plan.one_card:
+    if not isinstance(plan, ImpossibleRequest) and plan.one_card:
         return next((grant.cards() for grant in view.ledger.grants(want.pod.kubelet_uid).values()), ())
     return ()
 
@@ -309,7 +309,7 @@ def _on_cards(
     if kind is DeviceKind.CORE and size == CORE_PER_CARD * len(cards):
         return tuple((card, CORE_PER_CARD) for card in cards)
     cards_wanted = max(1, want.container.request.core // CORE_PER_CARD) if want is not None else len(cards)
-    parts = Ask(max(cards_wanted, len(cards)), size, CORE_PER_CARD, whole=True).memory_parts()
+    parts = PlaceableRequest(max(cards_wanted, len(cards)), size, CORE_PER_CARD, whole=True).memory_parts()
     units = {slot.uuid: slot.units for slot in view.slots}
     larger_first = sorted(cards, key=lambda card: -units.get(card, 0))
     return tuple(zip(larger_first, parts, strict=False))
@@ -320,12 +320,14 @@ def _guess(want: WaitingContainer, view: NodeView) -> tuple[str, ...]:
     free = view.free(without=want.pod.kubelet_uid if not view.ledger.grants(want.pod.kubelet_uid) else "")
     policy = want.pod.policy or view.policy
     plan = planned(want.pod.containers, view.model)
-    if not isinstance(plan, Unplaceable) and not want.started:
+    if not isinstance(plan, ImpossibleRequest) and not want.started:
         placed = place(plan, free, policy)
         if isinstance(placed, Placement):
             return placed.cards[want.container.name]
     ask = classify(want.container.request, view.model)
-    if isinstance(ask, Unplaceable):
-        ask = Ask(1, want.container.request.memory_units, min(want.container.request.core, CORE_PER_CARD), whole=False)
+    if isinstance(ask, ImpossibleRequest):
+        ask = PlaceableRequest(
+            1, want.container.request.memory_units, min(want.container.request.core, CORE_PER_CARD), whole=False
+        )
     shares = place_container(ask, free, policy)
     return () if shares is None else tuple(share.card for share in shares)

@@ -30,7 +30,7 @@ class ContainerdSupport:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class InjectionChoice:
     """How cards come into containers, why so, and why not by CDI where CDI is not it (empty where it would do)."""
 
     mode: Injection
@@ -40,7 +40,7 @@ class Choice:
 
 def choose(
     wanted: Injection, *, kubelet: str | None, containerd: ContainerdSupport | None, cdi_folder: str | None = None
-) -> Choice:
+) -> InjectionChoice:
     """Choose: CDI where kubelet and containerd have it, else the nvidia runtime, else kubelet's own way for devices.
 
     What the configuration asks for outright is obeyed; `cdi_problem` says what is wrong with that.
@@ -53,14 +53,16 @@ def choose(
     """
     problem = cdi_problem(containerd, kubelet=kubelet, cdi_folder=cdi_folder)
     if wanted is not Injection.AUTO:
-        return Choice(wanted, "driver.injection says so", problem)
+        return InjectionChoice(wanted, "driver.injection says so", problem)
     if not problem:
         if containerd is None:
-            return Choice(Injection.CDI, "no configuration of containerd was found, and those of today have CDI")
-        return Choice(Injection.CDI, f"{containerd.path} has CDI on")
+            return InjectionChoice(
+                Injection.CDI, "no configuration of containerd was found, and those of today have CDI"
+            )
+        return InjectionChoice(Injection.CDI, f"{containerd.path} has CDI on")
     if containerd is not None and containerd.nvidia_runtime:
-        return Choice(Injection.RUNTIME, f"{problem}; {containerd.path} has the nvidia runtime", problem)
-    return Choice(Injection.DEVICES, f"{problem}; kubelet is given device nodes and files", problem)
+        return InjectionChoice(Injection.RUNTIME, f"{problem}; {containerd.path} has the nvidia runtime", problem)
+    return InjectionChoice(Injection.DEVICES, f"{problem}; kubelet is given device nodes and files", problem)
 
 
 def cdi_problem(containerd: ContainerdSupport | None, *, kubelet: str | None, cdi_folder: str | None = None) -> str:

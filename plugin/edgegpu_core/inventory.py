@@ -36,7 +36,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class CardCapacity:
     """What placement needs of a card: who it is and how much it has."""
 
     uuid: str
@@ -61,24 +61,24 @@ def usable(cards: Iterable[Card], exclude: frozenset[str] = frozenset()) -> tupl
     return tuple(sorted(kept, key=lambda card: (card.pci.lower(), -1 if card.mig is None else card.mig)))
 
 
-def slots(cards: Iterable[Card], model: ResourceModel) -> tuple[Slot, ...]:
+def slots(cards: Iterable[Card], model: ResourceModel) -> tuple[CardCapacity, ...]:
     """Return the cards as placement sees them, in the order given."""
-    return tuple(Slot(card.uuid, card.label, model.units_of(card.memory_mib), card.healthy) for card in cards)
+    return tuple(CardCapacity(card.uuid, card.label, model.units_of(card.memory_mib), card.healthy) for card in cards)
 
 
-class Free:
+class FreeAmounts:
     """What is free on each card of one node: memory units and hundredths; a card out of order has nothing free."""
 
     __slots__ = ("core", "memory", "slots")
 
-    def __init__(self, cards: tuple[Slot, ...]) -> None:
+    def __init__(self, cards: tuple[CardCapacity, ...]) -> None:
         self.slots = cards
         self.memory = [slot.units if slot.healthy else 0 for slot in cards]
         self.core = [CORE_PER_CARD if slot.healthy else 0 for slot in cards]
 
-    def copy(self) -> "Free":
+    def copy(self) -> "FreeAmounts":
         """Return a copy that can be changed without touching this one."""
-        twin = object.__new__(Free)
+        twin = object.__new__(FreeAmounts)
         twin.slots, twin.memory, twin.core = self.slots, self.memory.copy(), self.core.copy()
         return twin
 

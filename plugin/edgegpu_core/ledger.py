@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgegpu_core.deviceid import DeviceKind, count_by_card
-from edgegpu_core.inventory import Free, Slot
+from edgegpu_core.inventory import CardCapacity, FreeAmounts
 from edgegpu_core.model import CORE_PER_CARD, ResourceModel
 from edgegpu_core.placement import Share
 
@@ -126,7 +126,7 @@ class Ledger:
         """Return a container's grant; an empty one when it holds nothing."""
         return self.grants(uid).get(container) or Grant()
 
-    def held(self, uid: str, slots: tuple[Slot, ...]) -> tuple[Share, ...]:
+    def held(self, uid: str, slots: tuple[CardCapacity, ...]) -> tuple[Share, ...]:
         """Return what a pod holds of each card; ids that an init container handed on count once, whole cards whole."""
         ids: dict[DeviceKind, set[str]] = {DeviceKind.MEMORY: set(), DeviceKind.CORE: set()}
         whole: set[str] = set()
@@ -154,9 +154,9 @@ class Ledger:
         return found
 
 
-def free_after(slots: tuple[Slot, ...], holdings: Iterable[Iterable[Share]]) -> Free:
+def free_after(slots: tuple[CardCapacity, ...], holdings: Iterable[Iterable[Share]]) -> FreeAmounts:
     """Return what is free on each card when these shares are held; shares of unknown cards are passed over."""
-    free = Free(slots)
+    free = FreeAmounts(slots)
     positions = {slot.uuid: position for position, slot in enumerate(slots)}
     for shares in holdings:
         for share in shares:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edgegpu_core.inventory import Slot
+from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.placement import Policy, Share, parse_policy
 
 REPORT_ANNOTATION = "edgegpu.io/cards-of-node"
@@ -26,7 +26,7 @@ class NodeReport:
     policy: Policy
     unit_mib: int
     core_required: bool
-    slots: tuple[Slot, ...]
+    slots: tuple[CardCapacity, ...]
     held: Mapping[str, tuple[Share, ...]]
     waiting: frozenset[str] = frozenset()
 
@@ -64,7 +64,7 @@ def read_report(text: str | None) -> NodeReport | None:
         value = json.loads(text)
         if value["v"] != 1:
             return None
-        slots = tuple(Slot(str(c[0]), str(c[1]), _count(c[2]), bool(c[3])) for c in value["cards"])
+        slots = tuple(CardCapacity(str(c[0]), str(c[1]), _count(c[2]), bool(c[3])) for c in value["cards"])
         return NodeReport(
             boot=str(value["boot"]),
             generation=int(value["gen"]),

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from edgegpu_core.deviceid import DeviceKind
-from edgegpu_core.inventory import Free, Slot
+from edgegpu_core.inventory import CardCapacity, FreeAmounts
 from edgegpu_core.ledger import Grant, Ledger, free_after
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import Placement, PodPlan, Policy, Share, footprint, held_of, place, plan_pod
 from edgegpu_core.podview import Cards, PodView
-from edgegpu_core.request import ContainerRequest, RequestedAmounts, Unplaceable
+from edgegpu_core.request import ContainerRequest, ImpossibleRequest, RequestedAmounts
 
 planned = lru_cache(maxsize=4096)(plan_pod)
 """plan_pod with a memory: pods of one Deployment ask for the same."""
@@ -43,7 +43,7 @@ class NodeView:
 
     model: ResourceModel
     policy: Policy
-    slots: tuple[Slot, ...]
+    slots: tuple[CardCapacity, ...]
     pods: Mapping[str, PodView]
     """Pods bound to this node that ask for shares, terminal ones left out, by kubelet's UID."""
     ledger: Ledger
@@ -78,7 +78,7 @@ class NodeView:
         grants, promise = self.ledger.grants(uid), self.promises.get(uid) or {}
         plan = planned(pod.containers, self.model)
         complete = all(is_complete(c, grants.get(c.name) or Grant()) for c in pod.containers)
-        if complete or isinstance(plan, Unplaceable):
+        if complete or isinstance(plan, ImpossibleRequest):
             return self.ledger.held(uid, self.slots)
         if plan.one_card:
             cards = next((grant.cards() for grant in grants.values()), None)
@@ -103,7 +103,7 @@ class NodeView:
                 held[uid] = self.ledger.held(uid, self.slots)
         return held
 
-    def free(self, *, without: str = "") -> Free:
+    def free(self, *, without: str = "") -> FreeAmounts:
         """Return what is free on each card, promises counted, optionally as if one pod were not there."""
         return free_after(self.slots, self.holdings(without=without).values())
 
@@ -178,7 +178,7 @@ def _move_aside(view: NodeView, promises: dict[str, Cards]) -> None:
     for want in view.wants():
         uid = want.pod.kubelet_uid
         plan = planned(want.pod.containers, view.model)
-        if want.started or want.grant.ids or uid not in promises or isinstance(plan, Unplaceable):
+        if want.started or want.grant.ids or uid not in promises or isinstance(plan, ImpossibleRequest):
             continue
         free = replace(view, promises=promises).free(without=uid)
         if not has_room(free, footprint(plan, promises[uid], view.slots)):
@@ -187,7 +187,7 @@ def _move_aside(view: NodeView, promises: dict[str, Cards]) -> None:
                 promises[uid] = dict(placed.cards)
 
 
-def has_room(free: Free, shares: Iterable[Share]) -> bool:
+def has_room(free: FreeAmounts, shares: Iterable[Share]) -> bool:
     """Whether each share is free on its card."""
     for share in shares:
         position = free.position(share.card)

@@ -6,9 +6,9 @@ from enum import Enum
 from itertools import islice
 
 from edgegpu_core import reasons
-from edgegpu_core.inventory import Free, Slot
+from edgegpu_core.inventory import CardCapacity, FreeAmounts
 from edgegpu_core.model import CORE_PER_CARD, ResourceModel
-from edgegpu_core.request import Ask, ContainerRequest, ContainerRole, Unplaceable, classify
+from edgegpu_core.request import ContainerRequest, ContainerRole, ImpossibleRequest, PlaceableRequest, classify
 
 
 class Policy(Enum):
@@ -32,23 +32,23 @@ def parse_policy(text: str) -> Policy:
         raise ValueError(f"no placement policy {text!r}: choose one of {names}") from None
 
 
-def _tightest(free: Free, position: int) -> tuple[int, int, int]:
+def _tightest(free: FreeAmounts, position: int) -> tuple[int, int, int]:
     return (free.memory[position], free.core[position], position)
 
 
-def _emptiest(free: Free, position: int) -> tuple[float, int]:
+def _emptiest(free: FreeAmounts, position: int) -> tuple[float, int]:
     units = free.slots[position].units or 1
     used = max(1 - free.memory[position] / units, 1 - free.core[position] / CORE_PER_CARD)
     return (used, position)
 
 
-_KEYS: dict[Policy, Callable[[Free, int], tuple[float, ...]]] = {
+_KEYS: dict[Policy, Callable[[FreeAmounts, int], tuple[float, ...]]] = {
     Policy.BEST_FIT: _tightest,
     Policy.SPREAD: _emptiest,
 }
 
 
-def in_order(policy: Policy, free: Free, positions: list[int]) -> list[int]:
+def in_order(policy: Policy, free: FreeAmounts, positions: list[int]) -> list[int]:
     """Return `positions` (in PCI order) in the order in which the policy tries them."""
     key = _KEYS.get(policy)
     return positions if key is None else sorted(positions, key=lambda position: key(free, position))
@@ -88,59 +88,59 @@ class PlacementRefusal:
 class PodPlan:
     """A pod's GPU containers in kubelet's order, with what each asks for; made once and tried on many nodes."""
 
-    containers: tuple[tuple[ContainerRequest, Ask], ...]
+    containers: tuple[tuple[ContainerRequest, PlaceableRequest], ...]
     one_card: bool
     """A GPU init container's devices are reused by the later ones, so that all containers share its cards."""
     model: ResourceModel
 
 
-def plan_pod(containers: tuple[ContainerRequest, ...], model: ResourceModel) -> PodPlan | Unplaceable:
+def plan_pod(containers: tuple[ContainerRequest, ...], model: ResourceModel) -> PodPlan | ImpossibleRequest:
     """Check what a pod asks for, in kubelet's order (init containers first); at least one container.
 
     kubelet hands an init container's devices to the later containers at random and before it asks us, so whole
     cards behind an init container only work when every GPU container asks for the same.
     """
-    planned: list[tuple[ContainerRequest, Ask]] = []
+    planned: list[tuple[ContainerRequest, PlaceableRequest]] = []
     for container in containers:
         ask = classify(container.request, model)
-        if isinstance(ask, Unplaceable):
-            return Unplaceable(f"container {container.name} {ask.reason}")
+        if isinstance(ask, ImpossibleRequest):
+            return ImpossibleRequest(f"container {container.name} {ask.reason}")
         planned.append((container, ask))
     one_card = any(container.role is ContainerRole.INIT for container, _ in planned)
     several = any(ask.cards > 1 for _, ask in planned)
     if one_card and several:
         staying = [ask for container, ask in planned if container.role is not ContainerRole.INIT]
         if len(staying) > 1 or len({ask for _, ask in planned}) > 1:
-            return Unplaceable(
+            return ImpossibleRequest(
                 "has a GPU init container beside whole cards: kubelet reuses its devices at random, so let the init "
                 "container and one other container ask for exactly the same",
             )
     return PodPlan(tuple(planned), one_card, model)
 
 
-def place(plan: PodPlan, free: Free, policy: Policy) -> Placement | PlacementRefusal:
+def place(plan: PodPlan, free: FreeAmounts, policy: Policy) -> Placement | PlacementRefusal:
     """Place a pod on a node, or say why it does not fit; `free` is left as it was."""
     placed = _placed(plan, free.copy(), policy)
     if placed is not None:
         return placed
-    never = _placed(plan, Free(free.slots), policy) is None
+    never = _placed(plan, FreeAmounts(free.slots), policy) is None
     return PlacementRefusal(_why(plan, free, policy, empty=never), never)
 
 
-def fits(plan: PodPlan, free: Free) -> bool:
+def fits(plan: PodPlan, free: FreeAmounts) -> bool:
     """Say whether a pod fits at all; the policy cannot change that."""
     if len(plan.containers) == 1:
         return next(_choices(plan.containers[0][1], free, Policy.FIRST_FIT), None) is not None
     return _placed(plan, free.copy(), Policy.FIRST_FIT) is not None
 
 
-def place_container(ask: Ask, free: Free, policy: Policy) -> tuple[Share, ...] | None:
+def place_container(ask: PlaceableRequest, free: FreeAmounts, policy: Policy) -> tuple[Share, ...] | None:
     """Place one container by itself, as the plugin does where nobody chose its card before."""
     chosen = next(_choices(ask, free, policy), None)
     return None if chosen is None else tuple(Share(free.slots[p].uuid, memory, core) for p, memory, core in chosen)
 
 
-def held_of(ask: Ask, cards: tuple[str, ...], slots: tuple[Slot, ...]) -> tuple[Share, ...]:
+def held_of(ask: PlaceableRequest, cards: tuple[str, ...], slots: tuple[CardCapacity, ...]) -> tuple[Share, ...]:
     """Return what a container holds of the cards that it was given; a whole card counts as all its units."""
     units = {slot.uuid: slot.units for slot in slots}
     if ask.whole:
@@ -148,7 +148,7 @@ def held_of(ask: Ask, cards: tuple[str, ...], slots: tuple[Slot, ...]) -> tuple[
     return tuple(Share(card, ask.memory_units, ask.core) for card in cards[:1])
 
 
-def footprint(plan: PodPlan, cards: dict[str, tuple[str, ...]], slots: tuple[Slot, ...]) -> tuple[Share, ...]:
+def footprint(plan: PodPlan, cards: dict[str, tuple[str, ...]], slots: tuple[CardCapacity, ...]) -> tuple[Share, ...]:
     """Return what a pod holds of each card when its containers got `cards`, init containers' reuse counted once."""
     if plan.one_card:
         together = next((cards[container.name] for container, _ in plan.containers if cards.get(container.name)), ())
@@ -169,7 +169,7 @@ _Chosen = tuple[tuple[int, int, int], ...]
 """Positions of cards with the memory and core to book there."""
 
 
-def _choices(ask: Ask, free: Free, policy: Policy) -> Iterator[_Chosen]:
+def _choices(ask: PlaceableRequest, free: FreeAmounts, policy: Policy) -> Iterator[_Chosen]:
     """Yield what a container could get, in the policy's order."""
     if not ask.whole:
         memory, core = free.memory, free.core
@@ -204,11 +204,11 @@ def _sets(order: list[int], count: int, large: frozenset[int], most: int) -> Ite
                 yield (position, *others)
 
 
-def _placed(plan: PodPlan, free: Free, policy: Policy) -> Placement | None:
+def _placed(plan: PodPlan, free: FreeAmounts, policy: Policy) -> Placement | None:
     return (_place_together if plan.one_card else _place_each)(plan, free, policy)
 
 
-def _place_each(plan: PodPlan, free: Free, policy: Policy) -> Placement | None:
+def _place_each(plan: PodPlan, free: FreeAmounts, policy: Policy) -> Placement | None:
     """Search the cards for all containers, the policy's favourites first; `free` ends as it began if there are none."""
     chosen: list[_Chosen] = []
     steps = 0
@@ -256,11 +256,11 @@ def _joint_need(plan: PodPlan) -> tuple[int, int, bool]:
     return need["memory"], need["core"], any(ask.whole for _, ask in plan.containers)
 
 
-def _place_together(plan: PodPlan, free: Free, policy: Policy) -> Placement | None:
+def _place_together(plan: PodPlan, free: FreeAmounts, policy: Policy) -> Placement | None:
     """Place a pod with a GPU init container: all its containers on one card, or on one set of whole cards."""
     memory, core, whole = _joint_need(plan)
     cards = max(ask.cards for _, ask in plan.containers)
-    joint = Ask(cards, memory, CORE_PER_CARD if whole else core, whole)
+    joint = PlaceableRequest(cards, memory, CORE_PER_CARD if whole else core, whole)
     if core > CORE_PER_CARD * cards:
         return None
     chosen = next(_choices(joint, free, policy), None)
@@ -273,13 +273,15 @@ def _place_together(plan: PodPlan, free: Free, policy: Policy) -> Placement | No
     )
 
 
-def _why(plan: PodPlan, free: Free, policy: Policy, *, empty: bool) -> str:
+def _why(plan: PodPlan, free: FreeAmounts, policy: Policy, *, empty: bool) -> str:
     """Find the container at which it ends and say so with what each card has free."""
-    seen = Free(free.slots) if empty else free.copy()
+    seen = FreeAmounts(free.slots) if empty else free.copy()
     if plan.one_card:
         memory, core, whole = _joint_need(plan)
         cards = max(ask.cards for _, ask in plan.containers)
-        return reasons.no_card(Ask(cards, memory, core, whole), seen, plan.model, who="with its init container ")
+        return reasons.no_card(
+            PlaceableRequest(cards, memory, core, whole), seen, plan.model, who="with its init container "
+        )
     for container, ask in plan.containers:
         choice = next(_choices(ask, seen, policy), None)
         if choice is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from edgegpu_core.inventory import Free, Slot
+from edgegpu_core.inventory import CardCapacity, FreeAmounts
 from edgegpu_core.ledger import free_after
 from edgegpu_core.placement import PodPlan, Share, fits
 from edgegpu_core.podview import PodView
@@ -116,7 +116,7 @@ def may_go(holder: CardHolder, priority: int) -> bool:
     return pod is not None and not pod.mirrors and not pod.is_static and pod.priority < priority
 
 
-def free_without(slots: tuple[Slot, ...], holders: Iterable[CardHolder], gone: frozenset[str]) -> Free:
+def free_without(slots: tuple[CardCapacity, ...], holders: Iterable[CardHolder], gone: frozenset[str]) -> FreeAmounts:
     """Return what is free when some of the holders are gone."""
     return free_after(slots, (holder.shares for holder in holders if holder.uid not in gone))
 
@@ -125,7 +125,7 @@ def choose_victims(
     plan: PodPlan,
     priority: int,
     *,
-    slots: tuple[Slot, ...],
+    slots: tuple[CardCapacity, ...],
     holders: Sequence[CardHolder],
     budgets: Sequence[Budget] = (),
 ) -> Victims | None:
@@ -161,7 +161,7 @@ def choose_victims(
 def _questions(
     plan: PodPlan,
     *,
-    slots: tuple[Slot, ...],
+    slots: tuple[CardCapacity, ...],
     holders: Sequence[CardHolder],
     staying: Sequence[CardHolder],
     leaving: frozenset[str],

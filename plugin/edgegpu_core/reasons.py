@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 
 from edgegpu_core.injection import Injection
-from edgegpu_core.inventory import Card, Free
+from edgegpu_core.inventory import Card, FreeAmounts
 from edgegpu_core.model import CORE_PER_CARD, ResourceModel, short_name
-from edgegpu_core.request import Ask
+from edgegpu_core.request import PlaceableRequest
 
 _MOST_NAMES = 3
 _MOST_CARDS = 8
 """An event holds 1 024 characters: from here on only the fullest answer is given."""
 
 
-def need(ask: Ask, model: ResourceModel) -> str:
+def need(ask: PlaceableRequest, model: ResourceModel) -> str:
     """Return what a container needs: `20 vcuda-memory and 30 vcuda-core on one card`."""
     memory_name, core_name = short_name(model.memory_resource), short_name(model.core_resource)
     if ask.whole:
@@ -23,7 +23,7 @@ def need(ask: Ask, model: ResourceModel) -> str:
     return f"{ask.memory_units} {memory_name} and {ask.core} {core_name} on one card"
 
 
-def no_card(ask: Ask, free: Free, model: ResourceModel, *, who: str = "") -> str:
+def no_card(ask: PlaceableRequest, free: FreeAmounts, model: ResourceModel, *, who: str = "") -> str:
     """Say that no card has room: `needs 20 vcuda-memory on one card; card 0 has 9 free, card 1 has 5 free`."""
     head = f"{who}needs {need(ask, model)}"
     if not free.slots:
@@ -51,7 +51,7 @@ def no_card(ask: Ask, free: Free, model: ResourceModel, *, who: str = "") -> str
     return f"{head}; {', '.join(told)}"
 
 
-def grouped(ask: Ask, model: ResourceModel, *, who: str = "") -> str:
+def grouped(ask: PlaceableRequest, model: ResourceModel, *, who: str = "") -> str:
     """Say it without numbers per card, so that the scheduler's event counts many nodes under one reason."""
     return f"{who}needs {need(ask, model)}; no card has that free"
 

@@ -33,7 +33,7 @@ class ContainerRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PlaceableRequest:
     """A request that can be placed: `cards` cards; whole ones must be empty and are held entirely.
 
     `memory_units` is the sum over the cards, `core` is per card (0..100).
@@ -51,7 +51,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Unplaceable:
+class ImpossibleRequest:
     """A request that no card can ever serve, with the reason and what to do about it."""
 
     reason: str
@@ -73,7 +73,7 @@ def total(containers: Iterable[ContainerRequest]) -> RequestedAmounts:
     return most
 
 
-def classify(request: RequestedAmounts, model: ResourceModel) -> Ask | Unplaceable:
+def classify(request: RequestedAmounts, model: ResourceModel) -> PlaceableRequest | ImpossibleRequest:
     """Say what a non-empty request means; the table of docs/resources.md.
 
     Args:
@@ -84,16 +84,18 @@ def classify(request: RequestedAmounts, model: ResourceModel) -> Ask | Unplaceab
     memory_name, core_name = short_name(model.memory_resource), short_name(model.core_resource)
     if core > CORE_PER_CARD and core % CORE_PER_CARD:
         low = core // CORE_PER_CARD * CORE_PER_CARD
-        return Unplaceable(
+        return ImpossibleRequest(
             f"asks {core} {core_name}: more than one card goes in whole cards only, so ask {low} or "
             f"{low + CORE_PER_CARD}",
         )
     if core >= CORE_PER_CARD:
-        return Ask(cards=core // CORE_PER_CARD, memory_units=memory, core=CORE_PER_CARD, whole=True)
+        return PlaceableRequest(cards=core // CORE_PER_CARD, memory_units=memory, core=CORE_PER_CARD, whole=True)
     if memory == 0:
-        return Unplaceable(f"asks {core} {core_name} without {memory_name}: add {model.memory_resource} to its limits")
+        return ImpossibleRequest(
+            f"asks {core} {core_name} without {memory_name}: add {model.memory_resource} to its limits"
+        )
     if core == 0 and model.core_required:
-        return Unplaceable(
+        return ImpossibleRequest(
             f"asks {memory} {memory_name} without {core_name}: add {model.core_resource} (1 to 100) to its limits",
         )
-    return Ask(cards=1, memory_units=memory, core=core, whole=False)
+    return PlaceableRequest(cards=1, memory_units=memory, core=core, whole=False)

@@ -22,7 +22,7 @@ class PodResourcesError(PluginError):
     """kubelet's PodResources service is there but did not answer."""
 
 
-class NvmlTrouble(Enum):
+class NvmlProblem(Enum):
     """Why NVML cannot tell about the cards."""
 
     NO_DRIVER = "no driver library"
@@ -35,6 +35,6 @@ class NvmlTrouble(Enum):
 class NvmlError(PluginError):
     """NVML cannot tell; `kind` says which trouble it is."""
 
-    def __init__(self, kind: NvmlTrouble, text: str) -> None:
+    def __init__(self, kind: NvmlProblem, text: str) -> None:
         self.kind = kind
         super().__init__(text)

@@ -11,7 +11,6 @@ from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.kube import KubeconfigError
 from edgegpu_base.process import memory
 from edgegpu_base.process.tasks import TaskGroup
-
 from edgegpu_core.model import ModelError
 from edgegpu_plugin.app import PluginApp, version
 from edgegpu_plugin.config.schema import DEFAULT_PATH, PluginConfig, load

@@ -11,7 +11,6 @@ from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.files import write_if_changed
 from edgegpu_base.kube import EventRecorder, Handlers, Json, KubeClient, KubeError, KubeObjects, Reflector
 from edgegpu_base.process.tasks import Task
-
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.injection import Injection
 from edgegpu_core.inventory import Card, usable
@@ -22,17 +21,17 @@ from edgegpu_plugin.cards.inventory_store import InventoryStore
 from edgegpu_plugin.cards.nvml import Nvml
 from edgegpu_plugin.config.schema import PluginConfig
 from edgegpu_plugin.containers.injector import Injector
-from edgegpu_plugin.containers.visibility import CardSight
+from edgegpu_plugin.containers.visibility import VisibilityCheck
 from edgegpu_plugin.kubelet.allocator import Allocator
-from edgegpu_plugin.kubelet.device_list import DeviceBoard
+from edgegpu_plugin.kubelet.device_list import DeviceList
 from edgegpu_plugin.kubelet.device_plugin import ResourcePlugin
 from edgegpu_plugin.kubelet.link import KubeletLink
-from edgegpu_plugin.kubelet.node_api import NodePods, NodeWitness
+from edgegpu_plugin.kubelet.node_api import NodeKubeletFacts, NodePods
 from edgegpu_plugin.kubelet.pods import KubeletPods, PodResources
 from edgegpu_plugin.records.collector import Collector
 from edgegpu_plugin.records.node_state import NodeState, Snapshot
 from edgegpu_plugin.records.publisher import Publisher
-from edgegpu_plugin.records.reconciler import Reconciler, RefusedPod, Times
+from edgegpu_plugin.records.reconciler import Reconciler, ReconcilerTimes, RefusedPod
 from edgegpu_plugin.records.withdrawal import Withdrawal
 from edgegpu_plugin.status import cards_part, other_cards_part, pods_part
 
@@ -65,7 +64,7 @@ class NodePart:
             unit_wanted_mib=None if model.unit_mib == unit_mib else unit_mib,
             on_unit=self._unit_changed,
         )
-        self._board = DeviceBoard(model)
+        self._board = DeviceList(model)
         self.nvml = Nvml(config.driver, on_cards=self._cards_seen, on_silence=self._cards_lost)
         self.injector = Injector(
             config.driver, self.nvml, run=config.paths.run, ask_kubelet=lambda: _kubelet_version(objects, name)
@@ -73,12 +72,12 @@ class NodePart:
         self._kubelet_file = config.paths.state / "kubelet-version"
         self.injector.learn_kubelet(_read_line(self._kubelet_file))
         self._kubelet_pods = KubeletPods(node=name, objects=objects, folder=config.kubelet.folder / "pods")
-        witness = NodeWitness(
+        witness = NodeKubeletFacts(
             model=model, kubelet=self._kubelet_pods, pod_resources=PodResources(config.kubelet.pod_resources)
         )
         self.link = self._kubelet_link(model, witness)
         self.pods = self._reflector(client, model)
-        self._card_sight = CardSight(dev=config.driver.root / "dev", cards=self.state.cards)
+        self._card_sight = VisibilityCheck(dev=config.driver.root / "dev", cards=self.state.cards)
         self.publisher = _publisher(objects, name, self._node_seen, offer=self._limit)
         self.reconciler = Reconciler(
             state=self.state,
@@ -87,14 +86,14 @@ class NodePart:
             pods=NodePods(objects, EventRecorder(objects, host=name)),
             synced=self.pods.synced.is_set,
             beat=beat,
-            times=Times(missing_s=config.driver.absent_s),
+            times=ReconcilerTimes(missing_s=config.driver.absent_s),
             look_inside=self._look_inside,
         )
         self._stopping = threading.Event()
         self._past: dict[str, Card] = {}
         """The cards that this machine has or had, as seen last, the earliest first."""
 
-    def _kubelet_link(self, model: ResourceModel, witness: NodeWitness) -> KubeletLink:
+    def _kubelet_link(self, model: ResourceModel, witness: NodeKubeletFacts) -> KubeletLink:
         allocator = Allocator(state=self.state, injector=self.injector, kubelet_pods=witness.pods)
         names = {DeviceKind.MEMORY: model.memory_resource, DeviceKind.CORE: model.core_resource}
         return KubeletLink(

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from edgegpu_base.http_unix import LocalServer, Response
-
 from edgegpu_core.deviceid import DeviceKind, count_by_card
 from edgegpu_core.ledger import Grant
 from edgegpu_core.nodeview import is_complete

@@ -26,7 +26,7 @@ class CreateError(SimError):
 
 
 @dataclass(slots=True)
-class Edits:
+class ContainerEdits:
     """What is put into a container: paths in the container to paths of the host, and environment."""
 
     files: dict[str, str] = field(default_factory=dict)
@@ -86,7 +86,7 @@ def make_view(
     Raises:
         CreateError: a CDI name that no spec has, or a path of the host that is not there.
     """
-    edits = Edits()
+    edits = ContainerEdits()
     for device in given.devices:
         edits.files[device.container_path] = device.host_path
     for mount in given.mounts:
@@ -102,7 +102,7 @@ def make_view(
     return ContainerView(root, {**given.envs, **pod_env, **edits.env})
 
 
-def _inject(edits: Edits, folders: Sequence[Path], names: Sequence[str]) -> None:
+def _inject(edits: ContainerEdits, folders: Sequence[Path], names: Sequence[str]) -> None:
     specs = _specs(folders) if names else {}
     missing: list[str] = []
     common: set[str] = set()

@@ -12,7 +12,6 @@ from typing import Self
 
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.files import write_if_changed
-
 from edgegpu_sim.cards import SimCard, SimMig, SimVersions, cards_text, make_card, mig_minors_text
 
 __all__ = ["SimCard", "SimDriver", "SimDriverError", "SimMig", "SimVersions", "make_card"]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.nodekit import Node, node
-from edgegpu_base.http_unix import NoHttpError, get
 from kits.agent import Agent, Cloud
 from kits.faultproxy import FaultProxy
 from kits.mqtt import wait_for
@@ -21,6 +20,7 @@ from kits.mqtt import wait_for
 from edgegpu_agent.settings import MetricsSection
 from edgegpu_agent.worker.answers import StatusAnswer
 from edgegpu_agent.worker.telemetry import ALL_S, BATCH
+from edgegpu_base.http_unix import NoHttpError, get
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_installer.layout import PLUGIN_UNIT, Layout

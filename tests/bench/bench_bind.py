@@ -19,9 +19,10 @@ from pathlib import Path
 
 from bench.bench_extender import START_S, ask_served
 from bench.figures import Figure, figure
-from edgegpu_base.kube import KubeClient, KubeError, load_kubeconfig
 from integration.extender_run import Caller
 from integration.extender_world import Json, node, pod
+
+from edgegpu_base.kube import KubeClient, KubeError, load_kubeconfig
 
 NODES, PODS, CARDS, UNITS = 1000, 3900, 8, 141 * 1024 // 256
 LIMIT_MS, FIRST_LIMIT_MS = 60.0, 10_000.0

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.figures import Figure, figure
-from edgegpu_base.kube import ApiAccess, KubeClient, load_kubeconfig
 from integration.extender_run import Caller
 from integration.extender_world import MODEL, Json, node, pod, uuid
 from integration.kube_stub import KubeStub
 from kits.cert import Certs, make_certs
 
+from edgegpu_base.kube import ApiAccess, KubeClient, load_kubeconfig
 from edgegpu_core.placement import Share
 from edgegpu_plugin.extender import Extender, ExtenderConfig, TlsFiles
 

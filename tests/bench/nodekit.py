@@ -16,9 +16,9 @@ from typing import Any
 import grpc
 import yaml
 from bench.rawgrpc import RawCaller
-from edgegpu_base.kube import KubeClient, KubeObjects, load_kubeconfig
 from google.protobuf.message import Message
 
+from edgegpu_base.kube import KubeClient, KubeObjects, load_kubeconfig
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import CARDS_ANNOTATION, write_cards

@@ -16,22 +16,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgegpu_base.process.inotify import folder_watch
-from edgegpu_base.process.sdnotify import notifier
-
 from edgegpu_agent.actions.registry import ActionContext, acts, standard_settlers
 from edgegpu_agent.identity.identity_files import BoxIdentity, load_identity
 from edgegpu_agent.identity.machine_id import instance
 from edgegpu_agent.journal.contents import JournalContents
 from edgegpu_agent.journal.journal import BoxJournal
-from edgegpu_agent.ports import Clock, Me
-from edgegpu_agent.session.transaction_keeper import Keeper
-from edgegpu_agent.worker.worker import Parts, Worker
+from edgegpu_agent.ports import BoxContext, Clock
+from edgegpu_agent.session.transaction_keeper import TransactionKeeper
+from edgegpu_agent.worker.worker import Worker, WorkerParts
+from edgegpu_base.process.inotify import folder_watch
+from edgegpu_base.process.sdnotify import notifier
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.transaction import journal as installer_journal
 from edgegpu_sync.link.events import Address
 from edgegpu_sync.link.link import Link
-from edgegpu_sync.messages.uplink import Versions
+from edgegpu_sync.messages.uplink import BoxVersions
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import box_filter
 
@@ -147,15 +146,15 @@ def _run(place: _Place, identity: BoxIdentity, *, edgegpu: str, bug: str) -> Non
     place.journals.mkdir(exist_ok=True)
     journal = BUGS[bug](place.journals / f"{identity.id}.db", wall_s=time.time)
     worker = Worker(
-        Parts(
+        WorkerParts(
             journal=journal,
             root=identity.device.root,
-            me=Me(
+            me=BoxContext(
                 device=identity.id,
                 enrolment=identity.device.enrolment,
                 instance=instance(place.layout.root),
                 signer=Signer.of(identity.sign_key()),
-                versions=lambda: Versions(agent="0"),
+                versions=lambda: BoxVersions(agent="0"),
             ),
             clock=Clock(boot=boot, boot_s=lambda: time.clock_gettime(time.CLOCK_BOOTTIME), wall_s=time.time),
             rng=random.Random(),
@@ -175,8 +174,8 @@ def _run(place: _Place, identity: BoxIdentity, *, edgegpu: str, bug: str) -> Non
     journal.close()
 
 
-def _keeper(place: _Place, edgegpu: str) -> Keeper:
-    return Keeper(
+def _keeper(place: _Place, edgegpu: str) -> TransactionKeeper:
+    return TransactionKeeper(
         journal=installer_journal.TransactionJournal(place.layout.tx),
         root=place.layout.root,
         command=(edgegpu, "transaction", "resume", "--json"),

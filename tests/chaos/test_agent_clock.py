@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from kits.agent import WAIT_S, Agent, Cloud, until
 
-from edgegpu_sync.messages.spec import Isolation, Mode, Spec
+from edgegpu_sync.messages.spec import Isolation, IsolationMode, Spec
 from edgegpu_sync.states import CommandState
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def test_a_clock_that_is_behind_and_then_ahead_by_decades_keeps_nothing_from_its
     wrong.kill()
     wrong.begin(30)  # its own certificate seems to have ended, and that of the broker
     assert cloud.end("wrong", "identity.rotate").state is CommandState.SUCCEEDED
-    rev = cloud.fleet.set_spec("wrong", lambda _: Spec(isolation=Isolation(rev=0, mode=Mode.NONE)))
+    rev = cloud.fleet.set_spec("wrong", lambda _: Spec(isolation=Isolation(rev=0, mode=IsolationMode.NONE)))
     until(lambda: (seen := cloud.box("wrong")) is not None and seen.applied_rev == rev, lambda: cloud.box("wrong"))
     assert wrong.log.count("the certificate was renewed") <= 1, "a clock renews nothing without end"
 

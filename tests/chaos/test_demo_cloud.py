@@ -18,7 +18,7 @@ from edgegpu_sim.demo.cloud import play_cloud
 from edgegpu_sim.demo.controller import missing
 from edgegpu_sim.demo.embedded import embedded
 from edgegpu_sim.demo.processes import Processes
-from edgegpu_sim.demo.standin import StandIns
+from edgegpu_sim.demo.standin import StandInServer
 from edgegpu_sim.ports import answers, free_port
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def test_a_stand_in_repeats_what_the_demo_answers(short_tmp: Path) -> None:
         return (3, f"{program}: {' '.join(words)}\n") if words else (1 // len(words), "")
 
     program = short_tmp / "systemctl"
-    with StandIns(short_tmp / "sock", answer) as programs:
+    with StandInServer(short_tmp / "sock", answer) as programs:
         programs.write(program)
         assert call(program, "restart", "a b") == (3, "systemctl: restart a b\n")
         assert call(program) == (70, "systemctl: integer division or modulo by zero\n")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from integration.transactionkit import OVER, RECOVER, Bed, install
 
-from edgegpu_installer.changes import FileChange, Op, Plan
+from edgegpu_installer.changes import FileChange, Plan, TransactionKind
 from edgegpu_installer.transaction import baseline
 from edgegpu_installer.transaction.journal import TransactionJournal, TransactionRecord
 from edgegpu_installer.transaction.states import TERMINAL, TransactionState
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.chaos
 
 def change() -> Plan:
     return Plan(
-        Op.CHANGE,
+        TransactionKind.CHANGE,
         (
             FileChange("/etc/rancher/k3s/edgegpu-scheduler.yaml", content=b"spread\n", mode=0o600, k3s_reads=True),
             FileChange("/etc/edgegpu/plugin.yaml", content=b"policy: spread\n"),
@@ -40,15 +40,15 @@ def change() -> Plan:
 
 def uninstall(bed: Bed) -> Plan:
     files = baseline.restore_plan(bed.layout)
-    return Plan(Op.UNINSTALL, files, reload=True, stop=("edgegpu-plugin",), restart="k3s")
+    return Plan(TransactionKind.UNINSTALL, files, reload=True, stop=("edgegpu-plugin",), restart="k3s")
 
 
-def begin(root: Path, op: Op) -> tuple[Bed, Plan]:
+def begin(root: Path, op: TransactionKind) -> tuple[Bed, Plan]:
     bed = Bed(root)
-    if op is Op.INSTALL:
+    if op is TransactionKind.INSTALL:
         return bed, install()
     bed.run(install())
-    return bed, change() if op is Op.CHANGE else uninstall(bed)
+    return bed, change() if op is TransactionKind.CHANGE else uninstall(bed)
 
 
 def dead_man(bed: Bed) -> None:
@@ -91,15 +91,15 @@ def some(steps: list[str]) -> list[str]:
 
 
 PAIRS = [
-    *((Op.INSTALL, finder) for finder in (dead_man, boot, start_of_k3s, agent)),
-    *((Op.CHANGE, finder) for finder in (dead_man, boot)),
-    *((Op.UNINSTALL, finder) for finder in (dead_man, boot)),
+    *((TransactionKind.INSTALL, finder) for finder in (dead_man, boot, start_of_k3s, agent)),
+    *((TransactionKind.CHANGE, finder) for finder in (dead_man, boot)),
+    *((TransactionKind.UNINSTALL, finder) for finder in (dead_man, boot)),
 ]
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("op", "finder"), PAIRS)
-def test_killed_at_every_step(tmp_path: Path, op: Op, finder: Callable[[Bed], None]) -> None:
+def test_killed_at_every_step(tmp_path: Path, op: TransactionKind, finder: Callable[[Bed], None]) -> None:
     bed, plan = begin(tmp_path / "0", op)
     steps, old = bed.steps(plan), strip(bed.tree())
     bed.run(plan)
@@ -114,7 +114,9 @@ def test_killed_at_every_step(tmp_path: Path, op: Op, finder: Callable[[Bed], No
         assert record is None or record.state in TERMINAL, where
         # without a record nothing has begun, or all is gone
         committed = (
-            record.state is TransactionState.COMMITTED and is_new(record, before) if record else op is Op.UNINSTALL
+            record.state is TransactionState.COMMITTED and is_new(record, before)
+            if record
+            else op is TransactionKind.UNINSTALL
         )
         assert found == (new if committed else old), where
         assert bed.unit("k3s") == "active", where
@@ -125,7 +127,7 @@ def is_new(record: TransactionRecord, before: TransactionRecord | None) -> bool:
 
 
 def test_after_a_kill_the_same_can_be_done_again(tmp_path: Path) -> None:
-    for op in (Op.INSTALL, Op.CHANGE, Op.UNINSTALL):
+    for op in (TransactionKind.INSTALL, TransactionKind.CHANGE, TransactionKind.UNINSTALL):
         for step in ("before-PREPARED", "after-STAGED", "after-swap-5", "after-VERIFYING", "after-COMMITTED"):
             bed, plan = begin(tmp_path / f"{op}-{step}", op)
             if step not in bed.steps(plan):

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from edgegpu_base.kube import ApiAccess
 from kits.limitsapi import Api
 from kits.limitscases import manifest
 
 from edgegpu_agent.app_limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
-from edgegpu_agent.kube import AgentClient, Apps, Json, KubeConflict, KubeGone, Leases, Ref
+from edgegpu_agent.kube import AgentClient, Apps, Json, KubeConflict, KubeGone, Leases, WorkloadRef
+from edgegpu_base.kube import ApiAccess
 from edgegpu_core.limits import WorkloadKind
 from edgegpu_sim.api import ApiServer, Registry, ServerSettings
 
@@ -64,11 +64,11 @@ def bed(request: pytest.FixtureRequest) -> Iterator[Bed]:
 def test_a_workload_is_found_by_name_and_read(bed: Bed) -> None:
     bed.put(manifest("Deployment", "asr", memory=4))
     [found] = bed.apps.find("default", "asr")
-    assert found.ref == Ref(WorkloadKind.DEPLOYMENT, "default", "asr")
+    assert found.ref == WorkloadRef(WorkloadKind.DEPLOYMENT, "default", "asr")
     assert found.template["spec"]["containers"][0]["name"] == "main"
     assert bed.apps.find("default", "nobody") == ()
     with pytest.raises(KubeGone):
-        bed.apps.read(Ref(WorkloadKind.STATEFUL_SET, "default", "asr"))
+        bed.apps.read(WorkloadRef(WorkloadKind.STATEFUL_SET, "default", "asr"))
     assert bed.apps.cluster_uid()
 
 
@@ -91,7 +91,7 @@ def test_lists_and_collections_that_there_are_not(bed: Bed) -> None:
     assert [one["metadata"]["name"] for one in bed.apps.pods("default")] == ["p"]
     assert [one["metadata"]["name"] for one in bed.apps.nodes()] == ["box-1"]
     assert bed.apps.quotas("default") == []
-    assert bed.apps.autoscaled_to(Ref(WorkloadKind.DEPLOYMENT, "default", "asr")) is None
+    assert bed.apps.autoscaled_to(WorkloadRef(WorkloadKind.DEPLOYMENT, "default", "asr")) is None
 
 
 class Clock:

@@ -15,7 +15,7 @@ from kits.linkrun import LinkRun
 from kits.mqtt import Mosquitto
 
 from edgegpu_cloud.broker.config import BrokerLimits
-from edgegpu_sync.link.link import Arrived, Down, Spoken, Up
+from edgegpu_sync.link.link import LinkDown, LinkUp, MessageArrived, SpokenVersion
 from edgegpu_sync.link.rules import V5, V311
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
 @pytest.fixture(scope="module")
 def cloud(broker: Mosquitto) -> Iterator[LinkRun]:
     with LinkRun(broker.controller(), ["edgegpu/v1/+/up/#"]) as one:
-        one.next(Up)
+        one.next(LinkUp)
         yield one
 
 
@@ -50,25 +50,25 @@ def cloud(broker: Mosquitto) -> Iterator[LinkRun]:
 def victim(broker: Mosquitto, cloud: LinkRun) -> Iterator[LinkRun]:
     assert cloud
     with LinkRun(broker.box(VICTIM)) as one:
-        one.next(Up)
+        one.next(LinkUp)
         yield one
 
 
 def marked(cloud: LinkRun, victim: LinkRun, mark: bytes) -> None:
     """Send something each way, retained, and see that it has come: all that came before it has come as well."""
     cloud.send(DOWN, mark, retain=True)
-    victim.link.ack(victim.next(Arrived, where=lambda one: one.payload == mark))
+    victim.link.ack(victim.next(MessageArrived, where=lambda one: one.payload == mark))
     victim.send(UP, mark, retain=True)
-    cloud.link.ack(cloud.next(Arrived, where=lambda one: one.payload == mark))
+    cloud.link.ack(cloud.next(MessageArrived, where=lambda one: one.payload == mark))
 
 
-def settled(thief: LinkRun, cloud: LinkRun, name: str) -> list[Arrived]:
+def settled(thief: LinkRun, cloud: LinkRun, name: str) -> list[MessageArrived]:
     """What the thief has got, once what is meant for it has reached it, or cannot."""
     if not set(name) & set("/+#"):
         cloud.send(f"edgegpu/v1/{name}/down/receipt", b"yours")
-        thief.next(Arrived, where=lambda one: one.payload == b"yours")
+        thief.next(MessageArrived, where=lambda one: one.payload == b"yours")
     thief.send(UP, b"stolen")  # what was on its way to the thief comes before the answer to this
-    return [one for one in thief.so_far(Arrived) if one.payload != b"yours"]
+    return [one for one in thief.so_far(MessageArrived) if one.payload != b"yours"]
 
 
 NAMES = [
@@ -94,10 +94,10 @@ NAMES = [
 def test_reads_nothing_of_anothers_and_writes_nothing_to_it(
     broker: Mosquitto, cloud: LinkRun, victim: LinkRun, name: str, protocol: int
 ) -> None:
-    before = len(victim.so_far(Arrived)), len(cloud.so_far(Arrived))
-    recall = (lambda: None) if protocol == V5 else (lambda: Spoken(since=1.0))
+    before = len(victim.so_far(MessageArrived)), len(cloud.so_far(MessageArrived))
+    recall = (lambda: None) if protocol == V5 else (lambda: SpokenVersion(since=1.0))
     with LinkRun(broker.box(name), EVERYTHING, recall=recall, wall=lambda: 2.0) as thief:
-        up = thief.next(Up)
+        up = thief.next(LinkUp)
         assert up.protocol == protocol
         for topic in (DOWN, UP, f"edgegpu/v1/{VICTIM}/up/cmd/01j9zq4v7m2c8x5n", f"edgegpu/v1/{VICTIM}/down/receipt"):
             thief.send(topic, b"stolen", retain=True)
@@ -105,36 +105,36 @@ def test_reads_nothing_of_anothers_and_writes_nothing_to_it(
         marked(cloud, victim, mark)
         assert settled(thief, cloud, name) == []
     for run, count in ((victim, before[0]), (cloud, before[1])):
-        assert [one.payload for one in run.so_far(Arrived)[count:] if one.payload == b"stolen"] == []
+        assert [one.payload for one in run.so_far(MessageArrived)[count:] if one.payload == b"stolen"] == []
 
 
 def test_a_client_id_of_anothers_takes_neither_its_place_nor_its_queue(
     broker: Mosquitto, cloud: LinkRun, victim: LinkRun
 ) -> None:
-    downs = len(victim.so_far(Down))
+    downs = len(victim.so_far(LinkDown))
     thief_at = replace(broker.box(THIEF), client_id=VICTIM)
     with LinkRun(thief_at, [f"edgegpu/v1/{VICTIM}/down/#"]) as thief:
-        thief.next(Up)
+        thief.next(LinkUp)
         marked(cloud, victim, b"still mine")
         cloud.send(f"edgegpu/v1/{THIEF}/down/receipt", b"not even asked for")
         marked(cloud, victim, b"still mine, later")
-        assert [one for one in thief.so_far(Arrived) if THIEF not in one.topic] == []
-    assert len(victim.so_far(Down)) == downs
+        assert [one for one in thief.so_far(MessageArrived) if THIEF not in one.topic] == []
+    assert len(victim.so_far(LinkDown)) == downs
 
 
 def test_a_box_with_a_controllers_name_takes_not_its_queue(broker: Mosquitto, victim: LinkRun) -> None:
     name = "controller-1"
     away = broker.controller(client_id="controller-1.9d2e")
     with LinkRun(away, ["edgegpu/v1/+/up/#"]) as one:
-        one.next(Up)
+        one.next(LinkUp)
     victim.send(UP, b"for the controller", retain=True)
     with LinkRun(broker.box(name), EVERYTHING) as thief:
-        thief.next(Up)
+        thief.next(LinkUp)
         thief.send(f"edgegpu/v1/{name}/up/health", b"mine")
-        assert [one for one in thief.so_far(Arrived) if name not in one.topic] == []
+        assert [one for one in thief.so_far(MessageArrived) if name not in one.topic] == []
     with LinkRun(away, ["edgegpu/v1/+/up/#"]) as one:
-        assert one.next(Up).session_present
-        one.next(Arrived, where=lambda came: came.payload == b"for the controller")
+        assert one.next(LinkUp).session_present
+        one.next(MessageArrived, where=lambda came: came.payload == b"for the controller")
 
 
 @pytest.mark.parametrize("forced", [True, False])
@@ -147,18 +147,18 @@ def test_what_waits_for_a_box_is_there_after_another_came_with_its_client_id(tmp
     try:
         address = broker.box(VICTIM)
         with LinkRun(address) as victim:
-            victim.next(Up)
+            victim.next(LinkUp)
         with LinkRun(broker.controller(), ["edgegpu/v1/+/up/#"]) as cloud:
-            cloud.next(Up)
+            cloud.next(LinkUp)
             cloud.send(DOWN, b"for the victim alone")
         with LinkRun(replace(broker.box(THIEF), client_id=VICTIM)) as thief:
-            assert thief.next(Up).session_present is not forced
+            assert thief.next(LinkUp).session_present is not forced
             thief.send(UP, b"")
-            assert thief.so_far(Arrived) == []
+            assert thief.so_far(MessageArrived) == []
         with LinkRun(address) as victim:
-            victim.next(Up)
+            victim.next(LinkUp)
             victim.send(UP, b"")
-            assert [one.payload for one in victim.so_far(Arrived)] == [b"for the victim alone"] * forced
+            assert [one.payload for one in victim.so_far(MessageArrived)] == [b"for the victim alone"] * forced
     finally:
         broker.stop()
 
@@ -166,8 +166,8 @@ def test_what_waits_for_a_box_is_there_after_another_came_with_its_client_id(tmp
 def refused(address: Address) -> str:
     """Why the broker, or TLS, does not take it."""
     with LinkRun(address) as run:
-        why = run.next(Down).why
-        assert run.so_far(Up) == []
+        why = run.next(LinkDown).why
+        assert run.so_far(LinkUp) == []
         return why
 
 
@@ -181,37 +181,37 @@ def test_a_revoked_certificate_does_not_come_in_again_after_the_list_was_read(
 ) -> None:
     gone, stays = broker.box("gone567890123456"), broker.box("stays67890123456")
     with LinkRun(gone) as one:
-        one.next(Up)
+        one.next(LinkUp)
     broker.boxes.crl(broker.crl, gone.cert)
     broker.send(signal.SIGHUP)
     cloud.send("edgegpu/v1/gone567890123456/down/receipt", b"x")  # answered: the signal was seen before
     assert refused(gone)
     with LinkRun(stays) as one:
-        one.next(Up)
+        one.next(LinkUp)
 
 
 def test_one_who_was_revoked_while_connected_is_put_out_by_a_controller(broker: Mosquitto, cloud: LinkRun) -> None:
     address = broker.box("gone234567890123")
     with LinkRun(address) as gone:
-        gone.next(Up)
+        gone.next(LinkUp)
         broker.boxes.crl(broker.crl, address.cert)
         broker.send(signal.SIGHUP)
         cloud.send("edgegpu/v1/gone234567890123/down/receipt", b"x")
         gone.send("edgegpu/v1/gone234567890123/up/health", b"still there")
         with LinkRun(broker.controller(client_id="gone234567890123"), session_s=0) as visitor:
-            visitor.next(Up)
-        gone.next(Down)
+            visitor.next(LinkUp)
+        gone.next(LinkDown)
         gone.link.wake()
-        gone.next(Down)
-        assert len(gone.so_far(Up)) == 1
+        gone.next(LinkDown)
+        assert len(gone.so_far(LinkUp)) == 1
 
 
 def test_no_box_can_put_another_out(broker: Mosquitto, victim: LinkRun, cloud: LinkRun) -> None:
-    downs = len(victim.so_far(Down))
+    downs = len(victim.so_far(LinkDown))
     with LinkRun(replace(broker.box(THIEF), client_id=VICTIM), session_s=0) as visitor:
-        visitor.next(Up)
+        visitor.next(LinkUp)
     marked(cloud, victim, b"after the visit")
-    assert len(victim.so_far(Down)) == downs
+    assert len(victim.so_far(LinkDown)) == downs
 
 
 def test_controllers_can_read_what_the_broker_drops_and_boxes_cannot(tmp_path: Path) -> None:
@@ -223,13 +223,13 @@ def test_controllers_can_read_what_the_broker_drops_and_boxes_cannot(tmp_path: P
     try:
         address = broker.box(VICTIM)
         with LinkRun(address) as away:
-            away.next(Up)
+            away.next(LinkUp)
         with LinkRun(broker.controller(), [dropped]) as cloud, LinkRun(broker.box(THIEF), [dropped]) as box:
-            cloud.next(Up)
-            box.next(Up)
+            cloud.next(LinkUp)
+            box.next(LinkUp)
             for _ in range(20):
                 cloud.send(f"edgegpu/v1/{VICTIM}/down/receipt", b"x")
-            assert cloud.next(Arrived, where=lambda one: int(one.payload) > 0)
-            assert box.so_far(Arrived) == []
+            assert cloud.next(MessageArrived, where=lambda one: int(one.payload) > 0)
+            assert box.so_far(MessageArrived) == []
     finally:
         broker.stop()

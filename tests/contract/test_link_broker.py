@@ -12,7 +12,15 @@ from kits.fakebroker import CONNACK, PUBLISH, SUBACK, FakeBroker, Packet, Peer, 
 from kits.linkrun import LinkRun
 from kits.mqttcerts import TestCa
 
-from edgegpu_sync.link.link import Address, Arrived, Delivered, Down, LinkEvent, Spoken, Up
+from edgegpu_sync.link.link import (
+    Address,
+    LinkDown,
+    LinkEvent,
+    LinkUp,
+    MessageArrived,
+    PublishAcknowledged,
+    SpokenVersion,
+)
 from edgegpu_sync.link.rules import DAY_S, V5, V311
 
 if TYPE_CHECKING:
@@ -54,24 +62,26 @@ def only_3_1_1(refusal: bytes | None) -> Callable[[Peer], None]:
     "refusal", [packed(CONNACK, b"\0\x01"), packed(CONNACK, b"\0\x84\0"), None], ids=["as 3.1.1", "as 5", "closes"]
 )
 def test_a_broker_that_speaks_3_1_1_alone_is_spoken_to_so_and_remembered(tmp_path: Path, refusal: bytes | None) -> None:
-    told: list[Spoken | None] = []
+    told: list[SpokenVersion | None] = []
     with FakeBroker(tmp_path, only_3_1_1(refusal)) as broker:
         with LinkRun(broker.address(BOX), wall=lambda: 1000.0, remember=told.append) as run:
-            assert run.next(Up).protocol == V311
+            assert run.next(LinkUp).protocol == V311
             run.send(f"edgegpu/v1/{BOX}/up/health", b"x")
-        assert told == [Spoken(since=1000.0)]
+        assert told == [SpokenVersion(since=1000.0)]
         with LinkRun(broker.address(BOX), wall=lambda: 1001.0, recall=lambda: told[0]) as run:
-            run.next(Up)
-            assert run.so_far(Down) == []
+            run.next(LinkUp)
+            assert run.so_far(LinkDown) == []
 
 
 def test_5_is_tried_again_on_the_next_day_and_the_memory_goes_when_it_is_taken(tmp_path: Path) -> None:
-    told: list[Spoken | None] = []
+    told: list[SpokenVersion | None] = []
     with (
         FakeBroker(tmp_path, obliging) as broker,
-        LinkRun(broker.address(BOX), wall=lambda: DAY_S, recall=lambda: Spoken(0.0), remember=told.append) as run,
+        LinkRun(
+            broker.address(BOX), wall=lambda: DAY_S, recall=lambda: SpokenVersion(0.0), remember=told.append
+        ) as run,
     ):
-        assert run.next(Up).protocol == V5
+        assert run.next(LinkUp).protocol == V5
         assert told == [None]
 
 
@@ -92,8 +102,8 @@ def test_a_refusal_is_told_as_it_was_said_and_changes_no_version(tmp_path: Path,
             obliging(peer)
 
     with FakeBroker(tmp_path, script) as broker, LinkRun(broker.address(BOX)) as run:
-        assert said in run.next(Down).why
-        run.next(Up)
+        assert said in run.next(LinkDown).why
+        run.next(LinkUp)
         assert spoken == [V5] * 2
 
 
@@ -112,8 +122,8 @@ def test_up_is_told_after_suback_and_what_came_before_it_after_that(tmp_path: Pa
     with FakeBroker(tmp_path, script) as broker:
         run = LinkRun(broker.address(BOX))
         with run:
-            run.next(Up)
-            assert run.next(Arrived).payload == b"early"
+            run.next(LinkUp)
+            assert run.next(MessageArrived).payload == b"early"
     assert events == []
 
 
@@ -124,10 +134,10 @@ def test_a_refused_subscription_is_no_link(tmp_path: Path, five: bool, code: int
         peer.grant(connected(peer), code)
         peer.read()
 
-    recall = (lambda: None) if five else (lambda: Spoken(0.0))
+    recall = (lambda: None) if five else (lambda: SpokenVersion(0.0))
     with FakeBroker(tmp_path, script) as broker, LinkRun(broker.address(BOX), recall=recall, wall=lambda: 1.0) as run:
-        assert "grants no subscription" in run.next(Down).why
-        assert run.so_far(Up) == []
+        assert "grants no subscription" in run.next(LinkDown).why
+        assert run.so_far(LinkUp) == []
 
 
 def test_a_publish_that_the_broker_refuses_is_told_with_its_words(tmp_path: Path) -> None:
@@ -137,9 +147,9 @@ def test_a_publish_that_the_broker_refuses_is_told_with_its_words(tmp_path: Path
         obliging(peer)
 
     with FakeBroker(tmp_path, script) as broker, LinkRun(broker.address(BOX)) as run:
-        run.next(Up)
+        run.next(LinkUp)
         token = run.link.publish(f"edgegpu/v1/{BOX}/up/health", b"x")
-        assert run.next(Delivered) == Delivered(token or 0, "Not authorized")
+        assert run.next(PublishAcknowledged) == PublishAcknowledged(token or 0, "Not authorized")
 
 
 RUBBISH = {
@@ -171,9 +181,9 @@ def test_rubbish_ends_at_most_the_connection(tmp_path: Path, rubbish: bytes) -> 
         obliging(peer)
 
     with FakeBroker(tmp_path, script) as broker, LinkRun(broker.address(BOX)) as run:
-        run.next(Down)
-        assert run.next(Arrived, where=lambda one: one.topic == TOPIC).payload == b"sound"
-        assert len(run.so_far(Up)) == 2
+        run.next(LinkDown)
+        assert run.next(MessageArrived, where=lambda one: one.topic == TOPIC).payload == b"sound"
+        assert len(run.so_far(LinkUp)) == 2
 
 
 def test_a_message_over_the_limit_ends_the_connection_unread_and_the_session_is_begun_anew(tmp_path: Path) -> None:
@@ -189,9 +199,9 @@ def test_a_message_over_the_limit_ends_the_connection_unread_and_the_session_is_
         obliging(peer)
 
     with FakeBroker(tmp_path, script) as broker, LinkRun(broker.address(BOX)) as run:
-        run.next(Up)
-        assert "more than" in run.next(Down).why
-        run.next(Up)
+        run.next(LinkUp)
+        assert "more than" in run.next(LinkDown).why
+        run.next(LinkUp)
     assert clean == [False, True]
 
 
@@ -241,7 +251,7 @@ def test_it_stops_at_once_while_it_connects_and_while_it_waits(tmp_path: Path) -
             drain(taken)
         taken.close()
     with LinkRun(address, clock=lambda: 0.0) as run:  # by this clock no wait is ever over
-        run.next(Down)  # nobody listens there any more
+        run.next(LinkDown)  # nobody listens there any more
 
 
 def test_missing_certificates_are_told_and_tried_again(tmp_path: Path) -> None:
@@ -249,7 +259,7 @@ def test_missing_certificates_are_told_and_tried_again(tmp_path: Path) -> None:
         address = broker.address(BOX)
         kept = address.cert.rename(tmp_path / "aside")
         with LinkRun(address) as run:
-            assert "cannot use the certificates" in run.next(Down).why
+            assert "cannot use the certificates" in run.next(LinkDown).why
             kept.rename(address.cert)
             run.link.wake()
-            run.next(Up)
+            run.next(LinkUp)

@@ -10,7 +10,7 @@ from kits.faultproxy import FaultProxy
 from kits.linkrun import LinkRun
 from kits.mqtt import Mosquitto
 
-from edgegpu_sync.link.link import Arrived, Down, Spoken, Up
+from edgegpu_sync.link.link import LinkDown, LinkUp, MessageArrived, SpokenVersion
 from edgegpu_sync.link.rules import V5, V311
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mosquitto
         real.stop()
 
 
-def recall_for(broker: Mosquitto | Amqtt) -> Callable[[], Spoken | None]:
+def recall_for(broker: Mosquitto | Amqtt) -> Callable[[], SpokenVersion | None]:
     """amqtt does not answer MQTT 5 at all, which takes the link two long waits to believe."""
-    return (lambda: Spoken(since=0.0)) if isinstance(broker, Amqtt) else lambda: None
+    return (lambda: SpokenVersion(since=0.0)) if isinstance(broker, Amqtt) else lambda: None
 
 
 def taken(run: LinkRun) -> bytes:
     """Return what comes next, acknowledged: amqtt waits five seconds for that before it goes on."""
-    came = run.next(Arrived)
+    came = run.next(MessageArrived)
     run.link.ack(came)
     return came.payload
 
@@ -51,19 +51,19 @@ def test_both_ways_retained_and_after_a_cut(broker: Mosquitto | Amqtt) -> None:
     more: dict[str, Any] = {"recall": recall_for(broker), "wall": lambda: 1.0}
     will = (STATUS, b"gone")
     with FaultProxy(broker.port) as proxy, LinkRun(broker.controller(), CONTROLLER, **more) as cloud:
-        assert cloud.next(Up).protocol == (V311 if isinstance(broker, Amqtt) else V5)
+        assert cloud.next(LinkUp).protocol == (V311 if isinstance(broker, Amqtt) else V5)
         cloud.send(DESIRED, b"first", retain=True)
         with LinkRun(broker.box(BOX, port=proxy.port), will=lambda: will, **more) as box:
-            box.next(Up)
-            came = box.next(Arrived)
+            box.next(LinkUp)
+            came = box.next(MessageArrived)
             assert (came.payload, came.retained) == (b"first", True)
             box.link.ack(came)
             box.send(STATUS, b"birth", retain=True)
             assert taken(cloud) == b"birth"
             proxy.cut()
-            box.next(Down)
+            box.next(LinkDown)
             assert taken(cloud) == b"gone"
-            box.next(Up)
+            box.next(LinkUp)
             cloud.send(DESIRED, b"second", retain=True)
             while taken(box) != b"second":  # the first one is retained: it may come again before
                 pass

@@ -12,8 +12,8 @@ from kits.linkrun import LinkRun
 from kits.mqttcerts import TestCa
 
 from edgegpu_sync.link.connect import NO_CHECK_TIME, LinkError, dial, tls_context
-from edgegpu_sync.link.link import Down, Up
-from edgegpu_sync.link.rules import Ending
+from edgegpu_sync.link.link import LinkDown, LinkUp
+from edgegpu_sync.link.rules import ConnectionEnd
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ EXPIRED, NOT_YET = (-30.0, -10.0), (3650.0, 4015.0)
 def fails(broker: FakeBroker, *, check_dates: bool) -> str:
     with pytest.raises(LinkError) as caught:
         dial(replace(broker.address(BOX), check_dates=check_dates))
-    assert caught.value.ending is Ending.REFUSED
+    assert caught.value.ending is ConnectionEnd.REFUSED
     return str(caught.value)
 
 
@@ -36,7 +36,7 @@ def test_dates_count_unless_the_clock_is_wrong(tmp_path: Path, days: tuple[float
     with FakeBroker(tmp_path, obliging, days=days) as broker:
         assert said in fails(broker, check_dates=True)
         with LinkRun(replace(broker.address(BOX), check_dates=False)) as run:
-            run.next(Up)
+            run.next(LinkUp)
 
 
 def test_without_dates_the_chain_counts_all_the_same(tmp_path: Path) -> None:
@@ -65,5 +65,5 @@ def test_a_broker_that_refuses_our_certificate_is_no_link(tmp_path: Path) -> Non
     with FakeBroker(tmp_path, obliging) as broker:
         broker.demand(TestCa("who knows"))
         with LinkRun(broker.address(BOX)) as run:
-            assert run.next(Down).why  # TLS 1.3: the handshake is over for us before it is for the broker
-            assert run.so_far(Up) == []
+            assert run.next(LinkDown).why  # TLS 1.3: the handshake is over for us before it is for the broker
+            assert run.so_far(LinkUp) == []

@@ -25,13 +25,13 @@ from kits.workerworld import (
 )
 
 from edgegpu_agent.journal.journal import BoxJournal
-from edgegpu_agent.ports import Clock, Me
-from edgegpu_agent.worker.worker import Parts, Worker
+from edgegpu_agent.ports import BoxContext, Clock
+from edgegpu_agent.worker.worker import Worker, WorkerParts
 from edgegpu_sync.keys import public_text
-from edgegpu_sync.link.events import Arrived, LinkEvent, Up
+from edgegpu_sync.link.events import LinkEvent, LinkUp, MessageArrived
 from edgegpu_sync.link.link import Link
 from edgegpu_sync.messages.spec import AppLimits, Sharing, Spec
-from edgegpu_sync.messages.uplink import ItemState, Versions
+from edgegpu_sync.messages.uplink import BoxVersions, ItemState
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import CONTROLLER_FILTER, box_filter, parse
@@ -58,10 +58,12 @@ class RealBox:
     def start(self) -> None:
         world = self.world
         self.journal = BoxJournal(self.folder / "journal.db", limits=SMALL, room=ROOM, wall_s=time.time)
-        versions = Versions(agent="0.2.0")
-        me = Me(device=DEVICE, enrolment=3, instance=INSTANCE, signer=Signer.of(BOX_KEY), versions=lambda: versions)
+        versions = BoxVersions(agent="0.2.0")
+        me = BoxContext(
+            device=DEVICE, enrolment=3, instance=INSTANCE, signer=Signer.of(BOX_KEY), versions=lambda: versions
+        )
         self.worker = Worker(
-            Parts(
+            WorkerParts(
                 journal=self.journal,
                 root=public_text(ROOT),
                 me=me,
@@ -133,9 +135,9 @@ class RealController:
 
     def take(self, event: LinkEvent) -> None:
         match event:
-            case Up():
+            case LinkUp():
                 self.waiting += [self.model.keys(), *self.model.desired_message()]
-            case Arrived():
+            case MessageArrived():
                 self.waiting += self.model.hear(event.topic, event.payload)
                 self.link.ack(event)
             case _:

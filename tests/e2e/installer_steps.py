@@ -29,7 +29,7 @@ from edgegpu_installer.cluster.lease import NAME as LEASE_NAME
 from edgegpu_installer.cluster.lease import NAMESPACE as LEASE_FOLDER
 from edgegpu_installer.cluster.lease import HeldError, acquire, surroundings, this_process
 from edgegpu_installer.cluster.nodes import all_facts, clear, mark_extender, mark_gpu, marks_of
-from edgegpu_installer.cluster.rbac import Account, Rights, parse_rights
+from edgegpu_installer.cluster.rbac import Account, ClusterRights, parse_rights
 from edgegpu_installer.cluster.shares import in_use
 from edgegpu_installer.errors import InstallError
 
@@ -37,7 +37,7 @@ RBAC = Path(__file__).resolve().parents[2] / "docs/examples/rbac.yaml"
 MODEL = ResourceModel()
 
 
-def rights(suffix: str) -> Rights:
+def rights(suffix: str) -> ClusterRights:
     """Return the documented rights in a namespace and roles of a test's own; the accounts keep their names."""
     text = RBAC.read_text().replace("name: edgegpu-node", f"name: edgegpu-node-{suffix}")
     text = text.replace("name: edgegpu-extender", f"name: edgegpu-extender-{suffix}")
@@ -92,7 +92,7 @@ def accounts(cluster: ClusterClient, file: str) -> Any:  # noqa: ANN401
     return {"gone": len(done.gone), "changed": changed}
 
 
-def _versions(cluster: ClusterClient, mine: Rights) -> dict[str, str]:
+def _versions(cluster: ClusterClient, mine: ClusterRights) -> dict[str, str]:
     found: dict[str, str] = {}
     for item in mine.items:
         now = cluster.get(kind_of(item), name_of(item), namespace_of(item))

@@ -11,14 +11,14 @@ from typing import Any
 from edgegpu_agent.app_limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
 from edgegpu_agent.app_limits.settler import AppLimitsSettler
 from edgegpu_agent.app_limits.task import AppLimitsService
-from edgegpu_agent.app_limits.waiting import Around, Timeouts
+from edgegpu_agent.app_limits.waiting import SettlementTimer, Timeouts
 from edgegpu_agent.kube import AgentClient, Apps, Leases
-from edgegpu_agent.ports import DriftBoard
+from edgegpu_agent.ports import DriftChecks
 from edgegpu_agent.ports import SettledItem as Looked
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.layout import Layout
 from edgegpu_sync.messages.spec import AppLimits as AppLimitsItem
-from edgegpu_sync.messages.spec import Asked, TryKey, item_name
+from edgegpu_sync.messages.spec import AskedItem, TryKey, item_name
 from edgegpu_sync.messages.uplink import Condition, ItemState
 from edgegpu_sync.rules.settle import Settlement
 
@@ -39,11 +39,11 @@ class FileNotes:
         self._path.write_text(json.dumps(note))
 
 
-def watch(client: AgentClient, asked: Asked, order: dict[str, Any]) -> dict[str, Any]:
+def watch(client: AgentClient, asked: AskedItem, order: dict[str, Any]) -> dict[str, Any]:
     """Follow one settled item as the agent does, write its limits back by another name, and say what came of it."""
     told: queue.Queue[tuple[Condition, ...]] = queue.Queue()
     one = Looked(asked=asked, settlement=Settlement.applied(), notes=FileNotes(Path(order["notes"])))
-    board = DriftBoard(
+    board = DriftChecks(
         settled=lambda: [one], landed=print, noticed=lambda _name, conditions: told.put(conditions), again=print
     )
     root = Path(order["notes"]).with_suffix(".root")
@@ -78,11 +78,11 @@ def main() -> None:
     lease = LeaseKeeper(Leases(client, namespace=NAMESPACE, name=NAME, duration_s=DURATION_S), me=order["me"])
     lease.look()
     settler = AppLimitsSettler(
-        Apps(client), lease, model=ResourceModel, installed=lambda: True, around=Around(PATIENCE)
+        Apps(client), lease, model=ResourceModel, installed=lambda: True, around=SettlementTimer(PATIENCE)
     )
     fields = {"cluster": Apps(client).cluster_uid(), **order["item"]}
     item = AppLimitsItem.model_validate_json(json.dumps(fields))
-    asked = Asked(name=item_name(item), key=TryKey(item.rev, "00", item.retry), item=item)
+    asked = AskedItem(name=item_name(item), key=TryKey(item.rev, "00", item.retry), item=item)
     notes = FileNotes(Path(order["notes"]))
     if order.get("watch"):
         sys.stdout.write(json.dumps(watch(client, asked, order)))

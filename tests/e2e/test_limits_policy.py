@@ -20,7 +20,7 @@ from edgegpu_agent.app_limits.patches import (
     wanted,
     written,
 )
-from edgegpu_agent.kube import Found, Ref
+from edgegpu_agent.kube import FoundWorkload, WorkloadRef
 from edgegpu_core.limits import WorkloadKind
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.request import RequestedAmounts
@@ -48,7 +48,7 @@ def request(path: str, body: Any, kind: str = STRATEGIC, *, method: str = "PATCH
 
 def patch(kind: str, body: Any, how: str = STRATEGIC, **params: str) -> Json:  # noqa: ANN401
     """Return a patch of the workload of a kind."""
-    return request(Ref(KINDS[kind], NAMESPACE, kind).path, body, how, **params)
+    return request(WorkloadRef(KINDS[kind], NAMESPACE, kind).path, body, how, **params)
 
 
 def template(spec: Json) -> Json:
@@ -207,10 +207,10 @@ class Attacked:
     def __init__(self, k3s: K3s) -> None:
         self.k3s = k3s
 
-    def found(self, kind: str) -> Found:
+    def found(self, kind: str) -> FoundWorkload:
         """Return a workload as it stands."""
         args = ("get", kind, kind, "-n", NAMESPACE, "-o", "json", "--show-managed-fields")
-        return Found(Ref(KINDS[kind], NAMESPACE, kind), json.loads(self.k3s.kubectl(*args)))
+        return FoundWorkload(WorkloadRef(KINDS[kind], NAMESPACE, kind), json.loads(self.k3s.kubectl(*args)))
 
     def answers(self, *requests: Json) -> list[str]:
         """Return what the API server says to each request of the account."""
@@ -337,7 +337,7 @@ def test_a_settlement_of_a_very_large_workload_costs_no_more_than_a_policy_may(
     made["spec"]["template"]["spec"]["containers"][1:] = more
     how = ["apply", "--server-side"] if operation == "Apply" else ["create"]
     attacked.k3s.kubectl(*how, "-f", "-", text=json.dumps(made))
-    ref = Ref(WorkloadKind.DEPLOYMENT, NAMESPACE, name)
+    ref = WorkloadRef(WorkloadKind.DEPLOYMENT, NAMESPACE, name)
     settled = template({"containers": [{"name": "c98", "resources": {"limits": {MEMORY: "9", CORE: "1"}}}]})
     assert attacked.answers(request(ref.path, settled)) == [""]
     assert attacked.answers(request(ref.path, main({"resources": {"limits": {MEMORY: "5", CORE: "1"}}}))) == [""]
@@ -426,7 +426,7 @@ def test_beside_workloads_there_is_one_lease(attacked: Attacked) -> None:
     seen = {"resourceVersion": version["metadata"]["resourceVersion"]}
     attacked.refused({name: put(lease(**seen, **one)) for name, one in bad.items()})
     assert attacked.answers(put(lease(**seen))) == [""]
-    path, new = (Ref(WorkloadKind.DEPLOYMENT, NAMESPACE, name).path for name in ("deployment", "new"))
+    path, new = (WorkloadRef(WorkloadKind.DEPLOYMENT, NAMESPACE, name).path for name in ("deployment", "new"))
     made = workload("deployment", {"replicas": 1}) | {"metadata": {"name": "new", "namespace": NAMESPACE}}
     attacked.refused(
         {

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from chaos import machine, site
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from edgegpu_base.http_unix import get
 from fuzz import cloudside, retained
 from fuzz.account import Asked, Sent, Stand, effects, undone, unwell
 from fuzz.bugs import BUGS
@@ -21,6 +20,7 @@ from fuzz.material import Heard, Material
 from fuzz.mouth import Mouth
 
 from edgegpu_agent.worker.answers import JournalAnswer, StatusAnswer
+from edgegpu_base.http_unix import get
 from edgegpu_cloud.enrolment.key_files import load_signing_key
 from edgegpu_cloud.layout import CloudLayout
 from edgegpu_sync.messages.downlink import Keys

@@ -16,7 +16,7 @@ from fuzz.shapes import command_topics, misfits, other_topics
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from edgegpu_sync.errors import Why
+from edgegpu_sync.errors import RefusalReason
 from edgegpu_sync.rules.replay_guard import WINDOW
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import TopicKind, parse
@@ -30,8 +30,8 @@ TOPIC_MAX_BYTES = 600
 _FAR = 1_000 * WINDOW
 """A seq that no run comes near to."""
 
-_ALTERED = frozenset({Why.FORGED, Why.MALFORMED, Why.UNKNOWN_KEY})
-_NOT_READ = frozenset({Why.MALFORMED, Why.UNKNOWN_VERSION})
+_ALTERED = frozenset({RefusalReason.FORGED, RefusalReason.MALFORMED, RefusalReason.UNKNOWN_KEY})
+_NOT_READ = frozenset({RefusalReason.MALFORMED, RefusalReason.UNKNOWN_VERSION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class Lie:
     topic: str
     payload: bytes
     retain: bool
-    whys: frozenset[Why]
+    whys: frozenset[RefusalReason]
 
 
-def one(*whys: Why) -> frozenset[Why]:
+def one(*whys: RefusalReason) -> frozenset[RefusalReason]:
     """Return the names, as they stand in a lie."""
     return frozenset(whys)
 
@@ -87,7 +87,7 @@ def swapped(draw: Draw, have: Material) -> Lie:
         value[draw(st.sampled_from(sorted(value)))] = draw(st.integers() | st.text(max_size=20) | st.none())
         body = json.dumps(value).encode()
     assume(body != was.body)
-    return Lie("swapped", was.topic, line + b"\n" + body, draw(st.booleans()), one(Why.FORGED))
+    return Lie("swapped", was.topic, line + b"\n" + body, draw(st.booleans()), one(RefusalReason.FORGED))
 
 
 @st.composite
@@ -99,7 +99,9 @@ def resigned(draw: Draw, have: Material) -> Lie:
         body = json.dumps(_command(have, seq=draw(_seqs(have)))).encode()
     else:
         body = draw(st.sampled_from(have.signed)).body
-    return Lie("re-signed", topic, sealed(have.stranger, topic, body), draw(st.booleans()), one(Why.UNKNOWN_KEY))
+    return Lie(
+        "re-signed", topic, sealed(have.stranger, topic, body), draw(st.booleans()), one(RefusalReason.UNKNOWN_KEY)
+    )
 
 
 @st.composite
@@ -111,7 +113,7 @@ def forged(draw: Draw, have: Material) -> Lie:
     line, _, _ = sealed(have.stranger, topic, body).partition(b"\n")
     signature = draw(st.sampled_from((random, line.split(b" ")[2])))
     payload = b"s1 %s %s\n%s" % (have.controller.kid.encode(), signature, body)
-    return Lie("forged", topic, payload, draw(st.booleans()), one(Why.FORGED))
+    return Lie("forged", topic, payload, draw(st.booleans()), one(RefusalReason.FORGED))
 
 
 @st.composite
@@ -122,8 +124,8 @@ def redirected(draw: Draw, have: Material) -> Lie:
     assume(topic != was.topic)
     to_keys, from_keys = parse(topic).kind is TopicKind.KEYS, was.kind is TopicKind.KEYS
     assume(not (to_keys and from_keys))
-    signed = Why.FORGED if was.kind.down else Why.UNKNOWN_KEY
-    whys = one(Why.MALFORMED if to_keys or from_keys else signed)
+    signed = RefusalReason.FORGED if was.kind.down else RefusalReason.UNKNOWN_KEY
+    whys = one(RefusalReason.MALFORMED if to_keys or from_keys else signed)
     return Lie("redirected", topic, was.payload, draw(st.booleans()), whys)
 
 
@@ -131,7 +133,7 @@ def redirected(draw: Draw, have: Material) -> Lie:
 def replayed(draw: Draw, have: Material) -> Lie:
     """Send once more what was really sent: it is known, of an older birth, or older than what is observed."""
     was = draw(st.sampled_from(have.down))
-    whys = one(Why.OLD_REV) if was.kind is TopicKind.DESIRED else one()
+    whys = one(RefusalReason.OLD_REV) if was.kind is TopicKind.DESIRED else one()
     return Lie("replayed", was.topic, was.payload, retain=False, whys=whys)
 
 
@@ -143,7 +145,7 @@ def stale(draw: Draw, have: Material) -> Lie:
     return Lie("stale", topic, payload, draw(st.booleans()), whys)
 
 
-def _old_command(draw: Draw, have: Material) -> tuple[str, dict[str, Any], frozenset[Why]]:
+def _old_command(draw: Draw, have: Material) -> tuple[str, dict[str, Any], frozenset[RefusalReason]]:
     topic = draw(command_topics(have.me))
     value = _command(have, seq=draw(_seqs(have)))
     match draw(st.sampled_from(("epoch", "enrolment", "newer", "far"))):
@@ -152,34 +154,38 @@ def _old_command(draw: Draw, have: Material) -> tuple[str, dict[str, Any], froze
         case "enrolment":  # answered with OLD_ENROLMENT
             return topic, value | {"enrolment": draw(st.integers(0, have.enrolment - 1))}, one()
         case "newer":
-            return topic, value | {"enrolment": draw(_above(have.enrolment))}, one(Why.NEWER_ENROLMENT)
+            return topic, value | {"enrolment": draw(_above(have.enrolment))}, one(RefusalReason.NEWER_ENROLMENT)
         case _:
-            return topic, value | {"seq": draw(st.integers(_FAR, MAX_COUNT))}, one(Why.OUT_OF_WINDOW)
+            return topic, value | {"seq": draw(st.integers(_FAR, MAX_COUNT))}, one(RefusalReason.OUT_OF_WINDOW)
 
 
-def _old_desired(draw: Draw, have: Material) -> tuple[str, dict[str, Any], frozenset[Why]]:
+def _old_desired(draw: Draw, have: Material) -> tuple[str, dict[str, Any], frozenset[RefusalReason]]:
     was = draw(st.sampled_from(have.of(TopicKind.DESIRED)))
     value = was.value
     match draw(st.sampled_from(("rev", "enrolment", "newer", "other"))):
         case "rev":
-            return was.topic, value | {"rev": draw(st.integers(0, have.rev - 1))}, one(Why.OLD_REV)
+            return was.topic, value | {"rev": draw(st.integers(0, have.rev - 1))}, one(RefusalReason.OLD_REV)
         case "enrolment":
             old = draw(st.integers(0, have.enrolment - 1))
-            return was.topic, value | {"enrolment": old, "rev": MAX_COUNT}, one(Why.OLD_ENROLMENT)
+            return was.topic, value | {"enrolment": old, "rev": MAX_COUNT}, one(RefusalReason.OLD_ENROLMENT)
         case "newer":
             newer = {"enrolment": draw(_above(have.enrolment)), "rev": MAX_COUNT}
-            return was.topic, value | newer, one(Why.NEWER_ENROLMENT)
+            return was.topic, value | newer, one(RefusalReason.NEWER_ENROLMENT)
         case _:
             spec = {"sharing": {"rev": 1, "installed": False}, "x": draw(st.text(max_size=9))}
-            return was.topic, value | {"rev": have.rev, "spec": spec}, one(Why.OTHER_SPEC)
+            return was.topic, value | {"rev": have.rev, "spec": spec}, one(RefusalReason.OTHER_SPEC)
 
 
-def _old_receipt(draw: Draw, have: Material) -> tuple[str, dict[str, Any], frozenset[Why]]:
+def _old_receipt(draw: Draw, have: Material) -> tuple[str, dict[str, Any], frozenset[RefusalReason]]:
     was = draw(st.sampled_from(have.of(TopicKind.RECEIPT)))
     value = was.value | {"server_time": MAX_COUNT, "ask": ["status"]}
     if draw(st.booleans()):
-        return was.topic, value | {"enrolment": draw(st.integers(0, have.enrolment - 1))}, one(Why.OLD_ENROLMENT)
-    return was.topic, value | {"enrolment": draw(_above(have.enrolment))}, one(Why.NEWER_ENROLMENT)
+        return (
+            was.topic,
+            value | {"enrolment": draw(st.integers(0, have.enrolment - 1))},
+            one(RefusalReason.OLD_ENROLMENT),
+        )
+    return was.topic, value | {"enrolment": draw(_above(have.enrolment))}, one(RefusalReason.NEWER_ENROLMENT)
 
 
 @st.composite
@@ -187,7 +193,7 @@ def misfit(draw: Draw, have: Material) -> Lie:
     """Sign with the controller's own key what is no message: wrong types, other versions, no JSON at all."""
     was = draw(st.sampled_from(have.signed))
     body = draw(misfits(was.body, was.kind))
-    whys = one(Why.OVERSIZE) if len(body) > WIRE_MAX_BYTES - 256 else _NOT_READ
+    whys = one(RefusalReason.OVERSIZE) if len(body) > WIRE_MAX_BYTES - 256 else _NOT_READ
     return Lie("misfit", was.topic, sealed(have.controller, was.topic, body), draw(st.booleans()), whys)
 
 
@@ -196,7 +202,7 @@ def elsewhere(draw: Draw, have: Material) -> Lie:
     """Publish below what the box hears, under what is no topic."""
     topic = draw(other_topics(have.me))
     payload = draw(st.sampled_from(have.down)).payload if draw(st.booleans()) else draw(st.binary(max_size=99))
-    return Lie("elsewhere", topic, payload, draw(st.booleans()), one(Why.UNKNOWN_TOPIC))
+    return Lie("elsewhere", topic, payload, draw(st.booleans()), one(RefusalReason.UNKNOWN_TOPIC))
 
 
 @st.composite
@@ -205,7 +211,7 @@ def noise(draw: Draw, have: Material) -> Lie:
     topic = draw(st.sampled_from(have.down)).topic
     start = draw(st.sampled_from((b"", b"s1 ", b"s0 ", b"s1 " + b"0" * 16 + b" " + b"A" * 86, b"{")))
     payload = start + draw(st.binary(max_size=200))
-    return Lie("noise", topic, payload, draw(st.booleans()), one(Why.MALFORMED, Why.UNKNOWN_KEY))
+    return Lie("noise", topic, payload, draw(st.booleans()), one(RefusalReason.MALFORMED, RefusalReason.UNKNOWN_KEY))
 
 
 @st.composite
@@ -216,7 +222,7 @@ def huge(draw: Draw, have: Material) -> Lie:
     filler: bytes = draw(st.sampled_from((b" ", b"[", b'{"a":', b"\xff", b"0"))) * length
     head = was.payload if draw(st.booleans()) else sealed(have.controller, was.topic, filler[: length - 200])
     payload = (head + filler)[:length]
-    return Lie("huge", was.topic, payload, retain=False, whys=one(Why.OVERSIZE))  # a broker has so much room
+    return Lie("huge", was.topic, payload, retain=False, whys=one(RefusalReason.OVERSIZE))  # a broker has so much room
 
 
 @st.composite
@@ -227,24 +233,26 @@ def keys(draw: Draw, have: Material) -> Lie:
     way = draw(st.sampled_from(("own", "version", "old", "text", "line")))
     if way == "line":
         line = draw(st.sampled_from((b"", b"s1\n", b"s0", b"S0\n")))
-        return Lie("keys", topic, line + b"{}", draw(st.booleans()), one(Why.MALFORMED))
+        return Lie("keys", topic, line + b"{}", draw(st.booleans()), one(RefusalReason.MALFORMED))
     text, whys = _set(draw, newest, have, way)
     link = {"set": text, "sig": to_base64(have.stranger.key.sign(b"edgegpu key set 1\n" + text.encode()))}
     body = json.dumps({"v": 1, "chain": [link]}).encode()
     return Lie("keys", topic, b"s0\n" + body, draw(st.booleans()), whys)
 
 
-def _set(draw: Draw, newest: dict[str, Any], have: Material, way: str) -> tuple[str, frozenset[Why]]:
+def _set(draw: Draw, newest: dict[str, Any], have: Material, way: str) -> tuple[str, frozenset[RefusalReason]]:
     stranger = to_base64(have.stranger.key.public_key().public_bytes_raw())
     value = newest | {"root": stranger, "keys": [{"public": stranger}]}
     match way:
         case "own":
-            return json.dumps(value | {"version": newest["version"] + 1}), one(Why.FORGED)
+            return json.dumps(value | {"version": newest["version"] + 1}), one(RefusalReason.FORGED)
         case "version":
             version = draw(st.integers(newest["version"] + 2, MAX_COUNT))
-            return json.dumps(value | {"version": version}), one(Why.BROKEN_CHAIN)
+            return json.dumps(value | {"version": version}), one(RefusalReason.BROKEN_CHAIN)
         case "old":
-            return json.dumps(value | {"version": draw(st.integers(1, newest["version"]))}), one(Why.OLD_KEY_SET)
+            return json.dumps(value | {"version": draw(st.integers(1, newest["version"]))}), one(
+                RefusalReason.OLD_KEY_SET
+            )
         case _:
             return draw(st.text(max_size=60)), _NOT_READ
 

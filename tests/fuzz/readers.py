@@ -36,9 +36,9 @@ from edgegpu_sync.rules.commands import CommandRecord
 from edgegpu_sync.rules.ops import OPS, BadArgumentsError, read_args
 from edgegpu_sync.rules.outbox import Outbox
 from edgegpu_sync.rules.replay_guard import ReplayGuard, SeenRevision
-from edgegpu_sync.rules.sequence import Book
+from edgegpu_sync.rules.sequence import CommandSequence
 from edgegpu_sync.rules.settle import DesiredState
-from edgegpu_sync.rules.tracking import Tracked
+from edgegpu_sync.rules.tracking import TrackedCommand
 from edgegpu_sync.signing import Signer, open_down, open_up
 from edgegpu_sync.topics import TopicKind, parse
 from edgegpu_sync.wire import digest, to_base64
@@ -181,9 +181,9 @@ def uplink(kind: TopicKind, data: bytes) -> None:
 
 
 def _case() -> BoxSession:
-    book = Book(enrolment=ENROLMENT, instance="", epoch=EPOCH, born_at_s=1.0, next_seq=119, rev=12)
+    book = CommandSequence(enrolment=ENROLMENT, instance="", epoch=EPOCH, born_at_s=1.0, next_seq=119, rev=12)
     box = BoxRecord(device=BOX, name="box", public=public_text(_BOX_KEY), book=book)
-    tracked = Tracked(
+    tracked = TrackedCommand(
         id=CommandId("01j9zq4v7m2c8x5n"),
         op=OpName("k3s.restart"),
         args={},

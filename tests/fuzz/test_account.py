@@ -8,7 +8,7 @@ from fuzz.guided import judged
 from fuzz.lies import Lie
 from fuzz.mutate import mutated
 
-from edgegpu_sync.errors import Why
+from edgegpu_sync.errors import RefusalReason
 
 BEFORE = Stand(
     pid=7,
@@ -27,7 +27,7 @@ DOCTOR = Asked("second", "doctor.run", "doctor", "SUCCEEDED")
 AFTER = replace(BEFORE, ledger={"doctor": 2, "k3s.service": 2}, commands={"first", "second"})
 
 
-def sent(*each: tuple[Why, ...]) -> Sent:
+def sent(*each: tuple[RefusalReason, ...]) -> Sent:
     made = Sent()
     for whys in each:
         made.add(Lie("bent", "t", b"", retain=False, whys=frozenset(whys)))
@@ -35,7 +35,7 @@ def sent(*each: tuple[Why, ...]) -> Sent:
 
 
 def test_what_is_counted_as_it_was_sent_is_right() -> None:
-    lies = sent((Why.FORGED,), (Why.FORGED, Why.MALFORMED), (), (Why.OLD_REV,))
+    lies = sent((RefusalReason.FORGED,), (RefusalReason.FORGED, RefusalReason.MALFORMED), (), (RefusalReason.OLD_REV,))
     assert lies.refusable == 3
     assert lies.miscounted({"Forged": 2, "OldRev": 1}) == []
     assert lies.miscounted({"Forged": 1, "Malformed": 1, "OldRev": 1}) == []
@@ -46,7 +46,9 @@ def test_what_is_counted_as_it_was_sent_is_right() -> None:
     [{}, {"Forged": 2}, {"Forged": 3}, {"Malformed": 2, "OldRev": 1}, {"Forged": 2, "OldRev": 2}, {"Cloned": 3}],
 )
 def test_one_too_few_too_many_or_under_another_name_is_found(counted: dict[str, int]) -> None:
-    assert sent((Why.FORGED,), (Why.FORGED, Why.MALFORMED), (Why.OLD_REV,)).miscounted(counted)
+    assert sent(
+        (RefusalReason.FORGED,), (RefusalReason.FORGED, RefusalReason.MALFORMED), (RefusalReason.OLD_REV,)
+    ).miscounted(counted)
 
 
 def test_what_was_asked_for_is_no_effect_of_lies() -> None:

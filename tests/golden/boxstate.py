@@ -117,8 +117,8 @@ def held(fresh: Any) -> Any:  # noqa: ANN401  (the doors')
     gate = replace(fresh.gate.born(nonce="ab" * 8, now_s=4.5), floor=7, seen=5, forgotten=2)
     first, other = doors.command_id(ID), doors.command_id(OTHER_ID)
     stamp = example_stamp()
-    outbox = fresh.outbox.reserve(first).ended(first).add_event(doors.Kept(stamp, 5, alarm=True))
-    outbox = outbox.add_metrics(doors.Kept(replace(stamp, n=8), 4)).reserve(other)
+    outbox = fresh.outbox.reserve(first).ended(first).add_event(doors.KeptMessage(stamp, 5, alarm=True))
+    outbox = outbox.add_metrics(doors.KeptMessage(replace(stamp, n=8), 4)).reserve(other)
     return replace(
         fresh,
         gate=gate,
@@ -209,7 +209,7 @@ class Kept:
 
 
 def limits_note() -> Any:  # noqa: ANN401  (the door's)
-    amounts = doors.Written({"baidu.com/vcuda-memory": "4"}, {"baidu.com/vcuda-memory": None})
+    amounts = doors.ContainerShares({"baidu.com/vcuda-memory": "4"}, {"baidu.com/vcuda-memory": None})
     return doors.LimitsNote(uid="u", before=amounts, asked=amounts, forced=True, why="why", fights=2)
 
 
@@ -282,7 +282,7 @@ def node_report() -> Any:  # noqa: ANN401  (the door's)
         policy=doors.Policy.BEST_FIT,
         unit_mib=256,
         core_required=True,
-        slots=(doors.Slot("GPU-1", "0", 29), doors.Slot("GPU-2", "1", 29, healthy=False)),
+        slots=(doors.CardCapacity("GPU-1", "0", 29), doors.CardCapacity("GPU-2", "1", 29, healthy=False)),
         held={"uid-a": (doors.Share("GPU-1", 20, 30),)},
         waiting=frozenset({"uid-b"}),
     )
@@ -315,9 +315,9 @@ def status(folder: Path) -> Any:  # noqa: ANN401  (JSON)
 
 def snapshot() -> Any:  # noqa: ANN401  (the door's)
     """Return a node on which a pod holds a share, one waits, one is gone, and a card that is gone is held."""
-    slots = (doors.Slot("GPU-0", "0", 29),)
+    slots = (doors.CardCapacity("GPU-0", "0", 29),)
     gone = replace(example_cards()[0], uuid="GPU-9", index=9)
-    book = doors.Book((*slots, doors.Slot("GPU-9", "9", 29)))
+    book = doors.Book((*slots, doors.CardCapacity("GPU-9", "9", 29)))
     pods = [doors.pod_of(uid, doors.container_of("main", 4, 10)) for uid in ("has", "waits", "lost")]
     book.share("has", "GPU-0", 4, 10)
     book.share("lost", "GPU-9", 4, 10)
@@ -333,7 +333,7 @@ def snapshot() -> Any:  # noqa: ANN401  (the door's)
 def agent_words(folder: Path) -> dict[str, str]:
     floor = folder / "clock.json"
     doors.ClockFloor(floor, clock=lambda: NOW_S, boot_s=lambda: 1.0).raise_to(int(NOW_S))
-    standing = doors.IdentityStatus(stand=doors.Stand.ENROLLED)
+    standing = doors.IdentityStatus(stand=doors.EnrolmentState.ENROLLED)
     doors.tell_standing(folder / "standing.json", standing)
     join = doors.pack(server="https://10.0.0.1:6443", ca_pem=doors.NO_CERTIFICATE, token="t")  # noqa: S106
     kubeconfig = doors.render_kubeconfig(server="https://127.0.0.1:6443", ca_pem="PEM", token="t")  # noqa: S106

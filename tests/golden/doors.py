@@ -11,8 +11,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
-from edgegpu_base.cli import commandline
-from edgegpu_base.process.tasks import TaskGroup
 from integration.previewkit import machine_of, never, release, report_of, server_box
 from kits.cli import document as status_document
 from kits.cli import edgegpu, http, raw_server
@@ -36,13 +34,13 @@ from edgegpu_agent.actions import settlers as settling
 from edgegpu_agent.actions.restarts import Restart
 from edgegpu_agent.actions.upgrade import Upgrade
 from edgegpu_agent.app_limits import rbac as limits_rights
-from edgegpu_agent.app_limits.change_record import Note as LimitsNote
+from edgegpu_agent.app_limits.change_record import ChangeNote as LimitsNote
 from edgegpu_agent.app_limits.patches import ASIDE as LIMITS_ASIDE
-from edgegpu_agent.app_limits.patches import Written
+from edgegpu_agent.app_limits.patches import ContainerShares
 from edgegpu_agent.cli.clients.agent import SOCKET_NAME as AGENT_SOCKET
 from edgegpu_agent.cli.common import CliError
 from edgegpu_agent.cli.install import _document as _install_document
-from edgegpu_agent.cli.setup.installing import Installing
+from edgegpu_agent.cli.setup.installing import InstallerConsole
 from edgegpu_agent.cli.tree import app as edgegpu_app
 from edgegpu_agent.cli.uninstall import _document as _uninstall_document
 from edgegpu_agent.identity.clock_floor import ClockFloor
@@ -52,7 +50,7 @@ from edgegpu_agent.identity.enrolment_client import EnrolmentAnswer as EnrolledA
 from edgegpu_agent.identity.enrolment_client import RenewedAnswer
 from edgegpu_agent.identity.identity_files import CloudAddress
 from edgegpu_agent.identity.renewal import Renewal as BoxRenewal
-from edgegpu_agent.identity.status import IdentityStatus, Stand
+from edgegpu_agent.identity.status import EnrolmentState, IdentityStatus
 from edgegpu_agent.identity.status_file import tell as tell_standing
 from edgegpu_agent.journal.codec import asked_of, asked_text
 from edgegpu_agent.journal.contents import HistoryEntry, LastContact
@@ -63,6 +61,8 @@ from edgegpu_agent.session.local_api import LocalApi
 from edgegpu_agent.settings import AgentConfig
 from edgegpu_agent.settings import load as load_agent_yaml
 from edgegpu_agent.worker.answers import JournalAnswer, JournalLine, OpenCommand, StatusAnswer
+from edgegpu_base.cli import commandline
+from edgegpu_base.process.tasks import TaskGroup
 from edgegpu_cloud.cli.tree import app as edgegpu_cloud_app
 from edgegpu_cloud.enrolment.tokens import RefusalCode
 from edgegpu_cloud.fleet.preview_sharing import PreviewVerdict
@@ -75,14 +75,14 @@ from edgegpu_cloud.store import schema as _schema
 from edgegpu_cloud.store.records import BoxState, RequestState
 from edgegpu_core.deviceid import core_ids, memory_ids
 from edgegpu_core.injection import Injection
-from edgegpu_core.inventory import Card, Slot
+from edgegpu_core.inventory import Card, CardCapacity
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report, write_report
 from edgegpu_core.placement import Policy, Share
 from edgegpu_core.podview import CARDS_ANNOTATION, POLICY_ANNOTATION, read_cards, write_cards
 from edgegpu_installer import doctor
 from edgegpu_installer import layout as _layout
-from edgegpu_installer.changes import FileChange, Op
+from edgegpu_installer.changes import FileChange, TransactionKind
 from edgegpu_installer.cluster.kubeconfig import render as render_kubeconfig
 from edgegpu_installer.cluster.node_identity import pack, unpack
 from edgegpu_installer.cluster.nodes import EXTENDER_ANNOTATION, GPU_LABEL
@@ -98,8 +98,8 @@ from edgegpu_installer.plan.site import MachineRole as SiteRole
 from edgegpu_installer.transaction import agent_health as agenthealth
 from edgegpu_installer.transaction import baseline
 from edgegpu_installer.transaction.baseline import _fingerprint as fingerprint
-from edgegpu_installer.transaction.journal import Tables, TargetPath, TransactionJournal, TransactionRecord
-from edgegpu_installer.transaction.states import Decision, TransactionState
+from edgegpu_installer.transaction.journal import TargetPath, TransactionJournal, TransactionRecord, TransactionTables
+from edgegpu_installer.transaction.states import RecoveryDecision, TransactionState
 from edgegpu_installer.uninstall import Uninstallation
 from edgegpu_plugin.app import PluginApp
 from edgegpu_plugin.cards.inventory_store import InventoryStore
@@ -114,23 +114,23 @@ from edgegpu_plugin.records.node_state import Snapshot
 from edgegpu_plugin.records.publisher import BUMP_LABEL
 from edgegpu_plugin.status import cards_part, other_cards_part, pods_part
 from edgegpu_sim.driver import _parser as simdriver_parser
-from edgegpu_sync.errors import Why
+from edgegpu_sync.errors import RefusalReason
 from edgegpu_sync.ids import command_id, device_id, op_name
 from edgegpu_sync.keys import KeyRing, key_id, next_link, public_text
 from edgegpu_sync.link.rules import beat_topic
 from edgegpu_sync.messages.downlink import RefreshRequest
 from edgegpu_sync.messages.readers import READERS, read
-from edgegpu_sync.messages.spec import Mode, OnDrift, Spec, asked
+from edgegpu_sync.messages.spec import IsolationMode, OnDrift, Spec, asked
 from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.messages.uplink import Condition, ItemState, Numbers
 from edgegpu_sync.rules.commands import CommandRecord
-from edgegpu_sync.rules.ops import OPS, Settling, UnitRun, read_args
-from edgegpu_sync.rules.outbox import Kept
+from edgegpu_sync.rules.ops import OPS, RestartRule, UnitRun, read_args
+from edgegpu_sync.rules.outbox import KeptMessage
 from edgegpu_sync.rules.outbox import OutboxSizes as OutboxLimits
 from edgegpu_sync.rules.replay_guard import SeenRevision
 from edgegpu_sync.rules.settle import Settlement
 from edgegpu_sync.signing import Signer, bare, open_down, open_up
-from edgegpu_sync.states import FOLLOWERS, Codes, CommandState
+from edgegpu_sync.states import FOLLOWERS, CommandState, ResultCode
 from edgegpu_sync.topics import CONTROLLER_FILTER, TopicKind, box_filter, parse
 from edgegpu_sync.wire import digest, encode
 
@@ -139,26 +139,26 @@ WORDS = {
     "box in the store": BoxState,
     "change foreseen": PreviewVerdict,
     "doctor's levels": doctor.CheckLevel,
-    "enrolment of a box": Stand,
+    "enrolment of a box": EnrolmentState,
     "enrolment refused": RefusalCode,
     "enrolment request in the store": RequestState,
     "installer's account": Account,
-    "installer's decision": Decision,
-    "installer's op": Op,
+    "installer's decision": RecoveryDecision,
+    "installer's op": TransactionKind,
     "installer's precheck": precheck.FindingLevel,
     "installer's role": SiteRole,
     "installer's site": SiteKind,
     "installer's state": TransactionState,
-    "isolation": Mode,
+    "isolation": IsolationMode,
     "item settled": ItemState,
     "plugin's injection": Injection,
     "plugin's policy": Policy,
     "plugin's role": PluginRole,
     "receipt asks for": RefreshRequest,
-    "refusal of a message": Why,
-    "result's code": Codes,
+    "refusal of a message": RefusalReason,
+    "result's code": ResultCode,
     "result's state": CommandState,
-    "settling of an op": Settling,
+    "settling of an op": RestartRule,
     "standing of the agent in the installer's journal": agenthealth.AgentCondition,
 }
 """Enumerations whose values others read: on the wire, in files, in documents."""
@@ -279,7 +279,7 @@ def verdict_with_numbers(name: str) -> Settlement:
 def install_document(folder: Path) -> dict[str, Any]:
     """Return what `edgegpu install --dry-run --json` prints for a server with cards."""
     box = server_box(folder)
-    installing = Installing(say=print, layout=box.layout)
+    installing = InstallerConsole(say=print, layout=box.layout)
     return dict(_install_document(report_of(box, InstallOptions(nodes=("far",))), installing, show_join=True))
 
 
@@ -289,7 +289,7 @@ def uninstall_document(folder: Path) -> dict[str, Any]:
     removal = Uninstallation(
         site=site_of(box.facts()), release=release(), machine=machine_of(box), verifier=never
     ).preview()
-    return dict(_uninstall_document(removal, Installing(say=print, layout=box.layout)))
+    return dict(_uninstall_document(removal, InstallerConsole(say=print, layout=box.layout)))
 
 
 def https_application(folder: Path) -> tuple[Any, Any]:

@@ -188,7 +188,7 @@ def tables_of(changes: Sequence[Any], folders: Sequence[str]) -> Any:  # noqa: A
         doors.TargetPath(number, change, entry(), doors.wanted(change))
         for number, change in enumerate(changes, start=1)
     ]
-    return doors.Tables(targets=tuple(targets), folders=tuple(folders), remove=(), units=())
+    return doors.TransactionTables(targets=tuple(targets), folders=tuple(folders), remove=(), units=())
 
 
 def keep_originals(layout: Any, tables: Any) -> None:  # noqa: ANN401  (the doors')
@@ -206,7 +206,7 @@ def example_tables() -> Any:  # noqa: ANN401  (the door's)
         (change("/opt/edgegpu/current", link_to="2.0", owner=owner), entry(link_to="1.0")),
     )
     targets = [doors.TargetPath(number, one, old, doors.wanted(one)) for number, (one, old) in enumerate(made, start=1)]
-    return doors.Tables(
+    return doors.TransactionTables(
         targets=tuple(targets),
         folders=("/etc/edgegpu", "/etc/edgegpu/extender"),
         remove=("/opt/edgegpu/1.0",),
@@ -217,7 +217,7 @@ def example_tables() -> Any:  # noqa: ANN401  (the door's)
 def example_record() -> Any:  # noqa: ANN401  (the door's)
     return doors.TransactionRecord(
         id="01j9zq4v7m2c8x5n",
-        op=doors.Op.INSTALL,
+        op=doors.TransactionKind.INSTALL,
         state=doors.TransactionState.PREPARED,
         boot_id="4a3c9f1e-8a6f-4a34-9d2d-6a0f0b7c1d2e",
         started_s=1_790_000_000,

@@ -206,7 +206,7 @@ def agent_answers() -> dict[str, str]:
         commands=(open_command,),
         capabilities=("k3s.restart",),
         refused={"Forged": 1},
-        identity=doors.IdentityStatus(stand=doors.Stand.ENROLLED).document(),
+        identity=doors.IdentityStatus(stand=doors.EnrolmentState.ENROLLED).document(),
     )
     line = doors.JournalLine(n=1, at=1_790_000_000, kind="command", about="01j9zq4v7m2c8x5n", state="RUNNING")
     answers = {"agent-status": status, "journal": doors.JournalAnswer(lines=(line,))}

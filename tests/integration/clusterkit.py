@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from edgegpu_base.kube.kubeconfig import ApiAccess
 
+from edgegpu_base.kube.kubeconfig import ApiAccess
 from edgegpu_installer.cluster.client import ClusterClient
-from edgegpu_installer.cluster.rbac import Account, Rights, read_rights
+from edgegpu_installer.cluster.rbac import Account, ClusterRights, read_rights
 from edgegpu_sim.api import ApiServer, Registry, ServerSettings
 
 ADMIN = "admin-token"
@@ -30,7 +30,7 @@ class Api:
         self.tokens = {ADMIN: "admin"}
         self.registry = Registry(random_names=random.Random(7), strict_namespaces=True)
         self.server = ApiServer(self.registry, ServerSettings(tokens=self.tokens, may=self.may))
-        self.rights: Rights = read_rights(RBAC)
+        self.rights: ClusterRights = read_rights(RBAC)
 
     def may(self, user: str, attributes: dict[str, Any]) -> bool:
         """Answer as the documented rights do, while they are there."""

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from edgegpu_base.kube import KubeClient
 from integration.extender_world import MODEL, Json
 from integration.kube_stub import KubeStub
 
+from edgegpu_base.kube import KubeClient
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import Policy
-from edgegpu_plugin.extender import Extender, ExtenderConfig, HoldBack, TlsFiles
+from edgegpu_plugin.extender import Extender, ExtenderConfig, HoldBackTime, TlsFiles
 
 DEADLINE_S = 10.0
 
@@ -114,7 +114,7 @@ class Running:
 @contextmanager
 def running(
     *,
-    hold_back: HoldBack | None = None,
+    hold_back: HoldBackTime | None = None,
     tls: TlsFiles | None = None,
     model: ResourceModel = MODEL,
     policy: Policy = Policy.FIRST_FIT,
@@ -125,7 +125,7 @@ def running(
     with KubeStub() as stub:
         client = KubeClient(stub.access, timeout_s=5)
         config = ExtenderConfig(
-            listen="127.0.0.1:0", tls=tls, model=model, policy=policy, hold_back=hold_back or HoldBack()
+            listen="127.0.0.1:0", tls=tls, model=model, policy=policy, hold_back=hold_back or HoldBackTime()
         )
         extender = Extender(config, client, clock=clock)
         extender.start()

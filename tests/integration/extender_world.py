@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from edgegpu_core.inventory import Slot
+from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, write_report
 from edgegpu_core.placement import Policy, Share
@@ -37,7 +37,7 @@ def node(
         policy=policy,
         unit_mib=256,
         core_required=core_required,
-        slots=tuple(Slot(uuid(name, i), str(i), count) for i, count in enumerate(units)),
+        slots=tuple(CardCapacity(uuid(name, i), str(i), count) for i, count in enumerate(units)),
         held=held or {},
         waiting=frozenset(waiting),
     )

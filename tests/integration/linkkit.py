@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
-from edgegpu_base.errors import EdgegpuError
 
+from edgegpu_base.errors import EdgegpuError
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.inventory import Card
 from edgegpu_core.model import ResourceModel
-from edgegpu_plugin.kubelet.device_list import DeviceBoard
+from edgegpu_plugin.kubelet.device_list import DeviceList
 from edgegpu_plugin.kubelet.device_plugin import ResourcePlugin
 from edgegpu_plugin.kubelet.endpoint import socket_name
 from edgegpu_plugin.kubelet.link import KubeletLink
@@ -152,7 +152,7 @@ class Box:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.allocator = Choose()
-        self.board = DeviceBoard(MODEL)
+        self.board = DeviceList(MODEL)
         self.board.set((CARD,))
         self.registered: list[float] = []
         self.restarts = 0

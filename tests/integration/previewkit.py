@@ -9,8 +9,8 @@ import yaml
 from kits.facts import FakeBox
 from kits.scheduler import KUBECONFIG
 
-from edgegpu_installer.cluster.rbac import Rights
-from edgegpu_installer.install import Installation, Report
+from edgegpu_installer.cluster.rbac import ClusterRights
+from edgegpu_installer.install import Installation, InstallReport
 from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT
 from edgegpu_installer.machine.systemd import Systemd
 from edgegpu_installer.plan.release import Recovery, Release
@@ -36,7 +36,7 @@ def release() -> Release:
         agent_unit=AGENT_UNIT.encode(),
         farewell=b"",
         farewell_unit=b"",
-        rights=Rights((), "edgegpu"),
+        rights=ClusterRights((), "edgegpu"),
         recovery=Recovery.of_version(Path("/opt/edgegpu/1.2.3")),
     )
 
@@ -50,7 +50,7 @@ def machine_of(box: FakeBox) -> TransactionMachine:
     return TransactionMachine(layout=box.layout, system=system, recovery=release().recovery, say=lambda _: None)
 
 
-def report_of(box: FakeBox, options: InstallOptions) -> Report:
+def report_of(box: FakeBox, options: InstallOptions) -> InstallReport:
     site = site_of(box.facts())
     made = Installation(site=site, options=options, release=release(), machine=machine_of(box), verifier=never)
     return made.preview()

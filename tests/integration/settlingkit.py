@@ -11,11 +11,11 @@ from edgegpu_agent.actions.registry import standard_settlers
 if TYPE_CHECKING:
     from kits.acts import Bench, FileNotes
 
-    from edgegpu_sync.messages.spec import Asked
+    from edgegpu_sync.messages.spec import AskedItem
     from edgegpu_sync.rules.settle import Settlement
 
 
-def settle(bench: Bench, one: Asked, notes: FileNotes) -> Settlement:
+def settle(bench: Bench, one: AskedItem, notes: FileNotes) -> Settlement:
     assert one.item is not None
     return standard_settlers(bench.box())[type(one.item)].settle(one, notes)
 
@@ -26,7 +26,7 @@ def id_of(notes: FileNotes) -> str:
     return str(note["transaction"])
 
 
-def die_while(bench: Bench, one: Asked, notes: FileNotes, hold: str) -> None:
+def die_while(bench: Bench, one: AskedItem, notes: FileNotes, hold: str) -> None:
     """Let another process settle, and kill it, not the installer, which is held."""
     bench.tell(f"hold-{hold}")
     pid = os.fork()

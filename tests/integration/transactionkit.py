@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgegpu_installer.changes import LEAVING, FileChange, Op, Plan
+from edgegpu_installer.changes import LEAVING, FileChange, Plan, TransactionKind
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.machine.systemd import Systemd
 from edgegpu_installer.plan.release import Recovery
@@ -33,7 +33,7 @@ REMOVED = "/etc/removed"
 LINK = "/opt/edgegpu/current"
 
 
-def install(scheduler: bytes = b"good\n", *, op: Op = Op.INSTALL) -> Plan:
+def install(scheduler: bytes = b"good\n", *, op: TransactionKind = TransactionKind.INSTALL) -> Plan:
     """A plan with one of everything."""
     return Plan(
         op,
@@ -219,6 +219,6 @@ def steps(prepared: Prepared) -> tuple[str, ...]:
         *(("RESTARTING", "restart") if prepared.restarts else ()),
         *("VERIFYING", "verify"),
         *(stop if last else ()),
-        *(("baseline",) if plan.op is not Op.UNINSTALL else ()),
+        *(("baseline",) if plan.op is not TransactionKind.UNINSTALL else ()),
         *("COMMITTED", "disarm", "tidy"),
     )

@@ -23,7 +23,7 @@ from edgegpu_agent.actions.bundles import sign
 from edgegpu_agent.actions.registry import ActionContext
 from edgegpu_installer.layout import Layout
 from edgegpu_sync.ids import CommandId
-from edgegpu_sync.messages.spec import Asked, asked
+from edgegpu_sync.messages.spec import AskedItem, asked
 from edgegpu_sync.rules.ops import NoArgs, UpgradeArgs
 from edgegpu_sync.wire import Json, to_base64
 
@@ -211,7 +211,7 @@ class FileNotes:
         self.path.write_text(json.dumps(note))
 
 
-def item(name: str, *, rev: int = 3, **values: object) -> Asked:
+def item(name: str, *, rev: int = 3, **values: object) -> AskedItem:
     (one,) = asked({name: {"rev": rev, **values}}, rev)  # type: ignore[dict-item]
     return one
 

@@ -14,11 +14,11 @@ from kits.modelbox import CHAIN, SIGNING, ModelBox, Payload, World, box_key, ins
 from edgegpu_cloud.controller.controller import Controller
 from edgegpu_cloud.fleet.changes import Author, add_box
 from edgegpu_cloud.fleet.fleet import Fleet
-from edgegpu_cloud.store import ControllerStore, EnrolledBox, Moment
+from edgegpu_cloud.store import CommitMoment, ControllerStore, EnrolledBox
 from edgegpu_cloud.store.store import Watcher
 from edgegpu_sync.ids import CommandId, DeviceId, device_id
 from edgegpu_sync.keys import public_text
-from edgegpu_sync.link.link import Arrived, Delivered, Down, Up
+from edgegpu_sync.link.link import LinkDown, LinkUp, MessageArrived, PublishAcknowledged
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.states import CommandState
 
@@ -38,7 +38,7 @@ class Killer:
     kills: int = 0
     off: bool = False
 
-    def __call__(self, _: Moment) -> None:
+    def __call__(self, _: CommitMoment) -> None:
         if self.off:
             return
         self.moments += 1
@@ -87,13 +87,13 @@ class Network:
         self.seen_down.append((topic, payload))
         return self.tokens
 
-    def ack(self, arrived: Arrived) -> None:
+    def ack(self, arrived: MessageArrived) -> None:
         self.unacked.pop(arrived.mid, None)
 
     def attach(self, controller: Controller) -> None:
         """Let a controller connect: it gets what is retained, and what was never acknowledged."""
         self.controller, self.turn = controller, self.turn + 1
-        controller.put(Up(session_present=True, protocol=5, turn=self.turn))
+        controller.put(LinkUp(session_present=True, protocol=5, turn=self.turn))
         for topic, payload in list(self.retained.items()):
             if "/up/" in topic:
                 self._hand(topic, payload, retained=True)
@@ -103,14 +103,14 @@ class Network:
 
     def detach(self) -> None:
         if self.controller is not None:
-            self.controller.put(Down("cut"))
+            self.controller.put(LinkDown("cut"))
         self.controller = None
 
     def _hand(self, topic: str, payload: bytes, *, retained: bool) -> None:
         self.mids += 1
         self.unacked[self.mids] = (topic, payload)
         if self.controller is not None:
-            self.controller.put(Arrived(topic, payload, retained, self.mids, self.turn))
+            self.controller.put(MessageArrived(topic, payload, retained, self.mids, self.turn))
 
     def replaced(self, controller: Controller) -> None:
         """Put an empty broker in the place of this one: who was connected connects anew."""
@@ -153,7 +153,7 @@ class Network:
             if device in self.boxes and device not in self.cut:
                 self.boxes[device].receive(topic, payload)
         if self.controller is not None and down:
-            self.controller.put(Delivered(self.tokens))
+            self.controller.put(PublishAcknowledged(self.tokens))
         return len(up) + len(down)
 
     def _faulty(self, messages: list[T]) -> tuple[list[T], list[T]]:
@@ -189,7 +189,7 @@ class Bed:
         self.controller = self.new_controller()
 
     def open(self) -> ControllerStore:
-        def watch(moment: Moment) -> None:
+        def watch(moment: CommitMoment) -> None:
             self.watcher(moment)
 
         return ControllerStore.open_file(self.path, watcher=watch)

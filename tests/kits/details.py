@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgegpu_cloud.fleet.views import BoxView, Details
+from edgegpu_cloud.fleet.views import BoxDetails, BoxView
 from edgegpu_cloud.store import BoxState, Latest
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.messages.spec import Spec
@@ -59,7 +59,7 @@ def box(
     cards: tuple[dict[str, Any], ...] = (card("0"), card("1")),
     pods: dict[str, Any] | None = None,
     **more: object,
-) -> Details:
+) -> BoxDetails:
     plain = {"node": name, "role": "server", "sharing": True, "unit_mib": 256, "mode": "none", "policy": "first-fit"}
     bodies = {
         TopicKind.INVENTORY: {**STAMP, **plain, "cards": list(cards), **more},
@@ -70,4 +70,4 @@ def box(
     latest = {
         kind: Latest(device=device, kind=kind, stamp=stamp, at_s=100.0, body=body) for kind, body in bodies.items()
     }
-    return Details(box=view(name), spec=Spec(), latest=latest, orphans=())
+    return BoxDetails(box=view(name), spec=Spec(), latest=latest, orphans=())

@@ -13,8 +13,8 @@ import yaml
 from kits.cli import CARD_0, CARD_1, document, plugin
 from kits.doctorserver import CONTAINERD, NOW, ApiServer, Health, scheduler_kubeconfig
 
-from edgegpu_agent.cli.clients.doctor import BoxDoors
-from edgegpu_installer.doctor import CHECKS, BoxProbe, CheckLevel, CheckResult, Space, examine
+from edgegpu_agent.cli.clients.doctor import BoxClients
+from edgegpu_installer.doctor import CHECKS, BoxProbe, CheckLevel, CheckResult, FileSystemSpace, examine
 from edgegpu_installer.plan import certificates
 from edgegpu_plugin.extender.server import ExtenderServer, TlsFiles
 
@@ -51,7 +51,7 @@ class Box:
         self.api = ApiServer()
         self.health = Health()
         self.certificates = certificates.make(NOW)
-        self.spaces: dict[str, Space] = {}
+        self.spaces: dict[str, FileSystemSpace] = {}
         self.status = document(node="box-1")
         self.config: dict[str, Any] = {"version": 1, "node_name": "box-1"}
         self._stack = ExitStack()
@@ -151,7 +151,7 @@ class Box:
         """Return a new sight of it."""
         return BoxProbe(
             root=self.root,
-            doors=BoxDoors(self.root),
+            doors=BoxClients(self.root),
             path=f"{self.at('programs')}:/usr/bin:/bin",
             now=lambda: self.now,
             space=self._space,
@@ -174,8 +174,8 @@ class Box:
         assert found, verdict
         assert {one.level for one in found} == {level}, verdict
 
-    def _space(self, path: Path) -> Space:
-        plenty = Space(free_bytes=10 << 30, free_share=0.5, free_inodes_share=0.5, read_only=False)
+    def _space(self, path: Path) -> FileSystemSpace:
+        plenty = FileSystemSpace(free_bytes=10 << 30, free_share=0.5, free_inodes_share=0.5, read_only=False)
         return self.spaces.get(f"/{path.relative_to(self.root)}", plenty)
 
     def _lay_machine(self) -> None:

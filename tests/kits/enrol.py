@@ -11,12 +11,19 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
-from edgegpu_base.x509 import new_key
 
+from edgegpu_base.x509 import new_key
 from edgegpu_cloud.enrolment import tokens
-from edgegpu_cloud.enrolment.bodies import ApprovalPending, BrokerAddress, EnrolAsk, Granted, RenewalAnswer, RenewAsk
+from edgegpu_cloud.enrolment.bodies import (
+    ApprovalPending,
+    BrokerAddress,
+    EnrolAsk,
+    EnrolmentGranted,
+    RenewalAnswer,
+    RenewAsk,
+)
 from edgegpu_cloud.enrolment.bootstrap import authority_of, found
-from edgegpu_cloud.enrolment.enrolment import RENEW_DOMAIN, EnrolmentService, Terms
+from edgegpu_cloud.enrolment.enrolment import RENEW_DOMAIN, EnrolmentService, EnrolmentTerms
 from edgegpu_cloud.enrolment.issuing import write_crl
 from edgegpu_cloud.enrolment.key_files import PrivateKey
 from edgegpu_cloud.fleet.fleet import Fleet
@@ -76,20 +83,20 @@ class Box:
         }
         return {**plain, **more}
 
-    def enrol(self, desk: EnrolmentService, **more: object) -> Granted | ApprovalPending:
+    def enrol(self, desk: EnrolmentService, **more: object) -> EnrolmentGranted | ApprovalPending:
         return desk.enrol(EnrolAsk.model_validate(self.ask(**more)), address="10.1.2.3")
 
-    def enrolled(self, desk: EnrolmentService, **more: object) -> Granted:
+    def enrolled(self, desk: EnrolmentService, **more: object) -> EnrolmentGranted:
         answer = self.enrol(desk, **more)
-        assert isinstance(answer, Granted)
+        assert isinstance(answer, EnrolmentGranted)
         return answer
 
-    def renewal(self, granted: Granted, **more: object) -> tuple[bytes, str]:
+    def renewal(self, granted: EnrolmentGranted, **more: object) -> tuple[bytes, str]:
         plain = {"device": granted.device, "enrolment": granted.enrolment, "csr": self.csr, "nonce": "n1"}
         body = json.dumps({**plain, "instance": self.instance, **more}).encode()
         return body, to_base64(self.sign.sign(RENEW_DOMAIN + body))
 
-    def renew(self, desk: EnrolmentService, granted: Granted, **more: object) -> RenewalAnswer:
+    def renew(self, desk: EnrolmentService, granted: EnrolmentGranted, **more: object) -> RenewalAnswer:
         body, signature = self.renewal(granted, **more)
         return desk.renew(RenewAsk.model_validate_json(body), signed=body, signature=signature, address="10.1.2.3")
 
@@ -147,7 +154,7 @@ def office(folder: Path, *, clock: Clock | None = None, **config: object) -> Off
 def desk_over(here: Office, store: ControllerStore) -> EnrolmentService:
     """Return an enrolment over a store of the office's database."""
     layout, clock = here.layout, here.clock
-    terms = Terms(
+    terms = EnrolmentTerms(
         broker=BrokerAddress(host=here.config.broker.host, port=here.config.broker.port),
         broker_ca=authority_of(layout, "servers").cert_pem,
         root=layout.root_public.read_text().strip(),

@@ -13,7 +13,7 @@ from kits.identity import Cloud, CloudServer
 from edgegpu_agent.identity.clock_floor import ClockFloor
 from edgegpu_agent.identity.enrolment_client import CloudClient
 from edgegpu_agent.identity.identity_files import BoxIdentity, CloudAddress
-from edgegpu_agent.identity.status import Stand
+from edgegpu_agent.identity.status import EnrolmentState
 from edgegpu_agent.identity.task import IdentityKeeper, IdentitySettings
 
 if TYPE_CHECKING:
@@ -96,11 +96,11 @@ class Box:
             assert time.monotonic() < ends, self.keeper.standing
             threading.Event().wait(0.005)
 
-    def stands(self, stand: Stand) -> None:
+    def stands(self, stand: EnrolmentState) -> None:
         self.until(lambda: self.keeper.standing.stand is stand)
 
     def enrolled(self) -> BoxIdentity:
-        self.stands(Stand.ENROLLED)
+        self.stands(EnrolmentState.ENROLLED)
         identity = self.keeper.identity
         assert identity is not None
         return identity

@@ -8,9 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
-from edgegpu_base.kube import ApiAccess
-
 from edgegpu_agent.kube import AgentClient
+from edgegpu_base.kube import ApiAccess
 
 Json = dict[str, Any]
 _KEYED = {"containers", "initContainers"}

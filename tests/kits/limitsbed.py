@@ -7,10 +7,10 @@ from kits.limitscases import manifest
 from kits.limitsworld import CLUSTER, MODEL, World
 
 from edgegpu_agent.app_limits.settler import AppLimitsSettler
-from edgegpu_agent.app_limits.waiting import Around, Timeouts
+from edgegpu_agent.app_limits.waiting import SettlementTimer, Timeouts
 from edgegpu_agent.kube import Apps
 from edgegpu_core.placement import Share
-from edgegpu_sync.messages.spec import AppLimits, Asked, TryKey, item_name
+from edgegpu_sync.messages.spec import AppLimits, AskedItem, TryKey, item_name
 from edgegpu_sync.rules.settle import Settlement
 
 FIELD = {"forty": (0, 40), "fifty": (0, 50)}
@@ -56,7 +56,7 @@ class Bed:
 
     def make(self, **changes: Any) -> AppLimitsSettler:  # noqa: ANN401
         patience = Timeouts(rollout_s=60, blame_s=10, ready_s=10, restore_s=30, api_s=20, inventory_s=5)
-        self.around = Around(patience, clock=lambda: self.now_s, pause=self.pause)
+        self.around = SettlementTimer(patience, clock=lambda: self.now_s, pause=self.pause)
         parts: dict[str, Any] = {"model": lambda: MODEL, "installed": lambda: True, "around": self.around, **changes}
         return AppLimitsSettler(Apps(self.api.client()), parts.pop("lease", Ours()), **parts)
 
@@ -68,10 +68,10 @@ class Bed:
             if self.stop_after < 0:
                 self.around.stop()
 
-    def ask(self, memory: int, core: int = 1, **more: Any) -> Asked:  # noqa: ANN401
+    def ask(self, memory: int, core: int = 1, **more: Any) -> AskedItem:  # noqa: ANN401
         fields = {"cluster": CLUSTER, "namespace": "default", "app": "asr", "container": "main", "rev": 1, **more}
         item = AppLimits(memory_units=memory, core=core, **fields)
-        return Asked(name=item_name(item), key=TryKey(1, "00", 0), item=item)
+        return AskedItem(name=item_name(item), key=TryKey(1, "00", 0), item=item)
 
     def settle(self, memory: int, core: int = 1, **more: Any) -> Settlement:  # noqa: ANN401
         return self.settler.settle(self.ask(memory, core, **more), self.notes)

@@ -7,7 +7,6 @@ from property.cases import box, slots_of
 
 from edgegpu_core.limits import (
     Constraints,
-    How,
     LimitsChange,
     Need,
     NewPod,
@@ -15,6 +14,7 @@ from edgegpu_core.limits import (
     OwnPod,
     Quota,
     Taint,
+    UpdateStrategy,
     Workload,
     WorkloadKind,
 )
@@ -51,7 +51,7 @@ def own(*uids: str, units: int = 1, where: str = "box-1", terminating: Sequence[
 def rolling(replicas: int, surge: int, unavailable: int, *, where: Constraints = ANYWHERE) -> Workload:
     return Workload(
         kind=WorkloadKind.DEPLOYMENT,
-        how=How.ROLLING,
+        how=UpdateStrategy.ROLLING,
         replicas=replicas,
         surge=surge,
         unavailable=unavailable,
@@ -62,7 +62,7 @@ def rolling(replicas: int, surge: int, unavailable: int, *, where: Constraints =
 def recreate(replicas: int = 1, *, where: Constraints = ANYWHERE, paused: bool = False) -> Workload:
     return Workload(
         kind=WorkloadKind.DEPLOYMENT,
-        how=How.RECREATE,
+        how=UpdateStrategy.RECREATE,
         replicas=replicas,
         unavailable=replicas,
         constraints=where,
@@ -70,13 +70,17 @@ def recreate(replicas: int = 1, *, where: Constraints = ANYWHERE, paused: bool =
     )
 
 
-def stateful(replicas: int, *, partition: int = 0, how: How = How.IN_TURN) -> Workload:
+def stateful(replicas: int, *, partition: int = 0, how: UpdateStrategy = UpdateStrategy.IN_TURN) -> Workload:
     return Workload(kind=WorkloadKind.STATEFUL_SET, how=how, replicas=replicas, unavailable=1, partition=partition)
 
 
 def daemon(*, surge: int = 0, where: Constraints = ANYWHERE) -> Workload:
     return Workload(
-        kind=WorkloadKind.DAEMON_SET, how=How.EACH_NODE, surge=surge, unavailable=1 - surge, constraints=where
+        kind=WorkloadKind.DAEMON_SET,
+        how=UpdateStrategy.EACH_NODE,
+        surge=surge,
+        unavailable=1 - surge,
+        constraints=where,
     )
 
 

@@ -5,14 +5,14 @@ from copy import deepcopy
 
 from kits.limitsapi import Api, Json, path_of
 
-from edgegpu_core.inventory import Slot
+from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.ledger import free_after
 from edgegpu_core.limits.workload import fenceposts
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, write_report
 from edgegpu_core.placement import Placement, Policy, Share, place, plan_pod
 from edgegpu_core.podview import gpu_containers
-from edgegpu_core.request import Unplaceable
+from edgegpu_core.request import ImpossibleRequest
 
 NODE = "box-1"
 MODEL = ResourceModel()
@@ -26,7 +26,7 @@ class World:
 
     def __init__(self, api: Api, units: tuple[int, ...], others: Mapping[str, tuple[int, int]] | None = None) -> None:
         self.api = api
-        self.slots = tuple(Slot(f"GPU-{at}", str(at), count) for at, count in enumerate(units))
+        self.slots = tuple(CardCapacity(f"GPU-{at}", str(at), count) for at, count in enumerate(units))
         self.held: dict[str, tuple[Share, ...]] = {
             uid: (Share(f"GPU-{card}", amount, 1),) for uid, (card, amount) in (others or {}).items()
         }
@@ -173,7 +173,7 @@ class World:
         if not containers:
             return ""
         plan = plan_pod(containers, MODEL)
-        if isinstance(plan, Unplaceable):
+        if isinstance(plan, ImpossibleRequest):
             return plan.reason
         placed = place(plan, free_after(self.slots, self.held.values()), Policy.FIRST_FIT)
         if not isinstance(placed, Placement):

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from edgegpu_sync.link.link import Arrived, Delivered, Down, Link, LinkEvent, Up
+from edgegpu_sync.link.link import Link, LinkDown, LinkEvent, LinkUp, MessageArrived, PublishAcknowledged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ class Hasty(random.Random):
         return 0.0
 
 
-E = TypeVar("E", Up, Down, Arrived, Delivered)
+E = TypeVar("E", LinkUp, LinkDown, MessageArrived, PublishAcknowledged)
 
 
 class LinkRun:
@@ -99,4 +99,4 @@ class LinkRun:
         """Publish, and wait until the broker has acknowledged it."""
         token = self.link.publish(topic, payload, **more)
         assert token is not None, "it is not up, or its window is full"
-        self.next(Delivered, where=lambda event: event.token == token)
+        self.next(PublishAcknowledged, where=lambda event: event.token == token)

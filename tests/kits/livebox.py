@@ -10,14 +10,14 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 import urllib3
-from edgegpu_base.x509 import key_pem
 from kits.enrol import Box
 from kits.modelbox import ModelBox, World
 
-from edgegpu_cloud.enrolment.bodies import Granted
+from edgegpu_base.x509 import key_pem
+from edgegpu_cloud.enrolment.bodies import EnrolmentGranted
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.keys import KeyRing
-from edgegpu_sync.link.events import Address, Arrived, Down, LinkEvent, Up
+from edgegpu_sync.link.events import Address, LinkDown, LinkEvent, LinkUp, MessageArrived
 from edgegpu_sync.link.link import Link
 from edgegpu_sync.messages.stamps import Epoch
 from edgegpu_sync.messages.telemetry import Alloc, Inventory
@@ -37,17 +37,17 @@ def post(url: str, ca: Path, path: str, body: bytes, **headers: str) -> tuple[in
         return answer.status, json.loads(answer.data)
 
 
-def enrol(url: str, ca: Path, box: Box) -> Granted:
+def enrol(url: str, ca: Path, box: Box) -> EnrolmentGranted:
     """Exchange the box's token for an identity."""
     status, answer = post(url, ca, "/v1/enrol", json.dumps(box.ask()).encode())
     assert status == 200, answer
-    return Granted.model_validate_json(json.dumps(answer))
+    return EnrolmentGranted.model_validate_json(json.dumps(answer))
 
 
 class LiveBox:
     """A context manager: the box is on the link while it is open."""
 
-    def __init__(self, folder: Path, hand: Box, granted: Granted) -> None:
+    def __init__(self, folder: Path, hand: Box, granted: EnrolmentGranted) -> None:
         folder.mkdir(exist_ok=True)
         self._folder, self._granted = folder, granted
         for name, text in {
@@ -123,14 +123,14 @@ class LiveBox:
             with self._lock:
                 self.world.now_s = time.monotonic()
                 match event:
-                    case Up():
+                    case LinkUp():
                         up = True
                         self.ups += 1
                         self._tell()
-                    case Down(why):
+                    case LinkDown(why):
                         up = False
                         self.downs.append(why)
-                    case Arrived():
+                    case MessageArrived():
                         self.box.receive(event.topic, event.payload)
                         self.link.ack(event)
                     case _:

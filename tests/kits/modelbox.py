@@ -17,22 +17,30 @@ from edgegpu_sync.messages.readers import read
 from edgegpu_sync.messages.spec import asked
 from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.messages.telemetry import Event
-from edgegpu_sync.messages.uplink import Birth, CommandResult, NotTaken, Reported, Versions, Will
-from edgegpu_sync.rules.commands import ActAgain, CommandRecord, End, Probe, Verify, after_crash, to_begin
-from edgegpu_sync.rules.ops import OPS, Evidence, Settling
-from edgegpu_sync.rules.replay_guard import Counter as Stamps
+from edgegpu_sync.messages.uplink import Birth, BoxVersions, CommandNotTaken, CommandResult, LastWill, Reported
+from edgegpu_sync.rules.commands import (
+    ActAgainStep,
+    CommandRecord,
+    EndStep,
+    RecoveryProbe,
+    VerifyStep,
+    after_crash,
+    to_begin,
+)
+from edgegpu_sync.rules.ops import OPS, Evidence, RestartRule
 from edgegpu_sync.rules.replay_guard import (
     ExpiredCommand,
     ForgottenCommand,
-    Known,
-    Refuse,
+    KnownCommand,
+    RefuseCommand,
     ReplayGuard,
     SeenRevision,
-    Take,
+    TakeCommand,
 )
+from edgegpu_sync.rules.replay_guard import StampCounter as Stamps
 from edgegpu_sync.rules.settle import DesiredState, ItemEnd, Settlement, sharing_command
 from edgegpu_sync.signing import Signer, open_down
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.states import CommandState, ResultCode
 from edgegpu_sync.topics import CommandTopic, PlainKind, PlainTopic, ResultTopic, Topic, TopicKind, parse
 from edgegpu_sync.wire import digest, encode
 
@@ -113,7 +121,7 @@ class ModelBox:
         self.outgoing.clear()
         self.say_birth()
         self.stamps, stamp = self.stamps.next()
-        will = Will(enrolment=stamp.enrolment, epoch=stamp.epoch, n=stamp.n, state="will")
+        will = LastWill(enrolment=stamp.enrolment, epoch=stamp.epoch, n=stamp.n, state="will")
         self.say_reported()
         self.say_results(list(self.records))
         return str(self.plain(TopicKind.STATUS)), self.signer.seal(self.plain(TopicKind.STATUS), encode(will)), True
@@ -125,7 +133,7 @@ class ModelBox:
                 "state": "birth",
                 "instance": self.instance,
                 "boot": "4a3c9f1e-8a6f-4a34-9d2d-6a0f0b7c1d2e",
-                "versions": Versions(agent="0.2.0"),
+                "versions": BoxVersions(agent="0.2.0"),
                 "capabilities": tuple(OPS),
                 "seq": self.gate.highest,
                 "floor": self.gate.floor,
@@ -216,24 +224,24 @@ class ModelBox:
             id=topic.id, op=topic.op, seq=command.seq, args=command.args, until_s=0, left_s=0, boot="boot"
         )
         match verdict:
-            case Take(gate, until_s):
+            case TakeCommand(gate, until_s):
                 self.gate, self.records[topic.id] = gate, new.renewed(until_s, boot="boot", now_s=now_s)
             case ExpiredCommand(gate):
                 self.gate, self.records[topic.id] = gate, new.expired()
-            case Known(gate, until_s):
+            case KnownCommand(gate, until_s):
                 self.gate = gate
                 self.records[topic.id] = self.records[topic.id].renewed(until_s, boot="boot", now_s=now_s)
             case ForgottenCommand(gate):
                 self.gate = gate
-                body = {"op": topic.op, "state": CommandState.UNKNOWN, "code": Codes.FORGOTTEN}
+                body = {"op": topic.op, "state": CommandState.UNKNOWN, "code": ResultCode.FORGOTTEN}
                 self.say(ResultTopic(self.device, topic.id), CommandResult.model_validate({**self._up(), **body}))
                 return
-            case Refuse(code):
+            case RefuseCommand(code):
                 self._not_taken(topic, command, code)
                 return
         self.say_results([topic.id], again=True)
 
-    def _not_taken(self, topic: CommandTopic, command: Command, code: Codes) -> None:
+    def _not_taken(self, topic: CommandTopic, command: Command, code: ResultCode) -> None:
         body = {
             **self._up(),
             "op": topic.op,
@@ -244,7 +252,7 @@ class ModelBox:
             "floor": self.gate.floor,
             "observed_rev": self.board.seen.rev,
         }
-        self.say(ResultTopic(self.device, topic.id), NotTaken.model_validate(body))
+        self.say(ResultTopic(self.device, topic.id), CommandNotTaken.model_validate(body))
 
     # what it does
 
@@ -289,7 +297,7 @@ class ModelBox:
     def _begin(self, record: CommandRecord) -> CommandRecord:
         if record not in to_begin(self.records.values(), boot="boot", now_s=self.world.now_s):
             return record
-        return record.begun("token" if OPS[record.op].settling is Settling.VERIFIABLE else "")
+        return record.begun("token" if OPS[record.op].settling is RestartRule.VERIFIABLE else "")
 
     def _act(self, record: CommandRecord) -> CommandRecord:
         if record.id in self.acted:
@@ -312,10 +320,10 @@ class ModelBox:
         acted, self.acted = self.acted, set()
         for record in list(self.records.values()):
             evidence = Evidence.DONE if record.id in acted else Evidence.NOT_DONE
-            match after_crash(record, Probe(boot="boot", now_s=self.world.now_s, evidence=evidence)):
-                case ActAgain():
+            match after_crash(record, RecoveryProbe(boot="boot", now_s=self.world.now_s, evidence=evidence)):
+                case ActAgainStep():
                     self.records[record.id] = record.again()
-                case Verify() if record.state is CommandState.RUNNING:
+                case VerifyStep() if record.state is CommandState.RUNNING:
                     self.records[record.id] = record.verifying()
-                case End(state, code, text):
+                case EndStep(state, code, text):
                     self.records[record.id] = record.ended(state, code, text)

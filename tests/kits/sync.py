@@ -5,7 +5,7 @@ from typing import Any
 from edgegpu_sync.ids import command_id, device_id, op_name
 from edgegpu_sync.messages.downlink import Command, Desired, Keys, KeySetLink, Receipt
 from edgegpu_sync.messages.readers import Message
-from edgegpu_sync.messages.spec import AppLimits, Isolation, Mode, Sharing, Spec
+from edgegpu_sync.messages.spec import AppLimits, Isolation, IsolationMode, Sharing, Spec
 from edgegpu_sync.messages.stamps import Epoch
 from edgegpu_sync.messages.telemetry import (
     Alloc,
@@ -22,19 +22,19 @@ from edgegpu_sync.messages.telemetry import (
 )
 from edgegpu_sync.messages.uplink import (
     Birth,
-    Bye,
-    CardRoom,
+    BoxVersions,
+    CardFreeNumbers,
+    CommandNotTaken,
     CommandResult,
     Condition,
+    Goodbye,
     ItemReport,
     ItemState,
-    NotTaken,
+    LastWill,
     Numbers,
     Reported,
-    Versions,
-    Will,
 )
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.states import CommandState, ResultCode
 from edgegpu_sync.topics import TopicKind
 
 BOX = device_id("k3f9x2m7q1w8e5r4")
@@ -63,7 +63,7 @@ def limits(app: str = "asr", *, units: int = 10, rev: int = 7, retry: int = 0, f
 def spec() -> Spec:
     return Spec(
         sharing=Sharing(rev=3, installed=True),
-        isolation=Isolation(rev=3, mode=Mode.LIMITER),
+        isolation=Isolation(rev=3, mode=IsolationMode.LIMITER),
         app_limits=(limits(), limits("ocr", units=4)),
     )
 
@@ -76,7 +76,7 @@ def birth(n: int = 1) -> Birth:
         state="birth",
         instance="ab" * 32,
         boot="4a3c9f1e-8a6f-4a34-9d2d-6a0f0b7c1d2e",
-        versions=Versions(agent="0.2.0", k3s="v1.33.3+k3s1"),
+        versions=BoxVersions(agent="0.2.0", k3s="v1.33.3+k3s1"),
         capabilities=("k3s.restart", "sharing.install", "limits"),
         seq=118,
         floor=117,
@@ -91,13 +91,13 @@ def reported(count: int = 2, text: str = "needs 10 vcuda-memory on one card; car
         rev=7,
         hash="0123456789abcdef",
         retry=0,
-        code=Codes.NO_ROOM,
+        code=ResultCode.NO_ROOM,
         text=text,
         numbers=Numbers(
             need_units=10,
             need_core=1,
             verdict="never_fits",
-            cards=(CardRoom(node="box-1", card="0", free_units=9, free_core=40),),
+            cards=(CardFreeNumbers(node="box-1", card="0", free_units=9, free_core=40),),
         ),
         conditions=(Condition(type="Drifted", manager="baetyl"),),
     )
@@ -116,15 +116,17 @@ UP: dict[str, Any] = {"enrolment": 3, "epoch": EPOCH, "age_s": 60}
 def one_of_each() -> list[tuple[TopicKind, Message]]:
     """Return a message of each kind, the three of a status and the two of a result."""
     numbers: dict[str, Any] = {"seq": 118, "floor": 117, "observed_rev": 12}
-    stale = NotTaken(op=RESTART, state="NOT_TAKEN", code=Codes.STALE_EPOCH, for_seq=118, n=4, **numbers, **UP)
+    stale = CommandNotTaken(
+        op=RESTART, state="NOT_TAKEN", code=ResultCode.STALE_EPOCH, for_seq=118, n=4, **numbers, **UP
+    )
     return [
         (TopicKind.DESIRED, Desired(enrolment=3, rev=12, spec=spec().to_json())),
         (TopicKind.COMMAND, Command(enrolment=3, epoch=EPOCH, seq=118, floor=116, valid_s=600, args={"min_rev": 12})),
         (TopicKind.RECEIPT, Receipt(enrolment=3, epoch=EPOCH, n=9, results=(ID,), rev=12, server_time=1_790_000_000)),
         (TopicKind.KEYS, Keys(chain=(KeySetLink(set="{}", sig="A" * 86),))),
         (TopicKind.STATUS, birth()),
-        (TopicKind.STATUS, Will(enrolment=3, epoch=EPOCH, n=2, state="will")),
-        (TopicKind.STATUS, Bye(enrolment=3, epoch=EPOCH, n=30, state="bye", why="upgrade")),
+        (TopicKind.STATUS, LastWill(enrolment=3, epoch=EPOCH, n=2, state="will")),
+        (TopicKind.STATUS, Goodbye(enrolment=3, epoch=EPOCH, n=30, state="bye", why="upgrade")),
         (TopicKind.REPORTED, reported()),
         (TopicKind.RESULT, result()),
         (TopicKind.RESULT, stale),

@@ -25,14 +25,14 @@ from kits.workerworld import (
 
 from edgegpu_agent.journal.disk_space import JournalPages
 from edgegpu_agent.journal.journal import BoxJournal, Hook
-from edgegpu_agent.ports import Acts, Clock, Me, Settlers, SharingSight, TelemetrySource
-from edgegpu_agent.worker.executor import Raised, caught
-from edgegpu_agent.worker.worker import Parts, Worker
+from edgegpu_agent.ports import Acts, BoxContext, Clock, Settlers, SharingProbe, TelemetrySource
+from edgegpu_agent.worker.executor import RaisedError, caught
+from edgegpu_agent.worker.worker import Worker, WorkerParts
 from edgegpu_sync.keys import public_text
-from edgegpu_sync.link.events import Arrived, Delivered, Down, Up
+from edgegpu_sync.link.events import LinkDown, LinkUp, MessageArrived, PublishAcknowledged
 from edgegpu_sync.messages.downlink import KeySetLink
 from edgegpu_sync.messages.spec import AppLimits, Sharing
-from edgegpu_sync.messages.uplink import Versions
+from edgegpu_sync.messages.uplink import BoxVersions
 from edgegpu_sync.rules.outbox import OutboxSizes
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import TopicKind, parse
@@ -50,12 +50,12 @@ class SimExecutor:
         self.jobs: list[tuple[str, Callable[[], None]]] = []
         self.names: list[str] = []
 
-    def start(self, name: str, work: Callable[[], T], then: Callable[[T | Raised], None]) -> None:
+    def start(self, name: str, work: Callable[[], T], then: Callable[[T | RaisedError], None]) -> None:
         self.names.append(name)
         self.jobs.append((name, partial(self._run, name, work, then)))
 
     @staticmethod
-    def _run(name: str, work: Callable[[], T], then: Callable[[T | Raised], None]) -> None:
+    def _run(name: str, work: Callable[[], T], then: Callable[[T | RaisedError], None]) -> None:
         then(caught(name, work))
 
     def run(self) -> bool:
@@ -71,7 +71,7 @@ class SimLink:
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, bytes]] = []
-        self.acked: list[Arrived] = []
+        self.acked: list[MessageArrived] = []
         self.turn: int | None = None
         self.room = 10_000
         self.tokens = 0
@@ -86,7 +86,7 @@ class SimLink:
         self.delivered.append(self.tokens)
         return self.tokens
 
-    def ack(self, arrived: Arrived) -> None:
+    def ack(self, arrived: MessageArrived) -> None:
         self.acked.append(arrived)
 
 
@@ -121,16 +121,16 @@ class Box:
         )
         self.executor, self.link = SimExecutor(), SimLink()
         self.worker = Worker(
-            Parts(
+            WorkerParts(
                 journal=self.journal,
                 root=public_text(ROOT),
                 keys=self.keys,
-                me=Me(
+                me=BoxContext(
                     device=DEVICE,
                     enrolment=self.enrolment,
                     instance=INSTANCE,
                     signer=Signer.of(BOX_KEY),
-                    versions=lambda: Versions(agent="0.2.0"),
+                    versions=lambda: BoxVersions(agent="0.2.0"),
                 ),
                 clock=Clock(boot=world.boot, boot_s=lambda: world.boottime_s, wall_s=lambda: 1_790_000_000.0),
                 rng=random.Random(self.seed),
@@ -159,7 +159,7 @@ class Box:
     def settlers(self) -> Settlers:
         return {Sharing: SharingSettler(self.world), AppLimits: LimitsSettler(self.world)}
 
-    def sharing(self) -> SharingSight:
+    def sharing(self) -> SharingProbe:
         return SharingUnseen()
 
     def _believes(self, time_s: int) -> bool:
@@ -180,7 +180,7 @@ class Box:
         assert will is not None
         self.turns += 1
         self.link.turn = self.turns
-        self.worker.put(Up(session_present=True, protocol=5, turn=self.turns))
+        self.worker.put(LinkUp(session_present=True, protocol=5, turn=self.turns))
         self.worker.turn()
         return will[1]
 
@@ -188,18 +188,18 @@ class Box:
         self.link.turn = None
         self.link.sent.clear()
         self.link.delivered.clear()
-        self.worker.put(Down("cut"))
+        self.worker.put(LinkDown("cut"))
         self.worker.turn()
 
     def arrive(self, topic: str, payload: bytes, *, retained: bool = False) -> None:
-        self.worker.put(Arrived(topic=topic, payload=payload, retained=retained, mid=1, turn=self.turns))
+        self.worker.put(MessageArrived(topic=topic, payload=payload, retained=retained, mid=1, turn=self.turns))
         self.worker.turn()
 
     def deliver(self) -> None:
         """The broker acknowledges all that was published."""
         tokens, self.link.delivered = self.link.delivered, []
         for token in tokens:
-            self.worker.put(Delivered(token))
+            self.worker.put(PublishAcknowledged(token))
         self.worker.turn()
 
     def settle(self, most: int = 1_000) -> None:

@@ -13,13 +13,13 @@ from edgegpu_sync.messages.readers import Message, read
 from edgegpu_sync.messages.spec import Sharing, Spec
 from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.messages.telemetry import Event
-from edgegpu_sync.messages.uplink import Birth, CommandResult, NotTaken, Reported
-from edgegpu_sync.rules.sequence import Book, check_stamp
-from edgegpu_sync.rules.tracking import Tracked, sign
+from edgegpu_sync.messages.uplink import Birth, CommandNotTaken, CommandResult, Reported
+from edgegpu_sync.rules.sequence import CommandSequence, check_stamp
+from edgegpu_sync.rules.tracking import TrackedCommand, sign
 from edgegpu_sync.signing import Signer, bare, open_up
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import CommandTopic, PlainKind, PlainTopic, ResultTopic, Topic, TopicKind, parse
-from edgegpu_sync.wire import Body, Json, digest, encode
+from edgegpu_sync.wire import Json, MessageBody, digest, encode
 
 DEVICE = device_id("k3f9x2m7q1w8e5r4")
 INSTANCE = "ab" * 32
@@ -36,10 +36,10 @@ class Controller:
 
     def __init__(self, world: World, enrolment: int = 3) -> None:
         self.world = world
-        self.book = Book(enrolment=enrolment, instance=INSTANCE)
+        self.book = CommandSequence(enrolment=enrolment, instance=INSTANCE)
         self.signer = Signer.of(CONTROLLER)
         self.chain: list[KeySetLink] = [next_link(ROOT, keys=[public_text(CONTROLLER)])]
-        self.tracked: dict[CommandId, Tracked] = {}
+        self.tracked: dict[CommandId, TrackedCommand] = {}
         self.ends: dict[CommandId, list[CommandState]] = {}
         self.desired: Desired | None = None
         self.last: dict[object, Stamp] = {}
@@ -55,7 +55,7 @@ class Controller:
     def command(self, op: OpName, args: Json | None = None, *, wait_s: float = 3_600) -> CommandId:
         self.made += 1
         id_ = command_id(f"command-{self.made:04d}")
-        self.tracked[id_] = Tracked(id=id_, op=op, args=args or {}, due_at_s=self.world.clock_s + wait_s)
+        self.tracked[id_] = TrackedCommand(id=id_, op=op, args=args or {}, due_at_s=self.world.clock_s + wait_s)
         return id_
 
     def desire(self, spec: Spec) -> int:
@@ -70,7 +70,7 @@ class Controller:
 
     # --- what it sends
 
-    def _down(self, kind: PlainKind, body: Body) -> tuple[str, bytes]:
+    def _down(self, kind: PlainKind, body: MessageBody) -> tuple[str, bytes]:
         topic = PlainTopic(DEVICE, kind)
         return str(topic), self.signer.seal(topic, encode(body))
 
@@ -111,7 +111,7 @@ class Controller:
                 out += self._sign(tracked)
         return out
 
-    def _sign(self, tracked: Tracked) -> list[tuple[str, bytes]]:
+    def _sign(self, tracked: TrackedCommand) -> list[tuple[str, bytes]]:
         outstanding = [one.seq for one in self.tracked.values() if one.seq is not None and not one.ended]
         signed = sign(tracked, self.book, outstanding=outstanding, now_s=self.world.clock_s)
         if signed is None:
@@ -155,7 +155,7 @@ class Controller:
                 answers = self.desired_message() if message.observed_rev < self.book.rev else []
             case CommandResult() if isinstance(topic, ResultTopic):
                 answers = self._on_result(topic.id, message)
-            case NotTaken() if isinstance(topic, ResultTopic):
+            case CommandNotTaken() if isinstance(topic, ResultTopic):
                 self.book = self.book.on_uplink(message, now_s=now_s)
                 self.tracked[topic.id] = self.tracked[topic.id].on_not_taken(message)
             case Event():

@@ -9,7 +9,7 @@ from kits.workerworld import RestartAct, SharingSettler, World
 
 from edgegpu_agent.ports import ActionOutcome, Acts, SettlerNotes, Settlers
 from edgegpu_sync.ids import CommandId
-from edgegpu_sync.messages.spec import Asked, Sharing
+from edgegpu_sync.messages.spec import AskedItem, Sharing
 from edgegpu_sync.rules.ops import Args, Evidence
 from edgegpu_sync.rules.settle import Settlement
 from edgegpu_sync.states import CommandState
@@ -59,12 +59,12 @@ class OddSettler(SharingSettler):
         self.seen: list[tuple[int, object]] = []
         self.abandoned: list[tuple[str, object]] = []
 
-    def abandon(self, one: Asked, notes: SettlerNotes) -> None:
+    def abandon(self, one: AskedItem, notes: SettlerNotes) -> None:
         self.abandoned.append((one.name, notes.read()))
         if self.raises is not None:
             raise self.raises
 
-    def settle(self, one: Asked, notes: SettlerNotes) -> Settlement:
+    def settle(self, one: AskedItem, notes: SettlerNotes) -> Settlement:
         self.seen.append((one.key.rev, notes.read()))
         settlement = super().settle(one, notes)
         if self.raises:

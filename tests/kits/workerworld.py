@@ -10,7 +10,7 @@ from typing import Any
 from edgegpu_agent.actions.redact import Clean, Redactor, cleaned
 from edgegpu_agent.ports import ActionOutcome, ClusterIdentity, SettlerNotes
 from edgegpu_sync.ids import CommandId
-from edgegpu_sync.messages.spec import AppLimits, Asked, Sharing
+from edgegpu_sync.messages.spec import AppLimits, AskedItem, Sharing
 from edgegpu_sync.messages.telemetry import HealthPart, PodAlloc, Sample
 from edgegpu_sync.rules.ops import Args, Evidence, UnitRun
 from edgegpu_sync.rules.settle import Settlement
@@ -116,7 +116,7 @@ class SharingSettler:
     def __init__(self, world: World) -> None:
         self.world = world
 
-    def settle(self, one: Asked, notes: SettlerNotes) -> Settlement:
+    def settle(self, one: AskedItem, notes: SettlerNotes) -> Settlement:
         assert isinstance(one.item, Sharing)
         self.world.step()
         note = notes.read()
@@ -138,7 +138,7 @@ class LimitsSettler:
     def __init__(self, world: World) -> None:
         self.world = world
 
-    def settle(self, one: Asked, notes: SettlerNotes) -> Settlement:
+    def settle(self, one: AskedItem, notes: SettlerNotes) -> Settlement:
         assert isinstance(one.item, AppLimits)
         self.world.step()
         if one.item.memory_units > 10:

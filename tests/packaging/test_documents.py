@@ -23,7 +23,7 @@ from edgegpu_installer.machine import systemd
 from edgegpu_installer.plan import certificates
 from edgegpu_installer.plan.plan import plan_install
 from edgegpu_installer.plan.release import LIBRARY, Recovery, Release
-from edgegpu_installer.plan.site import InstallOptions, Material, Site, SiteKind
+from edgegpu_installer.plan.site import InstallOptions, PlanCredentials, Site, SiteKind
 from edgegpu_installer.scheduler.manifest import MANIFEST, SCHEDULER_FILE
 from edgegpu_installer.transaction import farewell, lock
 from edgegpu_installer.transaction.farewell import Farewell
@@ -171,7 +171,9 @@ def test_every_file_of_an_installation_is_documented(kind: SiteKind) -> None:
         site,
         InstallOptions(token="t", cloud="https://c"),  # noqa: S106  (so that their files are among them)
         release=RELEASE,
-        material=Material(kubeconfig=kubeconfig, certificates=made, limits=FileChange(layout.LIMITS_KUBECONFIG, b"")),
+        material=PlanCredentials(
+            kubeconfig=kubeconfig, certificates=made, limits=FileChange(layout.LIMITS_KUBECONFIG, b"")
+        ),
         read_file=files.get,
     )
     paths = [change.path for change in RELEASE.recovery.into(plan).files]

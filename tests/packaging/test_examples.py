@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
-from edgegpu_base.kube import KubeObjects
 
+from edgegpu_base.kube import KubeObjects
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import PodPlan, plan_pod
 from edgegpu_core.podview import pod_view

@@ -1,7 +1,7 @@
 """Builders that the core's unit and property tests share."""
 
 from edgegpu_core.deviceid import DeviceKind, core_ids, memory_ids
-from edgegpu_core.inventory import Slot
+from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.ledger import Ledger
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodeview import NodeView
@@ -13,9 +13,9 @@ MODEL = ResourceModel()
 NODE = "box-1"
 
 
-def slots_of(*units: int) -> tuple[Slot, ...]:
+def slots_of(*units: int) -> tuple[CardCapacity, ...]:
     """Cards `GPU-0`, `GPU-1`, … of so many units each."""
-    return tuple(Slot(f"GPU-{index}", str(index), count) for index, count in enumerate(units))
+    return tuple(CardCapacity(f"GPU-{index}", str(index), count) for index, count in enumerate(units))
 
 
 def box(name: str, memory_units: int, core: int, role: ContainerRole = ContainerRole.APP) -> ContainerRequest:
@@ -61,7 +61,7 @@ def pod_of(
 class Book:
     """A ledger that hands out a card's ids in order, as kubelet would."""
 
-    def __init__(self, slots: tuple[Slot, ...]) -> None:
+    def __init__(self, slots: tuple[CardCapacity, ...]) -> None:
         self.slots = slots
         self.ledger = Ledger()
         self._left = {
@@ -93,7 +93,7 @@ class Book:
 
 
 def view_of(
-    slots: tuple[Slot, ...],
+    slots: tuple[CardCapacity, ...],
     *pods: PodView,
     ledger: Ledger | None = None,
     model: ResourceModel = MODEL,

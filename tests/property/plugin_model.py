@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from edgegpu_core.admission import judge
-from edgegpu_core.allocation_matching import AllocationTarget, Flight, pick
+from edgegpu_core.allocation_matching import AllocationMatcher, AllocationTarget, pick
 from edgegpu_core.deviceid import DeviceKind
-from edgegpu_core.inventory import Free, Slot
+from edgegpu_core.inventory import CardCapacity, FreeAmounts
 from edgegpu_core.ledger import CheckpointEntry, Ledger
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodeview import NodeView, settle
@@ -20,10 +20,10 @@ class PluginModel:
     """One node's plugin; kubelet's checkpoint and pod list are looked at, everything else is told."""
 
     model: ResourceModel
-    slots: tuple[Slot, ...]
+    slots: tuple[CardCapacity, ...]
     checkpoint: Callable[[], tuple[int, tuple[CheckpointEntry, ...]]]
     kubelet_pods: Callable[[], Iterable[PodView]]
-    flight: Flight = field(default_factory=Flight)
+    flight: AllocationMatcher = field(default_factory=AllocationMatcher)
     pods: dict[str, PodView] = field(default_factory=dict)
     released: frozenset[str] = frozenset()
     now_s: float = 0.0
@@ -110,7 +110,7 @@ class PluginModel:
 
     def restart(self, pods: Iterable[PodView]) -> None:
         """Begin anew with what the API and kubelet's checkpoint say."""
-        self.flight = Flight()
+        self.flight = AllocationMatcher()
         self._overrides, self._seen = {}, -1
         self.pods = {pod.kubelet_uid: pod for pod in pods}
 
@@ -124,7 +124,7 @@ def summed(held: Iterable[tuple[Share, ...]]) -> Counter[tuple[str, str]]:
     return sums
 
 
-def room(view: NodeView, bound: Iterable[PodView]) -> Free:
+def room(view: NodeView, bound: Iterable[PodView]) -> FreeAmounts:
     """Return what the extender finds free: held, promised, and a guess for pods that somebody else bound."""
     known = view.holdings()
     others = [pod for pod in bound if not known.get(pod.kubelet_uid)]
@@ -147,7 +147,7 @@ def room(view: NodeView, bound: Iterable[PodView]) -> Free:
     return free
 
 
-def _take(free: Free, shares: Iterable[Share]) -> None:
+def _take(free: FreeAmounts, shares: Iterable[Share]) -> None:
     for share in shares:
         position = free.position(share.card)
         assert position is not None

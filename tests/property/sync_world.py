@@ -13,20 +13,36 @@ from edgegpu_sync.errors import MessageRefusedError
 from edgegpu_sync.ids import CommandId, OpName, op_name
 from edgegpu_sync.messages.downlink import Command, Receipt
 from edgegpu_sync.messages.stamps import Epoch, Stamp
-from edgegpu_sync.messages.uplink import Birth, CommandResult, NotTaken, Reported
-from edgegpu_sync.rules.commands import ActAgain, CommandRecord, End, Probe, Verify, after_crash, to_begin
+from edgegpu_sync.messages.uplink import Birth, CommandNotTaken, CommandResult, Reported
+from edgegpu_sync.rules.commands import (
+    ActAgainStep,
+    CommandRecord,
+    EndStep,
+    RecoveryProbe,
+    VerifyStep,
+    after_crash,
+    to_begin,
+)
 from edgegpu_sync.rules.ops import UnitRun
-from edgegpu_sync.rules.replay_guard import Counter, ExpiredCommand, ForgottenCommand, Known, Refuse, ReplayGuard, Take
-from edgegpu_sync.rules.sequence import Book, check_stamp
-from edgegpu_sync.rules.tracking import Tracked, sign
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.rules.replay_guard import (
+    ExpiredCommand,
+    ForgottenCommand,
+    KnownCommand,
+    RefuseCommand,
+    ReplayGuard,
+    StampCounter,
+    TakeCommand,
+)
+from edgegpu_sync.rules.sequence import CommandSequence, check_stamp
+from edgegpu_sync.rules.tracking import TrackedCommand, sign
+from edgegpu_sync.states import CommandState, ResultCode
 
 RESTART, REFRESH = op_name("k3s.restart"), op_name("inventory.refresh")
 ABLE = frozenset({RESTART, REFRESH})
 REMEMBERED = 1
 
 Down = tuple[CommandId, OpName, Command] | Receipt
-Up = tuple[CommandId, CommandResult | NotTaken] | Birth | Reported
+Up = tuple[CommandId, CommandResult | CommandNotTaken] | Birth | Reported
 
 
 @dataclass
@@ -63,7 +79,7 @@ class SimBox:
         self.tokens: dict[CommandId, UnitRun] = {}
         self.receipted: set[CommandId] = set()
         self.acted: set[CommandId] = set()
-        self.stamps = Counter(enrolment=enrolment, epoch=self.gate.epoch)
+        self.stamps = StampCounter(enrolment=enrolment, epoch=self.gate.epoch)
 
     def start(self) -> list[Up]:
         """Begin or begin again after a crash, and connect."""
@@ -75,7 +91,7 @@ class SimBox:
     def connect(self) -> list[Up]:
         nonce = f"{self.gate.epoch.count + 1:016x}"
         self.gate = self.gate.born(nonce=nonce, now_s=self.world.boottime_s)
-        self.stamps = Counter(enrolment=self.gate.enrolment, epoch=self.gate.epoch)
+        self.stamps = StampCounter(enrolment=self.gate.enrolment, epoch=self.gate.epoch)
         numbers = {"seq": self.gate.highest, "floor": self.gate.floor, "observed_rev": 0}
         stamp = self._stamp()
         where = {"enrolment": stamp.enrolment, "epoch": stamp.epoch, "n": stamp.n}
@@ -123,26 +139,26 @@ class SimBox:
             return []
         record = CommandRecord(id=id_, op=op, seq=command.seq, args={}, until_s=0, left_s=0, boot=self.world.boot)
         match verdict:
-            case Take(gate, until_s):
+            case TakeCommand(gate, until_s):
                 self.gate = gate
                 self.records[id_] = record.renewed(until_s, boot=self.world.boot, now_s=self.world.boottime_s)
             case ExpiredCommand(gate):
                 self.gate = gate
                 self.records[id_] = record.expired()
-            case Known(gate, until_s):
+            case KnownCommand(gate, until_s):
                 self.gate = gate
                 known = self.records[id_]
                 self.records[id_] = known.renewed(until_s, boot=self.world.boot, now_s=self.world.boottime_s)
             case ForgottenCommand(gate):
                 self.gate = gate
-                return [self.result(replace(record, state=CommandState.UNKNOWN, code=Codes.FORGOTTEN))]
-            case Refuse(code):
+                return [self.result(replace(record, state=CommandState.UNKNOWN, code=ResultCode.FORGOTTEN))]
+            case RefuseCommand(code):
                 return [self._not_taken(id_, op, code, for_seq=command.seq)]
         return [self.result(self.records[id_])]
 
-    def _not_taken(self, id_: CommandId, op: OpName, code: Codes, *, for_seq: int) -> Up:
+    def _not_taken(self, id_: CommandId, op: OpName, code: ResultCode, *, for_seq: int) -> Up:
         stamp = self._stamp()
-        answer = NotTaken(
+        answer = CommandNotTaken(
             enrolment=stamp.enrolment,
             epoch=stamp.epoch,
             n=stamp.n,
@@ -203,13 +219,15 @@ class SimBox:
     def _resume(self, record: CommandRecord) -> None:
         token = self.tokens.get(record.id, self.world.unit())
         evidence = token.evidence(self.world.unit())
-        decision = after_crash(record, Probe(boot=self.world.boot, now_s=self.world.boottime_s, evidence=evidence))
+        decision = after_crash(
+            record, RecoveryProbe(boot=self.world.boot, now_s=self.world.boottime_s, evidence=evidence)
+        )
         match decision:
-            case ActAgain():
+            case ActAgainStep():
                 self.records[record.id] = record.again()
-            case Verify() if record.state is CommandState.RUNNING:
+            case VerifyStep() if record.state is CommandState.RUNNING:
                 self.records[record.id] = record.verifying()
-            case End(state, code, text):
+            case EndStep(state, code, text):
                 self.records[record.id] = record.ended(state, code, text)
 
 
@@ -217,8 +235,8 @@ class SimBox:
 class Store:
     """What a controller keeps; a backup is a copy of it."""
 
-    book: Book
-    tracked: dict[CommandId, Tracked] = field(default_factory=dict)
+    book: CommandSequence
+    tracked: dict[CommandId, TrackedCommand] = field(default_factory=dict)
     orphans: dict[CommandId, CommandState] = field(default_factory=dict)
 
     def copy(self) -> "Store":
@@ -280,7 +298,7 @@ class SimController:
         id_, answer = message
         tracked = self.store.tracked.get(id_)
         check_stamp(answer.stamp, tracked.stamp if tracked else None, enrolment=book.enrolment)
-        if isinstance(answer, NotTaken):
+        if isinstance(answer, CommandNotTaken):
             self._learn(book.on_uplink(answer, now_s=now_s))
             if tracked is not None:
                 self.store.tracked[id_] = self.store.tracked[id_].on_not_taken(answer)
@@ -291,7 +309,7 @@ class SimController:
             self.store.orphans[id_] = answer.state
         return [self._receipt((id_,))] if answer.state.terminal else []
 
-    def _learn(self, after: Book) -> None:
+    def _learn(self, after: CommandSequence) -> None:
         before, self.store.book = self.store.book, after
         for id_, one in self.store.tracked.items():
             anew = after.enrolment > before.enrolment

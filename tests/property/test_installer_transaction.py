@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from edgegpu_installer.transaction.states import (
     MAX_ATTEMPTS,
     TERMINAL,
-    Decision,
+    RecoveryDecision,
     TransactionState,
     after_crash,
     may_follow,
@@ -72,18 +72,18 @@ def found(box: Box, *, same_boot: bool, passed: bool) -> list[Box]:
         box.state, same_boot=same_boot, deadline_passed=passed, attempts=box.attempts, author_alive=False
     )
     match decision:
-        case Decision.NOTHING:
+        case RecoveryDecision.NOTHING:
             return [box]
-        case Decision.DISCARD:
+        case RecoveryDecision.DISCARD:
             assert not any(box.new)
             return [box, box.write(TransactionState.ROLLED_BACK)]
-        case Decision.VERIFY:
+        case RecoveryDecision.VERIFY:
             assert all(box.new), "half of the files would be tried"
             tried = replace(box, attempts=box.attempts + 1)
             return [tried, *forward(tried)[1:]]
-        case Decision.ROLL_BACK | Decision.FINISH_ROLLBACK:
+        case RecoveryDecision.ROLL_BACK | RecoveryDecision.FINISH_ROLLBACK:
             return backward(box)
-        case Decision.WAIT:
+        case RecoveryDecision.WAIT:
             raise AssertionError("nobody is there to be waited for")
 
 

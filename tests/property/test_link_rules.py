@@ -10,29 +10,29 @@ from edgegpu_sync.link.rules import (
     EARLY_CLOSES,
     V5,
     V311,
-    Ending,
+    ConnectionEnd,
+    KeepAlive,
     Message,
-    Pulse,
+    MqttVersionChoice,
     Quarantine,
     ReconnectBackoff,
-    Version,
 )
 
-ENDINGS = st.sampled_from(list(Ending))
+ENDINGS = st.sampled_from(list(ConnectionEnd))
 ROLLS = st.floats(0, 1, exclude_max=True)
 MESSAGE = st.builds(Message, st.sampled_from(["in", "out"]), st.sampled_from("abc"), st.integers(0, 3))
 
 
 @given(st.lists(st.tuples(ENDINGS, st.floats(0, 1e6)), max_size=50), ENDINGS, ROLLS)
 def test_a_wait_is_never_none_and_never_more_than_its_cause_allows(
-    past: list[tuple[Ending, float]], ending: Ending, roll: float
+    past: list[tuple[ConnectionEnd, float]], ending: ConnectionEnd, roll: float
 ) -> None:
     backoff = ReconnectBackoff()
     for _, up_s in past:
         backoff = backoff.after(up_s=up_s)
     wait_s = backoff.after(up_s=0).wait_s(ending, roll)
-    assert 0.05 <= wait_s <= (300 if ending in {Ending.REFUSED, Ending.OVERSIZE} else 30)
-    if ending in {Ending.ABSENT, Ending.LOST}:
+    assert 0.05 <= wait_s <= (300 if ending in {ConnectionEnd.REFUSED, ConnectionEnd.OVERSIZE} else 30)
+    if ending in {ConnectionEnd.ABSENT, ConnectionEnd.LOST}:
         assert wait_s <= 4
 
 
@@ -45,24 +45,24 @@ def test_however_long_the_broker_was_away_all_are_back_in_four_seconds(seed: int
         backoff, now = ReconnectBackoff().after(up_s=3600), 0.0
         tries = 0
         while True:
-            now += backoff.wait_s(Ending.ABSENT, rng.random())
+            now += backoff.wait_s(ConnectionEnd.ABSENT, rng.random())
             tries += 1
             if now >= away_s or tries > 30:  # the waits are as long as they get by then
                 break
             backoff = backoff.after(up_s=0)
-        late.append(now - away_s if tries <= 30 else backoff.wait_s(Ending.ABSENT, rng.random()))
+        late.append(now - away_s if tries <= 30 else backoff.wait_s(ConnectionEnd.ABSENT, rng.random()))
     assert max(late) <= 4.0
 
 
 @given(st.lists(st.tuples(ENDINGS, st.booleans(), st.floats(-1e9, 1e9)), max_size=60))
-def test_the_version_is_one_of_two_and_3_1_1_needs_a_reason(steps: list[tuple[Ending, bool, float]]) -> None:
-    version = Version()
+def test_the_version_is_one_of_two_and_3_1_1_needs_a_reason(steps: list[tuple[ConnectionEnd, bool, float]]) -> None:
+    version = MqttVersionChoice()
     for ending, taken, now in steps:
         tried = version.to_try(now)
         version = tried.accepted() if taken else tried.failed(ending, now)
         if tried.protocol == V5 and version.protocol == V311:
             assert not taken
-            assert ending is Ending.UNSUPPORTED or tried.closes == EARLY_CLOSES - 1
+            assert ending is ConnectionEnd.UNSUPPORTED or tried.closes == EARLY_CLOSES - 1
         assert version.closes < EARLY_CLOSES
         assert version.to_try(now).protocol == version.protocol or version.since > now or now - version.since >= DAY_S
 
@@ -87,7 +87,7 @@ def test_nothing_is_held_without_two_strikes_in_a_row_nor_longer_than_a_day(
     st.floats(1, 600), st.lists(st.tuples(st.sampled_from(["hear", "ask", "answer"]), st.floats(0, 700)), max_size=40)
 )
 def test_silence_ends_in_a_question_and_then_in_the_end(keepalive_s: float, steps: list[tuple[str, float]]) -> None:
-    pulse, now = Pulse(keepalive_s, heard=0.0, proved=0.0), 0.0
+    pulse, now = KeepAlive(keepalive_s, heard=0.0, proved=0.0), 0.0
     for what, pause_s in steps:
         now += pause_s
         match what:

@@ -8,23 +8,23 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from property.cases import MODEL
 
-from edgegpu_core.inventory import Free, Slot
+from edgegpu_core.inventory import CardCapacity, FreeAmounts
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import Placement, PlacementRefusal, PodPlan, Policy, fits, place, plan_pod
-from edgegpu_core.request import Ask, ContainerRequest, ContainerRole, RequestedAmounts, Unplaceable
+from edgegpu_core.request import ContainerRequest, ContainerRole, ImpossibleRequest, PlaceableRequest, RequestedAmounts
 
 CORES = [1, 10, 30, 50, 80, 100, 200, 300]
 
 
 @st.composite
-def nodes(draw: st.DrawFn) -> Free:
+def nodes(draw: st.DrawFn) -> FreeAmounts:
     """1 to 4 small cards, used at random, some out of order."""
     count = draw(st.integers(1, 4))
     slots = tuple(
-        Slot(f"GPU-{index}", str(index), draw(st.integers(0, 12)), draw(st.integers(0, 9)) > 0)
+        CardCapacity(f"GPU-{index}", str(index), draw(st.integers(0, 12)), draw(st.integers(0, 9)) > 0)
         for index in range(count)
     )
-    free = Free(slots)
+    free = FreeAmounts(slots)
     for position in range(count):
         if draw(st.booleans()):
             free.take(position, draw(st.integers(0, 12)), draw(st.sampled_from([0, *CORES])))
@@ -57,7 +57,7 @@ def plans(draw: st.DrawFn) -> PodPlan:
     return plan
 
 
-def spread_fits(memory: int, cards: tuple[int, ...], free: Free) -> bool:
+def spread_fits(memory: int, cards: tuple[int, ...], free: FreeAmounts) -> bool:
     """Whether memory can lie on empty cards so that they differ by one unit at most; tried part by part."""
     low, rest = divmod(memory, len(cards))
     return any(
@@ -65,7 +65,7 @@ def spread_fits(memory: int, cards: tuple[int, ...], free: Free) -> bool:
     )
 
 
-def options(ask: Ask, free: Free) -> Iterator[list[tuple[int, int, int]]]:
+def options(ask: PlaceableRequest, free: FreeAmounts) -> Iterator[list[tuple[int, int, int]]]:
     """Every way in which one container can be booked."""
     everyone = range(len(free.slots))
     if ask.whole:
@@ -78,7 +78,7 @@ def options(ask: Ask, free: Free) -> Iterator[list[tuple[int, int, int]]]:
             yield [(p, ask.memory_units, ask.core)]
 
 
-def brute_each(asks: list[Ask], free: Free) -> bool:
+def brute_each(asks: list[PlaceableRequest], free: FreeAmounts) -> bool:
     if not asks:
         return True
     for bookings in options(asks[0], free):
@@ -105,7 +105,7 @@ def distinct_devices(plan: PodPlan, rng: random.Random) -> tuple[int, int]:
     return len(taken["memory"]), len(taken["core"])
 
 
-def brute(plan: PodPlan, free: Free, rng: random.Random) -> bool:
+def brute(plan: PodPlan, free: FreeAmounts, rng: random.Random) -> bool:
     asks = [ask for _, ask in plan.containers]
     if not plan.one_card:
         return brute_each(asks, free)
@@ -113,13 +113,13 @@ def brute(plan: PodPlan, free: Free, rng: random.Random) -> bool:
     whole = [ask for ask in asks if ask.whole]
     if whole:
         cards = max(ask.cards for ask in whole)
-        return core <= 100 * cards and brute_each([Ask(cards, memory, 100, whole=True)], free)
-    return brute_each([Ask(1, memory, core, whole=False)], free)
+        return core <= 100 * cards and brute_each([PlaceableRequest(cards, memory, 100, whole=True)], free)
+    return brute_each([PlaceableRequest(1, memory, core, whole=False)], free)
 
 
 @given(plans(), nodes(), st.sampled_from(Policy), st.integers(0, 9))
 @settings(max_examples=600)
-def test_place_finds_a_place_whenever_there_is_one(plan: PodPlan, free: Free, policy: Policy, seed: int) -> None:
+def test_place_finds_a_place_whenever_there_is_one(plan: PodPlan, free: FreeAmounts, policy: Policy, seed: int) -> None:
     rng = random.Random(seed)
     before = free.copy()
     placed = place(plan, free, policy)
@@ -129,13 +129,13 @@ def test_place_finds_a_place_whenever_there_is_one(plan: PodPlan, free: Free, po
     assert fits(plan, free) == isinstance(placed, Placement)
     assert {isinstance(place(plan, free, other), Placement) for other in Policy} == {isinstance(placed, Placement)}
     if isinstance(placed, PlacementRefusal):
-        assert placed.never != brute(plan, Free(free.slots), rng)
+        assert placed.never != brute(plan, FreeAmounts(free.slots), rng)
         assert placed.reason
 
 
 @given(plans(), nodes(), st.sampled_from(Policy))
 @settings(max_examples=400)
-def test_what_is_placed_lies_on_cards_that_have_it(plan: PodPlan, free: Free, policy: Policy) -> None:
+def test_what_is_placed_lies_on_cards_that_have_it(plan: PodPlan, free: FreeAmounts, policy: Policy) -> None:
     placed = place(plan, free, policy)
     if isinstance(placed, PlacementRefusal):
         return
@@ -161,7 +161,7 @@ def test_what_is_placed_lies_on_cards_that_have_it(plan: PodPlan, free: Free, po
 
 @given(nodes(), st.integers(1, 12), st.integers(1, 99))
 @settings(max_examples=200)
-def test_first_fit_takes_the_first_card_that_fits(free: Free, memory: int, core: int) -> None:
+def test_first_fit_takes_the_first_card_that_fits(free: FreeAmounts, memory: int, core: int) -> None:
     plan = plan_pod((ContainerRequest("c", ContainerRole.APP, RequestedAmounts(memory, core)),), MODEL)
     assert isinstance(plan, PodPlan)
     placed = place(plan, free, Policy.FIRST_FIT)
@@ -172,4 +172,4 @@ def test_first_fit_takes_the_first_card_that_fits(free: Free, memory: int, core:
 @given(containers(), st.booleans())
 @settings(max_examples=100)
 def test_planning_never_raises(some: tuple[ContainerRequest, ...], core_required: bool) -> None:  # noqa: FBT001
-    assert isinstance(plan_pod(some, ResourceModel(core_required=core_required)), PodPlan | Unplaceable)
+    assert isinstance(plan_pod(some, ResourceModel(core_required=core_required)), PodPlan | ImpossibleRequest)

@@ -8,8 +8,16 @@ from hypothesis import strategies as st
 from kits.sync import ID
 
 from edgegpu_sync.ids import op_name
-from edgegpu_sync.rules.commands import ActAgain, AwaitRenewal, CommandRecord, End, Probe, Verify, after_crash
-from edgegpu_sync.rules.ops import OPS, Declaration, Evidence, NoArgs, Settling
+from edgegpu_sync.rules.commands import (
+    ActAgainStep,
+    AwaitRenewalStep,
+    CommandRecord,
+    EndStep,
+    RecoveryProbe,
+    VerifyStep,
+    after_crash,
+)
+from edgegpu_sync.rules.ops import OPS, Declaration, Evidence, NoArgs, RestartRule
 from edgegpu_sync.states import CommandState
 
 RECORD = CommandRecord(id=ID, op=op_name("k3s.restart"), seq=1, args={}, until_s=1e9, left_s=1e9, boot="boot-0")
@@ -48,9 +56,9 @@ class Box:
         self.done += 1
         self.step()
 
-    def probe(self) -> Probe:
+    def probe(self) -> RecoveryProbe:
         evidence = Evidence.DONE if self.done else Evidence.NOT_DONE
-        return Probe(boot=f"boot-{self.boots}", now_s=0.0, evidence=evidence)
+        return RecoveryProbe(boot=f"boot-{self.boots}", now_s=0.0, evidence=evidence)
 
     def run_until_it_ends(self) -> None:
         while not self.record.state.terminal:
@@ -63,14 +71,14 @@ class Box:
     def resume(self) -> None:
         decision = after_crash(self.record, self.probe(), self.op)
         match decision:
-            case AwaitRenewal():
+            case AwaitRenewalStep():
                 self.write(self.record.renewed(1e9, boot=f"boot-{self.boots}", now_s=0.0))
-            case ActAgain():
+            case ActAgainStep():
                 self.write(self.record.again())
                 self.act()
-            case Verify() if self.record.state is CommandState.RUNNING:
+            case VerifyStep() if self.record.state is CommandState.RUNNING:
                 self.write(self.record.verifying())
-            case End(state, code, text):
+            case EndStep(state, code, text):
                 self.write(self.record.ended(state, code, text))
         while not self.record.state.terminal:
             self.go_on()
@@ -88,11 +96,11 @@ class Box:
                 self.write(self.record.ended(CommandState.SUCCEEDED))
 
 
-CASES = [(settling, reboot) for settling in Settling for reboot in (False, True)]
+CASES = [(settling, reboot) for settling in RestartRule for reboot in (False, True)]
 LIFE = st.integers(0, 8)
 
 
-def ended(settling: Settling, lives: list[int], reboots: list[bool]) -> Box:
+def ended(settling: RestartRule, lives: list[int], reboots: list[bool]) -> Box:
     op = Declaration(op=RECORD.op, settling=settling, args=NoArgs, lasts_s=1)
     box = Box(op, list(lives), list(reboots), record=replace(RECORD))
     box.run_until_it_ends()
@@ -101,13 +109,13 @@ def ended(settling: Settling, lives: list[int], reboots: list[bool]) -> Box:
 
 def holds(box: Box) -> None:
     assert sum(state.terminal for state in box.written) == 1
-    if box.op.settling is not Settling.IDEMPOTENT:
+    if box.op.settling is not RestartRule.IDEMPOTENT:
         assert box.done <= 1
     match box.record.state:
         case CommandState.SUCCEEDED:
             assert box.done >= 1
         case CommandState.UNKNOWN:
-            assert box.op.settling is Settling.NEITHER
+            assert box.op.settling is RestartRule.NEITHER
         case CommandState.FAILED:
             assert box.record.attempts == 3
         case other:
@@ -115,20 +123,20 @@ def holds(box: Box) -> None:
 
 
 @pytest.mark.parametrize(("settling", "reboot"), CASES)
-def test_cut_once_and_twice_at_every_step(settling: Settling, *, reboot: bool) -> None:
+def test_cut_once_and_twice_at_every_step(settling: RestartRule, *, reboot: bool) -> None:
     for first in range(9):
         for second in range(9):
             holds(ended(settling, [first, second], [reboot, not reboot]))
 
 
-@given(st.sampled_from(Settling), st.lists(LIFE, max_size=12), st.lists(st.booleans(), max_size=12))
+@given(st.sampled_from(RestartRule), st.lists(LIFE, max_size=12), st.lists(st.booleans(), max_size=12))
 @settings(max_examples=150)
-def test_cut_again_and_again(settling: Settling, lives: list[int], reboots: list[bool]) -> None:
+def test_cut_again_and_again(settling: RestartRule, lives: list[int], reboots: list[bool]) -> None:
     holds(ended(settling, lives, reboots))
 
 
 def test_uncut_it_is_done_once() -> None:
-    for settling in Settling:
+    for settling in RestartRule:
         box = ended(settling, [], [])
         assert (box.done, box.written) == (
             1,

@@ -9,9 +9,9 @@ from property.sync_world import REFRESH, RESTART, Down, SimBox, SimController, S
 
 from edgegpu_sync.ids import CommandId, command_id
 from edgegpu_sync.messages.uplink import Birth
-from edgegpu_sync.rules.sequence import Book
-from edgegpu_sync.rules.tracking import Tracked
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.rules.sequence import CommandSequence
+from edgegpu_sync.rules.tracking import TrackedCommand
+from edgegpu_sync.states import CommandState, ResultCode
 
 PICK = st.integers(0, 30)
 ROUNDS = 60
@@ -25,14 +25,14 @@ class OrderMachine(RuleBasedStateMachine):
         self.world = World()
         self.enrolment = 1
         self.box = SimBox(self.world, self.enrolment)
-        self.controller = SimController(Store(Book(enrolment=1)), self.world)
+        self.controller = SimController(Store(CommandSequence(enrolment=1)), self.world)
         self.backup = self.controller.store.copy()
         self.down: list[Down] = []
         self.up: list[Up] = []
         self.sent_down: list[Down] = []
         self.sent_up: list[Up] = []
         self.retained: Birth | None = None
-        self.asked: dict[CommandId, Tracked] = {}
+        self.asked: dict[CommandId, TrackedCommand] = {}
         self.due_s: dict[CommandId, float] = {}
         self.floors = (1, 0)
         self.made = 0
@@ -54,7 +54,9 @@ class OrderMachine(RuleBasedStateMachine):
     def ask(self, op: str, wait_s: int) -> None:
         id_ = command_id(f"command-{self.made:04}")
         self.made += 1
-        one = Tracked(id=id_, op=RESTART if op == RESTART else REFRESH, args={}, due_at_s=self.world.clock_s + wait_s)
+        one = TrackedCommand(
+            id=id_, op=RESTART if op == RESTART else REFRESH, args={}, due_at_s=self.world.clock_s + wait_s
+        )
         self.asked[id_] = one
         self.due_s[id_] = one.due_at_s
         self.controller.store.tracked[id_] = one
@@ -245,7 +247,7 @@ class OrderMachine(RuleBasedStateMachine):
         one = self.controller.store.tracked[id_]
         event(f"{one.state} {one.code}")
         if one.state is CommandState.UNKNOWN:
-            assert one.code in {Codes.REIMAGED, Codes.FORGOTTEN}
+            assert one.code in {ResultCode.REIMAGED, ResultCode.FORGOTTEN}
             return
         if id_ in self.box.records:
             assert one.state is self.box.records[id_].state
@@ -255,7 +257,7 @@ class OrderMachine(RuleBasedStateMachine):
             case CommandState.EXPIRED:
                 assert not self.world.done[id_]
             case other:
-                assert (other, one.code) == (CommandState.FAILED, Codes.ATTEMPTS)
+                assert (other, one.code) == (CommandState.FAILED, ResultCode.ATTEMPTS)
 
 
 OrderMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)

@@ -7,7 +7,7 @@ from kits.sync import EPOCH
 from edgegpu_sync.ids import CommandId, command_id
 from edgegpu_sync.messages.downlink import Receipt
 from edgegpu_sync.messages.stamps import Stamp
-from edgegpu_sync.rules.outbox import Kept, Outbox, OutboxSizes
+from edgegpu_sync.rules.outbox import KeptMessage, Outbox, OutboxSizes
 
 LIMITS = OutboxSizes(results=3, refusals=4, events_bytes=100, metrics_bytes=60)
 STEP = st.tuples(st.sampled_from(["command", "ends", "event", "metrics", "receipt", "alarm"]), st.integers(1, 60))
@@ -19,7 +19,7 @@ def test_bounded_and_no_result_is_lost(steps: list[tuple[str, int]]) -> None:
     box, due, made = Outbox(limits=LIMITS), set[CommandId](), 0
     for n, (what, size) in enumerate(steps):
         before = box
-        kept = Kept(Stamp(enrolment=1, epoch=EPOCH, n=n), size, what == "alarm")
+        kept = KeptMessage(Stamp(enrolment=1, epoch=EPOCH, n=n), size, what == "alarm")
         if what == "command":
             id_ = command_id(f"command-{made}")
             made += 1

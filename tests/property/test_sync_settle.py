@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from kits.sync import limits
 
-from edgegpu_sync.messages.spec import Asked, Spec, TryKey, asked
+from edgegpu_sync.messages.spec import AskedItem, Spec, TryKey, asked
 from edgegpu_sync.messages.uplink import ItemState
 from edgegpu_sync.rules.replay_guard import SeenRevision
 from edgegpu_sync.rules.settle import MOST_TRIES, DesiredState, Settlement
@@ -24,7 +24,7 @@ class SettleMachine(RuleBasedStateMachine):
         self.rev = 0
         self.items: dict[str, tuple[int, int]] = {}
         self.board = DesiredState()
-        self.begun: Asked | None = None
+        self.begun: AskedItem | None = None
         self.settled: Counter[TryKey] = Counter()
 
     @rule(app=APPS, units=st.integers(0, 3))

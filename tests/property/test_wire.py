@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from property.cases import MODEL
 
 from edgegpu_core.deviceid import DeviceId, DeviceKind, card_of, parse
-from edgegpu_core.inventory import Slot
+from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.ledger import CheckpointEntry, CheckpointError, Ledger, parse_checkpoint
 from edgegpu_core.nodereport import NodeReport, read_report, write_report
 from edgegpu_core.placement import Policy, Share
@@ -37,7 +37,7 @@ def spoilt(draw: st.DrawFn, value: Any) -> Any:  # noqa: ANN401  (JSON of any sh
 @st.composite
 def reports(draw: st.DrawFn) -> NodeReport:
     names = draw(st.lists(CARDS, min_size=1, max_size=4, unique=True))
-    slots = tuple(Slot(name, draw(TEXT), draw(st.integers(0, 999)), draw(st.booleans())) for name in names)
+    slots = tuple(CardCapacity(name, draw(TEXT), draw(st.integers(0, 999)), draw(st.booleans())) for name in names)
     shares = st.builds(Share, st.sampled_from(names), st.integers(0, 999), st.integers(0, 100))
     return NodeReport(
         boot=draw(TEXT),

@@ -16,7 +16,7 @@ LONGEST_S = 60.0
 """A kubelet that is away for longer was stopped and did not fall; its socket's appearance is waited for as usual."""
 
 
-class Urgency:
+class RealtimePriority:
     """Round-robin real-time scheduling for all threads, taken and given back; used by one thread.
 
     A process that was started with real-time scheduling keeps what it has.

@@ -6,7 +6,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from edgegpu_base.files import open_folder, replace_in
-
 from edgegpu_cloud.broker.config import TEMPLATES, BrokerPaths, Listeners, render
 from edgegpu_cloud.enrolment.key_files import owner_in, read_file
 from edgegpu_cloud.errors import CloudError

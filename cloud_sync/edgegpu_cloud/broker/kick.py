@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography import x509
-from edgegpu_base.x509 import key_pem, new_key
 
+from edgegpu_base.x509 import key_pem, new_key
 from edgegpu_cloud.enrolment.bootstrap import authority_of
 from edgegpu_cloud.enrolment.key_files import write_file
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
 from edgegpu_sync.ids import DeviceId
-from edgegpu_sync.link.events import Address, Down, LinkEvent, Up
+from edgegpu_sync.link.events import Address, LinkDown, LinkEvent, LinkUp
 from edgegpu_sync.link.link import Link
 
 _PATIENCE_S, _PAUSE_S = 10.0, 0.3
@@ -24,7 +24,7 @@ _NEVER_HEARD = "edgegpu/v1/{device}/down/keys"
 
 
 @dataclass(frozen=True, slots=True)
-class Visitor:
+class KickCertificate:
     """A certificate with a box's name, for this process alone; its key is never kept."""
 
     device: DeviceId
@@ -37,7 +37,7 @@ class Visitor:
         return f"{x509.load_pem_x509_certificate(self.cert.encode()).serial_number:x}"
 
 
-def make_visitor(layout: CloudLayout, device: DeviceId, *, now_s: float) -> Visitor:
+def make_visitor(layout: CloudLayout, device: DeviceId, *, now_s: float) -> KickCertificate:
     """Return a certificate with this box's name.
 
     Raises:
@@ -45,7 +45,7 @@ def make_visitor(layout: CloudLayout, device: DeviceId, *, now_s: float) -> Visi
     """
     key = new_key()
     cert = authority_of(layout, "boxes").client(key.public_key(), device, now_s=now_s, days=1)
-    return Visitor(device, cert, key_pem(key))
+    return KickCertificate(device, cert, key_pem(key))
 
 
 def kick(layout: CloudLayout, config: CloudConfig, device: DeviceId, *, now_s: float, timeout_s: float = 15.0) -> None:
@@ -61,7 +61,7 @@ def kick(layout: CloudLayout, config: CloudConfig, device: DeviceId, *, now_s: f
         raise CloudError(f"cannot cut the box's connection: {why}", remedy="restart the broker: that cuts all of them")
 
 
-def await_list(layout: CloudLayout, config: CloudConfig, revoked: Visitor, *, timeout_s: float = 30.0) -> None:
+def await_list(layout: CloudLayout, config: CloudConfig, revoked: KickCertificate, *, timeout_s: float = 30.0) -> None:
     """Wait until the broker refuses a certificate that is on the list of the revoked: then it has read the list.
 
     Raises:
@@ -75,7 +75,7 @@ def await_list(layout: CloudLayout, config: CloudConfig, revoked: Visitor, *, ti
         time.sleep(_PAUSE_S)
 
 
-def _visit(layout: CloudLayout, config: CloudConfig, who: Visitor, *, timeout_s: float, patient: bool) -> str:
+def _visit(layout: CloudLayout, config: CloudConfig, who: KickCertificate, *, timeout_s: float, patient: bool) -> str:
     """Connect once; returns why that was not possible, empty when it was. Who is patient tries until time is over."""
     with tempfile.TemporaryDirectory(prefix="edgegpu-kick-") as work:
         cert_path, key_path = Path(work, "tls.crt"), Path(work, "tls.key")
@@ -112,9 +112,9 @@ def _connect(address: Address, *, timeout_s: float, patient: bool) -> str:
                 event = events.get(timeout=left_s)
             except queue.Empty:
                 break
-            if isinstance(event, Up):
+            if isinstance(event, LinkUp):
                 return ""
-            if isinstance(event, Down):
+            if isinstance(event, LinkDown):
                 why = event.why
                 if not patient:
                     break

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import typer
-from edgegpu_base.files import open_folder
 
+from edgegpu_base.files import open_folder
 from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, answer, opened, reporting
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import CloudLayout
-from edgegpu_cloud.ownership import Json, Outside, outside
+from edgegpu_cloud.ownership import CallersFiles, Json, outside
 from edgegpu_cloud.store.backup import copy_file
 
 HELP = """\
@@ -59,7 +59,7 @@ def backup(
 
 
 @contextmanager
-def _written_whole(file: Path, folder: Path) -> Iterator[tuple[BinaryIO, Outside]]:
+def _written_whole(file: Path, folder: Path) -> Iterator[tuple[BinaryIO, CallersFiles]]:
     """Yield an open file and what gives it its name in the end; without that it goes.
 
     Both are the caller's, while the archive is written by the owner of the controller's folder.

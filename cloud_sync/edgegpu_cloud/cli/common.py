@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Annotated, Generic, TypeVar
 
 import typer
+from pydantic_core import to_jsonable_python
+
 from edgegpu_base.cli import output
 from edgegpu_base.cli.commandline import is_output_fault
 from edgegpu_base.cli.durations import seconds
 from edgegpu_base.cli.output import dumped, dumped_one_of_many, one_line, plain, plain_json
-from pydantic_core import to_jsonable_python
-
 from edgegpu_cloud.controller.status import trouble
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.fleet import Fleet
@@ -226,7 +226,7 @@ def moment(at_s: float) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows(Generic[T]):
+class WatchedRows(Generic[T]):
     """A list of things: its heads, the row of each, by what it is known again, and what counts as a change of it."""
 
     heads: Sequence[str]
@@ -236,7 +236,7 @@ class Rows(Generic[T]):
 
 
 def follow(
-    look: Callable[[], Sequence[T]], rows: Rows[T], *, as_json: bool, sleep: Callable[[float], None] = time.sleep
+    look: Callable[[], Sequence[T]], rows: WatchedRows[T], *, as_json: bool, sleep: Callable[[float], None] = time.sleep
 ) -> None:
     """Print all, then each that is new or has changed, until ctrl-C."""
     shown: dict[str, object] = {}

@@ -7,10 +7,10 @@ from typing import Annotated, TypeVar
 
 import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from edgegpu_base.cli.output import with_output
-from edgegpu_base.x509 import key_pem
 from pydantic import BaseModel, ValidationError
 
+from edgegpu_base.cli.output import with_output
+from edgegpu_base.x509 import key_pem
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     Cloud,

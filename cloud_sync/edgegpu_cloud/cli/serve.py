@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from edgegpu_base.process.tasks import TaskGroup
 
+from edgegpu_base.process.tasks import TaskGroup
 from edgegpu_cloud.cli.common import DEFAULT, EXIT_FAILED, FolderOption, reporting, say
 from edgegpu_cloud.controller.status import check_free, hold
 from edgegpu_cloud.errors import CloudError

@@ -1,9 +1,9 @@
 """The commands of `edgegpu-cloud` by name."""
 
 import typer
+
 from edgegpu_base.cli.helptext import by_names, command_line, put
 from edgegpu_base.cli.output import with_output
-
 from edgegpu_cloud.cli import backup, broker, init, keys, serve
 from edgegpu_cloud.cli.boxes import boxes, enrol, revoke, tokens
 from edgegpu_cloud.cli.requests import commands, following, limits, sharing

@@ -8,14 +8,14 @@ from pydantic import TypeAdapter
 
 from edgegpu_cloud.controller.rules import BEHIND_S, next_send_s
 from edgegpu_cloud.store.records import BoxEvent, BoxRecord, CommandHistoryLine, Json, Latest, Orphan, StoredCommand
-from edgegpu_sync.errors import MessageRefusedError, Why
+from edgegpu_sync.errors import MessageRefusedError, RefusalReason
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.messages.downlink import Command, Desired, Keys, Receipt, RefreshRequest
 from edgegpu_sync.messages.readers import Message
 from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.messages.telemetry import Alloc, BoxHealth, Event, Inventory, Metrics, PodAlloc, merged
-from edgegpu_sync.messages.uplink import Birth, Bye, CommandResult, NotTaken, Reported, UplinkBody, Will
-from edgegpu_sync.rules.sequence import Book, check_stamp
+from edgegpu_sync.messages.uplink import Birth, CommandNotTaken, CommandResult, Goodbye, LastWill, Reported, UplinkBody
+from edgegpu_sync.rules.sequence import CommandSequence, check_stamp
 from edgegpu_sync.topics import ResultTopic, Topic, TopicKind
 
 SEEN_EVERY_S = 30
@@ -58,7 +58,7 @@ class BoxSession:
     heard: list[CommandHistoryLine] = field(default_factory=list)
     alarms: list[AlarmNote] = field(default_factory=list)
     births: list[Epoch] = field(default_factory=list)
-    steps: list[tuple[Book, Book]] = field(default_factory=list)
+    steps: list[tuple[CommandSequence, CommandSequence]] = field(default_factory=list)
     receipts: list[CommandId] = field(default_factory=list)
     answer: bool = False
     born: bool = False
@@ -82,11 +82,11 @@ class BoxSession:
         match message:
             case Birth():
                 self._birth(message, live=live)
-            case Will() | Bye():
+            case LastWill() | Goodbye():
                 self._gone(message, live=live)
             case Reported():
                 self._reported(message)
-            case CommandResult() | NotTaken():
+            case CommandResult() | CommandNotTaken():
                 self._answer(topic, message)
             case Event():
                 self._event(message)
@@ -96,7 +96,7 @@ class BoxSession:
                 self._check(message, topic.kind)
                 self._keep(topic.kind, message, message.model_dump(mode="json"))
             case Desired() | Command() | Receipt() | Keys():
-                raise MessageRefusedError(Why.UNKNOWN_TOPIC, "it does not come up")
+                raise MessageRefusedError(RefusalReason.UNKNOWN_TOPIC, "it does not come up")
             case _:
                 assert_never(message)
 
@@ -114,7 +114,7 @@ class BoxSession:
             raise UnknownBirthError
         if isinstance(message, Event) and message.epoch.count < epoch.count:
             return  # it waited in the outbox over births, and keeps its stamp
-        raise MessageRefusedError(Why.OLD_EPOCH, f"{message.epoch.count}, the box has {epoch.count} since")
+        raise MessageRefusedError(RefusalReason.OLD_EPOCH, f"{message.epoch.count}, the box has {epoch.count} since")
 
     def _keep(self, kind: TopicKind, message: UplinkBody, body: Json) -> None:
         self._hold(kind, message, body)
@@ -128,7 +128,7 @@ class BoxSession:
         if not self.box.online or self.now_s - self.box.seen_at_s >= SEEN_EVERY_S or self.now_s < self.box.seen_at_s:
             self.box = replace(self.box, online=True, seen_at_s=self.now_s)
 
-    def _learn(self, after: Book) -> None:
+    def _learn(self, after: CommandSequence) -> None:
         before = self.box.book
         if after.restored and not before.restored:
             text = "the box knows more than this store, which came from a backup: look at both, then confirm"
@@ -160,16 +160,16 @@ class BoxSession:
 
     def _refused_birth(self, birth: Birth, error: MessageRefusedError) -> None:
         """Raise an alarm where a person has to enrol a box anew; a replay of a birth that we know is none."""
-        if error.why is Why.CLONED:
+        if error.why is RefusalReason.CLONED:
             text = (
                 f"another machine ({birth.instance[:12]}) has this box's identity: enrol it anew, as a box of its own"
             )
             self.alarms.append(AlarmNote("CLONED", text))
-        elif error.why is Why.OLD_EPOCH and not self.remembered.get(birth.epoch, False):
+        elif error.why is RefusalReason.OLD_EPOCH and not self.remembered.get(birth.epoch, False):
             text = "the box's journal was put back or copied: enrol the box anew"
             self.alarms.append(AlarmNote("OLD_EPOCH", text))
 
-    def _gone(self, message: Will | Bye, *, live: bool) -> None:
+    def _gone(self, message: LastWill | Goodbye, *, live: bool) -> None:
         """Note that a box has gone.
 
         The will of the present birth counts whenever it comes: it was left with the broker at the connection, and the
@@ -177,13 +177,13 @@ class BoxSession:
         """
         held = self.latest.get(TopicKind.STATUS)
         again = held is not None and held.stamp.epoch == message.epoch and held.body.get("state") != "birth"
-        if isinstance(message, Bye) or again or held is None or message.epoch != self.box.book.epoch:
+        if isinstance(message, Goodbye) or again or held is None or message.epoch != self.box.book.epoch:
             self._check(message, TopicKind.STATUS)
         end = message.model_dump(mode="json", include={"state", "why"})
         self._hold(TopicKind.STATUS, message, {**(held.body if held else {}), **end})
         if held is not None and held.stamp.after(message.stamp):
             self.latest[TopicKind.STATUS] = replace(self.latest[TopicKind.STATUS], stamp=held.stamp)
-        said = isinstance(message, Bye) and live  # a will is the broker's word, of a box that was heard before
+        said = isinstance(message, Goodbye) and live  # a will is the broker's word, of a box that was heard before
         seen_at_s = self.now_s if said else self.box.seen_at_s
         self.box = replace(self.box, online=False, seen_at_s=seen_at_s, look_at_s=None)
 
@@ -207,24 +207,24 @@ class BoxSession:
 
     # results
 
-    def _answer(self, topic: Topic, message: CommandResult | NotTaken) -> None:
+    def _answer(self, topic: Topic, message: CommandResult | CommandNotTaken) -> None:
         if not isinstance(topic, ResultTopic):
-            raise MessageRefusedError(Why.UNKNOWN_TOPIC, "a result stands under its command's id")
+            raise MessageRefusedError(RefusalReason.UNKNOWN_TOPIC, "a result stands under its command's id")
         command = self.commands.get(topic.id)
         if command is None:
             self._unknown(topic.id, message)
         else:
             self._known(command, message)
 
-    def _known(self, command: StoredCommand, message: CommandResult | NotTaken) -> None:
+    def _known(self, command: StoredCommand, message: CommandResult | CommandNotTaken) -> None:
         tracked = command.tracked
         if message.op != tracked.op:
-            raise MessageRefusedError(Why.MALFORMED, f"{command.id} is {tracked.op}, not {message.op}")
+            raise MessageRefusedError(RefusalReason.MALFORMED, f"{command.id} is {tracked.op}, not {message.op}")
         if tracked.ended and message.enrolment == self.box.book.enrolment:
             self._receipt(command.id)
         self._check(message, TopicKind.RESULT, tracked.stamp)
         self._seen()
-        if isinstance(message, NotTaken):
+        if isinstance(message, CommandNotTaken):
             before = self.box.book
             self._learn(before.on_uplink(message, now_s=self.now_s))
             self._put(replace(command, tracked=tracked.on_not_taken(message)), again=True)
@@ -255,10 +255,10 @@ class BoxSession:
         if id_ not in self.receipts:
             self.receipts.append(id_)
 
-    def _unknown(self, id_: CommandId, message: CommandResult | NotTaken) -> None:
+    def _unknown(self, id_: CommandId, message: CommandResult | CommandNotTaken) -> None:
         self._check(message, TopicKind.RESULT)
         self._seen()
-        if isinstance(message, NotTaken):
+        if isinstance(message, CommandNotTaken):
             self._learn(self.box.book.on_uplink(message, now_s=self.now_s))
         elif message.state.terminal:
             orphan = Orphan(
@@ -301,7 +301,7 @@ class BoxSession:
             if held is None or held.stamp.epoch != message.epoch or held.stamp.n != message.base:
                 self.ask.add(RefreshRequest.ALLOC)
                 raise MessageRefusedError(
-                    Why.OLD_STAMP, f"it changes message {message.base}, which is not what is stored"
+                    RefusalReason.OLD_STAMP, f"it changes message {message.base}, which is not what is stored"
                 )
             pods = _PODS.validate_python(held.body["pods"], strict=False)
         whole = message.model_copy(update={"pods": merged(pods, message), "gone": (), "base": None})

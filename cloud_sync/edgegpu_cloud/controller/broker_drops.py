@@ -7,7 +7,7 @@ TOPIC = "$SYS/broker/publish/messages/dropped"
 
 
 @dataclass(slots=True)
-class Drops:
+class DropCounter:
     """Sees the counter rise; a broker that was started anew counts from 0 again."""
 
     last: int | None = None

@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from typing import Protocol, assert_never
 
 from edgegpu_cloud.controller import broker_drops
-from edgegpu_cloud.controller.failures import Troubles
-from edgegpu_cloud.controller.ingest import Mail
+from edgegpu_cloud.controller.failures import FailureTable
+from edgegpu_cloud.controller.ingest import Ingest
 from edgegpu_cloud.controller.keys import SigningKey
-from edgegpu_cloud.controller.outgoing import Signed
-from edgegpu_cloud.controller.unit_of_work import RECENT_S, Births, UnitOfWork
+from edgegpu_cloud.controller.outgoing import SignedMessage
+from edgegpu_cloud.controller.unit_of_work import RECENT_S, BirthTimes, UnitOfWork
 from edgegpu_cloud.store import ControllerStore, RecordError, StoreError
 from edgegpu_sync.errors import SyncError
 from edgegpu_sync.ids import DeviceId
-from edgegpu_sync.link.events import Arrived, Delivered, Down, LinkEvent, Up
+from edgegpu_sync.link.events import LinkDown, LinkEvent, LinkUp, MessageArrived, PublishAcknowledged
 from edgegpu_sync.messages.downlink import KeySetLink
 from edgegpu_sync.signing import Signer
 
@@ -47,7 +47,7 @@ class LinkSender(Protocol):
         """Send with QoS 1; None when it cannot be sent now."""
         ...
 
-    def ack(self, arrived: Arrived) -> None:
+    def ack(self, arrived: MessageArrived) -> None:
         """Acknowledge to the broker."""
         ...
 
@@ -82,9 +82,9 @@ class Controller:
         self._store, self._sender, self._keys = store, sender, SigningKey(signer)
         self._clock, self._steady = clock, steady
         self._inbox = inbox if inbox is not None else queue.SimpleQueue[LinkEvent | None]()
-        self._letters: deque[Signed] = deque()
-        self._births, self._troubles = Births(), Troubles()
-        self._mail, self._drops = Mail(store), broker_drops.Drops()
+        self._letters: deque[SignedMessage] = deque()
+        self._births, self._troubles = BirthTimes(), FailureTable()
+        self._mail, self._drops = Ingest(store), broker_drops.DropCounter()
         self._seen_changes = self._seen_touched = 0
         self._up = self._stopped = False
         self._events = 0
@@ -128,20 +128,20 @@ class Controller:
     def step(self, wait_s: float = 0.0) -> None:
         """Take what has come within `wait_s`, do what is due, send what can be sent."""
         events = self._drain(wait_s)
-        arrived: list[Arrived] = []
+        arrived: list[MessageArrived] = []
         for event in events:
             match event:
-                case Arrived(topic=broker_drops.TOPIC):
+                case MessageArrived(topic=broker_drops.TOPIC):
                     self._dropped(event)
-                case Arrived():
+                case MessageArrived():
                     arrived.append(event)
-                case Up():
+                case LinkUp():
                     self._taken(arrived)
                     self._connected()
-                case Down():
+                case LinkDown():
                     self._taken(arrived)
                     self._disconnected(event)
-                case Delivered():
+                case PublishAcknowledged():
                     self._mail.delivered(event)
                 case _:
                     assert_never(event)
@@ -173,7 +173,7 @@ class Controller:
             turn.save()
         self._events += turn.events
         self._births.note(turn.boxes.values(), turn.asked, turn.now_s)
-        self._letters.extend(Signed(letter, self._keys.signer) for letter in turn.letters)
+        self._letters.extend(SignedMessage(letter, self._keys.signer) for letter in turn.letters)
 
     def _each(self, devices: Sequence[DeviceId], work: Callable[[UnitOfWork, Sequence[DeviceId]], bool]) -> None:
         """Work on boxes in one transaction, where one of them cannot be worked on, on the others without it.
@@ -222,7 +222,7 @@ class Controller:
 
     # what the link says
 
-    def _taken(self, arrived: list[Arrived]) -> None:
+    def _taken(self, arrived: list[MessageArrived]) -> None:
         """Store what has arrived, then acknowledge it; `arrived` is empty afterwards."""
         opened = self._mail.open(arrived)
 
@@ -235,7 +235,7 @@ class Controller:
             self._sender.ack(one)
         arrived.clear()
 
-    def _dropped(self, event: Arrived) -> None:
+    def _dropped(self, event: MessageArrived) -> None:
         self._sender.ack(event)
         if count := self._drops.rose(event.payload):
             with self._store.write() as tx:
@@ -256,7 +256,7 @@ class Controller:
         for part in _parts(devices):
             self._each(part, begin)
 
-    def _disconnected(self, event: Down) -> None:
+    def _disconnected(self, event: LinkDown) -> None:
         _LOG.warning("not connected: %s; tried again (is the broker running, at broker.controller_port?)", event.why)
         self._up = False
         self._letters.clear()

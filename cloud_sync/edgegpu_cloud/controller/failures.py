@@ -17,7 +17,7 @@ class _Held:
 
 
 @dataclass(slots=True)
-class Troubles:
+class FailureTable:
     """Who is passed over, and until when; times are seconds that nobody sets. A restart forgets it."""
 
     _held: dict[DeviceId, _Held] = field(default_factory=dict)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from edgegpu_cloud.controller.box_session import BoxSession, UnknownBirthError
 from edgegpu_cloud.controller.unit_of_work import UnitOfWork
 from edgegpu_cloud.store import BoxRecord, ControllerStore, Transaction
-from edgegpu_sync.errors import MessageRefusedError, Why
+from edgegpu_sync.errors import MessageRefusedError, RefusalReason
 from edgegpu_sync.ids import CommandId, DeviceId
-from edgegpu_sync.link.events import Arrived, Delivered
+from edgegpu_sync.link.events import MessageArrived, PublishAcknowledged
 from edgegpu_sync.messages.readers import Message, read
 from edgegpu_sync.messages.stamps import Epoch
 from edgegpu_sync.messages.uplink import Birth
@@ -33,7 +33,7 @@ class VerifiedMessage:
     public: str
 
 
-class Mail:
+class Ingest:
     """Opens what arrives, and counts what is refused, in memory alone: a flood of it changes nothing in the store."""
 
     def __init__(self, store: ControllerStore) -> None:
@@ -42,7 +42,7 @@ class Mail:
         self.counts: Counter[tuple[str, str]] = Counter()
         """By device (empty: none that we know) and name of the refusal."""
 
-    def open(self, arrived: Sequence[Arrived]) -> list[VerifiedMessage]:
+    def open(self, arrived: Sequence[MessageArrived]) -> list[VerifiedMessage]:
         """Return what is signed by a box that is enrolled, in the order of arrival."""
         topics = [self._topic(one) for one in arrived]
         devices = {topic.device for topic in topics if topic is not None}
@@ -53,14 +53,16 @@ class Mail:
         found = (self._open(one, topic, publics) for one, topic in zip(arrived, topics, strict=True))
         return [one for one in found if one is not None]
 
-    def _topic(self, arrived: Arrived) -> Topic | None:
+    def _topic(self, arrived: MessageArrived) -> Topic | None:
         try:
             return parse(arrived.topic)
         except MessageRefusedError as error:
             self.counts["", error.why] += 1
             return None
 
-    def _open(self, arrived: Arrived, topic: Topic | None, publics: Mapping[DeviceId, str]) -> VerifiedMessage | None:
+    def _open(
+        self, arrived: MessageArrived, topic: Topic | None, publics: Mapping[DeviceId, str]
+    ) -> VerifiedMessage | None:
         if topic is None:
             return None
         public = publics.get(topic.device)
@@ -81,7 +83,7 @@ class Mail:
         """Count a refusal."""
         self.counts[device, why] += 1
 
-    def delivered(self, one: Delivered) -> None:
+    def delivered(self, one: PublishAcknowledged) -> None:
         """Count what the broker did not take, or the link held back."""
         if one.refused:
             self.refused(DeviceId(""), UNDELIVERED)
@@ -102,7 +104,7 @@ class Mail:
             device = one.topic.device
             case = cases.get(device)
             if case is None or case.box.public != one.public:
-                self.refused(device, Why.UNKNOWN_KEY)
+                self.refused(device, RefusalReason.UNKNOWN_KEY)
             else:
                 self._take(case, one)
         return list(cases.values())
@@ -113,7 +115,7 @@ class Mail:
             case.take(one.topic, one.message, live=one.live)
         except MessageRefusedError as error:
             self.refused(device, error.why)
-            if error.why is Why.OUT_OF_REACH:
+            if error.why is RefusalReason.OUT_OF_REACH:
                 case.aside = str(error)
             _LOG.debug("%s: %s refused: %s", device, one.topic.kind, error)
         except UnknownBirthError:

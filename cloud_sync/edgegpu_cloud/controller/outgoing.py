@@ -16,7 +16,7 @@ MOST_RESULTS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class OutgoingMessage:
     """A body on its way to a box."""
 
     topic: Topic
@@ -32,10 +32,10 @@ class Letter:
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
+class SignedMessage:
     """A letter, and the key that is in effect where it stands in the row: what tells of another one goes before it."""
 
-    letter: Letter
+    letter: OutgoingMessage
     signer: Signer
 
     @property
@@ -52,21 +52,21 @@ class Signed:
         return self.letter.seal(self.signer)
 
 
-def keys_letter(device: DeviceId, chain: Sequence[KeySetLink]) -> Letter:
+def keys_letter(device: DeviceId, chain: Sequence[KeySetLink]) -> OutgoingMessage:
     """Write the chain of controllers' keys, which has one link at least."""
-    return Letter(PlainTopic(device, TopicKind.KEYS), encode(Keys(chain=tuple(chain))))
+    return OutgoingMessage(PlainTopic(device, TopicKind.KEYS), encode(Keys(chain=tuple(chain))))
 
 
-def desired_letter(box: BoxRecord, spec: Json) -> Letter:
+def desired_letter(box: BoxRecord, spec: Json) -> OutgoingMessage:
     """Write a box's desired document."""
     body = Desired(enrolment=box.book.enrolment, rev=box.book.rev, spec=spec)
-    return Letter(PlainTopic(box.device, TopicKind.DESIRED), encode(body))
+    return OutgoingMessage(PlainTopic(box.device, TopicKind.DESIRED), encode(body))
 
 
-def command_letter(command: StoredCommand, body: Command) -> Letter:
+def command_letter(command: StoredCommand, body: Command) -> OutgoingMessage:
     """Write a command as it was signed for the present birth."""
     whole = body.model_copy(update={"by": clipped(command.by, 253), "at": int(command.at_s)})
-    return Letter(CommandTopic(command.device, command.tracked.op, command.id), encode(whole))
+    return OutgoingMessage(CommandTopic(command.device, command.tracked.op, command.id), encode(whole))
 
 
 def receipt_letters(
@@ -77,7 +77,7 @@ def receipt_letters(
     results: Sequence[CommandId] = (),
     ask: Iterable[RefreshRequest] = (),
     spread: bool = False,
-) -> list[Letter]:
+) -> list[OutgoingMessage]:
     """Write what a controller has stored and wants to hear; several where the results do not fit into one.
 
     Args:
@@ -103,4 +103,4 @@ def receipt_letters(
         )
         for part in parts
     )
-    return [Letter(PlainTopic(box.device, TopicKind.RECEIPT), encode(body)) for body in bodies]
+    return [OutgoingMessage(PlainTopic(box.device, TopicKind.RECEIPT), encode(body)) for body in bodies]

@@ -2,8 +2,8 @@
 
 from edgegpu_cloud.store.records import BoxRecord, Latest
 from edgegpu_sync.messages.stamps import Epoch, Stamp
-from edgegpu_sync.rules.sequence import Book
-from edgegpu_sync.rules.tracking import Tracked
+from edgegpu_sync.rules.sequence import CommandSequence
+from edgegpu_sync.rules.tracking import TrackedCommand
 
 BEHIND_S = 30
 """Seconds after which a box that is behind its revision is asked; doubled each time, up to `BEHIND_MOST_S`."""
@@ -24,7 +24,7 @@ def signable(box: BoxRecord) -> bool:
     return box.online and box.book.signs
 
 
-def next_send_s(tracked: Tracked, book: Book) -> float | None:
+def next_send_s(tracked: TrackedCommand, book: CommandSequence) -> float | None:
     """Return when a command is to be sent; once at the end of its time too, to ask what became of it."""
     at_s = tracked.send_at_s(book)
     begun = tracked.state is not None and tracked.state.begun

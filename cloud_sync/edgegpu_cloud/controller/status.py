@@ -11,7 +11,7 @@ from typing import IO
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import BrokerConfig, CloudLayout
 from edgegpu_cloud.ownership import open_regular, open_state, remedy_for
-from edgegpu_sync.link.events import Down, LinkEvent, Up
+from edgegpu_sync.link.events import LinkDown, LinkEvent, LinkUp
 
 _LOG = logging.getLogger(__name__)
 
@@ -33,9 +33,9 @@ class ServeStatus:
 
     def hear(self, event: LinkEvent) -> None:
         """Note what the link says of itself."""
-        if isinstance(event, Up):
+        if isinstance(event, LinkUp):
             self.tell("")
-        elif isinstance(event, Down):
+        elif isinstance(event, LinkDown):
             self.tell(event.why)
 
     def tell(self, why: str) -> None:

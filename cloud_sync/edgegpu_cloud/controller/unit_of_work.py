@@ -4,7 +4,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from edgegpu_cloud.controller.box_session import BoxSession
-from edgegpu_cloud.controller.outgoing import Letter, command_letter, desired_letter, keys_letter, receipt_letters
+from edgegpu_cloud.controller.outgoing import (
+    OutgoingMessage,
+    command_letter,
+    desired_letter,
+    keys_letter,
+    receipt_letters,
+)
 from edgegpu_cloud.controller.rules import BEHIND_MOST_S, BEHIND_S, events_upto, has_spec, next_send_s, signable
 from edgegpu_cloud.fleet.changes import end_all
 from edgegpu_cloud.store import BoxRecord, BoxState, CommandHistoryLine, StoredCommand, Transaction
@@ -12,7 +18,7 @@ from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.messages.downlink import KeySetLink, RefreshRequest
 from edgegpu_sync.messages.stamps import Epoch
 from edgegpu_sync.rules.tracking import sign
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.states import CommandState, ResultCode
 from edgegpu_sync.topics import TopicKind
 
 MOST_UNDER_WAY = 128
@@ -33,7 +39,7 @@ RECENT_S = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Births:
+class BirthTimes:
     """When the births of the boxes were, by the controller's clock; a restart forgets it, and another birth too."""
 
     at_s: dict[DeviceId, tuple[Epoch, float]] = field(default_factory=dict)
@@ -67,9 +73,9 @@ class UnitOfWork:
 
     tx: Transaction
     now_s: float
-    births: Births
+    births: BirthTimes
     chain: Sequence[KeySetLink]
-    letters: list[Letter] = field(default_factory=list)
+    letters: list[OutgoingMessage] = field(default_factory=list)
     boxes: dict[DeviceId, BoxRecord] = field(default_factory=dict)
     stored: dict[DeviceId, BoxRecord] = field(default_factory=dict)
     asked: set[DeviceId] = field(default_factory=set)
@@ -92,7 +98,7 @@ class UnitOfWork:
         self.boxes.pop(device, None)
         self.stored.pop(device, None)
         text = "the box was set aside: it may have been done"
-        end_all(self.tx, device, CommandState.UNKNOWN, now_s=self.now_s, code=Codes.SET_ASIDE, text=text)
+        end_all(self.tx, device, CommandState.UNKNOWN, now_s=self.now_s, code=ResultCode.SET_ASIDE, text=text)
         self.tx.boxes.set_aside(device)
         told = (
             f"the box was set aside, its numbers cannot be followed ({why}): look at it, then `edgegpu-cloud boxes "

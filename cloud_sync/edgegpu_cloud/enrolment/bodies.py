@@ -52,7 +52,7 @@ class BrokerAddress(_Model):
     port: int
 
 
-class Granted(_Model):
+class EnrolmentGranted(_Model):
     """200: the box is taken in. `broker_ca` is the authority of broker and HTTPS, `root` what the box pins.
 
     `name` is what people call the box at that time.
@@ -83,7 +83,7 @@ class RenewalAnswer(_Model):
     server_time: int
 
 
-class Denied(_Model):
+class EnrolmentDenied(_Model):
     """4xx: no, why, and what a person can do."""
 
     code: str

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from edgegpu_base.x509 import key_pem, new_key
 
+from edgegpu_base.x509 import key_pem, new_key
 from edgegpu_cloud.enrolment.ca import Authority, days_left, load_authority, make_authority
 from edgegpu_cloud.enrolment.key_files import PrivateKey, load_key, read_file, write_file
 from edgegpu_cloud.errors import CloudError

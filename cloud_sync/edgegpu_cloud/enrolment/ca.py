@@ -11,9 +11,9 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
+
 from edgegpu_base.x509 import EPOCH, builder, cert_pem, distinguished_name, new_key, usage
 from edgegpu_base.x509 import until as until_after
-
 from edgegpu_cloud.enrolment.key_files import PrivateKey, PublicKey, load_key
 from edgegpu_cloud.errors import CloudError
 from edgegpu_sync.ids import DeviceId
@@ -39,7 +39,7 @@ class CertificateRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Issued:
+class IssuedCertificate:
     """A certificate of a box; times in seconds since 1970, `serial` in hexadecimal digits."""
 
     pem: str
@@ -85,14 +85,16 @@ class Authority:
             self._leaf(public, distinguished_name(common), ExtendedKeyUsageOID.CLIENT_AUTH, since=since, until=until)
         )
 
-    def box(self, request: CertificateRequest, *, device: DeviceId, enrolment: int, now_s: float, days: int) -> Issued:
+    def box(
+        self, request: CertificateRequest, *, device: DeviceId, enrolment: int, now_s: float, days: int
+    ) -> IssuedCertificate:
         """Return a box's certificate: CN is its device id, OU `e{enrolment}`, whatever the request says."""
         now, until = _moment(now_s), self._until(now_s, days)
         subject = distinguished_name(device, unit=f"e{enrolment}")
         since = max(now - _BOX_SINCE, EPOCH)
         builder = self._leaf(request.public, subject, ExtendedKeyUsageOID.CLIENT_AUTH, since=since, until=until)
         certificate = builder.sign(self.key, hashes.SHA256())
-        return Issued(
+        return IssuedCertificate(
             pem=cert_pem(certificate),
             serial=f"{certificate.serial_number:x}",
             issued_s=now_s,
@@ -105,7 +107,7 @@ class Authority:
         It has no end before the authority's: a broker refuses every box when its list is out of date.
 
         Args:
-            serials: hexadecimal digits, as in `Issued`.
+            serials: hexadecimal digits, as in `IssuedCertificate`.
             number: that of the list; only rises.
             now_s: the clock.
         """

@@ -11,7 +11,14 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from edgegpu_cloud.enrolment import ca, tokens
-from edgegpu_cloud.enrolment.bodies import ApprovalPending, BrokerAddress, EnrolAsk, Granted, RenewalAnswer, RenewAsk
+from edgegpu_cloud.enrolment.bodies import (
+    ApprovalPending,
+    BrokerAddress,
+    EnrolAsk,
+    EnrolmentGranted,
+    RenewalAnswer,
+    RenewAsk,
+)
 from edgegpu_cloud.enrolment.ca import Authority, RequestError
 from edgegpu_cloud.enrolment.issuing import Issuer
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
@@ -37,7 +44,7 @@ _ALPHABET = string.ascii_lowercase + string.digits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class EnrolmentTerms:
     """What every box is told at its enrolment, and how long its certificate lasts."""
 
     broker: BrokerAddress
@@ -59,7 +66,7 @@ class EnrolmentService:
         store: ControllerStore,
         *,
         authority: Authority,
-        terms: Terms,
+        terms: EnrolmentTerms,
         revoked: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
@@ -91,7 +98,7 @@ class EnrolmentService:
 
     # enrol
 
-    def enrol(self, ask: EnrolAsk, *, address: str) -> Granted | ApprovalPending:
+    def enrol(self, ask: EnrolAsk, *, address: str) -> EnrolmentGranted | ApprovalPending:
         """Exchange a token for an identity. The same request with the same keys gets the same answer, again and again.
 
         Args:
@@ -115,7 +122,7 @@ class EnrolmentService:
 
     def _decide(
         self, tx: Transaction, ask: EnrolAsk, csr: ca.CertificateRequest, *, address: str, now_s: float
-    ) -> tuple[Granted | ApprovalPending, bool]:
+    ) -> tuple[EnrolmentGranted | ApprovalPending, bool]:
         token_digest = tokens.digest(ask.token)
         id_ = tokens.digest(f"{token_digest} {ask.request}")[:32]
         token = tx.enrolments.token(token_digest)
@@ -141,7 +148,7 @@ class EnrolmentService:
 
     def _by_state(
         self, tx: Transaction, request: EnrolmentAttempt, token: Token, csr: ca.CertificateRequest, *, now_s: float
-    ) -> tuple[Granted | ApprovalPending, bool]:
+    ) -> tuple[EnrolmentGranted | ApprovalPending, bool]:
         match request.state:
             case RequestState.WAITING:
                 return ApprovalPending(), False
@@ -156,7 +163,7 @@ class EnrolmentService:
 
     def _grant(
         self, tx: Transaction, request: EnrolmentAttempt, token: Token, csr: ca.CertificateRequest, *, now_s: float
-    ) -> tuple[Granted, bool]:
+    ) -> tuple[EnrolmentGranted, bool]:
         asked = request.asked
         home = _home(tx, token, asked["instance"], now_s)
         device = home.device if home else mint_device()
@@ -183,7 +190,7 @@ class EnrolmentService:
         tx.enrolments.put_request(done)
         return self._answer(tx, done, now_s), home is not None
 
-    def _again(self, tx: Transaction, request: EnrolmentAttempt, now_s: float) -> Granted:
+    def _again(self, tx: Transaction, request: EnrolmentAttempt, now_s: float) -> EnrolmentGranted:
         device = request.device
         box = tx.boxes.get([device]).get(device) if device else None
         if (
@@ -195,10 +202,10 @@ class EnrolmentService:
             raise RequestRefusedError(RefusalCode.REFUSED, text, "enrol it with a new token", alarm=True)
         return self._answer(tx, request, now_s)
 
-    def _answer(self, tx: Transaction, request: EnrolmentAttempt, now_s: float) -> Granted:
+    def _answer(self, tx: Transaction, request: EnrolmentAttempt, now_s: float) -> EnrolmentGranted:
         answer = request.answer or {}
         device = answer["device"]
-        return Granted(
+        return EnrolmentGranted(
             **answer,
             name=tx.boxes.get([device])[device].name,
             broker=self._terms.broker,

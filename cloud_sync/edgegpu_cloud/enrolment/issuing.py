@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from edgegpu_cloud.enrolment.bootstrap import authority_of
-from edgegpu_cloud.enrolment.ca import Authority, CertificateRequest, Issued
+from edgegpu_cloud.enrolment.ca import Authority, CertificateRequest, IssuedCertificate
 from edgegpu_cloud.enrolment.key_files import write_file
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
 from edgegpu_cloud.errors import CloudError
@@ -65,8 +65,8 @@ def _check_number(tx: Transaction, device: DeviceId, now_s: float) -> None:
         )
 
 
-def _issued(certificate: CertificateRecord) -> Issued:
-    return Issued(
+def _issued(certificate: CertificateRecord) -> IssuedCertificate:
+    return IssuedCertificate(
         pem=certificate.pem,
         serial=certificate.serial,
         issued_s=certificate.not_before_s,

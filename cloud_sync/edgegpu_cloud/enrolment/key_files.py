@@ -9,8 +9,8 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from edgegpu_base.files import Owner, open_folder, replace_in
 
+from edgegpu_base.files import Owner, open_folder, replace_in
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.ownership import ROOT, open_regular, remedy_for
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from edgegpu_base.x509 import key_pem
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from edgegpu_base.x509 import key_pem
 from edgegpu_cloud.enrolment.key_files import load_signing_key, read_file, write_file
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import CloudLayout

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from edgegpu_cloud.fleet.views import Details
+from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_sync.messages.readers import READERS
 from edgegpu_sync.messages.telemetry import Alloc, PodAlloc
 from edgegpu_sync.topics import TopicKind
@@ -43,7 +43,7 @@ def app_name(pod: str) -> str:
     return found[1] if found else pod
 
 
-def pods_of(details: Details) -> list[PodAlloc]:
+def pods_of(details: BoxDetails) -> list[PodAlloc]:
     """Return the pods that hold shares on a box, by what it told last."""
     latest = details.latest.get(TopicKind.ALLOC)
     if latest is None:
@@ -52,7 +52,7 @@ def pods_of(details: Details) -> list[PodAlloc]:
     return list(told.pods.values())
 
 
-def apps_of(boxes: Iterable[Details]) -> list[FleetApp]:
+def apps_of(boxes: Iterable[BoxDetails]) -> list[FleetApp]:
     """Return the apps of a cluster, by the reports of its boxes and what was asked for there; by name."""
     found: dict[tuple[str, str], set[str]] = {}
     for details in boxes:
@@ -64,7 +64,7 @@ def apps_of(boxes: Iterable[Details]) -> list[FleetApp]:
     return [FleetApp(namespace, app, frozenset(names)) for (namespace, app), names in sorted(found.items())]
 
 
-def holders_of(boxes: Iterable[Details], namespace: str, app: str) -> frozenset[str]:
+def holders_of(boxes: Iterable[BoxDetails], namespace: str, app: str) -> frozenset[str]:
     """Return the containers of an app that hold shares now."""
     pods = [pod for details in boxes for pod in pods_of(details) if is_pod_of(pod, namespace, app)]
     return frozenset(piece.container for pod in pods for piece in pod.pieces)

@@ -24,9 +24,9 @@ from edgegpu_sync.messages.downlink import Command
 from edgegpu_sync.messages.spec import Spec
 from edgegpu_sync.messages.stamps import Epoch
 from edgegpu_sync.rules.ops import OPS, BadArgumentsError, read_args
-from edgegpu_sync.rules.sequence import Book
-from edgegpu_sync.rules.tracking import Tracked
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.rules.sequence import CommandSequence
+from edgegpu_sync.rules.tracking import TrackedCommand
+from edgegpu_sync.states import CommandState, ResultCode
 from edgegpu_sync.topics import TopicKind
 from edgegpu_sync.wire import BODY_MAX_BYTES, digest, encode
 
@@ -80,7 +80,7 @@ def add_box(tx: Transaction, enrolled: EnrolledBox, who: Author) -> BoxRecord:
             device=enrolled.device,
             name=name,
             public=enrolled.public,
-            book=Book(enrolment=enrolled.enrolment, instance=enrolled.instance),
+            book=CommandSequence(enrolment=enrolled.enrolment, instance=enrolled.instance),
             added_at_s=who.now_s,
         )
         tx.boxes.add(box)
@@ -139,7 +139,7 @@ def revoke(tx: Transaction, box: BoxRecord, who: Author) -> None:
         remedy = f"`edgegpu-cloud boxes forget {box.name}` revokes its certificates too"
         raise CloudError(f"cannot revoke {box.name}: it is set aside, and ignored already", remedy=remedy)
     text = "the box was revoked: it may have been done"
-    end_all(tx, box.device, CommandState.UNKNOWN, now_s=who.now_s, code=Codes.REVOKED, text=text)
+    end_all(tx, box.device, CommandState.UNKNOWN, now_s=who.now_s, code=ResultCode.REVOKED, text=text)
     tx.enrolments.revoke_certificates(box.device, now_s=who.now_s)
     audit(tx, who, "box.revoked", device=box.device)
     touch(tx, replace(box, state=BoxState.REVOKED, online=False, look_at_s=None))
@@ -234,7 +234,7 @@ def add_command(tx: Transaction, box: BoxRecord, who: Author, *, op: str, args: 
         raise CloudError(f"cannot let a command wait {wait_s} s", remedy=f"give 1 to {LONGEST_WAIT_S} s")
     name = _op(tx, box, op, args)
     _check_size(args)
-    one = Tracked(id=new_command_id(who.now_s), op=name, args=args, due_at_s=who.now_s + wait_s)
+    one = TrackedCommand(id=new_command_id(who.now_s), op=name, args=args, due_at_s=who.now_s + wait_s)
     tx.commands.add(StoredCommand(device=box.device, tracked=one, by=who.by, at_s=who.now_s))
     audit(tx, who, "command", device=box.device, detail={"id": one.id, "op": op, "args": args, "wait_s": wait_s})
     touch(tx, tx.boxes.get([box.device])[box.device])

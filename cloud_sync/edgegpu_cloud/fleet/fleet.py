@@ -30,7 +30,7 @@ from edgegpu_cloud.fleet.specs import (
     without_limits,
     without_refused,
 )
-from edgegpu_cloud.fleet.views import BoxView, CommandView, Details, box_views, command_view
+from edgegpu_cloud.fleet.views import BoxDetails, BoxView, CommandView, box_views, command_view
 from edgegpu_cloud.store import Alarm, BoxEvent, BoxRecord, ControllerStore, Json
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.messages.spec import Spec
@@ -92,7 +92,7 @@ class Fleet:
         with self._store.read() as tx:
             return box_views(tx, [find_box(tx, name_or_id)], now_s=self._clock())[0]
 
-    def details(self, name_or_id: str) -> Details:
+    def details(self, name_or_id: str) -> BoxDetails:
         """Return all that is known of one box.
 
         Raises:
@@ -101,7 +101,7 @@ class Fleet:
         with self._store.read() as tx:
             box = find_box(tx, name_or_id)
             latest = tx.boxes.latest([box.device], list(TopicKind))
-            return Details(
+            return BoxDetails(
                 box=box_views(tx, [box], now_s=self._clock())[0],
                 spec=held_spec(tx, box),
                 latest={kind: one for (_, kind), one in latest.items()},

@@ -5,7 +5,7 @@ import re
 from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.store import BoxRecord, BoxState, StoredCommand, Transaction
 from edgegpu_sync.messages.uplink import ItemState
-from edgegpu_sync.states import Codes
+from edgegpu_sync.states import ResultCode
 from edgegpu_sync.topics import TopicKind
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
@@ -91,5 +91,5 @@ def refused_names(tx: Transaction, box: BoxRecord) -> frozenset[str]:
     return frozenset(
         name
         for name, one in items.items()
-        if (one.get("state"), one.get("code")) == (ItemState.REJECTED, Codes.PRECHECK)
+        if (one.get("state"), one.get("code")) == (ItemState.REJECTED, ResultCode.PRECHECK)
     )

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.apps import is_pod_of
 from edgegpu_cloud.fleet.specs import check_app
-from edgegpu_cloud.fleet.views import Details
-from edgegpu_core.inventory import Slot
+from edgegpu_cloud.fleet.views import BoxDetails
+from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.limits import (
     CardNumbers,
     FitResult,
-    How,
     LimitsChange,
     NewPod,
     NodeRoom,
     OwnPod,
+    UpdateStrategy,
     Workload,
     WorkloadKind,
     judge,
@@ -79,7 +79,7 @@ class Preview:
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
 
-def preview(box: Details, others: Iterable[Details], wanted: WantedLimits) -> Preview:
+def preview(box: BoxDetails, others: Iterable[BoxDetails], wanted: WantedLimits) -> Preview:
     """Judge new limits as a box would, over every box of its cluster that has reported.
 
     Raises:
@@ -98,7 +98,9 @@ def preview(box: Details, others: Iterable[Details], wanted: WantedLimits) -> Pr
     request = RequestedAmounts(wanted.memory_units, wanted.core)
     verdict = judge(
         LimitsChange(
-            workload=Workload(kind=WorkloadKind.DEPLOYMENT, how=How.RECREATE, replicas=replicas, unavailable=replicas),
+            workload=Workload(
+                kind=WorkloadKind.DEPLOYMENT, how=UpdateStrategy.RECREATE, replicas=replicas, unavailable=replicas
+            ),
             request=request,
             before=_before(own, wanted.container),
             pod=NewPod(containers=_containers(own, wanted, request)),
@@ -125,7 +127,7 @@ class _Report:
     at_s: float
 
 
-def _report(details: Details) -> _Report | None:
+def _report(details: BoxDetails) -> _Report | None:
     inventory = details.latest.get(Message.INVENTORY)
     if inventory is None:
         return None
@@ -138,7 +140,9 @@ def _report(details: Details) -> _Report | None:
 
 def _room(report: _Report) -> NodeRoom:
     cards = report.inventory
-    slots = tuple(Slot(card.uuid, card.label, card.units, card.healthy) for card in cards.cards if not card.excluded)
+    slots = tuple(
+        CardCapacity(card.uuid, card.label, card.units, card.healthy) for card in cards.cards if not card.excluded
+    )
     units = {slot.uuid: slot.units for slot in slots}
     held = {uid: tuple(_share(piece, units) for piece in pod.pieces) for uid, pod in report.pods.items()}
     return NodeRoom(

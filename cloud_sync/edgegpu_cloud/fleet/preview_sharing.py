@@ -6,9 +6,9 @@ from enum import StrEnum
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.specs import SharingSettings
-from edgegpu_cloud.fleet.views import Details
+from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_sync.messages.readers import READERS
-from edgegpu_sync.messages.spec import AnyItem, Exclusions, Isolation, Mode, PolicyItem, UnitSize
+from edgegpu_sync.messages.spec import AnyItem, Exclusions, Isolation, IsolationMode, PolicyItem, UnitSize
 from edgegpu_sync.messages.telemetry import Alloc, CardReport, Inventory, PodAlloc
 from edgegpu_sync.topics import TopicKind
 
@@ -28,7 +28,7 @@ class PreviewVerdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class ItemPreview:
     """The answer for one item, and why, for people."""
 
     answer: PreviewVerdict
@@ -52,7 +52,7 @@ class _Told:
         return sorted({f"{pod.namespace}/{pod.name}" for pod in held})
 
 
-def outlook(details: Details, items: Mapping[str, AnyItem]) -> dict[str, Outlook]:
+def outlook(details: BoxDetails, items: Mapping[str, AnyItem]) -> dict[str, ItemPreview]:
     """Say of each item, by its name, what the box would make of it.
 
     Raises:
@@ -68,11 +68,11 @@ def outlook(details: Details, items: Mapping[str, AnyItem]) -> dict[str, Outlook
     held: Alloc | None = READERS[TopicKind.ALLOC].validate_python(alloc.body, strict=False) if alloc else None
     told = _Told(inventory, held.pods if held else {})
     if not inventory.sharing:
-        return dict.fromkeys(items, Outlook(PreviewVerdict.REJECTED, "GPU sharing is not installed there"))
+        return dict.fromkeys(items, ItemPreview(PreviewVerdict.REJECTED, "GPU sharing is not installed there"))
     return {name: _of(item, told) for name, item in items.items()}
 
 
-def check_settings(details: Details, settings: SharingSettings) -> None:
+def check_settings(details: BoxDetails, settings: SharingSettings) -> None:
     """Refuse at once what a box would refuse whatever comes, by what it has told; nothing where it has told nothing.
 
     Raises:
@@ -91,7 +91,7 @@ def check_settings(details: Details, settings: SharingSettings) -> None:
         raise CloudError(
             f"cannot exclude {', '.join(unknown)} on {box}: there is no such card", remedy=f"it has {there}"
         )
-    if settings.isolation in {Mode.LIMITER, Mode.MPS} and told.sharing:
+    if settings.isolation in {IsolationMode.LIMITER, IsolationMode.MPS} and told.sharing:
         text = f"cannot set isolation {settings.isolation} on {box}: {_NO_ISOLATION}"
         raise CloudError(text, remedy="leave it at --isolation none")
 
@@ -99,49 +99,51 @@ def check_settings(details: Details, settings: SharingSettings) -> None:
 _NO_ISOLATION = "boxes of this version place services, and hold them to nothing"
 
 
-def _of(item: AnyItem, told: _Told) -> Outlook:
+def _of(item: AnyItem, told: _Told) -> ItemPreview:
     match item:
-        case Isolation(mode=Mode.NONE):
-            return Outlook(PreviewVerdict.AS_IT_IS)
+        case Isolation(mode=IsolationMode.NONE):
+            return ItemPreview(PreviewVerdict.AS_IT_IS)
         case Isolation():
-            return Outlook(PreviewVerdict.UNSUPPORTED, _NO_ISOLATION)
+            return ItemPreview(PreviewVerdict.UNSUPPORTED, _NO_ISOLATION)
         case PolicyItem(policy=told.inventory.policy):
-            return Outlook(PreviewVerdict.AS_IT_IS)
+            return ItemPreview(PreviewVerdict.AS_IT_IS)
         case Exclusions(cards=cards):
             return _excluded(cards, told)
         case UnitSize(mib=mib):
             return _unit(mib, told)
         case _:
-            return Outlook(PreviewVerdict.CHANGED, "new pods alone follow it")
+            return ItemPreview(PreviewVerdict.CHANGED, "new pods alone follow it")
 
 
-def _excluded(words: tuple[str, ...], told: _Told) -> Outlook:
+def _excluded(words: tuple[str, ...], told: _Told) -> ItemPreview:
     cards = told.inventory.cards
     after = {card.uuid for card in cards if {card.uuid, card.label, card.label.partition(":")[0]} & set(words)}
     if after == {card.uuid for card in cards if card.excluded}:
-        return Outlook(PreviewVerdict.AS_IT_IS)
+        return ItemPreview(PreviewVerdict.AS_IT_IS)
     notes = []
     if holders := told.holders(after):
         notes.append(f"these go on there, and do not start there again: {_names(holders)}")
     if unknown := [word for word in words if not _is_known(word, cards)]:
         notes.append(f"no card that it has told of: {', '.join(unknown)}")
-    return Outlook(PreviewVerdict.CHANGED, "; ".join(notes))
+    return ItemPreview(PreviewVerdict.CHANGED, "; ".join(notes))
 
 
 def _is_known(word: str, cards: tuple[CardReport, ...]) -> bool:
     return any(word in {card.uuid, card.label, card.label.partition(":")[0]} for card in cards)
 
 
-def _unit(mib: int, told: _Told) -> Outlook:
+def _unit(mib: int, told: _Told) -> ItemPreview:
     now = told.inventory.unit_mib
     if mib == now:
-        return Outlook(PreviewVerdict.AS_IT_IS)
+        return ItemPreview(PreviewVerdict.AS_IT_IS)
     if holders := told.holders(card.uuid for card in told.inventory.cards):
-        return Outlook(PreviewVerdict.REJECTED, f"pods hold shares in units of {now} MiB, stop them: {_names(holders)}")
+        return ItemPreview(
+            PreviewVerdict.REJECTED, f"pods hold shares in units of {now} MiB, stop them: {_names(holders)}"
+        )
     units = sum(card.memory_mib // mib for card in told.inventory.cards if not card.excluded)
     if units >= MOST_UNITS:
-        return Outlook(PreviewVerdict.REJECTED, f"that makes {units} units, and a node has fewer than {MOST_UNITS}")
-    return Outlook(PreviewVerdict.CHANGED, f"{units} units in all")
+        return ItemPreview(PreviewVerdict.REJECTED, f"that makes {units} units, and a node has fewer than {MOST_UNITS}")
+    return ItemPreview(PreviewVerdict.CHANGED, f"{units} units in all")
 
 
 def _names(names: list[str]) -> str:

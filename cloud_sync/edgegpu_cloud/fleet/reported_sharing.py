@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from edgegpu_cloud.fleet.views import Details
+from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_sync.messages.readers import READERS
 from edgegpu_sync.messages.telemetry import Inventory
 from edgegpu_sync.topics import TopicKind
@@ -23,7 +23,7 @@ class ReportedSharing:
     as_of_s: float
 
 
-def now_of(details: Details) -> ReportedSharing | None:
+def now_of(details: BoxDetails) -> ReportedSharing | None:
     """Return how a box shares its cards; None before it has told."""
     latest = details.latest.get(TopicKind.INVENTORY)
     if latest is None:

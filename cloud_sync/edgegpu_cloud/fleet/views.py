@@ -11,7 +11,7 @@ from edgegpu_cloud.store import BoxRecord, BoxState, CommandHistoryLine, Latest,
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
 from edgegpu_sync.messages.spec import Spec
 from edgegpu_sync.messages.uplink import ItemReport, ItemState
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.states import CommandState, ResultCode
 from edgegpu_sync.topics import TopicKind
 
 Json = dict[str, Any]
@@ -98,7 +98,7 @@ class CommandView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Details:
+class BoxDetails:
     """All that is known of one box: besides its view its document, its last messages, and ends of unknown commands."""
 
     box: BoxView
@@ -138,7 +138,7 @@ def _left(birth: Json) -> str:
 
 def is_dormant(item: ItemReport) -> bool:
     """Whether an item waits for GPU sharing to be installed: the box looks at it again then, and nobody else need."""
-    return item.state is ItemState.REJECTED and item.code == Codes.NOT_INSTALLED
+    return item.state is ItemState.REJECTED and item.code == ResultCode.NOT_INSTALLED
 
 
 def is_problem(item: ItemReport) -> bool:

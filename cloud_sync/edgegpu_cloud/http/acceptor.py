@@ -17,7 +17,7 @@ class ConnectionSlots:
     def __init__(self, most: int, *, closed: Callable[[], object]) -> None:
         """Take the number of places; `closed` is told of each connection that is closed for another."""
         self._most, self._closed = most, closed
-        self._of: dict[str, dict[Guest, None]] = {}
+        self._of: dict[str, dict[AcceptedConnection, None]] = {}
         self._taken = 0
 
     @property
@@ -25,7 +25,7 @@ class ConnectionSlots:
         """How many connections there are."""
         return self._taken
 
-    def take(self, guest: "Guest", site: str) -> None:
+    def take(self, guest: "AcceptedConnection", site: str) -> None:
         """Give a connection a place."""
         if self._taken >= self._most:
             most = max(self._of.values(), key=len)
@@ -37,7 +37,7 @@ class ConnectionSlots:
         self._of.setdefault(site, {})[guest] = None
         self._taken += 1
 
-    def give_up(self, guest: "Guest", site: str) -> None:
+    def give_up(self, guest: "AcceptedConnection", site: str) -> None:
         """Take a connection's place back; one that has none is passed over."""
         of = self._of.get(site, {})
         if guest in of:
@@ -47,7 +47,7 @@ class ConnectionSlots:
                 del self._of[site]
 
 
-class Guest(socket.socket):
+class AcceptedConnection(socket.socket):
     """An accepted connection; closing it gives its place up."""
 
     leave: Callable[[], None] = staticmethod(lambda: None)
@@ -66,7 +66,7 @@ class LimitedSocket(socket.socket):
     def accept(self) -> tuple[socket.socket, Address]:
         """Accept a connection and give it a place."""
         plain, address = super().accept()
-        guest = Guest(fileno=plain.detach())
+        guest = AcceptedConnection(fileno=plain.detach())
         site = site_of(address[0])
         guest.leave = lambda: self.places.give_up(guest, site)
         self.places.take(guest, site)

@@ -14,10 +14,17 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from edgegpu_cloud.enrolment import tokens
-from edgegpu_cloud.enrolment.bodies import ApprovalPending, Denied, EnrolAsk, Granted, RenewalAnswer, RenewAsk
+from edgegpu_cloud.enrolment.bodies import (
+    ApprovalPending,
+    EnrolAsk,
+    EnrolmentDenied,
+    EnrolmentGranted,
+    RenewalAnswer,
+    RenewAsk,
+)
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError, Throttle
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.http.guard import WRITE_MAX_S, Guard
+from edgegpu_cloud.http.guard import WRITE_MAX_S, RequestGuard
 from edgegpu_cloud.http.release import INSTALLER, SUMS, BundleFolder
 
 _LOG = logging.getLogger(__name__)
@@ -38,7 +45,7 @@ class EnrolmentHandler(Protocol):
     def signed(self, ask: RenewAsk, *, signed: bytes, signature: str) -> bool:
         """Whether the key of this box has signed a renewal."""
 
-    def enrol(self, ask: EnrolAsk, *, address: str) -> Granted | ApprovalPending:
+    def enrol(self, ask: EnrolAsk, *, address: str) -> EnrolmentGranted | ApprovalPending:
         """Take a box in; raises RefusedError."""
 
     def renew(self, ask: RenewAsk, *, signed: bytes, signature: str, address: str) -> RenewalAnswer:
@@ -102,7 +109,7 @@ def make_app(
 
     _add_files(app, release, ca_pem)
     app.add_exception_handler(HTTPException, _plain)
-    return Guard(app, write_s=write_s)
+    return RequestGuard(app, write_s=write_s)
 
 
 def _add_files(app: FastAPI, release: BundleFolder, ca_pem: str) -> None:
@@ -141,7 +148,7 @@ class _Asked:
     """What was asked, and by whom; `who` is empty where nothing shows that it is one of ours."""
 
     who: str
-    decide: Callable[[], Granted | ApprovalPending | RenewalAnswer]
+    decide: Callable[[], EnrolmentGranted | ApprovalPending | RenewalAnswer]
 
 
 def _decide(throttles: _Throttles, clock: Callable[[], float], address: str, read: Callable[[], _Asked]) -> Response:
@@ -163,13 +170,13 @@ def _decide(throttles: _Throttles, clock: Callable[[], float], address: str, rea
     except CloudError as error:
         _LOG.error("cannot decide about a box of %s: %s", address, error)
         return JSONResponse(
-            Denied(code="ERROR", text="the cloud cannot decide now: its log says more").model_dump(), 503
+            EnrolmentDenied(code="ERROR", text="the cloud cannot decide now: its log says more").model_dump(), 503
         )
     return JSONResponse(answer.model_dump(mode="json"), 202 if isinstance(answer, ApprovalPending) else 200)
 
 
 def _denied(error: RequestRefusedError, *, wait_s: int = 0) -> Response:
-    content = Denied(code=error.code, text=error.text, remedy=error.remedy).model_dump()
+    content = EnrolmentDenied(code=error.code, text=error.text, remedy=error.remedy).model_dump()
     headers = {"Retry-After": str(wait_s)} if wait_s else None
     return JSONResponse(content, _STATUS.get(error.code, _FORBIDDEN), headers=headers)
 

@@ -31,7 +31,7 @@ class _SlowReaderError(Exception):
     """Who asked does not take the answer."""
 
 
-class Guard:
+class RequestGuard:
     """The outermost layer: the one place that sees each request begin and end."""
 
     def __init__(self, app: ASGIApp, *, write_s: float = WRITE_MAX_S) -> None:

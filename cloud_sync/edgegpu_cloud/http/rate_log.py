@@ -9,7 +9,7 @@ from collections.abc import Callable
 PERIOD_S = 60.0
 
 
-class Minute:
+class MinuteCounter:
     """Counts by kind; usable from any thread."""
 
     def __init__(self, log: logging.Logger, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -34,10 +34,10 @@ class Minute:
         self._log.warning("in the last minute: %s", ", ".join(f"{n} {kind}" for kind, n in counts.most_common(10)))
 
 
-class Counting(logging.Handler):
+class LogRateFilter(logging.Handler):
     """Counts what a library logs by its words, and lets the first of each through with its traceback."""
 
-    def __init__(self, minute: Minute, log: logging.Logger) -> None:
+    def __init__(self, minute: MinuteCounter, log: logging.Logger) -> None:
         super().__init__()
         self._minute, self._log = minute, log
 

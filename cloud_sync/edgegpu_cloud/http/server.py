@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.http.acceptor import ConnectionSlots, LimitedSocket
-from edgegpu_cloud.http.rate_log import Counting, Minute
+from edgegpu_cloud.http.rate_log import LogRateFilter, MinuteCounter
 
 _LOG = logging.getLogger(__name__)
 
@@ -45,7 +45,8 @@ class ServerLimits:
 class _Impatient(H11Protocol):
     """Closes a connection on which no whole request has come in time: before the first one, and after each.
 
-    It keeps no access log either: uvicorn's has the query in it, where somebody may have put a token; `Guard` logs.
+    It keeps no access log either: uvicorn's has the query in it, where somebody may have put a token.
+    `RequestGuard` logs.
     """
 
     patience_s = HEADERS_MAX_S
@@ -92,7 +93,9 @@ class _Impatient(H11Protocol):
 class _Server(uvicorn.Server):
     """uvicorn with a bound for handshakes, which it has no setting for, a quiet log, and a look at the certificate."""
 
-    def __init__(self, config: uvicorn.Config, *, patience: ServerLimits, minute: Minute, files: "_Files") -> None:
+    def __init__(
+        self, config: uvicorn.Config, *, patience: ServerLimits, minute: MinuteCounter, files: "_Files"
+    ) -> None:
         super().__init__(config)
         self._patience, self._minute, self._files = patience, minute, files
 
@@ -187,7 +190,7 @@ class HttpsServer:
             CloudError: the address is taken, or certificate and key cannot be used.
         """
         patience = patience or ServerLimits()
-        minute = Minute(_LOG)
+        minute = MinuteCounter(_LOG)
         self._places = ConnectionSlots(
             patience.connections, closed=lambda: minute.note("connections closed to make room")
         )
@@ -195,7 +198,7 @@ class HttpsServer:
         self._socket.places = self._places
         try:
             quiet = logging.Logger("edgegpu_cloud.http.uvicorn", logging.WARNING)  # noqa: LOG001  (of this server alone)
-            quiet.addHandler(Counting(minute, _LOG))
+            quiet.addHandler(LogRateFilter(minute, _LOG))
             config = _config(app, cert=cert, key=key, patience_s=patience.headers_s, quiet=quiet)
             context: Any = config.ssl
             files = _Files(context, cert, key)

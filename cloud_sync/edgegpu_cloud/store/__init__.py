@@ -19,7 +19,7 @@ from edgegpu_cloud.store.records import (
     StoredCommand,
     Token,
 )
-from edgegpu_cloud.store.store import ControllerStore, Moment, RecordError, StoreError, Transaction
+from edgegpu_cloud.store.store import CommitMoment, ControllerStore, RecordError, StoreError, Transaction
 
 __all__ = [
     "SERVER_TIME",
@@ -30,12 +30,12 @@ __all__ = [
     "BoxState",
     "CertificateRecord",
     "CommandHistoryLine",
+    "CommitMoment",
     "ControllerStore",
     "EnrolledBox",
     "EnrolmentAttempt",
     "Json",
     "Latest",
-    "Moment",
     "Orphan",
     "RecordError",
     "RequestState",

@@ -21,7 +21,7 @@ KEPT_BIRTHS = 200
 """Births of a box that are remembered: a replay of one of them is no journal that was put back."""
 
 
-class Boxes:
+class BoxTable:
     """The boxes of one transaction."""
 
     def __init__(self, connection: Connection, *, hold: bool) -> None:

@@ -7,8 +7,8 @@ from sqlalchemy import RowMapping
 from edgegpu_cloud.store.records import BoxRecord, BoxState, Latest, StoredCommand
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
 from edgegpu_sync.messages.stamps import Epoch, Stamp
-from edgegpu_sync.rules.sequence import Book
-from edgegpu_sync.rules.tracking import Tracked
+from edgegpu_sync.rules.sequence import CommandSequence
+from edgegpu_sync.rules.tracking import TrackedCommand
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import TopicKind
 
@@ -38,7 +38,7 @@ def _epoch(count: int | None, nonce: str | None) -> Epoch | None:
 
 def box_of(row: RowMapping) -> BoxRecord:
     """Read a row of `boxes`; when its birth was is not in the store."""
-    book = Book(
+    book = CommandSequence(
         enrolment=row["enrolment"],
         instance=row["instance"],
         epoch=_epoch(row["epoch_count"], row["epoch_nonce"]),
@@ -72,7 +72,7 @@ def box_values(box: BoxRecord) -> Values:
 
 def command_of(row: RowMapping) -> StoredCommand:
     """Read a row of `commands`."""
-    tracked = Tracked(
+    tracked = TrackedCommand(
         id=CommandId(row["id"]),
         op=OpName(row["op"]),
         args=row["args"],

@@ -7,8 +7,8 @@ from typing import Any
 
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
 from edgegpu_sync.messages.stamps import Stamp
-from edgegpu_sync.rules.sequence import Book
-from edgegpu_sync.rules.tracking import Tracked
+from edgegpu_sync.rules.sequence import CommandSequence
+from edgegpu_sync.rules.tracking import TrackedCommand
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import TopicKind
 
@@ -47,7 +47,7 @@ class BoxRecord:
     device: DeviceId
     name: str
     public: str
-    book: Book
+    book: CommandSequence
     state: BoxState = BoxState.ENROLLED
     labels: Mapping[str, str] = field(default_factory=dict)
     host: str = ""
@@ -82,7 +82,7 @@ class StoredCommand:
     """
 
     device: DeviceId
-    tracked: Tracked
+    tracked: TrackedCommand
     by: str
     at_s: float
     cancelled: bool = False

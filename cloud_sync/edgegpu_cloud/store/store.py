@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.store.boxes import Boxes
+from edgegpu_cloud.store.boxes import BoxTable
 from edgegpu_cloud.store.commands import CommandTable
 from edgegpu_cloud.store.engine import open_engine, writing
 from edgegpu_cloud.store.enrolments import Enrolments
@@ -18,17 +18,17 @@ from edgegpu_cloud.store.notes import NoteTable
 from edgegpu_sync.ids import DeviceId
 
 
-class Moment(Enum):
+class CommitMoment(Enum):
     """Where a process may die around a commit."""
 
     BEFORE_COMMIT = "before"
     AFTER_COMMIT = "after"
 
 
-Watcher = Callable[[Moment], None]
+Watcher = Callable[[CommitMoment], None]
 
 
-def _nobody(_: Moment) -> None:
+def _nobody(_: CommitMoment) -> None:
     """Nobody watches commits."""
 
 
@@ -48,7 +48,7 @@ class Transaction:
     """
 
     def __init__(self, connection: Connection, *, writes: bool) -> None:
-        self.boxes = Boxes(connection, hold=writes)
+        self.boxes = BoxTable(connection, hold=writes)
         self.commands = CommandTable(connection)
         self.enrolments = Enrolments(connection, hold=writes)
         self.notes = NoteTable(connection)
@@ -112,9 +112,9 @@ class ControllerStore:
         try:
             with self._writing.connect() as connection:
                 yield Transaction(connection, writes=True)
-                self._watcher(Moment.BEFORE_COMMIT)
+                self._watcher(CommitMoment.BEFORE_COMMIT)
                 connection.commit()
-            self._watcher(Moment.AFTER_COMMIT)
+            self._watcher(CommitMoment.AFTER_COMMIT)
         except SQLAlchemyError as error:
             raise _explained(error, self._engine.url.database) from error
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from edgegpu_sync.link.events import Address
-from edgegpu_sync.link.rules import Ending
+from edgegpu_sync.link.rules import ConnectionEnd
 
 NO_CHECK_TIME = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME of OpenSSL, for which Python has no name; everything but the dates is checked."""
@@ -21,7 +21,7 @@ class LinkError(Exception):
     `blamed`: the broker has said that a message of ours is why.
     """
 
-    def __init__(self, ending: Ending, why: str, *, blamed: bool = False) -> None:
+    def __init__(self, ending: ConnectionEnd, why: str, *, blamed: bool = False) -> None:
         super().__init__(why)
         self.ending, self.blamed = ending, blamed
 
@@ -41,7 +41,7 @@ def tls_context(address: Address) -> ssl.SSLContext:
         context.load_cert_chain(address.cert, address.key)
     except (OSError, ValueError) as error:
         where = f"{address.ca}, {address.cert}, {address.key}"
-        raise LinkError(Ending.REFUSED, f"cannot use the certificates: {error} ({where})") from error
+        raise LinkError(ConnectionEnd.REFUSED, f"cannot use the certificates: {error} ({where})") from error
     return context
 
 
@@ -57,7 +57,7 @@ def dial(address: Address) -> ssl.SSLSocket:
     try:
         plain = socket.create_connection((address.host, address.port), timeout=TCP_S)
     except OSError as error:
-        raise LinkError(Ending.ABSENT, f"cannot connect to {where}: {error}") from error
+        raise LinkError(ConnectionEnd.ABSENT, f"cannot connect to {where}: {error}") from error
     try:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.settimeout(TLS_S)
@@ -67,19 +67,19 @@ def dial(address: Address) -> ssl.SSLSocket:
         raise LinkError(_why_not(error), f"cannot do TLS with {where}: {error}") from error
 
 
-def _why_not(error: Exception) -> Ending:
+def _why_not(error: Exception) -> ConnectionEnd:
     match error:
         case ssl.SSLEOFError() | ssl.SSLZeroReturnError():
-            return Ending.ABSENT  # a proxy with nobody behind it
+            return ConnectionEnd.ABSENT  # a proxy with nobody behind it
         case ssl.SSLError() | ValueError():
-            return Ending.REFUSED
+            return ConnectionEnd.REFUSED
         case TimeoutError():
-            return Ending.BUSY
+            return ConnectionEnd.BUSY
         case _:
-            return Ending.ABSENT
+            return ConnectionEnd.ABSENT
 
 
-class Dialling:
+class DialThread:
     """One `dial` on a thread of its own, since nothing ends a look-up of a name early: who stops leaves it behind."""
 
     def __init__(self, address: Address, done: Callable[[], None]) -> None:

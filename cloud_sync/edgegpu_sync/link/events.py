@@ -21,7 +21,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Up:
+class LinkUp:
     """Connected and subscribed: now send the birth, with `turn`."""
 
     session_present: bool
@@ -30,14 +30,14 @@ class Up:
 
 
 @dataclass(frozen=True, slots=True)
-class Down:
+class LinkDown:
     """The connection is gone, or none could be made; said again only when the reason is another one."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class MessageArrived:
     """A message, for `Link.ack` to acknowledge when it is on the disk; `turn` is the connection that brought it."""
 
     topic: str
@@ -48,7 +48,7 @@ class Arrived:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
+class PublishAcknowledged:
     """The broker has acknowledged a publish. It proves little: 3.1.1 brokers acknowledge what they refuse.
 
     `refused` says why the broker (MQTT 5), or the quarantine, has not taken it; empty where nothing is known.
@@ -58,4 +58,4 @@ class Delivered:
     refused: str = ""
 
 
-LinkEvent = Up | Down | Arrived | Delivered
+LinkEvent = LinkUp | LinkDown | MessageArrived | PublishAcknowledged

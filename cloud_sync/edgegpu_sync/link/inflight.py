@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from edgegpu_sync.errors import TooLargeError
-from edgegpu_sync.link.events import Arrived, Delivered
-from edgegpu_sync.link.rules import HeldMessage, Message, Pulse, Quarantine
+from edgegpu_sync.link.events import MessageArrived, PublishAcknowledged
+from edgegpu_sync.link.rules import HeldMessage, KeepAlive, Message, Quarantine
 from edgegpu_sync.wire import WIRE_MAX_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class PublishRequest:
     """A publish that is to go out."""
 
     token: int
@@ -26,13 +26,13 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Ack:
+class AckRequest:
     """An acknowledgement that is to go out."""
 
     mid: int
 
 
-Todo = Send | Ack | Delivered
+Todo = PublishRequest | AckRequest | PublishAcknowledged
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +75,15 @@ class Inflight:
                 return None
             self._token += 1
             if self._quarantine.holds(message, now):
-                self._todo.append(Delivered(self._token, refused="quarantined: the connection ended twice after it"))
+                self._todo.append(
+                    PublishAcknowledged(self._token, refused="quarantined: the connection ended twice after it")
+                )
             else:
                 self._out[self._token] = _Under(message, now, len(payload))
-                self._todo.append(Send(self._token, topic, payload, retain))
+                self._todo.append(PublishRequest(self._token, topic, payload, retain))
             return self._token
 
-    def ack(self, arrived: Arrived) -> bool:
+    def ack(self, arrived: MessageArrived) -> bool:
         """Take an acknowledgement; False when there is nothing to do."""
         with self._lock:
             under = self._in.pop(arrived.mid, None) if arrived.turn == self._turn else None
@@ -90,7 +92,7 @@ class Inflight:
             self._in_bytes -= under.size_bytes
             self._quarantine = self._quarantine.passed(under.message)
             if arrived.mid > 0:
-                self._todo.append(Ack(arrived.mid))
+                self._todo.append(AckRequest(arrived.mid))
             return True
 
     @property
@@ -143,7 +145,7 @@ class Inflight:
         with self._lock:
             self._token += 1
             self._out[self._token] = _Under(Message("out", "", 0), self._clock(), 0)
-            self._todo.append(Send(self._token, topic, b"", retain=False))
+            self._todo.append(PublishRequest(self._token, topic, b"", retain=False))
 
     def take(self) -> list[Todo]:
         """Return what is to be done, oldest first."""
@@ -157,7 +159,7 @@ class Inflight:
         with self._lock:
             self._tokens[mid] = token
 
-    def acked(self, mid: int, refused: str) -> Delivered | None:
+    def acked(self, mid: int, refused: str) -> PublishAcknowledged | None:
         """Return what to tell of a PUBACK; None for a heartbeat's, and for one that nobody waits for."""
         with self._lock:
             token = self._tokens.pop(mid, None)
@@ -166,15 +168,15 @@ class Inflight:
                 return None
             self._quarantine = self._quarantine.passed(under.message)
             self._careful, self._heard_us = max(0, self._careful - 1), True
-            return Delivered(token, refused) if under.message.topic else None
+            return PublishAcknowledged(token, refused) if under.message.topic else None
 
-    def came(self, arrived: Arrived) -> None:
+    def came(self, arrived: MessageArrived) -> None:
         """Note a message that waits for `ack`; one in quarantine is acknowledged at once, and handed on like others."""
         message = Message.of("in", arrived.topic, arrived.payload)
         now = self._clock()
         with self._lock:
             if arrived.mid > 0 and self._quarantine.holds(message, now):
-                self._todo.append(Ack(arrived.mid))
+                self._todo.append(AckRequest(arrived.mid))
             else:
                 before = self._in.pop(arrived.mid, None)  # a broker that gives a number twice
                 self._in_bytes += len(arrived.payload) - (before.size_bytes if before else 0)
@@ -204,7 +206,7 @@ class ConnectionState:
     """Where one connection stands; the link's thread's own."""
 
     turn: int
-    pulse: Pulse
+    pulse: KeepAlive
     until: float
     """When it must be up, or, once it is leaving, gone."""
     opened: bool = False
@@ -212,7 +214,7 @@ class ConnectionState:
     window: int = 0
     up: bool = False
     leaving: bool = False
-    early: list[Arrived] = field(default_factory=list)
+    early: list[MessageArrived] = field(default_factory=list)
     """What came before SUBACK: told after Up."""
 
     def next_s(self, now: float) -> float:

@@ -13,13 +13,40 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NoReturn, assert_never
 
-from edgegpu_sync.link.connect import Dialling, LinkError
-from edgegpu_sync.link.events import Address, Arrived, Delivered, Down, LinkEvent, Up
-from edgegpu_sync.link.inflight import Ack, ConnectionState, Inflight, Send, Todo, Waker
-from edgegpu_sync.link.pahoclient import Acked, Came, Closed, Connected, Fact, Hello, MqttConnection, Subscribed
-from edgegpu_sync.link.rules import Ending, HeldMessage, Pulse, ReconnectBackoff, Spoken, beat_topic, remembered
+from edgegpu_sync.link.connect import DialThread, LinkError
+from edgegpu_sync.link.events import Address, LinkDown, LinkEvent, LinkUp, MessageArrived, PublishAcknowledged
+from edgegpu_sync.link.inflight import AckRequest, ConnectionState, Inflight, PublishRequest, Todo, Waker
+from edgegpu_sync.link.pahoclient import (
+    ConnAck,
+    ConnectionClosed,
+    ConnectOptions,
+    Fact,
+    MqttConnection,
+    PubAck,
+    PublishReceived,
+    SubAck,
+)
+from edgegpu_sync.link.rules import (
+    ConnectionEnd,
+    HeldMessage,
+    KeepAlive,
+    ReconnectBackoff,
+    SpokenVersion,
+    beat_topic,
+    remembered,
+)
 
-__all__ = ["Address", "Arrived", "Delivered", "Down", "HeldMessage", "Link", "LinkEvent", "Spoken", "Up"]
+__all__ = [
+    "Address",
+    "HeldMessage",
+    "Link",
+    "LinkDown",
+    "LinkEvent",
+    "LinkUp",
+    "MessageArrived",
+    "PublishAcknowledged",
+    "SpokenVersion",
+]
 
 GREET_S = 20.0
 """How long CONNACK and SUBACK may take: the handshakes of thousands may come first."""
@@ -57,8 +84,8 @@ class Link:
         receive_max: int = 16,
         session_s: int = FOUR_WEEKS_S,
         wall: Callable[[], float] = time.time,
-        recall: Callable[[], Spoken | None] = lambda: None,
-        remember: Callable[[Spoken | None], None] = lambda _: None,
+        recall: Callable[[], SpokenVersion | None] = lambda: None,
+        remember: Callable[[SpokenVersion | None], None] = lambda _: None,
     ) -> None:
         """Begin down.
 
@@ -91,11 +118,12 @@ class Link:
     # --- for any thread
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False, turn: int | None = None) -> int | None:
-        """Send with QoS 1; return what `Delivered` will name, or None when it cannot be sent now.
+        """Send with QoS 1; return what `PublishAcknowledged` will name, or None when it cannot be sent now.
 
-        None: not up, or as many are under way as may be (try again after a `Delivered`), or `turn` is given and is not
-        that of the connection: so that nothing overtakes the birth. After `Down` what was not delivered is forgotten.
-        One in quarantine is not sent, and answered with a `Delivered` that says so.
+        None: not up, or as many are under way as may be (try again after a `PublishAcknowledged`), or `turn` is given
+        and is not that of the connection: so that nothing overtakes the birth. After `LinkDown` what was not delivered
+        is forgotten.
+        One in quarantine is not sent, and answered with a `PublishAcknowledged` that says so.
 
         Raises:
             TooLargeError: over 64 KiB. The broker would close the connection.
@@ -104,7 +132,7 @@ class Link:
         self._waker.poke()
         return token
 
-    def ack(self, arrived: Arrived) -> None:
+    def ack(self, arrived: MessageArrived) -> None:
         """Acknowledge a message; nothing happens when its connection is gone: it comes again."""
         if self._desk.ack(arrived):
             self._waker.poke()
@@ -151,7 +179,7 @@ class Link:
             self._desk.end(suspect=False)
         self._down("stopped")
 
-    def _once(self) -> tuple[Ending, float]:
+    def _once(self) -> tuple[ConnectionEnd, float]:
         """Make a connection and serve it to its end; return why it ended, and how many seconds it was up."""
         self._version, self._up_at = self._version.to_try(self._wall()), 0.0
         try:
@@ -160,14 +188,14 @@ class Link:
             up_s = self._clock() - self._up_at if self._up_at else 0.0
             if not up_s:
                 self._version = self._version.failed(error.ending, self._wall())
-            self._anew = error.ending is Ending.OVERSIZE
-            self._desk.end(suspect=up_s > 0 and error.ending is Ending.LOST, blamed=error.blamed)
+            self._anew = error.ending is ConnectionEnd.OVERSIZE
+            self._desk.end(suspect=up_s > 0 and error.ending is ConnectionEnd.LOST, blamed=error.blamed)
             self._down(str(error))
             return error.ending, up_s
 
     def _connect(self) -> NoReturn:
         address = self._address()
-        hello = Hello(
+        hello = ConnectOptions(
             client_id=address.client_id,
             protocol=self._version.protocol,
             keepalive_s=self._keepalive_s,
@@ -180,14 +208,14 @@ class Link:
             self._serve(wire, beat_topic(address.client_id))
 
     def _dial(self, address: Address) -> ssl.SSLSocket:
-        dialling, end = Dialling(address, self._waker.poke), self._clock() + DIAL_S
+        dialling, end = DialThread(address, self._waker.poke), self._clock() + DIAL_S
         try:
             while (sock := dialling.result()) is None:
                 self._alive_at = self._clock()
                 if self._stopping.is_set():
                     raise _StopError
                 if self._clock() > end:
-                    raise LinkError(Ending.ABSENT, f"no connection to {address.host} after {DIAL_S:g} s")
+                    raise LinkError(ConnectionEnd.ABSENT, f"no connection to {address.host} after {DIAL_S:g} s")
                 self._waker.wait(1.0)
             return sock
         finally:
@@ -195,7 +223,7 @@ class Link:
 
     def _serve(self, wire: MqttConnection, beat: str) -> NoReturn:
         now = self._clock()
-        one = ConnectionState(self._desk.begin(), Pulse(self._keepalive_s, now, now), until=now + GREET_S)
+        one = ConnectionState(self._desk.begin(), KeepAlive(self._keepalive_s, now, now), until=now + GREET_S)
         while True:
             for todo in self._desk.take():
                 self._do(todo, wire)
@@ -207,37 +235,39 @@ class Link:
 
     def _do(self, todo: Todo, wire: MqttConnection) -> None:
         match todo:
-            case Send():
+            case PublishRequest():
                 self._desk.sent(todo.token, wire.publish(todo.topic, todo.payload, retain=todo.retain))
-            case Ack():
+            case AckRequest():
                 wire.ack(todo.mid)
-            case Delivered():
+            case PublishAcknowledged():
                 self._put(todo)
             case _:
                 assert_never(todo)
 
     def _note(self, fact: Fact, wire: MqttConnection, one: ConnectionState) -> None:
-        if not isinstance(fact, Closed):
+        if not isinstance(fact, ConnectionClosed):
             self._alive_at = self._clock()
-            one.pulse = one.pulse.hears(self._alive_at, proof=isinstance(fact, Acked | Subscribed))
+            one.pulse = one.pulse.hears(self._alive_at, proof=isinstance(fact, PubAck | SubAck))
         match fact:
-            case Connected():
+            case ConnAck():
                 one.opened, one.window, one.session_present = True, fact.window, fact.session_present
                 one.pulse = replace(one.pulse, keepalive_s=fact.keepalive_s)
                 self._accepted()
                 wire.subscribe(self._filters)
-            case Subscribed(refused=refused) if refused or not one.opened:
-                raise LinkError(Ending.REFUSED, f"the broker grants no subscription to {self._filters}: {refused}")
-            case Subscribed():
+            case SubAck(refused=refused) if refused or not one.opened:
+                raise LinkError(
+                    ConnectionEnd.REFUSED, f"the broker grants no subscription to {self._filters}: {refused}"
+                )
+            case SubAck():
                 self._up(one)
-            case Came():
-                arrived = Arrived(fact.topic, fact.payload, fact.retained, fact.mid, one.turn)
+            case PublishReceived():
+                arrived = MessageArrived(fact.topic, fact.payload, fact.retained, fact.mid, one.turn)
                 self._desk.came(arrived)
                 (self._put if one.up else one.early.append)(arrived)
-            case Acked():
+            case PubAck():
                 if delivered := self._desk.acked(fact.mid, fact.refused):
                     self._put(delivered)
-            case Closed():
+            case ConnectionClosed():
                 raise LinkError(fact.ending, fact.why, blamed=fact.blamed)
             case _:
                 assert_never(fact)
@@ -254,10 +284,10 @@ class Link:
                 wire.goodbye()
                 raise _StopError
         elif not one.up and now >= one.until:
-            ending = Ending.BUSY if one.opened else Ending.SILENT
+            ending = ConnectionEnd.BUSY if one.opened else ConnectionEnd.SILENT
             raise LinkError(ending, f"no answer to {'SUBSCRIBE' if one.opened else 'CONNECT'} in {GREET_S:g} s")
         elif one.up and one.pulse.dead(now):
-            raise LinkError(Ending.LOST, f"the broker has not answered for {one.pulse.keepalive_s:g} s")
+            raise LinkError(ConnectionEnd.LOST, f"the broker has not answered for {one.pulse.keepalive_s:g} s")
         elif one.up and one.pulse.due(now):
             self._desk.beat(beat)
 
@@ -273,7 +303,7 @@ class Link:
         one.up, self._said, self._up_at = True, None, self._clock()
         self._hurry.clear()
         self._desk.open(one.window)
-        self._put(Up(one.session_present, self._version.protocol, one.turn))
+        self._put(LinkUp(one.session_present, self._version.protocol, one.turn))
         for arrived in one.early:
             self._put(arrived)
         one.early.clear()
@@ -281,7 +311,7 @@ class Link:
     def _down(self, why: str) -> None:
         if why != self._said:
             self._said = why
-            self._put(Down(why))
+            self._put(LinkDown(why))
 
     def _pause(self, wait_s: float) -> None:
         end = self._clock() + wait_s

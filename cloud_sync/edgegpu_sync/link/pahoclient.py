@@ -16,7 +16,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from edgegpu_sync.link.rules import V5, Ending, Protocol
+from edgegpu_sync.link.rules import V5, ConnectionEnd, Protocol
 from edgegpu_sync.wire import WIRE_MAX_BYTES
 
 PACKET_MAX_BYTES = WIRE_MAX_BYTES + 1_024
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hello:
+class ConnectOptions:
     """What a connection begins with."""
 
     client_id: str
@@ -46,7 +46,7 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
-class Connected:
+class ConnAck:
     """CONNACK: the broker takes us. `window`: how many of our publishes may be under way; 3.1.1 does not say."""
 
     session_present: bool
@@ -55,14 +55,14 @@ class Connected:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscribed:
+class SubAck:
     """SUBACK; `refused` are the broker's words where it grants one not."""
 
     refused: str
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
+class PublishReceived:
     """PUBLISH; `mid` is below 0 where it came with QoS 0, which is not acknowledged to the broker."""
 
     topic: str
@@ -72,7 +72,7 @@ class Came:
 
 
 @dataclass(frozen=True, slots=True)
-class Acked:
+class PubAck:
     """PUBACK; `refused` are the broker's words (MQTT 5) where it has not taken it."""
 
     mid: int
@@ -80,15 +80,15 @@ class Acked:
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class ConnectionClosed:
     """The connection has ended; `blamed`: the broker says that what we sent is why."""
 
-    ending: Ending
+    ending: ConnectionEnd
     why: str
     blamed: bool = False
 
 
-Fact = Connected | Subscribed | Came | Acked | Closed
+Fact = ConnAck | SubAck | PublishReceived | PubAck | ConnectionClosed
 
 
 class _Client(Client):
@@ -103,7 +103,7 @@ class _Client(Client):
 class MqttConnection:
     """An MQTT connection over `sock`, which it owns. Not for more than one thread."""
 
-    def __init__(self, sock: ssl.SSLSocket, hello: Hello) -> None:
+    def __init__(self, sock: ssl.SSLSocket, hello: ConnectOptions) -> None:
         """Send CONNECT; what comes of it is told by `step`."""
         self._hello, self._facts, self._said, self._taken = hello, list[Fact](), "", False
         self._unnumbered = 0
@@ -142,7 +142,7 @@ class MqttConnection:
             ready = dict(poll.poll(0 if more or self._facts else min(timeout_s, 3600.0) * 1000))
             self._guarded(lambda: self._turn(sock, ready.get(sock.fileno(), 0), more=more))
         elif not self._facts:
-            self._facts.append(Closed(self._ending(), "the connection was closed"))
+            self._facts.append(ConnectionClosed(self._ending(), "the connection was closed"))
         facts, self._facts = self._facts, []
         return facts
 
@@ -151,7 +151,7 @@ class MqttConnection:
         self._client.subscribe([(one, 1) for one in filters])
 
     def publish(self, topic: str, payload: bytes, *, retain: bool) -> int:
-        """Send PUBLISH with QoS 1; return its packet's id, which `Acked` will name."""
+        """Send PUBLISH with QoS 1; return its packet's id, which `PubAck` will name."""
         return self._client.publish(topic, payload, qos=1, retain=retain).mid
 
     def ack(self, mid: int) -> None:
@@ -175,7 +175,7 @@ class MqttConnection:
                 self._client.loop_read()
             if self._too_large():
                 why = f"a message of more than {PACKET_MAX_BYTES} bytes came"
-                self._facts.append(Closed(Ending.OVERSIZE, why))
+                self._facts.append(ConnectionClosed(ConnectionEnd.OVERSIZE, why))
                 return
         if ready & select.POLLOUT:
             self._client.loop_write()
@@ -187,29 +187,29 @@ class MqttConnection:
             turn()
         except Exception:
             log.exception("cannot read what the broker sends")
-            self._facts.append(Closed(self._ending(), "cannot read what the broker sends"))
+            self._facts.append(ConnectionClosed(self._ending(), "cannot read what the broker sends"))
 
     def _too_large(self) -> bool:
         # paho would read up to 256 MiB into memory; only an MQTT 5 broker keeps to what CONNECT says.
         return self._client._in_packet["remaining_length"] > PACKET_MAX_BYTES  # noqa: SLF001
 
-    def _ending(self) -> Ending:
+    def _ending(self) -> ConnectionEnd:
         if self._taken:
-            return Ending.LOST
-        return Ending.REFUSED if "[SSL" in self._said else Ending.CLOSED_EARLY
+            return ConnectionEnd.LOST
+        return ConnectionEnd.REFUSED if "[SSL" in self._said else ConnectionEnd.CLOSED_EARLY
 
     def _connected(
         self, _c: Client, _u: object, flags: ConnectFlags, reason: ReasonCode, properties: Properties | None
     ) -> None:
         if reason.is_failure:
-            self._facts.append(Closed(_refusal(reason), f"the broker refuses: {reason}"))
+            self._facts.append(ConnectionClosed(_refusal(reason), f"the broker refuses: {reason}"))
             return
         self._taken = True
         window = getattr(properties, "ReceiveMaximum", 65_535)
-        self._facts.append(Connected(flags.session_present, window, self._client.keepalive))
+        self._facts.append(ConnAck(flags.session_present, window, self._client.keepalive))
 
     def _subscribed(self, _c: Client, _u: object, _mid: int, reasons: list[ReasonCode], _p: Properties | None) -> None:
-        self._facts.append(Subscribed(", ".join(str(one) for one in reasons if one.is_failure)))
+        self._facts.append(SubAck(", ".join(str(one) for one in reasons if one.is_failure)))
 
     def _came(self, _c: Client, _u: object, message: MQTTMessage) -> None:
         try:
@@ -218,27 +218,29 @@ class MqttConnection:
             topic = "?"  # refused as no topic of ours
         self._unnumbered += message.qos == 0  # amqtt sends retained ones so; it counts until it is acknowledged, too
         mid = message.mid if message.qos else -self._unnumbered
-        self._facts.append(Came(topic, bytes(message.payload), message.retain, mid))
+        self._facts.append(PublishReceived(topic, bytes(message.payload), message.retain, mid))
 
     def _acked(self, _c: Client, _u: object, mid: int, reason: ReasonCode, _p: Properties | None) -> None:
-        self._facts.append(Acked(mid, str(reason) if reason.is_failure else ""))
+        self._facts.append(PubAck(mid, str(reason) if reason.is_failure else ""))
 
     def _disconnected(
         self, _c: Client, _u: object, flags: DisconnectFlags, reason: ReasonCode, _p: Properties | None
     ) -> None:
         if flags.is_disconnect_packet_from_server:
-            ending = Ending.REFUSED if reason.value == _TAKEN_OVER else self._ending()
+            ending = ConnectionEnd.REFUSED if reason.value == _TAKEN_OVER else self._ending()
             why = f"the broker closes the connection: {reason}"
-            self._facts.append(Closed(ending, why, blamed=reason.value in _BLAMES))
+            self._facts.append(ConnectionClosed(ending, why, blamed=reason.value in _BLAMES))
         else:
-            self._facts.append(Closed(self._ending(), f"the connection was closed{self._said and ': '}{self._said}"))
+            self._facts.append(
+                ConnectionClosed(self._ending(), f"the connection was closed{self._said and ': '}{self._said}")
+            )
 
     def _logged(self, _c: Client, _u: object, level: int, text: str) -> None:
         if level == LogLevel.MQTT_LOG_ERR:
             self._said = text
 
 
-def _properties(hello: Hello) -> Properties:
+def _properties(hello: ConnectOptions) -> Properties:
     properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
     properties.SessionExpiryInterval = hello.session_s
     properties.ReceiveMaximum = hello.receive_max
@@ -246,7 +248,7 @@ def _properties(hello: Hello) -> Properties:
     return properties
 
 
-def _refusal(reason: ReasonCode) -> Ending:
+def _refusal(reason: ReasonCode) -> ConnectionEnd:
     if reason.value == _UNSUPPORTED:
-        return Ending.UNSUPPORTED
-    return Ending.BUSY if reason.value in _BUSY else Ending.REFUSED
+        return ConnectionEnd.UNSUPPORTED
+    return ConnectionEnd.BUSY if reason.value in _BUSY else ConnectionEnd.REFUSED

@@ -24,7 +24,7 @@ STEADY_S = 3.0
 """A connection that held for so long was a good one: the wait after it begins anew."""
 
 
-class Ending(StrEnum):
+class ConnectionEnd(StrEnum):
     """Why a connection, or the try to make one, came to its end, as far as the next wait depends on it."""
 
     ABSENT = "absent"
@@ -46,14 +46,14 @@ class Ending(StrEnum):
 
 
 _CAP_S = {
-    Ending.ABSENT: 4.0,
-    Ending.LOST: 4.0,
-    Ending.CLOSED_EARLY: 4.0,
-    Ending.UNSUPPORTED: 4.0,
-    Ending.BUSY: 30.0,
-    Ending.SILENT: 30.0,
-    Ending.REFUSED: 300.0,
-    Ending.OVERSIZE: 300.0,
+    ConnectionEnd.ABSENT: 4.0,
+    ConnectionEnd.LOST: 4.0,
+    ConnectionEnd.CLOSED_EARLY: 4.0,
+    ConnectionEnd.UNSUPPORTED: 4.0,
+    ConnectionEnd.BUSY: 30.0,
+    ConnectionEnd.SILENT: 30.0,
+    ConnectionEnd.REFUSED: 300.0,
+    ConnectionEnd.OVERSIZE: 300.0,
 }
 
 
@@ -67,7 +67,7 @@ class ReconnectBackoff:
         """Return it after a try that was up for `up_s` seconds, 0 for never: a good connection begins anew."""
         return ReconnectBackoff(1 if up_s >= STEADY_S else self.failures + 1)
 
-    def wait_s(self, ending: Ending, roll: float) -> float:
+    def wait_s(self, ending: ConnectionEnd, roll: float) -> float:
         """Return the seconds until the next try; `roll` is random in [0, 1), so that a fleet does not come at once.
 
         A broker that was away has everybody back within 4 s, since the wait for one that is absent grows no further.
@@ -78,14 +78,14 @@ class ReconnectBackoff:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class SpokenVersion:
     """What to remember over restarts: that this broker took 3.1.1 alone, and when by the clock of the wall."""
 
     since: float
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class MqttVersionChoice:
     """Which version the next try speaks: 5, or 3.1.1 for a day after 5 was not understood."""
 
     protocol: Protocol = V5
@@ -93,43 +93,49 @@ class Version:
     since: float = 0.0
     """When 3.1.1 was chosen, by the wall; a clock that jumped costs one try too many, never more."""
 
-    def to_try(self, now: float) -> "Version":
+    def to_try(self, now: float) -> "MqttVersionChoice":
         """Return it before a try: once a day 5 is tried again, and one close is then enough to go back."""
         if self.protocol == V311 and not 0 <= now - self.since < DAY_S:
-            return Version(V5, closes=EARLY_CLOSES - 1)
+            return MqttVersionChoice(V5, closes=EARLY_CLOSES - 1)
         return self
 
-    def failed(self, ending: Ending, now: float) -> "Version":
+    def failed(self, ending: ConnectionEnd, now: float) -> "MqttVersionChoice":
         """Return it after a try that did not come to CONNACK, or was refused there."""
         match ending:
-            case Ending.UNSUPPORTED:
+            case ConnectionEnd.UNSUPPORTED:
                 return self._other(now)
-            case Ending.CLOSED_EARLY | Ending.SILENT if self.closes + 1 >= EARLY_CLOSES:
+            case ConnectionEnd.CLOSED_EARLY | ConnectionEnd.SILENT if self.closes + 1 >= EARLY_CLOSES:
                 return self._other(now)
-            case Ending.CLOSED_EARLY | Ending.SILENT:
+            case ConnectionEnd.CLOSED_EARLY | ConnectionEnd.SILENT:
                 return replace(self, closes=self.closes + 1)
-            case Ending.ABSENT | Ending.BUSY | Ending.REFUSED | Ending.LOST | Ending.OVERSIZE:
+            case (
+                ConnectionEnd.ABSENT
+                | ConnectionEnd.BUSY
+                | ConnectionEnd.REFUSED
+                | ConnectionEnd.LOST
+                | ConnectionEnd.OVERSIZE
+            ):
                 return self
             case _:
                 assert_never(ending)
 
-    def accepted(self) -> "Version":
+    def accepted(self) -> "MqttVersionChoice":
         """Return it after the broker has taken it."""
         return replace(self, closes=0)
 
     @property
-    def spoken(self) -> Spoken | None:
+    def spoken(self) -> SpokenVersion | None:
         """What to remember once the broker has taken it; None for 5."""
-        return Spoken(self.since) if self.protocol == V311 else None
+        return SpokenVersion(self.since) if self.protocol == V311 else None
 
-    def _other(self, now: float) -> "Version":
+    def _other(self, now: float) -> "MqttVersionChoice":
         # Where 3.1.1 is not taken either it was not the version: 5 again, then in turns.
-        return Version(V311, since=now) if self.protocol == V5 else Version(V5)
+        return MqttVersionChoice(V311, since=now) if self.protocol == V5 else MqttVersionChoice(V5)
 
 
-def remembered(spoken: Spoken | None) -> Version:
+def remembered(spoken: SpokenVersion | None) -> MqttVersionChoice:
     """Return what a link begins with."""
-    return Version() if spoken is None else Version(V311, since=spoken.since)
+    return MqttVersionChoice() if spoken is None else MqttVersionChoice(V311, since=spoken.since)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +200,7 @@ class Quarantine:
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class KeepAlive:
     """Whether a connection lives: who is silent is asked, and who does not answer is gone."""
 
     keepalive_s: float
@@ -205,11 +211,11 @@ class Pulse:
     asked: float | None = None
     """Since when the oldest thing that we sent has waited for its acknowledgement."""
 
-    def hears(self, now: float, *, proof: bool) -> "Pulse":
+    def hears(self, now: float, *, proof: bool) -> "KeepAlive":
         """Return it after a packet came; `proof`: it acknowledges something of ours."""
         return replace(self, heard=now, proved=now if proof else self.proved)
 
-    def waits(self, since: float | None) -> "Pulse":
+    def waits(self, since: float | None) -> "KeepAlive":
         """Return it with what waits for an acknowledgement now."""
         return replace(self, asked=since)
 

@@ -7,10 +7,10 @@ from pydantic import Field, model_validator
 
 from edgegpu_sync.ids import CommandIdField
 from edgegpu_sync.messages.stamps import Epoch
-from edgegpu_sync.wire import Body, Count, Json, Line, Seconds, WireModel
+from edgegpu_sync.wire import Count, Json, Line, MessageBody, Seconds, WireModel
 
 
-class Desired(Body):
+class Desired(MessageBody):
     """The truth of what a box should be. `rev` only rises within an enrolment, also after a controller's restore."""
 
     enrolment: Count
@@ -19,7 +19,7 @@ class Desired(Body):
     """Read by `spec.asked`, item by item; written from `spec.Spec`."""
 
 
-class Command(Body):
+class Command(MessageBody):
     """A verb. Its op and id stand in the topic, which is signed with the body.
 
     `seq` is the command's place among all of its enrolment, given once; every one up to `floor` is settled. It is
@@ -54,7 +54,7 @@ class RefreshRequest(StrEnum):
     METRICS = "metrics"
 
 
-class Receipt(Body):
+class Receipt(MessageBody):
     """What the controller has stored, and so need not be sent again.
 
     `results`: ids whose terminal state is stored. `epoch`, `n`: events with a stamp up to this one are stored.
@@ -80,7 +80,7 @@ class KeySetLink(WireModel):
     sig: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{86}$")]
 
 
-class Keys(Body):
+class Keys(MessageBody):
     """The controllers' keys: one set after the other, so that a box that was away can follow each step."""
 
     chain: Annotated[tuple[KeySetLink, ...], Field(min_length=1, max_length=256)]

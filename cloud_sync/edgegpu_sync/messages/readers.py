@@ -4,10 +4,19 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from edgegpu_sync.errors import MessageRefusedError, Why
+from edgegpu_sync.errors import MessageRefusedError, RefusalReason
 from edgegpu_sync.messages.downlink import Command, Desired, Keys, Receipt
 from edgegpu_sync.messages.telemetry import Alloc, BoxHealth, Event, Inventory, Metrics
-from edgegpu_sync.messages.uplink import Answer, Birth, Bye, CommandResult, NotTaken, Reported, Status, Will
+from edgegpu_sync.messages.uplink import (
+    Answer,
+    Birth,
+    CommandNotTaken,
+    CommandResult,
+    Goodbye,
+    LastWill,
+    Reported,
+    Status,
+)
 from edgegpu_sync.topics import TopicKind
 from edgegpu_sync.wire import BODY_MAX_BYTES, RESULT_MAX_BYTES, decode
 
@@ -17,11 +26,11 @@ Message = (
     | Receipt
     | Keys
     | Birth
-    | Will
-    | Bye
+    | LastWill
+    | Goodbye
     | Reported
     | CommandResult
-    | NotTaken
+    | CommandNotTaken
     | Inventory
     | Alloc
     | BoxHealth
@@ -54,6 +63,6 @@ def read(kind: TopicKind, body: bytes) -> Message:
     """
     limit = RESULT_MAX_BYTES if kind is TopicKind.RESULT else BODY_MAX_BYTES
     if len(body) > limit:
-        raise MessageRefusedError(Why.OVERSIZE, f"{kind} with {len(body)} bytes, the limit is {limit}")
+        raise MessageRefusedError(RefusalReason.OVERSIZE, f"{kind} with {len(body)} bytes, the limit is {limit}")
     message: Message = decode(READERS[kind], body)
     return message

@@ -8,7 +8,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, ValidationError
 
-from edgegpu_sync.wire import ITEM_NAME_MAX, Core, Count, Critical, Json, Name, Token, Units, WireModel, clipped, digest
+from edgegpu_sync.wire import (
+    ITEM_NAME_MAX,
+    Core,
+    Count,
+    CriticalPiece,
+    Json,
+    Name,
+    Token,
+    Units,
+    WireModel,
+    clipped,
+    digest,
+)
 
 MAX_APP_LIMITS = 100
 """Apps in one document: more would not fit into 64 KiB of answers."""
@@ -17,7 +29,7 @@ MAX_CRITICAL = 32
 """Names in one `critical`."""
 
 
-class Mode(StrEnum):
+class IsolationMode(StrEnum):
     """What a container is held to."""
 
     NONE = "none"
@@ -32,7 +44,7 @@ class OnDrift(StrEnum):
     ENFORCE = "enforce"
 
 
-class Item(Critical):
+class Item(CriticalPiece):
     """What every item carries: the revision in which it was last edited, and a number that asks to try it again."""
 
     rev: Count
@@ -48,7 +60,7 @@ class Sharing(Item):
 class Isolation(Item):
     """What containers are held to."""
 
-    mode: Mode
+    mode: IsolationMode
 
 
 class PolicyItem(Item):
@@ -117,7 +129,7 @@ class TryKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AskedItem:
     """An item as a box reads it; `item` is None where it cannot be done by this version, and `unsupported` says why."""
 
     name: str
@@ -135,7 +147,7 @@ _MODELS: dict[str, type[AnyItem]] = {
 }
 
 
-def asked(spec: Json, rev: int) -> tuple[Asked, ...]:
+def asked(spec: Json, rev: int) -> tuple[AskedItem, ...]:
     """Read a spec item by item, in the order in which they are tried; what one version does not know harms no other.
 
     Args:
@@ -147,7 +159,7 @@ def asked(spec: Json, rev: int) -> tuple[Asked, ...]:
     return tuple(_twice(one) if names.count(one.name) > 1 else one for one in found)
 
 
-def _read(spec: Json, rev: int) -> Iterator[Asked]:
+def _read(spec: Json, rev: int) -> Iterator[AskedItem]:
     for name, model in _MODELS.items():
         if spec.get(name) is not None:
             yield _item(name, model, spec[name], rev=rev)
@@ -176,7 +188,7 @@ def item_name(limits: AppLimits) -> str:
     return f"app_limits/{limits.namespace}/{limits.app}/{limits.container}"
 
 
-def _item(name: str, model: type[AnyItem], value: JsonValue, *, rev: int) -> Asked:
+def _item(name: str, model: type[AnyItem], value: JsonValue, *, rev: int) -> AskedItem:
     try:
         item = model.model_validate_json(json.dumps(value))
     except ValidationError as error:
@@ -189,12 +201,12 @@ def _item(name: str, model: type[AnyItem], value: JsonValue, *, rev: int) -> Ask
         name = item_name(item)
     if missing := item.not_understood():
         return _unsupported(name, value, rev=rev, why=f"this agent does not know {', '.join(missing)}")
-    return Asked(name=name, key=TryKey(item.rev, digest(value), item.retry), item=item)
+    return AskedItem(name=name, key=TryKey(item.rev, digest(value), item.retry), item=item)
 
 
-def _unsupported(name: str, value: JsonValue, *, rev: int, why: str) -> Asked:
-    return Asked(name=name, key=TryKey(rev, digest(value), 0), item=None, unsupported=clipped(why, 200))
+def _unsupported(name: str, value: JsonValue, *, rev: int, why: str) -> AskedItem:
+    return AskedItem(name=name, key=TryKey(rev, digest(value), 0), item=None, unsupported=clipped(why, 200))
 
 
-def _twice(one: Asked) -> Asked:
-    return Asked(name=one.name, key=one.key, item=None, unsupported="it stands there twice")
+def _twice(one: AskedItem) -> AskedItem:
+    return AskedItem(name=one.name, key=one.key, item=None, unsupported="it stands there twice")

@@ -11,13 +11,13 @@ from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.wire import (
     RESULT_MAX_BYTES,
-    Body,
     Code,
     Count,
     Hex,
     ItemName,
     Json,
     Line,
+    MessageBody,
     Name,
     Seconds,
     Sha256,
@@ -29,7 +29,7 @@ from edgegpu_sync.wire import (
 )
 
 
-class UplinkBody(Body):
+class UplinkBody(MessageBody):
     """What each message of a box carries: its stamp, and how old the birth was when it was sent."""
 
     enrolment: Count
@@ -43,7 +43,7 @@ class UplinkBody(Body):
         return Stamp(enrolment=self.enrolment, epoch=self.epoch, n=self.n)
 
 
-class Versions(WireModel):
+class BoxVersions(WireModel):
     """What runs on the box; empty where there is none."""
 
     agent: Line
@@ -63,7 +63,7 @@ class Birth(UplinkBody):
     state: Literal["birth"]
     instance: Sha256
     boot: Annotated[str, Field(pattern=r"^[0-9a-f-]{36}$")]
-    versions: Versions
+    versions: BoxVersions
     capabilities: Annotated[tuple[Token, ...], Field(max_length=200)]
     seq: Count
     floor: Count
@@ -71,20 +71,20 @@ class Birth(UplinkBody):
     key_set: Count
 
 
-class Will(UplinkBody):
+class LastWill(UplinkBody):
     """A box is gone: left with the broker at each connection, with the `n` after the birth's."""
 
     state: Literal["will"]
 
 
-class Bye(UplinkBody):
+class Goodbye(UplinkBody):
     """A box goes, and says why: it is stopped, upgraded, or edgegpu is taken off it."""
 
     state: Literal["bye"]
     why: Literal["stop", "upgrade", "uninstall", "identity"]
 
 
-Status = Annotated[Birth | Will | Bye, Field(discriminator="state")]
+Status = Annotated[Birth | LastWill | Goodbye, Field(discriminator="state")]
 
 
 class ItemState(StrEnum):
@@ -99,7 +99,7 @@ class ItemState(StrEnum):
     ELSEWHERE = "Elsewhere"
 
 
-class CardRoom(WireModel):
+class CardFreeNumbers(WireModel):
     """A card in the numbers of a refusal."""
 
     node: Name
@@ -116,7 +116,7 @@ class Numbers(WireModel):
     need_core: Count
     replicas: Count = 1
     verdict: Literal["fits", "fits_after_stop", "never_fits"]
-    cards: Annotated[tuple[CardRoom, ...], Field(max_length=64)] = ()
+    cards: Annotated[tuple[CardFreeNumbers, ...], Field(max_length=64)] = ()
 
 
 class Condition(WireModel):
@@ -187,7 +187,7 @@ class CommandResult(UplinkBody):
     attempts: Count = 1
 
 
-class NotTaken(UplinkBody):
+class CommandNotTaken(UplinkBody):
     """A command was not taken and nothing is known of it: no state, the controller signs it again or thinks anew.
 
     STALE_EPOCH: it was signed for an earlier birth. BEHIND: its seq belongs to another command, so the controller's
@@ -204,7 +204,7 @@ class NotTaken(UplinkBody):
     observed_rev: Count
 
 
-Answer = CommandResult | NotTaken
+Answer = CommandResult | CommandNotTaken
 
 
 def encode_result(result: CommandResult) -> bytes:

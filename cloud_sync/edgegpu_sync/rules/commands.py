@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from edgegpu_sync.ids import CommandId, OpName
-from edgegpu_sync.rules.ops import OPS, BadArgumentsError, Declaration, Evidence, Settling, read_args
-from edgegpu_sync.states import FOLLOWERS, Codes, CommandState
+from edgegpu_sync.rules.ops import OPS, BadArgumentsError, Declaration, Evidence, RestartRule, read_args
+from edgegpu_sync.states import FOLLOWERS, CommandState, ResultCode
 from edgegpu_sync.wire import Json
 
 MOST_ATTEMPTS = 3
@@ -47,10 +47,10 @@ class CommandRecord:
         """
         op = OPS.get(self.op)
         if op is None or self.op not in capabilities:
-            return self._to(CommandState.REJECTED, code=Codes.UNKNOWN_OP, text=f"this box does not know {self.op}")
+            return self._to(CommandState.REJECTED, code=ResultCode.UNKNOWN_OP, text=f"this box does not know {self.op}")
         if not room:
             text = "too many results wait for their receipt: the box must reach its controller first"
-            return self._to(CommandState.REJECTED, code=Codes.OUTBOX_FULL, text=text)
+            return self._to(CommandState.REJECTED, code=ResultCode.OUTBOX_FULL, text=text)
         try:
             read_args(op, self.args)
         except BadArgumentsError as error:
@@ -70,7 +70,7 @@ class CommandRecord:
     def expired(self) -> "CommandRecord":
         """Return it ended: it had not begun in the time that it was given."""
         return self._to(
-            CommandState.EXPIRED, code=Codes.TOO_LATE, text="it had not begun in the time that it was given"
+            CommandState.EXPIRED, code=ResultCode.TOO_LATE, text="it had not begun in the time that it was given"
         )
 
     def begun(self, token: str = "") -> "CommandRecord":
@@ -79,7 +79,7 @@ class CommandRecord:
         Raises:
             ValueError: for a verifiable op without a token.
         """
-        if OPS[self.op].settling is Settling.VERIFIABLE and not token:
+        if OPS[self.op].settling is RestartRule.VERIFIABLE and not token:
             raise ValueError(f"{self.op} needs a token before it begins: {OPS[self.op].proof}")
         return replace(self._to(CommandState.RUNNING), token=token, attempts=1)
 
@@ -122,7 +122,7 @@ def _alone(record: CommandRecord) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
+class RecoveryProbe:
     """What is found after a crash: this boot, CLOCK_BOOTTIME, and for a verifiable act that was RUNNING its traces."""
 
     boot: str
@@ -131,48 +131,48 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class GoOn:
+class BeginStep:
     """It had not begun and is in time: admit it, or begin it."""
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitRenewal:
+class AwaitRenewalStep:
     """It had not begun, and a reboot took nobody knows how long: it waits until it is signed again."""
 
 
 @dataclass(frozen=True, slots=True)
-class ActAgain:
+class ActAgainStep:
     """Write `Record.again()`, then act."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verify:
+class VerifyStep:
     """The act is over: look at what came of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeAgain:
+class ProbeAgainStep:
     """The act goes on without us, or cannot be seen now: ask again in a moment."""
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EndStep:
     """Write this terminal state."""
 
     state: CommandState
-    code: Codes
+    code: ResultCode
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
+class NoStep:
     """It has ended; its result is in the outbox until the receipt."""
 
 
-Decision = GoOn | AwaitRenewal | ActAgain | Verify | ProbeAgain | End | Nothing
+Decision = BeginStep | AwaitRenewalStep | ActAgainStep | VerifyStep | ProbeAgainStep | EndStep | NoStep
 
 
-def after_crash(record: CommandRecord, probe: Probe, op: Declaration | None = None) -> Decision:
+def after_crash(record: CommandRecord, probe: RecoveryProbe, op: Declaration | None = None) -> Decision:
     """Say how a command that the journal holds goes on.
 
     Args:
@@ -182,53 +182,61 @@ def after_crash(record: CommandRecord, probe: Probe, op: Declaration | None = No
     """
     op = op or OPS.get(record.op)
     if record.state.terminal:
-        return Nothing()
+        return NoStep()
     if not record.state.begun:
         return _not_begun(record, probe)
     if op is None:
-        return End(CommandState.UNKNOWN, Codes.CUT_SHORT, "it was begun by another version of the agent, which knew it")
+        return EndStep(
+            CommandState.UNKNOWN, ResultCode.CUT_SHORT, "it was begun by another version of the agent, which knew it"
+        )
     return _begun(record, probe, op.settling)
 
 
-def _not_begun(record: CommandRecord, probe: Probe) -> Decision:
+def _not_begun(record: CommandRecord, probe: RecoveryProbe) -> Decision:
     match record.may_begin(probe.boot, probe.now_s):
         case None:
-            return AwaitRenewal()
+            return AwaitRenewalStep()
         case True:
-            return GoOn()
+            return BeginStep()
         case False:
-            return End(CommandState.EXPIRED, Codes.TOO_LATE, "it had not begun in the time that it was given")
+            return EndStep(CommandState.EXPIRED, ResultCode.TOO_LATE, "it had not begun in the time that it was given")
 
 
-def _begun(record: CommandRecord, probe: Probe, settling: Settling) -> Decision:
-    if settling is Settling.VERIFIABLE:
+def _begun(record: CommandRecord, probe: RecoveryProbe, settling: RestartRule) -> Decision:
+    if settling is RestartRule.VERIFIABLE:
         return _by_evidence(record, probe.evidence)
     if record.state is CommandState.VERIFYING:
-        return Verify()
-    if settling is Settling.NEITHER:
-        return End(CommandState.UNKNOWN, Codes.CUT_SHORT, "the agent ended in the middle of it: look at the box")
+        return VerifyStep()
+    if settling is RestartRule.NEITHER:
+        return EndStep(
+            CommandState.UNKNOWN, ResultCode.CUT_SHORT, "the agent ended in the middle of it: look at the box"
+        )
     return _again(record)
 
 
 def _again(record: CommandRecord) -> Decision:
     if record.attempts < MOST_ATTEMPTS:
-        return ActAgain()
-    return End(
-        CommandState.FAILED, Codes.ATTEMPTS, f"begun {record.attempts} times, and the agent ended in the middle of each"
+        return ActAgainStep()
+    return EndStep(
+        CommandState.FAILED,
+        ResultCode.ATTEMPTS,
+        f"begun {record.attempts} times, and the agent ended in the middle of each",
     )
 
 
 def _by_evidence(record: CommandRecord, evidence: Evidence) -> Decision:
     match evidence:
         case Evidence.NOT_DONE:
-            return Verify() if record.state is CommandState.VERIFYING else _again(record)
+            return VerifyStep() if record.state is CommandState.VERIFYING else _again(record)
         case Evidence.DONE:
-            return Verify()
+            return VerifyStep()
         case Evidence.UNDER_WAY | Evidence.UNREADABLE:
-            return ProbeAgain()
+            return ProbeAgainStep()
         case Evidence.PUT_BACK:
-            return End(CommandState.ROLLED_BACK, Codes.CUT_SHORT, "it was put back: see edgegpu journal")
+            return EndStep(CommandState.ROLLED_BACK, ResultCode.CUT_SHORT, "it was put back: see edgegpu journal")
         case Evidence.BROKEN:
-            return End(CommandState.FAILED, Codes.INCONSISTENT, "neither done nor put back: edgegpu doctor says more")
+            return EndStep(
+                CommandState.FAILED, ResultCode.INCONSISTENT, "neither done nor put back: edgegpu doctor says more"
+            )
         case Evidence.OTHER:
-            return End(CommandState.FAILED, Codes.SUPERSEDED, "somebody else has changed it since")
+            return EndStep(CommandState.FAILED, ResultCode.SUPERSEDED, "somebody else has changed it since")

@@ -9,11 +9,11 @@ from pydantic import Field, ValidationError
 
 from edgegpu_sync.errors import SyncError
 from edgegpu_sync.ids import OpName, op_name
-from edgegpu_sync.states import Codes
-from edgegpu_sync.wire import Count, Critical, Https, Json, Seconds, Sha256
+from edgegpu_sync.states import ResultCode
+from edgegpu_sync.wire import Count, CriticalPiece, Https, Json, Seconds, Sha256
 
 
-class Settling(StrEnum):
+class RestartRule(StrEnum):
     """What may be done with a command that was RUNNING when the agent died."""
 
     IDEMPOTENT = "idempotent"
@@ -36,17 +36,17 @@ class Evidence(StrEnum):
     UNREADABLE = "unreadable"
 
 
-class NoArgs(Critical):
+class NoArgs(CriticalPiece):
     """An op that takes none."""
 
 
-class SharingArgs(Critical):
+class SharingArgs(CriticalPiece):
     """The order to settle the revision in which sharing stands so; the command's result is that settlement."""
 
     min_rev: Annotated[Count, Field(ge=1)]
 
 
-class LogsArgs(Critical):
+class LogsArgs(CriticalPiece):
     """Where the archive goes, by PUT with the box's certificate, to a name made of the command's id."""
 
     url: Https
@@ -54,7 +54,7 @@ class LogsArgs(Critical):
     max_mib: Annotated[int, Field(ge=1, le=1_024)] = 64
 
 
-class UpgradeArgs(Critical):
+class UpgradeArgs(CriticalPiece):
     """A release; its signature is that of the release key, which is not the controller's."""
 
     version: Annotated[str, Field(pattern=r"^[0-9][0-9a-zA-Z.+-]{0,63}$")]
@@ -71,7 +71,7 @@ class Declaration:
     """An op; `proof` says which token is journalled before the act, `lasts_s` after how long it is taken for stuck."""
 
     op: OpName
-    settling: Settling
+    settling: RestartRule
     args: type[Args]
     lasts_s: int
     proof: str = ""
@@ -79,10 +79,12 @@ class Declaration:
     @property
     def alone(self) -> bool:
         """Whether no other such op may be under way: the traces of two at once could be taken for each other's."""
-        return self.settling is not Settling.IDEMPOTENT
+        return self.settling is not RestartRule.IDEMPOTENT
 
 
-def _declare(op: str, settling: Settling, lasts_s: int, *, args: type[Args] = NoArgs, proof: str = "") -> Declaration:
+def _declare(
+    op: str, settling: RestartRule, lasts_s: int, *, args: type[Args] = NoArgs, proof: str = ""
+) -> Declaration:
     return Declaration(op=op_name(op), settling=settling, args=args, lasts_s=lasts_s, proof=proof)
 
 
@@ -93,15 +95,15 @@ _TRANSACTION = "the transaction, whose id is the command's"
 OPS: dict[OpName, Declaration] = {
     one.op: one
     for one in (
-        _declare("sharing.install", Settling.VERIFIABLE, 1_800, args=SharingArgs, proof=_TRANSACTION),
-        _declare("sharing.uninstall", Settling.VERIFIABLE, 1_800, args=SharingArgs, proof=_TRANSACTION),
-        _declare("k3s.restart", Settling.VERIFIABLE, 900, proof=_RESTART),
-        _declare("plugin.restart", Settling.VERIFIABLE, 300, proof=_RESTART),
-        _declare("inventory.refresh", Settling.IDEMPOTENT, 60),
-        _declare("logs.collect", Settling.IDEMPOTENT, 900, args=LogsArgs),
-        _declare("doctor.run", Settling.IDEMPOTENT, 300),
-        _declare("agent.upgrade", Settling.VERIFIABLE, 1_800, args=UpgradeArgs, proof=_LINK),
-        _declare("identity.rotate", Settling.IDEMPOTENT, 300),
+        _declare("sharing.install", RestartRule.VERIFIABLE, 1_800, args=SharingArgs, proof=_TRANSACTION),
+        _declare("sharing.uninstall", RestartRule.VERIFIABLE, 1_800, args=SharingArgs, proof=_TRANSACTION),
+        _declare("k3s.restart", RestartRule.VERIFIABLE, 900, proof=_RESTART),
+        _declare("plugin.restart", RestartRule.VERIFIABLE, 300, proof=_RESTART),
+        _declare("inventory.refresh", RestartRule.IDEMPOTENT, 60),
+        _declare("logs.collect", RestartRule.IDEMPOTENT, 900, args=LogsArgs),
+        _declare("doctor.run", RestartRule.IDEMPOTENT, 300),
+        _declare("agent.upgrade", RestartRule.VERIFIABLE, 1_800, args=UpgradeArgs, proof=_LINK),
+        _declare("identity.rotate", RestartRule.IDEMPOTENT, 300),
     )
 }
 """Every op of this version. What is not here is REJECTED with UNKNOWN_OP."""
@@ -110,7 +112,7 @@ OPS: dict[OpName, Declaration] = {
 class BadArgumentsError(SyncError):
     """Arguments that cannot be carried out; `code` is the result's."""
 
-    def __init__(self, code: Codes, text: str) -> None:
+    def __init__(self, code: ResultCode, text: str) -> None:
         super().__init__(text)
         self.code = code
 
@@ -126,9 +128,9 @@ def read_args(op: Declaration, args: Json) -> Args:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise BadArgumentsError(Codes.BAD_ARGUMENTS, f"{where}: {first['msg']}") from error
+        raise BadArgumentsError(ResultCode.BAD_ARGUMENTS, f"{where}: {first['msg']}") from error
     if missing := read.not_understood():
-        raise BadArgumentsError(Codes.UNSUPPORTED, f"this agent does not know {', '.join(missing)}")
+        raise BadArgumentsError(ResultCode.UNSUPPORTED, f"this agent does not know {', '.join(missing)}")
     return read
 
 

@@ -21,7 +21,7 @@ class OutboxSizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptMessage:
     """An event or a metrics message: its stamp stays the same however often it is sent."""
 
     stamp: Stamp
@@ -37,8 +37,8 @@ class Outbox:
     open: frozenset[CommandId] = frozenset()
     results: tuple[CommandId, ...] = ()
     refusals: tuple[CommandId, ...] = ()
-    events: tuple[Kept, ...] = ()
-    metrics: tuple[Kept, ...] = ()
+    events: tuple[KeptMessage, ...] = ()
+    metrics: tuple[KeptMessage, ...] = ()
     dropped_events: int = 0
     dropped_metrics: int = 0
 
@@ -77,7 +77,7 @@ class Outbox:
             raise ValueError(f"cannot keep the refusal of {id_}: ask can_refuse before it is taken")
         return replace(self, refusals=(*self.refusals, id_))
 
-    def add_event(self, event: Kept) -> "Outbox":
+    def add_event(self, event: KeptMessage) -> "Outbox":
         """Return it with an event; where there is no room metrics go, then the oldest events, alarms last."""
         events = (*self.events, event)
         room = self.limits.events_bytes + self.limits.metrics_bytes
@@ -93,7 +93,7 @@ class Outbox:
             dropped_metrics=self.dropped_metrics + len(self.metrics) - len(metrics),
         )
 
-    def add_metrics(self, sample: Kept) -> "Outbox":
+    def add_metrics(self, sample: KeptMessage) -> "Outbox":
         """Return it with measurements; where there is no room the oldest go. They never push anything else out."""
         metrics = (*self.metrics, sample)
         room = self.limits.events_bytes + self.limits.metrics_bytes - _size(self.events)
@@ -122,11 +122,11 @@ class Outbox:
         return (len(self.open) + len(self.results)) / self.limits.results
 
 
-def _size(kept: Iterable[Kept]) -> int:
+def _size(kept: Iterable[KeptMessage]) -> int:
     return sum(one.size_bytes for one in kept)
 
 
-def _without_oldest(kept: tuple[Kept, ...], over_bytes: int) -> tuple[Kept, ...]:
+def _without_oldest(kept: tuple[KeptMessage, ...], over_bytes: int) -> tuple[KeptMessage, ...]:
     """Leave out as many as free `over_bytes`: the oldest first, alarms only when nothing else is left."""
     gone: set[int] = set()
     for place, one in sorted(enumerate(kept), key=lambda each: (each[1].alarm, each[0])):

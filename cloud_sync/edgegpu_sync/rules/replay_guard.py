@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, replace
 
-from edgegpu_sync.errors import MessageRefusedError, Why
+from edgegpu_sync.errors import MessageRefusedError, RefusalReason
 from edgegpu_sync.messages.downlink import Command, Desired
 from edgegpu_sync.messages.stamps import Epoch, Stamp
-from edgegpu_sync.states import Codes
+from edgegpu_sync.states import ResultCode
 from edgegpu_sync.wire import MAX_COUNT
 
 WINDOW = 1_024
@@ -77,28 +77,30 @@ class ReplayGuard:
         """
         if command.enrolment > self.enrolment:
             raise MessageRefusedError(
-                Why.NEWER_ENROLMENT, f"{command.enrolment}, this box has {self.enrolment}: re-enrol it"
+                RefusalReason.NEWER_ENROLMENT, f"{command.enrolment}, this box has {self.enrolment}: re-enrol it"
             )
         if command.enrolment < self.enrolment:
-            return Refuse(Codes.OLD_ENROLMENT)
+            return RefuseCommand(ResultCode.OLD_ENROLMENT)
         if command.epoch != self.epoch:
-            return Refuse(Codes.STALE_EPOCH)
+            return RefuseCommand(ResultCode.STALE_EPOCH)
         gate = self.raised(command.floor)
         until_s = gate.born_s + command.valid_s
         if known:
-            return Known(gate, until_s)
+            return KnownCommand(gate, until_s)
         if command.seq <= gate.forgotten:
             return ForgottenCommand(gate)
         if gate.took(command.seq):
-            return Refuse(Codes.BEHIND)
+            return RefuseCommand(ResultCode.BEHIND)
         if command.seq > gate.floor + WINDOW:
-            raise MessageRefusedError(Why.OUT_OF_WINDOW, f"seq {command.seq} is too far above floor {gate.floor}")
+            raise MessageRefusedError(
+                RefusalReason.OUT_OF_WINDOW, f"seq {command.seq} is too far above floor {gate.floor}"
+            )
         gate = replace(gate, seen=gate.seen | 1 << (command.seq - gate.floor - 1))
-        return ExpiredCommand(gate) if now_s >= until_s else Take(gate, until_s)
+        return ExpiredCommand(gate) if now_s >= until_s else TakeCommand(gate, until_s)
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class TakeCommand:
     """New: write `gate` and the command into the journal in one step, then acknowledge, then act.
 
     Until `until_s` by CLOCK_BOOTTIME of this boot it may be begun.
@@ -109,7 +111,7 @@ class Take:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownCommand:
     """Seen before: answer its state, and let it be begun until `until_s` if it has not been begun yet."""
 
     gate: ReplayGuard
@@ -131,13 +133,13 @@ class ForgottenCommand:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class RefuseCommand:
     """Not taken and nothing recorded; answered with this code, which is no terminal state."""
 
-    code: Codes
+    code: ResultCode
 
 
-Verdict = Take | Known | ExpiredCommand | ForgottenCommand | Refuse
+Verdict = TakeCommand | KnownCommand | ExpiredCommand | ForgottenCommand | RefuseCommand
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,26 +162,26 @@ class SeenRevision:
                 controller's numbers are from a backup; `observed_rev` in our next uplink tells it).
         """
         if desired.enrolment != enrolment:
-            why = Why.OLD_ENROLMENT if desired.enrolment < enrolment else Why.NEWER_ENROLMENT
+            why = RefusalReason.OLD_ENROLMENT if desired.enrolment < enrolment else RefusalReason.NEWER_ENROLMENT
             raise MessageRefusedError(why, f"{desired.enrolment}, this box has {enrolment}")
         if desired.rev < self.rev:
-            raise MessageRefusedError(Why.OLD_REV, f"{desired.rev}, observed is {self.rev}")
+            raise MessageRefusedError(RefusalReason.OLD_REV, f"{desired.rev}, observed is {self.rev}")
         if desired.rev > self.rev:
             return SeenRevision(desired.rev, digest)
         if digest != self.digest:
-            raise MessageRefusedError(Why.OTHER_SPEC, f"rev {desired.rev} stood for another document before")
+            raise MessageRefusedError(RefusalReason.OTHER_SPEC, f"rev {desired.rev} stood for another document before")
         return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counter:
+class StampCounter:
     """Stamps for what a box sends; `n` begins at 1 with each birth, and need not be in the journal."""
 
     enrolment: int
     epoch: Epoch
     n: int = 0
 
-    def next(self) -> "tuple[Counter, Stamp]":
+    def next(self) -> "tuple[StampCounter, Stamp]":
         """Return the counter after it, and a stamp that no other message of this box has."""
         after = replace(self, n=min(self.n + 1, MAX_COUNT))
         return after, Stamp(enrolment=self.enrolment, epoch=self.epoch, n=after.n)

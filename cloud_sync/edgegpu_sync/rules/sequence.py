@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from edgegpu_sync.errors import MessageRefusedError, Why
+from edgegpu_sync.errors import MessageRefusedError, RefusalReason
 from edgegpu_sync.messages.stamps import Epoch, Stamp
-from edgegpu_sync.messages.uplink import Birth, NotTaken, Reported
+from edgegpu_sync.messages.uplink import Birth, CommandNotTaken, Reported
 from edgegpu_sync.rules.replay_guard import WINDOW
 
 MAX_JUMP = 2**24
@@ -17,7 +17,7 @@ MAX_FOLLOWED = 2**48
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Book:
+class CommandSequence:
     """One box as its controller knows it. All of it is in the store but `born_at_s`, which a restart clears.
 
     `born_at_s` is when the current birth was, by the controller's clock: at worst too late, never too early. While it
@@ -47,14 +47,14 @@ class Book:
         count = self.epoch.count if self.epoch is not None else 0
         return max(self.enrolment, count, self.next_seq, self.rev, self.key_set) <= 2 * MAX_FOLLOWED
 
-    def confirmed(self) -> "Book":
+    def confirmed(self) -> "CommandSequence":
         """Return it after an operator has seen that the store came from a backup, and goes on from there.
 
         The box holds another document under the number that this book has: `give_rev` comes next, in the same step.
         """
         return replace(self, restored=False)
 
-    def on_birth(self, birth: Birth, *, now_s: float, live: bool) -> "Book":
+    def on_birth(self, birth: Birth, *, now_s: float, live: bool) -> "CommandSequence":
         """Return the book after a birth; the same when it is the one that is known.
 
         Args:
@@ -67,13 +67,19 @@ class Book:
                 its numbers cannot be followed.
         """
         if self.instance and birth.instance != self.instance and birth.enrolment <= self.enrolment:
-            raise MessageRefusedError(Why.CLONED, f"instance {birth.instance[:12]} is not the one that was enrolled")
+            raise MessageRefusedError(
+                RefusalReason.CLONED, f"instance {birth.instance[:12]} is not the one that was enrolled"
+            )
         if birth.enrolment < self.enrolment:
-            raise MessageRefusedError(Why.OLD_ENROLMENT, f"{birth.enrolment}, the box has {self.enrolment} since")
+            raise MessageRefusedError(
+                RefusalReason.OLD_ENROLMENT, f"{birth.enrolment}, the box has {self.enrolment} since"
+            )
         check_reach("enrolment", birth.enrolment, self.enrolment)
         book = self if birth.enrolment == self.enrolment else self._enrolled(birth)
         if book.epoch is not None and book.epoch != birth.epoch and birth.epoch.count <= book.epoch.count:
-            raise MessageRefusedError(Why.OLD_EPOCH, f"{birth.epoch.count}, the box has had {book.epoch.count}")
+            raise MessageRefusedError(
+                RefusalReason.OLD_EPOCH, f"{birth.epoch.count}, the box has had {book.epoch.count}"
+            )
         check_reach("epoch", birth.epoch.count, book.epoch.count if book.epoch is not None else 0)
         check_reach("key_set", birth.key_set, self.key_set)
         if book.epoch != birth.epoch:
@@ -81,23 +87,25 @@ class Book:
         book = replace(book, instance=birth.instance, key_set=birth.key_set)
         return book.learned(birth, now_s=now_s if live else None)
 
-    def _enrolled(self, birth: Birth) -> "Book":
+    def _enrolled(self, birth: Birth) -> "CommandSequence":
         """Only this controller gives enrolment numbers: a higher one than it knows was given after its backup."""
-        return Book(enrolment=birth.enrolment, rev=self.rev, digest=self.digest, restored=True)
+        return CommandSequence(enrolment=birth.enrolment, rev=self.rev, digest=self.digest, restored=True)
 
-    def reimaged(self, enrolment: int, instance: str) -> "Book":
+    def reimaged(self, enrolment: int, instance: str) -> "CommandSequence":
         """Return the book of a box that was enrolled anew: other journal, other numbers, the same desired state."""
         if enrolment <= self.enrolment:
             raise ValueError(f"cannot enrol with number {enrolment}: the box has had {self.enrolment}")
-        return Book(enrolment=enrolment, instance=instance, rev=self.rev, digest=self.digest, restored=self.restored)
+        return CommandSequence(
+            enrolment=enrolment, instance=instance, rev=self.rev, digest=self.digest, restored=self.restored
+        )
 
-    def on_uplink(self, message: Reported | NotTaken, *, now_s: float) -> "Book":
+    def on_uplink(self, message: Reported | CommandNotTaken, *, now_s: float) -> "CommandSequence":
         """Return the book after a live message that carries the box's numbers; one of another epoch changes nothing."""
         if message.enrolment != self.enrolment or message.epoch != self.epoch:
             return self
         return self.learned(message, now_s=now_s)
 
-    def learned(self, message: Birth | Reported | NotTaken, *, now_s: float | None) -> "Book":
+    def learned(self, message: Birth | Reported | CommandNotTaken, *, now_s: float | None) -> "CommandSequence":
         """Return the book with the box's numbers where they are higher, and RESTORED if one of them is.
 
         Args:
@@ -132,13 +140,13 @@ class Book:
         """
         return min(outstanding, default=self.next_seq) - 1
 
-    def give_seq(self, outstanding: Iterable[int]) -> "tuple[Book, int] | None":
+    def give_seq(self, outstanding: Iterable[int]) -> "tuple[CommandSequence, int] | None":
         """Return the book and a seq for a command that has none; None while the window is full."""
         if self.next_seq > self.floor(outstanding) + WINDOW:
             return None
         return replace(self, next_seq=self.next_seq + 1), self.next_seq
 
-    def give_rev(self, digest: str) -> "Book":
+    def give_rev(self, digest: str) -> "CommandSequence":
         """Return the book with the next revision, for the spec with this `wire.digest`; none twice for two specs."""
         return replace(self, rev=self.rev + 1, digest=digest)
 
@@ -150,7 +158,7 @@ def check_reach(name: str, number: int, known: int) -> None:
         RefusedError: OutOfReach.
     """
     if number > min(known + MAX_JUMP, MAX_FOLLOWED):
-        raise MessageRefusedError(Why.OUT_OF_REACH, f"{name} {number}, known is {known}")
+        raise MessageRefusedError(RefusalReason.OUT_OF_REACH, f"{name} {number}, known is {known}")
 
 
 def check_stamp(stamp: Stamp, last: Stamp | None, *, enrolment: int) -> None:
@@ -160,7 +168,7 @@ def check_stamp(stamp: Stamp, last: Stamp | None, *, enrolment: int) -> None:
         RefusedError: OldEnrolment, NewerEnrolment or OldStamp.
     """
     if stamp.enrolment != enrolment:
-        why = Why.OLD_ENROLMENT if stamp.enrolment < enrolment else Why.NEWER_ENROLMENT
+        why = RefusalReason.OLD_ENROLMENT if stamp.enrolment < enrolment else RefusalReason.NEWER_ENROLMENT
         raise MessageRefusedError(why, f"{stamp.enrolment}, the box has {enrolment}")
     if not stamp.after(last):
-        raise MessageRefusedError(Why.OLD_STAMP, "a newer one is stored already")
+        raise MessageRefusedError(RefusalReason.OLD_STAMP, "a newer one is stored already")

@@ -4,12 +4,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from edgegpu_sync.errors import MessageRefusedError, Why
+from edgegpu_sync.errors import MessageRefusedError, RefusalReason
 from edgegpu_sync.ids import OpName, op_name
 from edgegpu_sync.messages.spec import (
     AnyItem,
     AppLimits,
-    Asked,
+    AskedItem,
     Exclusions,
     Isolation,
     OfSharing,
@@ -20,7 +20,7 @@ from edgegpu_sync.messages.spec import (
 )
 from edgegpu_sync.messages.uplink import Condition, ItemReport, ItemState, Numbers
 from edgegpu_sync.rules.replay_guard import SeenRevision
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.states import CommandState, ResultCode
 from edgegpu_sync.wire import clipped
 
 MOST_TRIES = 3
@@ -53,7 +53,7 @@ class Settlement:
     @classmethod
     def unsupported(cls, text: str) -> "Settlement":
         """Return that of an item that this agent, or this box, cannot do."""
-        return cls(state=ItemState.UNSUPPORTED, code=Codes.UNSUPPORTED, text=text)
+        return cls(state=ItemState.UNSUPPORTED, code=ResultCode.UNSUPPORTED, text=text)
 
     @classmethod
     def failed(cls, code: str, text: str, *, restored: bool) -> "Settlement":
@@ -62,13 +62,13 @@ class Settlement:
 
 
 OPEN = Settlement(state=ItemState.OPEN)
-NO_SHARING = Settlement.rejected(Codes.NOT_INSTALLED, "GPU sharing is not installed on this box")
+NO_SHARING = Settlement.rejected(ResultCode.NOT_INSTALLED, "GPU sharing is not installed on this box")
 """That of what cannot stand without sharing. By its code, it is looked at again when sharing comes."""
 TAKEN_OFF = Settlement.rejected(
-    Codes.NOT_INSTALLED, "GPU sharing was taken off on the box itself; `edgegpu-cloud install` brings it back"
+    ResultCode.NOT_INSTALLED, "GPU sharing was taken off on the box itself; `edgegpu-cloud install` brings it back"
 )
 PUT_ON = Settlement.rejected(
-    Codes.INSTALLED, "GPU sharing was installed on the box itself; `edgegpu-cloud uninstall` takes it off"
+    ResultCode.INSTALLED, "GPU sharing was installed on the box itself; `edgegpu-cloud uninstall` takes it off"
 )
 """Those of `sharing` where somebody else has made it otherwise than the document asks."""
 
@@ -84,7 +84,7 @@ class SharingFound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Try:
+class ItemTry:
     """What the journal holds of an item: which key was begun, how often, and how it ended. Open: in the middle."""
 
     key: TryKey
@@ -101,11 +101,11 @@ class DesiredState:
     """
 
     seen: SeenRevision = NOTHING_SEEN
-    asked: tuple[Asked, ...] = ()
-    tries: Mapping[str, Try] = field(default_factory=dict)
+    asked: tuple[AskedItem, ...] = ()
+    tries: Mapping[str, ItemTry] = field(default_factory=dict)
     applied_rev: int = 0
 
-    def observe(self, seen: SeenRevision, asked: tuple[Asked, ...]) -> "DesiredState":
+    def observe(self, seen: SeenRevision, asked: tuple[AskedItem, ...]) -> "DesiredState":
         """Return the board with a newer revision; what was tried under the same key stays as it is.
 
         Items that this version cannot do are settled at once. Those that are not asked for any more are forgotten.
@@ -114,24 +114,24 @@ class DesiredState:
             RefusedError: OldRev.
         """
         if seen.rev <= self.seen.rev:
-            raise MessageRefusedError(Why.OLD_REV, f"{seen.rev}, observed is {self.seen.rev}")
+            raise MessageRefusedError(RefusalReason.OLD_REV, f"{seen.rev}, observed is {self.seen.rev}")
         tries = {one.name: self.tries[one.name] for one in asked if one.name in self.tries}
         for one in asked:
             if one.item is None:
                 settlement = Settlement.unsupported(one.unsupported)
-                tries[one.name] = Try(key=one.key, settlement=settlement)
+                tries[one.name] = ItemTry(key=one.key, settlement=settlement)
         return _counted(replace(self, seen=seen, asked=asked, tries=tries))
 
-    def settlement(self, one: Asked) -> Settlement:
+    def settlement(self, one: AskedItem) -> Settlement:
         """Return how an item stands; Open also when what was tried is another revision of it."""
         tried = self.tries.get(one.name)
         return tried.settlement if tried is not None and tried.key == one.key else OPEN
 
-    def next(self) -> Asked | None:
+    def next(self) -> AskedItem | None:
         """Return the item to try now; None when all are settled. One at a time, and again after each settlement."""
         return next((one for one in self.asked if self.settlement(one).state is ItemState.OPEN), None)
 
-    def begin(self, one: Asked) -> "DesiredState":
+    def begin(self, one: AskedItem) -> "DesiredState":
         """Return the board with the item begun, to be written before anything is done.
 
         It is the same key after a crash in the middle; then what was journalled by the one who applies it tells how
@@ -142,8 +142,8 @@ class DesiredState:
         tries = before.tries + 1 if before is not None and again else 1
         if tries > MOST_TRIES:
             text = f"begun {MOST_TRIES} times, and the agent ended in the middle of each"
-            return self.settle(one.name, one.key, Settlement.failed(Codes.ATTEMPTS, text, restored=False))
-        return self._with(one.name, Try(key=one.key, tries=tries))
+            return self.settle(one.name, one.key, Settlement.failed(ResultCode.ATTEMPTS, text, restored=False))
+        return self._with(one.name, ItemTry(key=one.key, tries=tries))
 
     def settle(
         self, name: str, key: TryKey, settlement: Settlement, found: SharingFound | None = None
@@ -200,14 +200,14 @@ class DesiredState:
         before = self.tries.get(name)
         return self if before is None else self._with(name, replace(before, conditions=conditions))
 
-    def _with(self, name: str, tried: Try) -> "DesiredState":
+    def _with(self, name: str, tried: ItemTry) -> "DesiredState":
         return replace(self, tries={**self.tries, name: tried})
 
     def report(self) -> dict[str, ItemReport]:
         """Return how each item stands, as `Reported.items` holds it."""
         return {one.name: self._reported(one) for one in self.asked}
 
-    def _reported(self, one: Asked) -> ItemReport:
+    def _reported(self, one: AskedItem) -> ItemReport:
         settlement, tried = self.settlement(one), self.tries.get(one.name)
         return ItemReport(
             state=settlement.state,
@@ -223,11 +223,11 @@ class DesiredState:
 
 
 def _may_stand_now(settlement: Settlement, found: SharingFound) -> bool:
-    in_the_way = Codes.NOT_INSTALLED if found.installed else Codes.INSTALLED
+    in_the_way = ResultCode.NOT_INSTALLED if found.installed else ResultCode.INSTALLED
     return settlement.state is ItemState.REJECTED and settlement.code == in_the_way
 
 
-def _as_found(item: AnyItem, tried: Try, found: SharingFound) -> Try:
+def _as_found(item: AnyItem, tried: ItemTry, found: SharingFound) -> ItemTry:
     if isinstance(item, Sharing):
         contrary = TAKEN_OFF if item.installed else PUT_ON
         return tried if item.installed is found.installed else replace(tried, settlement=contrary)
@@ -270,7 +270,7 @@ class ItemEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class CommandWait:
     """A command goes on when the board changes: `for_rev` must be observed first, or its item is not settled yet."""
 
     for_rev: int
@@ -285,7 +285,7 @@ _ENDS = {
 }
 
 
-def sharing_command(op: OpName, min_rev: int, board: DesiredState) -> ItemEnd | Waits:
+def sharing_command(op: OpName, min_rev: int, board: DesiredState) -> ItemEnd | CommandWait:
     """Say how `sharing.install` or `sharing.uninstall` stands: its result is the settlement of the item `sharing`.
 
     Args:
@@ -294,18 +294,20 @@ def sharing_command(op: OpName, min_rev: int, board: DesiredState) -> ItemEnd | 
         board: as it is now.
     """
     if board.seen.rev < min_rev:
-        return Waits(min_rev)
+        return CommandWait(min_rev)
     one = next((one for one in board.asked if one.name == "sharing"), None)
     if one is None:
-        return ItemEnd(CommandState.REJECTED, Codes.SUPERSEDED, f"revision {board.seen.rev} does not speak of sharing")
+        return ItemEnd(
+            CommandState.REJECTED, ResultCode.SUPERSEDED, f"revision {board.seen.rev} does not speak of sharing"
+        )
     if isinstance(one.item, Sharing) and one.item.installed is not (op == INSTALL):
         stands = "installed" if one.item.installed else "not installed"
         return ItemEnd(
-            CommandState.REJECTED, Codes.SUPERSEDED, f"by revision {board.seen.rev} sharing is to be {stands}"
+            CommandState.REJECTED, ResultCode.SUPERSEDED, f"by revision {board.seen.rev} sharing is to be {stands}"
         )
     settlement = board.settlement(one)
     if settlement.state is ItemState.OPEN:
-        return Waits(board.seen.rev)
+        return CommandWait(board.seen.rev)
     if settlement.state is ItemState.FAILED:
         state = CommandState.ROLLED_BACK if settlement.restored else CommandState.FAILED
     else:

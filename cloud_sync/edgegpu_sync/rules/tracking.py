@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from edgegpu_sync.ids import CommandId, OpName
 from edgegpu_sync.messages.downlink import Command
 from edgegpu_sync.messages.stamps import Epoch, Stamp
-from edgegpu_sync.messages.uplink import CommandResult, NotTaken
-from edgegpu_sync.rules.sequence import Book
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.messages.uplink import CommandNotTaken, CommandResult
+from edgegpu_sync.rules.sequence import CommandSequence
+from edgegpu_sync.states import CommandState, ResultCode
 from edgegpu_sync.wire import Json
 
 RESEND_S = (10, 20, 40, 80, 160, 300)
@@ -23,7 +23,7 @@ _RANK = {state: place for place, state in enumerate(CommandState)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tracked:
+class TrackedCommand:
     """A command in the controller's store. Only its box's word ends it: what was signed may have been done.
 
     `due_at_s`: until when it may be begun, by the controller's clock. `state` is None while nothing was heard of it.
@@ -51,11 +51,11 @@ class Tracked:
         """Whether it should have begun by now and nothing says that it has; the box is asked for its word."""
         return not self.ended and now_s >= self.due_at_s and (self.state is None or not self.state.begun)
 
-    def cancelled(self, now_s: float) -> "Tracked":
+    def cancelled(self, now_s: float) -> "TrackedCommand":
         """Return it due at once: signed again with no time left, it ends EXPIRED on a box that has not begun it."""
         return replace(self, due_at_s=min(self.due_at_s, now_s), signed_for=None)
 
-    def send_at_s(self, book: Book) -> float | None:
+    def send_at_s(self, book: CommandSequence) -> float | None:
         """Return when it is to be signed and sent; None while nothing is signed for its box, or it has ended."""
         if self.ended or not book.signs:
             return None
@@ -64,7 +64,7 @@ class Tracked:
         wait_s = RESEND_S[min(self.tries, len(RESEND_S)) - 1] if self.state is None else QUIET_S
         return self.quiet_since_s + wait_s
 
-    def on_result(self, result: CommandResult, *, now_s: float) -> "Tracked":
+    def on_result(self, result: CommandResult, *, now_s: float) -> "TrackedCommand":
         """Return it after its box's word. A terminal state is final; before it, states only go on."""
         if self.ended or (self.state is not None and _RANK[result.state] < _RANK[self.state]):
             return self
@@ -77,18 +77,18 @@ class Tracked:
             stamp=result.stamp,
         )
 
-    def on_not_taken(self, answer: NotTaken) -> "Tracked":
+    def on_not_taken(self, answer: CommandNotTaken) -> "TrackedCommand":
         """Return it after it was not taken.
 
         BEHIND: its seq was spent by another and its id is not remembered, so it was never taken: it gets a new seq.
         STALE_EPOCH changes nothing: the birth that is on its way makes it be signed again, and `ask` in a receipt
         brings one that was missed.
         """
-        if answer.code != Codes.BEHIND or answer.for_seq != self.seq or answer.epoch != self.signed_for:
+        if answer.code != ResultCode.BEHIND or answer.for_seq != self.seq or answer.epoch != self.signed_for:
             return self
         return replace(self, seq=None, signed_for=None)
 
-    def learned(self, before: Book, after: Book) -> "Tracked":
+    def learned(self, before: CommandSequence, after: CommandSequence) -> "TrackedCommand":
         """Return it after its box's numbers were found to be ahead of the store's, which came from a backup.
 
         Signed or not, as far as the store knows: it may have been signed since, with `before.next_seq` or a later
@@ -99,26 +99,30 @@ class Tracked:
             return self
         return replace(self, seq=before.next_seq, signed_for=None)
 
-    def reimaged(self) -> "Tracked":
+    def reimaged(self) -> "TrackedCommand":
         """Return it after its box was enrolled anew.
 
         It may have been done on the old one, even if it stands here as never signed: the store may be from a backup.
         """
         if self.ended:
             return self
-        return replace(self, state=CommandState.UNKNOWN, code=Codes.REIMAGED, text="the box was set up anew meanwhile")
+        return replace(
+            self, state=CommandState.UNKNOWN, code=ResultCode.REIMAGED, text="the box was set up anew meanwhile"
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Signing:
+class SigningStep:
     """What is written to the store in one step, before `body` is signed and sent."""
 
-    book: Book
-    tracked: Tracked
+    book: CommandSequence
+    tracked: TrackedCommand
     body: Command
 
 
-def sign(tracked: Tracked, book: Book, *, outstanding: Collection[int], now_s: float) -> Signing | None:
+def sign(
+    tracked: TrackedCommand, book: CommandSequence, *, outstanding: Collection[int], now_s: float
+) -> SigningStep | None:
     """Make the body of a command for the current birth of its box; None when it has to wait.
 
     Args:
@@ -144,4 +148,4 @@ def sign(tracked: Tracked, book: Book, *, outstanding: Collection[int], now_s: f
         args=tracked.args,
     )
     tries = tracked.tries + 1 if tracked.signed_for == epoch else 1
-    return Signing(book, replace(tracked, seq=seq, signed_for=epoch, quiet_since_s=now_s, tries=tries), body)
+    return SigningStep(book, replace(tracked, seq=seq, signed_for=epoch, quiet_since_s=now_s, tries=tries), body)

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from edgegpu_agent.actions.programs import ActionTimer, run
 from edgegpu_installer.layout import Layout
 from edgegpu_sync.errors import SyncError
-from edgegpu_sync.states import Codes
+from edgegpu_sync.states import ResultCode
 from edgegpu_sync.wire import from_base64, to_base64
 
 DOMAIN = "edgegpu release 1"
@@ -65,12 +65,12 @@ def check_signature(key: str, *, version: str, sha256: str, signature: str) -> N
     try:
         public = Ed25519PublicKey.from_public_bytes(from_base64(key.strip()))
     except (SyncError, ValueError) as error:
-        raise ReleaseError(Codes.NO_RELEASE_KEY, f"this version's release.pub holds no key: {error}") from error
+        raise ReleaseError(ResultCode.NO_RELEASE_KEY, f"this version's release.pub holds no key: {error}") from error
     try:
         public.verify(from_base64(signature), signed_text(version, sha256))
     except (InvalidSignature, SyncError, ValueError) as error:
         text = f"the release key has not signed this bundle as version {version}"
-        raise ReleaseError(Codes.BAD_SIGNATURE, text) from error
+        raise ReleaseError(ResultCode.BAD_SIGNATURE, text) from error
 
 
 def check_order(now: str, wanted: str) -> None:
@@ -80,7 +80,7 @@ def check_order(now: str, wanted: str) -> None:
         ReleaseError: DOWNGRADE.
     """
     if _order(wanted) < _order(now):
-        raise ReleaseError(Codes.DOWNGRADE, f"{wanted} is older than {now}, which runs here")
+        raise ReleaseError(ResultCode.DOWNGRADE, f"{wanted} is older than {now}, which runs here")
 
 
 def _order(version: str) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...], tuple[tuple[int, str], ...]]:

@@ -33,7 +33,7 @@ class WebError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trust:
+class TlsTrust:
     """Whom to believe, and how to prove who we are: PEM files; `ca` beside those that the system believes.
 
     Files that are not there are left out. They are read anew for each call: certificates are renewed.
@@ -62,10 +62,10 @@ class Trust:
 
 
 @dataclass(frozen=True, slots=True)
-class Web:
+class HttpsClient:
     """Calls with several tries; redirects are not followed. `proxy`: an address, or nothing."""
 
-    trust: Trust
+    trust: TlsTrust
     pace: ActionTimer
     proxy: str = ""
 

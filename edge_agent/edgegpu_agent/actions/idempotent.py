@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from edgegpu_agent.actions.plugin_client import Plugin, PluginSilentError, ask
+from edgegpu_agent.actions.plugin_client import PluginSilentError, PluginStatus, ask
 from edgegpu_agent.actions.programs import ActionTimer, run
 from edgegpu_agent.ports import ActionOutcome
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.rules.ops import Args, Evidence
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.states import CommandState, ResultCode
 from edgegpu_sync.wire import Json, clipped
 
 _PLUGIN_S, _LOOK_S = 30.0, 1.0
@@ -44,7 +44,7 @@ class Idempotent:
 
 
 @dataclass(frozen=True, slots=True)
-class Again(Idempotent):
+class IdempotentAction(Idempotent):
     """One that needs nothing but its command's id."""
 
     do: Callable[[CommandId], ActionOutcome]
@@ -55,7 +55,7 @@ class Again(Idempotent):
         return self.do(id_)
 
 
-def refresh_inventory(socket: Path, *, pace: ActionTimer, looked: Callable[[], None]) -> Again:
+def refresh_inventory(socket: Path, *, pace: ActionTimer, looked: Callable[[], None]) -> IdempotentAction:
     """Return `inventory.refresh`: the plugin is asked, `looked` looks at all; what it finds goes up before the end."""
 
     def do(_: CommandId) -> ActionOutcome:
@@ -63,21 +63,21 @@ def refresh_inventory(socket: Path, *, pace: ActionTimer, looked: Callable[[], N
         looked()
         if found is None:
             text = f"the plugin has not answered for {_PLUGIN_S:g} s at {socket}: systemctl status edgegpu-plugin"
-            return ActionOutcome(state=CommandState.FAILED, code=Codes.ERROR, text=text)
+            return ActionOutcome(state=CommandState.FAILED, code=ResultCode.ERROR, text=text)
         data = {"cards": found.cards, "healthy": found.healthy, "driver": found.driver, "problem": found.problem}
         return ActionOutcome(state=CommandState.SUCCEEDED, data=cast("Json", data))
 
-    return Again(do)
+    return IdempotentAction(do)
 
 
-def _asked(socket: Path) -> Plugin | None:
+def _asked(socket: Path) -> PluginStatus | None:
     try:
         return ask(socket)
     except PluginSilentError:
         return None
 
 
-def run_doctor(program: Sequence[str], *, pace: ActionTimer, env: Mapping[str, str] | None = None) -> Again:
+def run_doctor(program: Sequence[str], *, pace: ActionTimer, env: Mapping[str, str] | None = None) -> IdempotentAction:
     """Return `doctor.run`. Its result says what is not well; that something is not does not make it FAILED."""
     settled: Mapping[str, str] = dict(os.environ) if env is None else env
 
@@ -88,12 +88,12 @@ def run_doctor(program: Sequence[str], *, pace: ActionTimer, env: Mapping[str, s
             level, checks = str(document["level"]), list(document["checks"])
         except (ValueError, KeyError, TypeError):
             return ActionOutcome(
-                state=CommandState.FAILED, code=Codes.ERROR, text=f"the doctor says nothing: {said.last_line}"
+                state=CommandState.FAILED, code=ResultCode.ERROR, text=f"the doctor says nothing: {said.last_line}"
             )
         version = str(document.get("version", ""))
         return ActionOutcome(state=CommandState.SUCCEEDED, text=level, data=doctor_data(version, level, checks))
 
-    return Again(do)
+    return IdempotentAction(do)
 
 
 def doctor_data(version: str, level: str, checks: Sequence[Mapping[str, Any]]) -> Json:
@@ -125,7 +125,7 @@ def rotate_identity(
     refusals: tuple[type[Exception], ...],
     passing: tuple[type[Exception], ...] = (),
     within_s: float = 240.0,
-) -> Again:
+) -> IdempotentAction:
     """Return `identity.rotate`.
 
     Args:
@@ -143,10 +143,10 @@ def rotate_identity(
                 renew(id_)
             except refusals as error:
                 if not isinstance(error, passing) or pace.now_s() + wait_s > deadline:
-                    return ActionOutcome(state=CommandState.FAILED, code=Codes.ERROR, text=str(error))
+                    return ActionOutcome(state=CommandState.FAILED, code=ResultCode.ERROR, text=str(error))
             else:
                 return ActionOutcome(state=CommandState.SUCCEEDED)
             pace.pause(wait_s)
             wait_s = min(2 * wait_s, _RENEW_MOST_S)
 
-    return Again(do)
+    return IdempotentAction(do)

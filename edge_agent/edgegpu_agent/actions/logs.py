@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 from edgegpu_agent.actions.bundles import sha256_of
-from edgegpu_agent.actions.https import Web, WebError
+from edgegpu_agent.actions.https import HttpsClient, WebError
 from edgegpu_agent.actions.idempotent import Idempotent
 from edgegpu_agent.actions.programs import ActionTimer, capture
 from edgegpu_agent.actions.redact import Redactor
 from edgegpu_agent.ports import ActionOutcome
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.rules.ops import Args, LogsArgs
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.states import CommandState, ResultCode
 
 if TYPE_CHECKING:
     import tarfile
@@ -35,7 +35,7 @@ _SMALL = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LogSource:
     """One file of the archive: its name, the program whose words are in it, and whether it is a log."""
 
     name: str
@@ -43,7 +43,7 @@ class Source:
     is_log: bool = False
 
 
-def sources(program: Sequence[str], k3s: str, since_s: int) -> tuple[Source, ...]:
+def sources(program: Sequence[str], k3s: str, since_s: int) -> tuple[LogSource, ...]:
     """Return what is collected.
 
     Args:
@@ -54,12 +54,12 @@ def sources(program: Sequence[str], k3s: str, since_s: int) -> tuple[Source, ...
     units = (*OUR_UNITS, *((k3s,) if k3s else ()))
     logs = ("journalctl", "--no-pager", "--quiet", "--output=short-iso-precise", f"--since=-{since_s}s")
     return (
-        Source("versions.txt", (*program, "version")),
-        Source("system.txt", ("uname", "-a")),
-        Source("doctor.json", (*program, "doctor", "--json")),
-        Source("status.json", (*program, "status", "--json")),
-        Source("transactions.json", (*program, "transaction", "show", "--history", "--json")),
-        *(Source(f"logs/{unit}.log", (*logs, f"--unit={unit}"), is_log=True) for unit in units),
+        LogSource("versions.txt", (*program, "version")),
+        LogSource("system.txt", ("uname", "-a")),
+        LogSource("doctor.json", (*program, "doctor", "--json")),
+        LogSource("status.json", (*program, "status", "--json")),
+        LogSource("transactions.json", (*program, "transaction", "show", "--history", "--json")),
+        *(LogSource(f"logs/{unit}.log", (*logs, f"--unit={unit}"), is_log=True) for unit in units),
     )
 
 
@@ -73,7 +73,7 @@ class CollectLogs(Idempotent):
     """The op. `folder` has a folder for each command until its archive is put; `redactor` is made anew for each."""
 
     folder: Path
-    web: Web
+    web: HttpsClient
     pace: ActionTimer
     program: Sequence[str]
     k3s: Callable[[], str]
@@ -94,7 +94,9 @@ class CollectLogs(Idempotent):
             size, digest = archive.stat().st_size, sha256_of(archive)
             self.web.put(place(asked.url, id_), archive)
         except (WebError, OSError) as error:
-            return ActionOutcome(state=CommandState.FAILED, code=Codes.ERROR, text=f"cannot collect the logs: {error}")
+            return ActionOutcome(
+                state=CommandState.FAILED, code=ResultCode.ERROR, text=f"cannot collect the logs: {error}"
+            )
         finally:
             self._end(id_)
         return ActionOutcome(state=CommandState.SUCCEEDED, data={"bytes": size, "sha256": digest})
@@ -133,7 +135,7 @@ class CollectLogs(Idempotent):
                         tar, one, redactor, clean=archive.with_name("clean"), most_bytes=large if one.is_log else small
                     )
 
-    def _add(self, tar: "tarfile.TarFile", one: Source, redactor: Redactor, *, clean: Path, most_bytes: int) -> None:
+    def _add(self, tar: "tarfile.TarFile", one: LogSource, redactor: Redactor, *, clean: Path, most_bytes: int) -> None:
         with capture(one.command, self.pace, within_s=_PROGRAM_S, env=self.env) as said, clean.open("wb") as out:
             said.seek(max(0, said.seek(0, os.SEEK_END) - _MORE * most_bytes))
             for line in redactor.lines(raw.decode(errors="replace") for raw in said):

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from edgegpu_base.http_unix import NoHttpError, get
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from edgegpu_base.http_unix import NoHttpError, get
 
 _ANSWER_S = 10.0
 _OK = 200
@@ -48,7 +49,7 @@ class _Document(_Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plugin:
+class PluginStatus:
     """The plugin as it is now; `holders` are pods that have shares, NAMESPACE/NAME."""
 
     version: str
@@ -61,7 +62,7 @@ class Plugin:
     holders: tuple[str, ...]
 
 
-def ask(socket: Path) -> Plugin:
+def ask(socket: Path) -> PluginStatus:
     """Ask the plugin.
 
     Raises:
@@ -77,7 +78,7 @@ def ask(socket: Path) -> Plugin:
     except (NoHttpError, ValidationError) as error:
         raise PluginSilentError(f"cannot understand the plugin at {socket}: {error}") from error
     holders = dict.fromkeys(f"{pod.namespace}/{pod.pod}" for pod in read.pods if pod.state != "waiting")
-    return Plugin(
+    return PluginStatus(
         version=read.version,
         unit_mib=read.unit_mib,
         cards=len(read.cards),

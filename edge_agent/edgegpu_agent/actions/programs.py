@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TypeVar
 
+from edgegpu_agent.ports import ActionStopped
 from edgegpu_base.process.program import DetachedProgram
-
-from edgegpu_agent.ports import ActStop
 from edgegpu_sync.wire import clipped
 
 _LOOK_S = 0.1
@@ -43,7 +42,7 @@ class ActionTimer:
             ActStop: the agent ends.
         """
         if self._stop.wait(seconds / self._speed):
-            raise ActStop("the agent ends")
+            raise ActionStopped("the agent ends")
 
     def until(self, look: Callable[[], T | None], *, every_s: float, within_s: float) -> T | None:
         """Call `look` again and again, and return what it returned first; None when time is over.
@@ -71,7 +70,7 @@ class ProgramOutput:
         return clipped(lines[-1].strip(), 300) if lines else f"exit status {self.status}"
 
 
-class Program(DetachedProgram):
+class RunningProgram(DetachedProgram):
     """One run that an act waits for; it can outlive the agent."""
 
     def wait(self, pace: ActionTimer, *, within_s: float, outlives: bool = False) -> ProgramOutput:
@@ -82,7 +81,7 @@ class Program(DetachedProgram):
         """
         try:
             status = pace.until(self.poll, every_s=_LOOK_S, within_s=within_s)
-        except ActStop:
+        except ActionStopped:
             self.leave() if outlives else self._cut()
             raise
         if status is None:
@@ -106,7 +105,7 @@ def run(
         ActStop: the agent ends, and it was killed.
     """
     try:
-        program = Program(command, env=env, errors=errors)
+        program = RunningProgram(command, env=env, errors=errors)
     except OSError as error:
         return ProgramOutput(127, f"cannot run {command[0]}: {error.strerror}")
     return program.wait(pace, within_s=within_s)

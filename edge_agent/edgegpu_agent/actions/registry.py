@@ -9,17 +9,17 @@ from functools import partial
 from pathlib import Path
 
 from edgegpu_agent.actions.bundles import Bundles
-from edgegpu_agent.actions.https import Trust, Web
+from edgegpu_agent.actions.https import HttpsClient, TlsTrust
 from edgegpu_agent.actions.idempotent import refresh_inventory, rotate_identity, run_doctor
 from edgegpu_agent.actions.logs import CollectLogs
 from edgegpu_agent.actions.programs import ActionTimer
 from edgegpu_agent.actions.redact import Redactor
-from edgegpu_agent.actions.restarts import STEADY_S, AsNode, NodeReady, restart_k3s, restart_plugin
+from edgegpu_agent.actions.restarts import STEADY_S, NodeReadiness, NodeReady, restart_k3s, restart_plugin
 from edgegpu_agent.actions.settlers import InstallerChange, settlers
-from edgegpu_agent.actions.transactions import Installer, at_work
+from edgegpu_agent.actions.transactions import InstallerRunner, at_work
 from edgegpu_agent.actions.units import Units
 from edgegpu_agent.actions.upgrade import Upgrade
-from edgegpu_agent.ports import Act, Acts, Settlers
+from edgegpu_agent.ports import Action, Acts, Settlers
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.transaction.journal import TransactionJournal
 from edgegpu_installer.transaction.lock import BEGUN
@@ -68,11 +68,11 @@ class ActionContext:
         return ActionTimer(self.stop, speed=self.speed)
 
     @property
-    def installer(self) -> Installer:
+    def installer(self) -> InstallerRunner:
         """The installer of this box."""
         journal = TransactionJournal(self.layout.tx)
         units = Units(layout=self.layout, pace=self.pace, env=self.env)
-        return Installer(
+        return InstallerRunner(
             journal=journal,
             pace=self.pace,
             begun=self.layout.at(BEGUN),
@@ -86,18 +86,18 @@ class ActionContext:
         """Return what knows the secrets that lie on this box now."""
         return Redactor.of_box(self.layout, (self.identity / "tls.key", self.identity / "sign.key"))
 
-    def web(self, *, certificate: bool) -> Web:
+    def web(self, *, certificate: bool) -> HttpsClient:
         """HTTPS with the cloud's CA trusted beside the system's; with this box's certificate, or without."""
         cert, key = (self.identity / "tls.crt", self.identity / "tls.key") if certificate else (None, None)
-        return Web(Trust(ca=self.identity / "cloud-ca.crt", cert=cert, key=key), self.pace, self.proxy)
+        return HttpsClient(TlsTrust(ca=self.identity / "cloud-ca.crt", cert=cert, key=key), self.pace, self.proxy)
 
 
 def acts(box: ActionContext) -> Acts:
     """Return the acts, by op; `identity.rotate` where it is known how to renew."""
     units = Units(layout=box.layout, pace=box.pace, env=box.env)
     busy = partial(at_work, box.layout)
-    ready = box.ready or AsNode(box.layout)
-    found: dict[str, Act] = {
+    ready = box.ready or NodeReadiness(box.layout)
+    found: dict[str, Action] = {
         "k3s.restart": restart_k3s(units, pace=box.pace, ready=ready, busy=busy, steady_s=box.steady_s),
         "plugin.restart": restart_plugin(units, pace=box.pace, busy=busy, steady_s=box.steady_s / 4),
         "inventory.refresh": refresh_inventory(box.layout.plugin_socket, pace=box.pace, looked=box.looked),

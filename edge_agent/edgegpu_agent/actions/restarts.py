@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cryptography import x509
-from edgegpu_base.kube import ApiAccess, Forbidden, KubeClient, KubeconfigError, KubeError, load_kubeconfig
 
 from edgegpu_agent.actions.programs import ActionTimer
 from edgegpu_agent.actions.units import SystemdUnit, Units
 from edgegpu_agent.ports import ActionOutcome
+from edgegpu_base.kube import ApiAccess, Forbidden, KubeClient, KubeconfigError, KubeError, load_kubeconfig
 from edgegpu_installer.layout import K3S_DATA, KUBECONFIG, PLUGIN_UNIT, Layout
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.rules.ops import Args, Evidence, UnitRun
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.states import CommandState, ResultCode
 
 STEADY_S = 10.0
 """One in a crash loop is never up for so long."""
@@ -77,20 +77,25 @@ class Restart:
         if why := self._against(name):
             return ActionOutcome(state=CommandState.REJECTED, code=why[0], text=why[1])
         if refused := self.units.restart(name):
-            return ActionOutcome(state=CommandState.FAILED, code=Codes.ERROR, text=f"cannot restart {name}: {refused}")
+            return ActionOutcome(
+                state=CommandState.FAILED, code=ResultCode.ERROR, text=f"cannot restart {name}: {refused}"
+            )
         return ActionOutcome(state=CommandState.VERIFYING)
 
-    def _against(self, name: str) -> tuple[Codes, str] | None:
+    def _against(self, name: str) -> tuple[ResultCode, str] | None:
         now = self.units.look(name) if name else None
         if not name or (now is not None and not now.loaded):
-            return Codes.NOT_INSTALLED, f"there is no {name or 'k3s'} on this box"
+            return ResultCode.NOT_INSTALLED, f"there is no {name or 'k3s'} on this box"
         if now is None:
-            return Codes.PRECHECK, "systemd does not answer"
+            return ResultCode.PRECHECK, "systemd does not answer"
         if self.busy():
-            return Codes.PRECHECK, f"an installer has been at work for {_BUSY_S:g} s: edgegpu transaction show"
+            return ResultCode.PRECHECK, f"an installer has been at work for {_BUSY_S:g} s: edgegpu transaction show"
         before = self.units.look(self.first) if self.first else None
         if before is not None and before.loaded and before.active != "active":
-            return Codes.PRECHECK, f"{before.words}: pods would fail that {name} starts without it; restart it first"
+            return (
+                ResultCode.PRECHECK,
+                f"{before.words}: pods would fail that {name} starts without it; restart it first",
+            )
         return None
 
     def evidence(self, id_: CommandId, token: str) -> Evidence:
@@ -122,7 +127,7 @@ class Restart:
         words = now.words if now is not None else "systemd does not answer"
         ready = ", or its node is not Ready" if now is not None and now.active == "active" else ""
         text = f"not well {self.within_s:g} s after the restart: {words}{ready}; journalctl -e -u {name}"
-        return ActionOutcome(state=CommandState.FAILED, code=Codes.TIMED_OUT, text=text)
+        return ActionOutcome(state=CommandState.FAILED, code=ResultCode.TIMED_OUT, text=text)
 
     def _is_well(self, now: SystemdUnit) -> bool:
         if now.active != "active" or now.job:
@@ -162,7 +167,7 @@ def restart_plugin(units: Units, *, pace: ActionTimer, busy: Callable[[], bool],
 
 
 @dataclass(frozen=True, slots=True)
-class AsNode:
+class NodeReadiness:
     """Asks with kubelet's own certificate, whose name is the node's."""
 
     layout: Layout

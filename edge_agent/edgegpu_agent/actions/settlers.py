@@ -6,36 +6,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar, assert_never, cast
 
-from edgegpu_agent.actions.plugin_client import Plugin, PluginSilentError, ask
+from edgegpu_agent.actions.plugin_client import PluginSilentError, PluginStatus, ask
 from edgegpu_agent.actions.programs import ActionTimer
 from edgegpu_agent.actions.transactions import (
-    Broken,
-    Committed,
     End,
-    Installer,
-    PutBack,
+    InstallerRunner,
     RefusedTransaction,
-    Silent,
+    TransactionBroken,
+    TransactionCommitted,
+    TransactionRolledBack,
+    TransactionSilent,
     at_work,
 )
-from edgegpu_agent.ports import Beside, SettlerNotes, Settlers
+from edgegpu_agent.ports import DocumentNotes, SettlerNotes, Settlers
 from edgegpu_installer.layout import Layout
 from edgegpu_plugin.config import schema
 from edgegpu_plugin.errors import ConfigError
 from edgegpu_sync.messages.spec import (
     AnyItem,
     AppLimits,
-    Asked,
+    AskedItem,
     Exclusions,
     Isolation,
-    Mode,
+    IsolationMode,
     PolicyItem,
     Sharing,
     UnitSize,
 )
 from edgegpu_sync.messages.uplink import ItemState
 from edgegpu_sync.rules.settle import NO_SHARING, Settlement, SharingFound
-from edgegpu_sync.states import Codes
+from edgegpu_sync.states import ResultCode
 
 _LOG = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class SharingOfBox:
         self._read = SharingFound(installed=True)
 
     def look(self) -> SharingFound:
-        """See `ports.SharingSight`."""
+        """See `ports.SharingProbe`."""
         if not self._layout.has_sharing:
             return _ABSENT
         mark = self._file()
@@ -63,7 +63,7 @@ class SharingOfBox:
         return self._read
 
     def changing(self) -> bool:
-        """See `ports.SharingSight`; also where it cannot be told."""
+        """See `ports.SharingProbe`; also where it cannot be told."""
         try:
             return at_work(self._layout)
         except OSError as error:
@@ -102,11 +102,11 @@ class InstallerChange:
     `fresh` makes what no id has had before: 8 of a-z, 0-9. `finish_s`: how long a first end is tried to be completed.
     """
 
-    installer: Installer
+    installer: InstallerRunner
     fresh: Callable[[], str]
     finish_s: float = 300.0
 
-    def settle(self, one: Asked, notes: SettlerNotes, words: Sequence[str], *, finish: bool = False) -> Settlement:
+    def settle(self, one: AskedItem, notes: SettlerNotes, words: Sequence[str], *, finish: bool = False) -> Settlement:
         """Carry it out, or find out how it ended that was begun before a crash.
 
         Args:
@@ -125,16 +125,16 @@ class InstallerChange:
             id_ = self._begin(one, notes, done=False)
         else:
             found = self.installer.await_end(id_)
-            if isinstance(found, Committed) and finish:
+            if isinstance(found, TransactionCommitted) and finish:
                 id_, done = self._begin(one, notes, done=True), True
-            elif not isinstance(found, Silent):
+            elif not isinstance(found, TransactionSilent):
                 return _settlement(found)
         if done:
             return self._finish(id_, words)
         end = self.installer.carry_out(id_, words)
-        return _settlement(self.installer.carry_out(id_, words) if isinstance(end, Silent) else end)
+        return _settlement(self.installer.carry_out(id_, words) if isinstance(end, TransactionSilent) else end)
 
-    def _begin(self, one: Asked, notes: SettlerNotes, *, done: bool) -> str:
+    def _begin(self, one: AskedItem, notes: SettlerNotes, *, done: bool) -> str:
         id_ = f"{one.name.replace('_', '-')}-{one.key.rev}-{self.fresh()}"
         notes.write({_TRANSACTION: id_, _DONE: done})
         return id_
@@ -144,31 +144,31 @@ class InstallerChange:
         pace = self.installer.pace
         deadline = pace.now_s() + self.finish_s
         while (
-            isinstance(end := self.installer.carry_out(id_, words), RefusedTransaction | Silent)
+            isinstance(end := self.installer.carry_out(id_, words), RefusedTransaction | TransactionSilent)
             and pace.now_s() < deadline
         ):
             pace.pause(_AGAIN_S)
         match end:
-            case Committed():
+            case TransactionCommitted():
                 return Settlement.applied()
-            case Broken():
+            case TransactionBroken():
                 return _settlement(end)
-            case PutBack(why) | RefusedTransaction(why) | Silent(why):
+            case TransactionRolledBack(why) | RefusedTransaction(why) | TransactionSilent(why):
                 return Settlement.applied(f"done, but the agent ended in the middle, and the rest was not: {why}")
 
 
 def _settlement(end: End) -> Settlement:
     match end:
-        case Committed(changed):
+        case TransactionCommitted(changed):
             return Settlement.applied("" if changed else "it was so already")
-        case PutBack(why):
-            return Settlement.failed(Codes.ERROR, why, restored=True)
-        case Broken(why):
-            return Settlement.failed(Codes.INCONSISTENT, why, restored=False)
+        case TransactionRolledBack(why):
+            return Settlement.failed(ResultCode.ERROR, why, restored=True)
+        case TransactionBroken(why):
+            return Settlement.failed(ResultCode.INCONSISTENT, why, restored=False)
         case RefusedTransaction(why):
-            return Settlement.rejected(Codes.PRECHECK, why)
-        case Silent(why):
-            return Settlement.failed(Codes.ERROR, why, restored=True)
+            return Settlement.rejected(ResultCode.PRECHECK, why)
+        case TransactionSilent(why):
+            return Settlement.failed(ResultCode.ERROR, why, restored=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class SharingSettler:
     layout: Layout
     options: Callable[[AnyItem], Sequence[str]]
 
-    def settle(self, one: Asked, notes: SettlerNotes) -> Settlement:
+    def settle(self, one: AskedItem, notes: SettlerNotes) -> Settlement:
         """See `Settler`."""
         item = cast("Sharing", one.item)
         words = ("install", "--yes", *self._set_up(notes)) if item.installed else ("uninstall", "--keep-agent", "--yes")
@@ -191,7 +191,7 @@ class SharingSettler:
 
     def _set_up(self, notes: SettlerNotes) -> Sequence[str]:
         """Return the options; none where sharing is there: then each item is settled by itself, with its checks."""
-        if self.layout.has_sharing or not isinstance(notes, Beside):
+        if self.layout.has_sharing or not isinstance(notes, DocumentNotes):
             return ()
         items = (asked.item for asked, settled in notes.beside() if _wanted(settled))
         return [word for item in items if item is not None for word in self.options(item)]
@@ -203,7 +203,7 @@ def _wanted(settled: Settlement) -> bool:
         case ItemState.OPEN | ItemState.APPLIED:
             return True
         case ItemState.REJECTED:
-            return settled.code == Codes.NOT_INSTALLED
+            return settled.code == ResultCode.NOT_INSTALLED
         case _:
             return False
 
@@ -220,7 +220,7 @@ class SettingSettler(Generic[T]):
     words: Callable[[T], Sequence[str]]
     check: Callable[[T], Settlement | None] = lambda _: None
 
-    def settle(self, one: Asked, notes: SettlerNotes) -> Settlement:
+    def settle(self, one: AskedItem, notes: SettlerNotes) -> Settlement:
         """See `Settler`."""
         item = cast("T", one.item)
         if notes.read() is None:
@@ -280,7 +280,7 @@ def _unit(item: UnitSize) -> Sequence[str]:
 
 
 def _isolation(item: Isolation) -> Settlement:
-    if item.mode is Mode.NONE:
+    if item.mode is IsolationMode.NONE:
         return Settlement.applied("it was so already")
     text = f"this version places services on cards and does not hold them to their limits by {item.mode.value} yet"
     return Settlement.unsupported(text)
@@ -294,7 +294,7 @@ def _not_while_held(item: UnitSize, socket: Path, pace: ActionTimer) -> Settleme
     """Refuse another unit while pods hold shares: kubelet would not know their devices any more."""
     last = ""
 
-    def answer() -> Plugin | None:
+    def answer() -> PluginStatus | None:
         nonlocal last
         try:
             return ask(socket)
@@ -304,10 +304,12 @@ def _not_while_held(item: UnitSize, socket: Path, pace: ActionTimer) -> Settleme
 
     now = pace.until(answer, every_s=1, within_s=_PLUGIN_S)  # it may just have been started
     if now is None:
-        return Settlement.rejected(Codes.PRECHECK, f"cannot say whether pods hold shares: {last}")
+        return Settlement.rejected(ResultCode.PRECHECK, f"cannot say whether pods hold shares: {last}")
     if now.unit_mib == item.mib:
         return Settlement.applied("it was so already")
     if not now.holders:
         return None
     names = ", ".join(now.holders[:10])
-    return Settlement.rejected(Codes.PRECHECK, f"pods hold shares in units of {now.unit_mib} MiB, stop them: {names}")
+    return Settlement.rejected(
+        ResultCode.PRECHECK, f"pods hold shares in units of {now.unit_mib} MiB, stop them: {names}"
+    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from edgegpu_agent.actions.programs import ActionTimer, Program, ProgramOutput, runs_with
+from edgegpu_agent.actions.programs import ActionTimer, ProgramOutput, RunningProgram, runs_with
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.transaction.journal import TransactionJournal
@@ -24,21 +24,21 @@ _BUSY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class TransactionCommitted:
     """The machine is as it was asked for; `changed`: it was not before."""
 
     changed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class PutBack:
+class TransactionRolledBack:
     """It was begun and undone: the machine is as before."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class TransactionBroken:
     """It was begun, and could not be undone."""
 
     why: str
@@ -53,17 +53,17 @@ class RefusedTransaction:
 
 
 @dataclass(frozen=True, slots=True)
-class Silent:
+class TransactionSilent:
     """It ended without a word, and there is nothing of it in the journal: nothing was begun, as far as is known."""
 
     why: str
 
 
-End = Committed | PutBack | Broken | RefusedTransaction | Silent
+End = TransactionCommitted | TransactionRolledBack | TransactionBroken | RefusedTransaction | TransactionSilent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Installer:
+class InstallerRunner:
     """Begins transactions and finds out what came of them.
 
     `program` is the command line that begins one; it holds `begun` as long as it runs, whatever becomes of the agent.
@@ -115,12 +115,12 @@ class Installer:
     def _once(self, id_: str, command: Sequence[str]) -> End:
         try:
             with shared(self.begun) as held:
-                process = Program(command, env=self.env, holds=[held])
+                process = RunningProgram(command, env=self.env, holds=[held])
         except OSError as error:
-            return Silent(f"cannot run {command[0]}: {error.strerror} ({error.filename})")
+            return TransactionSilent(f"cannot run {command[0]}: {error.strerror} ({error.filename})")
         said = process.wait(self.pace, within_s=self.lasts_s, outlives=True)
         end = _read(said)
-        if isinstance(end, Silent) or (isinstance(end, RefusedTransaction) and end.code == "KNOWN"):
+        if isinstance(end, TransactionSilent) or (isinstance(end, RefusedTransaction) and end.code == "KNOWN"):
             return self.await_end(id_, why=end.why)
         return end
 
@@ -137,19 +137,19 @@ class Installer:
         within_s = self.lasts_s + self.patience_s
         found = cast("End | None", self.pace.until(look, every_s=_LOOK_S, within_s=within_s))  # mypy joins it to object
         if found is None:
-            return Broken("nobody has finished it; edgegpu doctor says more")
+            return TransactionBroken("nobody has finished it; edgegpu doctor says more")
         return found
 
     def _ended(self, evidence: Evidence, id_: str, why: str) -> End | None:
         match evidence:
             case Evidence.DONE:
-                return Committed()
+                return TransactionCommitted()
             case Evidence.PUT_BACK:
-                return PutBack(self._why(id_))
+                return TransactionRolledBack(self._why(id_))
             case Evidence.BROKEN:
-                return Broken(self._why(id_))
+                return TransactionBroken(self._why(id_))
             case Evidence.NOT_DONE:
-                return Silent(why or "it was not begun")
+                return TransactionSilent(why or "it was not begun")
             case _:
                 return None
 
@@ -193,11 +193,11 @@ def _read(said: ProgramOutput) -> End:
             return RefusedTransaction("\n".join(filter(None, words)), str(value.get("code") or ""))
         state, why = TransactionState(value["state"]), str(value.get("why") or "")
     except (ValueError, KeyError, TypeError, AttributeError):
-        return Silent(f"the installer ended without an answer: {said.last_line}")
+        return TransactionSilent(f"the installer ended without an answer: {said.last_line}")
     match state:
         case TransactionState.COMMITTED:
-            return Committed(changed=value.get("changed") is not False)
+            return TransactionCommitted(changed=value.get("changed") is not False)
         case TransactionState.ROLLED_BACK:
-            return PutBack(why)
+            return TransactionRolledBack(why)
         case _:
-            return Broken(why)
+            return TransactionBroken(why)

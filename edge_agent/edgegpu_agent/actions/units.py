@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgegpu_base.process.clocks import boot_id
-
 from edgegpu_agent.actions.programs import ActionTimer, run
+from edgegpu_base.process.clocks import boot_id
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import UNIT_DROP_IN, Layout
 from edgegpu_installer.transaction.journal import TransactionJournal

@@ -7,13 +7,21 @@ from pathlib import Path
 from typing import cast
 
 from edgegpu_agent.actions.bundles import BundleError, Bundles, ReleaseError, check_order, check_signature, sha256_of
-from edgegpu_agent.actions.https import Web, WebError
-from edgegpu_agent.actions.transactions import Broken, Committed, End, Installer, PutBack, RefusedTransaction, Silent
+from edgegpu_agent.actions.https import HttpsClient, WebError
+from edgegpu_agent.actions.transactions import (
+    End,
+    InstallerRunner,
+    RefusedTransaction,
+    TransactionBroken,
+    TransactionCommitted,
+    TransactionRolledBack,
+    TransactionSilent,
+)
 from edgegpu_agent.ports import ActionOutcome
 from edgegpu_installer.layout import Layout
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.rules.ops import Args, Evidence, LinkMove, UpgradeArgs
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.states import CommandState, ResultCode
 
 RELEASE_KEY = "release.pub"
 """In the environment: the public key that releases are signed by, 43 characters of base64url."""
@@ -26,9 +34,9 @@ class Upgrade:
     """The op; the transaction's id is the command's."""
 
     layout: Layout
-    installer: Installer
+    installer: InstallerRunner
     bundles: Bundles
-    web: Web
+    web: HttpsClient
     folder: Path
     """Where downloads lie until they are unpacked."""
 
@@ -49,7 +57,7 @@ class Upgrade:
         except ReleaseError as error:
             return ActionOutcome(state=CommandState.REJECTED, code=error.code, text=str(error))
         except (BundleError, WebError, OSError) as error:
-            return ActionOutcome(state=CommandState.FAILED, code=Codes.ERROR, text=f"nothing was changed: {error}")
+            return ActionOutcome(state=CommandState.FAILED, code=ResultCode.ERROR, text=f"nothing was changed: {error}")
         program = (str(self.layout.version(release.version) / "bin/edgegpu"),)
         words = ("install", "--yes") if self.layout.has_sharing else ("install", "--yes", "--agent-only")
         outcome = _outcome(self.installer.carry_out(id_, words, program=program))
@@ -63,7 +71,7 @@ class Upgrade:
             key = path.read_text(encoding="ascii")
         except (OSError, UnicodeDecodeError) as error:
             text = f"this version has no release key ({path}): it can be upgraded on the box alone, by the install line"
-            raise ReleaseError(Codes.NO_RELEASE_KEY, text) from error
+            raise ReleaseError(ResultCode.NO_RELEASE_KEY, text) from error
         check_signature(key, version=release.version, sha256=release.sha256, signature=release.signature)
         check_order(self._link() or "", release.version)
 
@@ -98,14 +106,14 @@ class Upgrade:
                 return ActionOutcome(state=CommandState.SUCCEEDED, data={"before": move.before, "version": move.wanted})
             case Evidence.DONE:
                 text = f"it was installed, and /opt/edgegpu/current leads to {self._link()} since"
-                return ActionOutcome(state=CommandState.FAILED, code=Codes.SUPERSEDED, text=text)
+                return ActionOutcome(state=CommandState.FAILED, code=ResultCode.SUPERSEDED, text=text)
             case Evidence.PUT_BACK:
                 return _outcome(self.installer.await_end(id_))
             case Evidence.BROKEN:
                 return _outcome(self.installer.await_end(id_))
             case Evidence.NOT_DONE | Evidence.OTHER:
                 return ActionOutcome(
-                    state=CommandState.FAILED, code=Codes.ERROR, text="the link leads elsewhere than it should"
+                    state=CommandState.FAILED, code=ResultCode.ERROR, text="the link leads elsewhere than it should"
                 )
             case _:
                 return None
@@ -124,16 +132,16 @@ def _see_sum(archive: Path, sha256: str) -> None:
 
 def _outcome(end: End) -> ActionOutcome:
     match end:
-        case Committed():
+        case TransactionCommitted():
             return ActionOutcome(state=CommandState.VERIFYING)
-        case PutBack(why):
-            return ActionOutcome(state=CommandState.ROLLED_BACK, code=Codes.ERROR, text=why)
-        case Broken(why):
-            return ActionOutcome(state=CommandState.FAILED, code=Codes.INCONSISTENT, text=why)
+        case TransactionRolledBack(why):
+            return ActionOutcome(state=CommandState.ROLLED_BACK, code=ResultCode.ERROR, text=why)
+        case TransactionBroken(why):
+            return ActionOutcome(state=CommandState.FAILED, code=ResultCode.INCONSISTENT, text=why)
         case RefusedTransaction(why):
-            return ActionOutcome(state=CommandState.REJECTED, code=Codes.PRECHECK, text=why)
-        case Silent(why):
-            return ActionOutcome(state=CommandState.FAILED, code=Codes.ERROR, text=f"nothing was changed: {why}")
+            return ActionOutcome(state=CommandState.REJECTED, code=ResultCode.PRECHECK, text=why)
+        case TransactionSilent(why):
+            return ActionOutcome(state=CommandState.FAILED, code=ResultCode.ERROR, text=f"nothing was changed: {why}")
 
 
 def _read(token: str) -> LinkMove:

@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from edgegpu_agent.app_limits.patches import Written
+from edgegpu_agent.app_limits.patches import ContainerShares
 from edgegpu_agent.ports import SettlerNotes
 
 
-class Step(Enum):
+class ChangeStep(Enum):
     """What may have been begun."""
 
     WRITING = "writing"
@@ -16,19 +16,19 @@ class Step(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class ChangeNote:
     """One change: of which workload, what was there before, what is to stand. `fights`: how often it was set again."""
 
     uid: str
-    before: Written
-    asked: Written
+    before: ContainerShares
+    asked: ContainerShares
     forced: bool = False
-    step: Step = Step.WRITING
+    step: ChangeStep = ChangeStep.WRITING
     why: str = ""
     fights: int = 0
 
     @classmethod
-    def read(cls, notes: SettlerNotes) -> "Note | None":
+    def read(cls, notes: SettlerNotes) -> "ChangeNote | None":
         """Return what was noted last; None when nothing was, or it is of another version."""
         value: Any = notes.read()
         if value is None:
@@ -36,10 +36,10 @@ class Note:
         try:
             return cls(
                 uid=str(value["uid"]),
-                before=Written.from_json(value["before"]),
-                asked=Written.from_json(value["asked"]),
+                before=ContainerShares.from_json(value["before"]),
+                asked=ContainerShares.from_json(value["asked"]),
                 forced=bool(value["forced"]),
-                step=Step(value["step"]),
+                step=ChangeStep(value["step"]),
                 why=str(value["why"]),
                 fights=int(value["fights"]),
             )
@@ -60,6 +60,6 @@ class Note:
             }
         )
 
-    def restoring(self, why: str) -> "Note":
+    def restoring(self, why: str) -> "ChangeNote":
         """Return it for when the old limits are put back."""
-        return replace(self, step=Step.RESTORING, why=why)
+        return replace(self, step=ChangeStep.RESTORING, why=why)

@@ -5,7 +5,7 @@ from typing import Literal
 
 from edgegpu_agent.app_limits.drift import stands
 from edgegpu_agent.app_limits.progress import owned, owns, selector
-from edgegpu_agent.kube import Apps, Found, Json
+from edgegpu_agent.kube import Apps, FoundWorkload, Json
 from edgegpu_core.limits import (
     FitResult,
     LimitsChange,
@@ -23,22 +23,22 @@ from edgegpu_core.limits import (
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView, pod_view
 from edgegpu_core.request import RequestedAmounts
-from edgegpu_sync.messages.uplink import CardRoom, Numbers
+from edgegpu_sync.messages.uplink import CardFreeNumbers, Numbers
 from edgegpu_sync.wire import clipped
 
 
-class Scene:
+class ClusterSnapshot:
     """Reads the cluster and asks the core."""
 
     def __init__(self, apps: Apps, model: Callable[[], ResourceModel]) -> None:
         self._apps = apps
         self.model = model
 
-    def judge(self, found: Found, container: str, request: RequestedAmounts) -> LimitsVerdict:
+    def judge(self, found: FoundWorkload, container: str, request: RequestedAmounts) -> LimitsVerdict:
         """Say whether an app has room under other limits of one container. Raises KubeError."""
         return judge(self._case(found, container, request))
 
-    def pods(self, found: Found) -> list[Json]:
+    def pods(self, found: FoundWorkload) -> list[Json]:
         """Return the app's own pods. Raises KubeError."""
         return owned(found, self._apps.pods(found.ref.namespace, labels=selector(found)))
 
@@ -46,7 +46,7 @@ class Scene:
         """Say whether a node of the cluster has GPU sharing. Raises KubeError."""
         return any(room.slots for room in self._rooms(()))
 
-    def _case(self, found: Found, container: str, request: RequestedAmounts) -> LimitsChange:
+    def _case(self, found: FoundWorkload, container: str, request: RequestedAmounts) -> LimitsChange:
         model = self.model()
         own, seen = [], []
         for pod in self._apps.pods():  # each page is let go before the next
@@ -85,7 +85,7 @@ def numbers_of(verdict: LimitsVerdict) -> Numbers:
         replicas=verdict.replicas,
         verdict=_WIRE[verdict.answer],
         cards=tuple(
-            CardRoom(
+            CardFreeNumbers(
                 node=card.node,
                 card=clipped(card.card, 64),
                 free_units=card.free_units,

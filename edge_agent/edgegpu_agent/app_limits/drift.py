@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from edgegpu_agent.kube import Found, Json
+from edgegpu_agent.kube import FoundWorkload, Json
 from edgegpu_agent.kube.client import MANAGER
 from edgegpu_core.limits import amounts_of, container_of
 from edgegpu_core.model import ResourceModel, short_name
@@ -14,7 +14,7 @@ MOST_FIGHTS = 3
 """So often limits are set again where somebody else writes them back, then it is said who fights."""
 
 
-def stands(found: Found, container: str, model: ResourceModel) -> RequestedAmounts | None:
+def stands(found: FoundWorkload, container: str, model: ResourceModel) -> RequestedAmounts | None:
     """Return what a container is limited to now; None when the app has no such container."""
     have = container_of(found.template.get("spec") or {}, container)
     return None if have is None else amounts_of(have[1], model)
@@ -29,7 +29,13 @@ def words(request: RequestedAmounts, model: ResourceModel) -> str:
 
 
 def drifted(
-    found: Found, container: str, now: RequestedAmounts, *, asked: RequestedAmounts, model: ResourceModel, fights: int
+    found: FoundWorkload,
+    container: str,
+    now: RequestedAmounts,
+    *,
+    asked: RequestedAmounts,
+    model: ResourceModel,
+    fights: int,
 ) -> Condition:
     """Return the condition of an app whose limits are not as asked; `fights`: how often they were set again."""
     text = f"it stands at {words(now, model)}, asked were {words(asked, model)}"
@@ -45,7 +51,7 @@ def missing(text: str) -> Condition:
     return Condition(type="Missing", text=clipped(text))
 
 
-def writer(found: Found, container: str, model: ResourceModel) -> str:
+def writer(found: FoundWorkload, container: str, model: ResourceModel) -> str:
     """Return who wrote the amounts last, as `managedFields` tells; empty when it does not.
 
     Who took them away owns nothing there: then it is who wrote last into the workload at all, us and controllers aside.

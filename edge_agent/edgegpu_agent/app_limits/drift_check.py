@@ -3,17 +3,17 @@
 import logging
 from dataclasses import dataclass, field, replace
 
-from edgegpu_agent.app_limits.change_record import Note
-from edgegpu_agent.app_limits.cluster_snapshot import Scene
+from edgegpu_agent.app_limits.change_record import ChangeNote
+from edgegpu_agent.app_limits.cluster_snapshot import ClusterSnapshot
 from edgegpu_agent.app_limits.drift import MOST_FIGHTS, drifted, missing, stands
-from edgegpu_agent.app_limits.lease import Holding
+from edgegpu_agent.app_limits.lease import LeaseHolding
 from edgegpu_agent.app_limits.patches import amounts_patch, back_patch, wanted, written
 from edgegpu_agent.app_limits.progress import RolloutStage, progress, selector
-from edgegpu_agent.kube import Apps, Found, Interest, KubeConflict
+from edgegpu_agent.kube import Apps, AppWatch, FoundWorkload, KubeConflict
 from edgegpu_agent.ports import SettlerNotes
 from edgegpu_core.limits import FitResult
 from edgegpu_core.request import RequestedAmounts
-from edgegpu_sync.messages.spec import AppLimits, Asked, OnDrift
+from edgegpu_sync.messages.spec import AppLimits, AskedItem, OnDrift
 from edgegpu_sync.messages.uplink import Condition, ItemState
 from edgegpu_sync.rules.settle import Settlement
 
@@ -32,19 +32,19 @@ class DriftResult:
     landed: Settlement | None = None
     conditions: tuple[Condition, ...] | None = None
     again: bool = False
-    interest: Interest = field(default_factory=Interest)
+    interest: AppWatch = field(default_factory=AppWatch)
     set_again: bool = False
 
 
-class Looker:
+class DriftChecker:
     """Looks on behalf of the settler."""
 
-    def __init__(self, apps: Apps, scene: Scene, lease: Holding) -> None:
+    def __init__(self, apps: Apps, scene: ClusterSnapshot, lease: LeaseHolding) -> None:
         self._apps = apps
         self._scene = scene
         self._lease = lease
 
-    def look(self, one: Asked, settled: Settlement, notes: SettlerNotes) -> DriftResult:
+    def look(self, one: AskedItem, settled: Settlement, notes: SettlerNotes) -> DriftResult:
         """Look at one item. Raises KubeError."""
         limits = one.item
         if not isinstance(limits, AppLimits) or not self._lease.holds():
@@ -62,9 +62,11 @@ class Looker:
             return DriftResult(conditions=())
         waits = selector(found[0]) if settled.state is ItemState.PENDING else ""
         sight = self._stands(found[0], limits, settled, notes=notes)
-        return replace(sight, interest=Interest(frozenset({found[0].ref.kind}), waits))
+        return replace(sight, interest=AppWatch(frozenset({found[0].ref.kind}), waits))
 
-    def _stands(self, found: Found, limits: AppLimits, settled: Settlement, *, notes: SettlerNotes) -> DriftResult:
+    def _stands(
+        self, found: FoundWorkload, limits: AppLimits, settled: Settlement, *, notes: SettlerNotes
+    ) -> DriftResult:
         model, asked = self._scene.model(), RequestedAmounts(limits.memory_units, limits.core)
         now = stands(found, limits.container, model)
         if now is None:
@@ -73,25 +75,27 @@ class Looker:
             return DriftResult(
                 landed=self._landed(found, limits, asked) if settled.state is ItemState.PENDING else None, conditions=()
             )
-        note = Note.read(notes)
+        note = ChangeNote.read(notes)
         before = fights = 0 if note is None else note.fights
         if limits.on_drift is OnDrift.ENFORCE and fights < MOST_FIGHTS:
             fights += self._set_again(found, limits, asked, notes=notes)
         condition = drifted(found, limits.container, now, asked=asked, model=model, fights=fights)
         return DriftResult(conditions=(condition,), set_again=fights > before)
 
-    def _landed(self, found: Found, limits: AppLimits, asked: RequestedAmounts) -> Settlement | None:
+    def _landed(self, found: FoundWorkload, limits: AppLimits, asked: RequestedAmounts) -> Settlement | None:
         far = progress(found, self._scene.pods(found), limits.container, asked, model=self._scene.model())
         return Settlement.applied(far.text) if far.stage in {RolloutStage.DONE, RolloutStage.PLACED} else None
 
-    def _set_again(self, found: Found, limits: AppLimits, asked: RequestedAmounts, *, notes: SettlerNotes) -> int:
+    def _set_again(
+        self, found: FoundWorkload, limits: AppLimits, asked: RequestedAmounts, *, notes: SettlerNotes
+    ) -> int:
         """Write the limits again if they have room; return how often that was done: 0 or 1."""
         verdict = self._scene.judge(found, limits.container, asked)
         if (verdict.answer is FitResult.NEVER or verdict.interrupts) and not limits.force:
             return 0
         spec, model = found.template.get("spec") or {}, self._scene.model()
         now = written(spec, limits.container, model)
-        note = Note.read(notes) or Note(uid=found.uid, before=now, asked=wanted(now, asked, model))
+        note = ChangeNote.read(notes) or ChangeNote(uid=found.uid, before=now, asked=wanted(now, asked, model))
         replace(note, fights=note.fights + 1).write(notes)
         try:
             self._apps.patch(found, amounts_patch(spec, limits.container, wanted(now, asked, model)))

@@ -20,7 +20,7 @@ _SURE_S = 20.0
 _LOG = logging.getLogger(__name__)
 
 
-class Holding(Protocol):
+class LeaseHolding(Protocol):
     """Whether this agent settles the app limits of its cluster."""
 
     def holds(self) -> bool:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edgegpu_agent.kube import Found, Json
+from edgegpu_agent.kube import FoundWorkload, Json
 from edgegpu_core.limits import WorkloadKind, amounts_of, container_of
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.request import RequestedAmounts
@@ -23,7 +23,7 @@ Amounts = Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class ContainerShares:
     """What stands, or is to stand, in a container's limits and requests of the two resources."""
 
     limits: Amounts
@@ -39,12 +39,12 @@ class Written:
         return amounts_of({"resources": {"limits": limits}}, model)
 
     @classmethod
-    def from_json(cls, value: Json) -> "Written":
+    def from_json(cls, value: Json) -> "ContainerShares":
         """Read what `to_json` wrote."""
         return cls(dict(value["limits"]), dict(value["requests"]))
 
 
-def written(spec: Json, container: str, model: ResourceModel) -> Written:
+def written(spec: Json, container: str, model: ResourceModel) -> ContainerShares:
     """Return what stands in a pod spec's container now."""
     found = container_of(spec, container)
     resources = {} if found is None else found[1].get("resources") or {}
@@ -54,17 +54,19 @@ def written(spec: Json, container: str, model: ResourceModel) -> Written:
         names = (model.memory_resource, model.core_resource)
         return {one: None if amounts.get(one) is None else str(amounts[one]) for one in names}
 
-    return Written(part("limits"), part("requests"))
+    return ContainerShares(part("limits"), part("requests"))
 
 
-def wanted(now: Written, request: RequestedAmounts, model: ResourceModel) -> Written:
+def wanted(now: ContainerShares, request: RequestedAmounts, model: ResourceModel) -> ContainerShares:
     """Return what is to stand: requests only where there are some now, since the API demands that they are equal."""
     pairs = ((model.memory_resource, request.memory_units), (model.core_resource, request.core))
     amounts: dict[str, str | None] = {name: str(amount) if amount else None for name, amount in pairs}
-    return Written(amounts, {name: None if now.requests.get(name) is None else amounts[name] for name in amounts})
+    return ContainerShares(
+        amounts, {name: None if now.requests.get(name) is None else amounts[name] for name in amounts}
+    )
 
 
-def amounts_patch(spec: Json, container: str, change: Written) -> Json:
+def amounts_patch(spec: Json, container: str, change: ContainerShares) -> Json:
     """Return the patch that writes amounts into a workload's template, and nothing else."""
     found = container_of(spec, container)
     part = "containers" if found is None else found[0]
@@ -72,7 +74,7 @@ def amounts_patch(spec: Json, container: str, change: Written) -> Json:
     return {"spec": {"template": {"spec": {part: [{"name": container, "resources": resources}]}}}}
 
 
-def aside_patch(found: Found) -> Json:
+def aside_patch(found: FoundWorkload) -> Json:
     """Return the patch that lets an app's old pods go before there are new ones, and keeps what it was before.
 
     A Deployment recreates for once, a DaemonSet does without surge; a StatefulSet has no replicas until they have gone.
@@ -97,13 +99,13 @@ def _rolling(strategy: Json) -> Json:
     return {"type": strategy.get("type") or "RollingUpdate", **({"rollingUpdate": kept} if kept else {})}
 
 
-def replicas_patch(found: Found, count: int) -> Json:
+def replicas_patch(found: FoundWorkload, count: int) -> Json:
     """Return the patch that leaves a StatefulSet fewer pods for a while, and keeps how many it had."""
     before = {"replicas": found.spec.get("replicas", 1)}
     return {"metadata": {"annotations": {ASIDE: _text(before)}}, "spec": {"replicas": count}}
 
 
-def back_patch(found: Found) -> Json | None:
+def back_patch(found: FoundWorkload) -> Json | None:
     """Return the patch that puts back what was put aside; None when nothing was.
 
     What nobody can read, or is not of this kind of workload, was not written here: it goes, and nothing else changes.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from edgegpu_agent.kube import Found, Json
+from edgegpu_agent.kube import FoundWorkload, Json
 from edgegpu_core.limits import WorkloadKind, amounts_of, container_of
 from edgegpu_core.model import ResourceModel, short_name
 from edgegpu_core.request import RequestedAmounts
@@ -45,12 +45,12 @@ class Progress:
     text: str = ""
 
 
-def owned(found: Found, pods: Iterable[Json]) -> list[Json]:
+def owned(found: FoundWorkload, pods: Iterable[Json]) -> list[Json]:
     """Return the pods of a workload, those that have ended too."""
     return [pod for pod in pods if owns(found, pod)]
 
 
-def owns(found: Found, pod: Json) -> bool:
+def owns(found: FoundWorkload, pod: Json) -> bool:
     """Say whether a pod is of a workload: by its selector and its controller, for a Deployment a ReplicaSet of it."""
     metadata = pod["metadata"]
     if metadata.get("namespace") != found.ref.namespace or not _selected(found, metadata.get("labels") or {}):
@@ -61,7 +61,7 @@ def owns(found: Found, pod: Json) -> bool:
     return bool(owner.get("uid") == found.uid)
 
 
-def selector(found: Found) -> str:
+def selector(found: FoundWorkload) -> str:
     """Return a workload's selector of pods as the API's lists and watches take it."""
     asked = found.spec.get("selector") or {}
     parts = [f"{key}={value}" for key, value in (asked.get("matchLabels") or {}).items()]
@@ -79,7 +79,7 @@ def selector(found: Found) -> str:
     return ",".join(sorted(parts))
 
 
-def _selected(found: Found, labels: dict[str, str]) -> bool:
+def _selected(found: FoundWorkload, labels: dict[str, str]) -> bool:
     selector = found.spec.get("selector") or {}
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
         return False
@@ -106,7 +106,7 @@ def has_amounts(spec: Json, container: str, request: RequestedAmounts, model: Re
 
 
 def progress(
-    found: Found, pods: Sequence[Json], container: str, request: RequestedAmounts, *, model: ResourceModel
+    found: FoundWorkload, pods: Sequence[Json], container: str, request: RequestedAmounts, *, model: ResourceModel
 ) -> Progress:
     """Say how far a rollout of these amounts is.
 
@@ -140,7 +140,7 @@ def _is_leaving(pod: Json) -> bool:
     return bool(pod["metadata"].get("deletionTimestamp"))
 
 
-def _count(found: Found) -> int:
+def _count(found: FoundWorkload) -> int:
     """Return how many pods get the template."""
     status, spec = found.item.get("status") or {}, found.spec
     if found.ref.kind is WorkloadKind.DAEMON_SET:
@@ -149,7 +149,7 @@ def _count(found: Found) -> int:
     return max(0, int(spec.get("replicas", 1)) - int(partition))
 
 
-def _is_done(found: Found) -> bool:
+def _is_done(found: FoundWorkload) -> bool:
     status = found.item.get("status") or {}
     if int(status.get("observedGeneration") or 0) < int(found.item["metadata"].get("generation") or 0):
         return False
@@ -194,7 +194,7 @@ def _names(model: ResourceModel) -> tuple[str, ...]:
     return tuple({short_name(model.memory_resource), short_name(model.core_resource), "whole empty card"})
 
 
-def _quota(found: Found, model: ResourceModel) -> str:
+def _quota(found: FoundWorkload, model: ResourceModel) -> str:
     conditions = (found.item.get("status") or {}).get("conditions") or ()
     said = (str(one.get("message")) for one in conditions if one.get("type") == "ReplicaFailure")
     return next((one for one in said if "exceeded quota" in one and any(n in one for n in _names(model))), "")

@@ -4,12 +4,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from edgegpu_agent.app_limits.cluster_snapshot import Scene
+from edgegpu_agent.app_limits.cluster_snapshot import ClusterSnapshot
 from edgegpu_agent.app_limits.drift import stands
-from edgegpu_agent.app_limits.patches import Written, amounts_patch, back_patch, joined, replicas_patch, written
+from edgegpu_agent.app_limits.patches import ContainerShares, amounts_patch, back_patch, joined, replicas_patch, written
 from edgegpu_agent.app_limits.progress import Progress, RolloutStage, blame, progress
-from edgegpu_agent.app_limits.waiting import Around
-from edgegpu_agent.kube import Apps, Found, Json, KubeConflict, KubeGone, KubeUnavailable, Ref
+from edgegpu_agent.app_limits.waiting import SettlementTimer
+from edgegpu_agent.kube import Apps, FoundWorkload, Json, KubeConflict, KubeGone, KubeUnavailable, WorkloadRef
 from edgegpu_core.limits import WorkloadKind, by_hand, read_workload
 from edgegpu_core.request import RequestedAmounts
 
@@ -29,18 +29,20 @@ class RolloutEnd:
 class Rollout:
     """The app's limits of one container, as its rollout goes on."""
 
-    def __init__(self, apps: Apps, scene: Scene, around: Around, *, ref: Ref, container: str) -> None:
+    def __init__(
+        self, apps: Apps, scene: ClusterSnapshot, around: SettlementTimer, *, ref: WorkloadRef, container: str
+    ) -> None:
         self._apps = apps
         self._scene = scene
         self._around = around
         self.ref = ref
         self._container = container
 
-    def read(self) -> Found:
+    def read(self) -> FoundWorkload:
         """Read the workload, once the API server is there. Raises KubeError."""
         return self._around.calmly(lambda: self._apps.read(self.ref))
 
-    def write(self, make: Callable[[Found], Json | None]) -> Found:
+    def write(self, make: Callable[[FoundWorkload], Json | None]) -> FoundWorkload:
         """Change the workload under the version that was read; read anew where it has changed since, or may have.
 
         Args:
@@ -88,7 +90,7 @@ class Rollout:
                 return RolloutEnd(now.stage, now.text)
             self._around.pause(patience.look_s)
 
-    def _look(self, request: RequestedAmounts) -> tuple[Found | None, Progress]:
+    def _look(self, request: RequestedAmounts) -> tuple[FoundWorkload | None, Progress]:
         """Return the workload and how far it is; no workload when it is not what is followed any more."""
         model = self._scene.model()
         try:
@@ -103,7 +105,7 @@ class Rollout:
         pods = self._around.calmly(lambda: self._scene.pods(found))
         return found, progress(found, pods, self._container, request, model=model)
 
-    def _has(self, found: Found, request: RequestedAmounts) -> bool:
+    def _has(self, found: FoundWorkload, request: RequestedAmounts) -> bool:
         return stands(found, self._container, self._scene.model()) in {request, None}
 
     def wait_for_pods_to_go(self) -> None:
@@ -119,12 +121,12 @@ class Rollout:
         """Put back how the app replaces its pods, or how many it has, where we had put that aside. Raises KubeError."""
         self.write(back_patch)
 
-    def restore(self, before: Written, asked: Written) -> bool:
+    def restore(self, before: ContainerShares, asked: ContainerShares) -> bool:
         """Put the old limits back; False where somebody else has changed them meanwhile. Raises KubeError."""
         model = self._scene.model()
         changed = False
 
-        def make(found: Found) -> Json | None:
+        def make(found: FoundWorkload) -> Json | None:
             nonlocal changed
             spec = found.template.get("spec") or {}
             now = written(spec, self._container, model)
@@ -159,7 +161,7 @@ class Rollout:
             self._around.pause(self._around.patience.look_s)
         self.put_back_aside()
 
-    def _stuck(self, found: Found) -> int | None:
+    def _stuck(self, found: FoundWorkload) -> int | None:
         """Return the lowest ordinal of a pod that the limits keep from its card."""
         pods = self._around.calmly(lambda: self._scene.pods(found))
         names = (str(pod["metadata"]["name"]) for pod in pods if blame(pod, self._scene.model()))

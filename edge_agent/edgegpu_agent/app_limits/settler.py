@@ -4,26 +4,26 @@ import logging
 import threading
 from collections.abc import Callable
 
-from edgegpu_agent.app_limits.change_record import Note, Step
-from edgegpu_agent.app_limits.cluster_snapshot import Scene, numbers_of
+from edgegpu_agent.app_limits.change_record import ChangeNote, ChangeStep
+from edgegpu_agent.app_limits.cluster_snapshot import ClusterSnapshot, numbers_of
 from edgegpu_agent.app_limits.drift import stands, words
-from edgegpu_agent.app_limits.drift_check import DriftResult, Looker
+from edgegpu_agent.app_limits.drift_check import DriftChecker, DriftResult
 from edgegpu_agent.app_limits.errors import LimitsRefusedError, refused
-from edgegpu_agent.app_limits.lease import Holding
+from edgegpu_agent.app_limits.lease import LeaseHolding
 from edgegpu_agent.app_limits.patches import amounts_patch, aside_patch, back_patch, joined, wanted, written
 from edgegpu_agent.app_limits.progress import RolloutStage
 from edgegpu_agent.app_limits.rollout import Rollout, RolloutEnd
-from edgegpu_agent.app_limits.waiting import Around
-from edgegpu_agent.kube import Apps, Found, Json, KubeError, KubeForbidden, KubeGone, KubeUnavailable
+from edgegpu_agent.app_limits.waiting import SettlementTimer
+from edgegpu_agent.kube import Apps, FoundWorkload, Json, KubeError, KubeForbidden, KubeGone, KubeUnavailable
 from edgegpu_agent.kube.apps import SYSTEM
 from edgegpu_agent.ports import SettlerNotes
 from edgegpu_core.limits import FitResult, LimitsVerdict, WorkloadKind, by_hand, container_of, read_workload
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.request import RequestedAmounts
-from edgegpu_sync.messages.spec import AppLimits, Asked
+from edgegpu_sync.messages.spec import AppLimits, AskedItem
 from edgegpu_sync.messages.uplink import ItemState
 from edgegpu_sync.rules.settle import NO_SHARING, Settlement
-from edgegpu_sync.states import Codes
+from edgegpu_sync.states import ResultCode
 from edgegpu_sync.wire import clipped
 
 _LOG = logging.getLogger(__name__)
@@ -35,11 +35,11 @@ class AppLimitsSettler:
     def __init__(
         self,
         apps: Apps,
-        lease: Holding,
+        lease: LeaseHolding,
         *,
         model: Callable[[], ResourceModel],
         installed: Callable[[], bool],
-        around: Around | None = None,
+        around: SettlementTimer | None = None,
     ) -> None:
         """Put it together.
 
@@ -53,16 +53,16 @@ class AppLimitsSettler:
         self._apps = apps
         self._lease = lease
         self._installed = installed
-        self._around = around or Around()
-        self._scene = Scene(apps, model)
-        self._looker = Looker(apps, self._scene, lease)
+        self._around = around or SettlementTimer()
+        self._scene = ClusterSnapshot(apps, model)
+        self._looker = DriftChecker(apps, self._scene, lease)
         self._busy = threading.Lock()
 
     def stop(self) -> None:
         """Let what waits end with ActStop."""
         self._around.stop()
 
-    def settle(self, one: Asked, notes: SettlerNotes) -> Settlement:
+    def settle(self, one: AskedItem, notes: SettlerNotes) -> Settlement:
         """Bring an app's limits to stand as asked, and say what came of it. Raises ActStop."""
         limits = one.item
         if not isinstance(limits, AppLimits):
@@ -75,7 +75,7 @@ class AppLimitsSettler:
         except KubeError as error:
             return _of_error(error, limits, begun=notes.read() is not None)
 
-    def abandon(self, one: Asked, notes: SettlerNotes) -> None:
+    def abandon(self, one: AskedItem, notes: SettlerNotes) -> None:
         """Put back what was put aside of an app whose limits nobody asks for any more. Raises ActStop, KubeError."""
         limits = one.item
         if not isinstance(limits, AppLimits) or notes.read() is None:
@@ -85,7 +85,7 @@ class AppLimitsSettler:
                 if (back := back_patch(found)) is not None:
                     self._apps.patch(found, back)
 
-    def look(self, one: Asked, settled: Settlement, notes: SettlerNotes) -> DriftResult:
+    def look(self, one: AskedItem, settled: Settlement, notes: SettlerNotes) -> DriftResult:
         """Look at an item that was settled: has a Pending one come to something, does it still stand as asked?
 
         Called about each minute for every item that this settler has settled; while it settles one, nothing is said.
@@ -100,12 +100,12 @@ class AppLimitsSettler:
 
     def _settled(self, limits: AppLimits, notes: SettlerNotes) -> Settlement:
         if limits.namespace == SYSTEM:
-            raise refused(Codes.PRECHECK, f"apps in {SYSTEM} are never changed")
+            raise refused(ResultCode.PRECHECK, f"apps in {SYSTEM} are never changed")
         self._check_holder(limits)
         found = self._find(limits)
         rollout = Rollout(self._apps, self._scene, self._around, ref=found.ref, container=limits.container)
         run = _Run(self._scene, self._around, rollout, limits=limits, notes=notes)
-        note = Note.read(notes)
+        note = ChangeNote.read(notes)
         if note is not None and note.uid == found.uid:
             resumed = run.resume(note, found)
             if resumed is not None:
@@ -122,24 +122,24 @@ class AppLimitsSettler:
             )
         uid = self._around.calmly(self._apps.cluster_uid)
         if uid != limits.cluster:
-            raise refused(Codes.PRECHECK, f"this box is in cluster {uid}, the limits are for {limits.cluster}")
+            raise refused(ResultCode.PRECHECK, f"this box is in cluster {uid}, the limits are for {limits.cluster}")
         if not self._installed():
             raise LimitsRefusedError(NO_SHARING)
         if not self._around.calmly(self._scene.shared):
-            raise refused(Codes.PRECHECK, "no node of the cluster offers GPU shares: `edgegpu doctor` says why")
+            raise refused(ResultCode.PRECHECK, "no node of the cluster offers GPU shares: `edgegpu doctor` says why")
 
-    def _find(self, limits: AppLimits) -> Found:
+    def _find(self, limits: AppLimits) -> FoundWorkload:
         name = f"{limits.namespace}/{limits.app}"
         found = self._around.calmly(lambda: self._apps.find(limits.namespace, limits.app))
         if not found:
-            raise refused(Codes.PRECHECK, f"there is no Deployment, StatefulSet or DaemonSet {name}")
+            raise refused(ResultCode.PRECHECK, f"there is no Deployment, StatefulSet or DaemonSet {name}")
         if len(found) > 1:
             kinds = " and a ".join(one.ref.kind.value for one in found)
-            raise refused(Codes.PRECHECK, f"{name} is a {kinds}: which one is meant cannot be told, so rename one")
+            raise refused(ResultCode.PRECHECK, f"{name} is a {kinds}: which one is meant cannot be told, so rename one")
         if container_of(found[0].template.get("spec") or {}, limits.container) is None:
             spec = found[0].template.get("spec") or {}
             names = ", ".join(one["name"] for one in spec.get("containers") or ())
-            raise refused(Codes.PRECHECK, f"{found[0].ref} has no container {limits.container}; it has {names}")
+            raise refused(ResultCode.PRECHECK, f"{found[0].ref} has no container {limits.container}; it has {names}")
         return found[0]
 
 
@@ -147,7 +147,13 @@ class _Run:
     """One try of one item."""
 
     def __init__(
-        self, scene: Scene, around: Around, rollout: Rollout, *, limits: AppLimits, notes: SettlerNotes
+        self,
+        scene: ClusterSnapshot,
+        around: SettlementTimer,
+        rollout: Rollout,
+        *,
+        limits: AppLimits,
+        notes: SettlerNotes,
     ) -> None:
         self._scene = scene
         self._around = around
@@ -156,7 +162,7 @@ class _Run:
         self._notes = notes
         self._asked = RequestedAmounts(limits.memory_units, limits.core)
 
-    def begin(self, found: Found) -> Settlement:
+    def begin(self, found: FoundWorkload) -> Settlement:
         """Judge, and change what fits."""
         self._rollout.put_back_aside()  # what an earlier try may have left
         found = self._rollout.read()
@@ -166,13 +172,15 @@ class _Run:
         verdict = self._judge(found)
         self._check(verdict)
         now = written(found.template.get("spec") or {}, self._limits.container, model)
-        note = Note(uid=found.uid, before=now, asked=wanted(now, self._asked, model), forced=self._is_forced(verdict))
+        note = ChangeNote(
+            uid=found.uid, before=now, asked=wanted(now, self._asked, model), forced=self._is_forced(verdict)
+        )
         note.write(self._notes)  # on the disk before anything is changed
         return self._apply(note, verdict)
 
-    def resume(self, note: Note, found: Found) -> Settlement | None:
+    def resume(self, note: ChangeNote, found: FoundWorkload) -> Settlement | None:
         """Go on after a crash; None when nothing was changed before it."""
-        if note.step is Step.RESTORING:
+        if note.step is ChangeStep.RESTORING:
             return self._restore(note, RolloutEnd(RolloutStage.BLAMED, note.why))
         now = written(found.template.get("spec") or {}, self._limits.container, self._scene.model())
         if now.request(self._scene.model()) == self._asked:
@@ -180,7 +188,7 @@ class _Run:
             return self._follow(note, self._judge(found) if note.forced else None)
         return None
 
-    def _judge(self, found: Found) -> LimitsVerdict:
+    def _judge(self, found: FoundWorkload) -> LimitsVerdict:
         """Ask the core; where a node's inventory is not current it is asked again for a while."""
         ends = self._around.clock() + self._around.patience.inventory_s
         while True:
@@ -205,9 +213,9 @@ class _Run:
         text = verdict.text
         if verdict.answer is FitResult.AFTER_STOP:
             text += "; allow an interruption (interrupt) to have it stopped for this"
-        raise LimitsRefusedError(Settlement.rejected(Codes.NO_ROOM, clipped(text), numbers_of(verdict)))
+        raise LimitsRefusedError(Settlement.rejected(ResultCode.NO_ROOM, clipped(text), numbers_of(verdict)))
 
-    def _already(self, found: Found) -> Settlement:
+    def _already(self, found: FoundWorkload) -> Settlement:
         """Settle what stands there already; nothing was changed, so nothing is put back."""
         text = by_hand(read_workload(found.ref.kind, found.item))
         if text:
@@ -219,20 +227,24 @@ class _Run:
             numbers = numbers_of(self._judge(found))
             state = ItemState.PENDING if self._limits.force else ItemState.REJECTED
             text = f"these limits stood already, and a pod waits: {ended.text}"
-            return Settlement(state=state, code=Codes.NO_ROOM, text=clipped(text), numbers=numbers)
-        return Settlement.failed(Codes.TIMED_OUT, clipped(f"the rollout does not end: {ended.text}"), restored=False)
+            return Settlement(state=state, code=ResultCode.NO_ROOM, text=clipped(text), numbers=numbers)
+        return Settlement.failed(
+            ResultCode.TIMED_OUT, clipped(f"the rollout does not end: {ended.text}"), restored=False
+        )
 
-    def _apply(self, note: Note, verdict: LimitsVerdict) -> Settlement:
+    def _apply(self, note: ChangeNote, verdict: LimitsVerdict) -> Settlement:
         model, container = self._scene.model(), self._limits.container
         stops = verdict.interrupts and self._limits.interrupt
 
-        def make(found: Found) -> Json | None:
+        def make(found: FoundWorkload) -> Json | None:
             spec = found.template.get("spec") or {}
             now = written(spec, container, model)
             if now.request(model) == self._asked:
                 return None  # it was written, and the answer was lost
             if now != note.before:
-                raise refused(Codes.SUPERSEDED, "somebody else has changed its limits at the same moment: try again")
+                raise refused(
+                    ResultCode.SUPERSEDED, "somebody else has changed its limits at the same moment: try again"
+                )
             change = amounts_patch(spec, container, note.asked)
             return joined(change, aside_patch(found)) if stops else change
 
@@ -245,7 +257,7 @@ class _Run:
         _LOG.info("%s: %s, before %s", found.ref, words(self._asked, model), dict(note.before.limits))
         return self._follow(note, verdict)
 
-    def _follow(self, note: Note, verdict: LimitsVerdict | None) -> Settlement:
+    def _follow(self, note: ChangeNote, verdict: LimitsVerdict | None) -> Settlement:
         found = self._rollout.read()
         text = by_hand(read_workload(found.ref.kind, found.item))
         if text:
@@ -261,7 +273,7 @@ class _Run:
             self._rollout.put_back_aside()
         return self._conclude(note, ended, verdict)
 
-    def _conclude(self, note: Note, ended: RolloutEnd, verdict: LimitsVerdict | None) -> Settlement:
+    def _conclude(self, note: ChangeNote, ended: RolloutEnd, verdict: LimitsVerdict | None) -> Settlement:
         match ended.stage:
             case RolloutStage.DONE:
                 return Settlement.applied(
@@ -272,35 +284,37 @@ class _Run:
             case RolloutStage.BLAMED if note.forced or self._limits.force:
                 numbers = None if verdict is None else numbers_of(verdict)
                 return Settlement(
-                    state=ItemState.PENDING, code=Codes.NO_ROOM, text=clipped(ended.text), numbers=numbers
+                    state=ItemState.PENDING, code=ResultCode.NO_ROOM, text=clipped(ended.text), numbers=numbers
                 )
             case RolloutStage.BLAMED:
                 note.restoring(ended.text).write(self._notes)
                 return self._restore(note, ended)
             case _:
                 if ended.changed:
-                    return Settlement.failed(Codes.SUPERSEDED, clipped(ended.text), restored=False)
+                    return Settlement.failed(ResultCode.SUPERSEDED, clipped(ended.text), restored=False)
                 why = ended.text or "nothing says why"
                 text = f"the rollout has not ended, and its limits are not at fault, so they stay: {why}"
-                return Settlement.failed(Codes.TIMED_OUT, clipped(text), restored=False)
+                return Settlement.failed(ResultCode.TIMED_OUT, clipped(text), restored=False)
 
-    def _restore(self, note: Note, ended: RolloutEnd) -> Settlement:
+    def _restore(self, note: ChangeNote, ended: RolloutEnd) -> Settlement:
         """Put the old limits back, and wait until the app stands as before."""
         why = ended.text or note.why
         try:
             mine = self._rollout.restore(note.before, note.asked)
             if not mine:
                 text = f"{why}; somebody else has changed its limits meanwhile, so they were left as they are"
-                return Settlement.failed(Codes.NO_ROOM, clipped(text), restored=False)
+                return Settlement.failed(ResultCode.NO_ROOM, clipped(text), restored=False)
             self._rollout.unstick()
         except KubeGone:
-            return Settlement.failed(Codes.NO_ROOM, clipped(f"{why}; the app is gone meanwhile"), restored=False)
+            return Settlement.failed(ResultCode.NO_ROOM, clipped(f"{why}; the app is gone meanwhile"), restored=False)
         before = note.before.request(self._scene.model())
         back = self._rollout.follow(before, limit_s=self._around.patience.restore_s)
         if back.stage in {RolloutStage.DONE, RolloutStage.PLACED}:
-            return Settlement.failed(Codes.NO_ROOM, clipped(f"{why}; the limits before are there again"), restored=True)
+            return Settlement.failed(
+                ResultCode.NO_ROOM, clipped(f"{why}; the limits before are there again"), restored=True
+            )
         text = f"{why}; the limits before were written back, and their rollout has not ended: {back.text}"
-        return Settlement.failed(Codes.NO_ROOM, clipped(text), restored=False)
+        return Settlement.failed(ResultCode.NO_ROOM, clipped(text), restored=False)
 
 
 def _of_error(error: KubeError, limits: AppLimits, *, begun: bool) -> Settlement:
@@ -310,5 +324,5 @@ def _of_error(error: KubeError, limits: AppLimits, *, begun: bool) -> Settlement
     if isinstance(error, KubeGone):
         text = f"{limits.namespace}/{limits.app} is gone: {text}"
     if begun:
-        return Settlement.failed(Codes.ERROR, clipped(text), restored=False)
-    return Settlement.rejected(Codes.ERROR, clipped(text))
+        return Settlement.failed(ResultCode.ERROR, clipped(text), restored=False)
+    return Settlement.rejected(ResultCode.ERROR, clipped(text))

@@ -7,20 +7,19 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgegpu_base.kube import KubeconfigError
-from edgegpu_base.process.tasks import Task
-
 from edgegpu_agent.app_limits.drift_check import DriftResult
 from edgegpu_agent.app_limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
 from edgegpu_agent.app_limits.settler import AppLimitsSettler
-from edgegpu_agent.kube import AgentClient, App, Apps, Interest, KubeError, Leases, Watches
-from edgegpu_agent.ports import ActStop, ClusterIdentity, DriftBoard, SettledItem
+from edgegpu_agent.kube import AgentClient, App, Apps, AppWatch, KubeError, Leases, Watches
+from edgegpu_agent.ports import ActionStopped, ClusterIdentity, DriftChecks, SettledItem
+from edgegpu_base.kube import KubeconfigError
+from edgegpu_base.process.tasks import Task
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.layout import Layout
 from edgegpu_plugin.config import schema
 from edgegpu_plugin.errors import ConfigError
 from edgegpu_sync.messages.spec import AppLimits as AppLimitsItem
-from edgegpu_sync.messages.spec import Asked
+from edgegpu_sync.messages.spec import AskedItem
 from edgegpu_sync.messages.uplink import ItemState as State
 
 _LOG = logging.getLogger(__name__)
@@ -47,7 +46,7 @@ class _Kept:
     not_before_s: float = 0.0
     paid_s: float = 0.0
     """Until when the looks that it had are accounted for."""
-    interest: Interest | None = None
+    interest: AppWatch | None = None
     """What shows the next change of it; None before the first look, which tells its kind: a watch costs a thread."""
 
 
@@ -86,7 +85,7 @@ class AppLimitsService:
         """Whether the account is there: an uninstall that leaves the agent takes it away."""
         return self._account is None or self._account.exists()
 
-    def tasks(self, board: DriftBoard) -> list[Task]:
+    def tasks(self, board: DriftChecks) -> list[Task]:
         """Return all tasks by name."""
         return [
             Task("lease", self._lease.run, self._stop_lease),
@@ -115,7 +114,7 @@ class AppLimitsService:
         self._uid_known = False  # the cluster under a box may become another one: k3s set up anew
         self._wake.set()
 
-    def _run(self, board: DriftBoard) -> None:
+    def _run(self, board: DriftChecks) -> None:
         board.on_change(self._wake.set)
         wait_s: float | None = 0.0
         while not self._stopping.is_set():
@@ -123,11 +122,11 @@ class AppLimitsService:
             self._wake.clear()
             try:
                 wait_s = self._turn(board)
-            except ActStop:
+            except ActionStopped:
                 self._stopping.wait()
         self._watches.follow({})
 
-    def _turn(self, board: DriftBoard) -> float | None:
+    def _turn(self, board: DriftChecks) -> float | None:
         """Look at what is due; return after how many seconds something is, None: when it is told."""
         self._learn_cluster()
         holder = self._lease.holder == self._node  # while the API server is away nobody else is, and watches go on
@@ -146,12 +145,12 @@ class AppLimitsService:
         return min((max(0.0, due) for due in dues if due != _NEVER), default=None)
 
     def _follow(self, items: list[SettledItem]) -> None:
-        apps: dict[App, Interest] = {}
+        apps: dict[App, AppWatch] = {}
         for one in items:
             interest = self._kept[one.asked.name].interest
             if interest is not None and one.settlement.state in _STANDING:
-                other = apps.get(_app(one), Interest())  # of another container of it
-                apps[_app(one)] = Interest(interest.kinds & other.kinds, interest.pods or other.pods)
+                other = apps.get(_app(one), AppWatch())  # of another container of it
+                apps[_app(one)] = AppWatch(interest.kinds & other.kinds, interest.pods or other.pods)
         self._watches.follow(apps)
 
     def _warn(self) -> None:
@@ -186,7 +185,7 @@ class AppLimitsService:
             self._uid_known = False
             self._say("cluster", f"cannot tell which cluster this is: {error}")
 
-    def _look(self, one: SettledItem, board: DriftBoard) -> None:
+    def _look(self, one: SettledItem, board: DriftChecks) -> None:
         name, kept = one.asked.name, self._kept[one.asked.name]
         state, now_s = self._state(one), time.monotonic()
         try:
@@ -226,7 +225,7 @@ def _app(one: SettledItem) -> App:
     return limits.namespace, limits.app
 
 
-def _tell(asked: Asked, sight: DriftResult, board: DriftBoard) -> None:
+def _tell(asked: AskedItem, sight: DriftResult, board: DriftChecks) -> None:
     if sight.landed is not None:
         board.landed(asked.name, asked.key, sight.landed)
     if sight.conditions is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from edgegpu_agent.kube import KubeUnavailable
-from edgegpu_agent.ports import ActStop
+from edgegpu_agent.ports import ActionStopped
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class Timeouts:
     """Until it is known who holds the lease."""
 
 
-class Around:
+class SettlementTimer:
     """Time and patience; `stop` ends every pause with ActStop."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Around:
         """Wait. Raises ActStop when the agent ends."""
         self._pause(seconds)
         if self._ending.is_set():
-            raise ActStop
+            raise ActionStopped
 
     def _really(self, seconds: float) -> None:
         self._ending.wait(seconds)

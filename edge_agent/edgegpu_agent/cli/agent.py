@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from edgegpu_base.cli.output import with_output
 
 from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, need_root, print_json, reporting
+from edgegpu_base.cli.output import with_output
 
 STATUS_HELP = """\
 Show whether this box is enrolled in its cloud and connected, its certificate, what was requested and what is applied.
@@ -96,9 +96,9 @@ def enrol(
     """Put this box into a cloud, or into another one."""
     with reporting(as_json=json):
         need_root("cannot enrol", root=root)
-        from edgegpu_agent.cli.setup.enrolment import Enrolling, read_token  # noqa: PLC0415  (slow to load)
+        from edgegpu_agent.cli.setup.enrolment import EnrolmentRun, read_token  # noqa: PLC0415  (slow to load)
 
-        told = Enrolling(root=root, wait_s=wait).run(url, ca_sha256, read_token(token_file))
+        told = EnrolmentRun(root=root, wait_s=wait).run(url, ca_sha256, read_token(token_file))
         if json:
             print_json({"v": 1, **told.document()})
         else:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
 from edgegpu_base.cli.commandline import is_output_fault
 from edgegpu_base.cli.output import dumped
 

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from edgegpu_base.cli.output import with_output
 
 from edgegpu_agent.cli.clients.plugin import DEFAULT_CONFIG
 from edgegpu_agent.cli.common import EXIT_WRONG, CliError, JsonOption, print_json, reporting
+from edgegpu_base.cli.output import with_output
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -10,10 +10,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from edgegpu_base.cli.output import make_console, print_table
 
 from edgegpu_agent.cli.clients.plugin import find_socket
 from edgegpu_agent.cli.common import EXIT_WRONG, CliError, ConfigOption, JsonOption, SocketOption, print_json, reporting
+from edgegpu_base.cli.output import make_console, print_table
 
 if TYPE_CHECKING:
     from edgegpu_agent.demo.run import DemoOutcome

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from edgegpu_base.cli.output import make_console
 
 from edgegpu_agent.cli.clients import completing
 from edgegpu_agent.cli.common import CliError, JsonOption, need_root, print_json, reporting
+from edgegpu_base.cli.output import make_console
 
 if TYPE_CHECKING:
     from edgegpu_installer.doctor import BoxProbe, Check
@@ -89,17 +89,16 @@ def _wanted(checks: tuple["Check", ...], names: list[str]) -> list["Check"]:
 
 
 def _sight(root: Path) -> "BoxProbe":
-    from edgegpu_agent.cli.clients.doctor import BoxDoors  # noqa: PLC0415  (slow to load)
+    from edgegpu_agent.cli.clients.doctor import BoxClients  # noqa: PLC0415  (slow to load)
     from edgegpu_installer.doctor import BoxProbe  # noqa: PLC0415
 
     path = os.pathsep.join(filter(None, (os.environ.get("PATH", ""), _SYSTEM_PATH)))
-    return BoxProbe(root=root, doors=BoxDoors(root), path=path, now=lambda: dt.datetime.now(dt.UTC))
+    return BoxProbe(root=root, doors=BoxClients(root), path=path, now=lambda: dt.datetime.now(dt.UTC))
 
 
 def _look(checks: list["Check"], sight: "BoxProbe", *, as_json: bool) -> int:
-    from edgegpu_base.cli.commandline import installed_version  # noqa: PLC0415
-
     from edgegpu_agent.cli.views.doctor import DoctorView, as_document  # noqa: PLC0415  (slow to load)
+    from edgegpu_base.cli.commandline import installed_version  # noqa: PLC0415
     from edgegpu_installer.doctor import examine, exit_status, worst  # noqa: PLC0415
 
     if as_json:

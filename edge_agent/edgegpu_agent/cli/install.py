@@ -10,9 +10,9 @@ from edgegpu_agent.cli.clients import completing
 from edgegpu_agent.cli.common import EXIT_WRONG, CliError, JsonOption, need_root, print_json, reporting
 
 if TYPE_CHECKING:
-    from edgegpu_agent.cli.setup.installing import Installing
+    from edgegpu_agent.cli.setup.installing import InstallerConsole
     from edgegpu_agent.cli.setup.membership import Membership
-    from edgegpu_installer.install import Report
+    from edgegpu_installer.install import InstallReport
     from edgegpu_installer.plan.site import MachineRole
 
 JSON_VERSION = 1
@@ -193,7 +193,13 @@ def install(  # noqa: PLR0913  (one for each option)
 
 
 def _end(
-    report: "Report", installing: "Installing", token: str, *, wait_s: float, as_json: bool, show_join: bool
+    report: "InstallReport",
+    installing: "InstallerConsole",
+    token: str,
+    *,
+    wait_s: float,
+    as_json: bool,
+    show_join: bool,
 ) -> None:
     stands = None
     if report.well and report.outcome is not None:
@@ -275,7 +281,7 @@ def _token(token: str, file: Path | None) -> str:
         ) from error
 
 
-def _document(report: "Report", installing: "Installing", *, show_join: bool) -> dict[str, object]:
+def _document(report: "InstallReport", installing: "InstallerConsole", *, show_join: bool) -> dict[str, object]:
     from edgegpu_agent.cli.setup.installing import cluster_document  # noqa: PLC0415  (slow to load)
 
     outcome = report.outcome
@@ -295,7 +301,9 @@ def _document(report: "Report", installing: "Installing", *, show_join: bool) ->
     }
 
 
-def _say(report: "Report", installing: "Installing", stands: "Membership | None", *, show_join: bool) -> None:
+def _say(
+    report: "InstallReport", installing: "InstallerConsole", stands: "Membership | None", *, show_join: bool
+) -> None:
     if report.outcome is None:
         installing.say_plan(report.plan, report.foreseen)
         return

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from edgegpu_base.cli.durations import seconds
 
 from edgegpu_agent.cli.agent import AgentSocketOption, RootOption
 from edgegpu_agent.cli.common import CliError, JsonOption, need_root, print_json, reporting
+from edgegpu_base.cli.durations import seconds
 
 _MOST = 2_000
 _EVERY_S = 1.0

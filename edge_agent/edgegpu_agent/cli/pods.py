@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from edgegpu_base.cli.output import counted, is_wide, make_console, print_table, width_of
 
 from edgegpu_agent.cli.clients import completing
 from edgegpu_agent.cli.clients.document import PodRow
@@ -20,6 +19,7 @@ from edgegpu_agent.cli.common import (
     print_json,
     reporting,
 )
+from edgegpu_base.cli.output import counted, is_wide, make_console, print_table, width_of
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import typer
-from edgegpu_base.cli.output import counted, make_console
 
 from edgegpu_agent.cli.clients.document import StatusDocument
 from edgegpu_agent.cli.clients.plugin import fetch_status, find_socket
@@ -16,6 +15,7 @@ from edgegpu_agent.cli.common import (
     print_json,
     reporting,
 )
+from edgegpu_base.cli.output import counted, make_console
 
 HELP = """\
 Show the plugin of this node: its cards, who holds what of them, and what is wrong.

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from edgegpu_base.cli.output import with_output
 
 from edgegpu_agent.cli.common import EXIT_WRONG, CliError, JsonOption, need_root, print_json, reporting
+from edgegpu_base.cli.output import with_output
 
 JSON_VERSION = 1
 
@@ -69,11 +69,11 @@ def resume(*, json: JsonOption = False) -> None:
     """Finish a change whose installer died."""
     with reporting(as_json=json):
         need_root("cannot finish the last change of this machine")
-        from edgegpu_agent.cli.setup.installing import Installing, sayer, typed_errors  # noqa: PLC0415  (slow to load)
+        from edgegpu_agent.cli.setup.installing import InstallerConsole, sayer, typed_errors  # noqa: PLC0415  (slow to load)
         from edgegpu_installer.transaction.states import TERMINAL  # noqa: PLC0415
 
         with typed_errors():
-            outcome = Installing(say=sayer(as_json=json)).resume()
+            outcome = InstallerConsole(say=sayer(as_json=json)).resume()
         state, why = (outcome.state.value, outcome.why) if outcome else ("NONE", "")
         if json:
             print_json({"v": JSON_VERSION, "state": state, "why": why})

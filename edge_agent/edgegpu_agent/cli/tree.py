@@ -1,7 +1,5 @@
 """The commands of `edgegpu` by name."""
 
-from edgegpu_base.cli.helptext import by_names, command_line, put
-
 from edgegpu_agent.cli import (
     agent,
     config,
@@ -15,6 +13,7 @@ from edgegpu_agent.cli import (
     uninstall,
     version,
 )
+from edgegpu_base.cli.helptext import by_names, command_line, put
 
 _HELP = """Share NVIDIA GPUs between the services of this box: look at cards, pods and configuration, or try it out.
 

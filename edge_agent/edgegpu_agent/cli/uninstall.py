@@ -8,7 +8,7 @@ from edgegpu_agent.cli.common import EXIT_WRONG, CliError, JsonOption, need_root
 from edgegpu_agent.cli.install import DeadlineOption, DryRunOption, TransactionOption
 
 if TYPE_CHECKING:
-    from edgegpu_agent.cli.setup.installing import Installing
+    from edgegpu_agent.cli.setup.installing import InstallerConsole
     from edgegpu_installer.uninstall import UninstallResult
 
 JSON_VERSION = 1
@@ -80,7 +80,7 @@ def uninstall(
             raise typer.Exit(EXIT_WRONG)
 
 
-def _document(removal: "UninstallResult", installing: "Installing") -> dict[str, object]:
+def _document(removal: "UninstallResult", installing: "InstallerConsole") -> dict[str, object]:
     from edgegpu_agent.cli.setup.installing import cluster_document  # noqa: PLC0415  (slow to load)
 
     outcome = removal.outcome
@@ -97,13 +97,13 @@ def _document(removal: "UninstallResult", installing: "Installing") -> dict[str,
     }
 
 
-def _say(removal: "UninstallResult", installing: "Installing") -> None:
-    from edgegpu_installer.changes import Op  # noqa: PLC0415  (slow to load)
+def _say(removal: "UninstallResult", installing: "InstallerConsole") -> None:
+    from edgegpu_installer.changes import TransactionKind  # noqa: PLC0415  (slow to load)
 
     if removal.outcome is None:
         installing.say_plan(removal.plan, removal.foreseen)
         return
-    withdrawn = removal.plan.op is Op.WITHDRAW
+    withdrawn = removal.plan.op is TransactionKind.WITHDRAW
     if not removal.well:
         installing.say_failure("uninstall", removal.outcome)
         return

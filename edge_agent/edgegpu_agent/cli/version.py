@@ -1,10 +1,10 @@
 """`edgegpu version`: what is installed, and what runs."""
 
 import typer
-from edgegpu_base.cli.commandline import installed_version
 
 from edgegpu_agent.cli.clients.plugin import fetch_status, find_socket
 from edgegpu_agent.cli.common import CliError, ConfigOption, JsonOption, SocketOption, print_json, reporting
+from edgegpu_base.cli.commandline import installed_version
 
 HELP = """\
 Show the version that is installed, and that of the plugin that runs.

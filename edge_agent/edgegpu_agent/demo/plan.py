@@ -15,7 +15,7 @@ _CORES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Filling:
+class ServiceAmounts:
     """`first`, `second` and `third` fit, `too_much` in place of `third` is more than the node has left."""
 
     first: int
@@ -28,7 +28,7 @@ class Filling:
 
 
 @dataclass(frozen=True, slots=True)
-class Three:
+class ThreeServices:
     """One `small`, and two `large` that fit on no card together."""
 
     small: int
@@ -49,17 +49,17 @@ class ServiceSizes:
         return f"{self.small} and {self.small} units, then {self.small} and {self.larger}"
 
 
-FIELD_FILLING = Filling(50, 40, 1, 10)
+FIELD_FILLING = ServiceAmounts(50, 40, 1, 10)
 """On one card of 24259 MiB: 94 units."""
 
-FIELD_THREE = Three(4, 20)
+FIELD_THREE = ThreeServices(4, 20)
 """On two cards of 7611 MiB: 29 units each."""
 
 FIELD_PAIR = ServiceSizes(8, 12)
 """2 GiB and 2 GiB, 2 GiB and 3 GiB, on two cards of 4 GiB: 16 units each."""
 
 
-def filling_for(cards: Sequence[CardRow]) -> Filling | None:
+def filling_for(cards: Sequence[CardRow]) -> ServiceAmounts | None:
     """Return amounts in the field's proportions for the card with most room; None where there is too little.
 
     What is too much is counted over all that the node has: then it is more than the scheduler sees free, whoever else
@@ -69,10 +69,10 @@ def filling_for(cards: Sequence[CardRow]) -> Filling | None:
     first, second = most * 50 // 94, most * 40 // 94
     if second < 1 or most - first - second < 1:
         return None
-    return Filling(first, second, 1, sum(card.units for card in cards) - first - second + 1)
+    return ServiceAmounts(first, second, 1, sum(card.units for card in cards) - first - second + 1)
 
 
-def three_for(cards: Sequence[CardRow]) -> Three | None:
+def three_for(cards: Sequence[CardRow]) -> ThreeServices | None:
     """Return amounts with which the two large ones must part; None where no two cards have room for one each."""
     free = _free(cards)
     by_room = sorted(free, reverse=True)
@@ -81,7 +81,7 @@ def three_for(cards: Sequence[CardRow]) -> Three | None:
     large = max(by_room[0] // 2 + 1, by_room[1] * 20 // 29)
     for small in (max(1, by_room[0] * 4 // 29), 1):
         if _first_fit(free, (small, large, large)):
-            return Three(small, large)
+            return ThreeServices(small, large)
     return None
 
 

@@ -8,7 +8,7 @@ from typing import assert_never
 
 from edgegpu_agent.demo import scenarios
 from edgegpu_agent.demo.model import Bed, DemoError, DemoRow
-from edgegpu_agent.demo.plan import Filling, ServiceSizes, Three, filling_for, pair_for, three_for
+from edgegpu_agent.demo.plan import ServiceAmounts, ServiceSizes, ThreeServices, filling_for, pair_for, three_for
 from edgegpu_agent.demo.real import real
 from edgegpu_agent.demo.scenarios import THREE_SERVICES, TWO_CARDS
 from edgegpu_agent.demo.stage import DemoStage
@@ -56,12 +56,12 @@ def run_real(outcome: DemoOutcome, *, socket: Path, image: str, policy: str, say
             raise DemoError(f"cannot show anything on {bed.node}: its cards are in use, see `edgegpu status`")
 
 
-def play(stage: DemoStage, amounts: Filling | Three | ServiceSizes) -> None:
+def play(stage: DemoStage, amounts: ServiceAmounts | ThreeServices | ServiceSizes) -> None:
     """Play the scenario that these amounts are for."""
     match amounts:
-        case Filling():
+        case ServiceAmounts():
             scenarios.three_services(stage, amounts)
-        case Three():
+        case ThreeServices():
             scenarios.three_on_two_cards(stage, amounts)
         case ServiceSizes():
             scenarios.pairs(stage, amounts)

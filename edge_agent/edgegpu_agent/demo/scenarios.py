@@ -1,14 +1,14 @@
 """The two scenarios, written once for every bed; which amounts make sense there comes from plan.py."""
 
 from edgegpu_agent.demo.model import DemoRow, DemoService
-from edgegpu_agent.demo.plan import Filling, ServiceSizes, Three
+from edgegpu_agent.demo.plan import ServiceAmounts, ServiceSizes, ThreeServices
 from edgegpu_agent.demo.stage import DemoStage
 
 THREE_SERVICES = "three-services"
 TWO_CARDS = "two-cards"
 
 
-def three_services(stage: DemoStage, amounts: Filling) -> None:
+def three_services(stage: DemoStage, amounts: ServiceAmounts) -> None:
     """Two services fill most of the cards; a third grows beyond what is left, waits, and shrinks back."""
     stage.run(DemoService("detector", amounts.first))
     stage.run(DemoService("tracker", amounts.second))
@@ -18,7 +18,7 @@ def three_services(stage: DemoStage, amounts: Filling) -> None:
     stage.clear()
 
 
-def three_on_two_cards(stage: DemoStage, amounts: Three) -> None:
+def three_on_two_cards(stage: DemoStage, amounts: ThreeServices) -> None:
     """A small service and two that do not fit on one card together: these two go to two cards."""
     stage.run(DemoService("counter", amounts.small))
     one = stage.run(DemoService("detector", amounts.large))

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from edgegpu_base.process.clocks import boot_s as boot_time
-
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.machine import atomic
 

@@ -10,13 +10,13 @@ from typing import Annotated, Any, TypeVar
 import urllib3
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from edgegpu_base.tls import empty_context
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from urllib3.exceptions import HTTPError, InsecureRequestWarning
 
 from edgegpu_agent import proxied
 from edgegpu_agent.identity.errors import DeniedError, IdentityError, UnreachableError
 from edgegpu_agent.identity.identity_files import Broker
+from edgegpu_base.tls import empty_context
 from edgegpu_sync.keys import PublicKey
 from edgegpu_sync.messages.downlink import KeySetLink
 from edgegpu_sync.wire import Count, Line

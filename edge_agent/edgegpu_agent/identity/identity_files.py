@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from edgegpu_base.files import sync_folder
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edgegpu_agent.identity.errors import IdentityError
+from edgegpu_base.files import sync_folder
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.machine import atomic
 from edgegpu_sync.ids import DeviceId, device_id

@@ -7,7 +7,7 @@ STANDING = "agent-identity.json"
 """In the run folder: how the identity stands, for the command line."""
 
 
-class Stand(StrEnum):
+class EnrolmentState(StrEnum):
     """Where a box is on its way into the cloud."""
 
     STARTING = "starting"
@@ -24,7 +24,7 @@ class Stand(StrEnum):
 class IdentityStatus:
     """What `edgegpu agent status` shows; `text` is why, `remedy` what to do. `warning` stands beside an enrolment."""
 
-    stand: Stand
+    stand: EnrolmentState
     text: str = ""
     remedy: str = ""
     code: str = ""
@@ -41,7 +41,7 @@ class IdentityStatus:
 
     def beside(self, trouble: str) -> "IdentityStatus":
         """Return it with what else keeps an enrolled box off the link; one that is not enrolled says why already."""
-        if self.stand is not Stand.ENROLLED:
+        if self.stand is not EnrolmentState.ENROLLED:
             return self
         return replace(self, warning="; ".join(part for part in (self.warning, trouble) if part))
 

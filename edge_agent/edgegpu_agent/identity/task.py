@@ -15,7 +15,7 @@ from edgegpu_agent.identity.errors import DeniedError, IdentityError
 from edgegpu_agent.identity.identity_files import BoxIdentity, CloudAddress, load_identity
 from edgegpu_agent.identity.machine_id import instance
 from edgegpu_agent.identity.renewal import LIFE, Renewal
-from edgegpu_agent.identity.status import IdentityStatus, Stand, enrol_retry_s, renew_retry_s
+from edgegpu_agent.identity.status import EnrolmentState, IdentityStatus, enrol_retry_s, renew_retry_s
 from edgegpu_agent.identity.status_file import tell
 
 _LOG = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class IdentityKeeper:
         self.looked = False
         """Whether it is known who this box is, or that the cloud has to say so first."""
         self._instance = ""
-        self._standing = self._told = IdentityStatus(stand=Stand.STARTING)
+        self._standing = self._told = IdentityStatus(stand=EnrolmentState.STARTING)
         self._denied = self._tried = ""
         self._failures = 0
         self._renewal: Renewal | None = None
@@ -149,7 +149,7 @@ class IdentityKeeper:
             wait_s = self._look()
         except IdentityError as error:
             self._take(None)
-            self._say(IdentityStatus(stand=Stand.BROKEN, text=error.text, remedy=error.remedy))
+            self._say(IdentityStatus(stand=EnrolmentState.BROKEN, text=error.text, remedy=error.remedy))
             wait_s = self._look_s
         return wait_s
 
@@ -177,19 +177,21 @@ class IdentityKeeper:
     def _nobody(self, token: str) -> None:
         if not token:
             text = f"this box is not enrolled, and there is no token in {self._settings.token}"
-            self._say(IdentityStatus(stand=Stand.NO_TOKEN, text=text, remedy=ENROL))
+            self._say(IdentityStatus(stand=EnrolmentState.NO_TOKEN, text=text, remedy=ENROL))
 
     def _enrolled(self, identity: BoxIdentity) -> float:
         if identity.device.instance != self._instance:
             text = "the identity on this disk is that of another machine: this one stays off the link"
-            self._say(IdentityStatus(stand=Stand.CLONED, text=text, remedy=ENROL, device=identity.device.device))
+            self._say(
+                IdentityStatus(stand=EnrolmentState.CLONED, text=text, remedy=ENROL, device=identity.device.device)
+            )
             return self._look_s
         self._take(identity)
         self._renew_by_age(identity)
         trouble = self._renew_trouble
         self._say(
             IdentityStatus(
-                stand=Stand.ENROLLED,
+                stand=EnrolmentState.ENROLLED,
                 text=f"the certificate cannot be renewed: {trouble.text}" if trouble else "",
                 remedy=trouble.remedy if trouble else "",
                 device=identity.device.device,
@@ -218,12 +220,12 @@ class IdentityKeeper:
             return self._refused(error, token, before)
         except IdentityError as error:
             self._failures += 1
-            self._beside(before, IdentityStatus(stand=Stand.ENROLLING, text=error.text, remedy=error.remedy))
+            self._beside(before, IdentityStatus(stand=EnrolmentState.ENROLLING, text=error.text, remedy=error.remedy))
             return enrol_retry_s(self._failures, self._rng.random())
         self._failures = 0
         if isinstance(answer, PendingAnswer):
             text = "a person has to approve this box in the cloud"
-            self._beside(before, IdentityStatus(stand=Stand.WAITING, text=text))
+            self._beside(before, IdentityStatus(stand=EnrolmentState.WAITING, text=text))
             return min(_MOST_WAIT_S, max(_LEAST_WAIT_S, answer.retry_s))
         self._clock.begin(answer.device.enrolled_s)
         self._spent()
@@ -233,7 +235,9 @@ class IdentityKeeper:
         """What was denied is not asked again: a second use of a token is an alarm in the cloud."""
         self._denied = token_hash(token)
         remedy = error.remedy or ENROL
-        self._beside(before, IdentityStatus(stand=Stand.REFUSED, text=error.text, remedy=remedy, code=error.code))
+        self._beside(
+            before, IdentityStatus(stand=EnrolmentState.REFUSED, text=error.text, remedy=remedy, code=error.code)
+        )
         return self._look_s
 
     def _beside(self, before: BoxIdentity | None, standing: IdentityStatus) -> None:
@@ -297,6 +301,6 @@ class IdentityKeeper:
         self._standing = standing
         before, self._told = self._told, self.standing
         if self._told.line != before.line:
-            good = standing.stand is Stand.ENROLLED and not standing.text
+            good = standing.stand is EnrolmentState.ENROLLED and not standing.text
             _LOG.log(logging.INFO if good else logging.WARNING, "identity: %s", self._told.line)
         tell(self._settings.standing, self._told)

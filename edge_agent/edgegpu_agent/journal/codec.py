@@ -10,7 +10,7 @@ from edgegpu_sync.keys import KeyRing
 from edgegpu_sync.messages.spec import (
     AnyItem,
     AppLimits,
-    Asked,
+    AskedItem,
     Exclusions,
     Isolation,
     PolicyItem,
@@ -22,7 +22,7 @@ from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.messages.uplink import Condition, ItemState, Numbers
 from edgegpu_sync.rules.commands import CommandRecord
 from edgegpu_sync.rules.replay_guard import ReplayGuard
-from edgegpu_sync.rules.settle import Settlement, Try
+from edgegpu_sync.rules.settle import ItemTry, Settlement
 from edgegpu_sync.states import CommandState
 
 _ITEMS: dict[str, type[AnyItem]] = {
@@ -71,7 +71,7 @@ def record_of(id_: str, text: str, args: str) -> CommandRecord:
     return CommandRecord(id=command_id(id_), args=json.loads(args), **value)
 
 
-def try_text(one: Try) -> str:
+def try_text(one: ItemTry) -> str:
     """Write the last try of an item."""
     settlement = one.settlement
     return dumps(
@@ -88,7 +88,7 @@ def try_text(one: Try) -> str:
     )
 
 
-def try_of(text: str) -> Try:
+def try_of(text: str) -> ItemTry:
     """Read the last try of an item."""
     value = json.loads(text)
     numbers = value["numbers"]
@@ -100,10 +100,10 @@ def try_of(text: str) -> Try:
         restored=value["restored"],
     )
     conditions = tuple(Condition.model_validate_json(json.dumps(one)) for one in value["conditions"])
-    return Try(key=TryKey(**value["key"]), settlement=settlement, tries=value["tries"], conditions=conditions)
+    return ItemTry(key=TryKey(**value["key"]), settlement=settlement, tries=value["tries"], conditions=conditions)
 
 
-def asked_text(one: Asked | None) -> str:
+def asked_text(one: AskedItem | None) -> str:
     """Write the item that was begun; null for none."""
     if one is None or one.item is None:
         return "null"
@@ -111,13 +111,13 @@ def asked_text(one: Asked | None) -> str:
     return dumps({"name": one.name, "key": asdict(one.key), "type": type(one.item).__name__, "item": item})
 
 
-def asked_of(text: str) -> Asked | None:
+def asked_of(text: str) -> AskedItem | None:
     """Read the item that was begun; None for none, and for one that only another version knows."""
     value = json.loads(text)
     if value is None or value["type"] not in _ITEMS:
         return None
     item = _ITEMS[value["type"]].model_validate_json(json.dumps(value["item"]))
-    return Asked(name=value["name"], key=TryKey(**value["key"]), item=item)
+    return AskedItem(name=value["name"], key=TryKey(**value["key"]), item=item)
 
 
 def stamp_text(stamp: Stamp) -> str:

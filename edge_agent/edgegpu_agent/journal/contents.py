@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.keys import KeyRing
-from edgegpu_sync.messages.spec import Asked
+from edgegpu_sync.messages.spec import AskedItem
 from edgegpu_sync.messages.stamps import Epoch
 from edgegpu_sync.rules.commands import CommandRecord
 from edgegpu_sync.rules.outbox import Outbox, OutboxSizes
@@ -39,7 +39,7 @@ class JournalContents:
     spec: Json = field(default_factory=dict)
     records: Mapping[CommandId, CommandRecord] = field(default_factory=dict)
     outbox: Outbox = field(default_factory=Outbox)
-    settling: Asked | None = None
+    settling: AskedItem | None = None
     server_time: int = 0
     heard: LastContact = LastContact()
     refused: Mapping[str, int] = field(default_factory=dict)

@@ -12,9 +12,8 @@ import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgegpu_base.files import sync_folder
-
 from edgegpu_agent.journal.errors import BoxJournalError
+from edgegpu_base.files import sync_folder
 from edgegpu_sync.rules.outbox import OutboxSizes
 
 PAGE_BYTES = 4_096

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgegpu_base.files import sync_folder
-
 from edgegpu_agent.journal import disk_space as rooms
 from edgegpu_agent.journal.errors import BoxJournalError
 from edgegpu_agent.journal.schema import UnreadableError, migrate
+from edgegpu_base.files import sync_folder
 
 _LOG = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from edgegpu_agent.journal.contents import JournalContents
 from edgegpu_sync.ids import CommandId, command_id
 from edgegpu_sync.messages.spec import asked
 from edgegpu_sync.rules.commands import CommandRecord
-from edgegpu_sync.rules.outbox import Kept, Outbox, OutboxSizes
+from edgegpu_sync.rules.outbox import KeptMessage, Outbox, OutboxSizes
 from edgegpu_sync.rules.replay_guard import SeenRevision
 from edgegpu_sync.rules.settle import DesiredState
 from edgegpu_sync.states import CommandState
@@ -62,12 +62,12 @@ def _outbox(
     link: sqlite3.Connection, limits: OutboxSizes, records: dict[CommandId, CommandRecord], values: dict[str, str]
 ) -> Outbox:
     parts: dict[str, list[str]] = {"result": [], "refusal": []}
-    kept: dict[str, list[Kept]] = {"event": [], "metrics": []}
+    kept: dict[str, list[KeptMessage]] = {"event": [], "metrics": []}
     for part, key, size, alarm in link.execute("SELECT part, key, length(body), alarm FROM outbox ORDER BY place"):
         if part in parts:
             parts[part].append(key)
         else:
-            kept[part].append(Kept(codec.stamp_of(key), size, bool(alarm)))
+            kept[part].append(KeptMessage(codec.stamp_of(key), size, bool(alarm)))
     dropped = codec.counts_of(values["dropped"])
     return Outbox(
         limits=limits,

@@ -11,7 +11,7 @@ from edgegpu_agent.journal.loading import put
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.messages.stamps import Stamp
 from edgegpu_sync.rules.commands import CommandRecord
-from edgegpu_sync.rules.outbox import Kept, Outbox
+from edgegpu_sync.rules.outbox import KeptMessage, Outbox
 from edgegpu_sync.wire import Json
 
 
@@ -120,11 +120,11 @@ def _write_outbox(link: sqlite3.Connection, change: ContentDiff) -> None:
             _write_part(link, part, change.bodies, old=_by_key(old), new=_by_key(new))
 
 
-_Piece = CommandId | Kept
+_Piece = CommandId | KeptMessage
 
 
 def _by_key(pieces: Sequence[_Piece]) -> dict[str, _Piece]:
-    return {codec.stamp_text(one.stamp) if isinstance(one, Kept) else one: one for one in pieces}
+    return {codec.stamp_text(one.stamp) if isinstance(one, KeptMessage) else one: one for one in pieces}
 
 
 def _write_part(
@@ -139,8 +139,8 @@ def _write_part(
         link.execute("DELETE FROM outbox WHERE part = ? AND key = ?", (part, key))
     for key, piece in new.items():
         if key not in old:
-            body = bodies.get(piece.stamp if isinstance(piece, Kept) else piece, b"")
-            alarm = int(isinstance(piece, Kept) and piece.alarm)
+            body = bodies.get(piece.stamp if isinstance(piece, KeptMessage) else piece, b"")
+            alarm = int(isinstance(piece, KeptMessage) and piece.alarm)
             values = (part, key, alarm, body)
             link.execute("INSERT INTO outbox (part, key, alarm, body) VALUES (?, ?, ?, ?)", values)
 

@@ -1,6 +1,6 @@
 """The agent's few calls to the API server, over the plugin's adapter; the only package of the agent that makes them."""
 
-from edgegpu_agent.kube.apps import Apps, Found, Ref
+from edgegpu_agent.kube.apps import Apps, FoundWorkload, WorkloadRef
 from edgegpu_agent.kube.client import (
     AgentClient,
     Json,
@@ -11,14 +11,14 @@ from edgegpu_agent.kube.client import (
     KubeUnavailable,
 )
 from edgegpu_agent.kube.leases import LeaseRecord, Leases
-from edgegpu_agent.kube.watches import App, Interest, Watches
+from edgegpu_agent.kube.watches import App, AppWatch, Watches
 
 __all__ = [
     "AgentClient",
     "App",
+    "AppWatch",
     "Apps",
-    "Found",
-    "Interest",
+    "FoundWorkload",
     "Json",
     "KubeConflict",
     "KubeError",
@@ -27,6 +27,6 @@ __all__ = [
     "KubeUnavailable",
     "LeaseRecord",
     "Leases",
-    "Ref",
     "Watches",
+    "WorkloadRef",
 ]

@@ -20,7 +20,7 @@ _PLURALS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ref:
+class WorkloadRef:
     """A workload by kind, namespace and name."""
 
     kind: WorkloadKind
@@ -42,10 +42,10 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundWorkload:
     """A workload as the API has it now."""
 
-    ref: Ref
+    ref: WorkloadRef
     item: Json
 
     @property
@@ -85,24 +85,24 @@ class Apps:
         """Return what tells this cluster from all others: the UID of the namespace kube-system."""
         return str(self._client.get(f"/api/v1/namespaces/{SYSTEM}")["metadata"]["uid"])
 
-    def find(self, namespace: str, name: str) -> tuple[Found, ...]:
+    def find(self, namespace: str, name: str) -> tuple[FoundWorkload, ...]:
         """Return the Deployment, StatefulSet and DaemonSet of that name, those that there are."""
-        refs = [Ref(kind, namespace, name) for kind in WorkloadKind]
+        refs = [WorkloadRef(kind, namespace, name) for kind in WorkloadKind]
         return tuple(found for ref in refs if (found := self._look(ref)) is not None)
 
-    def _look(self, ref: Ref) -> Found | None:
+    def _look(self, ref: WorkloadRef) -> FoundWorkload | None:
         try:
             return self.read(ref)
         except KubeGone:
             return None
 
-    def read(self, ref: Ref) -> Found:
+    def read(self, ref: WorkloadRef) -> FoundWorkload:
         """Read a workload. Raises KubeGone."""
-        return Found(ref, self._client.get(ref.path))
+        return FoundWorkload(ref, self._client.get(ref.path))
 
-    def patch(self, found: Found, change: Json) -> Found:
+    def patch(self, found: FoundWorkload, change: Json) -> FoundWorkload:
         """Change a workload as it was read, by a strategic merge patch. Raises KubeConflict when it has changed."""
-        return Found(found.ref, self._client.strategic(found.ref.path, change, version=found.version))
+        return FoundWorkload(found.ref, self._client.strategic(found.ref.path, change, version=found.version))
 
     def pods(self, namespace: str = "", *, labels: str = "") -> Iterator[Json]:
         """Read all pods, or those of a namespace, or of a label selector, page by page."""
@@ -116,7 +116,7 @@ class Apps:
         """Return a namespace's resource quotas."""
         return list(self._items(f"/api/v1/namespaces/{namespace}/resourcequotas"))
 
-    def autoscaled_to(self, ref: Ref) -> int | None:
+    def autoscaled_to(self, ref: WorkloadRef) -> int | None:
         """Return how many replicas an autoscaler may ask for; None without one. Version 1 is spoken by all k3s."""
         path = f"/apis/autoscaling/v1/namespaces/{ref.namespace}/horizontalpodautoscalers"
         most = [

@@ -6,10 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
-from edgegpu_base.kube import Handlers, Pace, Reflector
-
-from edgegpu_agent.kube.apps import Ref, pods_folder
+from edgegpu_agent.kube.apps import WorkloadRef, pods_folder
 from edgegpu_agent.kube.client import AgentClient, Json
+from edgegpu_base.kube import Handlers, Pace, Reflector
 from edgegpu_core.limits import WorkloadKind
 
 App = tuple[str, str]
@@ -26,7 +25,7 @@ _MOST = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Interest:
+class AppWatch:
     """What is watched of an app: workloads of these kinds under its name, and pods of a label selector if any."""
 
     kinds: frozenset[WorkloadKind] = frozenset(WorkloadKind)
@@ -118,16 +117,16 @@ class Watches:
         self._watches: dict[_Collection, _Watch] = {}
         self._of: dict[App, frozenset[_Collection]] = {}
 
-    def follow(self, apps: Mapping[App, Interest]) -> None:
+    def follow(self, apps: Mapping[App, AppWatch]) -> None:
         """Watch these apps and no others: one watch for each kind and namespace, one for each selector of pods."""
         names: dict[str, set[str]] = defaultdict(set)
         for (namespace, name), interest in apps.items():
             for kind in interest.kinds:
-                names[Ref(kind, namespace, name).folder].add(name)
+                names[WorkloadRef(kind, namespace, name).folder].add(name)
         by_path = {path: _Collection(path, frozenset(some)) for path, some in names.items()}
         self._of = {
             (namespace, name): frozenset(
-                [by_path[Ref(kind, namespace, name).folder] for kind in interest.kinds]
+                [by_path[WorkloadRef(kind, namespace, name).folder] for kind in interest.kinds]
                 + ([_Collection(pods_folder(namespace), labels=interest.pods)] if interest.pods else [])
             )
             for (namespace, name), interest in apps.items()

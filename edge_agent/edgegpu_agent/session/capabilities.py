@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from edgegpu_base.process.tasks import Task
-
 from edgegpu_agent.actions.redact import Clean, cleaned
 from edgegpu_agent.actions.registry import ActionContext, acts, standard_settlers
 from edgegpu_agent.actions.settlers import SharingOfBox
@@ -16,18 +14,19 @@ from edgegpu_agent.identity.identity_files import BoxIdentity
 from edgegpu_agent.identity.task import IdentityKeeper
 from edgegpu_agent.ports import (
     Acts,
-    DriftBoard,
+    DriftChecks,
     Settler,
     SettlerNotes,
     Settlers,
-    SharingSight,
+    SharingProbe,
     TelemetrySource,
 )
 from edgegpu_agent.telemetry.source import TelemetryReader
+from edgegpu_base.process.tasks import Task
 from edgegpu_installer.layout import Layout
 from edgegpu_sync.messages.spec import AppLimits as AppLimitsItem
-from edgegpu_sync.messages.spec import Asked
-from edgegpu_sync.messages.uplink import Versions
+from edgegpu_sync.messages.spec import AskedItem
+from edgegpu_sync.messages.uplink import BoxVersions
 from edgegpu_sync.rules.settle import NO_SHARING, Settlement
 
 if TYPE_CHECKING:
@@ -43,14 +42,14 @@ class Abilities:
 
     acts: Acts
     settlers: Settlers
-    sharing: SharingSight
+    sharing: SharingProbe
     telemetry: TelemetrySource
-    versions: Callable[[], Versions]
+    versions: Callable[[], BoxVersions]
     stopping: threading.Event
     """Set when the box leaves the link: acts stop waiting."""
     clean: Clean
     """Takes secrets out of what goes up."""
-    tasks: Callable[[DriftBoard], list[Task]]
+    tasks: Callable[[DriftChecks], list[Task]]
     lacks: Callable[[], Collection[str]]
     """Which capabilities are not there now, of those that come with acts and settlers; asked each second."""
     limits_trouble: Callable[[], str]
@@ -63,7 +62,7 @@ class NoAccount:
 
     layout: Layout
 
-    def settle(self, one: Asked, notes: SettlerNotes) -> Settlement:
+    def settle(self, one: AskedItem, notes: SettlerNotes) -> Settlement:
         """See `Settler`."""
         del one, notes
         if not self.layout.has_sharing:

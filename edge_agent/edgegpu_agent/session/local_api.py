@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from edgegpu_base.http_unix import LocalServer, Response
 from pydantic import BaseModel
 
-from edgegpu_agent.ports import ActStop
+from edgegpu_agent.ports import ActionStopped
+from edgegpu_base.http_unix import LocalServer, Response
 
 SOCKET_NAME = "agent.sock"
 """In the run folder; mode 0600."""
@@ -40,6 +40,6 @@ class LocalApi(LocalServer):
                     found = self._history(int(limit) if limit.isdigit() else _LIMIT)
                 case _:
                     return Response(404, b'{"error": "ask for /v1/status or /v1/journal"}')
-        except ActStop:
+        except ActionStopped:
             return Response(503, b'{"error": "the agent ends"}')
         return Response(200, found.model_dump_json().encode())

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from edgegpu_base.process.clocks import boot_id, boot_s
-
 from edgegpu_agent.identity.identity_files import BoxIdentity
 from edgegpu_agent.ports import Clock
-from edgegpu_installer.changes import Op
+from edgegpu_base.process.clocks import boot_id, boot_s
+from edgegpu_installer.changes import TransactionKind
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.machine import atomic
 from edgegpu_installer.transaction.journal import TransactionJournal
 from edgegpu_installer.transaction.states import TransactionState
-from edgegpu_sync.link.link import Spoken
+from edgegpu_sync.link.link import SpokenVersion
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,7 +39,7 @@ def leaving(journal: TransactionJournal) -> Literal["stop", "uninstall"]:
         record = journal.read()
     except InstallError:
         return "stop"
-    goes = record is not None and record.op is Op.UNINSTALL and record.state not in _STAYS
+    goes = record is not None and record.op is TransactionKind.UNINSTALL and record.state not in _STAYS
     return "uninstall" if goes else "stop"
 
 
@@ -51,14 +50,14 @@ class LinkMemory:
         """Keep it there."""
         self._path = path
 
-    def recall(self) -> Spoken | None:
+    def recall(self) -> SpokenVersion | None:
         """Return what was remembered last."""
         try:
-            return Spoken(float(json.loads(self._path.read_bytes())["since"]))
+            return SpokenVersion(float(json.loads(self._path.read_bytes())["since"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def remember(self, spoken: Spoken | None) -> None:
+    def remember(self, spoken: SpokenVersion | None) -> None:
         """Remember this, or nothing."""
         try:
             if spoken is None:

@@ -9,35 +9,34 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgegpu_base.process.memory import Footprint
-from edgegpu_base.process.tasks import Task, TaskGroup
-
 from edgegpu_agent import settings
 from edgegpu_agent.identity.clock_floor import ClockFloor
 from edgegpu_agent.identity.enrolment_client import CloudClient
 from edgegpu_agent.identity.errors import IdentityError
 from edgegpu_agent.identity.identity_files import BoxIdentity, CloudAddress
-from edgegpu_agent.identity.status import STANDING, IdentityStatus, Stand
+from edgegpu_agent.identity.status import STANDING, EnrolmentState, IdentityStatus
 from edgegpu_agent.identity.status_file import tell
 from edgegpu_agent.identity.task import IdentityKeeper, IdentitySettings
 from edgegpu_agent.journal.errors import BoxJournalError
 from edgegpu_agent.journal.journal import BoxJournal
-from edgegpu_agent.ports import ClusterIdentity, LinkPort, Me
+from edgegpu_agent.ports import BoxContext, ClusterIdentity, LinkPort
 from edgegpu_agent.session.capabilities import Abilities, abilities
 from edgegpu_agent.session.local_api import SOCKET_NAME, LocalApi
 from edgegpu_agent.session.machine import BoxPaths, LinkMemory, boot_clock, journal_of, leaving
-from edgegpu_agent.session.watchdog import Vital, Vitals
+from edgegpu_agent.session.watchdog import LoopHealth, LoopHealthTable
 from edgegpu_agent.settings import AgentConfig
 from edgegpu_agent.telemetry.machine import MachineReader
 from edgegpu_agent.telemetry.programs import Programs
 from edgegpu_agent.telemetry.source import TelemetryReader
 from edgegpu_agent.worker.answers import StatusAnswer
 from edgegpu_agent.worker.steps import AtStep
-from edgegpu_agent.worker.worker import Parts, Worker
+from edgegpu_agent.worker.worker import Worker, WorkerParts
+from edgegpu_base.process.memory import Footprint
+from edgegpu_base.process.tasks import Task, TaskGroup
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.transaction.journal import TransactionJournal
 from edgegpu_plugin.errors import ConfigError
-from edgegpu_sync.link.events import Address, Down, LinkEvent, Up
+from edgegpu_sync.link.events import Address, LinkDown, LinkEvent, LinkUp
 from edgegpu_sync.link.link import Link
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import box_filter
@@ -63,7 +62,7 @@ _LAST_WORDS_S = 2.0
 
 
 def cloud_tasks(
-    path: Path, layout: Layout, *, edgegpu: str, vitals: Vitals, at_step: AtStep | None = None
+    path: Path, layout: Layout, *, edgegpu: str, vitals: LoopHealthTable, at_step: AtStep | None = None
 ) -> list[Task]:
     """Return the tasks of a box that belongs to a cloud; none, and the reason said, where the file cannot be used.
 
@@ -81,7 +80,7 @@ def cloud_tasks(
             _LOG.error("%s", problem)
         text = f"cannot use {path}: {'; '.join(error.problems)}"
         remedy = "put the file right: the agent notices it"
-        tell(layout.run / STANDING, IdentityStatus(stand=Stand.BROKEN, text=text, remedy=remedy))
+        tell(layout.run / STANDING, IdentityStatus(stand=EnrolmentState.BROKEN, text=text, remedy=remedy))
         return []
     return CloudSupervisor(config, layout, edgegpu=edgegpu, vitals=vitals, at_step=at_step).tasks()
 
@@ -90,7 +89,13 @@ class CloudSupervisor:
     """Builds the link when there is an identity, and anew when it is another one."""
 
     def __init__(
-        self, config: AgentConfig, layout: Layout, *, edgegpu: str, vitals: Vitals, at_step: AtStep | None = None
+        self,
+        config: AgentConfig,
+        layout: Layout,
+        *,
+        edgegpu: str,
+        vitals: LoopHealthTable,
+        at_step: AtStep | None = None,
     ) -> None:
         """Put it together; nothing runs yet."""
         self._layout, self._config, self._edgegpu, self._vitals = layout, config, edgegpu, vitals
@@ -243,7 +248,7 @@ class BoxLink:
         abilities: Abilities,
         places: BoxPaths,
         clock: ClockFloor,
-        vitals: Vitals,
+        vitals: LoopHealthTable,
         standing: Callable[[], IdentityStatus],
         at_step: AtStep | None = None,
     ) -> None:
@@ -281,9 +286,9 @@ class BoxLink:
         self._more = abilities.tasks(self.worker.board)
 
     def _heard(self, event: LinkEvent) -> None:
-        if isinstance(event, Up):
+        if isinstance(event, LinkUp):
             self._footprint.soon()
-        elif isinstance(event, Down):
+        elif isinstance(event, LinkDown):
             self._footprint.now()  # what connecting anew needs of the libraries comes in their place
         self.worker.put(event)
 
@@ -320,18 +325,18 @@ class BoxLink:
         assert isinstance(self._journal, SteppedJournal)  # noqa: S101  (`_open` made it)
         return SteppedUplink(self.link, self._journal)
 
-    def _parts(self, instance: str, abilities: Abilities, root: Path) -> Parts:
+    def _parts(self, instance: str, abilities: Abilities, root: Path) -> WorkerParts:
         """Return what the worker is made of."""
         acts, settlers = abilities.acts, abilities.settlers
         if self._at_step is not None:
             from edgegpu_agent.worker import observed  # noqa: PLC0415
 
             acts, settlers = observed.acts(acts, self._at_step), observed.settlers(settlers, self._at_step)
-        return Parts(
+        return WorkerParts(
             journal=self._journal,
             root=self._identity.device.root,
             keys=self._identity.device.keys,
-            me=Me(
+            me=BoxContext(
                 device=self._identity.id,
                 enrolment=self._identity.device.enrolment,
                 instance=instance,
@@ -359,8 +364,8 @@ class BoxLink:
         if not self._group.ended:
             self._vitals.watch(
                 {
-                    "worker": Vital(lambda: self.worker.age_s, _WORKER_HANGS_S),
-                    "link": Vital(lambda: self.link.alive_s, _LINK_HANGS_S),
+                    "worker": LoopHealth(lambda: self.worker.age_s, _WORKER_HANGS_S),
+                    "link": LoopHealth(lambda: self.link.alive_s, _LINK_HANGS_S),
                 }
             )
             self._group.start(self.tasks())

@@ -10,10 +10,9 @@ from pathlib import Path
 from edgegpu_base.process.inotify import FolderWatch
 from edgegpu_base.process.program import DetachedProgram
 from edgegpu_base.process.sdnotify import Notifier
-
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.transaction.journal import Clocks, TransactionJournal, TransactionRecord, decide, read_now
-from edgegpu_installer.transaction.states import Decision, TransactionState
+from edgegpu_installer.transaction.states import RecoveryDecision, TransactionState
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,7 +26,7 @@ _MOST_BYTES = 65536
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinisherResult:
     """What the command said; `state` is empty where it said nothing that can be read."""
 
     state: str
@@ -39,7 +38,7 @@ class Finished:
         return f"{self.state or 'no answer'}: {self.why}" if self.why else self.state or "no answer"
 
 
-class Finisher:
+class TransactionFinisher:
     """One run of the command.
 
     It goes on when this process ends: a change that is half made is better finished than cut, and when it restarts this
@@ -60,7 +59,7 @@ class Finisher:
         self._late = False
         self._run = DetachedProgram(command)
 
-    def poll(self) -> Finished | None:
+    def poll(self) -> FinisherResult | None:
         """Return what it said once it has ended, None before; one that is over its deadline is killed."""
         status = self._run.poll()
         if status is None:
@@ -69,7 +68,7 @@ class Finisher:
                 self._run.kill()
             return None
         if self._late:
-            return Finished("", f"it did not end within {self._deadline_s:g} s")
+            return FinisherResult("", f"it did not end within {self._deadline_s:g} s")
         return _read(self._run.text(_MOST_BYTES), status)
 
     def leave(self) -> None:
@@ -77,15 +76,17 @@ class Finisher:
         self._run.leave()
 
 
-def _read(text: str, status: int) -> Finished:
+def _read(text: str, status: int) -> FinisherResult:
     try:
         value = json.loads(text)
-        return Finished(str(value.get("state", "")), str(value.get("why") or value.get("error") or ""))
+        return FinisherResult(str(value.get("state", "")), str(value.get("why") or value.get("error") or ""))
     except (ValueError, AttributeError):
-        return Finished("", f"exit status {status}, and no answer that can be read: {' '.join(text.split())[:200]}")
+        return FinisherResult(
+            "", f"exit status {status}, and no answer that can be read: {' '.join(text.split())[:200]}"
+        )
 
 
-class Keeper:
+class TransactionKeeper:
     """One loop; it feeds the watchdog, so that a loop that stands still is started anew."""
 
     def __init__(
@@ -118,7 +119,7 @@ class Keeper:
         self._notifier = notifier
         self._clock = clock
         self._stopping = False
-        self._finisher: Finisher | None = None
+        self._finisher: TransactionFinisher | None = None
         self._retry_s = _FIRST_RETRY_S
         self._not_before = 0.0
         self._tried = ""
@@ -161,9 +162,9 @@ class Keeper:
             return
         words = f"{record.op.value} {record.id} is at {record.state.value}"
         match decide(record, now, proc=self._root / "proc"):
-            case Decision.NOTHING:
+            case RecoveryDecision.NOTHING:
                 self._calm(f"{words}{f': {record.why}' if record.why else ''}")
-            case Decision.WAIT:
+            case RecoveryDecision.WAIT:
                 self._calm(f"{words}, and its author is at work")
             case decision:
                 self._finish(record, f"{words} and has no author: {decision.value}")
@@ -178,11 +179,11 @@ class Keeper:
         if record.state is TransactionState.INCONSISTENT:  # each try may restart k3s: one of ours is enough
             self._tried = record.id
         try:
-            self._finisher = Finisher(self._command, deadline_s=self._deadline_s)
+            self._finisher = TransactionFinisher(self._command, deadline_s=self._deadline_s)
         except OSError as error:
-            self._ended(Finished("", f"cannot run {self._command[0]}: {error.strerror}"))
+            self._ended(FinisherResult("", f"cannot run {self._command[0]}: {error.strerror}"))
 
-    def _ended(self, finished: Finished) -> None:
+    def _ended(self, finished: FinisherResult) -> None:
         """Say how the command ended; where it settled nothing, it is tried again later and later."""
         _LOG.warning("finishing the transaction ended: %s", finished.words)
         self._not_before = self._clock() + self._retry_s

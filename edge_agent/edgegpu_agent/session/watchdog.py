@@ -11,19 +11,19 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Vital:
+class LoopHealth:
     """A loop: how many seconds ago it turned last, and from when on it counts as one that hangs."""
 
     age_s: Callable[[], float]
     limit_s: float
 
 
-class Vitals:
+class LoopHealthTable:
     """The loops that turn now. Set by one thread and read by another; a broker that is away hangs no loop."""
 
     def __init__(self, ready: Callable[[], None] = lambda: None) -> None:
         """Begin with none; `ready` is told once that all turn which can."""
-        self._loops: Mapping[str, Vital] = {}
+        self._loops: Mapping[str, LoopHealth] = {}
         self._ready, self._told = ready, threading.Lock()
 
     def begun(self) -> None:
@@ -31,7 +31,7 @@ class Vitals:
         if self._told.acquire(blocking=False):
             self._ready()
 
-    def watch(self, loops: Mapping[str, Vital]) -> None:
+    def watch(self, loops: Mapping[str, LoopHealth]) -> None:
         """Watch these from now on, and no others."""
         self._loops = dict(loops)
 
@@ -46,7 +46,7 @@ class Vitals:
 class VitalNotifier:
     """Tells systemd what another notifier would, but feeds the watchdog only while all loops turn."""
 
-    def __init__(self, notifier: Notifier, vitals: Vitals) -> None:
+    def __init__(self, notifier: Notifier, vitals: LoopHealthTable) -> None:
         """Speak through that notifier."""
         self._notifier, self._vitals, self._said = notifier, vitals, ""
         self.watchdog_s = notifier.watchdog_s

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from edgegpu_base.cli.commandline import installed_version
-
 from edgegpu_agent.telemetry.programs import Programs
+from edgegpu_base.cli.commandline import installed_version
 from edgegpu_sync.messages.telemetry import HealthPart
-from edgegpu_sync.messages.uplink import Versions
+from edgegpu_sync.messages.uplink import BoxVersions
 from edgegpu_sync.wire import clipped
 
 K3S, K3S_AGENT, PLUGIN = "k3s.service", "k3s-agent.service", "edgegpu-plugin.service"
@@ -32,14 +31,14 @@ class MachineReader:
     _k3s: tuple[tuple[int, int], str] | None = None
     _fixed: dict[str, str] = field(default_factory=dict)
 
-    def versions(self, *, plugin: str = "", driver: str = "") -> Versions:
+    def versions(self, *, plugin: str = "", driver: str = "") -> BoxVersions:
         """Return what runs here.
 
         Args:
             plugin: as the plugin says; empty while it does not run.
             driver: as the plugin or nvidia-smi says.
         """
-        return Versions(
+        return BoxVersions(
             agent=self.agent,
             plugin=clipped(plugin, 253),
             k3s=clipped(self._k3s_version(), 253),

@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgegpu_base.http_unix import NoHttpError, get
-
 from edgegpu_agent.ports import ClusterIdentity
 from edgegpu_agent.telemetry import nvidia_smi
 from edgegpu_agent.telemetry.machine import MachineReader
 from edgegpu_agent.telemetry.messages import InventoryPiece, allocations, driver_version, inventory, plugin_parts
 from edgegpu_agent.telemetry.programs import Programs
+from edgegpu_base.http_unix import NoHttpError, get
 from edgegpu_sync.messages.telemetry import HealthPart, PodAlloc, Sample
-from edgegpu_sync.messages.uplink import Versions
+from edgegpu_sync.messages.uplink import BoxVersions
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,7 +34,7 @@ class BoxSnapshot:
     document: Mapping[str, Any] | None = None
     cards: tuple[nvidia_smi.CardReading, ...] = ()
     parts: tuple[HealthPart, ...] = ()
-    versions: Versions | None = None
+    versions: BoxVersions | None = None
 
 
 class TelemetryReader:
@@ -108,7 +107,7 @@ class TelemetryReader:
             taken, self._samples = self._samples, []
         return taken
 
-    def versions(self) -> Versions:
+    def versions(self) -> BoxVersions:
         """Return what runs here."""
         return self._view.versions or self._machine.versions()
 

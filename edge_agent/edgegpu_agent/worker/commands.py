@@ -8,30 +8,30 @@ from typing import Literal, TypeVar, assert_never
 
 from edgegpu_agent.journal.contents import HistoryEntry
 from edgegpu_agent.journal.errors import BoxJournalError
-from edgegpu_agent.ports import Act, ActionOutcome, Acts
+from edgegpu_agent.ports import Action, ActionOutcome, Acts
 from edgegpu_agent.worker.core import Core
-from edgegpu_agent.worker.executor import Executor, Raised
+from edgegpu_agent.worker.executor import Executor, RaisedError
 from edgegpu_agent.worker.messages import data_bytes
 from edgegpu_agent.worker.sender import UplinkSender
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.rules.commands import (
-    ActAgain,
-    AwaitRenewal,
+    ActAgainStep,
+    AwaitRenewalStep,
+    BeginStep,
     CommandRecord,
     Decision,
-    End,
-    GoOn,
-    Nothing,
-    Probe,
-    ProbeAgain,
-    Verify,
+    EndStep,
+    NoStep,
+    ProbeAgainStep,
+    RecoveryProbe,
+    VerifyStep,
     after_crash,
     to_begin,
 )
-from edgegpu_sync.rules.ops import OPS, Args, Evidence, Settling, SharingArgs, read_args
+from edgegpu_sync.rules.ops import OPS, Args, Evidence, RestartRule, SharingArgs, read_args
 from edgegpu_sync.rules.outbox import Outbox
-from edgegpu_sync.rules.settle import INSTALL, UNINSTALL, ItemEnd, Waits, sharing_command
-from edgegpu_sync.states import FOLLOWERS, Codes, CommandState
+from edgegpu_sync.rules.settle import INSTALL, UNINSTALL, CommandWait, ItemEnd, sharing_command
+from edgegpu_sync.states import FOLLOWERS, CommandState, ResultCode
 from edgegpu_sync.wire import clipped
 
 LOOK_S = 1.0
@@ -49,7 +49,7 @@ _THE_ACT_KNOWS_WHY = frozenset({Evidence.PUT_BACK, Evidence.BROKEN})
 T = TypeVar("T")
 
 
-class States:
+class CommandStates:
     """What the parts that bring a command on write with."""
 
     def __init__(self, core: Core, sender: UplinkSender, *, ended: Callable[[CommandRecord], None]) -> None:
@@ -84,14 +84,14 @@ class States:
         """Write how it ended; what cannot follow its state, or cannot be sent, is made FAILED, ERROR."""
         state, code = outcome.state, outcome.code
         if state not in FOLLOWERS[record.state] or not state.terminal:
-            state, code = CommandState.FAILED, Codes.ERROR
+            state, code = CommandState.FAILED, ResultCode.ERROR
         if code and not _CODE.fullmatch(code):
-            code = Codes.ERROR
+            code = ResultCode.ERROR
         self.put(record.ended(state, code, clipped(outcome.text)), data=data_bytes(outcome.data))
 
 
 @dataclass(slots=True, kw_only=True)
-class Run:
+class ActionRun:
     """What this process is doing about a command; nothing of it outlives the process."""
 
     since_s: float
@@ -101,10 +101,10 @@ class Run:
     error: str = field(default="")
 
 
-class Acting:
+class ActionRunner:
     """Carries out what may begin, and goes on with what an earlier life of the agent has begun."""
 
-    def __init__(self, states: States, *, acts: Acts, executor: Executor) -> None:
+    def __init__(self, states: CommandStates, *, acts: Acts, executor: Executor) -> None:
         """Prepare it.
 
         Args:
@@ -114,7 +114,7 @@ class Acting:
         """
         self._states, self._acts, self._executor = states, acts, executor
         self._core = states.core
-        self._runs: dict[CommandId, Run] = {}
+        self._runs: dict[CommandId, ActionRun] = {}
         self._left: set[CommandId] = set()
 
     def has(self, id_: CommandId) -> bool:
@@ -129,25 +129,29 @@ class Acting:
     def begin(self, record: CommandRecord) -> None:
         """Begin an ACCEPTED command: its token first, where it has one."""
         act, args = self._act(record)
-        run = Run(since_s=self._core.now_s)
-        if OPS[record.op].settling is not Settling.VERIFIABLE:
+        run = ActionRun(since_s=self._core.now_s)
+        if OPS[record.op].settling is not RestartRule.VERIFIABLE:
             self._do(record.begun(), run)
             return
         self._runs[record.id] = run
         self._start(record, run, lambda: act.token(record.id, args), partial(self._on_token, record.id, run))
 
-    def _on_token(self, id_: CommandId, run: Run, token: str | Raised) -> None:
+    def _on_token(self, id_: CommandId, run: ActionRun, token: str | RaisedError) -> None:
         record = self._core.held.records[id_]  # signed again meanwhile, perhaps
         if isinstance(token, str) and token:
             self._do(record.begun(token), run)
             return
-        why = f"{type(token.error).__name__}: {token.error}" if isinstance(token, Raised) else "nothing is to be seen"
+        why = (
+            f"{type(token.error).__name__}: {token.error}"
+            if isinstance(token, RaisedError)
+            else "nothing is to be seen"
+        )
         outcome = ActionOutcome(
-            state=CommandState.REJECTED, code=Codes.ERROR, text=f"it cannot be told how things stand: {why}"
+            state=CommandState.REJECTED, code=ResultCode.ERROR, text=f"it cannot be told how things stand: {why}"
         )
         self._end(record, outcome)
 
-    def _do(self, record: CommandRecord, run: Run) -> None:
+    def _do(self, record: CommandRecord, run: ActionRun) -> None:
         """Write that it is begun, then act."""
         act, args = self._act(record)
         self._runs[record.id] = run
@@ -158,9 +162,9 @@ class Acting:
             raise
         self._start(record, run, partial(act.act, record.id, args, record.token), partial(self._on_act, record.id, run))
 
-    def _on_act(self, id_: CommandId, run: Run, outcome: ActionOutcome | Raised) -> None:
+    def _on_act(self, id_: CommandId, run: ActionRun, outcome: ActionOutcome | RaisedError) -> None:
         record = self._core.held.records[id_]
-        if isinstance(outcome, Raised):
+        if isinstance(outcome, RaisedError):
             self._on_fault(record, run, outcome)
         elif outcome.state is CommandState.VERIFYING:
             self._states.put(record.verifying())
@@ -168,13 +172,13 @@ class Acting:
         else:
             self._end(record, outcome)
 
-    def _on_fault(self, record: CommandRecord, run: Run, raised: Raised) -> None:
+    def _on_fault(self, record: CommandRecord, run: ActionRun, raised: RaisedError) -> None:
         """An act that broke off: of a verifiable one its traces tell how far it came."""
         run.error = f"{type(raised.error).__name__}: {raised.error}"
-        if OPS[record.op].settling is Settling.VERIFIABLE:
+        if OPS[record.op].settling is RestartRule.VERIFIABLE:
             run.want = "probe"
         else:
-            self._end(record, ActionOutcome(state=CommandState.FAILED, code=Codes.ERROR, text=run.error))
+            self._end(record, ActionOutcome(state=CommandState.FAILED, code=ResultCode.ERROR, text=run.error))
 
     # --- what was begun
 
@@ -192,10 +196,10 @@ class Acting:
         op = OPS.get(record.op)
         if op is None or record.op not in self._acts:
             text = "it was begun by another version of the agent, which knew it"
-            self._end(record, ActionOutcome(state=CommandState.UNKNOWN, code=Codes.CUT_SHORT, text=text))
+            self._end(record, ActionOutcome(state=CommandState.UNKNOWN, code=ResultCode.CUT_SHORT, text=text))
             return
-        run = Run(since_s=self._core.now_s)
-        if op.settling is Settling.VERIFIABLE:
+        run = ActionRun(since_s=self._core.now_s)
+        if op.settling is RestartRule.VERIFIABLE:
             self._runs[record.id] = run
             self._look(record, run)
         else:
@@ -203,7 +207,7 @@ class Acting:
             if not self._core.held.records[record.id].state.terminal:
                 self._runs[record.id] = run
 
-    def _look(self, record: CommandRecord, run: Run) -> None:
+    def _look(self, record: CommandRecord, run: ActionRun) -> None:
         act, args = self._act(record)
         if run.want == "verify":
             work = partial(act.verify, record.id, args, record.token)
@@ -212,63 +216,65 @@ class Acting:
             traces = partial(act.evidence, record.id, record.token)
             self._start(record, run, traces, partial(self._on_evidence, record.id, run))
 
-    def _on_verify(self, id_: CommandId, run: Run, outcome: ActionOutcome | Raised | None) -> None:
+    def _on_verify(self, id_: CommandId, run: ActionRun, outcome: ActionOutcome | RaisedError | None) -> None:
         record = self._core.held.records[id_]
-        if isinstance(outcome, Raised):
+        if isinstance(outcome, RaisedError):
             text = f"{type(outcome.error).__name__}: {outcome.error}"
-            self._end(record, ActionOutcome(state=CommandState.FAILED, code=Codes.ERROR, text=text))
+            self._end(record, ActionOutcome(state=CommandState.FAILED, code=ResultCode.ERROR, text=text))
         elif outcome is None or outcome.state is CommandState.VERIFYING:
             run.look_at_s = self._core.now_s + LOOK_S
         else:
             self._end(record, outcome)
 
-    def _on_evidence(self, id_: CommandId, run: Run, found: Evidence | Raised) -> None:
+    def _on_evidence(self, id_: CommandId, run: ActionRun, found: Evidence | RaisedError) -> None:
         record = self._core.held.records[id_]
-        self._decide(record, run, Evidence.UNREADABLE if isinstance(found, Raised) else found)
+        self._decide(record, run, Evidence.UNREADABLE if isinstance(found, RaisedError) else found)
 
-    def _decide(self, record: CommandRecord, run: Run, evidence: Evidence) -> None:
+    def _decide(self, record: CommandRecord, run: ActionRun, evidence: Evidence) -> None:
         core = self._core
-        decision: Decision = after_crash(record, Probe(boot=core.clock.boot, now_s=core.now_s, evidence=evidence))
+        decision: Decision = after_crash(
+            record, RecoveryProbe(boot=core.clock.boot, now_s=core.now_s, evidence=evidence)
+        )
         match decision:
-            case ActAgain() if run.error:
-                self._end(record, ActionOutcome(state=CommandState.FAILED, code=Codes.ERROR, text=run.error))
-            case ActAgain():
+            case ActAgainStep() if run.error:
+                self._end(record, ActionOutcome(state=CommandState.FAILED, code=ResultCode.ERROR, text=run.error))
+            case ActAgainStep():
                 self._do(record.again(), run)
-            case Verify():
+            case VerifyStep():
                 if record.state is CommandState.RUNNING:
                     self._states.put(record.verifying())
                 run.want, run.look_at_s = "verify", core.now_s
-            case ProbeAgain():
+            case ProbeAgainStep():
                 run.look_at_s = core.now_s + LOOK_S
-            case End() if evidence in _THE_ACT_KNOWS_WHY:
+            case EndStep() if evidence in _THE_ACT_KNOWS_WHY:
                 self._ask_why(record, run, decision)
-            case End(state, code, text):
+            case EndStep(state, code, text):
                 self._end(record, ActionOutcome(state=state, code=code, text=text))
-            case GoOn() | AwaitRenewal() | Nothing():
+            case BeginStep() | AwaitRenewalStep() | NoStep():
                 pass
             case _:
                 assert_never(decision)
 
-    def _ask_why(self, record: CommandRecord, run: Run, end: End) -> None:
+    def _ask_why(self, record: CommandRecord, run: ActionRun, end: EndStep) -> None:
         """End it in the act's own words: what was put back after a restart of the agent was put back for a reason."""
         act, args = self._act(record)
         work = partial(act.verify, record.id, args, record.token)
         self._start(record, run, work, partial(self._on_why, record.id, end))
 
-    def _on_why(self, id_: CommandId, end: End, said: ActionOutcome | Raised | None) -> None:
+    def _on_why(self, id_: CommandId, end: EndStep, said: ActionOutcome | RaisedError | None) -> None:
         if not isinstance(said, ActionOutcome) or said.state is not end.state:
             said = ActionOutcome(state=end.state, code=end.code, text=end.text)
         self._end(self._core.held.records[id_], said)
 
-    def _is_overdue(self, record: CommandRecord, run: Run) -> bool:
+    def _is_overdue(self, record: CommandRecord, run: ActionRun) -> bool:
         grace_s = GRACE_S if run.busy else 0.0
         return self._core.now_s - run.since_s > OPS[record.op].lasts_s + grace_s
 
-    def _give_up(self, record: CommandRecord, run: Run) -> None:
+    def _give_up(self, record: CommandRecord, run: ActionRun) -> None:
         """End it without its act; while that does not come back nothing else is done that must be alone."""
         busy = run.busy
         text = f"nothing told within {OPS[record.op].lasts_s} s what came of it"
-        self._end(record, ActionOutcome(state=CommandState.FAILED, code=Codes.TIMED_OUT, text=text))
+        self._end(record, ActionOutcome(state=CommandState.FAILED, code=ResultCode.TIMED_OUT, text=text))
         if busy and OPS[record.op].alone:
             self._left.add(record.id)
 
@@ -278,19 +284,21 @@ class Acting:
         self._states.end(record, outcome)
         self._runs.pop(record.id, None)
 
-    def _act(self, record: CommandRecord) -> tuple[Act, Args]:
+    def _act(self, record: CommandRecord) -> tuple[Action, Args]:
         return self._acts[record.op], read_args(OPS[record.op], record.args)
 
     def _start(
-        self, record: CommandRecord, run: Run, work: Callable[[], T], then: Callable[[T | Raised], None]
+        self, record: CommandRecord, run: ActionRun, work: Callable[[], T], then: Callable[[T | RaisedError], None]
     ) -> None:
         run.busy = True
         self._executor.start(f"{record.op} {record.id}", work, partial(self._done, record.id, run, then))
 
-    def _done(self, id_: CommandId, run: Run, then: Callable[[T | Raised], None], result: T | Raised) -> None:
+    def _done(
+        self, id_: CommandId, run: ActionRun, then: Callable[[T | RaisedError], None], result: T | RaisedError
+    ) -> None:
         """Take what a call came to; when it cannot be written now, this is called again."""
         self._left.discard(id_)
-        if self._runs.get(id_) is not run or (isinstance(result, Raised) and result.stopped):
+        if self._runs.get(id_) is not run or (isinstance(result, RaisedError) and result.stopped):
             return
         run.busy = False
         try:
@@ -303,7 +311,7 @@ class Acting:
 class CommandQueue:
     """Brings every command that the journal holds on its way."""
 
-    def __init__(self, states: States, acting: Acting, *, capabilities: Collection[str]) -> None:
+    def __init__(self, states: CommandStates, acting: ActionRunner, *, capabilities: Collection[str]) -> None:
         """Prepare it.
 
         Args:
@@ -365,7 +373,7 @@ class CommandQueue:
             self._states.put(record.expired())
         elif record.op not in self._able:
             text = f"this version of the agent does not know {record.op}"
-            self._states.put(record.ended(CommandState.REJECTED, Codes.UNKNOWN_OP, text))
+            self._states.put(record.ended(CommandState.REJECTED, ResultCode.UNKNOWN_OP, text))
         elif record.op in SHARING:
             stands = self._sharing(record)
             if isinstance(stands, ItemEnd) and stands.state is CommandState.REJECTED:
@@ -388,7 +396,7 @@ class CommandQueue:
         if record.state is not CommandState.ACCEPTED or record.op not in SHARING:
             return False
         stands = self._sharing(record)
-        return isinstance(stands, Waits) and stands.for_rev > self._core.held.board.seen.rev
+        return isinstance(stands, CommandWait) and stands.for_rev > self._core.held.board.seen.rev
 
     def _may_begin(self, record: CommandRecord, *, items_busy: bool) -> bool:
         if self._acting.has(record.id):
@@ -400,7 +408,7 @@ class CommandQueue:
         if isinstance(stands, ItemEnd):
             self._states.end(record, ActionOutcome(state=stands.state, code=stands.code, text=stands.text))
 
-    def _sharing(self, record: CommandRecord) -> ItemEnd | Waits:
+    def _sharing(self, record: CommandRecord) -> ItemEnd | CommandWait:
         args = read_args(OPS[record.op], record.args)
         assert isinstance(args, SharingArgs)  # noqa: S101  (the op's own model; it was admitted)
         return sharing_command(record.op, args.min_rev, self._core.held.board)

@@ -9,11 +9,11 @@ from typing import TypeVar
 
 from edgegpu_agent.journal.contents import HistoryEntry, JournalContents, LastContact
 from edgegpu_agent.journal.journal import BoxJournal
-from edgegpu_agent.ports import ActStop, Clock, Me
-from edgegpu_sync.errors import Why
+from edgegpu_agent.ports import ActionStopped, BoxContext, Clock
+from edgegpu_sync.errors import RefusalReason
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.messages.stamps import Stamp
-from edgegpu_sync.rules.replay_guard import Counter
+from edgegpu_sync.rules.replay_guard import StampCounter
 from edgegpu_sync.wire import Json
 
 _LOG = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class Core:
         *,
         journal: BoxJournal,
         held: JournalContents,
-        me: Me,
+        me: BoxContext,
         clock: Clock,
         nonce: Callable[[], str],
         put: Callable[[Callable[[], None]], None],
@@ -49,7 +49,7 @@ class Core:
         """
         self.journal, self.held, self.me, self.clock, self._nonce = journal, held, me, clock, nonce
         self._put = put
-        self.counter = Counter(enrolment=me.enrolment, epoch=held.gate.epoch)
+        self.counter = StampCounter(enrolment=me.enrolment, epoch=held.gate.epoch)
         self.birth_stamp = self.will_stamp = Stamp(enrolment=me.enrolment, epoch=held.gate.epoch, n=0)
         self.thread: int | None = None
         self.ended = threading.Event()
@@ -77,7 +77,7 @@ class Core:
         """
         gate = self.held.gate.born(nonce=self._nonce(), now_s=self.now_s)
         self.save(replace(self.held, gate=gate))
-        self.counter = Counter(enrolment=self.me.enrolment, epoch=gate.epoch)
+        self.counter = StampCounter(enrolment=self.me.enrolment, epoch=gate.epoch)
         self.birth_stamp, self.will_stamp = self.stamp(), self.stamp()
 
     def stamp(self) -> Stamp:
@@ -112,7 +112,7 @@ class Core:
         refused = Tally(held.refused) + self._refused
         return replace(held, refused=refused, heard=self._heard or held.heard, server_time=self._server_time)
 
-    def refuse(self, why: Why, text: str) -> None:
+    def refuse(self, why: RefusalReason, text: str) -> None:
         """Count a message that is not taken."""
         self._refused[why] += 1
         count = self._refused[why]
@@ -181,5 +181,5 @@ class Core:
         self._put(call)
         while not answered.wait(0.2):
             if self.ended.is_set():
-                raise ActStop("the agent ends")
+                raise ActionStopped("the agent ends")
         return answers[0]

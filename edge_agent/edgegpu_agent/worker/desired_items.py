@@ -5,14 +5,14 @@ from dataclasses import astuple, replace
 from functools import partial
 
 from edgegpu_agent.journal.contents import HistoryEntry
-from edgegpu_agent.ports import Abandons, SettledItem, Settlers, SharingSight
+from edgegpu_agent.ports import AbandoningSettler, SettledItem, Settlers, SharingProbe
 from edgegpu_agent.worker.core import Core
-from edgegpu_agent.worker.executor import Executor, Raised
+from edgegpu_agent.worker.executor import Executor, RaisedError
 from edgegpu_agent.worker.sender import UplinkSender
-from edgegpu_sync.messages.spec import AppLimits, Asked, TryKey
+from edgegpu_sync.messages.spec import AppLimits, AskedItem, TryKey
 from edgegpu_sync.messages.uplink import Condition, ItemState
 from edgegpu_sync.rules.settle import DesiredState, Settlement, SharingFound
-from edgegpu_sync.states import Codes
+from edgegpu_sync.states import ResultCode
 from edgegpu_sync.wire import Json, clipped
 
 _LOG = logging.getLogger(__name__)
@@ -33,10 +33,10 @@ class ItemNotes:
         """Keep it."""
         self._core.ask(lambda: self._core.save(self._core.held, notes={self._name: note}))
 
-    def beside(self) -> list[tuple[Asked, Settlement]]:
+    def beside(self) -> list[tuple[AskedItem, Settlement]]:
         """Return the items of the document as it is now, each with how it stands."""
 
-        def look() -> list[tuple[Asked, Settlement]]:
+        def look() -> list[tuple[AskedItem, Settlement]]:
             board = self._core.held.board
             return [(one, board.settlement(one)) for one in board.asked]
 
@@ -46,7 +46,7 @@ class ItemNotes:
 class _LookNotes:
     """What looks keep of an item: of one asking for it, for a person who sets it anew begins from nothing."""
 
-    def __init__(self, core: Core, one: Asked) -> None:
+    def __init__(self, core: Core, one: AskedItem) -> None:
         self._notes, self._key = ItemNotes(core, f"look/{one.name}"), list(astuple(one.key))
 
     def read(self) -> Json | None:
@@ -58,7 +58,7 @@ class _LookNotes:
         self._notes.write({"key": self._key, "note": note})
 
 
-class Items:
+class DesiredItems:
     """Tries what is open, in its order."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Items:
         sender: UplinkSender,
         *,
         settlers: Settlers,
-        sharing: SharingSight,
+        sharing: SharingProbe,
         executor: Executor,
     ) -> None:
         """Prepare it.
@@ -81,7 +81,7 @@ class Items:
         """
         self._core, self._sender, self._settlers, self._executor = core, sender, settlers, executor
         self._sharing = sharing
-        self._trying: Asked | None = None
+        self._trying: AskedItem | None = None
 
     @property
     def busy(self) -> bool:
@@ -122,7 +122,7 @@ class Items:
         """Return how sharing stands; None while it changes. An installer takes its lock long before it changes it."""
         return None if self._sharing.changing() else self._sharing.look()
 
-    def _left(self) -> Asked | None:
+    def _left(self) -> AskedItem | None:
         """Return the item that an earlier life of the agent has begun; one that nobody asks for now is dropped."""
         held = self._core.held
         one = held.settling
@@ -132,7 +132,7 @@ class Items:
         if tried is not None and tried.key == one.key and tried.settlement.state is ItemState.OPEN:
             return one
         settler: object = self._settlers.get(type(one.item)) if one.item is not None else None
-        if one.name not in held.board.tries and isinstance(settler, Abandons):
+        if one.name not in held.board.tries and isinstance(settler, AbandoningSettler):
             self._trying = one
             work = partial(settler.abandon, one, ItemNotes(self._core, one.name))
             self._executor.start(f"abandon {one.name}", work, partial(self._abandoned, one))
@@ -140,18 +140,18 @@ class Items:
             self._drop(one)
         return None
 
-    def _abandoned(self, one: Asked, result: Raised | None) -> None:
-        if isinstance(result, Raised):
+    def _abandoned(self, one: AskedItem, result: RaisedError | None) -> None:
+        if isinstance(result, RaisedError):
             if result.stopped:
                 return
             _LOG.error("cannot undo what was begun of %s, which nobody asks for any more: %s", one.name, result.error)
         self._drop(one)
         self._trying = None
 
-    def _drop(self, one: Asked) -> None:
+    def _drop(self, one: AskedItem) -> None:
         self._core.save(replace(self._core.held, settling=None), notes={one.name: None})
 
-    def _begin(self, one: Asked) -> None:
+    def _begin(self, one: AskedItem) -> None:
         held = self._core.held
         board = held.board.begin(one)
         tried = board.tries[one.name]
@@ -170,19 +170,19 @@ class Items:
             work = partial(settler.settle, one, ItemNotes(self._core, one.name))
             self._executor.start(f"settle {one.name}", work, partial(self._done, one))
 
-    def _done(self, one: Asked, result: Settlement | Raised) -> None:
-        if isinstance(result, Raised):
+    def _done(self, one: AskedItem, result: Settlement | RaisedError) -> None:
+        if isinstance(result, RaisedError):
             if result.stopped:
                 return
             text = f"{type(result.error).__name__}: {result.error}"
-            result = Settlement.failed(Codes.ERROR, clipped(text), restored=False)
+            result = Settlement.failed(ResultCode.ERROR, clipped(text), restored=False)
         if result.state is ItemState.OPEN:
-            result = Settlement.failed(Codes.ERROR, "it was left open", restored=False)
+            result = Settlement.failed(ResultCode.ERROR, "it was left open", restored=False)
         board = self._core.held.board.settle(one.name, one.key, result, self._found())
         self._write(one, board, result)
         self._trying = None
 
-    def _write(self, one: Asked, board: DesiredState, settlement: Settlement) -> None:
+    def _write(self, one: AskedItem, board: DesiredState, settlement: Settlement) -> None:
         before = self._core.held
         told = [_told(one.name, settlement), *_told_of(before.board, board, but=one.name)]
         self._core.save(replace(before, board=board, settling=None), notes={one.name: None}, told=told)

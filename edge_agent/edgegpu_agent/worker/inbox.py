@@ -8,18 +8,26 @@ from dataclasses import replace
 from edgegpu_agent.journal.contents import HistoryEntry, JournalContents
 from edgegpu_agent.journal.errors import BoxJournalError
 from edgegpu_agent.worker.core import Core
-from edgegpu_agent.worker.messages import Say
+from edgegpu_agent.worker.messages import UplinkMessages
 from edgegpu_agent.worker.sender import SPREAD_S, UplinkSender
 from edgegpu_sync import topics
-from edgegpu_sync.errors import MessageRefusedError, Why
-from edgegpu_sync.link.events import Arrived
+from edgegpu_sync.errors import MessageRefusedError, RefusalReason
+from edgegpu_sync.link.events import MessageArrived
 from edgegpu_sync.messages.downlink import Command, Desired, Keys, Receipt, RefreshRequest
 from edgegpu_sync.messages.readers import read
 from edgegpu_sync.messages.spec import asked
 from edgegpu_sync.rules.commands import CommandRecord
-from edgegpu_sync.rules.replay_guard import ExpiredCommand, ForgottenCommand, Known, Refuse, ReplayGuard, Take, Verdict
+from edgegpu_sync.rules.replay_guard import (
+    ExpiredCommand,
+    ForgottenCommand,
+    KnownCommand,
+    RefuseCommand,
+    ReplayGuard,
+    TakeCommand,
+    Verdict,
+)
 from edgegpu_sync.signing import open_down
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.states import CommandState, ResultCode
 from edgegpu_sync.topics import CommandTopic
 from edgegpu_sync.wire import digest
 
@@ -36,7 +44,7 @@ class Inbox:
     def __init__(
         self,
         core: Core,
-        say: Say,
+        say: UplinkMessages,
         sender: UplinkSender,
         *,
         ask: Callable[[RefreshRequest, float], None],
@@ -57,7 +65,7 @@ class Inbox:
         self.wanted_rev = 0
         """The controller's current revision, as a receipt told."""
 
-    def take(self, arrived: Arrived) -> None:
+    def take(self, arrived: MessageArrived) -> None:
         """Take a message; it is acknowledged when this returns.
 
         Raises:
@@ -71,14 +79,14 @@ class Inbox:
             raise
         except Exception:  # noqa: BLE001  (the border of a message: one that nobody foresaw ends no agent)
             _LOG.exception("cannot take what came under %r", arrived.topic[:128])
-            self._core.refuse(Why.MALFORMED, f"{arrived.topic[:128]!r}: see the log")
+            self._core.refuse(RefusalReason.MALFORMED, f"{arrived.topic[:128]!r}: see the log")
         if self._sender.link is not None:
             self._sender.link.ack(arrived)
 
-    def _open(self, arrived: Arrived) -> None:
+    def _open(self, arrived: MessageArrived) -> None:
         topic = topics.parse(arrived.topic)
         if arrived.retained and not topic.kind.retained:
-            raise MessageRefusedError(Why.UNKNOWN_TOPIC, "a command or a receipt is never retained")
+            raise MessageRefusedError(RefusalReason.UNKNOWN_TOPIC, "a command or a receipt is never retained")
         body = open_down(topic, arrived.payload, me=self._core.me.device, ring=self._core.held.ring)
         message = read(topic.kind, body)
         match message:
@@ -91,7 +99,7 @@ class Inbox:
             case Keys():
                 self._on_keys(message)
             case _:
-                raise MessageRefusedError(Why.UNKNOWN_TOPIC, f"{topic.kind} does not come down")
+                raise MessageRefusedError(RefusalReason.UNKNOWN_TOPIC, f"{topic.kind} does not come down")
 
     # --- desired state, keys
 
@@ -122,7 +130,11 @@ class Inbox:
     def _on_receipt(self, receipt: Receipt) -> None:
         held = self._core.held
         if receipt.enrolment != held.gate.enrolment:
-            why = Why.OLD_ENROLMENT if receipt.enrolment < held.gate.enrolment else Why.NEWER_ENROLMENT
+            why = (
+                RefusalReason.OLD_ENROLMENT
+                if receipt.enrolment < held.gate.enrolment
+                else RefusalReason.NEWER_ENROLMENT
+            )
             raise MessageRefusedError(why, f"{receipt.enrolment}, this box has {held.gate.enrolment}")
         believed = self._believed(receipt.server_time)
         outbox = held.outbox.receipted(receipt)
@@ -170,9 +182,9 @@ class Inbox:
         core, id_ = self._core, topic.id
         known = core.held.records.get(id_) or core.journal.recall(id_)
         verdict = core.held.gate.judge(command, known=known is not None, now_s=core.now_s)
-        if isinstance(verdict, Take | ExpiredCommand) and not self._can_refuse():
-            verdict = Refuse(Codes.OUTBOX_FULL)
-        if isinstance(verdict, Take | ExpiredCommand):  # what is known already may be a replay
+        if isinstance(verdict, TakeCommand | ExpiredCommand) and not self._can_refuse():
+            verdict = RefuseCommand(ResultCode.OUTBOX_FULL)
+        if isinstance(verdict, TakeCommand | ExpiredCommand):  # what is known already may be a replay
             core.hear()
         self._judged(topic, command, verdict, known=known)
 
@@ -184,16 +196,16 @@ class Inbox:
 
     def _judged(self, topic: CommandTopic, command: Command, verdict: Verdict, *, known: CommandRecord | None) -> None:
         match verdict:
-            case Take(gate, until_s):
+            case TakeCommand(gate, until_s):
                 self._take(gate, self._record(topic, command, until_s), by=command.by)
             case ExpiredCommand(gate):
                 self._take(gate, self._record(topic, command, 0.0).expired(), by=command.by)
-            case Known(gate, until_s) if known is not None:
+            case KnownCommand(gate, until_s) if known is not None:
                 self._known(gate, known, until_s)
-            case Known(gate) | ForgottenCommand(gate):
+            case KnownCommand(gate) | ForgottenCommand(gate):
                 self._save_gate(gate)
                 self._sender.answer(*self._say.result(self._forgotten(topic, command)))
-            case Refuse(code):
+            case RefuseCommand(code):
                 answer = self._say.not_taken(topic.id, topic.op, code, for_seq=command.seq)
                 self._sender.answer(*answer)
 
@@ -212,7 +224,7 @@ class Inbox:
     def _forgotten(self, topic: CommandTopic, command: Command) -> CommandRecord:
         text = "so old that its id is forgotten: it may have been done"
         record = self._record(topic, command, 0.0)
-        return replace(record, state=CommandState.UNKNOWN, code=Codes.FORGOTTEN, text=text)
+        return replace(record, state=CommandState.UNKNOWN, code=ResultCode.FORGOTTEN, text=text)
 
     def _take(self, gate: ReplayGuard, record: CommandRecord, *, by: str) -> None:
         """Write it down: its seq is spent and its id known, in one step."""

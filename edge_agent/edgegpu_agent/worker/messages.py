@@ -11,16 +11,16 @@ from edgegpu_sync.messages.stamps import Stamp
 from edgegpu_sync.messages.telemetry import Event
 from edgegpu_sync.messages.uplink import (
     Birth,
-    Bye,
+    CommandNotTaken,
     CommandResult,
-    NotTaken,
+    Goodbye,
+    LastWill,
     Reported,
-    Will,
     encode_reported,
     encode_result,
 )
 from edgegpu_sync.rules.commands import CommandRecord
-from edgegpu_sync.states import Codes
+from edgegpu_sync.states import ResultCode
 from edgegpu_sync.topics import PlainKind, PlainTopic, ResultTopic, Topic
 from edgegpu_sync.wire import RESULT_MAX_BYTES, Json, clipped, encode
 
@@ -41,7 +41,7 @@ def data_bytes(data: Json | None) -> bytes | None:
     return text if 0 < len(text) <= DATA_MAX_BYTES else json.dumps(_LATER).encode()
 
 
-class Say:
+class UplinkMessages:
     """Bodies and topics of what goes up."""
 
     def __init__(self, core: Core, capabilities: tuple[str, ...], *, clean: Clean) -> None:
@@ -87,11 +87,11 @@ class Say:
 
     def will(self) -> bytes:
         """Return the will of this epoch."""
-        return encode(Will(**self.head(self._core.will_stamp) | {"age_s": 0}, state="will"))
+        return encode(LastWill(**self.head(self._core.will_stamp) | {"age_s": 0}, state="will"))
 
     def bye(self, why: Any) -> bytes:  # noqa: ANN401  (the model checks it)
         """Return the goodbye."""
-        return encode(Bye(**self.head(), state="bye", why=why))
+        return encode(Goodbye(**self.head(), state="bye", why=why))
 
     def reported(self, cluster: ClusterIdentity) -> bytes:
         """Return how the box stands against what is desired."""
@@ -123,10 +123,10 @@ class Say:
         )
         return ResultTopic(self._core.me.device, record.id), encode_result(result)
 
-    def not_taken(self, id_: CommandId, op: OpName, code: Codes, *, for_seq: int) -> tuple[ResultTopic, bytes]:
+    def not_taken(self, id_: CommandId, op: OpName, code: ResultCode, *, for_seq: int) -> tuple[ResultTopic, bytes]:
         """Return that a command was not taken."""
         held = self._core.held
-        answer = NotTaken(
+        answer = CommandNotTaken(
             **self.head(),
             op=op,
             state="NOT_TAKEN",

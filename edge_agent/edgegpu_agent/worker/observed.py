@@ -8,13 +8,13 @@ from pathlib import Path
 
 from edgegpu_agent.journal.contents import HistoryEntry, JournalContents
 from edgegpu_agent.journal.journal import BoxJournal
-from edgegpu_agent.ports import Act, ActionOutcome, Acts, LinkPort, Settler, SettlerNotes, Settlers
+from edgegpu_agent.ports import Action, ActionOutcome, Acts, LinkPort, Settler, SettlerNotes, Settlers
 from edgegpu_agent.worker import steps
 from edgegpu_agent.worker.steps import AtStep
 from edgegpu_sync import topics
 from edgegpu_sync.ids import CommandId, OpName
-from edgegpu_sync.link.events import Arrived
-from edgegpu_sync.messages.spec import Asked
+from edgegpu_sync.link.events import MessageArrived
+from edgegpu_sync.messages.spec import AskedItem
 from edgegpu_sync.messages.stamps import Stamp
 from edgegpu_sync.rules.ops import Args, Evidence
 from edgegpu_sync.rules.settle import Settlement
@@ -65,26 +65,26 @@ def _step(at_step: AtStep, name: str, about: str) -> Iterator[None]:
 class SteppedAct:
     """One op."""
 
-    act_: Act
+    act_: Action
     op: OpName
     at_step: AtStep
 
     def token(self, id_: CommandId, args: Args) -> str:
-        """See `Act`."""
+        """See `Action`."""
         with _step(self.at_step, steps.TOKEN, f"{self.op} {id_}"):
             return self.act_.token(id_, args)
 
     def act(self, id_: CommandId, args: Args, token: str) -> ActionOutcome:
-        """See `Act`."""
+        """See `Action`."""
         with _step(self.at_step, steps.ACT, f"{self.op} {id_}"):
             return self.act_.act(id_, args, token)
 
     def evidence(self, id_: CommandId, token: str) -> Evidence:
-        """See `Act`; no step: it changes nothing, and only a crash leads here."""
+        """See `Action`; no step: it changes nothing, and only a crash leads here."""
         return self.act_.evidence(id_, token)
 
     def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
-        """See `Act`."""
+        """See `Action`."""
         with _step(self.at_step, steps.VERIFY, f"{self.op} {id_}"):
             return self.act_.verify(id_, args, token)
 
@@ -96,7 +96,7 @@ class SteppedSettler:
     settler: Settler
     at_step: AtStep
 
-    def settle(self, one: Asked, notes: SettlerNotes) -> Settlement:
+    def settle(self, one: AskedItem, notes: SettlerNotes) -> Settlement:
         """See `Settler`."""
         with _step(self.at_step, steps.SETTLE, f"item {one.name}"):
             return self.settler.settle(one, notes)
@@ -119,7 +119,7 @@ class SteppedUplink:
         with _step(self.journal.at_step, steps.SEND, f"{op} {to.id}"):
             return publish()
 
-    def ack(self, arrived: Arrived) -> None:
+    def ack(self, arrived: MessageArrived) -> None:
         """See `Uplink`."""
         self.link.ack(arrived)
 

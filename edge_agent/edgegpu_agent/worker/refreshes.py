@@ -20,21 +20,21 @@ _FOR = (RefreshRequest.INVENTORY, RefreshRequest.ALLOC)
 
 
 @dataclass(frozen=True, slots=True)
-class Debt:
+class OwedRefresh:
     """An end that waits since `at_s`; `looked`: the act was of this life, and has looked at all that there is."""
 
     at_s: float
     looked: bool
 
 
-class Refreshes:
+class OwedRefreshes:
     """Knows what was asked for; holds ends back until inventory and allocations have gone up on their connection."""
 
     def __init__(self, core: Core, *, rng: random.Random) -> None:
         """Begin with nothing asked for; `rng` is for jitter."""
         self._core, self._rng = core, rng
         self._asked: dict[RefreshRequest, float] = {}
-        self._owed: dict[CommandId, Debt] = {}
+        self._owed: dict[CommandId, OwedRefresh] = {}
         self._free: set[CommandId] = set()
 
     @property
@@ -66,7 +66,7 @@ class Refreshes:
             self._owe(record, looked=True)
 
     def _owe(self, record: CommandRecord, *, looked: bool) -> None:
-        self._owed[record.id] = Debt(self._core.now_s, looked)
+        self._owed[record.id] = OwedRefresh(self._core.now_s, looked)
         for want in _FOR:
             self.ask(want, 0.0)
 

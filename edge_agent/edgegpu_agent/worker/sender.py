@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from edgegpu_agent.ports import ClusterIdentity, LinkPort
 from edgegpu_agent.worker.core import Core
-from edgegpu_agent.worker.messages import Say
+from edgegpu_agent.worker.messages import UplinkMessages
 from edgegpu_sync.ids import CommandId
-from edgegpu_sync.link.events import Delivered, Up
+from edgegpu_sync.link.events import LinkUp, PublishAcknowledged
 from edgegpu_sync.messages.stamps import Stamp
 from edgegpu_sync.rules.commands import CommandRecord
-from edgegpu_sync.rules.outbox import Kept
+from edgegpu_sync.rules.outbox import KeptMessage
 from edgegpu_sync.topics import PlainKind, Topic, TopicKind
 
 _LOG = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ _METRICS_INFLIGHT = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class SendSchedule:
     """When something is sent next, and how often it was since it last changed."""
 
     at_s: float = 0.0
@@ -42,7 +42,7 @@ class UplinkSender:
     def __init__(
         self,
         core: Core,
-        say: Say,
+        say: UplinkMessages,
         *,
         rng: random.Random,
         cluster: Callable[[], ClusterIdentity],
@@ -66,8 +66,8 @@ class UplinkSender:
         self._fresh_epoch = False
         self._birth_due = False
         self._birth_stamp: Stamp | None = None
-        self._results: dict[CommandId, Due] = {}
-        self._event = Due()
+        self._results: dict[CommandId, SendSchedule] = {}
+        self._event = SendSchedule()
         self._report_at_s = 0.0
         self._told_cluster: ClusterIdentity | None = None
         self._told_at_s = -SPREAD_S
@@ -83,15 +83,15 @@ class UplinkSender:
         topic = self._say.plain(TopicKind.STATUS)
         return str(topic), self._say.payload(topic, self._say.will())
 
-    def up(self, event: Up) -> None:
+    def up(self, event: LinkUp) -> None:
         """Send the birth, and all that waits."""
         if not self._fresh_epoch:
             self._core.born()
         self._fresh_epoch = False
         self.turn, self.why_down, self._birth_due = event.turn, "", True
         self._birth_stamp = self._core.birth_stamp
-        self._results = {id_: Due() for id_ in self._core.held.records}
-        self._event, self._report_at_s, self._blocked_until_s = Due(), 0.0, 0.0
+        self._results = {id_: SendSchedule() for id_ in self._core.held.records}
+        self._event, self._report_at_s, self._blocked_until_s = SendSchedule(), 0.0, 0.0
         self._metrics.clear()
 
     def down(self, why: str) -> None:
@@ -101,7 +101,7 @@ class UplinkSender:
         self.turn, self.why_down = None, why
         self._metrics.clear()
 
-    def delivered(self, event: Delivered) -> None:
+    def delivered(self, event: PublishAcknowledged) -> None:
         """Go on; measurements that the broker has taken are done with."""
         self._blocked_until_s = 0.0
         stamp = self._metrics.pop(event.token, None)
@@ -119,7 +119,7 @@ class UplinkSender:
 
     def changed(self, id_: CommandId) -> None:
         """Send where a command stands."""
-        self._results[id_] = Due()
+        self._results[id_] = SendSchedule()
 
     def report(self, within_s: float = 0.0) -> None:
         """Send the reported state, at once or at random within some seconds."""
@@ -131,7 +131,7 @@ class UplinkSender:
 
     def events_changed(self) -> None:
         """Send the oldest event at once: the one before it was stored."""
-        self._event = Due()
+        self._event = SendSchedule()
 
     def _at(self, within_s: float) -> float:
         return self._core.now_s + (self._rng.uniform(0, within_s) if within_s else 0.0)
@@ -190,16 +190,16 @@ class UplinkSender:
                 self._sent(record, due)
         return True
 
-    def _sent(self, record: CommandRecord, due: Due) -> None:
+    def _sent(self, record: CommandRecord, due: SendSchedule) -> None:
         """An end is sent until its receipt; of what is under way the controller asks when it hears nothing."""
         if record.state.terminal:
             self._results[record.id] = self._next(due)
         else:
             del self._results[record.id]
 
-    def _next(self, due: Due) -> Due:
+    def _next(self, due: SendSchedule) -> SendSchedule:
         wait_s = RESEND_S[min(due.tries, len(RESEND_S) - 1)] * self._rng.uniform(0.9, 1.1)
-        return Due(self._core.now_s + wait_s, due.tries + 1)
+        return SendSchedule(self._core.now_s + wait_s, due.tries + 1)
 
     def _send_report(self) -> bool:
         cluster, now_s = self._cluster(), self._core.now_s
@@ -236,6 +236,6 @@ class UplinkSender:
             self._metrics[token] = kept.stamp
         return True
 
-    def _send_kept(self, kind: PlainKind, kept: Kept) -> int | None:
+    def _send_kept(self, kind: PlainKind, kept: KeptMessage) -> int | None:
         body = self._core.journal.body(kept.stamp)
         return None if body is None else self.plain(kind, body)

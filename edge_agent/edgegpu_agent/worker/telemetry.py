@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from edgegpu_agent.journal.errors import JournalFullError
 from edgegpu_agent.ports import TelemetrySource
 from edgegpu_agent.worker.core import Core
-from edgegpu_agent.worker.messages import Say
-from edgegpu_agent.worker.refreshes import Refreshes
+from edgegpu_agent.worker.messages import UplinkMessages
+from edgegpu_agent.worker.refreshes import OwedRefreshes
 from edgegpu_agent.worker.sender import UplinkSender
 from edgegpu_sync.errors import TooLargeError
 from edgegpu_sync.messages.downlink import RefreshRequest
@@ -27,7 +27,7 @@ from edgegpu_sync.messages.telemetry import (
     Sample,
     difference,
 )
-from edgegpu_sync.rules.outbox import Kept
+from edgegpu_sync.rules.outbox import KeptMessage
 from edgegpu_sync.topics import TopicKind
 from edgegpu_sync.wire import clipped, encode
 
@@ -46,7 +46,7 @@ _PODS_PER_MESSAGE = 150
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentAllocations:
     """What went up last of the allocations: who holds what, under which `n` of which epoch."""
 
     epoch: Epoch
@@ -60,10 +60,10 @@ class TelemetrySender:
     def __init__(
         self,
         core: Core,
-        say: Say,
+        say: UplinkMessages,
         sender: UplinkSender,
         *,
-        refreshes: Refreshes,
+        refreshes: OwedRefreshes,
         source: TelemetrySource,
         rng: random.Random,
     ) -> None:
@@ -82,7 +82,7 @@ class TelemetrySender:
         self._look_at_s = 0.0
         self._due: dict[TopicKind, float] = {}
         self._inventory: tuple[Epoch, Mapping[str, Any]] | None = None
-        self._alloc: Sent | None = None
+        self._alloc: SentAllocations | None = None
         self._health: tuple[Epoch, object] | None = None
         self._samples: list[Sample] = []
         self._unsayable: set[RefreshRequest] = set()
@@ -165,7 +165,7 @@ class TelemetrySender:
             return False
         return self._send_pieces(sent, pods, gone)
 
-    def _send_pieces(self, sent: Sent | None, pods: Mapping[str, PodAlloc], gone: Sequence[str]) -> bool:
+    def _send_pieces(self, sent: SentAllocations | None, pods: Mapping[str, PodAlloc], gone: Sequence[str]) -> bool:
         uids = list(pods)
         pieces = [uids[at : at + _PODS_PER_MESSAGE] for at in range(0, len(uids), _PODS_PER_MESSAGE)] or [[]]
         for place, piece in enumerate(pieces):
@@ -177,7 +177,7 @@ class TelemetrySender:
                 return False
             before = {} if sent is None else sent.pods
             after = {uid: pod for uid, pod in {**before, **part}.items() if uid not in left}
-            sent = self._alloc = Sent(head["epoch"], head["n"], after)
+            sent = self._alloc = SentAllocations(head["epoch"], head["n"], after)
         return True
 
     # --- health
@@ -225,7 +225,7 @@ class TelemetrySender:
                 if len(samples) > 1:
                     self._keep(half)
             return
-        outbox = core.held.outbox.add_metrics(Kept(stamp, len(body)))
+        outbox = core.held.outbox.add_metrics(KeptMessage(stamp, len(body)))
         try:
             core.save(replace(core.held, outbox=outbox), bodies={stamp: body}, spare=True)
         except JournalFullError:

@@ -15,32 +15,32 @@ from edgegpu_agent.actions.redact import Clean
 from edgegpu_agent.journal.errors import JournalFullError
 from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_agent.ports import (
+    ActionStopped,
     Acts,
-    ActStop,
+    BoxContext,
     Clock,
-    DriftBoard,
+    DriftChecks,
     LinkPort,
-    Me,
     Settlers,
-    SharingSight,
+    SharingProbe,
     TelemetrySource,
 )
 from edgegpu_agent.worker import answers
 from edgegpu_agent.worker.answers import JournalAnswer, StatusAnswer
-from edgegpu_agent.worker.commands import SHARING, Acting, CommandQueue, States
+from edgegpu_agent.worker.commands import SHARING, ActionRunner, CommandQueue, CommandStates
 from edgegpu_agent.worker.core import Core
-from edgegpu_agent.worker.desired_items import Items
-from edgegpu_agent.worker.executor import Executor, Threads
+from edgegpu_agent.worker.desired_items import DesiredItems
+from edgegpu_agent.worker.executor import Executor, ThreadExecutor
 from edgegpu_agent.worker.inbox import Inbox
-from edgegpu_agent.worker.messages import Say
-from edgegpu_agent.worker.refreshes import Refreshes
+from edgegpu_agent.worker.messages import UplinkMessages
+from edgegpu_agent.worker.refreshes import OwedRefreshes
 from edgegpu_agent.worker.sender import UplinkSender
 from edgegpu_agent.worker.telemetry import TelemetrySender
-from edgegpu_sync.link.events import Arrived, Delivered, Down, LinkEvent, Up
+from edgegpu_sync.link.events import LinkDown, LinkEvent, LinkUp, MessageArrived, PublishAcknowledged
 from edgegpu_sync.messages.downlink import KeySetLink
 from edgegpu_sync.messages.spec import AppLimits, Sharing, TryKey
 from edgegpu_sync.messages.uplink import Condition
-from edgegpu_sync.rules.outbox import Kept
+from edgegpu_sync.rules.outbox import KeptMessage
 from edgegpu_sync.rules.settle import Settlement
 from edgegpu_sync.wire import clipped
 
@@ -57,7 +57,7 @@ Why = Literal["stop", "upgrade", "uninstall", "identity"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class WorkerParts:
     """What a worker is made of. Left out: a random nonce, threads for acts, nobody to tell the time."""
 
     journal: BoxJournal
@@ -65,12 +65,12 @@ class Parts:
     """The public root key that was pinned at enrolment."""
     keys: Sequence[KeySetLink] = ()
     """The key sets that came with it: a journal that is begun anew does not go back before them."""
-    me: Me
+    me: BoxContext
     clock: Clock
     rng: random.Random
     acts: Acts
     settlers: Settlers
-    sharing: SharingSight
+    sharing: SharingProbe
     telemetry: TelemetrySource
     lacks: Callable[[], Collection[str]] = tuple
     """Asked at each turn which capabilities this box has not now: when that changes, the birth is sent again."""
@@ -85,7 +85,7 @@ class Parts:
 class Worker:
     """Give `put` and `will` to the link, the link to `attach`, and `run` a thread."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: WorkerParts) -> None:
         """Take over what the journal holds.
 
         Raises:
@@ -106,19 +106,19 @@ class Worker:
         self._turned_s = time.monotonic()
         self._shown: object = None
         self._tell_of_board: list[Call] = []
-        self._build(parts, parts.executor or Threads(put))
+        self._build(parts, parts.executor or ThreadExecutor(put))
 
-    def _build(self, parts: Parts, executor: Executor) -> None:
+    def _build(self, parts: WorkerParts, executor: Executor) -> None:
         core = self._core
-        self._say = say = Say(core, self._capabilities_now(), clean=parts.clean)
-        refreshes = Refreshes(core, rng=parts.rng)
+        self._say = say = UplinkMessages(core, self._capabilities_now(), clean=parts.clean)
+        refreshes = OwedRefreshes(core, rng=parts.rng)
         self._sender = sender = UplinkSender(
             core, say, rng=parts.rng, cluster=parts.telemetry.cluster, holds=refreshes.holds
         )
         self._telemetry = TelemetrySender(core, say, sender, refreshes=refreshes, source=parts.telemetry, rng=parts.rng)
-        states = States(core, sender, ended=refreshes.ended)
-        acting = Acting(states, acts=parts.acts, executor=executor)
-        self._items = Items(core, sender, settlers=parts.settlers, sharing=parts.sharing, executor=executor)
+        states = CommandStates(core, sender, ended=refreshes.ended)
+        acting = ActionRunner(states, acts=parts.acts, executor=executor)
+        self._items = DesiredItems(core, sender, settlers=parts.settlers, sharing=parts.sharing, executor=executor)
         self._commands = CommandQueue(states, acting, capabilities=self._all)
         self._inbox = Inbox(core, say, sender, ask=refreshes.ask, server_time=parts.server_time)
         core.born()
@@ -136,9 +136,9 @@ class Worker:
         return self._say.capabilities
 
     @property
-    def board(self) -> DriftBoard:
+    def board(self) -> DriftChecks:
         """What the looks at app limits need."""
-        return DriftBoard(
+        return DriftChecks(
             settled=self._items.settled,
             landed=self.landed,
             noticed=self.noticed,
@@ -161,7 +161,7 @@ class Worker:
         """
         try:
             return self._core.ask(self._sender.will)
-        except ActStop:
+        except ActionStopped:
             return None
 
     def stop(self, why: Why = "stop") -> None:
@@ -311,14 +311,14 @@ class Worker:
 
     def _take(self, event: LinkEvent | Call) -> None:
         match event:
-            case Up():
+            case LinkUp():
                 self._sender.up(event)
                 self._telemetry.up()
-            case Down(why):
+            case LinkDown(why):
                 self._sender.down(why)
-            case Arrived():
+            case MessageArrived():
                 self._inbox.take(event)
-            case Delivered():
+            case PublishAcknowledged():
                 self._sender.delivered(event)
             case _ if callable(event):
                 event()
@@ -328,14 +328,14 @@ class Worker:
     def _keep_event(self, fields: dict[str, str | int]) -> None:
         core, stamp = self._core, self._core.stamp()
         body = self._say.event(stamp, fields)
-        outbox = core.held.outbox.add_event(Kept(stamp, len(body), alarm=fields["level"] == "alarm"))
+        outbox = core.held.outbox.add_event(KeptMessage(stamp, len(body), alarm=fields["level"] == "alarm"))
         try:
             core.save(replace(core.held, outbox=outbox), bodies={stamp: body}, spare=True)
         except JournalFullError:
             _LOG.warning("an event is lost, the journal is full: %s %s", fields["kind"], fields["text"])
 
 
-def _capabilities(parts: Parts) -> tuple[str, ...]:
+def _capabilities(parts: WorkerParts) -> tuple[str, ...]:
     """Return what is published at the birth: the ops that there are acts for, and what is settled."""
     able = set(parts.acts) - SHARING
     if Sharing in parts.settlers:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgegpu_base.kube.kubeconfig import ApiAccess
-
 from edgegpu_installer.cluster import kubeconfig
 from edgegpu_installer.cluster.client import ClusterClient, ClusterError
 from edgegpu_installer.cluster.kinds import (
@@ -23,7 +22,7 @@ from edgegpu_installer.cluster.kinds import (
     name_of,
     namespace_of,
 )
-from edgegpu_installer.cluster.rbac import Account, Rights
+from edgegpu_installer.cluster.rbac import Account, ClusterRights
 from edgegpu_installer.errors import InstallError
 
 _TOKEN_S = 30.0
@@ -67,7 +66,7 @@ class ControllerWait:
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class JoinCredentials:
     """What an agent node needs to reach the API server under its account. The token stays out of its repr."""
 
     server: str
@@ -87,7 +86,7 @@ class AccountRemoval:
     left: tuple[str, ...] = ()
 
 
-def grant(cluster: ClusterClient, rights: Rights, *, pace: ControllerWait | None = None) -> None:
+def grant(cluster: ClusterClient, rights: ClusterRights, *, pace: ControllerWait | None = None) -> None:
     """Make the rights' objects be as the release says; running it again changes nothing.
 
     Raises:
@@ -102,7 +101,12 @@ def grant(cluster: ClusterClient, rights: Rights, *, pace: ControllerWait | None
 
 
 def mint(
-    cluster: ClusterClient, rights: Rights, account: Account, *, server: str = "", pace: ControllerWait | None = None
+    cluster: ClusterClient,
+    rights: ClusterRights,
+    account: Account,
+    *,
+    server: str = "",
+    pace: ControllerWait | None = None,
 ) -> str:
     """Return the kubeconfig of an account, the same text each time while the account lives.
 
@@ -121,8 +125,13 @@ def mint(
 
 
 def join(
-    cluster: ClusterClient, rights: Rights, account: Account, *, server: str = "", pace: ControllerWait | None = None
-) -> Join:
+    cluster: ClusterClient,
+    rights: ClusterRights,
+    account: Account,
+    *,
+    server: str = "",
+    pace: ControllerWait | None = None,
+) -> JoinCredentials:
     """Return what a machine needs to be this account, once the cluster has made the token. Arguments as for `mint`.
 
     Raises:
@@ -147,7 +156,7 @@ def join(
             f"cannot write a kubeconfig for {account}: neither the administrator's nor the Secret names a CA",
             remedy="name a kubeconfig with certificate-authority-data",
         )
-    return Join(server or cluster.access.server, ca_pem, found["token"])
+    return JoinCredentials(server or cluster.access.server, ca_pem, found["token"])
 
 
 def usable(path: Path, account: Account, *, timeout_s: float = 5.0) -> bool:
@@ -176,7 +185,7 @@ def works(access: ApiAccess, account: Account, *, timeout_s: float = 5.0) -> boo
         return False
 
 
-def remove(cluster: ClusterClient, rights: Rights, *, pace: ControllerWait | None = None) -> AccountRemoval:
+def remove(cluster: ClusterClient, rights: ClusterRights, *, pace: ControllerWait | None = None) -> AccountRemoval:
     """Delete every object of the rights, the namespace last, and wait until all are gone.
 
     Objects of the same name that others have put into the namespace go with it; what does not go in time is said.
@@ -196,12 +205,12 @@ def remove(cluster: ClusterClient, rights: Rights, *, pace: ControllerWait | Non
     return AccountRemoval(tuple(_said(item) for item in there if item not in left), tuple(_said(item) for item in left))
 
 
-def named(rights: Rights) -> tuple[str, ...]:
+def named(rights: ClusterRights) -> tuple[str, ...]:
     """Return the rights' objects by kind and name."""
     return tuple(_said(item) for item in rights.items)
 
 
-def present(cluster: ClusterClient, rights: Rights) -> tuple[str, ...]:
+def present(cluster: ClusterClient, rights: ClusterRights) -> tuple[str, ...]:
     """Return which of the rights' objects are in the cluster now. Raises ClusterError."""
     return tuple(_said(item) for item in rights.items if cluster.find(*_place(item)) is not None)
 

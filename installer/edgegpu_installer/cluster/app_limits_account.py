@@ -26,7 +26,7 @@ from edgegpu_installer.cluster.kinds import (
     name_of,
     namespace_of,
 )
-from edgegpu_installer.cluster.rbac import Account, Rights
+from edgegpu_installer.cluster.rbac import Account, ClusterRights
 from edgegpu_installer.layout import LIMITS_KUBECONFIG, Layout
 
 EVERYWHERE = "*"
@@ -63,12 +63,12 @@ class AppLimitsAccount:
     objects: Objects
     lease: Json
 
-    def rights(self, base: Rights, model: ResourceModel, *, policy: bool) -> Rights:
+    def rights(self, base: ClusterRights, model: ResourceModel, *, policy: bool) -> ClusterRights:
         """Return the release's rights with these; without a policy not everywhere."""
         chosen = self.namespaces if policy else tuple(one for one in self.namespaces if one != EVERYWHERE)
         return _with(base, self.objects(chosen, model, policy)) if chosen else base
 
-    def there(self, cluster: ClusterClient, base: Rights) -> Rights:
+    def there(self, cluster: ClusterClient, base: ClusterRights) -> ClusterRights:
         """Return the rights with all that may be in the cluster, whatever was chosen before. Raises ClusterError."""
         model = ResourceModel()
         everywhere = self.objects([EVERYWHERE], model, True)  # noqa: FBT003  (a callable's)
@@ -93,7 +93,7 @@ def has_policies(cluster: ClusterClient) -> bool:
 
 def grant(
     cluster: ClusterClient,
-    base: Rights,
+    base: ClusterRights,
     limits: AppLimitsAccount,
     *,
     model: ResourceModel,
@@ -122,7 +122,7 @@ def grant(
     _shrink(cluster, limits.there(cluster, base), wanted, lease=limits.lease, pace=pace)
     if len(wanted.items) == len(base.items):
         return FileChange(LIMITS_KUBECONFIG)
-    own = Rights(wanted.items[len(base.items) :], base.namespace)
+    own = ClusterRights(wanted.items[len(base.items) :], base.namespace)
     accounts.grant(cluster, own)
     path = layout.at(LIMITS_KUBECONFIG)
     if accounts.usable(path, Account.LIMITS):
@@ -131,7 +131,7 @@ def grant(
     return FileChange(LIMITS_KUBECONFIG, text.encode(), mode=_SECRET)
 
 
-def there(cluster: ClusterClient, base: Rights, limits: AppLimitsAccount | None) -> Rights:
+def there(cluster: ClusterClient, base: ClusterRights, limits: AppLimitsAccount | None) -> ClusterRights:
     """Return the rights with all that may be in the cluster for app limits. Raises ClusterError."""
     return base if limits is None else limits.there(cluster, base)
 
@@ -160,23 +160,25 @@ def _possible(
     return replace(limits, namespaces=tuple(chosen))
 
 
-def _shrink(cluster: ClusterClient, there: Rights, wanted: Rights, *, lease: Json, pace: ControllerWait | None) -> None:
+def _shrink(
+    cluster: ClusterClient, there: ClusterRights, wanted: ClusterRights, *, lease: Json, pace: ControllerWait | None
+) -> None:
     """Remove what is in the cluster of an earlier choice and is not wanted now; the lease only with everything."""
     keep = {_place(item) for item in wanted.items}
     if _account_of(wanted):
         keep.add(_place(lease))
     gone = tuple(item for item in there.items if _place(item) not in keep)
     if gone:
-        accounts.remove(cluster, Rights(gone, there.namespace), pace=pace)
+        accounts.remove(cluster, ClusterRights(gone, there.namespace), pace=pace)
 
 
-def _account_of(rights: Rights) -> bool:
+def _account_of(rights: ClusterRights) -> bool:
     return any(kind_of(item) == SERVICE_ACCOUNT and name_of(item) == Account.LIMITS for item in rights.items)
 
 
-def _with(base: Rights, items: Sequence[Json]) -> Rights:
+def _with(base: ClusterRights, items: Sequence[Json]) -> ClusterRights:
     ordered = sorted(items, key=lambda item: _ORDER.index(kind_of(item)))
-    return Rights((*base.items, *(_marked(item) for item in ordered)), base.namespace)
+    return ClusterRights((*base.items, *(_marked(item) for item in ordered)), base.namespace)
 
 
 def _marked(item: Json) -> Json:

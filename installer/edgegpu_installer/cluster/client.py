@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlencode
 
-from edgegpu_base.kube.kubeconfig import ApiAccess
 from kubernetes.client import ApiClient, ApiException, Configuration
 from urllib3.exceptions import HTTPError, ProtocolError
 
+from edgegpu_base.kube.kubeconfig import ApiAccess
 from edgegpu_installer.cluster import kubeconfig
 from edgegpu_installer.cluster.https import access_context
 from edgegpu_installer.cluster.kinds import Json, ObjectKind, kind_of, name_of, namespace_of

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 import urllib3
-from edgegpu_base.kube.kubeconfig import ApiAccess, tls_context
 from urllib3.exceptions import InsecureRequestWarning
+
+from edgegpu_base.kube.kubeconfig import ApiAccess, tls_context
 
 _MOST_BYTES = 32 * 1024 * 1024
 

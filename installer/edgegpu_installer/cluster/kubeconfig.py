@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import yaml
+from pydantic import ValidationError
+
 from edgegpu_base.kube.kubeconfig import (
     ApiAccess,
     ClusterEntry,
@@ -15,8 +17,6 @@ from edgegpu_base.kube.kubeconfig import (
     UserEntry,
     is_url,
 )
-from pydantic import ValidationError
-
 from edgegpu_installer.errors import InstallError
 
 _ANEW = "write the file anew, or name another one"

@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import Self
 
 from edgegpu_base.process.clocks import boot_id
-
 from edgegpu_installer.cluster.client import ClusterClient, ClusterError
 from edgegpu_installer.cluster.kinds import LEASE, Json
 from edgegpu_installer.cluster.lease_rule import (
@@ -58,7 +57,7 @@ class LostError(InstallError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class LeaseEnvironment:
     """What the lease's owner needs of its machine: which processes live, and time."""
 
     alive: Callable[[LeaseHolder], bool]
@@ -73,9 +72,9 @@ def this_process(node: str, root: Path = Path("/")) -> LeaseHolder:
     return LeaseHolder(node, os.getpid(), boot_id(root))
 
 
-def surroundings(root: Path = Path("/")) -> Surroundings:
+def surroundings(root: Path = Path("/")) -> LeaseEnvironment:
     """Return those of this machine."""
-    return Surroundings(alive=lambda holder: lives(holder, root))
+    return LeaseEnvironment(alive=lambda holder: lives(holder, root))
 
 
 def lives(holder: LeaseHolder, root: Path = Path("/")) -> bool:
@@ -86,7 +85,7 @@ def lives(holder: LeaseHolder, root: Path = Path("/")) -> bool:
 class InstallLease:
     """The lease while it is held: a thread renews it; leaving the `with` releases and deletes it."""
 
-    def __init__(self, cluster: ClusterClient, me: LeaseHolder, version: str, *, around: Surroundings) -> None:
+    def __init__(self, cluster: ClusterClient, me: LeaseHolder, version: str, *, around: LeaseEnvironment) -> None:
         self._cluster = cluster
         self._me = me
         self._version = version
@@ -178,7 +177,7 @@ def acquire(
     cluster: ClusterClient,
     me: LeaseHolder,
     *,
-    around: Surroundings,
+    around: LeaseEnvironment,
     say: Callable[[str], None],
     patience_s: float = DURATION_S + RENEW_S,
 ) -> InstallLease:

@@ -52,7 +52,7 @@ class NodeFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class NodeMarks:
     """Labels and annotations of ours on one node."""
 
     labels: Mapping[str, str]
@@ -124,12 +124,12 @@ def mark_server(cluster: ClusterClient, name: str, version: str, *, say: Callabl
         )
 
 
-def marks_of(node: Json) -> Marks:
+def marks_of(node: Json) -> NodeMarks:
     """Return what of a Node's labels and annotations is ours."""
-    return Marks(_ours(_labels(node)), _ours(_annotations(node)))
+    return NodeMarks(_ours(_labels(node)), _ours(_annotations(node)))
 
 
-def clear(cluster: ClusterClient, name: str) -> Marks:
+def clear(cluster: ClusterClient, name: str) -> NodeMarks:
     """Remove every mark of ours from a node, the plugin's report as well, and return what was removed.
 
     A node that is gone has none. Call it when the plugin there has stopped: it would report again.
@@ -138,7 +138,7 @@ def clear(cluster: ClusterClient, name: str) -> Marks:
         ClusterError: the API server refuses, or is away.
     """
     node = cluster.find(NODE, name)
-    marks = marks_of(node) if node else Marks({}, {})
+    marks = marks_of(node) if node else NodeMarks({}, {})
     if marks:
         gone: Json = {
             "labels": dict.fromkeys(marks.labels),

@@ -33,7 +33,7 @@ class Account(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rights:
+class ClusterRights:
     """The objects, in an order in which each finds what it names."""
 
     items: tuple[Json, ...]
@@ -44,7 +44,7 @@ class Rights:
         return account.value
 
 
-def read_rights(path: Path) -> Rights:
+def read_rights(path: Path) -> ClusterRights:
     """Read the objects of a release.
 
     Raises:
@@ -58,7 +58,7 @@ def read_rights(path: Path) -> Rights:
         raise InstallError(f"cannot use {path}: {error}", remedy=_ANEW) from error
 
 
-def parse_rights(text: str) -> Rights:
+def parse_rights(text: str) -> ClusterRights:
     """Return the objects in a file's text.
 
     Raises:
@@ -80,7 +80,7 @@ def parse_rights(text: str) -> Rights:
         if lacking := sorted({Account.SERVER.value, Account.AGENT.value} - have):
             raise ValueError(f"it lacks the {kind.kind} {', '.join(lacking)}")
     ordered = sorted(items, key=lambda item: _ORDER.index(kinds[id(item)]))
-    return Rights(tuple(ordered), spaces.pop())
+    return ClusterRights(tuple(ordered), spaces.pop())
 
 
 def _known(item: Json) -> ObjectKind:

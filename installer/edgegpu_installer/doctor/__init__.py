@@ -3,20 +3,21 @@
 from edgegpu_installer.doctor.checks import CHECKS, Check, CheckRun, examine, exit_status, worst
 from edgegpu_installer.doctor.probe import (
     Api,
+    ApiReply,
     BoxProbe,
     CloudProbe,
     ContainerdProbe,
-    Doors,
-    DoorShut,
+    DoctorClients,
+    FileSystemSpace,
     PluginSettings,
-    Reply,
-    Space,
+    ProbeError,
 )
 from edgegpu_installer.doctor.verdict import CheckLevel, CheckProblem, CheckResult
 
 __all__ = [
     "CHECKS",
     "Api",
+    "ApiReply",
     "BoxProbe",
     "Check",
     "CheckLevel",
@@ -25,11 +26,10 @@ __all__ = [
     "CheckRun",
     "CloudProbe",
     "ContainerdProbe",
-    "DoorShut",
-    "Doors",
+    "DoctorClients",
+    "FileSystemSpace",
     "PluginSettings",
-    "Reply",
-    "Space",
+    "ProbeError",
     "examine",
     "exit_status",
     "worst",

@@ -17,7 +17,7 @@ _PRIVATE = 0o077
 
 
 @dataclass(frozen=True, slots=True)
-class Right:
+class ClusterRight:
     """Something that the plugin does in the cluster; `loss` is what becomes of it without the right."""
 
     verb: str
@@ -36,38 +36,40 @@ class Right:
 
 
 NODE_RIGHTS = (
-    Right("list", "pods", "no pod is known"),
-    Right("watch", "pods", "no pod is known"),
-    Right("patch", "pods", "a pod's card is not corrected in its annotation", vital=False),
-    Right("delete", "pods", "pods that died at admission stay", vital=False),
-    Right("create", "pods/eviction", "refused pods do not come again by themselves", vital=False),
-    Right("get", "nodes", "the node's report cannot be written"),
-    Right("patch", "nodes", "the node's report cannot be written"),
-    Right(
+    ClusterRight("list", "pods", "no pod is known"),
+    ClusterRight("watch", "pods", "no pod is known"),
+    ClusterRight("patch", "pods", "a pod's card is not corrected in its annotation", vital=False),
+    ClusterRight("delete", "pods", "pods that died at admission stay", vital=False),
+    ClusterRight("create", "pods/eviction", "refused pods do not come again by themselves", vital=False),
+    ClusterRight("get", "nodes", "the node's report cannot be written"),
+    ClusterRight("patch", "nodes", "the node's report cannot be written"),
+    ClusterRight(
         "get",
         "nodes/proxy",
         "kubelet's own pod list is not seen: units of pods that are gone are held for long",
         vital=False,
     ),
-    Right("create", "events", "nothing is said in events", vital=False),
+    ClusterRight("create", "events", "nothing is said in events", vital=False),
 )
 EXTENDER_RIGHTS = (
-    Right("list", "nodes", "no node's cards are known"),
-    Right("watch", "nodes", "no node's cards are known"),
-    Right("create", "pods/binding", "no GPU pod can be bound"),
-    Right("list", "poddisruptionbudgets", "no pod is evicted for one of higher priority", vital=False, group="policy"),
-    Right("get", "leases", "no GPU pod can be bound", group="coordination.k8s.io", name="kube-scheduler"),
+    ClusterRight("list", "nodes", "no node's cards are known"),
+    ClusterRight("watch", "nodes", "no node's cards are known"),
+    ClusterRight("create", "pods/binding", "no GPU pod can be bound"),
+    ClusterRight(
+        "list", "poddisruptionbudgets", "no pod is evicted for one of higher priority", vital=False, group="policy"
+    ),
+    ClusterRight("get", "leases", "no GPU pod can be bound", group="coordination.k8s.io", name="kube-scheduler"),
 )
 
 KUBELET_RIGHTS = (
-    Right("list", "pods", "no pod is known", own=True),
-    Right("watch", "pods", "no pod is known", own=True),
-    Right("patch", "pods/status", "a pod's card is not corrected in its annotation", vital=False),
-    Right("delete", "pods", "pods that died at admission stay", vital=False),
-    Right("create", "pods/eviction", "refused pods do not come again by themselves", vital=False),
-    Right("get", "nodes", "the node's report cannot be written"),
-    Right("patch", "nodes", "the node's report cannot be written"),
-    Right("create", "events", "nothing is said in events", vital=False),
+    ClusterRight("list", "pods", "no pod is known", own=True),
+    ClusterRight("watch", "pods", "no pod is known", own=True),
+    ClusterRight("patch", "pods/status", "a pod's card is not corrected in its annotation", vital=False),
+    ClusterRight("delete", "pods", "pods that died at admission stay", vital=False),
+    ClusterRight("create", "pods/eviction", "refused pods do not come again by themselves", vital=False),
+    ClusterRight("get", "nodes", "the node's report cannot be written"),
+    ClusterRight("patch", "nodes", "the node's report cannot be written"),
+    ClusterRight("create", "events", "nothing is said in events", vital=False),
 )
 """What an agent node uses that acts as its own kubelet."""
 
@@ -98,7 +100,7 @@ def look_kubeconfig(sight: BoxProbe) -> CheckResult:
     return judge(troubles, well=f"answers, and has all {len(rights)} rights", details=details)
 
 
-def _wanted(sight: BoxProbe) -> list[Right]:
+def _wanted(sight: BoxProbe) -> list[ClusterRight]:
     settings = sight.settings
     if not settings.has_extender and _acts_as_kubelet(sight.text(settings.kubeconfig) or ""):
         return list(KUBELET_RIGHTS)
@@ -124,7 +126,7 @@ def _file_troubles(sight: BoxProbe) -> Iterator[CheckProblem]:
         yield warning(f"{path} is k3s's own admin kubeconfig: edgegpu needs far less", _MEND)
 
 
-def _missing(sight: BoxProbe, rights: list[Right]) -> Iterator[CheckProblem]:
+def _missing(sight: BoxProbe, rights: list[ClusterRight]) -> Iterator[CheckProblem]:
     for right in rights:
         resource, _, sub = right.resource.partition("/")
         asked: dict[str, Any] = {"verb": right.verb, "resource": resource, "group": right.group}

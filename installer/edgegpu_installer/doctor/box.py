@@ -3,7 +3,7 @@
 import datetime as dt
 from collections.abc import Iterator
 
-from edgegpu_installer.doctor.probe import BoxProbe, Space, Unseen
+from edgegpu_installer.doctor.probe import BoxProbe, FileSystemSpace, SkippedCheck
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, warning
 
 _FIRST_YEAR, _LAST_YEAR = 2025, 2100
@@ -31,7 +31,7 @@ def look_clock(sight: BoxProbe) -> CheckResult:
         )
     try:
         reply = sight.object("/version")
-    except Unseen:
+    except SkippedCheck:
         details.append("the API server's clock is not known")
     else:
         troubles += _against(reply.date, sight.now(), details)
@@ -65,7 +65,7 @@ def look_disk(sight: BoxProbe) -> CheckResult:
     return judge(troubles, well="room enough, and all can be written", details=details)
 
 
-def _folder_troubles(folder: str, space: Space) -> Iterator[CheckProblem]:
+def _folder_troubles(folder: str, space: FileSystemSpace) -> Iterator[CheckProblem]:
     free = f"{space.free_bytes // _MIB} MiB ({space.free_share:.0%})"
     look = f"sudo du -xh --max-depth=2 {folder} | sort -h | tail; sudo journalctl --vacuum-size=100M"
     if space.read_only:

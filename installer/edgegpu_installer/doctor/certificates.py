@@ -10,7 +10,7 @@ import yaml
 from cryptography import x509
 
 from edgegpu_installer.doctor.extender import our_entry
-from edgegpu_installer.doctor.probe import BoxProbe, DoorShut
+from edgegpu_installer.doctor.probe import BoxProbe, ProbeError
 from edgegpu_installer.doctor.units import restart_k3s
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
 from edgegpu_installer.layout import K3S_DATA
@@ -90,7 +90,7 @@ def _inline(sight: BoxProbe) -> Iterator[_Held]:
         return
     try:
         entry = our_entry(sight)
-    except DoorShut:
+    except ProbeError:
         return
     for what, pem in (("the scheduler's client certificate", entry.cert), ("the scheduler's CA", entry.ca)):
         if pem:

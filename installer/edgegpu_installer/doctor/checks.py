@@ -17,7 +17,7 @@ from edgegpu_installer.doctor import (
     k3s,
     plugin,
 )
-from edgegpu_installer.doctor.probe import BoxProbe, DoorShut, Unseen
+from edgegpu_installer.doctor.probe import BoxProbe, ProbeError, SkippedCheck
 from edgegpu_installer.doctor.verdict import CheckLevel, CheckProblem, CheckResult, judge, skipped
 
 _NOT_INSTALLED = "edgegpu is not installed here (see the check `plugin`)"
@@ -119,23 +119,23 @@ def exit_status(results: Iterable[CheckRun]) -> int:
 def _verdict(check: Check, sight: BoxProbe) -> CheckResult:
     try:
         return check.look(sight) if sight.installed or not check.of_install else skipped(_NOT_INSTALLED)
-    except Unseen as unseen:
+    except SkippedCheck as unseen:
         if unseen.told_by in {check.name, ""}:
             return _failed(unseen.shut)
         return skipped(f"not looked at: {unseen.shut.text} (see the check `{unseen.told_by}`)")
-    except DoorShut as shut:
+    except ProbeError as shut:
         return _failed(shut)
     except PermissionError as error:
-        return _failed(DoorShut(f"cannot look: {error}", remedy="sudo edgegpu doctor"))
+        return _failed(ProbeError(f"cannot look: {error}", remedy="sudo edgegpu doctor"))
     except Exception as error:  # noqa: BLE001  (a check's border: the others must still be heard)
         _LOG.debug("check %s", check.name, exc_info=True)
         text = f"this check failed itself: {type(error).__name__}: {error}"
         return _failed(
-            DoorShut(
+            ProbeError(
                 text, remedy=f"sudo EDGEGPU_DEBUG=1 edgegpu doctor --check {check.name}  # and report what it prints"
             )
         )
 
 
-def _failed(shut: DoorShut) -> CheckResult:
+def _failed(shut: ProbeError) -> CheckResult:
     return judge([CheckProblem(CheckLevel.BROKEN, shut.text, shut.remedy)], well="")

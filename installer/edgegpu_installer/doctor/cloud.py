@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgegpu_installer.doctor.probe import BoxProbe, CloudProbe, DoorShut
+from edgegpu_installer.doctor.probe import BoxProbe, CloudProbe, ProbeError
 from edgegpu_installer.doctor.units import last_words, service_troubles, unit
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
 from edgegpu_installer.layout import AGENT_YAML, CLOUD_TOKEN
@@ -43,7 +43,7 @@ def look_cloud(sight: BoxProbe) -> CheckResult:
         return judge([broken(side.problem, text)], well="")
     try:
         sight.reach_cloud()
-    except DoorShut as shut:
+    except ProbeError as shut:
         return judge([warning(shut.text, shut.remedy)], well="")
     return judge([], well=f"{side.url} answers, and is the one it should be")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edgegpu_core import injection
-from edgegpu_installer.doctor.probe import BoxProbe, ContainerdProbe, Unseen
+from edgegpu_installer.doctor.probe import BoxProbe, ContainerdProbe, SkippedCheck
 from edgegpu_installer.doctor.units import restart_k3s
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
 from edgegpu_installer.machine.node import PodContainer
@@ -30,7 +30,7 @@ def look_runtime(sight: BoxProbe) -> CheckResult:
     containerd = sight.containerd
     try:
         said: Mapping[str, Any] = sight.status.get("injection") or {}
-    except Unseen:
+    except SkippedCheck:
         said = {}
     mode = str(said.get("mode") or "cdi")
     details = [f"injection {mode}: {said.get('why', 'the plugin was not asked')}"]
@@ -84,7 +84,7 @@ def _kubelet_version(sight: BoxProbe) -> str:
     """Return the version of this node's kubelet, by the Node object or by k3s's program; empty where none tells."""
     try:
         told = str((((sight.node.get("status") or {}).get("nodeInfo")) or {}).get("kubeletVersion") or "")
-    except Unseen:
+    except SkippedCheck:
         told = ""
     return told or (sight.k3s.version if sight.k3s is not None else "")
 
@@ -93,7 +93,7 @@ def _cardless(sight: BoxProbe) -> Iterator[CheckProblem]:
     """Find the containers that run without the card which kubelet gave them, as the plugin saw."""
     try:
         rows = sight.status.get("pods") or ()
-    except Unseen:
+    except SkippedCheck:
         return
     for row in rows:
         if row.get("state") == "cardless":
@@ -114,7 +114,7 @@ def _runtime_troubles(sight: BoxProbe, containerd: ContainerdProbe) -> Iterator[
         return
     try:
         missing = sight.object(_RUNTIME_CLASS).status == _NOT_FOUND
-    except Unseen:
+    except SkippedCheck:
         return
     if missing:
         yield broken(
@@ -133,7 +133,7 @@ def look_visible(sight: BoxProbe) -> CheckResult:
         return skipped(f"the node's pods were not seen: {node.why if node else 'there is no k3s'}")
     try:
         containerd = sight.containerd
-    except Unseen:
+    except SkippedCheck:
         containerd = None
     by_default = containerd is not None and containerd.default_runtime == "nvidia"
     own = {settings.memory_resource, settings.core_resource}
@@ -171,7 +171,7 @@ def look_cdi(sight: BoxProbe) -> CheckResult:
     text = sight.text(path)
     try:
         status = sight.status
-    except Unseen:
+    except SkippedCheck:
         status = {}
     if text is None:
         if (status.get("injection") or {}).get("mode") == "runtime":

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgegpu_installer.doctor.probe import BoxProbe, Unseen
+from edgegpu_installer.doctor.probe import BoxProbe, SkippedCheck
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
 from edgegpu_installer.machine.programs import NOT_FOUND, ProgramResult
 
@@ -45,7 +45,7 @@ def look_cards(sight: BoxProbe) -> CheckResult:
     seen = [_seen(line) for line in smi.out.splitlines() if line.count(",") >= _COMMAS]
     try:
         offered = [_offered(card) for card in sight.status.get("cards") or ()]
-    except Unseen as unseen:  # what can be said without the plugin is said
+    except SkippedCheck as unseen:  # what can be said without the plugin is said
         return _without_plugin(seen, unseen)
     troubles = [*lost, *_bus_troubles(sight, seen), *_exclusions(settings.exclude, seen, offered)]
     troubles += _offer_troubles(seen, offered, settings.exclude)
@@ -153,7 +153,7 @@ def _offered(card: Mapping[str, Any]) -> _Offered:
     return _Offered(str(card.get("index", "")), str(card.get("uuid", "")), bool(card.get("healthy", True)))
 
 
-def _without_plugin(seen: list[_Seen], unseen: Unseen) -> CheckResult:
+def _without_plugin(seen: list[_Seen], unseen: SkippedCheck) -> CheckResult:
     if not seen:
         return judge([broken("the driver shows no card", _LOOK)], well="")
     return skipped(f"{len(seen)} seen; what is offered is not known: {unseen.shut.text} (see the check `plugin`)")
@@ -163,7 +163,7 @@ def _lost_troubles(sight: BoxProbe) -> Iterator[CheckProblem]:
     """Find the pods whose card is gone, as the plugin tells of them."""
     try:
         rows = sight.status.get("pods") or ()
-    except Unseen:
+    except SkippedCheck:
         return
     for row in rows:
         if row.get("state") == "lost":

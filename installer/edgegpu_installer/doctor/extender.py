@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from edgegpu_base.tls import client_context
-
 from edgegpu_installer.cluster.https import TlsTarget, ask
-from edgegpu_installer.doctor.probe import BoxProbe, DoorShut
+from edgegpu_installer.doctor.probe import BoxProbe, ProbeError
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
 from edgegpu_installer.layout import K3S_FOLDER, SCHEDULER_YAML
 from edgegpu_installer.machine import k3s_config
@@ -60,13 +59,13 @@ def our_entry(sight: BoxProbe) -> ExtenderEntry:
     path = scheduler_file(sight)
     text = sight.text(path)
     if text is None:
-        raise DoorShut(f"there is no scheduler file {path}", remedy="sudo edgegpu install")
+        raise ProbeError(f"there is no scheduler file {path}", remedy="sudo edgegpu install")
     try:
         known = [entry for entry in extender_entries(text) if entry.binds]
     except ValueError as error:
-        raise DoorShut(f"cannot read {path}: {error}", remedy="sudo edgegpu install") from error
+        raise ProbeError(f"cannot read {path}: {error}", remedy="sudo edgegpu install") from error
     if not known:
-        raise DoorShut(f"{path} names no extender that binds", remedy="sudo edgegpu install")
+        raise ProbeError(f"{path} names no extender that binds", remedy="sudo edgegpu install")
     return known[0]
 
 

@@ -3,8 +3,8 @@
 import os
 from collections.abc import Iterator
 
-from edgegpu_installer.changes import Op
-from edgegpu_installer.doctor.probe import BoxProbe, DoorShut
+from edgegpu_installer.changes import TransactionKind
+from edgegpu_installer.doctor.probe import BoxProbe, ProbeError
 from edgegpu_installer.doctor.units import unit
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, info, judge, skipped, warning
 from edgegpu_installer.errors import InstallError
@@ -26,7 +26,7 @@ from edgegpu_installer.layout import (
 )
 from edgegpu_installer.transaction import baseline
 from edgegpu_installer.transaction.journal import TransactionJournal, TransactionRecord, decide, read_now
-from edgegpu_installer.transaction.states import Decision, TransactionState
+from edgegpu_installer.transaction.states import RecoveryDecision, TransactionState
 
 _SHOW = f"sudo {RECOVER} show; sudo tail {TX}/log"
 _RESUME = "sudo edgegpu transaction resume"
@@ -51,15 +51,15 @@ def look_transaction(sight: BoxProbe) -> CheckResult:
     try:
         record = journal.read()
     except InstallError as error:
-        raise DoorShut(error.message, remedy=_SHOW) from error
+        raise ProbeError(error.message, remedy=_SHOW) from error
     if record is None:
         return info("nothing was ever changed on this machine by a transaction")
     what = f"{record.op.value} {record.id}"
     details = [*journal.history()[-3:]]
     match decide(record, read_now(sight.at("/")), proc=sight.at("/proc")):
-        case Decision.NOTHING:
+        case RecoveryDecision.NOTHING:
             return judge(_ended(record, what), well=f"{what} is committed", details=details)
-        case Decision.WAIT:
+        case RecoveryDecision.WAIT:
             return info(f"{what} is under way now: {record.state.value}")
         case decision:
             why = record.why or "its author has gone"
@@ -68,13 +68,13 @@ def look_transaction(sight: BoxProbe) -> CheckResult:
             return judge([broken(text, remedy)], well="", details=details)
 
 
-_AGAIN = {Op.UNINSTALL: "edgegpu uninstall", Op.WITHDRAW: "edgegpu uninstall --keep-agent"}
+_AGAIN = {TransactionKind.UNINSTALL: "edgegpu uninstall", TransactionKind.WITHDRAW: "edgegpu uninstall --keep-agent"}
 
 
 def _ended(record: TransactionRecord, what: str) -> Iterator[CheckProblem]:
     if record.state is not TransactionState.ROLLED_BACK:
         return
-    if record.op is Op.GUARD:
+    if record.op is TransactionKind.GUARD:
         yield broken(
             f"edgegpu's files were taken out of k3s: {record.why}",
             f"{_INSTALL}  # `sudo journalctl -u k3s -e` says why k3s did not come up with them",
@@ -119,7 +119,7 @@ def look_files(sight: BoxProbe) -> CheckResult:
         users = {sight.k3s.place.path} if sight.k3s is not None else set[str]()  # with lines of ours, perhaps
         changed = [path for path in baseline.drifted(sight.layout) if path not in _MAY_CHANGE | users]
     except InstallError as error:
-        raise DoorShut(error.message, remedy=error.remedy) from error
+        raise ProbeError(error.message, remedy=error.remedy) from error
     troubles = [
         warning(
             f"{path} is gone" if not os.path.lexists(sight.at(path)) else f"{path} was edited",

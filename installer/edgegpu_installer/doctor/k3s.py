@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from edgegpu_installer.doctor.probe import BoxProbe, DoorShut
+from edgegpu_installer.doctor.probe import BoxProbe, ProbeError
 from edgegpu_installer.doctor.units import last_words, restarted, restarted_s, unit
 from edgegpu_installer.doctor.verdict import (
     CheckLevel,
@@ -89,7 +89,7 @@ def _look_manifest(sight: BoxProbe) -> CheckResult:
     try:
         manifest = kubeadm.read(sight.text(MANIFEST) or "")
     except InstallError as error:
-        raise DoorShut(error.message, remedy=error.remedy) from error
+        raise ProbeError(error.message, remedy=error.remedy) from error
     troubles = list(_content(sight, SCHEDULER_FILE))
     if not manifest.ours:
         text = f"the scheduler reads {manifest.config or 'no file'}: GPU pods are bound without a card"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgegpu_installer.doctor.probe import BoxProbe, Unseen
+from edgegpu_installer.doctor.probe import BoxProbe, SkippedCheck
 from edgegpu_installer.doctor.units import last_words, restart_k3s, service_troubles, unit
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, info, judge, skipped, warning
 from edgegpu_installer.machine.facts import MachineFacts
@@ -31,7 +31,7 @@ def look_plugin(sight: BoxProbe) -> CheckResult:
     troubles += service_troubles(sight, service)
     try:
         status = sight.status
-    except Unseen as unseen:
+    except SkippedCheck as unseen:
         troubles += [broken(unseen.shut.text, _LOG)] if service.runs else []
         details += last_words(sight, SERVICE)
     else:
@@ -72,7 +72,7 @@ def look_resources(sight: BoxProbe) -> CheckResult:
     wanted = (sum(int(card.get("units", 0)) for card in healthy), 100 * len(healthy))
     try:
         allocatable = (sight.node.get("status") or {}).get("allocatable") or {}
-    except Unseen as unseen:
+    except SkippedCheck as unseen:
         if troubles:
             return judge(troubles, well="")
         return skipped(f"registered; the Node object was not seen: {unseen.shut.text} (see the check `kubeconfig`)")

@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 _MOST_TEXT = 8 * 1024 * 1024
 
 
-class DoorShut(Exception):  # noqa: N818  (it says what happened)
+class ProbeError(Exception):
     """Something could not be asked: the text reads "cannot x: cause"."""
 
     def __init__(self, text: str, *, remedy: str) -> None:
@@ -29,10 +29,10 @@ class DoorShut(Exception):  # noqa: N818  (it says what happened)
         self.remedy = remedy
 
 
-class Unseen(Exception):  # noqa: N818  (it says what happened)
+class SkippedCheck(Exception):  # noqa: N818  (it says what happened)
     """A check cannot look because something else is wrong, which the check of that name reports."""
 
-    def __init__(self, shut: DoorShut, told_by: str) -> None:
+    def __init__(self, shut: ProbeError, told_by: str) -> None:
         super().__init__(shut.text)
         self.shut = shut
         self.told_by = told_by
@@ -74,7 +74,7 @@ class ContainerdProbe:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ApiReply:
     """An answer of the API server; `date` is its clock's."""
 
     status: int
@@ -83,7 +83,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class FileSystemSpace:
     """A file system's state, in bytes and shares of 1."""
 
     free_bytes: int
@@ -115,14 +115,14 @@ class Api(Protocol):
 
     server: str
 
-    def get(self, path: str) -> Reply:
+    def get(self, path: str) -> ApiReply:
         """Read. Raises DoorShut where there is no answer; a refusal is an answer."""
 
-    def post(self, path: str, body: Mapping[str, Any]) -> Reply:
+    def post(self, path: str, body: Mapping[str, Any]) -> ApiReply:
         """Create. Raises DoorShut where there is no answer; a refusal is an answer."""
 
 
-class Doors(Protocol):
+class DoctorClients(Protocol):
     """What the doctor is lent by those who may import the plugin's code."""
 
     def settings(self) -> PluginSettings:
@@ -155,10 +155,10 @@ class BoxProbe:
         self,
         *,
         root: Path,
-        doors: Doors,
+        doors: DoctorClients,
         path: str,
         now: Callable[[], dt.datetime],
-        space: Callable[[Path], Space] | None = None,
+        space: Callable[[Path], FileSystemSpace] | None = None,
     ) -> None:
         """Look at the box below `root` through `doors`; `path` is where programs are looked for."""
         self.layout = Layout(root)
@@ -225,7 +225,7 @@ class BoxProbe:
         """Ask the cloud's HTTPS. Raises DoorShut."""
         self._doors.reach_cloud()
 
-    def object(self, path: str) -> Reply:
+    def object(self, path: str) -> ApiReply:
         """Return the API server's answer for a path. Raises Unseen."""
         return self._once(f"GET {path}", "kubeconfig", partial(self.api.get, path))
 
@@ -238,7 +238,7 @@ class BoxProbe:
         name = self.settings.node
         reply = self.object(f"/api/v1/nodes/{name}")
         if reply.status != 200:  # noqa: PLR2004  (HTTP's OK)
-            raise DoorShut(
+            raise ProbeError(
                 f"cannot read the node {name}: the API server answers {reply.status} {reply.body.get('message', '')}",
                 remedy=f"compare node_name in {PLUGIN_YAML} with `k3s kubectl get nodes`",
             )
@@ -280,13 +280,13 @@ class BoxProbe:
         if key not in self._known:
             try:
                 self._known[key] = ask()
-            except DoorShut as shut:
-                self._known[key] = Unseen(shut, told_by)
-            except Unseen as unseen:
+            except ProbeError as shut:
+                self._known[key] = SkippedCheck(shut, told_by)
+            except SkippedCheck as unseen:
                 self._known[key] = unseen
         found = self._known[key]
-        if isinstance(found, Unseen):
-            raise Unseen(found.shut, found.told_by)
+        if isinstance(found, SkippedCheck):
+            raise SkippedCheck(found.shut, found.told_by)
         return cast("_T", found)
 
 
@@ -297,9 +297,9 @@ def _is_character(path: Path) -> bool:
         return False
 
 
-def _space(path: Path) -> Space:
+def _space(path: Path) -> FileSystemSpace:
     found = os.statvfs(path)
-    return Space(
+    return FileSystemSpace(
         free_bytes=found.f_bavail * found.f_frsize,
         free_share=found.f_bavail / max(1, found.f_blocks),
         free_inodes_share=found.f_favail / found.f_files if found.f_files else 1.0,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from edgegpu_installer.doctor.probe import BoxProbe, DoorShut
+from edgegpu_installer.doctor.probe import BoxProbe, ProbeError
 from edgegpu_installer.doctor.verdict import CheckProblem, broken, warning
 from edgegpu_installer.machine.programs import NOT_FOUND
 
@@ -49,7 +49,7 @@ def unit(sight: BoxProbe, name: str) -> UnitProperties:
     ran = sight.run("systemctl", "show", name, f"--property={_KEYS}")
     if not ran.well:
         what = "this machine has no systemd" if ran.status == NOT_FOUND else ran.words or "no answer in time"
-        raise DoorShut(f"cannot ask systemd for {name}: {what}", remedy="edgegpu needs a machine that systemd runs")
+        raise ProbeError(f"cannot ask systemd for {name}: {what}", remedy="edgegpu needs a machine that systemd runs")
     values = dict(line.partition("=")[::2] for line in ran.out.splitlines())
     restarts = values.get("NRestarts", "")
     return UnitProperties(

@@ -9,7 +9,6 @@ from pathlib import Path, PurePosixPath
 
 from edgegpu_base import files
 from edgegpu_base.files import sync_folder
-
 from edgegpu_installer.changes import FileChange
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import Layout
@@ -143,7 +142,7 @@ def _said(what: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FileLocation:
     """A file's own path, mode and owner; the defaults are those of a file that is not there yet."""
 
     path: str = ""
@@ -151,7 +150,7 @@ class Place:
     owner: tuple[int, int] | None = None
 
 
-def read_place(layout: Layout, path: str) -> Place:
+def read_place(layout: Layout, path: str) -> FileLocation:
     """Return where a file of the box lies, a link followed to its end."""
     for _ in range(_MOST_LINKS):
         if not layout.at(path).is_symlink():
@@ -161,5 +160,5 @@ def read_place(layout: Layout, path: str) -> Place:
     try:
         info = layout.at(path).stat()
     except OSError:
-        return Place(path)
-    return Place(path, stat.S_IMODE(info.st_mode), (info.st_uid, info.st_gid))
+        return FileLocation(path)
+    return FileLocation(path, stat.S_IMODE(info.st_mode), (info.st_uid, info.st_gid))

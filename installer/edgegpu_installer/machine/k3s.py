@@ -8,9 +8,9 @@ from pathlib import PurePosixPath
 
 from edgegpu_installer.layout import K3S_CONFIG, K3S_DATA, K3S_DROP_IN, KUBELET, SCHEDULER_YAML, Layout
 from edgegpu_installer.machine import k3s_config
-from edgegpu_installer.machine.atomic import Place, read_place
+from edgegpu_installer.machine.atomic import FileLocation, read_place
 from edgegpu_installer.machine.config_block import holds_block, strip
-from edgegpu_installer.machine.k3s_config import SCHEDULER_ARG, ConfigFile, Effective, Value
+from edgegpu_installer.machine.k3s_config import SCHEDULER_ARG, ConfigFile, ConfigValue, EffectiveConfig
 from edgegpu_installer.machine.node import K3sKubectl
 from edgegpu_installer.machine.programs import SYSTEM_PATH, run
 from edgegpu_installer.machine.unit_files import KubeUnit
@@ -46,7 +46,7 @@ class K3s:
     version: str
     """Such as `v1.33.13+k3s1`; empty where it could not be asked."""
     health: K3sHealth
-    place: Place = field(default_factory=Place)
+    place: FileLocation = field(default_factory=FileLocation)
     """Of the file that it reads first."""
 
     @property
@@ -100,7 +100,7 @@ class K3s:
         """Our scheduler configuration."""
         return f"{self.folder}/{SCHEDULER_YAML}"
 
-    def effective(self, *, without_ours: bool = False) -> Effective:
+    def effective(self, *, without_ours: bool = False) -> EffectiveConfig:
         """Return its flags as it takes them, or as it would without our drop-in and without our lines."""
         line = k3s_config.command_line(self.unit.words)
         files = self.files
@@ -141,7 +141,7 @@ class K3s:
         return roots[-1].text.partition("=")[2] if roots else KUBELET
 
     @property
-    def foreign_scheduler_files(self) -> tuple[Value, ...]:
+    def foreign_scheduler_files(self) -> tuple[ConfigValue, ...]:
         """The scheduler configurations that it would read without us."""
         return k3s_config.scheduler_file(self.effective(without_ours=True).values(SCHEDULER_ARG))
 

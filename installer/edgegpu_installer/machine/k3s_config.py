@@ -51,7 +51,7 @@ class ConfigFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ConfigValue:
     """One value of one flag, and where it stands: a file's path, a variable's name, or COMMAND_LINE."""
 
     text: str
@@ -68,14 +68,14 @@ class CommandLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Effective:
+class EffectiveConfig:
     """All flags with their values, as k3s takes them."""
 
-    flags: Mapping[str, tuple[Value, ...]]
+    flags: Mapping[str, tuple[ConfigValue, ...]]
     problems: tuple[str, ...] = ()
     """Files that k3s would end about, or that could not be read."""
 
-    def values(self, name: str) -> tuple[Value, ...]:
+    def values(self, name: str) -> tuple[ConfigValue, ...]:
         """Return a list's values in k3s's order."""
         return self.flags.get(name, ())
 
@@ -118,23 +118,23 @@ def is_drop_in(name: str) -> bool:
 
 def effective(
     line: CommandLine, environment: Mapping[str, str], files: Iterable[ConfigFile], *, without: str = ""
-) -> Effective:
+) -> EffectiveConfig:
     """Return what k3s takes of all of it; `without`: a file that is passed over, such as our own drop-in."""
     merged, problems = _merge(file for file in files if file.path != without)
-    flags: dict[str, tuple[Value, ...]] = {
-        name: (Value(environment[variable], variable),)
+    flags: dict[str, tuple[ConfigValue, ...]] = {
+        name: (ConfigValue(environment[variable], variable),)
         for name, variable in _ENVIRONMENT.items()
         if environment.get(variable)
     }
     flags |= merged
-    flags |= {name: tuple(Value(text, COMMAND_LINE) for text in texts) for name, texts in line.flags.items()}
-    return Effective(flags, tuple(problems))
+    flags |= {name: tuple(ConfigValue(text, COMMAND_LINE) for text in texts) for name, texts in line.flags.items()}
+    return EffectiveConfig(flags, tuple(problems))
 
 
-def scheduler_file(arguments: Iterable[Value]) -> tuple[Value, ...]:
+def scheduler_file(arguments: Iterable[ConfigValue]) -> tuple[ConfigValue, ...]:
     """Return the `config=` among kube-scheduler's arguments, each with the file's path as its text."""
     pairs = ((value, *value.text.removeprefix("--").partition("=")) for value in arguments)
-    return tuple(Value(path, value.source) for value, name, _, path in pairs if name.rstrip("+-") == "config")
+    return tuple(ConfigValue(path, value.source) for value, name, _, path in pairs if name.rstrip("+-") == "config")
 
 
 def replaces_ours(files: Iterable[ConfigFile], ours: str) -> str | None:
@@ -153,7 +153,7 @@ def naming(files: Iterable[ConfigFile], name: str) -> tuple[str, ...]:
     return tuple(file.path for file in files if name in {key.removesuffix("+") for key, _ in _pairs(file)[0]})
 
 
-def render_drop_in(ours: str, scheduler: str, without_ours: Sequence[Value]) -> str:
+def render_drop_in(ours: str, scheduler: str, without_ours: Sequence[ConfigValue]) -> str:
     """Return our drop-in's text: one more argument for the scheduler; where it has a file already, the whole list.
 
     Args:
@@ -180,15 +180,15 @@ def argument_item(argument: str) -> str:
     return f"- '{text}'"
 
 
-def _merge(files: Iterable[ConfigFile]) -> tuple[dict[str, tuple[Value, ...]], list[str]]:
-    merged: dict[str, tuple[Value, ...]] = {}
+def _merge(files: Iterable[ConfigFile]) -> tuple[dict[str, tuple[ConfigValue, ...]], list[str]]:
+    merged: dict[str, tuple[ConfigValue, ...]] = {}
     problems: list[str] = []
     for file in files:
         pairs, problem = _pairs(file)
         problems += [problem] if problem else []
         for key, texts in pairs:
             name = key.removesuffix("+")
-            values = tuple(Value(text, file.path) for text in texts)
+            values = tuple(ConfigValue(text, file.path) for text in texts)
             merged[name] = merged.get(name, ()) + values if name != key else values
     return merged, problems
 

@@ -8,6 +8,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
+
 from edgegpu_base.x509 import EPOCH, builder, cert_pem, distinguished_name, key_pem, new_key, until, usage
 
 SERVER_NAME = "edgegpu-extender"

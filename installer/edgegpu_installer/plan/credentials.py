@@ -13,7 +13,7 @@ import yaml
 from edgegpu_installer.changes import FileChange
 from edgegpu_installer.cluster import accounts, node_identity
 from edgegpu_installer.cluster.client import ClusterClient, ClusterError
-from edgegpu_installer.cluster.rbac import Account, Rights
+from edgegpu_installer.cluster.rbac import Account, ClusterRights
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import EXTENDER_CA, EXTENDER_CERT, EXTENDER_KEY, KUBECONFIG, Layout
 from edgegpu_installer.plan import certificates
@@ -25,7 +25,7 @@ _SECRET = 0o600
 _DATASTORE_FILES = ("state.db-wal", "state.db")
 
 
-def server_kubeconfig(cluster: ClusterClient, rights: Rights, layout: Layout) -> FileChange:
+def server_kubeconfig(cluster: ClusterClient, rights: ClusterRights, layout: Layout) -> FileChange:
     """Grant edgegpu's rights and return the kubeconfig of a server's account; one that works is kept to the byte.
 
     Raises:

@@ -9,7 +9,7 @@ from edgegpu_installer.cluster.app_limits_account import AppLimitsAccount, has_p
 from edgegpu_installer.cluster.client import ClusterClient
 from edgegpu_installer.cluster.kinds import NODE, Json, name_of
 from edgegpu_installer.cluster.nodes import EXTENDER_ANNOTATION, GPU_LABEL, marks_of
-from edgegpu_installer.cluster.rbac import Rights
+from edgegpu_installer.cluster.rbac import ClusterRights
 from edgegpu_installer.errors import InstallError
 
 UNKNOWN = "unknown"
@@ -21,7 +21,7 @@ _FOR_THE_RUN = "for the run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class MarkChange:
     """A label or an annotation of a node. `change`: new, changed, removed, as it is, or unknown."""
 
     node: str
@@ -32,7 +32,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Object:
+class ObjectChange:
     """An object of the cluster, by kind and name. `change`: as of a mark, or `for the run`."""
 
     name: str
@@ -43,14 +43,14 @@ class Object:
 class DryRun:
     """What a run would do to the cluster; `unseen`: why nobody could say how it is now."""
 
-    marks: tuple[Mark, ...] = ()
-    objects: tuple[Object, ...] = ()
+    marks: tuple[MarkChange, ...] = ()
+    objects: tuple[ObjectChange, ...] = ()
     unseen: str = ""
 
 
 def of_install(
     open_: Callable[[], ClusterClient],
-    rights: Rights,
+    rights: ClusterRights,
     *,
     gpu: Iterable[str],
     extender: str,
@@ -79,38 +79,38 @@ def of_install(
             wanted_rights = _with_limits(rights, limits, model, policy=policy)
             present = set(accounts.present(cluster, wanted_rights))
     except InstallError as error:
-        marks = tuple(Mark(node=n, kind=k, name=m, value=v, change=UNKNOWN) for n, k, m, v in wanted)
+        marks = tuple(MarkChange(node=n, kind=k, name=m, value=v, change=UNKNOWN) for n, k, m, v in wanted)
         wanted_rights = _with_limits(rights, limits, model, policy=True)
-        objects = tuple(Object(one, UNKNOWN) for one in accounts.named(wanted_rights))
-        return DryRun(marks=marks, objects=(*objects, Object(_LEASE, _FOR_THE_RUN)), unseen=error.message)
+        objects = tuple(ObjectChange(one, UNKNOWN) for one in accounts.named(wanted_rights))
+        return DryRun(marks=marks, objects=(*objects, ObjectChange(_LEASE, _FOR_THE_RUN)), unseen=error.message)
     return DryRun(
         marks=tuple(
-            Mark(node=n, kind=k, name=m, value=v, change=_mark_change(now.get(n), k, name=m, value=v))
+            MarkChange(node=n, kind=k, name=m, value=v, change=_mark_change(now.get(n), k, name=m, value=v))
             for n, k, m, v in wanted
         ),
         objects=(
-            *(Object(one, _AS_IT_IS if one in present else _NEW) for one in accounts.named(wanted_rights)),
-            Object(_LEASE, _FOR_THE_RUN),
+            *(ObjectChange(one, _AS_IT_IS if one in present else _NEW) for one in accounts.named(wanted_rights)),
+            ObjectChange(_LEASE, _FOR_THE_RUN),
         ),
     )
 
 
 def _with_limits(
-    rights: Rights, limits: AppLimitsAccount | None, model: ResourceModel | None, *, policy: bool
-) -> Rights:
+    rights: ClusterRights, limits: AppLimitsAccount | None, model: ResourceModel | None, *, policy: bool
+) -> ClusterRights:
     return rights if limits is None else limits.rights(rights, model or ResourceModel(), policy=policy)
 
 
 def of_uninstall(
     open_: Callable[[], ClusterClient],
-    rights: Rights,
+    rights: ClusterRights,
     *,
     node: str,
     is_server: bool,
     limits: AppLimitsAccount | None = None,
 ) -> DryRun:
     """Return what an uninstall would do: the node's marks go, the accounts with the last machine, from a server."""
-    held = (Object(_LEASE, _FOR_THE_RUN),) if is_server else ()
+    held = (ObjectChange(_LEASE, _FOR_THE_RUN),) if is_server else ()
     try:
         with open_() as cluster:
             found = cluster.find(NODE, node)
@@ -120,7 +120,7 @@ def of_uninstall(
             others = used_by_others(cluster, node)
             change = f"stays for {', '.join(others)}" if others else _REMOVED
             all_rights = there(cluster, rights, limits)
-            objects = tuple(Object(one, change) for one in accounts.present(cluster, all_rights))
+            objects = tuple(ObjectChange(one, change) for one in accounts.present(cluster, all_rights))
             return DryRun(marks=marks, objects=(*objects, *held))
     except InstallError as error:
         return DryRun(objects=held, unseen=error.message)
@@ -141,8 +141,8 @@ def _mark_change(node: Json | None, kind: str, *, name: str, value: str) -> str:
     return _AS_IT_IS if now == value else _CHANGED
 
 
-def _removed(node: Json) -> Iterable[Mark]:
+def _removed(node: Json) -> Iterable[MarkChange]:
     marks = marks_of(node)
     for kind, values in (("label", marks.labels), ("annotation", marks.annotations)):
         for name, value in values.items():
-            yield Mark(node=name_of(node), kind=kind, name=name, value=value, change=_REMOVED)
+            yield MarkChange(node=name_of(node), kind=kind, name=name, value=value, change=_REMOVED)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from edgegpu_installer.changes import FileChange, Op, Plan
+from edgegpu_installer.changes import FileChange, Plan, TransactionKind
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import (
     AGENT_UNIT,
@@ -26,7 +26,7 @@ from edgegpu_installer.layout import (
 from edgegpu_installer.plan import agent_config, shared_config
 from edgegpu_installer.plan.plugin_config import places, plugin_yaml, resource_model
 from edgegpu_installer.plan.release import Release
-from edgegpu_installer.plan.site import InstallOptions, MachineRole, Material, Site, SiteKind, role_of
+from edgegpu_installer.plan.site import InstallOptions, MachineRole, PlanCredentials, Site, SiteKind, role_of
 from edgegpu_installer.scheduler import file as schedulerfile
 from edgegpu_installer.scheduler import kubeadm
 from edgegpu_installer.scheduler.manifest import SCHEDULER_FILE
@@ -45,9 +45,9 @@ def plan_install(
     options: InstallOptions,
     *,
     release: Release,
-    material: Material,
+    material: PlanCredentials,
     read_file: ReadFile,
-    op: Op = Op.INSTALL,
+    op: TransactionKind = TransactionKind.INSTALL,
 ) -> Plan:
     """Return the plan that brings this machine to what was asked for, whatever of edgegpu is on it now.
 
@@ -79,7 +79,9 @@ def plan_install(
     )
 
 
-def plan_agent(site: Site, options: InstallOptions, *, release: Release, read_file: ReadFile, op: Op) -> Plan:
+def plan_agent(
+    site: Site, options: InstallOptions, *, release: Release, read_file: ReadFile, op: TransactionKind
+) -> Plan:
     """Return the plan that brings the agent of a version here, and nothing of sharing; k3s reads none of it."""
     files = [
         *_guard(site),
@@ -111,7 +113,7 @@ def _config(site: Site, options: InstallOptions, *, role: MachineRole, read_file
     return plugin_yaml(None if there is None else there.decode(errors="replace"), site=site, options=options, role=role)
 
 
-def _settings(config: str, *, material: Material) -> list[FileChange]:
+def _settings(config: str, *, material: PlanCredentials) -> list[FileChange]:
     return [
         FileChange(PLUGIN_YAML, config.encode()),
         material.kubeconfig,
@@ -132,7 +134,7 @@ def _cloud(options: InstallOptions, *, read_file: ReadFile) -> list[FileChange]:
     return files
 
 
-def _extender(site: Site, material: Material, *, config: str, read_file: ReadFile) -> list[FileChange]:
+def _extender(site: Site, material: PlanCredentials, *, config: str, read_file: ReadFile) -> list[FileChange]:
     """Return the extender's certificates, and the scheduler's file that holds the client's."""
     made = material.certificates
     if made is None:

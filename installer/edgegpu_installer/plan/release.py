@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgegpu_installer.changes import LEAVING, FileChange, Plan
-from edgegpu_installer.cluster.rbac import Rights, read_rights
+from edgegpu_installer.cluster.rbac import ClusterRights, read_rights
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import AGENT_UNIT, LIB, PLUGIN_UNIT, RECOVER, RECOVER_UNIT, UNITS, WANTS
 
@@ -67,7 +67,7 @@ class Release:
     agent_unit: bytes
     farewell: bytes
     farewell_unit: bytes
-    rights: Rights
+    rights: ClusterRights
     recovery: Recovery
 
 

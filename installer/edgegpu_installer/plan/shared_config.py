@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from edgegpu_installer.changes import FileChange, check_path
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import K3S_DROP_IN, SCHEDULER_YAML, Layout
-from edgegpu_installer.machine.atomic import Place, read_entry, read_place
+from edgegpu_installer.machine.atomic import FileLocation, read_entry, read_place
 from edgegpu_installer.machine.config_block import holds_block, with_block, without_block
 from edgegpu_installer.plan.site import Site
 from edgegpu_installer.scheduler.refs import ReadFile
@@ -73,7 +73,7 @@ def _restored(changes: Iterable[FileChange], layout: Layout) -> Iterator[FileCha
             yield _changed(place, kept)
 
 
-def _changed(place: Place, text: str) -> FileChange:
+def _changed(place: FileLocation, text: str) -> FileChange:
     try:
         check_path(place.path)
     except ValueError as error:
@@ -81,7 +81,7 @@ def _changed(place: Place, text: str) -> FileChange:
     return FileChange(place.path, text.encode(), mode=place.mode, owner=place.owner, k3s_reads=True)
 
 
-def _text(place: Place, read_file: ReadFile) -> str:
+def _text(place: FileLocation, read_file: ReadFile) -> str:
     return _decoded(read_file(place.path) or b"", place.path)
 
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from edgegpu_installer.changes import FileChange
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.machine.atomic import Place
+from edgegpu_installer.machine.atomic import FileLocation
 from edgegpu_installer.machine.facts import MachineFacts, NodeKind
 from edgegpu_installer.plan.certificates import Certificates
 from edgegpu_installer.scheduler.kubeadm import ADMIN_KUBECONFIG
@@ -63,7 +63,7 @@ class Site:
     scheduler_path: str = ""
     drop_in: str = ""
     drop_in_text: str = ""
-    config: Place = field(default_factory=Place)
+    config: FileLocation = field(default_factory=FileLocation)
     takes_drop_in: bool = True
     scheduler_kubeconfig: str = ""
     scheduler_file: str = ""
@@ -105,7 +105,7 @@ class InstallOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Material:
+class PlanCredentials:
     """What is minted for this machine: the kubeconfig's file or link; without certificates it gets no extender."""
 
     kubeconfig: FileChange = field(repr=False)

@@ -148,7 +148,7 @@ class _Parts:
     def found(self) -> tuple[tuple[yaml.SequenceNode, yaml.Node | None], ...]:
         return (self.flags, self.flag), (self.mounts, self.mount), (self.volumes, self.volume)
 
-    def additions(self, text: str, name: str) -> Iterator[edit.Edit]:
+    def additions(self, text: str, name: str) -> Iterator[edit.TextEdit]:
         if self.flag is None:
             yield edit.append(text, self.flags, _FLAG)
         for items, item, wanted in (
@@ -170,7 +170,7 @@ def _volume(name: str) -> dict[str, object]:
     return {"hostPath": {"path": SCHEDULER_FILE, "type": "File"}, "name": name}
 
 
-def _checked(text: str, edits: list[edit.Edit], *, added: str = "") -> str:
+def _checked(text: str, edits: list[edit.TextEdit], *, added: str = "") -> str:
     """Return the text with the edits made, having seen that it means what it should and nothing else."""
     changed = edit.apply(text, edits)
     pod = edit.values(changed)

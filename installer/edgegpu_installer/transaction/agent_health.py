@@ -8,7 +8,6 @@ from enum import StrEnum
 from pathlib import Path
 
 from edgegpu_base.http_unix import NoHttpError, get
-
 from edgegpu_installer.changes import Deadline
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import AGENT_UNIT, Layout

@@ -12,20 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgegpu_base.files import sync_folder
-
 from edgegpu_installer.changes import FileChange
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import PLUGIN_UNIT, UNITS, Layout
 from edgegpu_installer.machine import atomic
 from edgegpu_installer.machine.atomic import PathEntry, read_entry
 from edgegpu_installer.transaction.farewell import PASSING
-from edgegpu_installer.transaction.journal import Tables
+from edgegpu_installer.transaction.journal import TransactionTables
 
 _FOLDER = "d"
 
 
 @dataclass(frozen=True, slots=True)
-class Original:
+class OriginalPath:
     """One path as it was: kind and flags as in the journal (kind `d`: a folder of ours), content at `kept`."""
 
     path: str
@@ -34,7 +33,7 @@ class Original:
     kept: Path
 
 
-def originals(layout: Layout) -> tuple[Original, ...]:
+def originals(layout: Layout) -> tuple[OriginalPath, ...]:
     """Return how things were, in the order in which they were first touched."""
     return tuple(found for folder in _transactions(layout) for found in _rows(folder))
 
@@ -81,7 +80,7 @@ def _ours(layout: Layout) -> dict[str, str]:
     return ours
 
 
-def record(layout: Layout, transaction: str, tables: Tables) -> None:
+def record(layout: Layout, transaction: str, tables: TransactionTables) -> None:
     """Keep the originals of what a transaction is the first to touch, and what it leaves there.
 
     To be called before its COMMITTED; whoever undoes it removes the folder `*.ID`.
@@ -116,10 +115,10 @@ def _transactions(layout: Layout) -> list[Path]:
     return sorted(path.parent for path in layout.baseline.glob("[0-9]*.*/index"))
 
 
-def _rows(folder: Path) -> Iterator[Original]:
+def _rows(folder: Path) -> Iterator[OriginalPath]:
     for line in _lines(folder / "index"):
         number, flags, kind, path = line.split(" ", 3)
-        yield Original(path, flags, kind, folder / number)
+        yield OriginalPath(path, flags, kind, folder / number)
 
 
 def _lines(path: Path) -> Sequence[str]:
@@ -135,7 +134,7 @@ def _text(rows: Sequence[str]) -> bytes:
     return "".join(f"{row}\n" for row in rows).encode()
 
 
-def _change(original: Original) -> FileChange:
+def _change(original: OriginalPath) -> FileChange:
     entry = read_entry(original.kept) if original.kind != atomic.NOTHING else PathEntry()
     return FileChange(
         original.path,

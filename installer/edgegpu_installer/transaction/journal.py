@@ -8,12 +8,11 @@ from pathlib import Path
 
 from edgegpu_base.files import sync_folder
 from edgegpu_base.process.clocks import boot_id, boot_s
-
-from edgegpu_installer.changes import FileChange, Op
+from edgegpu_installer.changes import FileChange, TransactionKind
 from edgegpu_installer.errors import InstallError, TransactionJournalError
 from edgegpu_installer.machine import atomic
 from edgegpu_installer.machine.atomic import PathEntry, read_entry
-from edgegpu_installer.transaction.states import TERMINAL, Decision, TransactionState, after_crash, may_follow
+from edgegpu_installer.transaction.states import TERMINAL, RecoveryDecision, TransactionState, after_crash, may_follow
 
 _SPARE_BYTES = 4096
 """Room for the records of an undoing, on a disk that fills up meanwhile."""
@@ -31,7 +30,7 @@ class TransactionRecord:
     """
 
     id: str
-    op: Op
+    op: TransactionKind
     state: TransactionState
     boot_id: str = ""
     started_s: int = 0
@@ -77,7 +76,7 @@ class TargetPath:
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class TransactionTables:
     """What a transaction is about, beside its record.
 
     `folders` are made by it and go when it is undone, `remove` are folders that go once it is committed, `units` are
@@ -145,7 +144,7 @@ class TransactionJournal:
         text = "".join(f"{field.name}={_one_line(_text(getattr(record, field.name)))}\n" for field in fields(record))
         atomic.write(self.folder / "state", text.encode())
 
-    def begin(self, transaction: str, tables: Tables) -> None:
+    def begin(self, transaction: str, tables: TransactionTables) -> None:
         """Put all that undoing needs on the disk; the record follows when recovery can read it.
 
         Raises:
@@ -169,7 +168,7 @@ class TransactionJournal:
         self._table("units", [f"{'active' if ran else 'inactive'} {unit}" for unit, ran in tables.units])
         self._table("files", [f"id {transaction} - - -", *(target.row for target in tables.targets)])
 
-    def tables(self) -> Tables:
+    def tables(self) -> TransactionTables:
         """Return what `begin` has put on the disk.
 
         Raises:
@@ -178,7 +177,7 @@ class TransactionJournal:
         try:
             rows = [line.split(" ", 4) for line in self._lines("files")[1:]]
             units = [line.split(" ", 1) for line in self._lines("units")]
-            return Tables(
+            return TransactionTables(
                 targets=tuple(self._target(row) for row in rows),
                 folders=tuple(self._lines("folders")),
                 remove=tuple(self._lines("remove")),
@@ -268,7 +267,7 @@ def _record(values: dict[str, str]) -> TransactionRecord:
 
     return TransactionRecord(
         id=values["id"],
-        op=Op(values["op"]),
+        op=TransactionKind(values["op"]),
         state=TransactionState(values["state"]),
         boot_id=values.get("boot_id", ""),
         started_s=number("started_s"),
@@ -297,7 +296,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def decide(record: TransactionRecord, now: Clocks, *, proc: Path | None) -> Decision:
+def decide(record: TransactionRecord, now: Clocks, *, proc: Path | None) -> RecoveryDecision:
     """Return what is to be done; the kernel's /proc tells whether the author lives, None: its lock says it is dead."""
     return after_crash(
         record.state,

@@ -72,7 +72,7 @@ def _open(path: Path) -> int:
         os.close(descriptor)  # removed by an uninstall between the two
 
 
-class Signals:
+class SignalGuard:
     """SIGINT, SIGTERM and SIGHUP become one InterruptedByError, raised in the main thread; then none comes through.
 
     In another thread than the main one signals stay as they are.

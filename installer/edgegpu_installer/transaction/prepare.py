@@ -4,14 +4,14 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from edgegpu_installer.changes import Op, Plan
+from edgegpu_installer.changes import Plan, TransactionKind
 from edgegpu_installer.layout import AGENT_UNIT, RECOVER_UNIT, UNITS, Layout
 from edgegpu_installer.machine.atomic import read_entry, wanted
 from edgegpu_installer.machine.systemd import Systemd
 from edgegpu_installer.plan.release import Recovery
 from edgegpu_installer.transaction import baseline
 from edgegpu_installer.transaction.agent_health import AgentCondition, WantedAgent, standing
-from edgegpu_installer.transaction.journal import Tables, TargetPath, TransactionRecord, author, read_now
+from edgegpu_installer.transaction.journal import TargetPath, TransactionRecord, TransactionTables, author, read_now
 from edgegpu_installer.transaction.states import TransactionState
 
 GRACE_S = 10
@@ -46,18 +46,18 @@ class Prepared:
     """A plan with what of it changes anything; `restarts`: whether k3s reads any of that."""
 
     plan: Plan
-    tables: Tables
+    tables: TransactionTables
     restarts: bool
 
     @property
     def is_done(self) -> bool:
         """Whether the machine is as the plan wants it; an uninstall has at least the journal to remove."""
-        return not self.tables.targets and self.plan.op is not Op.UNINSTALL
+        return not self.tables.targets and self.plan.op is not TransactionKind.UNINSTALL
 
     @property
     def early(self) -> tuple[TargetPath, ...]:
         """What is put in place before the transaction begins; an uninstall takes it away after its end."""
-        if self.plan.op is Op.UNINSTALL:
+        if self.plan.op is TransactionKind.UNINSTALL:
             return ()
         return tuple(target for target in self.tables.targets if target.change.early)
 
@@ -82,10 +82,10 @@ def prepare(plan: Plan, machine: TransactionMachine) -> Prepared:
     if any(target.change.path == f"{UNITS}/{RECOVER_UNIT}" for target in targets):
         plan = replace(plan, reload=True)
     units = dict.fromkeys((*plan.stop, *plan.start)) if targets else {}
-    tables = Tables(
+    tables = TransactionTables(
         targets=targets,
         folders=tuple(folder for folder in plan.folders if not layout.at(folder).is_dir()),
-        remove=baseline.folders(layout) if plan.op is Op.UNINSTALL else (),
+        remove=baseline.folders(layout) if plan.op is TransactionKind.UNINSTALL else (),
         units=tuple((unit, machine.system.unit(unit).active in {"active", "activating"}) for unit in units),
     )
     read = any(target.change.k3s_reads for target in targets)
@@ -95,7 +95,7 @@ def prepare(plan: Plan, machine: TransactionMachine) -> Prepared:
 def restart_notice(prepared: Prepared) -> str:
     """Return the line that an upgrade says before it restarts k3s, which it rarely does; empty when it does not."""
     plan = prepared.plan
-    if plan.op is not Op.UPGRADE or not prepared.restarts:
+    if plan.op is not TransactionKind.UPGRADE or not prepared.restarts:
         return ""
     paths = " and ".join(target.change.path for target in prepared.tables.targets if target.change.k3s_reads)
     return (
@@ -126,13 +126,15 @@ def first_record(prepared: Prepared, machine: TransactionMachine, deadline_s: fl
         settle_s=machine.settle_s,
         wait_s=machine.wait_s,
         version=machine.version,
-        agent=standing(machine.layout).value if prepared.plan.op is Op.UPGRADE else "",
+        agent=standing(machine.layout).value if prepared.plan.op is TransactionKind.UPGRADE else "",
     )
 
 
-def wanted_agent(record: TransactionRecord, tables: Tables, machine: TransactionMachine) -> WantedAgent | None:
+def wanted_agent(
+    record: TransactionRecord, tables: TransactionTables, machine: TransactionMachine
+) -> WantedAgent | None:
     """Return what the agent has to be after an upgrade, by which alone a box is commanded; None after other changes."""
-    if record.op is not Op.UPGRADE or AGENT_UNIT not in dict(tables.units):
+    if record.op is not TransactionKind.UPGRADE or AGENT_UNIT not in dict(tables.units):
         return None
     return WantedAgent(
         version=record.version,

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from edgegpu_core.model import ResourceModel
-from edgegpu_installer.changes import Op, Plan
+from edgegpu_installer.changes import Plan, TransactionKind
 from edgegpu_installer.layout import LIB
 from edgegpu_installer.plan.release import Release
 from edgegpu_installer.plan.site import Site
@@ -31,7 +31,7 @@ def clean_up(site: Site, release: Release, machine: TransactionMachine) -> Trans
     )
     agent_stays = machine.layout.current.is_symlink()  # then nothing else may go
     plan = Plan(
-        op=Op.WITHDRAW if agent_stays else Op.UNINSTALL,
+        op=TransactionKind.WITHDRAW if agent_stays else TransactionKind.UNINSTALL,
         files=farewell.files(wait, program=release.farewell, unit=release.farewell_unit),
         folders=("/usr/local/lib", LIB),
         reload=True,

@@ -26,7 +26,7 @@ class TransactionState(StrEnum):
     """Rolling back has failed; `why` says what stands where. It is tried again at each k3s start and boot."""
 
 
-class Decision(StrEnum):
+class RecoveryDecision(StrEnum):
     """What whoever finds a transaction in the journal has to do."""
 
     NOTHING = "nothing"
@@ -73,16 +73,16 @@ NEXT: dict[TransactionState, frozenset[TransactionState]] = {
 """Which state may follow which. RESTARTING and VERIFYING follow themselves when attempts are counted; after COMMITTED
 and ROLLED_BACK another transaction begins: PREPARED, or ROLLING_BACK for the guard's."""
 
-_ABANDONED: dict[TransactionState, Decision] = {
-    TransactionState.PREPARED: Decision.DISCARD,
-    TransactionState.STAGED: Decision.DISCARD,
-    TransactionState.SWAPPED: Decision.ROLL_BACK,  # perhaps half of the files are replaced: not worth a try
-    TransactionState.RESTARTING: Decision.ROLL_BACK,
-    TransactionState.VERIFYING: Decision.ROLL_BACK,
-    TransactionState.COMMITTED: Decision.NOTHING,
-    TransactionState.ROLLING_BACK: Decision.FINISH_ROLLBACK,
-    TransactionState.ROLLED_BACK: Decision.NOTHING,
-    TransactionState.INCONSISTENT: Decision.FINISH_ROLLBACK,
+_ABANDONED: dict[TransactionState, RecoveryDecision] = {
+    TransactionState.PREPARED: RecoveryDecision.DISCARD,
+    TransactionState.STAGED: RecoveryDecision.DISCARD,
+    TransactionState.SWAPPED: RecoveryDecision.ROLL_BACK,  # perhaps half of the files are replaced: not worth a try
+    TransactionState.RESTARTING: RecoveryDecision.ROLL_BACK,
+    TransactionState.VERIFYING: RecoveryDecision.ROLL_BACK,
+    TransactionState.COMMITTED: RecoveryDecision.NOTHING,
+    TransactionState.ROLLING_BACK: RecoveryDecision.FINISH_ROLLBACK,
+    TransactionState.ROLLED_BACK: RecoveryDecision.NOTHING,
+    TransactionState.INCONSISTENT: RecoveryDecision.FINISH_ROLLBACK,
 }
 
 
@@ -93,14 +93,14 @@ def may_follow(state: TransactionState, after: TransactionState) -> bool:
 
 def after_crash(
     state: TransactionState, *, same_boot: bool, deadline_passed: bool, attempts: int, author_alive: bool
-) -> Decision:
+) -> RecoveryDecision:
     """Return what to do about a transaction that is found in the journal at `state`.
 
     `attempts`: how often k3s has started on the new files. `deadline_passed` is about the transaction's first deadline,
     which is never put off. No author survives a boot. edgegpu-recover decides by the same table.
     """
     if author_alive and same_boot and not deadline_passed and state not in TERMINAL:
-        return Decision.WAIT
+        return RecoveryDecision.WAIT
     if state in TRIED and not deadline_passed and attempts < MAX_ATTEMPTS:
-        return Decision.VERIFY
+        return RecoveryDecision.VERIFY
     return _ABANDONED[state]

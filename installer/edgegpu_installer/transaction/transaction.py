@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgegpu_base.process.clocks import boot_s
-
-from edgegpu_installer.changes import LEAVING, Deadline, Op, Plan
+from edgegpu_installer.changes import LEAVING, Deadline, Plan, TransactionKind
 from edgegpu_installer.errors import InstallError, KnownError, SystemdError
 from edgegpu_installer.layout import RUN_UNITS, UNITS, Layout
 from edgegpu_installer.machine.atomic import make_folder, read_entry, stage, swap, write
@@ -29,7 +28,7 @@ from edgegpu_installer.transaction.journal import (
     read_now,
     remaining_s,
 )
-from edgegpu_installer.transaction.lock import LOCK, Signals, locked
+from edgegpu_installer.transaction.lock import LOCK, SignalGuard, locked
 from edgegpu_installer.transaction.prepare import (
     GRACE_S,
     Prepared,
@@ -39,7 +38,7 @@ from edgegpu_installer.transaction.prepare import (
     restart_notice,
     wanted_agent,
 )
-from edgegpu_installer.transaction.states import TERMINAL, Decision, TransactionState
+from edgegpu_installer.transaction.states import TERMINAL, RecoveryDecision, TransactionState
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +78,7 @@ def run(
         KnownError: a transaction with the id that the machine was given has been.
         InstallError: an earlier transaction cannot be undone; something in the way of the plan cannot be read.
     """
-    with locked(_lock_file(machine.layout)) as lock, Signals() as signals:
+    with locked(_lock_file(machine.layout)) as lock, SignalGuard() as signals:
         _see_new(machine)
         _clear(machine, lock)
         prepared = prepare(plan, machine)
@@ -99,17 +98,17 @@ def resume(machine: TransactionMachine, *, verify: Verify) -> TransactionOutcome
         BusyError: its author is at work.
         InstallError: the journal cannot be read.
     """
-    with locked(_lock_file(machine.layout)) as lock, Signals() as signals:
+    with locked(_lock_file(machine.layout)) as lock, SignalGuard() as signals:
         journal = TransactionJournal(machine.layout.tx)
         record = journal.read()
         if record is None:
             _tidy(machine, lock)
             return None
         decision = decide(record, read_now(), proc=None)
-        if decision is Decision.NOTHING:
+        if decision is RecoveryDecision.NOTHING:
             _tidy(machine, lock)
             return TransactionOutcome(record.state, changed=False, why=record.why)
-        if decision is Decision.VERIFY:
+        if decision is RecoveryDecision.VERIFY:
             transaction = _Transaction(machine, record, lock, signals)
             return transaction.to_its_end(lambda: transaction.go_on(verify))
         signals.hold()
@@ -119,7 +118,7 @@ def resume(machine: TransactionMachine, *, verify: Verify) -> TransactionOutcome
 class _Transaction:
     """One transaction under way; what is true of it stands in the journal, not here."""
 
-    def __init__(self, machine: TransactionMachine, record: TransactionRecord, lock: int, signals: Signals) -> None:
+    def __init__(self, machine: TransactionMachine, record: TransactionRecord, lock: int, signals: SignalGuard) -> None:
         self._machine = machine
         self._layout = machine.layout
         self._system = machine.system
@@ -143,7 +142,7 @@ class _Transaction:
         self._signals.hold()
         self._machine.say(f"undoing: {why}")
         outcome = _undo(self._machine, self._lock, self._record, why)
-        if self._record.op is Op.INSTALL and outcome.state is TransactionState.ROLLED_BACK:
+        if self._record.op is TransactionKind.INSTALL and outcome.state is TransactionState.ROLLED_BACK:
             _forget(self._layout)
         return outcome
 
@@ -231,7 +230,7 @@ class _Transaction:
             # Not before k3s was restarted: a kubelet that starts without the plugin ends pods whose containers have
             # ended once before, although they run now (seen on 1.33).
             self._stop([unit for unit, _ in self._journal.tables().units if unit != FAREWELL])
-        if self._record.op is not Op.UNINSTALL:
+        if self._record.op is not TransactionKind.UNINSTALL:
             with self._step("baseline"):
                 baseline.record(self._layout, self._record.id, self._journal.tables())
         self._signals.hold()

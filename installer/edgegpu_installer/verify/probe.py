@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from edgegpu_base.tls import client_context
-
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.changes import Deadline
 from edgegpu_installer.cluster.client import ClusterClient
@@ -23,12 +22,12 @@ from edgegpu_installer.machine.programs import SYSTEM_PATH, run
 from edgegpu_installer.machine.systemd import Systemd
 from edgegpu_installer.scheduler.file import SERVER_NAME, ExtenderEntry, extender_entries
 from edgegpu_installer.verify.verify import (
-    Before,
-    Caller,
+    ExtenderCaller,
     MachineSample,
     Node,
-    Running,
+    RunningPod,
     SchedulerStatus,
+    StateBefore,
     WantedMachine,
     wait_until_well,
 )
@@ -49,7 +48,7 @@ _LONGEST_WORDS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Eyes:
+class ProbeTargets:
     """Where to look. `kubeconfig`: the administrator's on a server, the node's own on an agent."""
 
     system: Systemd
@@ -61,10 +60,10 @@ class Eyes:
     """Where it may answer, in this order."""
     path: str = SYSTEM_PATH
 
-    def before(self) -> Before:
+    def before(self) -> StateBefore:
         """Return how the machine is before a change; what cannot be seen is as if it was not there."""
         seen = self.look()
-        return Before(seen.invocation, seen.node.heartbeat if seen.node else "", seen.pods)
+        return StateBefore(seen.invocation, seen.node.heartbeat if seen.node else "", seen.pods)
 
     def look(self) -> MachineSample:
         """Look once: at most some seconds, and it fails about nothing."""
@@ -90,7 +89,7 @@ class Eyes:
 
     def verifier(
         self,
-        before: Before,
+        before: StateBefore,
         *,
         pause: Callable[[float], None] = time.sleep,
         say: Callable[[str], None] = lambda _: None,
@@ -118,7 +117,7 @@ class Eyes:
             scheduler = self._scheduler(cluster)
             extender = _called(self.client) if self.client is not None else ""
         node: Node | None = None
-        pods: tuple[Running, ...] = ()
+        pods: tuple[RunningPod, ...] = ()
         if self.wanted.node:
             item = cluster.find(NODE, self.wanted.node)
             node = _node(item) if item is not None else None
@@ -189,15 +188,15 @@ def k3s_verifier(
         say: told what is waited for.
     """
 
-    def eyes(client: ExtenderEntry | None) -> Eyes:
+    def eyes(client: ExtenderEntry | None) -> ProbeTargets:
         wanted = WantedMachine(
             unit=k3s.unit.name,
             node=node,
             has_scheduler=k3s.is_server and not k3s.effective().on("disable-scheduler"),
-            caller=None if client is None else Caller(client.url, client.cert),
+            caller=None if client is None else ExtenderCaller(client.url, client.cert),
             resources=(model.memory_resource, model.core_resource) if offers else (),
         )
-        return Eyes(
+        return ProbeTargets(
             system=system,
             kubeconfig=layout.at(k3s.admin_kubeconfig),
             wanted=wanted,
@@ -255,11 +254,11 @@ def _called(client: ExtenderEntry) -> str:
     return ""
 
 
-def _callers(config: Mapping[str, Any]) -> tuple[Caller, ...]:
+def _callers(config: Mapping[str, Any]) -> tuple[ExtenderCaller, ...]:
     found = []
     for one in config.get("Extenders") or []:
         data = (one.get("TLSConfig") or {}).get("CertData") or ""
-        found.append(Caller(str(one.get("URLPrefix", "")), base64.b64decode(data).decode(errors="replace")))
+        found.append(ExtenderCaller(str(one.get("URLPrefix", "")), base64.b64decode(data).decode(errors="replace")))
     return tuple(found)
 
 
@@ -286,7 +285,7 @@ def _asks(pod: Json, model: ResourceModel) -> bool:
     return any(name in asked for asked in limits for name in (model.memory_resource, model.core_resource))
 
 
-def _running(pod: Json) -> Running:
+def _running(pod: Json) -> RunningPod:
     meta, status = pod.get("metadata") or {}, pod.get("status") or {}
     containers = frozenset(
         (str(one.get("name")), str(one.get("containerID", "")))
@@ -294,4 +293,4 @@ def _running(pod: Json) -> Running:
         if "running" in (one.get("state") or {}) and not one.get("restartCount")
     )
     name = f"{meta.get('namespace')}/{meta.get('name')}"
-    return Running(name, str(meta.get("uid")), str(status.get("phase")), str(status.get("reason") or ""), containers)
+    return RunningPod(name, str(meta.get("uid")), str(status.get("phase")), str(status.get("reason") or ""), containers)

@@ -21,7 +21,7 @@ _READ_FIRST = "journalctl -u {unit} -e says more; the machine is as it was befor
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class ExtenderCaller:
     """An extender that a scheduler has: its address, and the client's certificate (PEM)."""
 
     url: str
@@ -29,7 +29,7 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningPod:
     """A pod that uses the resources, as kubelet tells of it.
 
     `containers`: name and the runtime's id of those that run and have never ended; others may end without us too.
@@ -54,20 +54,20 @@ class WantedMachine:
     unit: str
     node: str
     has_scheduler: bool
-    caller: Caller | None
+    caller: ExtenderCaller | None
     ours: str = "https://127.0.0.1:8787"
     """The address that is ours, also where no extender is wanted."""
     resources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class StateBefore:
     """How the machine was before the change."""
 
     invocation: str
     heartbeat: str
     """`lastHeartbeatTime` of the node's Ready condition."""
-    pods: tuple[Running, ...] = ()
+    pods: tuple[RunningPod, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class SchedulerStatus:
     """The scheduler by its own word: what is wrong with it, what it was configured with, does it elect a leader."""
 
     health: str
-    callers: tuple[Caller, ...]
+    callers: tuple[ExtenderCaller, ...]
     elects: bool
     renewed: str = ""
     """When the leader renewed the lease, by whomever."""
@@ -104,7 +104,7 @@ class MachineSample:
     extender: str = ""
     """Why our extender does not answer a call with the scheduler's certificate."""
     node: Node | None = None
-    pods: tuple[Running, ...] = ()
+    pods: tuple[RunningPod, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class _Since:
 
 def wait_until_well(
     wanted: WantedMachine,
-    before: Before,
+    before: StateBefore,
     *,
     look: Callable[[], MachineSample],
     last_words: Callable[[], str],
@@ -167,7 +167,7 @@ def wait_until_well(
         pause(min(_EVERY_S, deadline.remaining_s()))
 
 
-def lacks(wanted: WantedMachine, before: Before, seen: MachineSample) -> str:
+def lacks(wanted: WantedMachine, before: StateBefore, seen: MachineSample) -> str:
     """Return what is missing at the moment, in words; empty when the machine is as wanted."""
     if not seen.active:
         return f"{wanted.unit} is not up"
@@ -193,7 +193,7 @@ def _scheduler_lacks(wanted: WantedMachine, seen: MachineSample) -> str:
     return f"the extender does not answer: {seen.extender}" if seen.extender else ""
 
 
-def _node_lacks(wanted: WantedMachine, before: Before, seen: MachineSample) -> str:
+def _node_lacks(wanted: WantedMachine, before: StateBefore, seen: MachineSample) -> str:
     if seen.node is None:
         return f"the node {wanted.node} has not been seen"
     if not seen.node.ready:
@@ -204,7 +204,7 @@ def _node_lacks(wanted: WantedMachine, before: Before, seen: MachineSample) -> s
     return f"the node {wanted.node} offers no {' and no '.join(missing)}" if missing else ""
 
 
-def lost_pods(before: Before, seen: MachineSample) -> str:
+def lost_pods(before: StateBefore, seen: MachineSample) -> str:
     """Return which pods of before have failed or run in other containers now; one that was deleted is not lost."""
     now = {pod.uid: pod for pod in seen.pods}
     lost = []

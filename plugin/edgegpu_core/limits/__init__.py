@@ -4,13 +4,12 @@ from edgegpu_core.limits.capacity import Need, NewPod, NodeRoom, OwnPod, Quota
 from edgegpu_core.limits.judge import CardNumbers, FitResult, LimitsChange, LimitsVerdict, by_hand, judge
 from edgegpu_core.limits.nodes import Constraints, NodeRequirement, Taint, Toleration
 from edgegpu_core.limits.readers import amounts_of, container_of, new_pod, own_pod, read_node, read_quota, with_amounts
-from edgegpu_core.limits.workload import How, Workload, WorkloadKind, read_workload
+from edgegpu_core.limits.workload import UpdateStrategy, Workload, WorkloadKind, read_workload
 
 __all__ = [
     "CardNumbers",
     "Constraints",
     "FitResult",
-    "How",
     "LimitsChange",
     "LimitsVerdict",
     "Need",
@@ -21,6 +20,7 @@ __all__ = [
     "Quota",
     "Taint",
     "Toleration",
+    "UpdateStrategy",
     "Workload",
     "WorkloadKind",
     "amounts_of",

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from edgegpu_core.inventory import Free, Slot
+from edgegpu_core.inventory import CardCapacity, FreeAmounts
 from edgegpu_core.ledger import free_after
 from edgegpu_core.limits.nodes import Constraints, Taint
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodeview import planned
 from edgegpu_core.placement import Placement, PlacementRefusal, Policy, Share, place
-from edgegpu_core.request import ContainerRequest, ContainerRole, Unplaceable
+from edgegpu_core.request import ContainerRequest, ContainerRole, ImpossibleRequest
 
 DEFAULT_MODEL = ResourceModel()
 
@@ -21,7 +21,7 @@ class NodeRoom:
     """One node: its cards, what each pod holds of them (by API UID), and what decides who may come."""
 
     name: str
-    slots: tuple[Slot, ...] = ()
+    slots: tuple[CardCapacity, ...] = ()
     held: Held = field(default_factory=dict)
     model: ResourceModel = DEFAULT_MODEL
     policy: Policy = Policy.FIRST_FIT
@@ -89,7 +89,7 @@ def need_of(containers: Iterable[ContainerRequest]) -> Need:
     return Need(*sums)
 
 
-class Trial:
+class TrialPlacement:
     """A copy of the nodes that pods are placed on and ended in; what it was made from stays as it is."""
 
     def __init__(self, rooms: tuple[NodeRoom, ...], constraints: Constraints, quota: Quota) -> None:
@@ -101,9 +101,9 @@ class Trial:
         self._left = [quota.units, quota.core, quota.pods]
         self._count = 0
 
-    def copy(self) -> "Trial":
+    def copy(self) -> "TrialPlacement":
         """Return one that goes its own way."""
-        twin = object.__new__(Trial)
+        twin = object.__new__(TrialPlacement)
         twin._rooms, twin._excluded, twin._count = self._rooms, self._excluded, self._count
         twin._held = [dict(held) for held in self._held]
         twin._free = list(self._free)  # never changed in place
@@ -137,7 +137,7 @@ class Trial:
     def _on_node(self, pod: NewPod, at: int) -> tuple[Share, ...] | None:
         room = self._rooms[at]
         plan = planned(pod.containers, room.model)
-        if isinstance(plan, Unplaceable):
+        if isinstance(plan, ImpossibleRequest):
             return None
         placed = place(plan, self._free[at], pod.policy or room.policy)
         return placed.held if isinstance(placed, Placement) else None
@@ -166,7 +166,7 @@ class Trial:
                 return (at, held[pod.uid], pod.need)
         return (pod.need,)
 
-    def free_of(self) -> tuple[tuple[NodeRoom, Free], ...]:
+    def free_of(self) -> tuple[tuple[NodeRoom, FreeAmounts], ...]:
         """Return what is free on each node that is open."""
         return tuple((room, self._free[at]) for at, room in enumerate(self._rooms) if not self._excluded[at])
 
@@ -186,7 +186,7 @@ class Trial:
     def _why(self, pod: NewPod, at: int) -> str:
         room = self._rooms[at]
         plan = planned(pod.containers, room.model)
-        if isinstance(plan, Unplaceable):
+        if isinstance(plan, ImpossibleRequest):
             return plan.reason
         placed = place(plan, self._free[at], pod.policy or room.policy)
         return placed.reason if isinstance(placed, PlacementRefusal) else ""

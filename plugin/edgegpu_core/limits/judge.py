@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from edgegpu_core.limits.capacity import NewPod, NodeRoom, OwnPod, Quota, Trial
+from edgegpu_core.limits.capacity import NewPod, NodeRoom, OwnPod, Quota, TrialPlacement
 from edgegpu_core.limits.rollout import beside, by_itself, stopped, turns
-from edgegpu_core.limits.workload import How, Workload, WorkloadKind
+from edgegpu_core.limits.workload import UpdateStrategy, Workload, WorkloadKind
 from edgegpu_core.request import RequestedAmounts
 
 _MOST_TEXT = 600
@@ -75,7 +75,7 @@ def judge(case: LimitsChange) -> LimitsVerdict:
     could hold one. With an autoscaler its maximum must have room as well, unless the change only takes less.
     """
     workload = case.workload
-    trial = Trial(case.rooms, workload.constraints, case.quota)
+    trial = TrialPlacement(case.rooms, workload.constraints, case.quota)
     count = len(turns(trial, workload))
     verdict = LimitsVerdict(answer=FitResult.FITS, request=case.request, replicas=count, cards=_cards(case, trial))
     if not case.pod.containers and not case.pod.problem:
@@ -90,7 +90,7 @@ def judge(case: LimitsChange) -> LimitsVerdict:
     return _at_most(case, case.at_most, trial, verdict)
 
 
-def _now(case: LimitsChange, trial: Trial, verdict: LimitsVerdict) -> LimitsVerdict:
+def _now(case: LimitsChange, trial: TrialPlacement, verdict: LimitsVerdict) -> LimitsVerdict:
     workload = case.workload
     if beside(trial, workload, case.pod):
         return verdict
@@ -106,7 +106,7 @@ def _now(case: LimitsChange, trial: Trial, verdict: LimitsVerdict) -> LimitsVerd
 def _without_replicas(case: LimitsChange, verdict: LimitsVerdict) -> LimitsVerdict:
     one = replace(case.workload, replicas=1, partition=0)
     rooms = tuple(replace(room, held={}) for room in case.rooms)
-    text = _why_not(case, Trial(rooms, one.constraints, NO_QUOTA), one, own=False)
+    text = _why_not(case, TrialPlacement(rooms, one.constraints, NO_QUOTA), one, own=False)
     return (
         replace(verdict, answer=FitResult.NEVER, text=f"it has no replicas now, and none could run: {text}")
         if text
@@ -114,7 +114,7 @@ def _without_replicas(case: LimitsChange, verdict: LimitsVerdict) -> LimitsVerdi
     )
 
 
-def _at_most(case: LimitsChange, most: int, trial: Trial, verdict: LimitsVerdict) -> LimitsVerdict:
+def _at_most(case: LimitsChange, most: int, trial: TrialPlacement, verdict: LimitsVerdict) -> LimitsVerdict:
     text = _why_not(case, stopped(trial, case.workload, case.own), replace(case.workload, replicas=most))
     if not text:
         return verdict
@@ -123,7 +123,7 @@ def _at_most(case: LimitsChange, most: int, trial: Trial, verdict: LimitsVerdict
     return replace(verdict, text=text) if less else replace(verdict, answer=FitResult.NEVER, text=text, replicas=most)
 
 
-def _why_not(case: LimitsChange, trial: Trial, workload: Workload, *, own: bool = True) -> str:
+def _why_not(case: LimitsChange, trial: TrialPlacement, workload: Workload, *, own: bool = True) -> str:
     """Place what must be placed, and say at which pod it ends and why; empty when all have room."""
     trial = trial.copy()
     nodes = turns(trial, workload)
@@ -157,7 +157,7 @@ def _own_units(case: LimitsChange) -> dict[tuple[str, str], int]:
     return held
 
 
-def _cards(case: LimitsChange, trial: Trial) -> tuple[CardNumbers, ...]:
+def _cards(case: LimitsChange, trial: TrialPlacement) -> tuple[CardNumbers, ...]:
     held = _own_units(case)
     found = [
         CardNumbers(
@@ -181,6 +181,6 @@ def by_hand(workload: Workload) -> str:
     """Say what a person has to do before pods take new limits; empty when nothing."""
     if workload.paused:
         return "the Deployment is paused: its pods take the limits when it is resumed"
-    if workload.how is How.BY_HAND:
+    if workload.how is UpdateStrategy.BY_HAND:
         return "its update strategy is OnDelete: each pod takes the limits when it is deleted"
     return ""

@@ -12,7 +12,7 @@ from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report
 from edgegpu_core.nodeview import planned
 from edgegpu_core.placement import Placement, PodPlan, Policy, Share, footprint, place
 from edgegpu_core.podview import PodView, gpu_containers, pod_view
-from edgegpu_core.request import RequestedAmounts, Unplaceable
+from edgegpu_core.request import ImpossibleRequest, RequestedAmounts
 
 Object = Mapping[str, Any]
 
@@ -82,7 +82,7 @@ def _held(report: NodeReport, pods: Iterable[PodView], model: ResourceModel) -> 
         plan = planned(pod.containers, model)
         placed = (
             None
-            if isinstance(plan, Unplaceable)
+            if isinstance(plan, ImpossibleRequest)
             else place(plan, free_after(report.slots, held.values()), Policy.FIRST_FIT)
         )
         if isinstance(placed, Placement):

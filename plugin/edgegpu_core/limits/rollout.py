@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
-from edgegpu_core.limits.capacity import NewPod, OwnPod, Trial
-from edgegpu_core.limits.workload import How, Workload, WorkloadKind
+from edgegpu_core.limits.capacity import NewPod, OwnPod, TrialPlacement
+from edgegpu_core.limits.workload import UpdateStrategy, Workload, WorkloadKind
 
 _MOST_STATES = 2_000
 """So many ways are followed in which old pods may go; beyond, one only at each step. Apps on edge boxes are small."""
 
 
-def by_itself(trial: Trial, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
+def by_itself(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
     """Say whether the workload's own way of replacing its pods brings all new ones to a card.
 
     Args:
@@ -22,22 +22,22 @@ def by_itself(trial: Trial, workload: Workload, own: Sequence[OwnPod], pod: NewP
         return _each_node(trial, workload, own, pod)
     if workload.kind is WorkloadKind.STATEFUL_SET:
         return _in_turn(trial, workload, own, pod)
-    if workload.how is How.RECREATE:
+    if workload.how is UpdateStrategy.RECREATE:
         return after_stop(trial, workload, own, pod)
     return _rolling(trial, workload, own, pod)
 
 
-def beside(trial: Trial, workload: Workload, pod: NewPod) -> bool:
+def beside(trial: TrialPlacement, workload: Workload, pod: NewPod) -> bool:
     """Say whether all new pods have room while all old ones stay."""
     return _place_all(trial.copy(), workload, pod)
 
 
-def after_stop(trial: Trial, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
+def after_stop(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
     """Say whether all new pods have room once all that they replace have gone."""
     return _place_all(stopped(trial, workload, own), workload, pod)
 
 
-def stopped(trial: Trial, workload: Workload, own: Sequence[OwnPod]) -> Trial:
+def stopped(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod]) -> TrialPlacement:
     """Return the trial once the app's pods have gone; those that a partition holds back stay."""
     empty = trial.copy()
     for one in own:
@@ -46,18 +46,18 @@ def stopped(trial: Trial, workload: Workload, own: Sequence[OwnPod]) -> Trial:
     return empty
 
 
-def turns(trial: Trial, workload: Workload) -> tuple[str, ...]:
+def turns(trial: TrialPlacement, workload: Workload) -> tuple[str, ...]:
     """Return the nodes of the new pods, one for each: names for a DaemonSet, else empty (any node)."""
     if workload.kind is WorkloadKind.DAEMON_SET:
         return trial.open_nodes()
     return ("",) * max(0, workload.replicas - workload.partition)
 
 
-def _place_all(trial: Trial, workload: Workload, pod: NewPod) -> bool:
+def _place_all(trial: TrialPlacement, workload: Workload, pod: NewPod) -> bool:
     return all(trial.place(pod, only=node) for node in turns(trial, workload))
 
 
-def _each_node(trial: Trial, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
+def _each_node(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
     """Play a DaemonSet's update: without surge a node's old pod goes first."""
     trial = trial.copy()
     for node in turns(trial, workload):
@@ -71,12 +71,12 @@ def _each_node(trial: Trial, workload: Workload, own: Sequence[OwnPod], pod: New
     return True
 
 
-def _end_all(trial: Trial, pods: Sequence[OwnPod]) -> None:
+def _end_all(trial: TrialPlacement, pods: Sequence[OwnPod]) -> None:
     for one in pods:
         trial.end(one)
 
 
-def _in_turn(trial: Trial, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
+def _in_turn(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
     """Play a StatefulSet's update: from the last ordinal to the partition, one gone before its successor comes."""
     trial = trial.copy()
     _end_all(trial, [one for one in own if one.terminating])
@@ -90,7 +90,7 @@ def _in_turn(trial: Trial, workload: Workload, own: Sequence[OwnPod], pod: NewPo
     return all(trial.place(pod) for _ in range(wanted))
 
 
-def _rolling(trial: Trial, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
+def _rolling(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
     """Play a Deployment's rolling update, whichever old pods go first: all ways must come to the end.
 
     The controller makes new pods while there are fewer than replicas and surge in all, and takes old ones away while
@@ -119,7 +119,9 @@ def _rolling(trial: Trial, workload: Workload, own: Sequence[OwnPod], pod: NewPo
     return True
 
 
-def _ways(trial: Trial, old: tuple[OwnPod, ...], *, only_one: bool) -> Iterator[tuple[Trial, tuple[OwnPod, ...]]]:
+def _ways(
+    trial: TrialPlacement, old: tuple[OwnPod, ...], *, only_one: bool
+) -> Iterator[tuple[TrialPlacement, tuple[OwnPod, ...]]]:
     """Yield what can follow: the trial without one old pod, and those left. Pods that hold the same are one way."""
     kinds: set[tuple[object, ...]] = set()
     for at, one in enumerate(old):

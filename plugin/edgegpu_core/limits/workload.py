@@ -19,7 +19,7 @@ class WorkloadKind(Enum):
     DAEMON_SET = "DaemonSet"
 
 
-class How(Enum):
+class UpdateStrategy(Enum):
     """How its pods are replaced when their template changes."""
 
     ROLLING = "RollingUpdate"
@@ -39,7 +39,7 @@ class Workload:
     """An app. A DaemonSet has one pod on each node that its constraints allow, whatever `replicas` says."""
 
     kind: WorkloadKind
-    how: How
+    how: UpdateStrategy
     replicas: int = 1
     surge: int = 0
     """Pods that may be there beyond `replicas` while they are replaced."""
@@ -64,8 +64,8 @@ def read_workload(kind: WorkloadKind, item: Mapping[str, Any]) -> Workload:
     match kind:
         case WorkloadKind.DEPLOYMENT:
             strategy = spec.get("strategy") or {}
-            how = How.RECREATE if strategy.get("type") == "Recreate" else How.ROLLING
-            surge, unavailable = (0, replicas) if how is How.RECREATE else fenceposts(strategy, replicas)
+            how = UpdateStrategy.RECREATE if strategy.get("type") == "Recreate" else UpdateStrategy.ROLLING
+            surge, unavailable = (0, replicas) if how is UpdateStrategy.RECREATE else fenceposts(strategy, replicas)
             paused = bool(spec.get("paused"))
             return Workload(
                 kind=kind,
@@ -79,13 +79,13 @@ def read_workload(kind: WorkloadKind, item: Mapping[str, Any]) -> Workload:
         case WorkloadKind.STATEFUL_SET:
             update = spec.get("updateStrategy") or {}
             partition = int((update.get("rollingUpdate") or {}).get("partition") or 0)
-            how = How.BY_HAND if update.get("type") == "OnDelete" else How.IN_TURN
+            how = UpdateStrategy.BY_HAND if update.get("type") == "OnDelete" else UpdateStrategy.IN_TURN
             return Workload(
                 kind=kind, how=how, replicas=replicas, unavailable=1, partition=partition, constraints=constraints
             )
         case WorkloadKind.DAEMON_SET:
             update = spec.get("updateStrategy") or {}
-            how = How.BY_HAND if update.get("type") == "OnDelete" else How.EACH_NODE
+            how = UpdateStrategy.BY_HAND if update.get("type") == "OnDelete" else UpdateStrategy.EACH_NODE
             rolling = update.get("rollingUpdate") or {}
             surge = min(1, pods_of(rolling.get("maxSurge") or 0, 100, up=True))
             return Workload(kind=kind, how=how, surge=surge, unavailable=1 - surge, constraints=constraints)

@@ -9,7 +9,6 @@ from typing import Any
 
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.files import write_if_changed
-
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.errors import PluginError
 

@@ -11,7 +11,7 @@ from edgegpu_core.inventory import Card
 from edgegpu_plugin.cards.nvml_library import NvmlLibrary
 from edgegpu_plugin.cards.nvml_worker import NvmlWorker
 from edgegpu_plugin.config.schema import Driver
-from edgegpu_plugin.errors import NvmlError, NvmlTrouble
+from edgegpu_plugin.errors import NvmlError, NvmlProblem
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -113,7 +113,7 @@ class Nvml:
     def _is_due(self) -> bool:
         """Whether to look at the cards: by time, or at the end of a hang."""
         now = self._clock()
-        hung = self._trouble is not None and self._trouble.kind is NvmlTrouble.HANGS
+        hung = self._trouble is not None and self._trouble.kind is NvmlProblem.HANGS
         if now < self._next_look and not (hung and self._worker.hang() is None):
             return False
         self._next_look = now + self._settings.poll_s
@@ -140,7 +140,7 @@ class Nvml:
             _log.info("NVML answers again")
         self._trouble = error
         self._mind_silence()
-        if error is not None and self._told and error.kind in (NvmlTrouble.NOT_LOADED, NvmlTrouble.NO_DRIVER):
+        if error is not None and self._told and error.kind in (NvmlProblem.NOT_LOADED, NvmlProblem.NO_DRIVER):
             self._tell(tuple(replace(card, healthy=False) for card in self._told))
 
     def _mind_silence(self) -> None:

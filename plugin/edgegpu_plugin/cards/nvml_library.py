@@ -14,7 +14,7 @@ import pynvml
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.cards.driver_root import LIBRARY_FOLDERS, mig_caps, open_to_others
 from edgegpu_plugin.cards.health import CardHealth
-from edgegpu_plugin.errors import NvmlError, NvmlTrouble
+from edgegpu_plugin.errors import NvmlError, NvmlProblem
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class NvmlLibrary:
                 self._close()
             raise _told(error, self.step) from error
         except OSError as error:
-            raise NvmlError(NvmlTrouble.FAILED, f"cannot look at the cards ({self.step}): {error}") from error
+            raise NvmlError(NvmlProblem.FAILED, f"cannot look at the cards ({self.step}): {error}") from error
 
     def _drain_events(self) -> None:
         """Take in what the driver reported since the last look."""
@@ -108,7 +108,7 @@ class NvmlLibrary:
         if not cards and not self._found.gpus:
             self._close()  # a card that comes is seen only after a new start, which costs little without cards
             raise NvmlError(
-                NvmlTrouble.NO_CARDS,
+                NvmlProblem.NO_CARDS,
                 "the NVIDIA driver works but has no card: look at `lspci | grep -i nvidia` and `nvidia-smi`",
             )
         return cards
@@ -121,7 +121,7 @@ class NvmlLibrary:
             self._nv("nvmlInit")
         except pynvml.NVMLError_LibraryNotFound:
             raise NvmlError(
-                NvmlTrouble.NO_DRIVER,
+                NvmlProblem.NO_DRIVER,
                 f"cannot find the NVIDIA driver's {LIBRARY} under {self._root}: install the driver, "
                 "or set driver.root to where it is",
             ) from None
@@ -246,14 +246,14 @@ def load_library(root: Path) -> None:
                     ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
             except OSError as error:
                 raise NvmlError(
-                    NvmlTrouble.NO_DRIVER, f"cannot load {path}: {error}; install the driver anew"
+                    NvmlProblem.NO_DRIVER, f"cannot load {path}: {error}; install the driver anew"
                 ) from error
             if why:
                 text = f"{path} is not loaded: {why}; give driver.root and all below it to root alone"
-                raise NvmlError(NvmlTrouble.NO_DRIVER, text)
+                raise NvmlError(NvmlProblem.NO_DRIVER, text)
             return
     raise NvmlError(
-        NvmlTrouble.NO_DRIVER,
+        NvmlProblem.NO_DRIVER,
         f"cannot find the NVIDIA driver's {LIBRARY} under {root}: install the driver there, or set driver.root",
     )
 
@@ -273,5 +273,5 @@ def _told(error: pynvml.NVMLError, step: str) -> NvmlError:
             f"the NVIDIA driver is not loaded ({error}): `modprobe nvidia`; `dmesg | grep -i nvrm` says what it lacks"
         )
     else:
-        return NvmlError(NvmlTrouble.FAILED, f"cannot ask NVML ({step}): {error}; `nvidia-smi` may tell more")
-    return NvmlError(NvmlTrouble.NOT_LOADED, text)
+        return NvmlError(NvmlProblem.FAILED, f"cannot ask NVML ({step}): {error}; `nvidia-smi` may tell more")
+    return NvmlError(NvmlProblem.NOT_LOADED, text)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from edgegpu_plugin.errors import NvmlError, NvmlTrouble
+from edgegpu_plugin.errors import NvmlError, NvmlProblem
 
 _T = TypeVar("_T")
 
@@ -56,7 +56,7 @@ class NvmlWorker:
         if running is None or self._clock() < running[1]:
             return None
         return NvmlError(
-            NvmlTrouble.HANGS,
+            NvmlProblem.HANGS,
             f"NVML hangs since {running[2]} in {self._step() or 'a call'}: the driver does not answer; a card may have "
             "fallen off the bus: look at `dmesg | grep -i -e nvrm -e xid`; a reboot ends it",
         )
@@ -80,9 +80,9 @@ class NvmlWorker:
         if future.done() and not future.cancelled():
             return future.result()
         if self._stopped.done():
-            raise NvmlError(NvmlTrouble.FAILED, "cannot ask NVML: this process is ending")
+            raise NvmlError(NvmlProblem.FAILED, "cannot ask NVML: this process is ending")
         raise self.hang() or NvmlError(
-            NvmlTrouble.HANGS, f"NVML is busy in {self._step() or 'a call'} for more than {timeout_s:g} s"
+            NvmlProblem.HANGS, f"NVML is busy in {self._step() or 'a call'} for more than {timeout_s:g} s"
         )
 
     def _work(self) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from edgegpu_base.files import write_if_changed
-
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.containers.driver_files import DriverFiles
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from edgegpu_base.errors import EdgegpuError
-
-from edgegpu_core.injection import Choice, Injection
+from edgegpu_core.injection import Injection, InjectionChoice
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.cards.device_nodes import ensure_nodes, link_nodes
 from edgegpu_plugin.cards.nvml import Nvml
@@ -16,7 +15,7 @@ from edgegpu_plugin.config.schema import Driver
 from edgegpu_plugin.containers import driver_files, runtime
 from edgegpu_plugin.containers.cdi import build_spec, cdi_name, node_names, write_spec
 from edgegpu_plugin.containers.driver_files import CONTROL_NODES, DriverFiles
-from edgegpu_plugin.containers.kubelet_injection import DevicesWay
+from edgegpu_plugin.containers.kubelet_injection import DeviceNodeInjection
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.pb import Allocation
 
@@ -26,7 +25,7 @@ DRIVER_WAIT_S = 20.0
 """How long a container's start waits for the driver after a boot; kubelet gives PreStart 30 s and asks again."""
 
 
-class CdiWay:
+class CdiSpecInjection:
     """Names of a spec that we write ourselves."""
 
     def __init__(self, settings: Driver) -> None:
@@ -78,8 +77,8 @@ class Injector:
         """
         self._settings = settings
         self._nvml = nvml
-        self._cdi = CdiWay(settings)
-        self._devices = DevicesWay(root=settings.root, folder=run / "driver")
+        self._cdi = CdiSpecInjection(settings)
+        self._devices = DeviceNodeInjection(root=settings.root, folder=run / "driver")
         self._ask_kubelet = ask_kubelet
         self._making = threading.Lock()
         """Held while files are made: every start makes them, and NVML's thread."""
@@ -190,7 +189,7 @@ class Injector:
                 raise
             _LOG.warning("pods of before, whose cards came in kubelet's own answer, may not start again: %s", error)
 
-    def _choose(self, *, before: Choice | None = None) -> Choice:
+    def _choose(self, *, before: InjectionChoice | None = None) -> InjectionChoice:
         settings = self._settings
         configs = runtime.CONTAINERD_CONFIGS if settings.containerd_config is None else [settings.containerd_config]
         kubelet = self.kubelet or None

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from edgegpu_base.errors import EdgegpuError
-
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.containers import driver_files
 from edgegpu_plugin.containers.cdi import node_names
@@ -21,7 +20,7 @@ _ABSENT = "absent"
 """What a link leads to whose file this driver does not have: without it the container would not start."""
 
 
-class DevicesWay:
+class DeviceNodeInjection:
     """Names links of ours, whose targets follow the driver.
 
     kubelet stores its answer for a pod's life and gives it again after a reboot, while the driver's version and the

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from edgegpu_core import injection
-from edgegpu_core.injection import Choice, ContainerdSupport, Injection
+from edgegpu_core.injection import ContainerdSupport, Injection, InjectionChoice
 from edgegpu_plugin.errors import PluginError
 
 CONTAINERD_CONFIGS = (
@@ -25,7 +25,7 @@ _MOST_IMPORTS = 64
 
 def choose(
     wanted: Injection, *, cdi_folder: Path, kubelet: str | None, configs: Sequence[Path] = CONTAINERD_CONFIGS
-) -> Choice:
+) -> InjectionChoice:
     """Choose how cards come into containers, by containerd's configuration.
 
     Args:

@@ -20,7 +20,7 @@ _CONTAINER_ID = re.compile(rb"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Cardless:
+class ContainerWithoutCards:
     """A container that runs without its cards."""
 
     pod: PodView
@@ -29,7 +29,7 @@ class Cardless:
     """UUIDs."""
 
 
-class CardSight:
+class VisibilityCheck:
     """Looks at each container once after its start, by the device nodes in its /dev; one thread uses it."""
 
     def __init__(self, *, dev: Path, cards: Callable[[], Iterable[Card]], proc: Path = Path("/proc")) -> None:
@@ -46,7 +46,7 @@ class CardSight:
         self._looks: dict[str, int] = {}
         self._missing: dict[str, tuple[str, ...]] = {}
 
-    def look(self, snapshot: Snapshot) -> tuple[Cardless, ...]:
+    def look(self, snapshot: Snapshot) -> tuple[ContainerWithoutCards, ...]:
         """Return the containers that run without a card of theirs."""
         nodes = {card.uuid: node_names(card)[0] for card in self._cards()}
         running = {
@@ -62,7 +62,7 @@ class CardSight:
             if missing is not None:
                 self._looks[id_] = _MOST_LOOKS
                 self._missing[id_] = missing
-        return tuple(Cardless(*running[id_][:2], cards) for id_, cards in self._missing.items() if cards)
+        return tuple(ContainerWithoutCards(*running[id_][:2], cards) for id_, cards in self._missing.items() if cards)
 
     def _processes(self, wanted: set[str]) -> Mapping[str, int]:
         """Return a process of each of these containers, told by its cgroup's name; nothing is read without need."""

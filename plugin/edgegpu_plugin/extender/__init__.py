@@ -1,6 +1,6 @@
 """The scheduler's extender: filter, prioritize and bind for the GPU pods of every node of the cluster."""
 
-from edgegpu_plugin.extender.bind import HoldBack, ambiguous
+from edgegpu_plugin.extender.bind import HoldBackTime, ambiguous
 from edgegpu_plugin.extender.cluster import ClusterState
 from edgegpu_plugin.extender.extender import Extender, ExtenderConfig
 from edgegpu_plugin.extender.node_capacity import KnownNode, NodeCapacity
@@ -12,7 +12,7 @@ __all__ = [
     "Extender",
     "ExtenderConfig",
     "ExtenderError",
-    "HoldBack",
+    "HoldBackTime",
     "KnownNode",
     "NodeCapacity",
     "TlsFiles",

@@ -27,7 +27,7 @@ Admit = Callable[[socket.socket, Any], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateLimits:
+class ConnectionLimits:
     """What is granted to connections that are not authenticated."""
 
     waiting: int = 512
@@ -57,7 +57,7 @@ class Acceptor:
         context: ssl.SSLContext | None,
         admit: Admit,
         clock: Callable[[], float],
-        limits: GateLimits,
+        limits: ConnectionLimits,
     ) -> None:
         """Put it together.
 

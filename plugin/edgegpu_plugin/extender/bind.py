@@ -14,15 +14,14 @@ from dataclasses import dataclass, replace
 
 from edgegpu_base.kube import Conflict, Json, KubeError, KubeObjects, NotFound, Unavailable
 from edgegpu_base.kube.objects import BIND_S
-
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import PlacementRefusal, place, plan_pod
 from edgegpu_core.podview import CARDS_ANNOTATION, PodView, pod_view, write_cards
-from edgegpu_core.request import ContainerRole, RequestedAmounts, Unplaceable
+from edgegpu_core.request import ContainerRole, ImpossibleRequest, RequestedAmounts
 from edgegpu_plugin.extender.assumed import Assumption
 from edgegpu_plugin.extender.cluster import ClusterState
 from edgegpu_plugin.extender.filter import policy_problem
-from edgegpu_plugin.extender.freshness import Freshness, StalePictureError
+from edgegpu_plugin.extender.freshness import Freshness, StaleWatchError
 from edgegpu_plugin.extender.messages import BindingArgs
 from edgegpu_plugin.extender.node_capacity import KnownNode, known_node, room_of
 
@@ -88,7 +87,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HoldBack:
+class HoldBackTime:
     """How long a pod waits for earlier ones that it could be mistaken for."""
 
     each_s: float = 3.0
@@ -124,7 +123,7 @@ class Binder:
         state: ClusterState,
         freshness: Freshness,
         model: ResourceModel,
-        hold_back: HoldBack,
+        hold_back: HoldBackTime,
         clock: Callable[[], float],
     ) -> None:
         self._objects = objects
@@ -143,7 +142,7 @@ class Binder:
                 return f"waited {self._hold_back.total_s:g} s for earlier bindings to node {args.node}"
             try:
                 self._bind_in_turn(args, ends)
-            except (_RefusedError, StalePictureError) as refusal:
+            except (_RefusedError, StaleWatchError) as refusal:
                 return str(refusal)
             except KubeError as error:
                 return str(error)
@@ -227,7 +226,7 @@ class Binder:
         room = self._state.beside_claims(room_of(scene.node, scene.pods, scene.assumed, self._model), pod)
         problem = policy_problem(pod) or room.problem
         plan = plan_pod(pod.containers, room.model)
-        if isinstance(plan, Unplaceable):
+        if isinstance(plan, ImpossibleRequest):
             raise _RefusedError(plan.reason)
         if problem or scene.node.report is None:
             raise _RefusedError(f"node {node} {problem}" if room.problem else problem)

@@ -8,7 +8,7 @@ from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView
 from edgegpu_plugin.extender.assumed import AssumedCache, Assumption
 from edgegpu_plugin.extender.node_capacity import KnownNode, NodeCapacity, room_of, without_claimed
-from edgegpu_plugin.extender.nominations import Claims
+from edgegpu_plugin.extender.nominations import Nominations
 
 ASSUMED_S = 30.0
 """How long a binding counts that the cluster never shows."""
@@ -36,7 +36,7 @@ class ClusterState:
         self._pods_on: dict[str, dict[str, PodView]] = {}
         self._bound_since: dict[str, float] = {}
         self._assumed = AssumedCache(assumed_s)
-        self._claims = Claims(clock)
+        self._claims = Nominations(clock)
         self._rooms: dict[str, NodeCapacity] = {}
         self.closing = False
 

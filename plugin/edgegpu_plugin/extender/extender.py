@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
-from edgegpu_base.kube import Handlers, KubeClient, KubeObjects, Reflector
-from edgegpu_base.kube.objects import NODES, PODS
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from edgegpu_base.kube import Handlers, KubeClient, KubeObjects, Reflector
+from edgegpu_base.kube.objects import NODES, PODS
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import Policy
 from edgegpu_core.podview import PodView, pod_view
 from edgegpu_core.preemption import read_budget
 from edgegpu_plugin.config.schema import PluginConfig
-from edgegpu_plugin.extender.bind import Binder, HoldBack
+from edgegpu_plugin.extender.bind import Binder, HoldBackTime
 from edgegpu_plugin.extender.cluster import ASSUMED_S, ClusterState
 from edgegpu_plugin.extender.freshness import Freshness
 from edgegpu_plugin.extender.messages import BindingArgs, ExtenderArgs, HostPriority, PreemptionArgs
@@ -46,7 +46,7 @@ class ExtenderConfig:
     model: ResourceModel
     policy: Policy = Policy.FIRST_FIT
     """How nodes are ranked for pods that name no policy; on a node its own policy counts."""
-    hold_back: HoldBack = field(default_factory=HoldBack)
+    hold_back: HoldBackTime = field(default_factory=HoldBackTime)
     assumed_s: float = ASSUMED_S
 
 

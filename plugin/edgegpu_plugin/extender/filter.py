@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from edgegpu_core import reasons
-from edgegpu_core.inventory import Free
+from edgegpu_core.inventory import FreeAmounts
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import PlacementRefusal, PodPlan, Policy, parse_policy, place, plan_pod
 from edgegpu_core.podview import PodView
 from edgegpu_core.preemption import choose_victims
-from edgegpu_core.request import Ask, Unplaceable
+from edgegpu_core.request import ImpossibleRequest, PlaceableRequest
 from edgegpu_plugin.extender.node_capacity import NodeCapacity
 
 GROUPED_FROM = 6
@@ -75,12 +75,12 @@ class _Case:
         self._pod = pod
         self._model = model
         self._grouped = grouped
-        self._questions: dict[ResourceModel, _Question | Unplaceable] = {}
-        self._last: tuple[ResourceModel | None, _Question | Unplaceable] = (None, Unplaceable(""))
+        self._questions: dict[ResourceModel, _Question | ImpossibleRequest] = {}
+        self._last: tuple[ResourceModel | None, _Question | ImpossibleRequest] = (None, ImpossibleRequest(""))
 
     def judge(self, name: str, room: NodeCapacity | None, verdict: FilterVerdict) -> None:
         question = self._question(self._model if room is None else room.model)
-        if isinstance(question, Unplaceable):
+        if isinstance(question, ImpossibleRequest):
             verdict.hopeless[name] = question.reason
         elif room is None:
             verdict.hopeless[name] = UNKNOWN_NODE
@@ -95,13 +95,13 @@ class _Case:
             else:
                 verdict.hopeless[name] = reason + reasons.kept_for(room.kept_for) + self._in_the_way(question, room)
 
-    def _question(self, model: ResourceModel) -> "_Question | Unplaceable":
+    def _question(self, model: ResourceModel) -> "_Question | ImpossibleRequest":
         # Rooms of the same make share their model, and a thousand look-ups by its value would take a millisecond.
         if self._last[0] is not model:
             found = self._questions.get(model)
             if found is None:
                 plan = plan_pod(self._pod.containers, model)
-                found = plan if isinstance(plan, Unplaceable) else _Question(plan, grouped=self._grouped)
+                found = plan if isinstance(plan, ImpossibleRequest) else _Question(plan, grouped=self._grouped)
                 self._questions[model] = found
             self._last = (model, found)
         return self._last[1]
@@ -158,7 +158,7 @@ class _Question:
         return reasons.in_the_way(tuple(victim.full_name for victim in victims))
 
 
-def _fits_single(ask: Ask, room: NodeCapacity) -> bool:
+def _fits_single(ask: PlaceableRequest, room: NodeCapacity) -> bool:
     """Say what `placement.fits` says of a single container in a fraction of its time: a thousand nodes are asked.
 
     A card that is out of order has nothing free and is not among the empty ones.
@@ -175,7 +175,7 @@ def _fits_single(ask: Ask, room: NodeCapacity) -> bool:
     return False
 
 
-def _fit_in_turn(asks: list[Ask], free: Free) -> bool:
+def _fit_in_turn(asks: list[PlaceableRequest], free: FreeAmounts) -> bool:
     """Say whether several shares fit when each takes the first card with room; if not, another way may be found."""
     memory, core = free.memory.copy(), free.core.copy()
     for ask in asks:

@@ -25,7 +25,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 from edgegpu_base.kube import Forbidden, KubeError, KubeObjects, NotFound
-
 from edgegpu_plugin.extender.cluster import ClusterState
 
 _log = logging.getLogger(__name__)
@@ -38,11 +37,11 @@ _LAG_S = 2.0
 """How long the watch may be behind a pod that was read afresh, before a list is quicker."""
 
 
-class StalePictureError(Exception):
+class StaleWatchError(Exception):
     """The pods could not be read in time; nothing may be bound by what is known."""
 
 
-class Picture(Protocol):
+class WatchedPods(Protocol):
     """The watched pods: a Reflector."""
 
     def wait_version(self, version: str, timeout_s: float) -> bool:
@@ -55,7 +54,9 @@ class Picture(Protocol):
 class Freshness:
     """Lets bind go on only while the watched pods are new enough."""
 
-    def __init__(self, *, objects: KubeObjects, state: ClusterState, pods: Picture, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, *, objects: KubeObjects, state: ClusterState, pods: WatchedPods, clock: Callable[[], float]
+    ) -> None:
         self._objects = objects
         self._state = state
         self._pods = pods
@@ -78,7 +79,7 @@ class Freshness:
         """
         now = self._term()
         if term is not None and now != term:
-            raise StalePictureError("another scheduler leads since this binding was asked for")
+            raise StaleWatchError("another scheduler leads since this binding was asked for")
         if self._stale(now) or not self._pods.wait_version(version, min(_LAG_S, ends - self._clock())):
             self._list(now, version, ends)
         return now
@@ -89,14 +90,14 @@ class Freshness:
     def _list(self, term: str, version: str, ends: float) -> None:
         """List the pods once for all calls that wait for it."""
         if not self._listing.acquire(timeout=max(0.0, ends - self._clock())):
-            raise StalePictureError("edgegpu's view of the pods is being read anew")
+            raise StaleWatchError("edgegpu's view of the pods is being read anew")
         try:
             if not self._stale(term) and self._pods.wait_version(version, 0):
                 return
             began = self._clock()
             _log.info("listing the pods before the next binding: %s", self._cause(term))
             if not self._pods.list_again(max(0.0, ends - began)):
-                raise StalePictureError("edgegpu's view of the pods is behind the API server and could not be renewed")
+                raise StaleWatchError("edgegpu's view of the pods is behind the API server and could not be renewed")
             self._state.settle_assumed(began)
             self._listed_term = term
         finally:

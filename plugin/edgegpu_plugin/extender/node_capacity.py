@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from edgegpu_core.inventory import Free
+from edgegpu_core.inventory import FreeAmounts
 from edgegpu_core.ledger import free_after
 from edgegpu_core.model import CORE_PER_CARD, ResourceModel, short_name
 from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report
@@ -78,7 +78,7 @@ class NodeCapacity:
     node: KnownNode
     problem: str
     model: ResourceModel
-    free: Free
+    free: FreeAmounts
     lowest_priority: int | None
     """The lowest priority among the pods that hold something and could be preempted."""
     level: int
@@ -98,7 +98,7 @@ class NodeCapacity:
         return asked.memory_units <= self.unasked.memory_units and asked.core <= self.unasked.core
 
 
-def _level(free: Free) -> int:
+def _level(free: FreeAmounts) -> int:
     cards = zip(free.slots, free.memory, free.core, strict=True)
     used = [max(1 - memory / (s.units or 1), 1 - core / CORE_PER_CARD) for s, memory, core in cards if s.healthy]
     if not used or min(used) >= 1:
@@ -135,7 +135,7 @@ def room_of(
         lowest = pod.priority if lowest is None else min(lowest, pod.priority)
         if pod.uid in held:
             continue
-        promised = _promised(pod, Free(slots), model)
+        promised = _promised(pod, FreeAmounts(slots), model)
         if promised is not None:
             held[pod.uid] = promised
         elif pod.uid in on_way:
@@ -159,21 +159,21 @@ def room_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Nomination:
     """Room on one node that was made by preemption for a pod that is not bound yet."""
 
     pod: PodView
     victims: frozenset[str]
     """The UIDs of those that are to go for it, as far as known."""
 
-    def precedes(self, pod: PodView, own: "Claim | None") -> bool:
+    def precedes(self, pod: PodView, own: "Nomination | None") -> bool:
         """Say whether it counts against a pod, which has a claim of its `own` on that node or none."""
         if self.pod.uid == pod.uid or self.pod.priority < pod.priority:
             return False
         return self.pod.priority > pod.priority or own is None or _turn(self.pod) < _turn(pod)
 
 
-def claimed(room: NodeCapacity, claims: Iterable[Claim]) -> tuple[Share, ...]:
+def claimed(room: NodeCapacity, claims: Iterable[Nomination]) -> tuple[Share, ...]:
     """Return what is to be kept on a node for pods that were nominated to it, the highest priority first.
 
     A pod that fits on no card as they are is kept the card on which it fits once its victims are gone.
@@ -195,7 +195,7 @@ def claimed(room: NodeCapacity, claims: Iterable[Claim]) -> tuple[Share, ...]:
     return tuple(kept)
 
 
-def without_claimed(room: NodeCapacity, claims: Sequence[Claim]) -> NodeCapacity:
+def without_claimed(room: NodeCapacity, claims: Sequence[Nomination]) -> NodeCapacity:
     """Return a node's room less what is kept there for nominated pods."""
     kept = claimed(room, claims)
     free = take_shares(room.free.copy(), kept)
@@ -205,7 +205,7 @@ def without_claimed(room: NodeCapacity, claims: Sequence[Claim]) -> NodeCapacity
     return replace(room, free=free, level=_level(free), empty=_empty(free), holders=holders, kept_for=names)
 
 
-def take_shares(free: Free, shares: Iterable[Share]) -> Free:
+def take_shares(free: FreeAmounts, shares: Iterable[Share]) -> FreeAmounts:
     """Book shares in `free`, and return it."""
     for share in shares:
         position = free.position(share.card)
@@ -230,12 +230,12 @@ def _alive(pod: PodView | None) -> PodView | None:
     return None if pod is None or pod.is_terminal else pod
 
 
-def _empty(free: Free) -> tuple[int, ...]:
+def _empty(free: FreeAmounts) -> tuple[int, ...]:
     units = (slot.units for position, slot in enumerate(free.slots) if free.is_empty(position))
     return tuple(sorted(units, reverse=True))
 
 
-def _promised(pod: PodView, empty: Free, model: ResourceModel) -> tuple[Share, ...] | None:
+def _promised(pod: PodView, empty: FreeAmounts, model: ResourceModel) -> tuple[Share, ...] | None:
     """Return what a pod's annotation promises it; None without a valid one."""
     if pod.cards is None:
         return None
@@ -243,7 +243,7 @@ def _promised(pod: PodView, empty: Free, model: ResourceModel) -> tuple[Share, .
     return footprint(plan, pod.cards, empty.slots) if isinstance(plan, PodPlan) else None
 
 
-def _take_by_guess(pod: PodView, free: Free, model: ResourceModel) -> tuple[Share, ...]:
+def _take_by_guess(pod: PodView, free: FreeAmounts, model: ResourceModel) -> tuple[Share, ...]:
     plan = planned(pod.containers, model)
     placed = place(plan, free, Policy.FIRST_FIT) if isinstance(plan, PodPlan) else None
     if not isinstance(placed, Placement):

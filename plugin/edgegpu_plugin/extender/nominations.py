@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from edgegpu_core.podview import PodView
-from edgegpu_plugin.extender.node_capacity import Claim
+from edgegpu_plugin.extender.node_capacity import Nomination
 
 _OFFERED_S = 5.0
 """How long the scheduler may take to say which of the nodes that it was offered it has chosen."""
@@ -19,12 +19,12 @@ _AFTER_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    claim: Claim
+    claim: Nomination
     until: float | None
     """None while the pod is nominated."""
 
 
-class Claims:
+class Nominations:
     """Claims by node, then by pod UID. Not thread-safe: its owner holds a lock."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -36,7 +36,7 @@ class Claims:
         for node, uids in victims.items():
             before = self._by_node.get(node, {}).get(pod.uid)
             until = self._clock() + _OFFERED_S if before is None or before.until is not None else None
-            self._put(node, _Kept(Claim(pod, uids), until))
+            self._put(node, _Kept(Nomination(pod, uids), until))
 
     def see(self, pod: PodView) -> None:
         """Follow a pod: nominated, nominated no more, bound."""
@@ -52,7 +52,7 @@ class Claims:
                     self._remove(node, pod.uid)
             before = self._by_node.get(pod.nominated, {}).get(pod.uid)
             victims = frozenset[str]() if before is None else before.claim.victims
-            self._put(pod.nominated, _Kept(Claim(pod, victims), None))
+            self._put(pod.nominated, _Kept(Nomination(pod, victims), None))
 
     def drop(self, uid: str) -> None:
         """A pod is bound, or gone."""
@@ -69,7 +69,7 @@ class Claims:
                 self._remove(node, kept.claim.pod.uid)
         return frozenset(self._by_node)
 
-    def against(self, node: str, pod: PodView) -> tuple[Claim, ...]:
+    def against(self, node: str, pod: PodView) -> tuple[Nomination, ...]:
         """Return what counts against a pod on a node: claims of higher priority, and of equal one that came first."""
         if node not in self.nodes():
             return ()

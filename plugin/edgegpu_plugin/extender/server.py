@@ -17,7 +17,7 @@ from socketserver import BaseServer
 from typing import Any, Protocol
 
 from edgegpu_plugin.errors import PluginError
-from edgegpu_plugin.extender.acceptor import Acceptor, GateLimits
+from edgegpu_plugin.extender.acceptor import Acceptor, ConnectionLimits
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class BadRequest(Exception):  # noqa: N818  (named as HTTP names it)
     """The body is not what the path takes; the text says why."""
 
 
-class NotNow(Exception):  # noqa: N818  (named as HTTP names it)
+class NotReadyError(Exception):
     """It cannot be answered at present; the text says why."""
 
 
@@ -79,7 +79,7 @@ class RequestHandler(BaseHTTPRequestHandler):
             answer = verb(body)
         except BadRequest as error:
             self._answer(HTTPStatus.BAD_REQUEST, f"{error}\n")
-        except NotNow as error:
+        except NotReadyError as error:
             _log.warning("extender: %s: %s", self.path, error)
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n")
         except Exception:  # noqa: BLE001  (the border of this request)
@@ -180,7 +180,7 @@ class ExtenderServer:
         *,
         routes: Routes,
         tls: TlsFiles | None,
-        limits: GateLimits = GateLimits(),  # noqa: B008
+        limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008
     ) -> None:
         """Prepare it.
 

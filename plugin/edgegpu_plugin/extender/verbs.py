@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from edgegpu_base.kube import KubeError
-
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import Policy
 from edgegpu_core.podview import pod_view
@@ -22,7 +21,7 @@ from edgegpu_plugin.extender.messages import (
 )
 from edgegpu_plugin.extender.node_capacity import TOP_LEVEL, NodeCapacity
 from edgegpu_plugin.extender.preempt import Preemption
-from edgegpu_plugin.extender.server import NotNow
+from edgegpu_plugin.extender.server import NotReadyError
 
 
 def rank(names: Iterable[str], rooms: Mapping[str, NodeCapacity], policy: Policy) -> list[HostPriority]:
@@ -102,11 +101,11 @@ class ExtenderVerbs:
         if pod is None:
             return PreemptionResult(node_name_to_meta_victims={name: one for name, one in named.items() if one.pods})
         if not self._synced():
-            raise NotNow(READING)
+            raise NotReadyError(READING)
         try:
             return PreemptionResult(node_name_to_meta_victims=self._preemption.choose(pod, named))
         except KubeError as error:
-            raise NotNow(f"cannot preempt: {error}") from error
+            raise NotReadyError(f"cannot preempt: {error}") from error
 
     def bind(self, args: BindingArgs) -> BindingResult:
         """Bind a pod and write down its cards."""

@@ -9,7 +9,7 @@ from edgegpu_core.model import ResourceModel
 from edgegpu_plugin.pb import OfferedDevice, StopSignal, encode_devices
 
 
-class DeviceBoard:
+class DeviceList:
     """The current devices of both resources; each call may be on any thread, and counts whole before the next."""
 
     def __init__(self, model: ResourceModel) -> None:

@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from edgegpu_base.errors import EdgegpuError
-
 from edgegpu_core.deviceid import DeviceKind
-from edgegpu_plugin.kubelet.device_list import DeviceBoard
+from edgegpu_plugin.kubelet.device_list import DeviceList
 from edgegpu_plugin.pb import (
     Allocation,
     CallRefusedError,
@@ -39,7 +38,7 @@ class DeviceAllocator(Protocol):
 class ResourcePlugin:
     """The device plugin of one resource, as pb.DevicePlugin demands it."""
 
-    def __init__(self, *, kind: DeviceKind, resource: str, board: DeviceBoard, allocator: DeviceAllocator) -> None:
+    def __init__(self, *, kind: DeviceKind, resource: str, board: DeviceList, allocator: DeviceAllocator) -> None:
         self.kind = kind
         self.resource = resource
         self._board = board

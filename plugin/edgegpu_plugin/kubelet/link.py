@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
-from edgegpu_base.process.inotify import folder_watch
-from edgegpu_base.process.realtime import Urgency
 
+from edgegpu_base.process.inotify import folder_watch
+from edgegpu_base.process.realtime import RealtimePriority
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.kubelet.device_plugin import OPTIONS, ResourcePlugin
 from edgegpu_plugin.kubelet.endpoint import FileIdentity, PluginSocket
@@ -87,7 +87,7 @@ class KubeletLink:
         self._listed_wall = 0.0
         self._announced = False
         self._waiting = _Said()
-        self._urgency = Urgency()
+        self._urgency = RealtimePriority()
         self.last_registration_ms: float | None = None
 
     @property

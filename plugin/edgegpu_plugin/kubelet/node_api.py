@@ -4,7 +4,6 @@ import logging
 
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.kube import Conflict, EventRecorder, KubeError, KubeObjects, NotFound, PodRef, Unavailable
-
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView, pod_view
 from edgegpu_plugin.errors import PodResourcesError
@@ -48,7 +47,7 @@ class NodePods:
         self._events.record(PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid), reason=reason, message=message)
 
 
-class NodeWitness:
+class NodeKubeletFacts:
     """Asks kubelet who holds devices and which pods it still has; None where there is no answer."""
 
     def __init__(self, *, model: ResourceModel, kubelet: KubeletPods, pod_resources: PodResources) -> None:

@@ -11,8 +11,8 @@ from http import HTTPStatus
 from pathlib import Path
 
 import grpc
-from edgegpu_base.kube import Forbidden, Json, KubeObjects
 
+from edgegpu_base.kube import Forbidden, Json, KubeObjects
 from edgegpu_core.podview import as_kubelet_lists, is_mirror, mirrored_uid
 from edgegpu_plugin.errors import PluginError, PodResourcesError
 from edgegpu_plugin.pb import PodDevices, PodResourcesCaller, channel

@@ -20,7 +20,7 @@ admitted last until the admission of another begins (`pendingAdmissionPod`), whi
 lets go of others once it has ended their sandbox, within a second or two."""
 
 
-class KubeletWitness(Protocol):
+class KubeletFacts(Protocol):
     """What can be asked about pods that the API does not show as live. None means: no answer, believe the worst."""
 
     def listed_ids(self) -> frozenset[str] | None:
@@ -36,9 +36,7 @@ class KubeletWitness(Protocol):
 class Collector:
     """Releases pods in the ledger as soon as, and not before, kubelet let go of their devices."""
 
-    def __init__(
-        self, state: NodeState, witness: KubeletWitness, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, state: NodeState, witness: KubeletFacts, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._state = state
         self._witness = witness
         self._clock = clock

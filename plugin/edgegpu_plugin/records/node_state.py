@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from edgegpu_core.allocation_matching import Flight
-from edgegpu_core.inventory import Card, Slot, slots
+from edgegpu_core.allocation_matching import AllocationMatcher
+from edgegpu_core.inventory import Card, CardCapacity, slots
 from edgegpu_core.ledger import CheckpointEntry, CheckpointError, Ledger, parse_checkpoint
 from edgegpu_core.model import ModelError, ResourceModel
 from edgegpu_core.nodeview import NodeView, settle
@@ -68,7 +68,7 @@ class NodeState:
         self.lock = threading.RLock()
         self.changed = threading.Event()
         self.pods_changed = threading.Condition(self.lock)
-        self.flight = Flight()
+        self.flight = AllocationMatcher()
         self.model, self.policy, self._checkpoint = model, policy, checkpoint
         self._stamp: tuple[int, ...] = ()
         self._entries: tuple[CheckpointEntry, ...] = ()
@@ -76,7 +76,7 @@ class NodeState:
         self.checkpoint_problem = ""
         """Why kubelet's checkpoint cannot be read, in words; empty when it can."""
         self._cards: tuple[Card, ...] = ()
-        self._slots: tuple[Slot, ...] = ()
+        self._slots: tuple[CardCapacity, ...] = ()
         self._machine: dict[str, Card] = {}
         self._gone_cards: frozenset[str] = frozenset()
         self._told: dict[str, PodView] = {}

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from edgegpu_base.kube import KubeError, Unavailable
-
 from edgegpu_core import reasons
 from edgegpu_core.admission import judge, would_fit
 from edgegpu_core.nodeview import NodeView, is_complete
@@ -70,7 +69,7 @@ class RefusedPod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
+class ReconcilerTimes:
     """`missing_s`: how long a pod whose card is gone or not offered waits for it before it is evicted."""
 
     missing_s: float
@@ -90,7 +89,7 @@ class Reconciler:
         pods: PodWriter,
         synced: Callable[[], bool],
         beat: Callable[[], None],
-        times: Times,
+        times: ReconcilerTimes,
         look_inside: Callable[[Snapshot], tuple[RefusedPod, ...]] = lambda _: (),
     ) -> None:
         self._state = state

@@ -26,7 +26,7 @@ _HEALTH = ("/readyz", "/livez", "/healthz")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class LoggedCall:
     """One request as the log keeps it; a watch is logged when it begins."""
 
     at_s: float
@@ -63,7 +63,7 @@ class ApiServer:
         self.registry = registry
         self.settings = settings
         self.requests = Requests(registry)
-        self.calls: list[Call] = []
+        self.calls: list[LoggedCall] = []
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
         self._port = 0
@@ -215,7 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise ApiError(403, "Forbidden", f'{route.resource} is forbidden: User "{user}" {what}')
 
     def _log(self, user: str, route: Route, code: int) -> None:
-        call = Call(time.time(), user, route.verb, route.resource, route.sub, route.namespace, route.name, code)
+        call = LoggedCall(time.time(), user, route.verb, route.resource, route.sub, route.namespace, route.name, code)
         self.server.api.calls.append(call)
 
     def _watch(self, route: Route) -> None:

@@ -10,9 +10,9 @@ from edgegpu_agent.demo.plan import (
     FIELD_FILLING,
     FIELD_PAIR,
     FIELD_THREE,
-    Filling,
+    ServiceAmounts,
     ServiceSizes,
-    Three,
+    ThreeServices,
 )
 from edgegpu_agent.demo.run import DemoOutcome, Say, give_up, make_stage, play, say_cards
 from edgegpu_agent.demo.scenarios import THREE_SERVICES, TWO_CARDS
@@ -30,7 +30,7 @@ class _Act:
     scenario: str
     title: str
     memories_mib: tuple[int, ...]
-    amounts: Filling | Three | ServiceSizes
+    amounts: ServiceAmounts | ThreeServices | ServiceSizes
 
 
 _ACTS = (

@@ -12,8 +12,8 @@ from pathlib import Path
 from edgegpu_installer.layout import AGENT_UNIT, LIMITS_KUBECONFIG, PLUGIN_UNIT, Layout
 from edgegpu_installer.transaction.states import TransactionState
 from edgegpu_sim.demo.embedded import EmbeddedBed
-from edgegpu_sim.demo.processes import Called, Processes
-from edgegpu_sim.demo.standin import StandIns
+from edgegpu_sim.demo.processes import CommandOutcome, Processes
+from edgegpu_sim.demo.standin import StandInServer
 
 NAME = "box-1"
 _FOLDERS = ("etc/edgegpu", "etc/systemd/system", "var/lib/edgegpu/tx", "run/edgegpu", "bin")
@@ -31,7 +31,7 @@ class DemoBox:
         self._say = say
         self._layout = Layout(root)
 
-    def lay_out(self, programs: StandIns) -> None:
+    def lay_out(self, programs: StandInServer) -> None:
         """Make the files that a box has after `edgegpu install`, as far as the agent looks at them."""
         root, layout = self.root, self._layout
         for folder in _FOLDERS:
@@ -65,7 +65,7 @@ class DemoBox:
                 return 0, self._committed(self._uninstall)
         return _STRANGE, json.dumps({"error": f"the demo's {program} does not know {shlex.join(words)}", "remedy": ""})
 
-    def run(self, *words: str, secret: str = "") -> Called:
+    def run(self, *words: str, secret: str = "") -> CommandOutcome:
         """Run `edgegpu` on the box, and show it; a secret goes in by the environment."""
         before = "EDGEGPU_TOKEN=... " if secret else ""
         self._say(f"  {NAME} $ {before}edgegpu {shlex.join(words)}")
@@ -74,7 +74,7 @@ class DemoBox:
             self._say(f"      {line}".rstrip())
         return done
 
-    def ask(self, *words: str, secret: str = "") -> Called:
+    def ask(self, *words: str, secret: str = "") -> CommandOutcome:
         """Run `edgegpu` for the box, and show nothing of it."""
         where = (
             ("--socket", str(self.root / "run/edgegpu/agent.sock"))
@@ -121,6 +121,6 @@ class DemoBox:
 def box(bed: EmbeddedBed, processes: Processes, say: Callable[[str], None]) -> Iterator[DemoBox]:
     """Lay a box out below the bed's folder, and answer for its programs while it is there."""
     made = DemoBox(bed.folder / "b", bed, processes, say)
-    with StandIns(bed.folder / "programs", made.answer) as programs:
+    with StandInServer(bed.folder / "programs", made.answer) as programs:
         made.lay_out(programs)
         yield made

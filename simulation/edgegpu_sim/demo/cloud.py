@@ -7,19 +7,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from edgegpu_agent.demo.model import CONTAINER, DemoError, DemoService
-from edgegpu_agent.demo.plan import Filling
+from edgegpu_agent.demo.plan import ServiceAmounts
 from edgegpu_agent.demo.stage import DemoStage
 from edgegpu_sim.demo.box import NAME, DemoBox, box
 from edgegpu_sim.demo.controller import DemoController
 from edgegpu_sim.demo.embedded import EmbeddedBed
-from edgegpu_sim.demo.processes import Called, Processes
+from edgegpu_sim.demo.processes import CommandOutcome, Processes
 
 _TAKEN = 4
 """Units that the third service gets where it may not have too much: what is left beside the two others."""
 
 
 @dataclass(slots=True)
-class CloudAct:
+class CloudScenario:
     """One box and its cloud, and what is done with them in order."""
 
     bed: EmbeddedBed
@@ -28,7 +28,7 @@ class CloudAct:
     box: DemoBox
     say: Callable[[str], None]
 
-    def play(self, amounts: Filling) -> None:
+    def play(self, amounts: ServiceAmounts) -> None:
         """Do it all.
 
         Raises:
@@ -94,7 +94,9 @@ class CloudAct:
         self.stage.expect(self.box.run("agent", "status").status == 0, "the box says that something is wrong")
         self.stage.expect(self.box.run("journal", "--limit", "6").status == 0, "the box's journal cannot be read")
 
-    def _limits(self, units: int, *, status: int, until: Callable[[Called], bool] | None = None) -> Called:
+    def _limits(
+        self, units: int, *, status: int, until: Callable[[CommandOutcome], bool] | None = None
+    ) -> CommandOutcome:
         return self._cloud(*self._words(units, "--wait"), status=status, until=until)
 
     def _words(self, units: int, how: str) -> tuple[str, ...]:
@@ -105,13 +107,15 @@ class CloudAct:
     def _line(self, units: int) -> str:
         return " ".join(("edgegpu-cloud", *self._words(units, "--wait")))
 
-    def _cloud(self, *words: str, status: int = 0, until: Callable[[Called], bool] | None = None) -> Called:
+    def _cloud(
+        self, *words: str, status: int = 0, until: Callable[[CommandOutcome], bool] | None = None
+    ) -> CommandOutcome:
         done = self.controller.run(*words, until=until)
         line = f"edgegpu-cloud {' '.join(words)}"
         self.stage.expect(done.status == status, f"{line} ended with {done.status}, {status} is right")
         return done
 
-    def _says(self, done: Called, pattern: str) -> str:
+    def _says(self, done: CommandOutcome, pattern: str) -> str:
         """Return what a command said that begins like this; that it did is expected."""
         found = re.search(pattern, done.text)
         self.stage.expect(found, f"nothing like {pattern!r} is said: {done.text.strip()!r}")
@@ -119,7 +123,7 @@ class CloudAct:
 
 
 def play_cloud(
-    bed: EmbeddedBed, stage: DemoStage, amounts: Filling, say: Callable[[str], None], *, mosquitto: str | None
+    bed: EmbeddedBed, stage: DemoStage, amounts: ServiceAmounts, say: Callable[[str], None], *, mosquitto: str | None
 ) -> None:
     """Run the whole of it over a bed, and end what was started.
 
@@ -137,7 +141,7 @@ def play_cloud(
         folder = bed.folder / "cloud"
         processes = stack.enter_context(Processes(bed.folder, {}))
         one = stack.enter_context(box(bed, processes, say))
-        act = CloudAct(bed, stage, DemoController(folder, processes, say, mosquitto=mosquitto), one, say)
+        act = CloudScenario(bed, stage, DemoController(folder, processes, say, mosquitto=mosquitto), one, say)
         before = len(stage.failures)
         try:
             act.play(amounts)

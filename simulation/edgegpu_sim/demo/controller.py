@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from edgegpu_agent.demo.model import DemoError
-from edgegpu_sim.demo.processes import Called, Processes
+from edgegpu_sim.demo.processes import CommandOutcome, Processes
 from edgegpu_sim.ports import answers, free_port
 
 _START_S = 30.0
@@ -76,7 +76,9 @@ class DemoController:
         self._processes.start("controller", self._command("serve"), self._where())
         self._listens("controller", "https")
 
-    def run(self, *words: str, lines: int | None = None, until: Callable[[Called], bool] | None = None) -> Called:
+    def run(
+        self, *words: str, lines: int | None = None, until: Callable[[CommandOutcome], bool] | None = None
+    ) -> CommandOutcome:
         """Run a command, show it with what it prints (so many lines of it), and return that.
 
         Args:
@@ -94,7 +96,7 @@ class DemoController:
             self._say(f"      {line}".rstrip())
         return done
 
-    def ask(self, *words: str) -> Called:
+    def ask(self, *words: str) -> CommandOutcome:
         """Run a command, and show nothing of it."""
         return self._processes.call(self._command(*words), self._where())
 

@@ -18,7 +18,7 @@ _CALL_S = 90.0
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class CommandOutcome:
     """What a command came to."""
 
     status: int
@@ -71,7 +71,7 @@ class Processes:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
-    def call(self, command: Sequence[str | Path], more: Mapping[str, str] | None = None) -> Called:
+    def call(self, command: Sequence[str | Path], more: Mapping[str, str] | None = None) -> CommandOutcome:
         """Run a command to its end; both of its outputs are its text.
 
         Raises:
@@ -91,7 +91,7 @@ class Processes:
             )
         except subprocess.TimeoutExpired as error:
             raise DemoError(f"waited {_CALL_S:g} s for the end of {command[0]}") from error
-        return Called(done.returncode, done.stdout)
+        return CommandOutcome(done.returncode, done.stdout)
 
     def wait(self, name: str, look: Callable[[], bool], *, what: str, timeout_s: float) -> None:
         """Look until it is so.

@@ -16,7 +16,7 @@ _MOST_BYTES = 65_536
 _FAILED = 70
 
 
-class StandIns:
+class StandInServer:
     """Answers on a Unix socket while it is open."""
 
     def __init__(self, path: Path, answer: Answer) -> None:

@@ -33,7 +33,7 @@ class PodTimings:
     backoff_most_s: float = 5.0
 
 
-class Reports(Protocol):
+class PodReports(Protocol):
     """Where a worker's news go."""
 
     def status(self, pod: Json, seen: PodSnapshot) -> bool:
@@ -50,7 +50,7 @@ class PodWorker:
     """Runs one pod; `detach` leaves its containers running, as a kubelet does that is stopped."""
 
     def __init__(
-        self, pod: Json, *, runtime: Runtime, manager: DeviceManager, reports: Reports, pace: PodTimings
+        self, pod: Json, *, runtime: Runtime, manager: DeviceManager, reports: PodReports, pace: PodTimings
     ) -> None:
         self.pod = pod
         self._runtime, self._manager, self._reports, self._pace = runtime, manager, reports, pace

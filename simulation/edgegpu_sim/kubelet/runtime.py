@@ -18,14 +18,14 @@ from edgegpu_sim.errors import SimError
 
 
 @dataclass(frozen=True, slots=True)
-class Behaviour:
+class ContainerBehaviour:
     """A container ends after `runs_s` (infinite: never) with `exit_code`."""
 
     runs_s: float = math.inf
     exit_code: int = 0
 
 
-def behaviour(container: Mapping[str, Any]) -> Behaviour:
+def behaviour(container: Mapping[str, Any]) -> ContainerBehaviour:
     """Return what a container does: `true`, `false`, `sleep N`, `exit N`, a `sh -c` of these; all else runs on."""
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
     if len(words) > 2 and words[0].rpartition("/")[2] == "sh" and words[1] == "-c":  # noqa: PLR2004  (sh -c TEXT)
@@ -39,12 +39,12 @@ def behaviour(container: Mapping[str, Any]) -> Behaviour:
             case "false", _:
                 code = 1
             case "exit", [number, *_] if number.isdigit():
-                return Behaviour(runs_s, int(number))
+                return ContainerBehaviour(runs_s, int(number))
             case "sleep", [number, *_] if number.replace(".", "", 1).isdigit():
                 runs_s += float(number)
             case _:
-                return Behaviour()
-    return Behaviour(runs_s, code) if words else Behaviour()
+                return ContainerBehaviour()
+    return ContainerBehaviour(runs_s, code) if words else ContainerBehaviour()
 
 
 def _split(words: list[str]) -> list[list[str]]:

@@ -8,9 +8,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import urllib3
-from edgegpu_base.tls import client_context
 from urllib3.exceptions import HTTPError, NewConnectionError
 
+from edgegpu_base.tls import client_context
 from edgegpu_sim.api.objects import Json
 from edgegpu_sim.errors import SimError
 from edgegpu_sim.kubelet.admission import request_of
@@ -49,7 +49,7 @@ class ExtenderSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Filtered:
+class FilterAnswer:
     """A filter's answer."""
 
     nodes: tuple[str, ...]
@@ -67,7 +67,7 @@ class ExtenderClient:
         """Say whether a pod asks for a resource that the extender manages."""
         return any(name in self.settings.managed_resources for name in request_of(pod["spec"]))
 
-    def filter(self, pod: Json, nodes: Sequence[str]) -> Filtered:
+    def filter(self, pod: Json, nodes: Sequence[str]) -> FilterAnswer:
         """Ask which of the nodes will do. Raises ExtenderError."""
         answer = self._post(self.settings.filter_verb, {"Pod": pod, "Nodes": None, "NodeNames": list(nodes)})
         if answer.get("Error"):
@@ -79,7 +79,9 @@ class ExtenderClient:
                 raise ExtenderCallError(f'extender "{self.settings.url}" {claim}')
         failed = {name: NodeRefusal((why,)) for name, why in (answer.get("FailedNodes") or {}).items()}
         hopeless = (answer.get("FailedAndUnresolvableNodes") or {}).items()
-        return Filtered(names, {**failed, **{name: NodeRefusal((why,), unresolvable=True) for name, why in hopeless}})
+        return FilterAnswer(
+            names, {**failed, **{name: NodeRefusal((why,), unresolvable=True) for name, why in hopeless}}
+        )
 
     def scores(self, pod: Json, nodes: Sequence[str]) -> dict[str, int]:
         """Ask how good the nodes are, weighted; errors count as no opinion, as in kube-scheduler."""

@@ -21,24 +21,24 @@ class NodeRefusal:
 
 
 @dataclass(slots=True)
-class Use:
+class NodeUse:
     """What is taken of one node."""
 
     pods: int = 0
     amounts: Counter[str] = field(default_factory=Counter)
 
 
-def uses(pods: Iterable[tuple[str, Json]]) -> dict[str, Use]:
+def uses(pods: Iterable[tuple[str, Json]]) -> dict[str, NodeUse]:
     """Return what is taken of each node by pods that are on it or on their way there."""
-    found: dict[str, Use] = {}
+    found: dict[str, NodeUse] = {}
     for node, pod in pods:
-        use = found.setdefault(node, Use())
+        use = found.setdefault(node, NodeUse())
         use.pods += 1
         use.amounts.update(request_of(pod["spec"]))
     return found
 
 
-def refusal(pod: Json, node: Json, use: Use) -> NodeRefusal | None:
+def refusal(pod: Json, node: Json, use: NodeUse) -> NodeRefusal | None:
     """Say why a pod does not fit on a node; None when it does."""
     spec, node_spec = pod["spec"], node.get("spec") or {}
     labels = node["metadata"].get("labels") or {}

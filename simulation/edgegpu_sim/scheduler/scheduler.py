@@ -10,7 +10,7 @@ from edgegpu_sim.api import ApiError, Json, Registry
 from edgegpu_sim.api.objects import now_text
 from edgegpu_sim.api.podrules import with_condition
 from edgegpu_sim.scheduler.extender import ExtenderCallError, ExtenderClient, ExtenderSettings
-from edgegpu_sim.scheduler.fit import NodeRefusal, Use, message, refusal, uses
+from edgegpu_sim.scheduler.fit import NodeRefusal, NodeUse, message, refusal, uses
 from edgegpu_sim.scheduler.queue import AttemptBackoff, QueuedPod, frees_or_adds, is_any_event
 
 _NAME = "default-scheduler"
@@ -124,7 +124,7 @@ class SimScheduler:
         refusals: dict[str, NodeRefusal] = {}
         for node in nodes:
             name = node["metadata"]["name"]
-            why = refusal(pod, node, used.get(name, Use()))
+            why = refusal(pod, node, used.get(name, NodeUse()))
             if why is not None:
                 refusals[name] = why
         feasible = [n["metadata"]["name"] for n in nodes if n["metadata"]["name"] not in refusals]
@@ -166,7 +166,7 @@ class SimScheduler:
         best = max(scores.get(name, 0) for name in feasible)
         return self._order.choice([name for name in feasible if scores.get(name, 0) == best])
 
-    def _uses(self) -> dict[str, Use]:
+    def _uses(self) -> dict[str, NodeUse]:
         pods = [p for p in self._registry.items("pods") if p["status"].get("phase") not in _TERMINAL]
         placed = [(p["spec"]["nodeName"], p) for p in pods if p["spec"].get("nodeName")]
         known = {p["metadata"]["uid"] for _, p in placed}

@@ -97,8 +97,14 @@ def transact(args: list[str]) -> dict[str, object]:
 
 
 def begin(journal: TransactionJournal, id_: str, asked: dict[str, str]) -> dict[str, object]:
-    from edgegpu_installer.changes import Op  # noqa: PLC0415
-    from edgegpu_installer.transaction.journal import Tables, TransactionRecord, author, next_record, read_now  # noqa: PLC0415
+    from edgegpu_installer.changes import TransactionKind  # noqa: PLC0415
+    from edgegpu_installer.transaction.journal import (  # noqa: PLC0415
+        TransactionRecord,
+        TransactionTables,
+        author,
+        next_record,
+        read_now,
+    )
     from edgegpu_installer.transaction.states import TransactionState  # noqa: PLC0415
 
     if journal.state_of(id_) is not None:
@@ -110,7 +116,7 @@ def begin(journal: TransactionJournal, id_: str, asked: dict[str, str]) -> dict[
     now = read_now()
     record = TransactionRecord(
         id=id_,
-        op=Op.CHANGE,
+        op=TransactionKind.CHANGE,
         state=TransactionState.PREPARED,
         boot_id=now.boot_id,
         started_s=int(now.wall_s),
@@ -119,7 +125,7 @@ def begin(journal: TransactionJournal, id_: str, asked: dict[str, str]) -> dict[
         author=author(),
         was=" ".join(f"{what}={value}" for what, value in asked.items()),
     )
-    journal.begin(id_, Tables((), (), (), ()))
+    journal.begin(id_, TransactionTables((), (), (), ()))
     journal.write(record)
     for state in (TransactionState.STAGED, TransactionState.SWAPPED):
         time.sleep(_STEP_S)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from kits.install import Host, serve
 
-from edgegpu_agent.actions.https import Trust, Web, WebError
+from edgegpu_agent.actions.https import HttpsClient, TlsTrust, WebError
 from edgegpu_agent.actions.programs import ActionTimer
 
 if TYPE_CHECKING:
@@ -36,14 +36,16 @@ def host(tmp_path: Path, content: bytes) -> Iterator[Host]:
 
 
 @pytest.fixture
-def web(tmp_path: Path, host: Host) -> Web:
+def web(tmp_path: Path, host: Host) -> HttpsClient:
     ca = tmp_path / "ca.crt"
     ca.write_text(host.cert.ca)
-    return Web(Trust(ca=ca), ActionTimer(threading.Event(), speed=100.0))
+    return HttpsClient(TlsTrust(ca=ca), ActionTimer(threading.Event(), speed=100.0))
 
 
 @pytest.mark.parametrize("begun", [0, 100_000])
-def test_what_has_no_room_leaves_nothing(tmp_path: Path, web: Web, host: Host, content: bytes, *, begun: int) -> None:
+def test_what_has_no_room_leaves_nothing(
+    tmp_path: Path, web: HttpsClient, host: Host, content: bytes, *, begun: int
+) -> None:
     part = tmp_path / "part"
     if begun:
         part.write_bytes(content[:begun])
@@ -54,7 +56,7 @@ def test_what_has_no_room_leaves_nothing(tmp_path: Path, web: Web, host: Host, c
 
 
 def test_what_is_there_already_takes_no_room_when_it_goes_on(
-    tmp_path: Path, web: Web, host: Host, content: bytes
+    tmp_path: Path, web: HttpsClient, host: Host, content: bytes
 ) -> None:
     part = tmp_path / "part"
     part.write_bytes(content[:300_000])
@@ -63,7 +65,7 @@ def test_what_is_there_already_takes_no_room_when_it_goes_on(
     assert host.faults.asked[-1][1] == "bytes=300000-"
 
 
-def test_what_the_host_has_no_more_is_not_kept(tmp_path: Path, web: Web, host: Host, content: bytes) -> None:
+def test_what_the_host_has_no_more_is_not_kept(tmp_path: Path, web: HttpsClient, host: Host, content: bytes) -> None:
     part = tmp_path / "part"
     part.write_bytes(content[:1000])
     with pytest.raises(WebError, match="404"):
@@ -71,7 +73,7 @@ def test_what_the_host_has_no_more_is_not_kept(tmp_path: Path, web: Web, host: H
     assert not part.exists()
 
 
-def test_what_broke_off_is_kept_for_the_next_try(tmp_path: Path, web: Web, host: Host) -> None:
+def test_what_broke_off_is_kept_for_the_next_try(tmp_path: Path, web: HttpsClient, host: Host) -> None:
     part = tmp_path / "part"
     host.faults.busy = 5
     with pytest.raises(WebError, match="503"):
@@ -81,7 +83,7 @@ def test_what_broke_off_is_kept_for_the_next_try(tmp_path: Path, web: Web, host:
     assert part.stat().st_size == SIZE
 
 
-def test_a_full_disk_is_no_reason_to_try_again(tmp_path: Path, web: Web, host: Host) -> None:
+def test_a_full_disk_is_no_reason_to_try_again(tmp_path: Path, web: HttpsClient, host: Host) -> None:
     part = tmp_path / "part"
     part.symlink_to("/dev/full")
     with pytest.raises(WebError, match="No space left") as refused:

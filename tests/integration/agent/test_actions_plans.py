@@ -8,7 +8,7 @@ import pytest
 from integration.previewkit import machine_of, never, release, report_of, server_box
 from kits.facts import FakeBox
 
-from edgegpu_installer.changes import Op, Plan
+from edgegpu_installer.changes import Plan, TransactionKind
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.install import Installation
 from edgegpu_installer.layout import AGENT_UNIT, CURRENT, PLUGIN_UNIT, PLUGIN_YAML, RECOVER, UNITS, unit_drop_in
@@ -51,7 +51,7 @@ def withdrawal(box: FakeBox) -> Plan:
 def test_sharing_goes_alone(box: FakeBox) -> None:
     installed(box)
     plan = withdrawal(box)
-    assert plan.op is Op.WITHDRAW
+    assert plan.op is TransactionKind.WITHDRAW
     assert (plan.stop, plan.start, plan.restart) == ((PLUGIN_UNIT,), (UNIT,), "k3s")
     removed = {change.path for change in plan.files if change.absent}
     assert removed == {PLUGIN, SCHEDULER}
@@ -65,7 +65,7 @@ def test_where_sharing_is_gone_nothing_is_planned(box: FakeBox) -> None:
 
 def test_the_agent_comes_alone(box: FakeBox) -> None:
     plan = report_of(box, InstallOptions(agent_only=True)).plan
-    assert (plan.op, plan.start, plan.restart) == (Op.INSTALL, (AGENT_UNIT,), None)
+    assert (plan.op, plan.start, plan.restart) == (TransactionKind.INSTALL, (AGENT_UNIT,), None)
     assert not any(change.k3s_reads for change in plan.files)
     paths = {change.path for change in plan.files}
     assert AGENT in paths

@@ -12,10 +12,10 @@ from kits.acts import ID, NOTHING, Bench, wait_for
 
 from edgegpu_agent.actions.registry import acts
 from edgegpu_agent.actions.transactions import at_work
-from edgegpu_agent.ports import Act, ActStop
+from edgegpu_agent.ports import Action, ActionStopped
 from edgegpu_sync.ids import op_name
 from edgegpu_sync.rules.ops import Evidence
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.states import CommandState, ResultCode
 
 K3S, PLUGIN = op_name("k3s.restart"), op_name("plugin.restart")
 UNITS = {K3S: "k3s.service", PLUGIN: "edgegpu-plugin.service"}
@@ -30,7 +30,7 @@ def bench(tmp_path: Path) -> Bench:
     return found
 
 
-def restart(bench: Bench, op: str = "k3s.restart", **more: object) -> Act:
+def restart(bench: Bench, op: str = "k3s.restart", **more: object) -> Action:
     return acts(bench.box(**more))[op_name(op)]
 
 
@@ -129,7 +129,7 @@ def test_what_does_not_come_up_fails_with_the_units_words(bench: Bench) -> None:
     )
     found = act.verify(ID, NOTHING, token)
     assert found is not None
-    assert (found.state, found.code) == (CommandState.FAILED, Codes.TIMED_OUT)
+    assert (found.state, found.code) == (CommandState.FAILED, ResultCode.TIMED_OUT)
     assert "k3s.service is activating (auto-restart, exit-code, started again 4 times)" in found.text
 
 
@@ -146,7 +146,7 @@ def test_a_unit_that_is_not_there_is_rejected(bench: Bench, op: str) -> None:
     (bench.fake / "units" / UNITS[op_name(op)]).unlink()
     act = restart(bench, op)
     found = act.act(ID, NOTHING, act.token(ID, NOTHING))
-    assert (found.state, found.code) == (CommandState.REJECTED, Codes.NOT_INSTALLED)
+    assert (found.state, found.code) == (CommandState.REJECTED, ResultCode.NOT_INSTALLED)
     assert bench.said("restarts") == []
 
 
@@ -154,7 +154,7 @@ def test_k3s_is_left_alone_while_the_plugin_is_down(bench: Bench) -> None:
     bench.unit("edgegpu-plugin.service", ActiveState="failed", SubState="failed")
     act = restart(bench)
     found = act.act(ID, NOTHING, act.token(ID, NOTHING))
-    assert (found.state, found.code) == (CommandState.REJECTED, Codes.PRECHECK)
+    assert (found.state, found.code) == (CommandState.REJECTED, ResultCode.PRECHECK)
     (bench.fake / "units/edgegpu-plugin.service").unlink()
     assert act.act(ID, NOTHING, act.token(ID, NOTHING)).state is CommandState.VERIFYING
 
@@ -194,7 +194,7 @@ def test_an_installer_that_is_at_work_is_seen(bench: Bench) -> None:
 def test_an_installer_that_an_earlier_agent_began_is_seen_from_its_first_moment_to_its_end(bench: Bench) -> None:
     bench.tell("hold-BEFORE")
     bench.stop.set()
-    with pytest.raises(ActStop):
+    with pytest.raises(ActionStopped):
         bench.box().installer.carry_out("policy-85-e5893ccf", ("install", "--policy", "spread"))
     bench.comes("at-BEFORE")
     assert at_work(bench.layout)

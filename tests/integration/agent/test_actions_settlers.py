@@ -13,12 +13,12 @@ import pytest
 from integration.settlingkit import die_while, id_of, settle
 from kits.acts import Bench, FileNotes, item, wait_for
 
-from edgegpu_agent.ports import ActStop
+from edgegpu_agent.ports import ActionStopped
 from edgegpu_installer.transaction.journal import TransactionJournal
-from edgegpu_sync.messages.spec import Asked
+from edgegpu_sync.messages.spec import AskedItem
 from edgegpu_sync.messages.uplink import ItemState
 from edgegpu_sync.rules.settle import Settlement
-from edgegpu_sync.states import Codes
+from edgegpu_sync.states import ResultCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,7 @@ def notes(tmp_path: Path) -> FileNotes:
         (item("exclusions", cards=[]), "install --yes --exclude none"),
     ],
 )
-def test_an_item_is_one_transaction_of_its_own_name(bench: Bench, notes: FileNotes, one: Asked, words: str) -> None:
+def test_an_item_is_one_transaction_of_its_own_name(bench: Bench, notes: FileNotes, one: AskedItem, words: str) -> None:
     assert settle(bench, one, notes).state is ItemState.APPLIED
     assert bench.said("done") == [f"{words} --json --transaction-id {id_of(notes)}"]
     assert id_of(notes).startswith(f"{one.name}-3-")
@@ -58,24 +58,24 @@ def test_an_item_is_one_transaction_of_its_own_name(bench: Bench, notes: FileNot
 @pytest.mark.parametrize(
     "one", [item("policy", policy="spread"), item("exclusions", cards=[]), item("unit_size", mib=512)], ids=str
 )
-def test_settings_want_sharing_installed(bench: Bench, notes: FileNotes, one: Asked) -> None:
+def test_settings_want_sharing_installed(bench: Bench, notes: FileNotes, one: AskedItem) -> None:
     (bench.layout.units / "edgegpu-plugin.service").unlink()
     settlement = settle(bench, one, notes)
-    assert (settlement.state, settlement.code) == (ItemState.REJECTED, Codes.NOT_INSTALLED)
+    assert (settlement.state, settlement.code) == (ItemState.REJECTED, ResultCode.NOT_INSTALLED)
     assert bench.said("asked") == []
 
 
 def test_isolation_is_none_and_others_are_unsupported(bench: Bench, notes: FileNotes) -> None:
     assert settle(bench, item("isolation", mode="none"), notes).state is ItemState.APPLIED
     settlement = settle(bench, item("isolation", mode="mps"), notes)
-    assert (settlement.state, settlement.code) == (ItemState.UNSUPPORTED, Codes.UNSUPPORTED)
+    assert (settlement.state, settlement.code) == (ItemState.UNSUPPORTED, ResultCode.UNSUPPORTED)
     assert bench.said("asked") == []
 
 
 def test_what_the_installer_refuses_is_rejected_in_its_words(bench: Bench, notes: FileNotes) -> None:
     bench.tell("refuse", "IN_USE\n")
     settlement = settle(bench, UNINSTALL, notes)
-    assert (settlement.state, settlement.code) == (ItemState.REJECTED, Codes.PRECHECK)
+    assert (settlement.state, settlement.code) == (ItemState.REJECTED, ResultCode.PRECHECK)
     assert settlement.text == "cannot uninstall: for a reason\nmend it"
 
 
@@ -100,10 +100,11 @@ def test_a_refusal_is_not_the_last_word_while_k3s_comes_up(
 
 
 @pytest.mark.parametrize(
-    ("end", "code", "restored"), [("ROLLED_BACK", Codes.ERROR, True), ("INCONSISTENT", Codes.INCONSISTENT, False)]
+    ("end", "code", "restored"),
+    [("ROLLED_BACK", ResultCode.ERROR, True), ("INCONSISTENT", ResultCode.INCONSISTENT, False)],
 )
 def test_what_is_undone_is_failed_and_restored(
-    bench: Bench, notes: FileNotes, *, end: str, code: Codes, restored: bool
+    bench: Bench, notes: FileNotes, *, end: str, code: ResultCode, restored: bool
 ) -> None:
     bench.tell("end", end)
     bench.tell("why", "k3s is not well")
@@ -122,7 +123,7 @@ def test_an_installer_that_cannot_be_started_is_said(bench: Bench, notes: FileNo
 @pytest.mark.parametrize("hold", ["BEFORE", *STATES, "COMMITTED", "MARKS"])
 @pytest.mark.parametrize("one", [INSTALL, item("policy", policy="spread")], ids=["sharing", "policy"])
 def test_killed_while_the_installer_works_its_end_is_found(
-    bench: Bench, notes: FileNotes, *, one: Asked, hold: str
+    bench: Bench, notes: FileNotes, *, one: AskedItem, hold: str
 ) -> None:
     die_while(bench, one, notes, hold)
     first = id_of(notes)
@@ -181,7 +182,7 @@ def test_an_installer_that_dies_without_a_word_is_begun_once_more(bench: Bench, 
         wait_for(lambda wanted=count: len(bench.said("asked")) == wanted)  # type: ignore[misc]
         os.kill(bench.installer_pid(), signal.SIGKILL)
     thread.join()
-    assert (found[0].state, found[0].code, found[0].restored) == (ItemState.FAILED, Codes.ERROR, True)
+    assert (found[0].state, found[0].code, found[0].restored) == (ItemState.FAILED, ResultCode.ERROR, True)
     assert bench.said("done") == []
 
 
@@ -203,7 +204,7 @@ def test_the_agent_ends_and_the_installer_goes_on(bench: Bench, notes: FileNotes
 
     stop = threading.Thread(target=end)
     stop.start()
-    with pytest.raises(ActStop):
+    with pytest.raises(ActionStopped):
         settle(bench, INSTALL, notes)
     stop.join()
     bench.untell("hold-SWAPPED")
@@ -241,7 +242,7 @@ def test_another_unit_is_set_where_nobody_holds_shares(bench: Bench, notes: File
     assert bench.said("asked") == []
     plugin.append('{"namespace": "n", "pod": "p", "state": "allocated"}')
     settlement = settle(bench, item("unit_size", mib=512), notes)
-    assert (settlement.state, settlement.code) == (ItemState.REJECTED, Codes.PRECHECK)
+    assert (settlement.state, settlement.code) == (ItemState.REJECTED, ResultCode.PRECHECK)
     assert "n/p" in settlement.text
     plugin.clear()
     assert settle(bench, item("unit_size", mib=512), notes).state is ItemState.APPLIED
@@ -250,4 +251,4 @@ def test_another_unit_is_set_where_nobody_holds_shares(bench: Bench, notes: File
 
 def test_without_the_plugins_word_the_unit_stays(bench: Bench, notes: FileNotes) -> None:
     settlement = settle(bench, item("unit_size", mib=512), notes)
-    assert (settlement.state, settlement.code) == (ItemState.REJECTED, Codes.PRECHECK)
+    assert (settlement.state, settlement.code) == (ItemState.REJECTED, ResultCode.PRECHECK)

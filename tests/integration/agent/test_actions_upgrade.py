@@ -15,7 +15,7 @@ from kits.install import Host, serve
 
 from edgegpu_agent.actions.bundles import sha256_of
 from edgegpu_agent.actions.registry import acts
-from edgegpu_agent.ports import Act, ActionOutcome
+from edgegpu_agent.ports import Action, ActionOutcome
 from edgegpu_sync.ids import op_name
 from edgegpu_sync.rules.ops import Evidence, UpgradeArgs
 from edgegpu_sync.states import CommandState
@@ -35,7 +35,7 @@ class World:
     archive: Path
 
     @property
-    def act(self) -> Act:
+    def act(self) -> Action:
         return acts(self.bench.box())[op_name("agent.upgrade")]
 
     def args(self, archive: Path | None = None, **more: str) -> UpgradeArgs:

@@ -13,8 +13,8 @@ import pytest
 from integration.transactionkit import DROP_IN, SCHEDULER, Bed
 
 from edgegpu_agent.cli.common import CliError
-from edgegpu_agent.cli.setup.enrolment import Enrolling
-from edgegpu_installer.changes import FileChange, Op, Plan
+from edgegpu_agent.cli.setup.enrolment import EnrolmentRun
+from edgegpu_installer.changes import FileChange, Plan, TransactionKind
 from edgegpu_installer.errors import InstallError, KnownError
 from edgegpu_installer.layout import AGENT_UNIT, AGENT_YAML, CLOUD_TOKEN, CURRENT, PLUGIN_UNIT, RUN_UNITS, UNITS
 from edgegpu_installer.machine.systemd import Systemd
@@ -38,7 +38,7 @@ def bed(tmp_path: Path) -> Bed:
     return Bed(tmp_path / "root")
 
 
-def install(op: Op = Op.INSTALL) -> Plan:
+def install(op: TransactionKind = TransactionKind.INSTALL) -> Plan:
     return Plan(
         op,
         files=(
@@ -59,12 +59,14 @@ def withdraw(bed: Bed) -> Plan:
     back = [one for one in baseline.restore_plan(bed.layout) if not one.early and one.path not in STAYS]
     left = (FileChange(farewell.UNIT_FILE, content=b"[Service]\n"),)
     files = (*left, *back)
-    return Plan(Op.WITHDRAW, files, reload=True, stop=(PLUGIN_UNIT,), start=(farewell.UNIT,), restart="k3s")
+    return Plan(
+        TransactionKind.WITHDRAW, files, reload=True, stop=(PLUGIN_UNIT,), start=(farewell.UNIT,), restart="k3s"
+    )
 
 
 def uninstall(bed: Bed) -> Plan:
     files = baseline.restore_plan(bed.layout)
-    return Plan(Op.UNINSTALL, files, reload=True, stop=(PLUGIN_UNIT, AGENT_UNIT), restart="k3s")
+    return Plan(TransactionKind.UNINSTALL, files, reload=True, stop=(PLUGIN_UNIT, AGENT_UNIT), restart="k3s")
 
 
 def named(bed: Bed, id_: str) -> TransactionMachine:
@@ -144,7 +146,7 @@ def test_sharing_comes_again_and_all_of_it_goes_after_that(bed: Bed) -> None:
     installed = bed.tree()
     bed.run(withdraw(bed))
     bed.layout.at(farewell.UNIT_FILE).unlink()
-    bed.run(install(Op.CHANGE))
+    bed.run(install(TransactionKind.CHANGE))
     assert not baseline.withdrawn(bed.layout)
     now = bed.tree()
     assert {name: now[name] for name in now if "baseline" not in name} == {
@@ -187,7 +189,7 @@ def test_killed_at_each_step_the_dead_man_leaves_the_old_machine_or_the_new_one(
         state = TransactionJournal(bed.layout.tx).read()
         assert state is not None
         ends.add(state.state)
-        if state.op is Op.WITHDRAW and state.state is TransactionState.COMMITTED:
+        if state.op is TransactionKind.WITHDRAW and state.state is TransactionState.COMMITTED:
             assert not there(bed, f"{UNITS}/{PLUGIN_UNIT}")
             assert there(bed, f"{UNITS}/{AGENT_UNIT}")
             assert (bed.layout.tx / "log").exists()
@@ -240,13 +242,13 @@ def test_the_command_line_refuses_an_id_that_is_none() -> None:
 def test_what_enrolling_by_hand_has_written_goes_with_an_uninstall(bed: Bed, *, again: bool) -> None:
     before = bed.tree()
     bed.run(install())
-    hand = Enrolling(root=bed.root, wait_s=0, system=Systemd(bed.environment))
+    hand = EnrolmentRun(root=bed.root, wait_s=0, system=Systemd(bed.environment))
     with pytest.raises(CliError):  # no agent runs here that could say how its token fared
         hand.run("https://cloud.example", "ab" * 32, "a-token")
     assert there(bed, AGENT_YAML)
     assert there(bed, CLOUD_TOKEN)
     if again:  # an installer that finds the files keeps them as how it was before
         files = tuple(FileChange(path, content=b"cloud: {}\n") for path in (AGENT_YAML, CLOUD_TOKEN))
-        bed.run(Plan(Op.CHANGE, files=files))
+        bed.run(Plan(TransactionKind.CHANGE, files=files))
     assert bed.run(uninstall(bed)).state is TransactionState.COMMITTED
     assert bed.tree() == before

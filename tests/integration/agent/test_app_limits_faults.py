@@ -8,7 +8,7 @@ from kits.limitsapi import Api, Fault, path_of
 from kits.limitsbed import RECREATE, Bed, Paper, field, thief
 from kits.limitscases import manifest
 
-from edgegpu_agent.ports import ActStop
+from edgegpu_agent.ports import ActionStopped
 from edgegpu_sync.messages.spec import OnDrift
 from edgegpu_sync.messages.uplink import ItemState
 from edgegpu_sync.rules.settle import Settlement
@@ -50,7 +50,7 @@ def test_a_crash_anywhere_is_gone_on_from(api: Api, cut: int, *, fits: bool) -> 
     bed.stop_after = cut * 2
     try:
         came = bed.settle(20)
-    except ActStop:
+    except ActionStopped:
         bed.stop_after = None
         bed.settler = bed.make()
         came = bed.settle(20)
@@ -63,7 +63,7 @@ def test_a_crash_in_an_interruption_puts_the_strategy_back(api: Api) -> None:
     bed = Bed(api, (29,))
     bed.world.add(manifest("Deployment", "asr", memory=10))
     bed.stop_after = 0
-    with pytest.raises(ActStop):
+    with pytest.raises(ActionStopped):
         bed.settle(20, interrupt=True)
     item = bed.world.workload("Deployment", "asr")
     assert item["spec"]["strategy"]["type"] == "Recreate"
@@ -78,7 +78,7 @@ def test_a_crash_in_an_interruption_that_nobody_asks_for_any_more_puts_the_app_b
     bed = Bed(api, (29,))
     bed.world.add(manifest("Deployment", "asr", memory=10))
     bed.stop_after = 0
-    with pytest.raises(ActStop):
+    with pytest.raises(ActionStopped):
         bed.settle(20, interrupt=True)
     bed.stop_after = None
     bed.settler = bed.make()

@@ -9,7 +9,6 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
-from edgegpu_base.kube import ApiAccess
 from kits.limitsapi import Api
 from kits.limitsbed import Bed, Paper, field
 from kits.limitscases import manifest
@@ -18,11 +17,12 @@ from kits.limitsworld import CLUSTER
 from edgegpu_agent.app_limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
 from edgegpu_agent.app_limits.task import AppLimitsService, app_limits
 from edgegpu_agent.kube import AgentClient, Leases
-from edgegpu_agent.ports import DriftBoard, SettledItem
+from edgegpu_agent.ports import DriftChecks, SettledItem
+from edgegpu_base.kube import ApiAccess
 from edgegpu_installer.layout import PLUGIN_UNIT, Layout
 from edgegpu_sim.api import ApiServer, Registry, ServerSettings
 from edgegpu_sync.messages.spec import AppLimits as AppLimitsItem
-from edgegpu_sync.messages.spec import Asked, OnDrift, TryKey, item_name
+from edgegpu_sync.messages.spec import AskedItem, OnDrift, TryKey, item_name
 from edgegpu_sync.messages.uplink import ItemState as State
 from edgegpu_sync.rules.settle import Settlement
 
@@ -54,7 +54,7 @@ class Looks:
         self.told: queue.Queue[tuple[str, Any]] = queue.Queue()
         self._items: list[SettledItem] = []
         self._tell: list[Callable[[], None]] = []
-        board = DriftBoard(
+        board = DriftChecks(
             settled=lambda: self._items,
             on_change=self._tell.append,
             landed=lambda name, _key, settlement: self.told.put((name, settlement)),
@@ -80,7 +80,7 @@ class Looks:
             thread.join(WAIT_S)
             assert not thread.is_alive()
 
-    def settled(self, *asked: Asked, state: State = State.APPLIED) -> None:
+    def settled(self, *asked: AskedItem, state: State = State.APPLIED) -> None:
         """Let the worker have settled these."""
         self._items = [SettledItem(asked=one, settlement=Settlement(state=state), notes=Paper()) for one in asked]
         for tell in self._tell:
@@ -127,13 +127,13 @@ class Box:
     def client(self) -> AgentClient:
         return AgentClient(ApiAccess(server=self.api.url, token="token"), timeout_s=5)  # noqa: S106
 
-    def app(self, name: str, kind: str = "Deployment", **more: Any) -> Asked:  # noqa: ANN401
+    def app(self, name: str, kind: str = "Deployment", **more: Any) -> AskedItem:  # noqa: ANN401
         self.api.registry.create(f"{kind.lower()}s", manifest(kind, name, memory=4))
         uid = self.api.registry.get("namespaces", "", "kube-system")["metadata"]["uid"]
         item = AppLimitsItem(
             cluster=uid, namespace="default", app=name, container="main", memory_units=4, core=1, rev=1, **more
         )
-        return Asked(name=item_name(item), key=TryKey(1, "00", 0), item=item)
+        return AskedItem(name=item_name(item), key=TryKey(1, "00", 0), item=item)
 
     def write_back(self, name: str, memory: int = 1, resource: str = "deployments") -> None:
         limits = {"baidu.com/vcuda-memory": str(memory), "baidu.com/vcuda-core": "1"}
@@ -159,7 +159,7 @@ def drifted(told: tuple[str, Any]) -> str:
     return name if [one.type for one in conditions] == ["Drifted"] else ""
 
 
-def settle(looks: Looks, *asked: Asked) -> None:
+def settle(looks: Looks, *asked: AskedItem) -> None:
     """Let the items be settled, and wait until their watches stand and nothing more is asked."""
     looks.settled(*asked)
     for _ in range(2):  # first, and once the watches stand

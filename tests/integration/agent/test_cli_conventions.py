@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from kits.cli import CARD_0, CARD_1, document, edgegpu, plugin, pod
+
 from edgegpu_base.cli.commandline import installed_version
 from edgegpu_base.http_unix import LocalServer, Response
-from kits.cli import CARD_0, CARD_1, document, edgegpu, plugin, pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from kits.agentyaml import written
 from kits.cli import Done, edgegpu
 
 from edgegpu_agent.identity.enrolment import token_hash
-from edgegpu_agent.identity.status import IdentityStatus, Stand
+from edgegpu_agent.identity.status import EnrolmentState, IdentityStatus
 from edgegpu_agent.identity.status_file import tell
 from edgegpu_agent.session.local_api import LocalApi
 from edgegpu_agent.settings import load
@@ -57,7 +57,7 @@ class Box:
         self._api: LocalApi | None = None
         self._thread: threading.Thread | None = None
 
-    def stands(self, stand: Stand = Stand.ENROLLED, **more: object) -> None:
+    def stands(self, stand: EnrolmentState = EnrolmentState.ENROLLED, **more: object) -> None:
         fields: dict[str, Any] = {
             "device": DEVICE,
             "enrolment": 3,
@@ -126,7 +126,7 @@ def test_a_box_that_is_well(box: Box) -> None:
 
 def test_an_agent_that_answers_speaks_for_the_identity_too(box: Box) -> None:
     box.stands(warning="not on the link: cannot open the journal: database is locked")
-    stands = IdentityStatus(stand=Stand.ENROLLED, not_after_s=int(time.time()) + 90 * 86_400).document()
+    stands = IdentityStatus(stand=EnrolmentState.ENROLLED, not_after_s=int(time.time()) + 90 * 86_400).document()
     box.answer = StatusAnswer(**HEALTHY, identity=stands)
     box.serve()
     done = box.run("agent", "status")
@@ -185,7 +185,12 @@ def test_a_controller_that_is_silent_is_told(box: Box) -> None:
 
 def test_a_refusal_is_told_with_its_remedy(box: Box) -> None:
     box.stands(
-        Stand.REFUSED, text="the token was used", remedy="ask for another", device="", enrolment=0, not_after_s=0
+        EnrolmentState.REFUSED,
+        text="the token was used",
+        remedy="ask for another",
+        device="",
+        enrolment=0,
+        not_after_s=0,
     )
     done = box.run("agent", "status")
     assert done.code == 1
@@ -232,7 +237,7 @@ def systemctl(root: Path, *, loaded: str = "loaded", on_restart: str = "") -> di
     return {"PATH": f"{path.parent}:{os.environ['PATH']}", "EDGEGPU_TOKEN": "secret-token"}
 
 
-def said(stand: Stand, **more: Any) -> str:  # noqa: ANN401  (fields of Standing)
+def said(stand: EnrolmentState, **more: Any) -> str:  # noqa: ANN401  (fields of Standing)
     return json.dumps(IdentityStatus(stand=stand, token_sha256=token_hash("secret-token"), **more).document())
 
 
@@ -244,7 +249,7 @@ def enrol(root: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch, *mor
 
 
 def test_enrol_writes_restarts_and_says_who_the_box_is(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = said(Stand.ENROLLED, device=DEVICE, name="hall-1", enrolment=1)
+    answer = said(EnrolmentState.ENROLLED, device=DEVICE, name="hall-1", enrolment=1)
     (short_tmp / "run/edgegpu").mkdir(parents=True)
     (short_tmp / "etc").mkdir()
     env = systemctl(short_tmp, on_restart=f"echo '{answer}' > {short_tmp}/run/edgegpu/agent-identity.json")
@@ -263,7 +268,7 @@ def test_enrol_keeps_what_else_stands_in_agent_yaml(short_tmp: Path, monkeypatch
     path = short_tmp / "etc/edgegpu/agent.yaml"
     path.parent.mkdir(parents=True)
     path.write_text("version: 1\ncloud: {url: 'https://other', proxy: 'http://p:1'}\nlimits: {namespaces: [asr]}\n")
-    answer = said(Stand.ENROLLED, device=DEVICE, name="hall-1", enrolment=1)
+    answer = said(EnrolmentState.ENROLLED, device=DEVICE, name="hall-1", enrolment=1)
     (short_tmp / "run/edgegpu").mkdir(parents=True)
     env = systemctl(short_tmp, on_restart=f"echo '{answer}' > {short_tmp}/run/edgegpu/agent-identity.json")
     assert enrol(short_tmp, env, monkeypatch).code == 0
@@ -278,12 +283,12 @@ def test_enrol_keeps_what_else_stands_in_agent_yaml(short_tmp: Path, monkeypatch
 def test_enrol_tells_of_a_refusal_an_approval_and_of_no_word(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (short_tmp / "run/edgegpu").mkdir(parents=True)
     (short_tmp / "etc").mkdir()
-    refused = said(Stand.REFUSED, text="it was used", remedy="ask for another", code="TOKEN_USED")
+    refused = said(EnrolmentState.REFUSED, text="it was used", remedy="ask for another", code="TOKEN_USED")
     path = short_tmp / "run/edgegpu/agent-identity.json"
     done = enrol(short_tmp, systemctl(short_tmp, on_restart=f"echo '{refused}' > {path}"), monkeypatch)
     assert done.code == 1
     assert done.out == "refused (TOKEN_USED): it was used\n  ask for another\n"
-    waits = said(Stand.WAITING, text="a person has to approve this box in the cloud")
+    waits = said(EnrolmentState.WAITING, text="a person has to approve this box in the cloud")
     done = enrol(short_tmp, systemctl(short_tmp, on_restart=f"echo '{waits}' > {path}"), monkeypatch)
     assert done.code == 0
     assert "edgegpu-cloud approve" in done.out

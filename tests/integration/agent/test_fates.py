@@ -15,14 +15,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from kits.agent import Agent, Cloud, until
 
-from edgegpu_sync.messages.spec import Isolation, Mode, Spec
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.messages.spec import Isolation, IsolationMode, Spec
+from edgegpu_sync.states import CommandState, ResultCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-NONE = Spec(isolation=Isolation(rev=0, mode=Mode.NONE))
+NONE = Spec(isolation=Isolation(rev=0, mode=IsolationMode.NONE))
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_a_box_that_is_imaged_anew_is_itself_again_and_becomes_what_it_shall_be(
     agent.start()
     until(lambda: cloud.fleet.box(device).enrolment == 2 and cloud.fleet.box(device).online, lambda: agent.log)
     ended = cloud.fleet.one_command(open_)
-    assert (ended.state, ended.code) == (CommandState.UNKNOWN, Codes.REIMAGED)
+    assert (ended.state, ended.code) == (CommandState.UNKNOWN, ResultCode.REIMAGED)
     until(lambda: cloud.fleet.box(device).applied_rev == cloud.fleet.box(device).rev, lambda: cloud.box("imaged"))
     assert "isolation" in cloud.fleet.box(device).items
     assert cloud.end(device, "identity.rotate").state is CommandState.SUCCEEDED

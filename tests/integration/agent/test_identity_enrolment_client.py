@@ -15,7 +15,7 @@ from kits.install import proxy
 
 from edgegpu_agent.identity.errors import IdentityError
 from edgegpu_agent.identity.identity_files import load_identity
-from edgegpu_agent.identity.status import Stand
+from edgegpu_agent.identity.status import EnrolmentState
 from edgegpu_sync.wire import from_base64
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def test_where_a_proxy_is_named_everything_goes_by_it(box: Box, cloud: Cloud) ->
 def test_an_answer_that_is_lost_does_not_burn_the_token(box: Box, cloud: Cloud) -> None:
     cloud.cut = 1
     box.start()
-    box.stands(Stand.ENROLLING)
+    box.stands(EnrolmentState.ENROLLING)
     box.again()
     box.enrolled()
     first, second = (body for _, body in cloud.asked)
@@ -99,7 +99,7 @@ def test_a_crash_between_answer_and_files_in_place_is_finished(box: Box, cloud: 
 def test_approval_is_waited_for_with_the_same_request(box: Box, cloud: Cloud) -> None:
     cloud.approval = True
     box.start()
-    box.stands(Stand.WAITING)
+    box.stands(EnrolmentState.WAITING)
     box.until(lambda: len(cloud.asked) > 1)
     cloud.approval = False
     box.enrolled()
@@ -109,7 +109,7 @@ def test_approval_is_waited_for_with_the_same_request(box: Box, cloud: Cloud) ->
 def test_a_refusal_is_told_with_its_remedy_and_not_asked_again(box: Box, cloud: Cloud) -> None:
     box.token.write_text("bad")
     box.start()
-    box.stands(Stand.REFUSED)
+    box.stands(EnrolmentState.REFUSED)
     assert box.keeper.standing.code == "TOKEN_UNKNOWN"
     assert box.keeper.standing.remedy == "take the line anew"
     before = len(cloud.asked)
@@ -166,14 +166,14 @@ def test_what_keeps_it_off_the_link_is_told_as_long_as_it_does(box: Box) -> None
 def test_no_token_says_what_to_do(box: Box) -> None:
     box.token.unlink()
     box.start()
-    box.stands(Stand.NO_TOKEN)
+    box.stands(EnrolmentState.NO_TOKEN)
     assert "edgegpu agent enrol" in box.keeper.standing.remedy
 
 
 def test_another_ca_is_not_trusted(box: Box, cloud: Cloud) -> None:
     box.pin = Authority("other").sha256
     box.again()
-    box.stands(Stand.ENROLLING)
+    box.stands(EnrolmentState.ENROLLING)
     said = hashlib.sha256(cloud.servers.pem.encode()).hexdigest()  # as `edgegpu-cloud enrol` and sha256sum have it
     assert f"its ca.crt has sha256 {said} and not {box.pin}" in box.keeper.standing.text
     assert cloud.asked == []
@@ -184,7 +184,7 @@ def test_a_copied_disk_stays_off_and_enrols_with_a_token(box: Box, cloud: Cloud)
     box.start()
     box.enrolled()
     (box.root / "etc/machine-id").write_text("0" * 32)
-    box.stands(Stand.CLONED)
+    box.stands(EnrolmentState.CLONED)
     assert box.keeper.identity is None
     with pytest.raises(IdentityError, match="not enrolled"):
         box.keeper.renew("01j9zq4v7m2c8x5n")
@@ -198,7 +198,7 @@ def test_a_clock_of_1970_enrols_and_one_that_is_right_minds_dates(tmp_path: Path
         early, right = Box(tmp_path / "early", cloud, clock=lambda: 5.0), Box(tmp_path / "right", cloud)
         try:
             right.start()
-            right.stands(Stand.ENROLLING)
+            right.stands(EnrolmentState.ENROLLING)
             assert "expired" in right.keeper.standing.text
             assert "clock" in right.keeper.standing.remedy
             early.start()

@@ -14,7 +14,7 @@ from kits.identitybox import Box, a_box
 
 from edgegpu_agent.identity.errors import DeniedError, UnreachableError
 from edgegpu_agent.identity.keys import public_of
-from edgegpu_agent.identity.status import Stand
+from edgegpu_agent.identity.status import EnrolmentState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,7 +109,7 @@ def test_a_renewal_that_fails_is_told_and_the_rest_goes_on(box: Box, cloud: Clou
     cloud.status = 503
     box.again()
     box.until(lambda: box.keeper.standing.failures)
-    assert box.keeper.standing.stand is Stand.ENROLLED
+    assert box.keeper.standing.stand is EnrolmentState.ENROLLED
     assert "cannot be renewed" in box.keeper.standing.text
     assert box.keeper.identity is not None
 
@@ -149,7 +149,7 @@ def test_files_that_make_no_sense_are_told(box: Box) -> None:
     box.start()
     box.enrolled()
     (box.folder / "device.json").write_text("{}")
-    box.stands(Stand.BROKEN)
+    box.stands(EnrolmentState.BROKEN)
     assert "device.json" in box.keeper.standing.text
     assert box.keeper.identity is None
 

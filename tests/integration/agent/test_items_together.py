@@ -19,16 +19,16 @@ from kits.worker import Box, Wire, fast_folder, wired
 from edgegpu_agent.actions.registry import standard_settlers
 from edgegpu_agent.actions.settlers import SharingOfBox
 from edgegpu_installer.transaction.lock import LOCK, locked
-from edgegpu_sync.messages.spec import Asked, Exclusions, PolicyItem, Sharing, Spec, UnitSize
+from edgegpu_sync.messages.spec import AskedItem, Exclusions, PolicyItem, Sharing, Spec, UnitSize
 from edgegpu_sync.messages.uplink import Condition, ItemState
 from edgegpu_sync.rules.settle import Settlement
-from edgegpu_sync.states import Codes
+from edgegpu_sync.states import ResultCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from edgegpu_agent.ports import Settlers, SharingSight
+    from edgegpu_agent.ports import Settlers, SharingProbe
 
 YAML = "/etc/edgegpu/plugin.yaml"
 PLUGIN = "/etc/systemd/system/edgegpu-plugin.service"
@@ -53,7 +53,7 @@ class RealBox(Box):
         assert self.bench is not None
         return standard_settlers(self.bench.box())
 
-    def sharing(self) -> SharingSight:
+    def sharing(self) -> SharingProbe:
         assert self.bench is not None
         return SharingOfBox(self.bench.layout)
 
@@ -167,7 +167,7 @@ def test_sharing_that_goes_takes_its_settings_along_and_brings_them_back(wire: W
     gone = desire(wire, wanted.model_copy(update={"sharing": Sharing(rev=2, installed=False)}))
     assert gone == dict.fromkeys(ALL, ItemState.REJECTED) | {"sharing": ItemState.APPLIED}
     assert wire.controller.reported is not None
-    assert wire.controller.reported.items["exclusions"].code == Codes.NOT_INSTALLED
+    assert wire.controller.reported.items["exclusions"].code == ResultCode.NOT_INSTALLED
     assert wire.controller.reported.applied_rev == 2
     told = [(line.about, line.state) for line in wire.box.journal.history(4)]
     assert told[-1] == ("sharing", "Applied")  # the newest stands first
@@ -229,7 +229,7 @@ def test_sharing_that_is_taken_off_and_put_on_by_hand(wire: Wire, bench: Bench, 
     wire.pass_time(2)
     assert states(wire) == dict.fromkeys(asked, ItemState.REJECTED)
     assert wire.controller.reported is not None
-    assert {one.code for one in wire.controller.reported.items.values()} == {Codes.NOT_INSTALLED}
+    assert {one.code for one in wire.controller.reported.items.values()} == {ResultCode.NOT_INSTALLED}
     by_hand(bench, "install", "--yes")
     wire.pass_time(2)
     assert states(wire) == asked
@@ -241,7 +241,7 @@ def test_sharing_that_is_to_be_away_and_was_put_on_by_hand(wire: Wire, bench: Be
     by_hand(bench, "install", "--yes")
     wire.pass_time(2)
     assert wire.controller.reported is not None
-    assert wire.controller.reported.items["sharing"].code == Codes.INSTALLED
+    assert wire.controller.reported.items["sharing"].code == ResultCode.INSTALLED
     by_hand(bench, "uninstall", "--keep-agent", "--yes")
     wire.pass_time(2)
     assert states(wire) == {"sharing": ItemState.APPLIED}
@@ -284,8 +284,8 @@ def test_a_setting_that_was_changed_by_hand_is_told(wire: Wire, bench: Bench) ->
 INSTALL, UNINSTALL = item("sharing", installed=True), item("sharing", installed=False)
 UNIT, CARDS, POLICY = item("unit_size", mib=1024), item("exclusions", cards=["0"]), item("policy", policy="spread")
 OPEN, APPLIED = Settlement(state=ItemState.OPEN), Settlement.applied()
-NOT_INSTALLED = Settlement.rejected(Codes.NOT_INSTALLED, "GPU sharing is not installed on this box")
-OTHERWISE = Settlement.rejected(Codes.PRECHECK, "there is no card 7")
+NOT_INSTALLED = Settlement.rejected(ResultCode.NOT_INSTALLED, "GPU sharing is not installed on this box")
+OTHERWISE = Settlement.rejected(ResultCode.PRECHECK, "there is no card 7")
 SET_UP = "install --yes --policy spread --exclude 0 --unit-mib 1024"
 
 
@@ -293,9 +293,9 @@ SET_UP = "install --yes --policy spread --exclude 0 --unit-mib 1024"
 class DocumentNotes(FileNotes):
     """Notes that know the document."""
 
-    document: list[tuple[Asked, Settlement]] = field(default_factory=list)
+    document: list[tuple[AskedItem, Settlement]] = field(default_factory=list)
 
-    def beside(self) -> list[tuple[Asked, Settlement]]:
+    def beside(self) -> list[tuple[AskedItem, Settlement]]:
         return self.document
 
 
@@ -306,7 +306,7 @@ def notes(tmp_path: Path) -> DocumentNotes:
 
 @pytest.mark.parametrize("stands", [OPEN, NOT_INSTALLED, APPLIED], ids=["imaged anew", "set before", "had it before"])
 def test_sharing_comes_as_the_whole_document_says(bench: Bench, notes: DocumentNotes, stands: Settlement) -> None:
-    unknown = Asked(name="gone", key=UNIT.key, item=None, unsupported="it is new")
+    unknown = AskedItem(name="gone", key=UNIT.key, item=None, unsupported="it is new")
     document = (INSTALL, item("isolation", mode="none"), POLICY, CARDS, UNIT, unknown)
     notes.document = [(one, stands) for one in document]
     assert settle(bench, INSTALL, notes).state is ItemState.APPLIED

@@ -11,7 +11,7 @@ from kits.agent import Agent, Cloud, until
 from kits.cli import document, edgegpu, plugin
 
 from edgegpu_agent.actions.redact import HIDDEN
-from edgegpu_sync.messages.spec import Isolation, Mode, Spec
+from edgegpu_sync.messages.spec import Isolation, IsolationMode, Spec
 from edgegpu_sync.messages.uplink import ItemState
 from edgegpu_sync.states import CommandState
 
@@ -58,7 +58,7 @@ def test_from_a_token_to_commands_and_desired_state(cloud: Cloud, agent: Agent) 
         refreshed = cloud.end("one", "inventory.refresh")
     counts = {"cards": 2, "healthy": 2, "driver": "560.35.03", "problem": ""}
     assert (refreshed.state, refreshed.data) == (CommandState.SUCCEEDED, counts)
-    rev = cloud.fleet.set_spec("one", lambda _: Spec(isolation=Isolation(rev=0, mode=Mode.NONE)))
+    rev = cloud.fleet.set_spec("one", lambda _: Spec(isolation=Isolation(rev=0, mode=IsolationMode.NONE)))
     until(lambda: (seen := cloud.box("one")) is not None and seen.applied_rev == rev, lambda: cloud.box("one"))
     isolation = cloud.online("one").items["isolation"]
     assert (isolation.state, isolation.code) == (ItemState.REJECTED, "NOT_INSTALLED")

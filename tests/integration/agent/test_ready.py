@@ -13,7 +13,7 @@ from kits.agentyaml import written
 from kits.identity import Cloud, CloudServer
 
 from edgegpu_agent.session.session import cloud_tasks
-from edgegpu_agent.session.watchdog import Vitals
+from edgegpu_agent.session.watchdog import LoopHealthTable
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.transaction.agent_health import AgentReply, ask_agent
 
@@ -42,7 +42,7 @@ class Side:
 
     def start(self) -> None:
         self.ready, self.journals, self.looped = threading.Event(), 0, False
-        vitals = Vitals(self._is_ready)
+        vitals = LoopHealthTable(self._is_ready)
         layout = Layout(self.root)
         self.tasks = cloud_tasks(self.root / "etc/edgegpu/agent.yaml", layout, edgegpu="edgegpu", vitals=vitals)
         self.threads = [threading.Thread(target=task.run) for task in self.tasks]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from integration.transactionkit import SCHEDULER, Bed
 
-from edgegpu_installer.changes import FileChange, Op, Plan
+from edgegpu_installer.changes import FileChange, Plan, TransactionKind
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.machine.config_block import with_block
 from edgegpu_installer.plan import shared_config
@@ -45,7 +45,7 @@ def now(bed: Bed) -> bytes | None:
 def install(bed: Bed) -> Plan:
     text = (now(bed) or b"").decode()
     return Plan(
-        Op.INSTALL,
+        TransactionKind.INSTALL,
         files=(
             FileChange(SCHEDULER, content=b"good\n", mode=0o600, k3s_reads=True),
             FileChange(CONFIG, with_block(text, SCHEDULER, path=CONFIG).encode(), mode=0o640, k3s_reads=True),
@@ -55,7 +55,9 @@ def install(bed: Bed) -> Plan:
 
 
 def uninstall(bed: Bed) -> Plan:
-    return Plan(Op.UNINSTALL, shared_config.restore(baseline.restore_plan(bed.layout), bed.layout), restart="k3s")
+    return Plan(
+        TransactionKind.UNINSTALL, shared_config.restore(baseline.restore_plan(bed.layout), bed.layout), restart="k3s"
+    )
 
 
 def edit(bed: Bed) -> None:

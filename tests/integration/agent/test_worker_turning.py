@@ -15,13 +15,13 @@ from kits.workercontroller import BOX_KEY, DEVICE, INSTANCE, ROOT, Controller
 from kits.workerworld import BY_FORM, NoTelemetry, SharingUnseen, World
 
 from edgegpu_agent.journal.journal import BoxJournal
-from edgegpu_agent.ports import Clock, Me
-from edgegpu_agent.worker.worker import Parts, Worker
+from edgegpu_agent.ports import BoxContext, Clock
+from edgegpu_agent.worker.worker import Worker, WorkerParts
 from edgegpu_sync.keys import public_text
-from edgegpu_sync.link.events import Arrived, Delivered, Up
+from edgegpu_sync.link.events import LinkUp, MessageArrived, PublishAcknowledged
 from edgegpu_sync.messages.readers import read
-from edgegpu_sync.messages.spec import AppLimits, Asked, Spec
-from edgegpu_sync.messages.uplink import Birth, ItemState, Versions
+from edgegpu_sync.messages.spec import AppLimits, AskedItem, Spec
+from edgegpu_sync.messages.uplink import Birth, BoxVersions, ItemState
 from edgegpu_sync.rules.settle import Settlement
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import TopicKind
@@ -43,7 +43,7 @@ class Elsewhere:
         self.ours = False
         self.tries = 0
 
-    def settle(self, one: Asked, notes: SettlerNotes) -> Settlement:
+    def settle(self, one: AskedItem, notes: SettlerNotes) -> Settlement:
         del one
         self.tries += 1
         notes.write({"try": self.tries})
@@ -63,15 +63,15 @@ def lacking() -> set[str]:
 @pytest.fixture
 def worker(tmp_path: Path, settler: Elsewhere, lacking: set[str]) -> Iterator[Worker]:
     journal = BoxJournal(tmp_path / "journal.db", wall_s=time.time)
-    me = Me(
+    me = BoxContext(
         device=DEVICE,
         enrolment=3,
         instance=INSTANCE,
         signer=Signer.of(BOX_KEY),
-        versions=lambda: Versions(agent="0.2.0"),
+        versions=lambda: BoxVersions(agent="0.2.0"),
     )
     made = Worker(
-        Parts(
+        WorkerParts(
             journal=journal,
             root=public_text(ROOT),
             me=me,
@@ -114,7 +114,7 @@ def desire(worker: Worker, cluster: str, rev: int = 1) -> None:
     )
     controller.desire(Spec(app_limits=(limits,)))
     for mid, (topic, payload) in enumerate([controller.keys(), *controller.desired_message()]):
-        worker.put(Arrived(topic=topic, payload=payload, retained=True, mid=mid, turn=1))
+        worker.put(MessageArrived(topic=topic, payload=payload, retained=True, mid=mid, turn=1))
 
 
 def births(link: SimLink) -> list[Birth]:
@@ -128,13 +128,13 @@ def test_a_capability_that_comes_or_goes_is_said_at_once(worker: Worker, lacking
     link = SimLink()
     worker.attach(link)
     link.turn = 1
-    worker.put(Up(session_present=False, protocol=5, turn=1))
+    worker.put(LinkUp(session_present=False, protocol=5, turn=1))
 
     def until_born(count: int) -> None:
         ends = time.monotonic() + WAIT_S
         while len(births(link)) < count:
             assert time.monotonic() < ends, worker.status()
-            worker.put(Delivered(0))
+            worker.put(PublishAcknowledged(0))
             threading.Event().wait(0.01)
 
     until_born(1)

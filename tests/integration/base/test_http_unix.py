@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.http_unix import LocalServer, Response, get
 

@@ -1,8 +1,9 @@
 from collections.abc import Iterator
 
 import pytest
-from edgegpu_base.kube import EventRecorder, KubeClient, KubeObjects, PodRef
 from integration.kube_stub import Fault, Json, KubeStub
+
+from edgegpu_base.kube import EventRecorder, KubeClient, KubeObjects, PodRef
 
 POD = PodRef(namespace="default", name="p", uid="uid-p")
 

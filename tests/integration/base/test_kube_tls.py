@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from edgegpu_base.kube import Handlers, KubeClient, KubeError, Reflector, Unavailable, load_kubeconfig
-from edgegpu_base.kube.connection import ApiConnection
 from integration.kube_stub import KubeStub
 from kits.cert import Certs, Pair, make_certs, server_context
+
+from edgegpu_base.kube import Handlers, KubeClient, KubeError, Reflector, Unavailable, load_kubeconfig
+from edgegpu_base.kube.connection import ApiConnection
 
 DEADLINE_S = 10.0
 

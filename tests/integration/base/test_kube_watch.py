@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
+from integration.kube_stub import Fault, Json, KubeStub
+
 from edgegpu_base.kube import (
     ApiAccess,
     Conflict,
@@ -17,7 +19,6 @@ from edgegpu_base.kube import (
     Reflector,
     Unavailable,
 )
-from integration.kube_stub import Fault, Json, KubeStub
 
 DEADLINE_S = 10.0
 

@@ -3,21 +3,21 @@
 from pathlib import Path
 
 import pytest
-from edgegpu_base.x509 import key_pem
 from kits.controller import Bed
 from kits.modelbox import ROOT, SIGNING
 
+from edgegpu_base.x509 import key_pem
 from edgegpu_cloud.enrolment.key_files import write_file
 from edgegpu_cloud.enrolment.key_sets import add, prepare, sign
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import CloudLayout
 from edgegpu_sync.keys import public_text
-from edgegpu_sync.messages.spec import Isolation, Mode, Spec
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.messages.spec import Isolation, IsolationMode, Spec
+from edgegpu_sync.states import CommandState, ResultCode
 from edgegpu_sync.topics import TopicKind, parse
 
 
-def set_mode(bed: Bed, mode: Mode) -> int:
+def set_mode(bed: Bed, mode: IsolationMode) -> int:
     def edit(spec: Spec) -> Spec:
         return spec.model_copy(update={"isolation": Isolation(rev=0, mode=mode)})
 
@@ -34,7 +34,7 @@ def bed(tmp_path: Path) -> Bed:
     bed = Bed(tmp_path)
     bed.connect_all()
     bed.settle(2)
-    set_mode(bed, Mode.NONE)
+    set_mode(bed, IsolationMode.NONE)
     run(bed)
     return bed
 
@@ -43,7 +43,7 @@ def test_nothing_but_receipts_is_signed_before_a_person_confirms(bed: Bed) -> No
     backup = bed.backup()
     bed.restore(backup)
     bed.settle(2)
-    set_mode(bed, Mode.LIMITER)
+    set_mode(bed, IsolationMode.LIMITER)
     run(bed)
     run(bed)
     bed.network.seen_down.clear()
@@ -57,7 +57,7 @@ def test_nothing_but_receipts_is_signed_before_a_person_confirms(bed: Bed) -> No
     assert [alarm.kind for alarm in bed.fleet.alarms()] == ["RESTORED"]
     assert {parse(topic).kind for topic, _ in bed.network.seen_down} == {TopicKind.RECEIPT}
     assert bed.state(waiting) is None
-    assert bed.box().board.asked[0].item == Isolation(rev=2, mode=Mode.LIMITER)
+    assert bed.box().board.asked[0].item == Isolation(rev=2, mode=IsolationMode.LIMITER)
 
     bed.fleet.confirm_restored("box-1")
     bed.until(lambda: bed.fleet.one_command(waiting).ended)
@@ -67,7 +67,7 @@ def test_nothing_but_receipts_is_signed_before_a_person_confirms(bed: Bed) -> No
     assert not view.restored
     assert bed.state(waiting) is CommandState.SUCCEEDED
     assert (view.rev, view.applied_rev) == (3, 3)
-    assert bed.box().board.asked[0].item == Isolation(rev=1, mode=Mode.NONE)
+    assert bed.box().board.asked[0].item == Isolation(rev=1, mode=IsolationMode.NONE)
     with pytest.raises(CloudError, match="not RESTORED"):
         bed.fleet.confirm_restored("box-1")
 
@@ -148,7 +148,7 @@ def test_a_box_that_was_enrolled_anew_since_ends_what_is_open(bed: Bed) -> None:
     bed.settle(5)
 
     view = bed.fleet.one_command(id_)
-    assert (view.state, view.code) == (CommandState.UNKNOWN, Codes.REIMAGED)
+    assert (view.state, view.code) == (CommandState.UNKNOWN, ResultCode.REIMAGED)
     assert [line.state for line in view.history] == [CommandState.UNKNOWN]
     assert bed.fleet.box("box-1").applied_rev == 1
     run(bed)
@@ -168,6 +168,6 @@ def test_an_unknown_enrolment_is_taken_over(bed: Bed) -> None:
 
     view = bed.fleet.box("box-1")
     assert (view.enrolment, view.restored) == (2, True)
-    assert bed.fleet.one_command(waiting).code == Codes.REIMAGED
+    assert bed.fleet.one_command(waiting).code == ResultCode.REIMAGED
     bed.fleet.confirm_restored("box-1")
     run(bed)

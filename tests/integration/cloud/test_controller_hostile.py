@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from kits.controller import Bed
 from kits.modelbox import ModelBox
 
-from edgegpu_sync.errors import Why
+from edgegpu_sync.errors import RefusalReason
 from edgegpu_sync.ids import device_id
-from edgegpu_sync.link.link import Arrived
+from edgegpu_sync.link.link import MessageArrived
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import parse
@@ -40,7 +40,7 @@ class Wiretap:
         bed.network._hand = listen  # type: ignore[method-assign]  # noqa: SLF001
 
     def send(self, topic: str, payload: bytes, *, retained: bool = False) -> None:
-        self.bed.controller.put(Arrived(topic, payload, retained, 0, 1))
+        self.bed.controller.put(MessageArrived(topic, payload, retained, 0, 1))
         self.bed.controller.step()
 
 
@@ -83,9 +83,9 @@ def test_redirected_and_re_signed_messages_change_nothing(tapped: Wiretap) -> No
         tapped.send(topic.replace(one, "zzzzzzzzzzzzzzzz"), payload)
     assert dump(tapped.bed.path) == before
     refused = tapped.bed.controller.refused
-    assert refused[two, Why.UNKNOWN_KEY] > 5
+    assert refused[two, RefusalReason.UNKNOWN_KEY] > 5
     assert refused["", "UnknownBox"] > 5
-    assert refused["", Why.UNKNOWN_TOPIC] >= 0
+    assert refused["", RefusalReason.UNKNOWN_TOPIC] >= 0
 
 
 def test_broken_messages_change_nothing_and_the_controller_lives(tapped: Wiretap) -> None:

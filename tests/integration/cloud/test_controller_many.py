@@ -10,7 +10,7 @@ from kits.modelbox import ModelBox, box_key, instance_of
 from edgegpu_cloud.store import BoxRecord
 from edgegpu_sync.ids import device_id
 from edgegpu_sync.keys import public_text
-from edgegpu_sync.rules.sequence import Book
+from edgegpu_sync.rules.sequence import CommandSequence
 from edgegpu_sync.topics import TopicKind
 
 MANY = 1_000
@@ -21,7 +21,7 @@ def test_a_thousand_births(tmp_path: Path, record_property: Callable[[str, objec
     bed.devices = [device_id(f"{number:016d}") for number in range(MANY)]
     with bed.store.write() as tx:
         for device in bed.devices:
-            book = Book(enrolment=1, instance=instance_of(device))
+            book = CommandSequence(enrolment=1, instance=instance_of(device))
             tx.boxes.add(BoxRecord(device=device, name=device, public=public_text(box_key(device)), book=book))
     bed.network.boxes = {device: ModelBox(bed.world, device) for device in bed.devices}
     bed.controller.step()

@@ -8,12 +8,12 @@ from kits.controller import Bed, Faults
 from kits.modelbox import CHAIN, ROOT, SIGNING
 
 from edgegpu_cloud.controller.unit_of_work import MOST_UNDER_WAY
-from edgegpu_sync.errors import Why
+from edgegpu_sync.errors import RefusalReason
 from edgegpu_sync.keys import key_id, next_link, public_text
 from edgegpu_sync.messages.downlink import Receipt
 from edgegpu_sync.messages.readers import read
 from edgegpu_sync.messages.spec import PolicyItem, Spec
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.states import CommandState, ResultCode
 from edgegpu_sync.topics import TopicKind, parse
 
 
@@ -55,7 +55,7 @@ def test_one_that_is_too_late_expires_and_is_not_done(bed: Bed) -> None:
 
     bed.network.connect(bed.box())
     bed.until(lambda: bed.fleet.one_command(id_).ended)
-    assert (bed.state(id_), bed.fleet.one_command(id_).code) == (CommandState.EXPIRED, Codes.TOO_LATE)
+    assert (bed.state(id_), bed.fleet.one_command(id_).code) == (CommandState.EXPIRED, ResultCode.TOO_LATE)
     assert not bed.world.done
 
 
@@ -183,7 +183,7 @@ def test_a_new_key_set_reaches_boxes_that_are_there_and_those_that_come(tmp_path
     bed.network.connect(bed.box(bed.devices[1]))
     bed.settle(2)
     assert bed.box(bed.devices[1]).ring.version == 2
-    assert Why.FORGED not in bed.box().refused
+    assert RefusalReason.FORGED not in bed.box().refused
 
 
 def test_the_time_that_boxes_are_told_never_goes_back(bed: Bed) -> None:
@@ -250,7 +250,9 @@ def test_another_key_is_signed_with_when_the_boxes_are_told_of_it(bed: Bed) -> N
     bed.network.window = None
     bed.until(lambda: bed.fleet.one_command(first).ended and bed.fleet.one_command(second).ended)
     assert [bed.state(first), bed.state(second)] == [CommandState.SUCCEEDED] * 2
-    assert Why.UNKNOWN_KEY not in bed.box().refused, "nothing was signed with a key that the box did not obey there"
+    assert RefusalReason.UNKNOWN_KEY not in bed.box().refused, (
+        "nothing was signed with a key that the box did not obey there"
+    )
     keys = [payload.split()[1].decode() for _, payload in bed.network.seen_down if payload.startswith(b"s1 ")]
     assert list(dict.fromkeys(keys)) == [key_id(public_text(SIGNING)), key_id(public_text(new))]
 

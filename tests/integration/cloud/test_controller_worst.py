@@ -14,7 +14,7 @@ from kits.sync import one_of_each
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.store import BoxState
 from edgegpu_sync.ids import CommandId, DeviceId, device_id
-from edgegpu_sync.link.link import Arrived
+from edgegpu_sync.link.link import MessageArrived
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import PlainTopic, ResultTopic, Topic, TopicKind
 from edgegpu_sync.wire import MAX_COUNT
@@ -43,7 +43,7 @@ class Rooted:
 
     def send(self, topic: Topic, body: dict[str, Any]) -> None:
         payload = self.box.signer.seal(topic, json.dumps(body).encode())
-        self.bed.controller.put(Arrived(str(topic), payload, retained=False, mid=0, turn=1))
+        self.bed.controller.put(MessageArrived(str(topic), payload, retained=False, mid=0, turn=1))
 
     def stamped(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return a body as this box would send it now."""

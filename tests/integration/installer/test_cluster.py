@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from edgegpu_base.kube.kubeconfig import ApiAccess
 from integration.clusterkit import Api, api, write_admin
 from integration.kube_stub import KubeStub
 from kits.cert import make_certs, server_context
 
+from edgegpu_base.kube.kubeconfig import ApiAccess
 from edgegpu_installer.cluster.client import ClusterClient, ClusterError
 from edgegpu_installer.cluster.kinds import CLUSTER_ROLE, LEASE, NAMESPACE, NODE, POD, SECRET
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from edgegpu_base.kube.kubeconfig import ApiAccess
 from integration.clusterkit import Api, api
 
+from edgegpu_base.kube.kubeconfig import ApiAccess
 from edgegpu_installer.cluster.accounts import grant, named
 from edgegpu_installer.cluster.client import ClusterClient
 from edgegpu_installer.cluster.nodes import mark_extender, mark_gpu

@@ -19,8 +19,8 @@ from edgegpu_installer.cluster.lease import (
     NAMESPACE,
     HeldError,
     InstallLease,
+    LeaseEnvironment,
     LostError,
-    Surroundings,
     acquire,
     lives,
     this_process,
@@ -46,8 +46,8 @@ class World:
         self.at_s += seconds
         self.during()
 
-    def around(self, *, renew_s: float = 1000.0) -> Surroundings:
-        return Surroundings(
+    def around(self, *, renew_s: float = 1000.0) -> LeaseEnvironment:
+        return LeaseEnvironment(
             alive=lambda who: who not in self.dead,
             clock=lambda: self.at_s,
             now=lambda: datetime.now(UTC),

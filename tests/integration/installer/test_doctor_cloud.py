@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from edgegpu_base.http_unix import LocalServer, Response
 from kits.agent import until
 from kits.agentside import Tasks
 from kits.agentyaml import written
 from kits.doctor import Box, healthy
 from kits.https import Served, serving
 
+from edgegpu_base.http_unix import LocalServer, Response
 from edgegpu_cloud.enrolment.key_files import file_sha256
 from edgegpu_installer.doctor import CheckLevel, CheckResult
 

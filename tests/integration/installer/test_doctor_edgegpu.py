@@ -14,7 +14,7 @@ from kits.doctor import Box, healthy
 from kits.doctorserver import NOW
 
 from edgegpu_installer.doctor import CheckLevel
-from edgegpu_installer.doctor.access import EXTENDER_RIGHTS, NODE_RIGHTS, Right
+from edgegpu_installer.doctor.access import EXTENDER_RIGHTS, NODE_RIGHTS, ClusterRight
 from edgegpu_installer.plan import certificates
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ def test_a_kubeconfig_that_is_missing_open_or_the_administrators(box: Box) -> No
 
 
 @pytest.mark.parametrize(("role", "rights"), [("edgegpu-node", NODE_RIGHTS), ("edgegpu-extender", EXTENDER_RIGHTS)])
-def test_every_right_that_is_asked_for_is_in_the_example(role: str, rights: tuple[Right, ...]) -> None:
+def test_every_right_that_is_asked_for_is_in_the_example(role: str, rights: tuple[ClusterRight, ...]) -> None:
     items = yaml.safe_load_all((ROOT / "docs/examples/rbac.yaml").read_text(encoding="utf-8"))
     (found,) = [item for item in items if item["kind"] == "ClusterRole" and item["metadata"]["name"] == role]
     granted = {(verb, name) for rule in found["rules"] for name in rule["resources"] for verb in rule["verbs"]}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from kits.doctor import BOOT_ID, BOOTED_S, DROP_IN, SCHEDULER, Box, healthy
 
-from edgegpu_installer.changes import FileChange, Op
+from edgegpu_installer.changes import FileChange, TransactionKind
 from edgegpu_installer.doctor import CheckLevel
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.machine.atomic import PathEntry
@@ -17,7 +17,7 @@ from edgegpu_installer.machine.config_block import with_block
 from edgegpu_installer.scheduler import kubeadm
 from edgegpu_installer.scheduler.manifest import MANIFEST, SCHEDULER_FILE
 from edgegpu_installer.transaction import baseline
-from edgegpu_installer.transaction.journal import Tables, TargetPath, TransactionJournal, TransactionRecord
+from edgegpu_installer.transaction.journal import TargetPath, TransactionJournal, TransactionRecord, TransactionTables
 from edgegpu_installer.transaction.states import TransactionState
 
 if TYPE_CHECKING:
@@ -182,7 +182,9 @@ def test_k3s_does_not_ask_whether_a_change_failed(box: Box) -> None:
     box.expect("recover", CheckLevel.BROKEN, "k3s starts without asking", "edgegpu install")
 
 
-def put(box: Box, state: TransactionState, *, op: Op = Op.INSTALL, why: str = "", author: str = "") -> None:
+def put(
+    box: Box, state: TransactionState, *, op: TransactionKind = TransactionKind.INSTALL, why: str = "", author: str = ""
+) -> None:
     """Write the journal as a transaction leaves it."""
     folder = box.at("/var/lib/edgegpu/tx")
     folder.mkdir(parents=True, exist_ok=True)
@@ -200,7 +202,7 @@ def test_the_last_transaction(box: Box) -> None:
     box.expect(
         "transaction", CheckLevel.WARNING, "install t1 was rolled back: k3s was not ready in time", "edgegpu install"
     )
-    put(box, TransactionState.ROLLED_BACK, op=Op.GUARD, why="k3s did not come up, 3 times")
+    put(box, TransactionState.ROLLED_BACK, op=TransactionKind.GUARD, why="k3s did not come up, 3 times")
     box.expect("transaction", CheckLevel.BROKEN, "taken out of k3s: k3s did not come up, 3 times", "edgegpu install")
 
 
@@ -230,7 +232,7 @@ def test_files_that_somebody_edited(box: Box) -> None:
         for number, path in enumerate(paths)
     )
     box.at("/var/lib/edgegpu").mkdir(parents=True, exist_ok=True)
-    baseline.record(Layout(box.root), "t1", Tables(targets=targets, folders=(), remove=(), units=()))
+    baseline.record(Layout(box.root), "t1", TransactionTables(targets=targets, folders=(), remove=(), units=()))
     assert box.see("files").level is CheckLevel.OK
     for path in paths:
         box.at(path).write_text(box.at(path).read_text() + "# mine\n")

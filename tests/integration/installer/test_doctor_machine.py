@@ -10,14 +10,14 @@ import pytest
 from kits.cli import CARD_0, CARD_1, card, pod
 from kits.doctor import FOLDER, SMI, Box, healthy
 
-from edgegpu_installer.doctor import CHECKS, CheckLevel, Space, examine
+from edgegpu_installer.doctor import CHECKS, CheckLevel, FileSystemSpace, examine
 from edgegpu_sim.driver import SimDriver, make_card
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-ROOM = Space(free_bytes=10 << 30, free_share=0.5, free_inodes_share=0.5, read_only=False)
+ROOM = FileSystemSpace(free_bytes=10 << 30, free_share=0.5, free_inodes_share=0.5, read_only=False)
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_a_clock_that_nobody_sets(box: Box) -> None:
     ],
 )
 def test_a_disk_that_is_full_or_cannot_be_written(
-    box: Box, folder: str, space: Space, level: CheckLevel, words: str
+    box: Box, folder: str, space: FileSystemSpace, level: CheckLevel, words: str
 ) -> None:
     box.spaces[folder] = space
     box.expect("disk", level, words, "mount" if space.read_only else "sudo du")

@@ -11,7 +11,7 @@ from kits.agentyaml import written
 from kits.https import Served, serving
 
 from edgegpu_agent.cli.setup.membership import Membership, membership
-from edgegpu_agent.identity.status import IdentityStatus, Stand
+from edgegpu_agent.identity.status import EnrolmentState, IdentityStatus
 from edgegpu_cloud.enrolment.key_files import file_sha256
 from edgegpu_installer.layout import Layout
 
@@ -109,7 +109,7 @@ def test_a_box_that_waits_for_a_person_has_not_failed(box: Box, served: Served) 
 def test_what_an_agent_of_before_said_is_not_taken_for_the_answer(box: Box, served: Served) -> None:
     standing = box.layout.run / "agent-identity.json"
     standing.parent.mkdir(parents=True)
-    standing.write_text(json.dumps(IdentityStatus(stand=Stand.BROKEN, text="of before").document()))
+    standing.write_text(json.dumps(IdentityStatus(stand=EnrolmentState.BROKEN, text="of before").document()))
     assert box.installed(served.here.token(name="hall-1")).line == f"enrolled as hall-1 at {served.url}"
 
 

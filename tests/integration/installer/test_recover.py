@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from integration.transactionkit import DROP_IN, OVER, SCHEDULER, Bed, install
 
-from edgegpu_installer.changes import FileChange, Op, Plan
+from edgegpu_installer.changes import FileChange, Plan, TransactionKind
 from edgegpu_installer.layout import RECOVER, RECOVER_UNIT, UNITS, WANTS
 from edgegpu_installer.transaction.journal import TransactionJournal, TransactionRecord
 from edgegpu_installer.transaction.lock import LOCK, locked
@@ -140,7 +140,7 @@ def test_a_k3s_in_a_crash_loop_loses_what_it_reads_from_us(bed: Bed) -> None:
     assert not (bed.root / SCHEDULER[1:]).exists()
     assert not (bed.root / DROP_IN[1:]).exists()
     assert (bed.root / "etc/edited").read_text() == "new\n"
-    assert (record(bed).op, record(bed).state) == (Op.GUARD, TransactionState.ROLLED_BACK)
+    assert (record(bed).op, record(bed).state) == (TransactionKind.GUARD, TransactionState.ROLLED_BACK)
     assert "k3s did not come up" in record(bed).why
     assert (bed.layout.tx / "taken/edgegpu-scheduler.yaml").read_text() == "broken by hand\n"
     assert bed.run(install()).state is TransactionState.COMMITTED
@@ -203,12 +203,14 @@ def test_the_guard_can_be_cut_off(bed: Bed) -> None:
     bed.recover("check", "k3s")
     assert not (bed.root / SCHEDULER[1:]).exists()
     bed.recover("deadline")
-    assert (record(bed).op, record(bed).state) == (Op.GUARD, TransactionState.ROLLED_BACK)
+    assert (record(bed).op, record(bed).state) == (TransactionKind.GUARD, TransactionState.ROLLED_BACK)
 
 
 def test_what_cannot_be_put_back_is_said_and_tried_again(bed: Bed) -> None:
     bed.run(install())
-    change = Plan(Op.CHANGE, (FileChange(SCHEDULER, content=b"bad\n", mode=0o600, k3s_reads=True),), restart="k3s")
+    change = Plan(
+        TransactionKind.CHANGE, (FileChange(SCHEDULER, content=b"bad\n", mode=0o600, k3s_reads=True),), restart="k3s"
+    )
     bed.die_at("after-VERIFYING", change, deadline_s=OVER)
     target = bed.root / SCHEDULER[1:]
     beside, kept = target.with_name(f".{target.name}.edgegpu-old"), bed.layout.tx / "old/1"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from integration.transactionkit import DROP_IN, EDITED, LINK, SCHEDULER, Bed, install
 
-from edgegpu_installer.changes import FileChange, Op, Plan
+from edgegpu_installer.changes import FileChange, Plan, TransactionKind
 from edgegpu_installer.errors import BusyError, InstallError
 from edgegpu_installer.transaction import baseline
 from edgegpu_installer.transaction.journal import TransactionJournal
@@ -27,7 +27,7 @@ def bed(tmp_path: Path) -> Bed:
 
 def uninstall(bed: Bed) -> Plan:
     files = baseline.restore_plan(bed.layout)
-    return Plan(Op.UNINSTALL, files, reload=True, stop=("edgegpu-plugin",), restart="k3s")
+    return Plan(TransactionKind.UNINSTALL, files, reload=True, stop=("edgegpu-plugin",), restart="k3s")
 
 
 def refuse(_: Deadline) -> None:
@@ -73,18 +73,20 @@ def test_an_upgrade_that_needs_a_restart_of_k3s_says_so_before(bed: Bed) -> None
         assert bed.said, "a step came before the notice"
 
     bed.said.clear()
-    bed.run(Plan(Op.UPGRADE, files, restart="k3s"), at_step=not_yet)
+    bed.run(Plan(TransactionKind.UPGRADE, files, restart="k3s"), at_step=not_yet)
     assert f"this upgrade needs one restart of k3s, which comes now: it changes {SCHEDULER}" in bed.said[0]
     assert bed.start_of_k3s() != start
     bed.said.clear()
-    bed.run(Plan(Op.UPGRADE, (FileChange(EDITED, content=b"newer\n"),), restart="k3s"))
+    bed.run(Plan(TransactionKind.UPGRADE, (FileChange(EDITED, content=b"newer\n"),), restart="k3s"))
     assert not [line for line in bed.said if "restart" in line]
 
 
 def test_k3s_restarts_only_when_something_that_it_reads_changes(bed: Bed) -> None:
     bed.run(install())
     start = bed.start_of_k3s()
-    plan = Plan(Op.CHANGE, (FileChange(EDITED, content=b"newer\n"),), start=("edgegpu-plugin",), restart="k3s")
+    plan = Plan(
+        TransactionKind.CHANGE, (FileChange(EDITED, content=b"newer\n"),), start=("edgegpu-plugin",), restart="k3s"
+    )
     assert bed.run(plan).changed
     assert bed.start_of_k3s() == start
 
@@ -141,7 +143,11 @@ def test_undoing_does_not_touch_a_k3s_that_never_saw_the_new_files(bed: Bed) -> 
 def test_uninstall_leaves_the_machine_as_it_was(bed: Bed) -> None:
     before = bed.tree()
     bed.run(install())
-    bed.run(Plan(Op.CHANGE, (FileChange(EDITED, content=b"newer\n"), FileChange("/etc/edgegpu/x", content=b"x"))))
+    bed.run(
+        Plan(
+            TransactionKind.CHANGE, (FileChange(EDITED, content=b"newer\n"), FileChange("/etc/edgegpu/x", content=b"x"))
+        )
+    )
     assert bed.run(uninstall(bed)).state is TransactionState.COMMITTED
     assert bed.tree() == before
     assert not bed.layout.state.exists()

@@ -16,7 +16,7 @@ from integration.previewkit import never, release
 from integration.transactionkit import ROOT, Bed
 from kits.facts import FakeBox
 
-from edgegpu_installer.changes import FileChange, Op, Plan
+from edgegpu_installer.changes import FileChange, Plan, TransactionKind
 from edgegpu_installer.install import Installation
 from edgegpu_installer.layout import AGENT_UNIT, CURRENT, UNITS
 from edgegpu_installer.plan.site import InstallOptions, site_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 OLD, NEW = "1.0", "2.0"
 UPGRADE = Plan(
-    Op.UPGRADE,
+    TransactionKind.UPGRADE,
     (FileChange(CURRENT, link_to=NEW), FileChange(f"{UNITS}/{AGENT_UNIT}", content=b"[Service]\n")),
     start=(AGENT_UNIT,),
 )

@@ -11,7 +11,7 @@ from kits.workercontroller import CONTROLLER, DEVICE, REFRESH
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_sync.signing import Signer
-from edgegpu_sync.states import Codes
+from edgegpu_sync.states import ResultCode
 from edgegpu_sync.topics import TopicKind, parse
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def test_what_a_newer_controller_asks_and_the_agent_does_not_know_ends_at_once(t
         here.box.hear(topic, sealed)
         assert here.box.refused == {"UnknownTopic": 1}
         asked["deep"] = True
-        assert here.ends(here.fleet.command("box", REFRESH, {})) == ("REJECTED", Codes.UNSUPPORTED)
+        assert here.ends(here.fleet.command("box", REFRESH, {})) == ("REJECTED", ResultCode.UNSUPPORTED)
         asked.clear()
         assert here.ends(here.fleet.command("box", "k3s.restart", {})) == ("SUCCEEDED", "")
         assert not here.box.box.world.refreshed_by
@@ -95,7 +95,7 @@ def test_an_op_of_a_newer_agent_can_be_asked_for_and_ends(tmp_path: Path) -> Non
         with pytest.raises(CloudError, match="neither this controller nor box knows it"):
             here.fleet.command("box", "cards.polish", {})
         state, code = here.ends(here.fleet.command("box", "cards.reset", {"cards": ["0"]}))
-        assert (state, code) == ("REJECTED", Codes.UNKNOWN_OP)  # the worker behind this wire is not newer in truth
+        assert (state, code) == ("REJECTED", ResultCode.UNKNOWN_OP)  # the worker behind this wire is not newer in truth
 
 
 def test_kinds_and_wants_of_another_version_are_counted_or_passed_over(tmp_path: Path) -> None:

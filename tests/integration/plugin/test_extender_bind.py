@@ -7,14 +7,14 @@ from integration.extender_world import Json, cards_of, node, pod, uuid
 from integration.kube_stub import Fault
 
 from edgegpu_core.placement import Share
-from edgegpu_plugin.extender import HoldBack
+from edgegpu_plugin.extender import HoldBackTime
 
-PATIENT = HoldBack(each_s=30, total_s=60)
+PATIENT = HoldBackTime(each_s=30, total_s=60)
 
 
 @pytest.fixture
 def run() -> Iterator[Running]:
-    with running(hold_back=HoldBack(each_s=0, total_s=5)) as made:
+    with running(hold_back=HoldBackTime(each_s=0, total_s=5)) as made:
         made.add(node("n", [29, 29]))
         yield made
 
@@ -155,14 +155,14 @@ def test_replicas_and_pods_on_other_nodes_are_not_waited_for() -> None:
 
 
 def test_an_earlier_pod_is_waited_for_a_limited_time() -> None:
-    with running(hold_back=HoldBack(each_s=0.2, total_s=30)) as run:
+    with running(hold_back=HoldBackTime(each_s=0.2, total_s=30)) as run:
         run.add(node("n", [29]), pod("first", (4, 1)), pod("second", (20, 1)))
         assert run.bind(run.stub.pod("first"), "n") == ""
         assert run.bind(run.stub.pod("second"), "n") == ""
 
 
 def test_one_call_waits_a_limited_time_in_all() -> None:
-    with running(hold_back=HoldBack(each_s=30, total_s=0.2)) as run:
+    with running(hold_back=HoldBackTime(each_s=30, total_s=0.2)) as run:
         run.add(node("n", [29]), pod("first", (4, 1)), pod("second", (20, 1)))
         assert run.bind(run.stub.pod("first"), "n") == ""
         error = run.bind(run.stub.pod("second"), "n")
@@ -182,7 +182,7 @@ def test_stopping_ends_the_wait() -> None:
 
 def test_many_at_once_never_overbook_a_card() -> None:
     sizes = [3, 7, 11, 13, 20, 5, 9, 15, 2, 8, 29, 1] * 3
-    with running(hold_back=HoldBack(each_s=0, total_s=60)) as run, ThreadPoolExecutor(8) as pool:
+    with running(hold_back=HoldBackTime(each_s=0, total_s=60)) as run, ThreadPoolExecutor(8) as pool:
         run.add(node("n", [29, 29]), node("m", [40]))
         pods = [pod(f"p{i}", (units, 7)) for i, units in enumerate(sizes)]
         for item in pods:

@@ -14,7 +14,7 @@ from integration.plugin.test_extender_http import SlowRoutes, client_context
 from kits.cert import Certs, make_certs
 
 from edgegpu_plugin.extender import TlsFiles
-from edgegpu_plugin.extender.acceptor import GateLimits
+from edgegpu_plugin.extender.acceptor import ConnectionLimits
 from edgegpu_plugin.extender.server import ExtenderServer
 
 CROWD = 600  # more than may wait
@@ -112,7 +112,9 @@ def test_a_crowd_is_logged_in_one_line(
 def test_who_comes_last_has_time_to_speak_in_a_crowd_that_has_spoken(
     certs: Certs, tls: TlsFiles, tmp_path: Path
 ) -> None:
-    server = ExtenderServer("127.0.0.1:0", routes=SlowRoutes(), tls=tls, limits=GateLimits(waiting=8, handshake_s=60))
+    server = ExtenderServer(
+        "127.0.0.1:0", routes=SlowRoutes(), tls=tls, limits=ConnectionLimits(waiting=8, handshake_s=60)
+    )
     server.start()
     with contextlib.ExitStack() as open_ones:
 
@@ -132,7 +134,9 @@ def test_who_comes_last_has_time_to_speak_in_a_crowd_that_has_spoken(
 
 
 def test_a_handshake_has_a_time_and_the_oldest_goes_first(certs: Certs, tls: TlsFiles) -> None:
-    server = ExtenderServer("127.0.0.1:0", routes=SlowRoutes(), tls=tls, limits=GateLimits(waiting=2, handshake_s=60))
+    server = ExtenderServer(
+        "127.0.0.1:0", routes=SlowRoutes(), tls=tls, limits=ConnectionLimits(waiting=2, handshake_s=60)
+    )
     server.start()
     first, speaking, third = (socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S) for _ in "123")
     speaking.sendall(hello(certs)[:7])
@@ -142,7 +146,7 @@ def test_a_handshake_has_a_time_and_the_oldest_goes_first(certs: Certs, tls: Tls
     server.close()
     for raw in (third, fourth):
         assert raw.recv(1) == b""
-    server = ExtenderServer("127.0.0.1:0", routes=SlowRoutes(), tls=tls, limits=GateLimits(handshake_s=0.1))
+    server = ExtenderServer("127.0.0.1:0", routes=SlowRoutes(), tls=tls, limits=ConnectionLimits(handshake_s=0.1))
     server.start()
     with socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S) as slow:
         slow.sendall(hello(certs)[:7])

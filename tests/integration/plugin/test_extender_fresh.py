@@ -6,7 +6,7 @@ from integration.extender_run import DEADLINE_S, Clock, Running, running
 from integration.extender_world import cards_of, node, pod, uuid
 from integration.kube_stub import Fault
 
-from edgegpu_plugin.extender import HoldBack
+from edgegpu_plugin.extender import HoldBackTime
 
 LISTS = r"GET /api/v1/pods\?(?!.*watch)"
 
@@ -18,7 +18,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def run(clock: Clock) -> Iterator[Running]:
-    with running(hold_back=HoldBack(each_s=0, total_s=10), clock=clock) as made:
+    with running(hold_back=HoldBackTime(each_s=0, total_s=10), clock=clock) as made:
         made.add(node("n", [29, 29]))
         yield made
 
@@ -88,7 +88,7 @@ def test_a_binding_without_an_answer_is_looked_for_when_its_time_is_over(run: Ru
 
 
 def test_a_picture_that_lags_and_cannot_be_renewed_binds_nothing(clock: Clock) -> None:
-    with running(hold_back=HoldBack(each_s=0, total_s=0.5), clock=clock) as run:
+    with running(hold_back=HoldBackTime(each_s=0, total_s=0.5), clock=clock) as run:
         run.add(node("n", [29]))
         run.stub.stall_watches()
         fault = Fault(LISTS, 503, lasts=True)
@@ -103,7 +103,7 @@ def test_a_picture_that_lags_and_cannot_be_renewed_binds_nothing(clock: Clock) -
 
 
 def test_a_lead_that_changes_while_a_pod_is_held_back_ends_the_call() -> None:
-    with running(hold_back=HoldBack(each_s=30, total_s=60)) as run, ThreadPoolExecutor(1) as pool:
+    with running(hold_back=HoldBackTime(each_s=30, total_s=60)) as run, ThreadPoolExecutor(1) as pool:
         run.stub.lead("first", 1)
         run.add(node("n", [29, 29]), pod("first", (4, 1)), pod("second", (20, 1)))
         assert run.bind(run.stub.pod("first"), "n") == ""

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from edgegpu_base.kube import KubeClient
 from integration.extender_run import DEADLINE_S, Caller, Running, running
 from integration.extender_world import MODEL, node, plain_node, pod, uuid
 from integration.kube_stub import Fault, KubeStub
 from kits.cert import Certs, make_certs
 
+from edgegpu_base.kube import KubeClient
 from edgegpu_plugin.config.schema import PluginConfig
-from edgegpu_plugin.extender import Extender, ExtenderConfig, ExtenderError, HoldBack, TlsFiles
+from edgegpu_plugin.extender import Extender, ExtenderConfig, ExtenderError, HoldBackTime, TlsFiles
 from edgegpu_plugin.extender.server import BadRequest, ExtenderServer
 
 
@@ -41,7 +41,7 @@ def client_context(certs: Certs, tmp_path: Path, *, identified: bool = True) -> 
 
 @pytest.fixture
 def run() -> Iterator[Running]:
-    with running(hold_back=HoldBack(each_s=0)) as made:
+    with running(hold_back=HoldBackTime(each_s=0)) as made:
         made.add(node("a", [29, 29]), node("b", [9]), plain_node("c"))
         yield made
 

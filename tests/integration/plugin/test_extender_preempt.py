@@ -6,7 +6,7 @@ from integration.extender_run import Clock, Running, running
 from integration.extender_world import Json, cards_of, node, pod, uuid
 from integration.kube_stub import Fault
 
-from edgegpu_plugin.extender import HoldBack
+from edgegpu_plugin.extender import HoldBackTime
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def run(clock: Clock) -> Iterator[Running]:
-    with running(hold_back=HoldBack(each_s=0, total_s=5), clock=clock) as made:
+    with running(hold_back=HoldBackTime(each_s=0, total_s=5), clock=clock) as made:
         made.add(node("n", [29, 29]))
         made.add(*(low(f"low{i}", i // 2) for i in range(4)))
         yield made

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from edgegpu_base.errors import EdgegpuError
-from edgegpu_base.kube import Forbidden, KubeClient, KubeObjects, Unavailable
 from integration.kube_stub import Fault, Json, KubeStub
 from property.cases import MODEL
 
-from edgegpu_plugin.kubelet.node_api import NodeWitness
+from edgegpu_base.errors import EdgegpuError
+from edgegpu_base.kube import Forbidden, KubeClient, KubeObjects, Unavailable
+from edgegpu_plugin.kubelet.node_api import NodeKubeletFacts
 from edgegpu_plugin.kubelet.pods import REFUSED_S, KubeletPods, PodResources
 
 NODE = "n"
@@ -35,7 +35,9 @@ class Bed:
         self.folder = folder
         self.now_s = 0.0
         self.kubelet = KubeletPods(node=NODE, objects=KubeObjects(client), folder=folder, clock=lambda: self.now_s)
-        self.witness = NodeWitness(model=MODEL, kubelet=self.kubelet, pod_resources=PodResources(folder / "no.sock"))
+        self.witness = NodeKubeletFacts(
+            model=MODEL, kubelet=self.kubelet, pod_resources=PodResources(folder / "no.sock")
+        )
 
     def refuse(self, status: int = 403) -> None:
         self.stub.faults.append(Fault("/proxy/", status=status, lasts=True))

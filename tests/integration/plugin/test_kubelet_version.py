@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from edgegpu_base.kube import KubeClient
 from integration.kube_stub import KubeStub
 
+from edgegpu_base.kube import KubeClient
 from edgegpu_plugin.config.schema import Driver, KubeletSection, Paths, PluginConfig
 from edgegpu_plugin.node import NodePart
 

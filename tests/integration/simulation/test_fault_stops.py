@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
-from edgegpu_base.errors import EdgegpuError
-from edgegpu_base.process.tasks import Task, TaskGroup
 from kits.fault import CARD, MEMORY, STOP_S, WAIT_S, Box, mute_server
 
+from edgegpu_base.errors import EdgegpuError
+from edgegpu_base.process.tasks import Task, TaskGroup
 from edgegpu_plugin.errors import PluginError
 
 if TYPE_CHECKING:

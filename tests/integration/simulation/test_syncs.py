@@ -48,9 +48,9 @@ from edgegpu_installer.machine.atomic import PathEntry as Entry
 from edgegpu_installer.changes import FileChange
 from edgegpu_installer.transaction.journal import TransactionJournal as Journal
 from edgegpu_installer.transaction.journal import TransactionRecord as Record
-from edgegpu_installer.transaction.journal import Tables
+from edgegpu_installer.transaction.journal import TransactionTables as Tables
 from edgegpu_installer.transaction.journal import TargetPath as Target
-from edgegpu_installer.changes import Op
+from edgegpu_installer.changes import TransactionKind as Op
 from edgegpu_installer.transaction.states import TransactionState as State
 root = Path(sys.argv[1])
 path = root / "etc/file"

@@ -9,16 +9,16 @@ from kits.limitsworld import MODEL
 from edgegpu_agent.app_limits.drift import writer
 from edgegpu_agent.app_limits.patches import ASIDE, aside_patch, back_patch, joined, replicas_patch
 from edgegpu_agent.app_limits.progress import RolloutStage, blame, owns, progress, selector
-from edgegpu_agent.kube import Found, Json, Ref
+from edgegpu_agent.kube import FoundWorkload, Json, WorkloadRef
 from edgegpu_core.limits import WorkloadKind
 from edgegpu_core.request import RequestedAmounts
 from edgegpu_sim.api.objects import ObjectSelector
 
 
-def found(kind: WorkloadKind, status: Json, **spec: Any) -> Found:  # noqa: ANN401
+def found(kind: WorkloadKind, status: Json, **spec: Any) -> FoundWorkload:  # noqa: ANN401
     item = manifest(kind.value, "asr", memory=10, **spec)
     item["metadata"] |= {"uid": "u", "generation": 2, "resourceVersion": "7"}
-    return Found(Ref(kind, "default", "asr"), item | {"status": {"observedGeneration": 2, **status}})
+    return FoundWorkload(WorkloadRef(kind, "default", "asr"), item | {"status": {"observedGeneration": 2, **status}})
 
 
 def pod(memory: int = 10, *, node: str = "box-1", phase: str = "Running", **status: Any) -> Json:  # noqa: ANN401
@@ -143,7 +143,7 @@ def test_what_is_put_aside_comes_back_as_it_was(kind: WorkloadKind, spec: Json) 
     app = found(kind, {}, **spec)
     change = aside_patch(app)
     assert change["spec"] != spec
-    noted = Found(app.ref, joined(app.item, change))
+    noted = FoundWorkload(app.ref, joined(app.item, change))
     back = back_patch(noted)
     assert back is not None
     assert back["spec"] == spec

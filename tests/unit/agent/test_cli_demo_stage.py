@@ -11,7 +11,7 @@ from kits.cli import CARD_0, CARD_1, LABELS, card, document
 from edgegpu_agent.cli.clients.document import StatusDocument, read_document
 from edgegpu_agent.demo import scenarios
 from edgegpu_agent.demo.model import LABEL, DemoError, DemoService, Json, deployment
-from edgegpu_agent.demo.plan import FIELD_PAIR, FIELD_THREE, Filling
+from edgegpu_agent.demo.plan import FIELD_PAIR, FIELD_THREE, ServiceAmounts
 from edgegpu_agent.demo.stage import DemoStage
 from edgegpu_core.podview import CARDS_ANNOTATION, write_cards
 
@@ -101,7 +101,7 @@ def test_a_cluster_that_tells_the_truth_passes() -> None:
     three, pairs, filling = stage_on(PaperBed(29)), stage_on(PaperBed(16)), stage_on(PaperBed(47))
     scenarios.three_on_two_cards(three, FIELD_THREE)
     scenarios.pairs(pairs, FIELD_PAIR)
-    scenarios.three_services(filling, Filling(40, 30, 1, 48))
+    scenarios.three_services(filling, ServiceAmounts(40, 30, 1, 48))
     for stage in (three, pairs, filling):
         assert stage.failures == []
         assert all(row.sees == ((row.card_uuid,) if row.card_uuid else ()) for row in stage.rows)

@@ -10,7 +10,7 @@ import pytest
 from edgegpu_agent.identity.clock_floor import WRITTEN_S, ClockFloor
 from edgegpu_agent.identity.errors import IdentityError
 from edgegpu_agent.identity.machine_id import instance
-from edgegpu_agent.identity.status import IdentityStatus, Stand, enrol_retry_s, renew_retry_s
+from edgegpu_agent.identity.status import EnrolmentState, IdentityStatus, enrol_retry_s, renew_retry_s
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -159,6 +159,6 @@ def test_waits_grow_to_a_bound_and_differ() -> None:
 
 
 def test_a_standing_says_what_to_do() -> None:
-    one = IdentityStatus(stand=Stand.REFUSED, text="it was used", remedy="ask for another", code="TOKEN_USED")
+    one = IdentityStatus(stand=EnrolmentState.REFUSED, text="it was used", remedy="ask for another", code="TOKEN_USED")
     assert one.line == "refused; it was used; do: ask for another"
     assert one.document()["code"] == "TOKEN_USED"

@@ -12,11 +12,11 @@ from edgegpu_agent.journal.disk_space import JournalPages
 from edgegpu_agent.journal.errors import BoxJournalError, JournalFullError
 from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_sync.ids import CommandId, command_id
-from edgegpu_sync.messages.spec import Isolation, Mode, Sharing, Spec, asked
+from edgegpu_sync.messages.spec import Isolation, IsolationMode, Sharing, Spec, asked
 from edgegpu_sync.messages.stamps import Stamp
-from edgegpu_sync.messages.uplink import CardRoom, Condition, Numbers
+from edgegpu_sync.messages.uplink import CardFreeNumbers, Condition, Numbers
 from edgegpu_sync.rules.commands import CommandRecord
-from edgegpu_sync.rules.outbox import Kept, OutboxSizes
+from edgegpu_sync.rules.outbox import KeptMessage, OutboxSizes
 from edgegpu_sync.rules.replay_guard import MEMORY, SeenRevision
 from edgegpu_sync.rules.settle import Settlement
 from edgegpu_sync.states import CommandState
@@ -45,10 +45,12 @@ def settled(held: JournalContents) -> JournalContents:
         need_units=4,
         need_core=1,
         verdict="never_fits",
-        cards=(CardRoom(node="box", card="0", free_units=1, free_core=2),),
+        cards=(CardFreeNumbers(node="box", card="0", free_units=1, free_core=2),),
     )
     spec = Spec(
-        sharing=Sharing(rev=3, installed=True), isolation=Isolation(rev=3, mode=Mode.NONE), app_limits=(limits(),)
+        sharing=Sharing(rev=3, installed=True),
+        isolation=Isolation(rev=3, mode=IsolationMode.NONE),
+        app_limits=(limits(),),
     ).to_json()
     items = asked(spec, 5)
     board = held.board.observe(SeenRevision(5, digest(spec)), items)
@@ -62,8 +64,8 @@ def settled(held: JournalContents) -> JournalContents:
 def full_of_things(held: JournalContents) -> JournalContents:
     held = settled(held)
     gate = held.gate.born(nonce="ab" * 8, now_s=4.5)
-    outbox = held.outbox.reserve(ID).ended(ID).add_event(Kept(STAMP, 5, alarm=True))
-    outbox = outbox.add_metrics(Kept(replace(STAMP, n=8), 4)).reserve(command_id("command-1"))
+    outbox = held.outbox.reserve(ID).ended(ID).add_event(KeptMessage(STAMP, 5, alarm=True))
+    outbox = outbox.add_metrics(KeptMessage(replace(STAMP, n=8), 4)).reserve(command_id("command-1"))
     records = {ID: a_record(state=CommandState.SUCCEEDED), command_id("command-1"): a_record(1, CommandState.RUNNING)}
     return replace(
         held,

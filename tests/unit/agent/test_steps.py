@@ -10,7 +10,7 @@ import pytest
 from edgegpu_agent.journal.contents import JournalContents
 from edgegpu_agent.worker.steps import PAUSE, STEPS, TRACE, from_environment, written
 from edgegpu_sync.ids import CommandId, op_name
-from edgegpu_sync.messages.spec import Asked, Isolation, Mode, TryKey
+from edgegpu_sync.messages.spec import AskedItem, Isolation, IsolationMode, TryKey
 from edgegpu_sync.rules.commands import CommandRecord
 from edgegpu_sync.rules.outbox import OutboxSizes
 from edgegpu_sync.states import CommandState
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ID = CommandId("01j9zq4v7m2c8x5n")
 EMPTY = JournalContents.fresh(enrolment=1, root="k" * 43, limits=OutboxSizes())
-ITEM = Asked(name="isolation", key=TryKey(1, "00", 0), item=Isolation(rev=1, mode=Mode.NONE))
+ITEM = AskedItem(name="isolation", key=TryKey(1, "00", 0), item=Isolation(rev=1, mode=IsolationMode.NONE))
 
 
 def at(state: CommandState) -> JournalContents:

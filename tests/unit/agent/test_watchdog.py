@@ -6,9 +6,9 @@ import socket
 from typing import TYPE_CHECKING
 
 import pytest
-from edgegpu_base.process.sdnotify import SystemdNotifier
 
-from edgegpu_agent.session.watchdog import Vital, VitalNotifier, Vitals
+from edgegpu_agent.session.watchdog import LoopHealth, LoopHealthTable, VitalNotifier
+from edgegpu_base.process.sdnotify import SystemdNotifier
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,7 @@ def test_one_loop_that_hangs_starves_it_and_one_that_turns_again_feeds_it(
     short_tmp: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ages = {"worker": 0.0, "link": 0.0}
-    vitals = Vitals()
+    vitals = LoopHealthTable()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(short_tmp / "notify"))
         manager.settimeout(0)
@@ -26,7 +26,7 @@ def test_one_loop_that_hangs_starves_it_and_one_that_turns_again_feeds_it(
         assert notifier.watchdog_s == 30
         notifier.watchdog()
         assert manager.recv(100) == b"WATCHDOG=1"
-        vitals.watch({"worker": Vital(lambda: ages["worker"], 60), "link": Vital(lambda: ages["link"], 90)})
+        vitals.watch({"worker": LoopHealth(lambda: ages["worker"], 60), "link": LoopHealth(lambda: ages["link"], 90)})
         ages["link"] = 91
         notifier.watchdog()
         notifier.watchdog()

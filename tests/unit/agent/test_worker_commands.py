@@ -10,7 +10,7 @@ from kits.workercontroller import LOGS, LOGS_ARGS, REFRESH, RESTART
 from edgegpu_sync.ids import op_name
 from edgegpu_sync.messages.spec import Spec
 from edgegpu_sync.messages.uplink import Birth, CommandResult
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.states import CommandState, ResultCode
 
 
 @pytest.fixture
@@ -49,10 +49,10 @@ def test_a_command_is_done_and_its_end_receipted(wire: Wire) -> None:
 @pytest.mark.parametrize(
     ("op", "args", "code"),
     [
-        ("never.heard", {}, Codes.UNKNOWN_OP),
-        ("doctor.run", {}, Codes.UNKNOWN_OP),
-        ("logs.collect", {"url": "ftp://x"}, Codes.BAD_ARGUMENTS),
-        ("k3s.restart", {"critical": ["softly"]}, Codes.UNSUPPORTED),
+        ("never.heard", {}, ResultCode.UNKNOWN_OP),
+        ("doctor.run", {}, ResultCode.UNKNOWN_OP),
+        ("logs.collect", {"url": "ftp://x"}, ResultCode.BAD_ARGUMENTS),
+        ("k3s.restart", {"critical": ["softly"]}, ResultCode.UNSUPPORTED),
     ],
 )
 def test_what_cannot_be_done_is_rejected_at_once(wire: Wire, op: str, args: dict[str, object], code: str) -> None:
@@ -79,7 +79,7 @@ def test_a_verification_that_takes_its_time_is_asked_again_and_given_up_in_the_e
     wire.pass_time(30)
     assert wire.controller.tracked[id_].state is CommandState.VERIFYING
     wire.pass_time(900, 30)
-    assert wire.controller.results[id_].code == Codes.TIMED_OUT
+    assert wire.controller.results[id_].code == ResultCode.TIMED_OUT
 
 
 def test_an_end_is_sent_until_its_receipt(wire: Wire) -> None:

@@ -8,9 +8,9 @@ from kits.worker import ROOM, Box, Wire
 from kits.workercontroller import REFRESH, RESTART
 from kits.workerodd import end, odd, odd_wire
 
-from edgegpu_agent.ports import ActionOutcome, Acts, ActStop
+from edgegpu_agent.ports import ActionOutcome, ActionStopped, Acts
 from edgegpu_sync.rules.ops import Evidence
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.states import CommandState, ResultCode
 
 
 @pytest.fixture
@@ -22,10 +22,10 @@ def wire() -> Iterator[Wire]:
 @pytest.mark.parametrize(
     ("where", "before_it", "ends"),
     [
-        ("token", False, (CommandState.REJECTED, Codes.ERROR)),
-        ("act", True, (CommandState.FAILED, Codes.ERROR)),
+        ("token", False, (CommandState.REJECTED, ResultCode.ERROR)),
+        ("act", True, (CommandState.FAILED, ResultCode.ERROR)),
         ("act", False, (CommandState.SUCCEEDED, None)),
-        ("verify", False, (CommandState.FAILED, Codes.ERROR)),
+        ("verify", False, (CommandState.FAILED, ResultCode.ERROR)),
     ],
 )
 def test_an_act_that_raises(wire: Wire, where: str, ends: tuple[CommandState, str | None], *, before_it: bool) -> None:
@@ -58,7 +58,7 @@ def test_what_cannot_be_a_state_or_code_or_sent_ends_all_the_same(wire: Wire) ->
 
 
 def test_an_act_that_stops_with_the_agent_is_told_by_its_traces_later(wire: Wire) -> None:
-    odd(wire).act.raises = {"act": ActStop("the agent ends")}
+    odd(wire).act.raises = {"act": ActionStopped("the agent ends")}
     id_ = wire.controller.command(RESTART)
     wire.pass_time(3)
     assert wire.controller.tracked[id_].state is CommandState.RUNNING
@@ -73,15 +73,15 @@ def test_an_act_that_stops_with_the_agent_is_told_by_its_traces_later(wire: Wire
 @pytest.mark.parametrize(
     ("found", "ends"),
     [
-        (Evidence.PUT_BACK, (CommandState.ROLLED_BACK, Codes.CUT_SHORT)),
-        (Evidence.BROKEN, (CommandState.FAILED, Codes.INCONSISTENT)),
-        (Evidence.OTHER, (CommandState.FAILED, Codes.SUPERSEDED)),
-        (Evidence.UNDER_WAY, (CommandState.FAILED, Codes.TIMED_OUT)),
-        (Evidence.UNREADABLE, (CommandState.FAILED, Codes.TIMED_OUT)),
+        (Evidence.PUT_BACK, (CommandState.ROLLED_BACK, ResultCode.CUT_SHORT)),
+        (Evidence.BROKEN, (CommandState.FAILED, ResultCode.INCONSISTENT)),
+        (Evidence.OTHER, (CommandState.FAILED, ResultCode.SUPERSEDED)),
+        (Evidence.UNDER_WAY, (CommandState.FAILED, ResultCode.TIMED_OUT)),
+        (Evidence.UNREADABLE, (CommandState.FAILED, ResultCode.TIMED_OUT)),
     ],
 )
 def test_what_is_found_after_a_crash(wire: Wire, found: Evidence, ends: tuple[CommandState, str]) -> None:
-    odd(wire).act.raises = {"act": ActStop("the agent ends")}
+    odd(wire).act.raises = {"act": ActionStopped("the agent ends")}
     id_ = wire.controller.command(RESTART)
     wire.exchange()
     wire.box.crash()
@@ -106,7 +106,7 @@ def test_an_act_that_never_comes_back_is_ended_without_it_and_nothing_begins_bes
     assert wire.controller.tracked[first].state is CommandState.RUNNING
     box.wait(2)
     wire.exchange()
-    assert end(wire, first) == (CommandState.FAILED, Codes.TIMED_OUT)
+    assert end(wire, first) == (CommandState.FAILED, ResultCode.TIMED_OUT)
     third = wire.controller.command(REFRESH)
     wire.exchange()
     assert wire.controller.tracked[third].ended  # idempotent ones go on
@@ -138,7 +138,7 @@ def test_a_journal_without_room_takes_nothing_new_until_there_is_some(wire: Wire
 
 
 def test_another_version_of_the_agent_ends_what_it_does_not_know(wire: Wire) -> None:
-    odd(wire).act.raises = {"act": ActStop("it is upgraded")}
+    odd(wire).act.raises = {"act": ActionStopped("it is upgraded")}
     running = wire.controller.command(RESTART)
     waiting = wire.controller.command(RESTART)
     wire.exchange()
@@ -149,8 +149,8 @@ def test_another_version_of_the_agent_ends_what_it_does_not_know(wire: Wire) -> 
     less.start()
     wire.connect()
     wire.exchange()
-    assert end(wire, running) == (CommandState.UNKNOWN, Codes.CUT_SHORT)
-    assert end(wire, waiting) == (CommandState.REJECTED, Codes.UNKNOWN_OP)
+    assert end(wire, running) == (CommandState.UNKNOWN, ResultCode.CUT_SHORT)
+    assert end(wire, waiting) == (CommandState.REJECTED, ResultCode.UNKNOWN_OP)
 
 
 class Less(Box):

@@ -12,7 +12,7 @@ from kits.workerworld import CutError
 from edgegpu_sync.messages.spec import AppLimits, Sharing, Spec
 from edgegpu_sync.messages.uplink import Condition, ItemState
 from edgegpu_sync.rules.settle import OPEN, Settlement
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.states import CommandState, ResultCode
 
 
 @pytest.fixture
@@ -24,10 +24,10 @@ def wire() -> Iterator[Wire]:
 @pytest.mark.parametrize(
     ("raises", "says", "state", "code"),
     [
-        (OSError("no"), None, CommandState.FAILED, Codes.ERROR),
-        (None, OPEN, CommandState.FAILED, Codes.ERROR),
-        (None, Settlement.failed("TIMED_OUT", "late", restored=True), CommandState.ROLLED_BACK, Codes.TIMED_OUT),
-        (None, Settlement.rejected("PRECHECK", "no disk"), CommandState.REJECTED, Codes.PRECHECK),
+        (OSError("no"), None, CommandState.FAILED, ResultCode.ERROR),
+        (None, OPEN, CommandState.FAILED, ResultCode.ERROR),
+        (None, Settlement.failed("TIMED_OUT", "late", restored=True), CommandState.ROLLED_BACK, ResultCode.TIMED_OUT),
+        (None, Settlement.rejected("PRECHECK", "no disk"), CommandState.REJECTED, ResultCode.PRECHECK),
         (None, None, CommandState.SUCCEEDED, None),
     ],
 )
@@ -51,7 +51,7 @@ def test_a_sharing_command_waits_for_its_revision_and_holds_nothing_up(wire: Wir
     wire.controller.desire(Spec(sharing=Sharing(rev=1, installed=False)))
     wire.down += wire.controller.desired_message()
     wire.exchange()
-    assert end(wire, first) == (CommandState.REJECTED, Codes.SUPERSEDED)
+    assert end(wire, first) == (CommandState.REJECTED, ResultCode.SUPERSEDED)
 
 
 def test_items_without_a_settler_are_unsupported(wire: Wire) -> None:
@@ -97,7 +97,7 @@ def test_an_item_that_takes_the_agent_down_three_times_is_failed(wire: Wire) -> 
     wire.connect()
     wire.exchange()
     assert wire.controller.reported is not None
-    assert wire.controller.reported.items["sharing"].code == Codes.ATTEMPTS
+    assert wire.controller.reported.items["sharing"].code == ResultCode.ATTEMPTS
 
 
 @pytest.mark.parametrize("raises", [None, OSError("the API server is away")])

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from kits.worker import Box, Wire, fast_folder, wired
 from kits.workercontroller import ROOT
 
-from edgegpu_sync.errors import Why
+from edgegpu_sync.errors import RefusalReason
 from edgegpu_sync.keys import next_link, public_text
 from edgegpu_sync.messages.readers import read
 from edgegpu_sync.messages.uplink import Birth
@@ -50,7 +50,7 @@ def test_new_keys_are_followed_and_old_ones_obeyed_no_more(wire: Wire) -> None:
     (birth,) = births(wire.box)
     assert birth.key_set == 2
     wire.box.arrive(*before)
-    assert wire.box.worker.status().refused == {Why.UNKNOWN_KEY: 1}
+    assert wire.box.worker.status().refused == {RefusalReason.UNKNOWN_KEY: 1}
     controller.signer = Signer.of(OTHER)
     wire.box.arrive(*controller.receipt(ask=("status",)))
     assert len(births(wire.box)) == 1
@@ -70,7 +70,7 @@ def test_a_box_obeys_no_keys_from_before_its_enrolment(folder: Path) -> None:
     assert wire.box.worker.status().key_set == 2
     wire.box.arrive(*first)
     wire.box.arrive(*withdrawn)
-    assert wire.box.worker.status().refused == {Why.OLD_KEY_SET: 1, Why.UNKNOWN_KEY: 1}
+    assert wire.box.worker.status().refused == {RefusalReason.OLD_KEY_SET: 1, RefusalReason.UNKNOWN_KEY: 1}
     wire.box.crash()
 
 

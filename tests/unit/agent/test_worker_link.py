@@ -11,11 +11,11 @@ from kits.worker import SMALL, Box, Wire, fast_folder, wired
 from kits.workercontroller import RESTART, Controller
 from kits.workerworld import World
 
-from edgegpu_sync.errors import Why
+from edgegpu_sync.errors import RefusalReason
 from edgegpu_sync.messages.readers import read
 from edgegpu_sync.messages.spec import Sharing, Spec
 from edgegpu_sync.messages.telemetry import BoxHealth, Event
-from edgegpu_sync.messages.uplink import Birth, Bye, ItemState, NotTaken, Will
+from edgegpu_sync.messages.uplink import Birth, CommandNotTaken, Goodbye, ItemState, LastWill
 from edgegpu_sync.topics import TopicKind, parse
 
 DAY_S = 86_400.0
@@ -47,12 +47,12 @@ def test_each_try_to_connect_is_an_epoch_and_no_will_stands_above_a_birth(folder
     box = Box(folder).start()
     wills = [box.worker.will() for _ in range(3)]  # two tries failed after the broker had taken the will
     bodies = [read(TopicKind.STATUS, payload[107:]) for _, payload in (will for will in wills if will)]
-    assert [one.epoch.count for one in bodies if isinstance(one, Will)] == [2, 3, 4]
+    assert [one.epoch.count for one in bodies if isinstance(one, LastWill)] == [2, 3, 4]
     will = box.connect()
     (birth,) = sent(box, TopicKind.STATUS)
     last = read(TopicKind.STATUS, will[107:])
     assert isinstance(birth, Birth)
-    assert isinstance(last, Will)
+    assert isinstance(last, LastWill)
     assert (birth.epoch, birth.n, last.n) == (last.epoch, 1, 2)
     box.crash()
 
@@ -128,7 +128,7 @@ def test_older_and_other_documents_are_refused(wire: Wire) -> None:
     other = wire.controller.desired_message()
     for message in (*new, *old, *other, *new):
         wire.box.arrive(*message, retained=True)
-    assert wire.box.worker.status().refused == {Why.OLD_REV: 1, Why.OTHER_SPEC: 1}
+    assert wire.box.worker.status().refused == {RefusalReason.OLD_REV: 1, RefusalReason.OTHER_SPEC: 1}
 
 
 def test_events_go_up_one_after_the_other_and_wait_for_their_receipt(wire: Wire) -> None:
@@ -180,7 +180,7 @@ def test_a_receipt_of_another_enrolment_is_refused(wire: Wire) -> None:
     wire.box.arrive(*wire.controller.receipt())
     wire.controller.book = replace(wire.controller.book, enrolment=9)
     wire.box.arrive(*wire.controller.receipt())
-    assert wire.box.worker.status().refused == {Why.OLD_ENROLMENT: 1, Why.NEWER_ENROLMENT: 1}
+    assert wire.box.worker.status().refused == {RefusalReason.OLD_ENROLMENT: 1, RefusalReason.NEWER_ENROLMENT: 1}
 
 
 def test_a_link_that_takes_no_more_is_tried_again(wire: Wire) -> None:
@@ -203,7 +203,7 @@ def test_what_is_not_taken_says_the_numbers(wire: Wire) -> None:
     wire.box.link.sent.clear()
     wire.box.arrive(*stale[0])
     (answer,) = sent(wire.box, TopicKind.RESULT)
-    assert isinstance(answer, NotTaken)
+    assert isinstance(answer, CommandNotTaken)
     assert (answer.code, answer.for_seq, answer.seq) == ("STALE_EPOCH", 1, 0)
 
 
@@ -241,7 +241,7 @@ def test_a_goodbye_says_why(wire: Wire) -> None:
     wire.box.worker.stop("upgrade")
     wire.box.worker.run()
     (bye,) = sent(wire.box, TopicKind.STATUS)
-    assert isinstance(bye, Bye)
+    assert isinstance(bye, Goodbye)
     assert bye.why == "upgrade"
     assert wire.box.worker.will() is not None  # this is its own thread
 
@@ -261,7 +261,7 @@ def test_a_journal_that_was_put_back_is_refused_by_the_controller(folder: Path) 
     controller.book = replace(controller.book, epoch=replace(controller.book.epoch, count=90))  # type: ignore[type-var]
     wire.connect()
     wire.exchange()
-    assert controller.refused[Why.OLD_EPOCH] >= 1
+    assert controller.refused[RefusalReason.OLD_EPOCH] >= 1
     assert wire.box.worker.status().observed_rev == 0
     wire.box.crash()
 

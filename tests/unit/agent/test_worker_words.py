@@ -8,10 +8,10 @@ from kits.workercontroller import RESTART
 from kits.workerodd import OddAct, OddBox, end, odd
 from kits.workerworld import World
 
-from edgegpu_agent.ports import ActionOutcome, Acts, ActStop
+from edgegpu_agent.ports import ActionOutcome, ActionStopped, Acts
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.rules.ops import Args, Evidence
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.states import CommandState, ResultCode
 
 
 class TellingAct(OddAct):
@@ -48,7 +48,7 @@ def box() -> Iterator[TellingBox]:
 
 def cut_short(wire: Wire, evidence: Evidence) -> CommandId:
     """Let the agent end in the middle of an act, and find that when it is back."""
-    odd(wire).act.raises = {"act": ActStop("the agent ends")}
+    odd(wire).act.raises = {"act": ActionStopped("the agent ends")}
     id_ = wire.controller.command(RESTART)
     wire.exchange()
     wire.box.crash()
@@ -66,9 +66,12 @@ def text(wire: Wire, id_: CommandId) -> str | None:
     [
         (
             Evidence.PUT_BACK,
-            ActionOutcome(state=CommandState.ROLLED_BACK, code=Codes.ERROR, text="the agent of 2.0 dies"),
+            ActionOutcome(state=CommandState.ROLLED_BACK, code=ResultCode.ERROR, text="the agent of 2.0 dies"),
         ),
-        (Evidence.BROKEN, ActionOutcome(state=CommandState.FAILED, code=Codes.INCONSISTENT, text="the disk is full")),
+        (
+            Evidence.BROKEN,
+            ActionOutcome(state=CommandState.FAILED, code=ResultCode.INCONSISTENT, text="the disk is full"),
+        ),
     ],
 )
 def test_the_act_says_why(box: TellingBox, evidence: Evidence, told: ActionOutcome) -> None:
@@ -88,7 +91,7 @@ def test_an_act_that_knows_it_no_better_is_not_asked_twice(box: TellingBox, told
     id_ = cut_short(wire, Evidence.PUT_BACK)
     wire.connect()
     wire.pass_time(10)
-    assert end(wire, id_) == (CommandState.ROLLED_BACK, Codes.CUT_SHORT)
+    assert end(wire, id_) == (CommandState.ROLLED_BACK, ResultCode.CUT_SHORT)
     assert text(wire, id_) == "it was put back: see edgegpu journal"
 
 
@@ -98,4 +101,4 @@ def test_an_act_that_cannot_say_it_keeps_no_end_up(box: TellingBox) -> None:
     odd(wire).act.raises = {"verify": OSError("no")}
     wire.connect()
     wire.pass_time(10)
-    assert end(wire, id_) == (CommandState.ROLLED_BACK, Codes.CUT_SHORT)
+    assert end(wire, id_) == (CommandState.ROLLED_BACK, ResultCode.CUT_SHORT)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.files import create, open_folder, replace_in, write_atomic, write_if_changed
 

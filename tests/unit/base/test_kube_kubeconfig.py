@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from edgegpu_base.kube import KubeconfigError
 from edgegpu_base.kube import load_kubeconfig as load
 

@@ -7,7 +7,7 @@ import pytest
 
 TAKES = """
 import os
-from edgegpu_base.process.realtime import Urgency
+from edgegpu_base.process.realtime import RealtimePriority as Urgency
 urgency, seen = Urgency(), []
 os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))  # raises PermissionError where it may not
 os.sched_setscheduler(0, os.{before}, os.sched_param({priority}))

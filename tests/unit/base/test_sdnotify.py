@@ -5,6 +5,7 @@ import socket
 from pathlib import Path
 
 import pytest
+
 from edgegpu_base.process.sdnotify import NullNotifier, notifier
 
 

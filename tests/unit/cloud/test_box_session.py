@@ -8,12 +8,12 @@ from kits.sync import EPOCH, ID, RESTART, birth, result
 from edgegpu_cloud.controller.box_session import BoxSession
 from edgegpu_cloud.controller.rules import events_upto
 from edgegpu_cloud.store.records import BoxRecord, Latest, StoredCommand
-from edgegpu_sync.errors import MessageRefusedError, Why
+from edgegpu_sync.errors import MessageRefusedError, RefusalReason
 from edgegpu_sync.ids import device_id, op_name
 from edgegpu_sync.messages.stamps import Stamp
 from edgegpu_sync.messages.uplink import CommandResult
-from edgegpu_sync.rules.sequence import Book
-from edgegpu_sync.rules.tracking import Tracked
+from edgegpu_sync.rules.sequence import CommandSequence
+from edgegpu_sync.rules.tracking import TrackedCommand
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import ResultTopic, TopicKind
 
@@ -23,8 +23,8 @@ NOW_S = 500.0
 
 def case(*, ended: bool = False) -> BoxSession:
     """A box of enrolment 3 with one restart of k3s, which it was told of, or has ended."""
-    book = Book(enrolment=3, next_seq=119, rev=12).on_birth(birth(), now_s=NOW_S, live=True)
-    tracked = Tracked(id=ID, op=RESTART, args={}, due_at_s=1_000.0, seq=118, state=CommandState.RUNNING)
+    book = CommandSequence(enrolment=3, next_seq=119, rev=12).on_birth(birth(), now_s=NOW_S, live=True)
+    tracked = TrackedCommand(id=ID, op=RESTART, args={}, due_at_s=1_000.0, seq=118, state=CommandState.RUNNING)
     if ended:
         tracked = replace(tracked, state=CommandState.SUCCEEDED, stamp=Stamp(enrolment=3, epoch=EPOCH, n=9))
     command = StoredCommand(device=DEVICE, tracked=tracked, by="a person", at_s=NOW_S)
@@ -49,7 +49,7 @@ def test_a_result_that_names_another_op_is_refused_and_not_receipted(*, ended: b
     before = dict(made.commands)
     with pytest.raises(MessageRefusedError, match=r"is k3s\.restart, not plugin\.restart") as refused:
         hear(made, result(CommandState.FAILED).model_copy(update={"op": op_name("plugin.restart"), "n": 99}))
-    assert refused.value.why is Why.MALFORMED
+    assert refused.value.why is RefusalReason.MALFORMED
     assert (made.commands, made.receipts, made.answered) == (before, [], {})
 
 

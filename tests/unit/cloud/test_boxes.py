@@ -13,7 +13,7 @@ from edgegpu_cloud.fleet.views import PRESENT_S, BoxView, box_views
 from edgegpu_cloud.store import BoxRecord, ControllerStore, Latest
 from edgegpu_sync.ids import DeviceId, device_id
 from edgegpu_sync.messages.stamps import Epoch, Stamp
-from edgegpu_sync.rules.sequence import Book
+from edgegpu_sync.rules.sequence import CommandSequence
 from edgegpu_sync.topics import TopicKind
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> Iterator[ControllerStore]:
 def seen(store: ControllerStore, *, ago_s: float = 0.0, online: bool = True, **bodies: dict[str, Any]) -> BoxView:
     """Return the view of a box that has said this and that."""
     stamp = Stamp(enrolment=1, epoch=Epoch(1, "0" * 16), n=1)
-    book = Book(enrolment=1, instance="ab" * 32)
+    book = CommandSequence(enrolment=1, instance="ab" * 32)
     one = BoxRecord(device=DEVICE, name="hall", public="A" * 43, book=book, online=online, seen_at_s=NOW_S - ago_s)
     latest = [
         Latest(device=DEVICE, kind=TopicKind[kind.upper()], stamp=stamp, at_s=NOW_S, body=body)

@@ -11,8 +11,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
-from edgegpu_base.x509 import key_pem, new_key
 
+from edgegpu_base.x509 import key_pem, new_key
 from edgegpu_cloud.enrolment import ca
 from edgegpu_cloud.enrolment.ca import Authority, CertificateRequest, RequestError
 from edgegpu_cloud.enrolment.key_files import file_sha256, load_signing_key, pin, write_file
@@ -48,7 +48,7 @@ def asked(common: str = "box", *, unit: str = "", names: tuple[str, ...] = ()) -
     return builder.sign(new_key(), hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
 
-def issue(boxes: Authority, request: CertificateRequest) -> ca.Issued:
+def issue(boxes: Authority, request: CertificateRequest) -> ca.IssuedCertificate:
     return boxes.box(request, device=DEVICE, enrolment=3, now_s=NOW_S, days=365)
 
 

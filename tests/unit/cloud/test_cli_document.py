@@ -11,7 +11,7 @@ import pytest
 from kits.cloudcli import ok
 from pydantic import BaseModel
 
-from edgegpu_cloud.enrolment.bodies import EnrolAsk, Granted, RenewAsk
+from edgegpu_cloud.enrolment.bodies import EnrolAsk, EnrolmentGranted, RenewAsk
 from edgegpu_cloud.enrolment.tokens import RefusalCode
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
 
@@ -69,6 +69,6 @@ def test_each_file_is_there() -> None:
 
 
 def test_what_boxes_ask_is_told_field_by_field() -> None:
-    for model in (EnrolAsk, RenewAsk, Granted):
+    for model in (EnrolAsk, RenewAsk, EnrolmentGranted):
         lists = [set(re.findall(r"[a-z_]+", found)) for found in re.findall(r"`\{([^`]*)\}`", TEXT)]
         assert any(set(model.model_fields) <= one for one in lists), model

@@ -9,12 +9,12 @@ from kits.details import box, card, pod, view
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.preview import Preview, WantedLimits, preview
-from edgegpu_cloud.fleet.views import Details
+from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_core.limits import FitResult
 from edgegpu_sync.messages.spec import Spec
 
 
-def ask(here: Details, *others: Details, units: int, core: int = 1, app: str = "asr") -> Preview:
+def ask(here: BoxDetails, *others: BoxDetails, units: int, core: int = 1, app: str = "asr") -> Preview:
     wanted = WantedLimits(namespace="default", app=app, container="main", memory_units=units, core=core)
     return preview(here, others, wanted)
 
@@ -120,6 +120,6 @@ def test_which_pods_are_an_apps(name: str, *, is_its: bool) -> None:
 
 
 def test_a_box_that_has_told_nothing() -> None:
-    silent = Details(box=view("box1"), spec=Spec(), latest={}, orphans=())
+    silent = BoxDetails(box=view("box1"), spec=Spec(), latest={}, orphans=())
     with pytest.raises(CloudError, match="has not told yet what cards"):
         ask(silent, box("box2"), units=1)

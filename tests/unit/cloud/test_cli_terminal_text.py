@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from edgegpu_base.cli.output import one_line, plain
 from pydantic import ValidationError
 
+from edgegpu_base.cli.output import one_line, plain
 from edgegpu_cloud.cli.common import print_json, print_table
 from edgegpu_cloud.enrolment.bodies import EnrolAsk
 

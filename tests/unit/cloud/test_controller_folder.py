@@ -4,8 +4,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from edgegpu_base.process.tasks import Task, TaskGroup
 
+from edgegpu_base.process.tasks import Task, TaskGroup
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import BrokerConfig, CloudConfig, CloudLayout, dump, load
 from edgegpu_cloud.supervision import ended_by_itself

@@ -13,7 +13,7 @@ from kits.enrol import NOW_S, Box, Office, desk_over, office, subject
 
 from edgegpu_cloud.enrolment.bodies import ApprovalPending
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
-from edgegpu_cloud.store import BoxState, ControllerStore, Moment, RequestState
+from edgegpu_cloud.store import BoxState, CommitMoment, ControllerStore, RequestState
 from edgegpu_sync.ids import device_id
 from edgegpu_sync.keys import KeyRing
 
@@ -222,12 +222,12 @@ class DeathError(Exception):
     """The process was killed."""
 
 
-@pytest.mark.parametrize("when", list(Moment))
-def test_killed_around_the_commit_the_box_is_taken_in_once(tmp_path: Path, when: Moment) -> None:
+@pytest.mark.parametrize("when", list(CommitMoment))
+def test_killed_around_the_commit_the_box_is_taken_in_once(tmp_path: Path, when: CommitMoment) -> None:
     here = office(tmp_path / "cloud")
     box = Box(here.token())
 
-    def die(moment: Moment) -> None:
+    def die(moment: CommitMoment) -> None:
         if moment is when:
             raise DeathError
 

@@ -4,7 +4,7 @@ import pytest
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.specs import SharingSettings, desired_items, revised, with_settings
-from edgegpu_sync.messages.spec import Exclusions, Isolation, Mode, PolicyItem, Sharing, Spec, UnitSize
+from edgegpu_sync.messages.spec import Exclusions, Isolation, IsolationMode, PolicyItem, Sharing, Spec, UnitSize
 
 ALL = SharingSettings(isolation="none", policy="best-fit", exclude=("0", "0:1", "GPU-7d2f"), unit_mib=512)
 
@@ -12,7 +12,7 @@ ALL = SharingSettings(isolation="none", policy="best-fit", exclude=("0", "0:1", 
 def test_each_setting_is_an_item_of_its_own() -> None:
     spec = revised(Spec(), with_settings(Spec(), ALL), 7)
     assert spec == Spec(
-        isolation=Isolation(rev=7, mode=Mode.NONE),
+        isolation=Isolation(rev=7, mode=IsolationMode.NONE),
         policy=PolicyItem(rev=7, policy="best-fit"),
         exclusions=Exclusions(rev=7, cards=("0", "0:1", "GPU-7d2f")),
         unit_size=UnitSize(rev=7, mib=512),

@@ -7,11 +7,11 @@ from kits.details import view
 from kits.telemetry import CLUSTER
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.preview_sharing import Outlook, PreviewVerdict, outlook
-from edgegpu_cloud.fleet.views import Details
+from edgegpu_cloud.fleet.preview_sharing import ItemPreview, PreviewVerdict, outlook
+from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_cloud.store import Latest
 from edgegpu_sync.ids import device_id
-from edgegpu_sync.messages.spec import AnyItem, Exclusions, Isolation, Mode, PolicyItem, Spec, UnitSize
+from edgegpu_sync.messages.spec import AnyItem, Exclusions, Isolation, IsolationMode, PolicyItem, Spec, UnitSize
 from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.topics import TopicKind
 
@@ -19,7 +19,7 @@ DEVICE = device_id("k3f9x2m7q1w8e5r4")
 STAMP = Stamp(enrolment=1, epoch=Epoch(1, "0" * 16), n=1)
 
 
-def details(*, sharing: bool = True, held: bool = True, told: bool = True) -> Details:
+def details(*, sharing: bool = True, held: bool = True, told: bool = True) -> BoxDetails:
     head = {"enrolment": 1, "epoch": {"count": 1, "nonce": "0" * 16}, "n": 1, "age_s": 0}
     cards = [
         {"uuid": f"GPU-{at}", "label": str(at), "name": "T4", "memory_mib": 15_360, "units": 60, "healthy": True}
@@ -33,10 +33,10 @@ def details(*, sharing: bool = True, held: bool = True, told: bool = True) -> De
     bodies = {TopicKind.INVENTORY: inventory, TopicKind.ALLOC: {**head, "pods": {"u1": pod} if held else {}}}
     latest = {kind: Latest(device=DEVICE, kind=kind, stamp=STAMP, at_s=1.0, body=body) for kind, body in bodies.items()}
     box = replace(view("asr-hall"), device=DEVICE, seen_at_s=1.0, enrolled_at_s=1.0, cluster="")
-    return Details(box=box, spec=Spec(), latest=latest if told else {}, orphans=())
+    return BoxDetails(box=box, spec=Spec(), latest=latest if told else {}, orphans=())
 
 
-def of(item: AnyItem, box: Details) -> Outlook:
+def of(item: AnyItem, box: BoxDetails) -> ItemPreview:
     return outlook(box, {"it": item})["it"]
 
 
@@ -52,8 +52,8 @@ def of(item: AnyItem, box: Details) -> Outlook:
         (Exclusions(rev=0, cards=("1", "7")), PreviewVerdict.CHANGED, "no card that it has told of: 7"),
         (UnitSize(rev=0, mib=256), PreviewVerdict.AS_IT_IS, ""),
         (UnitSize(rev=0, mib=512), PreviewVerdict.REJECTED, "stop them: default/asr-0"),
-        (Isolation(rev=0, mode=Mode.NONE), PreviewVerdict.AS_IT_IS, ""),
-        (Isolation(rev=0, mode=Mode.MPS), PreviewVerdict.UNSUPPORTED, "hold them to nothing"),
+        (Isolation(rev=0, mode=IsolationMode.NONE), PreviewVerdict.AS_IT_IS, ""),
+        (Isolation(rev=0, mode=IsolationMode.MPS), PreviewVerdict.UNSUPPORTED, "hold them to nothing"),
     ],
     ids=str,
 )
@@ -64,7 +64,7 @@ def test_each_setting_is_foreseen(item: AnyItem, answer: PreviewVerdict, says: s
 
 
 def test_another_unit_fits_where_nobody_holds_shares_and_the_node_stays_small() -> None:
-    assert of(UnitSize(rev=0, mib=512), details(held=False)) == Outlook(PreviewVerdict.CHANGED, "60 units in all")
+    assert of(UnitSize(rev=0, mib=512), details(held=False)) == ItemPreview(PreviewVerdict.CHANGED, "60 units in all")
     assert of(UnitSize(rev=0, mib=1), details(held=False)).answer is PreviewVerdict.REJECTED
 
 

@@ -18,9 +18,9 @@ from edgegpu_cloud.store import (
     BoxRecord,
     CertificateRecord,
     CommandHistoryLine,
+    CommitMoment,
     ControllerStore,
     EnrolmentAttempt,
-    Moment,
     Orphan,
     RequestState,
     Revision,
@@ -36,8 +36,8 @@ from edgegpu_cloud.store.notes import KEPT_EVENTS, MOST_ALARMS
 from edgegpu_cloud.store.schema import TableRow
 from edgegpu_sync.ids import CommandId, command_id, device_id, op_name
 from edgegpu_sync.messages.stamps import Epoch, Stamp
-from edgegpu_sync.rules.sequence import Book
-from edgegpu_sync.rules.tracking import Tracked
+from edgegpu_sync.rules.sequence import CommandSequence
+from edgegpu_sync.rules.tracking import TrackedCommand
 from edgegpu_sync.states import CommandState
 
 DEVICE = device_id("0000000000000001")
@@ -49,13 +49,13 @@ def a_box(**book: object) -> BoxRecord:
         device=DEVICE,
         name="box-1",
         public="A" * 43,
-        book=Book(enrolment=3, **book),  # type: ignore[arg-type]
+        book=CommandSequence(enrolment=3, **book),  # type: ignore[arg-type]
         labels={"site": "m"},
     )
 
 
 def a_command(number: int, **tracked: object) -> StoredCommand:
-    one = Tracked(id=command_id(f"command-{number}"), op=OP, args={"a": [1]}, due_at_s=5.0, **tracked)  # type: ignore[arg-type]
+    one = TrackedCommand(id=command_id(f"command-{number}"), op=OP, args={"a": [1]}, due_at_s=5.0, **tracked)  # type: ignore[arg-type]
     return StoredCommand(device=DEVICE, tracked=one, by="anna", at_s=1.0)
 
 
@@ -83,7 +83,7 @@ def test_what_is_put_in_comes_out_again(store: ControllerStore) -> None:
 
 def test_boxes_are_found_by_name_id_and_machine_without_reading_the_fleet(store: ControllerStore) -> None:
     def another(number: int, name: str, instance: str) -> BoxRecord:
-        book = Book(enrolment=1, instance=instance)
+        book = CommandSequence(enrolment=1, instance=instance)
         device = device_id(f"{number:016d}")
         return replace(a_box(), device=device, name=name, book=book, enrolled_at_s=float(-number))
 
@@ -195,11 +195,11 @@ def test_server_time_never_goes_back(store: ControllerStore) -> None:
 
 
 def test_commits_are_watched(tmp_path: Path) -> None:
-    seen: list[Moment] = []
+    seen: list[CommitMoment] = []
     store = ControllerStore.open_file(tmp_path / "controller.db", watcher=seen.append)
     with store.write() as tx:
         tx.notes.changed()
-    assert seen == [Moment.BEFORE_COMMIT, Moment.AFTER_COMMIT]
+    assert seen == [CommitMoment.BEFORE_COMMIT, CommitMoment.AFTER_COMMIT]
 
 
 def test_one_box_that_floods_takes_a_bounded_place(store: ControllerStore) -> None:

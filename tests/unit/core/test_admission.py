@@ -6,7 +6,7 @@ from property.cases import MODEL, Book, box, pod_of, slots_of, view_of
 
 from edgegpu_core.admission import AdmissionVerdict, is_torn, judge, turned_away, would_fit
 from edgegpu_core.deviceid import DeviceKind
-from edgegpu_core.inventory import Slot
+from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.ledger import Grant
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodeview import WaitingContainer
@@ -158,7 +158,7 @@ def test_a_refused_pod_would_fit_when_its_own_devices_are_given_back() -> None:
     assert not would_fit(pod, view_of(SLOTS[:1], pod, promised, ledger=book.ledger))
 
 
-def fate(pod: PodView, *others: PodView, slots: tuple[Slot, ...] = SLOTS) -> str:
+def fate(pod: PodView, *others: PodView, slots: tuple[CardCapacity, ...] = SLOTS) -> str:
     view = view_of(slots, pod, *others, ledger=Book(slots).ledger)
     return turned_away(WaitingContainer(pod, pod.containers[0], Grant(), started=False), view)
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from property.cases import Book, box, pod_of, slots_of, view_of
 
-from edgegpu_core.allocation_matching import PAIR_LIMIT_S, AllocationTarget, Flight, pick
+from edgegpu_core.allocation_matching import PAIR_LIMIT_S, AllocationMatcher, AllocationTarget, pick
 from edgegpu_core.deviceid import DeviceKind, core_ids, count_by_card, memory_ids
-from edgegpu_core.inventory import Slot
+from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.ledger import Ledger
 from edgegpu_core.nodeview import NodeView, settle
 from edgegpu_core.podview import PodView
@@ -18,8 +18,8 @@ SLOTS = slots_of(29, 29)
 class Calls:
     """kubelet's calls, one by one, on a node whose checkpoint is never written in between."""
 
-    def __init__(self, *pods: PodView, slots: tuple[Slot, ...] = SLOTS, ledger: Ledger | None = None) -> None:
-        self.flight = Flight()
+    def __init__(self, *pods: PodView, slots: tuple[CardCapacity, ...] = SLOTS, ledger: Ledger | None = None) -> None:
+        self.flight = AllocationMatcher()
         self.pods = pods
         self.slots = slots
         self.ledger = ledger or Ledger()

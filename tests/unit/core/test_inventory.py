@@ -12,7 +12,7 @@ from edgegpu_core.deviceid import (
     memory_ids,
     parse,
 )
-from edgegpu_core.inventory import Card, Free, slots, usable
+from edgegpu_core.inventory import Card, FreeAmounts, slots, usable
 from edgegpu_core.model import ModelError, ResourceModel, short_name
 
 UUID = "GPU-5cd4f6f4-3a5b-4e0c-9d5e-0123456789ab"
@@ -102,13 +102,13 @@ def test_slots_of_mixed_cards() -> None:
         ("1", 94, False),
         ("2:0", 38, True),
     ]
-    free = Free(found)
+    free = FreeAmounts(found)
     assert (free.memory, free.core) == ([29, 0, 38], [100, 0, 100])
     assert [free.is_empty(position) for position in range(3)] == [True, False, True]
 
 
 def test_booking_more_than_there_is_leaves_nothing() -> None:
-    free = Free(slots([card(0)], ResourceModel()))
+    free = FreeAmounts(slots([card(0)], ResourceModel()))
     twin = free.copy()
     twin.take(0, 30, 101)
     assert (twin.memory, twin.core) == ([0], [0])

@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 from kits.limitscases import manifest
 
-from edgegpu_core.inventory import Slot
+from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.limits import (
     Constraints,
-    How,
     Need,
     NodeRequirement,
     Quota,
     Taint,
     Toleration,
+    UpdateStrategy,
     WorkloadKind,
     amounts_of,
     container_of,
@@ -62,13 +62,13 @@ def test_the_other_kinds() -> None:
     item = manifest("StatefulSet", "a", memory=1, replicas=3)
     item["spec"]["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
     found = read_workload(WorkloadKind.STATEFUL_SET, item)
-    assert (found.how, found.replicas, found.partition) == (How.IN_TURN, 3, 2)
+    assert (found.how, found.replicas, found.partition) == (UpdateStrategy.IN_TURN, 3, 2)
     item = manifest("DaemonSet", "a", memory=1, updateStrategy={"rollingUpdate": {"maxSurge": "10%"}})
     found = read_workload(WorkloadKind.DAEMON_SET, item)
-    assert (found.how, found.surge, found.unavailable) == (How.EACH_NODE, 1, 0)
+    assert (found.how, found.surge, found.unavailable) == (UpdateStrategy.EACH_NODE, 1, 0)
     assert any(one.key.endswith("not-ready") for one in found.constraints.tolerations)
     item["spec"]["updateStrategy"] = {"type": "OnDelete"}
-    assert read_workload(WorkloadKind.DAEMON_SET, item).how is How.BY_HAND
+    assert read_workload(WorkloadKind.DAEMON_SET, item).how is UpdateStrategy.BY_HAND
 
 
 def test_where_a_pod_may_go() -> None:
@@ -129,7 +129,7 @@ def node_object(report: NodeReport | None, units: int) -> dict[str, Any]:
 def report_of(held: dict[str, tuple[Share, ...]]) -> NodeReport:
     return NodeReport(
         boot="b", generation=1, time="t", policy=Policy.BEST_FIT, unit_mib=512, core_required=False,
-        slots=(Slot("GPU-0", "0", 29), Slot("GPU-1", "1", 29)), held=held,
+        slots=(CardCapacity("GPU-0", "0", 29), CardCapacity("GPU-1", "1", 29)), held=held,
     )  # fmt: skip
 
 

@@ -6,13 +6,13 @@ from kits.limitscases import asks, change, daemon, node, own, recreate, rolling,
 from edgegpu_core.limits import (
     Constraints,
     FitResult,
-    How,
     LimitsChange,
     NewPod,
     NodeRequirement,
     Quota,
     Taint,
     Toleration,
+    UpdateStrategy,
     by_hand,
     judge,
 )
@@ -92,7 +92,7 @@ ROWS: dict[str, tuple[LimitsChange, FitResult, bool]] = {
         False,
     ),
     "OnDelete": (
-        change(stateful(1, how=How.BY_HAND), asks(20), node("box-1", [29], {"a": (0, 10)}), pods=own("a")),
+        change(stateful(1, how=UpdateStrategy.BY_HAND), asks(20), node("box-1", [29], {"a": (0, 10)}), pods=own("a")),
         AFTER,
         False,
     ),
@@ -267,5 +267,5 @@ def test_the_words(row: str, words: str) -> None:
 
 def test_what_a_person_has_to_do() -> None:
     assert "paused" in by_hand(recreate(paused=True))
-    assert "OnDelete" in by_hand(stateful(1, how=How.BY_HAND))
+    assert "OnDelete" in by_hand(stateful(1, how=UpdateStrategy.BY_HAND))
     assert not by_hand(recreate())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from property.cases import slots_of
 
-from edgegpu_core.inventory import Slot
+from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.nodereport import NodeReport, read_report, write_report
 from edgegpu_core.placement import Policy, Share
 
@@ -18,7 +18,7 @@ REPORT = NodeReport(
     policy=Policy.SPREAD,
     unit_mib=256,
     core_required=True,
-    slots=(*slots_of(29, 94), Slot("GPU-2", "2:1", 16, healthy=False)),
+    slots=(*slots_of(29, 94), CardCapacity("GPU-2", "2:1", 16, healthy=False)),
     held={"u": (Share("GPU-1", 4, 10), Share("GPU-0", 29, 100)), "v": ()},
     waiting=frozenset({"u"}),
 )

@@ -3,7 +3,7 @@
 import pytest
 from property.cases import MODEL, box, one, plan_of, slots_of
 
-from edgegpu_core.inventory import Free, Slot
+from edgegpu_core.inventory import CardCapacity, FreeAmounts
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import (
     Placement,
@@ -18,14 +18,14 @@ from edgegpu_core.placement import (
     place,
     place_container,
 )
-from edgegpu_core.request import Ask, ContainerRole
+from edgegpu_core.request import ContainerRole, PlaceableRequest
 
 
 class Node:
     """A node that books what it places."""
 
     def __init__(self, *units: int, policy: Policy = Policy.FIRST_FIT) -> None:
-        self.free = Free(slots_of(*units))
+        self.free = FreeAmounts(slots_of(*units))
         self.policy = policy
 
     def put(self, plan: PodPlan) -> list[tuple[str, ...]]:
@@ -61,7 +61,7 @@ def test_two_cards_of_29_units() -> None:
 
 
 def test_the_words_of_the_design() -> None:
-    free = Free(slots_of(29, 29))
+    free = FreeAmounts(slots_of(29, 29))
     free.take(0, 20, 1)
     free.take(1, 24, 1)
     refused = place(one(20), free, Policy.FIRST_FIT)
@@ -152,13 +152,13 @@ def test_a_number_of_cards_out_of_all_reason_is_refused_at_once() -> None:
 
 def test_containers_of_a_pod_may_go_to_different_cards() -> None:
     plan = plan_of(box("a", 20, 10), box("b", 20, 10))
-    placed = place(plan, Free(slots_of(29, 29)), Policy.FIRST_FIT)
+    placed = place(plan, FreeAmounts(slots_of(29, 29)), Policy.FIRST_FIT)
     assert placed == Placement({"a": ("GPU-0",), "b": ("GPU-1",)}, (Share("GPU-0", 20, 10), Share("GPU-1", 20, 10)))
 
 
 def test_the_search_looks_behind_the_first_choice() -> None:
     plan = plan_of(box("small", 4, 10), box("big", 20, 10))
-    placed = place(plan, Free(slots_of(20, 10)), Policy.FIRST_FIT)
+    placed = place(plan, FreeAmounts(slots_of(20, 10)), Policy.FIRST_FIT)
     assert isinstance(placed, Placement)
     assert placed.cards == {"small": ("GPU-1",), "big": ("GPU-0",)}
 
@@ -172,7 +172,7 @@ def test_a_refusal_names_the_container() -> None:
 
 def test_an_init_containers_units_are_reused() -> None:
     plan = plan_of(box("i", 20, 30, ContainerRole.INIT), box("a", 10, 50), box("b", 12, 10))
-    placed = place(plan, Free(slots_of(10, 29)), Policy.FIRST_FIT)
+    placed = place(plan, FreeAmounts(slots_of(10, 29)), Policy.FIRST_FIT)
     assert placed == Placement(dict.fromkeys("iab", ("GPU-1",)), (Share("GPU-1", 22, 60),))
     assert Node(21, 21).refuse(plan) == PlacementRefusal(
         "with its init container needs 22 vcuda-memory and 60 vcuda-core on one card; "
@@ -187,7 +187,7 @@ def test_a_sidecar_keeps_what_it_takes_from_an_init_container() -> None:
         box("s", 4, 4, ContainerRole.SIDECAR), box("i", 10, 10, ContainerRole.INIT), box("a", 10, 10)
     )
     for plan in (init_first, sidecar_first):
-        placed = place(plan, Free(slots_of(29)), Policy.FIRST_FIT)
+        placed = place(plan, FreeAmounts(slots_of(29)), Policy.FIRST_FIT)
         assert isinstance(placed, Placement)
         assert placed.held == (Share("GPU-0", 14, 14),)
 
@@ -207,11 +207,11 @@ def test_an_init_container_after_a_sidecar_needs_whole_cards_of_its_own_and_neve
 
 
 def test_a_card_out_of_order_is_passed_over_and_said() -> None:
-    sick = (Slot("GPU-0", "0", 29, healthy=False), Slot("GPU-1", "1", 29))
-    placed = place(one(4), Free(sick), Policy.FIRST_FIT)
+    sick = (CardCapacity("GPU-0", "0", 29, healthy=False), CardCapacity("GPU-1", "1", 29))
+    placed = place(one(4), FreeAmounts(sick), Policy.FIRST_FIT)
     assert isinstance(placed, Placement)
     assert placed.cards == {"main": ("GPU-1",)}
-    assert place(one(30), Free(sick), Policy.FIRST_FIT) == PlacementRefusal(
+    assert place(one(30), FreeAmounts(sick), Policy.FIRST_FIT) == PlacementRefusal(
         "needs 30 vcuda-memory on one card; card 0 is out of order, card 1 has 29 free", never=True
     )
 
@@ -222,20 +222,20 @@ def test_no_card_at_all() -> None:
 
 def test_best_effort_core_goes_where_no_core_is_left() -> None:
     plan = plan_of(box("main", 4, 0), model=ResourceModel(core_required=False))
-    free = Free(slots_of(29))
+    free = FreeAmounts(slots_of(29))
     free.take(0, 4, 99)
     assert fits(plan, free)
-    assert place_container(Ask(1, 4, 0, whole=False), free, Policy.SPREAD) == (Share("GPU-0", 4, 0),)
-    assert place_container(Ask(1, 26, 0, whole=False), free, Policy.SPREAD) is None
+    assert place_container(PlaceableRequest(1, 4, 0, whole=False), free, Policy.SPREAD) == (Share("GPU-0", 4, 0),)
+    assert place_container(PlaceableRequest(1, 26, 0, whole=False), free, Policy.SPREAD) is None
 
 
 def test_held_and_footprint_count_a_whole_card_whole() -> None:
     slots = slots_of(29, 10)
-    assert held_of(Ask(2, 4, 100, whole=True), ("GPU-0", "GPU-1"), slots) == (
+    assert held_of(PlaceableRequest(2, 4, 100, whole=True), ("GPU-0", "GPU-1"), slots) == (
         Share("GPU-0", 29, 100),
         Share("GPU-1", 10, 100),
     )
-    assert held_of(Ask(1, 4, 10, whole=False), ("GPU-0", "GPU-1"), slots) == (Share("GPU-0", 4, 10),)
+    assert held_of(PlaceableRequest(1, 4, 10, whole=False), ("GPU-0", "GPU-1"), slots) == (Share("GPU-0", 4, 10),)
     init = plan_of(box("i", 0, 100, ContainerRole.INIT), box("a", 4, 100))
     assert footprint(init, {"a": ("GPU-1",)}, slots) == (Share("GPU-1", 10, 100),)
     two = plan_of(box("a", 4, 10), box("b", 5, 20))
@@ -245,6 +245,6 @@ def test_held_and_footprint_count_a_whole_card_whole() -> None:
 
 def test_the_model_of_a_plan_names_the_resources() -> None:
     model = ResourceModel(memory_resource="example.org/mem", core_resource="example.org/cores")
-    refused = place(plan_of(box("main", 30, 10), model=model), Free(slots_of(29)), Policy.FIRST_FIT)
+    refused = place(plan_of(box("main", 30, 10), model=model), FreeAmounts(slots_of(29)), Policy.FIRST_FIT)
     assert refused == PlacementRefusal("needs 30 mem and 10 cores on one card; card 0 has 29 free", never=True)
     assert MODEL.memory_resource == "baidu.com/vcuda-memory"

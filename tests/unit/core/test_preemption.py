@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgegpu_core.inventory import Slot
+from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import PodPlan, Share, fits, plan_pod
 from edgegpu_core.podview import PodView
@@ -19,7 +19,7 @@ from edgegpu_core.preemption import (
 )
 from edgegpu_core.request import ContainerRequest, ContainerRole, RequestedAmounts, total
 
-SLOTS = (Slot("A", "0", 29), Slot("B", "1", 29))
+SLOTS = (CardCapacity("A", "0", 29), CardCapacity("B", "1", 29))
 
 
 def plan(*asks: tuple[int, int], init: tuple[int, int] | None = None) -> PodPlan:
@@ -61,7 +61,7 @@ def chosen(
     *holders: CardHolder,
     priority: int = 10,
     budgets: Sequence[Budget] = (),
-    slots: tuple[Slot, ...] = SLOTS,
+    slots: tuple[CardCapacity, ...] = SLOTS,
 ) -> list[str] | None:
     found = choose_victims(asked, priority, slots=slots, holders=holders, budgets=budgets)
     return None if found is None else [pod.uid for pod in found]
@@ -94,7 +94,7 @@ def test_who_may_not_go() -> None:
     assert chosen(plan((25, 1)), *FOUR, priority=0) is None
     assert chosen(plan((25, 1)), holder("m", ("A", 29), mirrors="x"), holder("h", ("B", 29), priority=10)) is None
     assert chosen(plan((25, 1)), CardHolder("unknown", (Share("A", 29, 1),), None), holder("b", ("B", 29))) == ["b"]
-    sick = (Slot("A", "0", 29, healthy=False), Slot("B", "1", 29))
+    sick = (CardCapacity("A", "0", 29, healthy=False), CardCapacity("B", "1", 29))
     assert chosen(plan((25, 1)), *FOUR, slots=sick) == ["low2", "low3"]
 
 

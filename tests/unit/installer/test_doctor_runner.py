@@ -14,9 +14,9 @@ from edgegpu_installer.doctor import (
     CheckLevel,
     CheckResult,
     CheckRun,
-    Doors,
-    DoorShut,
+    DoctorClients,
     PluginSettings,
+    ProbeError,
     examine,
     exit_status,
     worst,
@@ -34,7 +34,7 @@ PATH = "/usr/bin:/bin"
 FINE = judge([], well="fine")
 
 
-class ShutDoors(Doors):
+class ShutDoors(DoctorClients):
     """A box that answers nothing."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class ShutDoors(Doors):
 
     def status(self) -> Mapping[str, object]:
         self.asked += 1
-        raise DoorShut("cannot reach edgegpu-plugin: no socket", remedy="start it")
+        raise ProbeError("cannot reach edgegpu-plugin: no socket", remedy="start it")
 
     def containerd(self, usual: str) -> ContainerdProbe | None:
         raise NotImplementedError(usual)
@@ -64,7 +64,7 @@ def check(look: Callable[[BoxProbe], CheckResult], name: str = "x", *, of_instal
     return Check(name, "group", "about", look, of_install=of_install)
 
 
-def sight(root: Path, doors: Doors | None = None) -> BoxProbe:
+def sight(root: Path, doors: DoctorClients | None = None) -> BoxProbe:
     return BoxProbe(root=root, doors=doors or ShutDoors(), path=PATH, now=lambda: dt.datetime.now(dt.UTC))
 
 

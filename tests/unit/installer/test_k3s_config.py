@@ -7,7 +7,7 @@ from edgegpu_installer.machine.k3s_config import (
     SCHEDULER_ARG,
     CommandLine,
     ConfigFile,
-    Value,
+    ConfigValue,
     command_line,
     config_path,
     effective,
@@ -40,7 +40,7 @@ def test_a_plus_with_nothing_before_it_is_the_list() -> None:
 def test_the_command_line_takes_the_list_and_says_so() -> None:
     line = command_line(["server", "--kube-scheduler-arg", "v=4"])
     found = effective(line, {}, [ConfigFile(OURS, "kube-scheduler-arg+: [config=/a]\n")])
-    assert found.values(SCHEDULER_ARG) == (Value("v=4", COMMAND_LINE),)
+    assert found.values(SCHEDULER_ARG) == (ConfigValue("v=4", COMMAND_LINE),)
 
 
 def test_our_own_drop_in_can_be_left_out() -> None:
@@ -111,8 +111,13 @@ def test_a_later_drop_in_without_plus_takes_ours_away() -> None:
 
 
 def test_the_scheduler_file_is_found_among_the_arguments() -> None:
-    given = [Value("v=2", "a"), Value("config=/x", "b"), Value("--config=/y", "c"), Value("config-x=/z", "d")]
-    assert scheduler_file(given) == (Value("/x", "b"), Value("/y", "c"))
+    given = [
+        ConfigValue("v=2", "a"),
+        ConfigValue("config=/x", "b"),
+        ConfigValue("--config=/y", "c"),
+        ConfigValue("config-x=/z", "d"),
+    ]
+    assert scheduler_file(given) == (ConfigValue("/x", "b"), ConfigValue("/y", "c"))
 
 
 def test_what_is_a_drop_in() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgegpu_core.inventory import Slot
+from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodereport import NodeReport, write_report
 from edgegpu_core.placement import Policy
@@ -31,7 +31,7 @@ def a_node(
 
 
 def a_report(*units: int) -> str:
-    slots = tuple(Slot(f"GPU-{i}", str(i), count) for i, count in enumerate(units))
+    slots = tuple(CardCapacity(f"GPU-{i}", str(i), count) for i, count in enumerate(units))
     return write_report(
         NodeReport(
             boot="b",

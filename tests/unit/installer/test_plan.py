@@ -7,7 +7,7 @@ from kits.facts import FakeBox
 from kits.scheduler import KUBECONFIG
 
 from edgegpu_installer.changes import FileChange, Plan
-from edgegpu_installer.cluster.rbac import Rights
+from edgegpu_installer.cluster.rbac import ClusterRights
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.machine.facts import file_reader
 from edgegpu_installer.machine.k3s_config import SCHEDULER_ARG, CommandLine, ConfigFile, effective
@@ -15,7 +15,7 @@ from edgegpu_installer.plan import certificates, shared_config
 from edgegpu_installer.plan.certificates import Certificates
 from edgegpu_installer.plan.plan import plan_install
 from edgegpu_installer.plan.release import Recovery, Release
-from edgegpu_installer.plan.site import InstallOptions, Material, site_of
+from edgegpu_installer.plan.site import InstallOptions, PlanCredentials, site_of
 from edgegpu_installer.scheduler.file import validate
 
 MADE = certificates.make(datetime(2026, 1, 1, tzinfo=UTC))
@@ -42,7 +42,7 @@ def plan_of(box: FakeBox, made: Certificates | None = MADE, *, options: InstallO
         agent_unit=b"agent",
         farewell=b"",
         farewell_unit=b"",
-        rights=Rights((), "edgegpu"),
+        rights=ClusterRights((), "edgegpu"),
         recovery=Recovery.of_version(Path("/opt/edgegpu/1.2.3")),
     )
     kubeconfig = FileChange("/etc/edgegpu/kubeconfig", b"k", 0o600)
@@ -50,7 +50,7 @@ def plan_of(box: FakeBox, made: Certificates | None = MADE, *, options: InstallO
         site_of(box.facts()),
         options or InstallOptions(),
         release=release,
-        material=Material(kubeconfig=kubeconfig, certificates=made),
+        material=PlanCredentials(kubeconfig=kubeconfig, certificates=made),
         read_file=file_reader(box.layout),
     )
 

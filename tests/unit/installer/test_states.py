@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from edgegpu_installer.changes import Deadline, FileChange, Op, Plan, check_path
+from edgegpu_installer.changes import Deadline, FileChange, Plan, TransactionKind, check_path
 from edgegpu_installer.transaction.journal import Clocks, TransactionRecord, remaining_s
 from edgegpu_installer.transaction.states import (
     MAX_ATTEMPTS,
     NEXT,
     TERMINAL,
-    Decision,
+    RecoveryDecision,
     TransactionState,
     after_crash,
     may_follow,
@@ -24,34 +24,40 @@ RECOVER = Path(__file__).resolve().parents[3] / "installer/edgegpu-recover"
 BOTH = (True, False)
 
 
-def decide(state: TransactionState, *, same_boot: bool = True, passed: bool = False, attempts: int = 1) -> Decision:
+def decide(
+    state: TransactionState, *, same_boot: bool = True, passed: bool = False, attempts: int = 1
+) -> RecoveryDecision:
     return after_crash(state, same_boot=same_boot, deadline_passed=passed, attempts=attempts, author_alive=False)
 
 
 @pytest.mark.parametrize("state", [TransactionState.PREPARED, TransactionState.STAGED])
 def test_what_touched_nothing_is_discarded(state: TransactionState) -> None:
-    assert decide(state) is Decision.DISCARD
+    assert decide(state) is RecoveryDecision.DISCARD
 
 
 @pytest.mark.parametrize("state", [TransactionState.RESTARTING, TransactionState.VERIFYING])
 def test_new_files_are_tried_until_the_deadline_and_three_times_at_most(state: TransactionState) -> None:
-    assert [decide(state, attempts=n) for n in range(4)] == [*([Decision.VERIFY] * MAX_ATTEMPTS), Decision.ROLL_BACK]
-    assert decide(state, passed=True) is Decision.ROLL_BACK
+    assert [decide(state, attempts=n) for n in range(4)] == [
+        *([RecoveryDecision.VERIFY] * MAX_ATTEMPTS),
+        RecoveryDecision.ROLL_BACK,
+    ]
+    assert decide(state, passed=True) is RecoveryDecision.ROLL_BACK
 
 
 def test_half_of_the_files_are_not_tried() -> None:
-    assert decide(TransactionState.SWAPPED) is Decision.ROLL_BACK
+    assert decide(TransactionState.SWAPPED) is RecoveryDecision.ROLL_BACK
 
 
 def test_who_finds_an_end_does_nothing() -> None:
     for state in TERMINAL:
-        assert decide(state, passed=True) is Decision.NOTHING
+        assert decide(state, passed=True) is RecoveryDecision.NOTHING
 
 
 def test_no_author_outlives_a_boot() -> None:
     for state in set(TransactionState) - TERMINAL:
         waits = [
-            after_crash(state, same_boot=same, deadline_passed=False, attempts=0, author_alive=True) is Decision.WAIT
+            after_crash(state, same_boot=same, deadline_passed=False, attempts=0, author_alive=True)
+            is RecoveryDecision.WAIT
             for same in BOTH
         ]
         assert waits == [True, False]
@@ -95,7 +101,13 @@ def test_every_state_leads_to_an_end() -> None:
 )
 def test_the_first_deadline_holds_over_a_boot(now: Clocks, left_s: float) -> None:
     record = TransactionRecord(
-        "id", Op.INSTALL, TransactionState.VERIFYING, "this", started_s=1000, deadline_wall_s=1100, deadline_boot_s=100
+        "id",
+        TransactionKind.INSTALL,
+        TransactionState.VERIFYING,
+        "this",
+        started_s=1000,
+        deadline_wall_s=1100,
+        deadline_boot_s=100,
     )
     assert remaining_s(record, now) == left_s
 
@@ -112,9 +124,9 @@ def test_a_plan_that_contradicts_itself_is_refused() -> None:
     with pytest.raises(ValueError, match="file and a link"):
         FileChange("/etc/x", content=b"", link_to="y")
     with pytest.raises(ValueError, match="twice: /etc/x"):
-        Plan(Op.CHANGE, (FileChange("/etc/x"), FileChange("/etc/x", content=b"")))
+        Plan(TransactionKind.CHANGE, (FileChange("/etc/x"), FileChange("/etc/x", content=b"")))
     with pytest.raises(ValueError, match="unit"):
-        Plan(Op.CHANGE, (), start=("a b",))
+        Plan(TransactionKind.CHANGE, (), start=("a b",))
 
 
 def test_a_deadline_has_no_less_than_nothing_left() -> None:

@@ -8,22 +8,22 @@ from edgegpu_installer.changes import Deadline
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.verify.verify import (
     SETTLE_S,
-    Before,
-    Caller,
+    ExtenderCaller,
     MachineSample,
     Node,
-    Running,
+    RunningPod,
     SchedulerStatus,
+    StateBefore,
     WantedMachine,
     lacks,
     lost_pods,
     wait_until_well,
 )
 
-OURS = Caller("https://127.0.0.1:8787", "cert")
+OURS = ExtenderCaller("https://127.0.0.1:8787", "cert")
 NAMES = ("baidu.com/vcuda-memory", "baidu.com/vcuda-core")
-POD = Running("default/a", "u1", "Running", "", frozenset({("main", "c1")}))
-BEFORE = Before("i1", "2026-01-01T00:00:00Z", (POD,))
+POD = RunningPod("default/a", "u1", "Running", "", frozenset({("main", "c1")}))
+BEFORE = StateBefore("i1", "2026-01-01T00:00:00Z", (POD,))
 WANTED = WantedMachine(unit="k3s", node="n", has_scheduler=True, caller=OURS, resources=NAMES)
 WELL = MachineSample(
     invocation="i2",
@@ -52,7 +52,7 @@ class World:
     def pause(self, seconds: float) -> None:
         self.now_s += max(seconds, 0.01)
 
-    def wait(self, *, wanted: WantedMachine = WANTED, before: Before = BEFORE, limit_s: float = 60.0) -> float:
+    def wait(self, *, wanted: WantedMachine = WANTED, before: StateBefore = BEFORE, limit_s: float = 60.0) -> float:
         deadline = Deadline(limit_s, lambda: self.now_s)
         wait_until_well(
             wanted,
@@ -89,7 +89,10 @@ def test_all_is_well_only_after_a_while() -> None:
         ({"scheduler": None}, "scheduler has not been seen"),
         ({"scheduler": SchedulerStatus("refused", (), elects=False)}, "the scheduler is not well: refused"),
         ({"scheduler": SchedulerStatus("", (), elects=False)}, "without our extender yet"),
-        ({"scheduler": SchedulerStatus("", (Caller(OURS.url, "old"),), elects=False)}, "without our extender yet"),
+        (
+            {"scheduler": SchedulerStatus("", (ExtenderCaller(OURS.url, "old"),), elects=False)},
+            "without our extender yet",
+        ),
         ({"extender": "Connection refused"}, "the extender does not answer: Connection refused"),
         ({"node": None}, "has not been seen"),
         ({"node": replace(OLD_NODE, ready=False)}, "not Ready"),
@@ -120,7 +123,7 @@ def test_an_agent_needs_no_scheduler_and_a_bare_server_no_node() -> None:
 def test_after_an_uninstall_the_scheduler_must_not_have_our_extender() -> None:
     wanted = replace(WANTED, caller=None, resources=())
     assert lacks(wanted, BEFORE, WELL) == "the scheduler still has our extender"
-    other = SchedulerStatus("", (Caller("http://127.0.0.1:9", ""),), elects=False)
+    other = SchedulerStatus("", (ExtenderCaller("http://127.0.0.1:9", ""),), elects=False)
     assert lacks(wanted, BEFORE, replace(WELL, scheduler=other)) == ""
 
 
@@ -164,7 +167,7 @@ def test_where_a_leader_is_elected_its_lease_must_be_renewed() -> None:
         (replace(POD, containers=frozenset({("main", "c2")})), "were started anew"),
     ],
 )
-def test_a_pod_that_the_change_cost_undoes_it(pod: Running, words: str) -> None:
+def test_a_pod_that_the_change_cost_undoes_it(pod: RunningPod, words: str) -> None:
     with pytest.raises(InstallError, match=words):
         World(replace(WELL, pods=(pod,))).wait()
 
@@ -172,4 +175,4 @@ def test_a_pod_that_the_change_cost_undoes_it(pod: Running, words: str) -> None:
 def test_a_pod_that_was_deleted_or_had_ended_before_is_not_lost() -> None:
     assert lost_pods(BEFORE, replace(WELL, pods=())) == ""
     ended = replace(POD, phase="Succeeded")
-    assert lost_pods(Before("i1", "", (ended,)), replace(WELL, pods=(ended,))) == ""
+    assert lost_pods(StateBefore("i1", "", (ended,)), replace(WELL, pods=(ended,))) == ""

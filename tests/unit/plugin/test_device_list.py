@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.inventory import Card
 from edgegpu_core.model import ResourceModel
-from edgegpu_plugin.kubelet.device_list import DeviceBoard
+from edgegpu_plugin.kubelet.device_list import DeviceList
 
 CARD = Card(uuid="GPU-1", index=0, name="T4", memory_mib=1024, pci="00000000:01:00.0", minor=0)
 OTHER_WAITS_S = 0.2
@@ -29,7 +29,7 @@ class Cards(tuple[Card, ...]):
 
 def test_a_limit_that_comes_while_cards_are_taken_stands() -> None:
     """What nobody holds was offered over a whole uninstall."""
-    board = DeviceBoard(ResourceModel())
+    board = DeviceList(ResourceModel())
     limiting = threading.Thread(target=board.limit, args=[frozenset()])
 
     def limit() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from integration.extender_world import MODEL, Json, node, pod, uuid
 
-from edgegpu_core.inventory import Free, Slot
+from edgegpu_core.inventory import CardCapacity, FreeAmounts
 from edgegpu_core.placement import Placement, PodPlan, Policy, Share, place, plan_pod
 from edgegpu_core.podview import PodView, pod_view
 from edgegpu_plugin.extender.assumed import Assumption
@@ -107,8 +107,8 @@ def build(state: ClusterState, name: str, sizes: list[int], holders: list[Holder
     state.change_node(item["metadata"]["uid"], known_node(item, MODEL))
 
 
-def by_brute_force(name: str, sizes: list[int], holders: list[Holder]) -> Free:
-    free = Free(tuple(Slot(uuid(name, i), str(i), units) for i, units in enumerate(sizes)))
+def by_brute_force(name: str, sizes: list[int], holders: list[Holder]) -> FreeAmounts:
+    free = FreeAmounts(tuple(CardCapacity(uuid(name, i), str(i), units) for i, units in enumerate(sizes)))
     for holder in holders:
         if holder.known_by != "ended":
             found = share(name, sizes, holder)

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from edgegpu_base.errors import EdgegpuError
 
+from edgegpu_base.errors import EdgegpuError
 from edgegpu_core.injection import Injection
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.cards.nvml import Nvml

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from edgegpu_base.errors import EdgegpuError
 
+from edgegpu_base.errors import EdgegpuError
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.cards.inventory_store import InventoryStore
 

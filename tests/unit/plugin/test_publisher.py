@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from edgegpu_base.kube import KubeError
 from property.cases import Book, box, pod_of, slots_of, view_of
 
+from edgegpu_base.kube import KubeError
 from edgegpu_core.podview import PodView
 from edgegpu_plugin.records.node_state import Snapshot
 from edgegpu_plugin.records.publisher import CHECK_S, ECHO_S, SETTLE_CHECK_S, SETTLE_S, Publisher, report_of

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from edgegpu_base.kube import KubeError
 from property.cases import MODEL, box, pod_of
 
+from edgegpu_base.kube import KubeError
 from edgegpu_core.deviceid import core_ids, memory_ids
 from edgegpu_core.inventory import Card
 from edgegpu_core.placement import Policy
 from edgegpu_core.podview import CARDS_ANNOTATION, Cards, PodView
-from edgegpu_plugin.records.collector import Collector, KubeletWitness
+from edgegpu_plugin.records.collector import Collector, KubeletFacts
 from edgegpu_plugin.records.node_state import NodeState, Snapshot
 from edgegpu_plugin.records.publisher import Publisher
-from edgegpu_plugin.records.reconciler import RETRY_S, Reconciler, RefusedPod, Times
+from edgegpu_plugin.records.reconciler import RETRY_S, Reconciler, ReconcilerTimes, RefusedPod
 from edgegpu_plugin.status import pods_part
 
 MISSING_S = 300.0
@@ -77,7 +77,7 @@ class Bench:
         *,
         controlled: bool = True,
         phase: str = "Pending",
-        witness: KubeletWitness | None = None,
+        witness: KubeletFacts | None = None,
         look_inside: Callable[[Snapshot], tuple[RefusedPod, ...]] = lambda _: (),
     ) -> None:
         self.now_s = 1000.0
@@ -102,7 +102,7 @@ class Bench:
             synced=lambda: True,
             beat=lambda: None,
             look_inside=look_inside,
-            times=Times(missing_s=MISSING_S, clock=lambda: self.now_s),
+            times=ReconcilerTimes(missing_s=MISSING_S, clock=lambda: self.now_s),
         )
 
     def offer(self, *numbers: int, gone: int | None = None) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from edgegpu_core.injection import Choice, Injection
+from edgegpu_core.injection import Injection, InjectionChoice
 from edgegpu_plugin.containers.runtime import choose
 from edgegpu_plugin.errors import PluginError
 
@@ -24,7 +24,7 @@ def config(tmp_path: Path) -> Path:
     return tmp_path / "config.toml"
 
 
-def auto(config: Path, *, kubelet: str | None = "v1.33.13+k3s1", cdi_folder: Path = CDI_FOLDER) -> Choice:
+def auto(config: Path, *, kubelet: str | None = "v1.33.13+k3s1", cdi_folder: Path = CDI_FOLDER) -> InjectionChoice:
     return choose(Injection.AUTO, cdi_folder=cdi_folder, kubelet=kubelet, configs=[config.with_name("none"), config])
 
 
@@ -99,7 +99,7 @@ def test_what_is_imported_counts(config: Path) -> None:
 def test_what_is_asked_for_is_obeyed(config: Path, wanted: Injection) -> None:
     config.write_text("not [toml")
     choice = choose(wanted, cdi_folder=CDI_FOLDER, kubelet=None, configs=[config])
-    assert choice == Choice(wanted, "driver.injection says so")
+    assert choice == InjectionChoice(wanted, "driver.injection says so")
 
 
 def test_a_broken_configuration_is_told(config: Path) -> None:

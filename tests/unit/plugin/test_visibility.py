@@ -12,7 +12,7 @@ from edgegpu_core.inventory import Card
 from edgegpu_core.ledger import CheckpointEntry, Ledger
 from edgegpu_core.nodeview import NodeView
 from edgegpu_core.placement import Policy
-from edgegpu_plugin.containers.visibility import CardSight
+from edgegpu_plugin.containers.visibility import VisibilityCheck
 from edgegpu_plugin.records.node_state import Snapshot
 
 ID = "ab" * 32
@@ -28,7 +28,7 @@ class Machine:
         self.proc.mkdir()
         for name in ("nvidia0", "nvidia1"):
             (self.dev / name).touch()
-        self.sight = CardSight(dev=self.dev, cards=lambda: [CARD], proc=self.proc)
+        self.sight = VisibilityCheck(dev=self.dev, cards=lambda: [CARD], proc=self.proc)
 
     def process(self, pid: int, *, cgroup: str, nodes: tuple[str, ...] = ()) -> Path:
         folder = self.proc / str(pid)

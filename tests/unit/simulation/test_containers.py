@@ -9,7 +9,7 @@ import pytest
 
 from edgegpu_plugin.pb import Allocation, DeviceNode, Mount
 from edgegpu_sim.containers import ContainerView, CreateError, make_view
-from edgegpu_sim.kubelet.runtime import Behaviour, behaviour
+from edgegpu_sim.kubelet.runtime import ContainerBehaviour, behaviour
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,15 +96,15 @@ def test_a_command_that_the_image_lacks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "does"),
     [
-        ([], Behaviour()),
-        (["/pause"], Behaviour()),
-        (["true"], Behaviour(0, 0)),
-        (["/bin/false"], Behaviour(0, 1)),
-        (["sleep", "0.5"], Behaviour(0.5, 0)),
-        (["sleep", "infinity"], Behaviour()),
-        (["sh", "-c", "sleep 1; exit 3"], Behaviour(1, 3)),
-        (["sh", "-c", "sleep 1 && python serve.py"], Behaviour()),
+        ([], ContainerBehaviour()),
+        (["/pause"], ContainerBehaviour()),
+        (["true"], ContainerBehaviour(0, 0)),
+        (["/bin/false"], ContainerBehaviour(0, 1)),
+        (["sleep", "0.5"], ContainerBehaviour(0.5, 0)),
+        (["sleep", "infinity"], ContainerBehaviour()),
+        (["sh", "-c", "sleep 1; exit 3"], ContainerBehaviour(1, 3)),
+        (["sh", "-c", "sleep 1 && python serve.py"], ContainerBehaviour()),
     ],
 )
-def test_what_a_command_does(command: list[str], does: Behaviour) -> None:
+def test_what_a_command_does(command: list[str], does: ContainerBehaviour) -> None:
     assert behaviour({"command": command}) == does

@@ -9,16 +9,16 @@ from kits.sync import ID, RESTART
 from edgegpu_sync.ids import command_id, op_name
 from edgegpu_sync.rules.commands import (
     MOST_ATTEMPTS,
-    ActAgain,
-    AwaitRenewal,
+    ActAgainStep,
+    AwaitRenewalStep,
+    BeginStep,
     CommandRecord,
     Decision,
-    End,
-    GoOn,
-    Nothing,
-    Probe,
-    ProbeAgain,
-    Verify,
+    EndStep,
+    NoStep,
+    ProbeAgainStep,
+    RecoveryProbe,
+    VerifyStep,
     after_crash,
     to_begin,
 )
@@ -29,19 +29,19 @@ from edgegpu_sync.rules.ops import (
     LinkMove,
     LogsArgs,
     NoArgs,
-    Settling,
+    RestartRule,
     UnitRun,
     read_args,
     transaction_evidence,
 )
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.states import CommandState, ResultCode
 from edgegpu_sync.wire import Json
 
 ABLE = frozenset(OPS)
 RECORD = CommandRecord(id=ID, op=RESTART, seq=1, args={}, until_s=100.0, left_s=50.0, boot="a")
-NEITHER = Declaration(op=op_name("once"), settling=Settling.NEITHER, args=NoArgs, lasts_s=1)
+NEITHER = Declaration(op=op_name("once"), settling=RestartRule.NEITHER, args=NoArgs, lasts_s=1)
 LOGS, DOCTOR = op_name("logs.collect"), op_name("doctor.run")
-HERE = Probe(boot="a", now_s=60.0)
+HERE = RecoveryProbe(boot="a", now_s=60.0)
 
 
 def asked(op: str, args: Json) -> CommandRecord:
@@ -56,17 +56,17 @@ def test_the_way_to_an_end() -> None:
 @pytest.mark.parametrize(
     ("record", "able", "room", "code"),
     [
-        (asked("disk.format", {}), ABLE | {"disk.format"}, True, Codes.UNKNOWN_OP),
-        (RECORD, ABLE - {RESTART}, True, Codes.UNKNOWN_OP),
-        (RECORD, ABLE, False, Codes.OUTBOX_FULL),
-        (asked("sharing.install", {}), ABLE, True, Codes.BAD_ARGUMENTS),
-        (asked("sharing.install", {"min_rev": "7"}), ABLE, True, Codes.BAD_ARGUMENTS),
-        (asked("logs.collect", {"url": "http://plain/"}), ABLE, True, Codes.BAD_ARGUMENTS),
-        (asked("doctor.run", {"critical": ["deep"]}), ABLE, True, Codes.UNSUPPORTED),
+        (asked("disk.format", {}), ABLE | {"disk.format"}, True, ResultCode.UNKNOWN_OP),
+        (RECORD, ABLE - {RESTART}, True, ResultCode.UNKNOWN_OP),
+        (RECORD, ABLE, False, ResultCode.OUTBOX_FULL),
+        (asked("sharing.install", {}), ABLE, True, ResultCode.BAD_ARGUMENTS),
+        (asked("sharing.install", {"min_rev": "7"}), ABLE, True, ResultCode.BAD_ARGUMENTS),
+        (asked("logs.collect", {"url": "http://plain/"}), ABLE, True, ResultCode.BAD_ARGUMENTS),
+        (asked("doctor.run", {"critical": ["deep"]}), ABLE, True, ResultCode.UNSUPPORTED),
     ],
 )
 def test_what_cannot_be_done_is_rejected_at_once(
-    record: CommandRecord, able: frozenset[str], code: Codes, *, room: bool
+    record: CommandRecord, able: frozenset[str], code: ResultCode, *, room: bool
 ) -> None:
     rejected = record.admitted(able, room=room)
     assert (rejected.state, rejected.code) == (CommandState.REJECTED, code)
@@ -90,7 +90,7 @@ def test_states_do_not_go_back() -> None:
 
 def test_every_verifiable_op_says_by_what() -> None:
     for one in OPS.values():
-        assert bool(one.proof) == (one.settling is Settling.VERIFIABLE)
+        assert bool(one.proof) == (one.settling is RestartRule.VERIFIABLE)
 
 
 def test_time_is_that_of_this_boot() -> None:
@@ -117,45 +117,45 @@ def test_one_restart_at_a_time_whatever_else_goes_on_beside_it() -> None:
     assert may([replace(first, boot="before"), second]) == [second]
 
 
-def end(state: CommandState, code: Codes) -> tuple[CommandState, Codes]:
+def end(state: CommandState, code: ResultCode) -> tuple[CommandState, ResultCode]:
     return state, code
 
 
 RUNNING = [
-    (Settling.IDEMPOTENT, 1, Evidence.UNREADABLE, ActAgain()),
-    (Settling.IDEMPOTENT, MOST_ATTEMPTS, Evidence.UNREADABLE, end(CommandState.FAILED, Codes.ATTEMPTS)),
-    (Settling.NEITHER, 1, Evidence.NOT_DONE, end(CommandState.UNKNOWN, Codes.CUT_SHORT)),
-    (Settling.VERIFIABLE, 1, Evidence.NOT_DONE, ActAgain()),
-    (Settling.VERIFIABLE, MOST_ATTEMPTS, Evidence.NOT_DONE, end(CommandState.FAILED, Codes.ATTEMPTS)),
-    (Settling.VERIFIABLE, 1, Evidence.DONE, Verify()),
-    (Settling.VERIFIABLE, 1, Evidence.UNDER_WAY, ProbeAgain()),
-    (Settling.VERIFIABLE, 1, Evidence.UNREADABLE, ProbeAgain()),
-    (Settling.VERIFIABLE, 1, Evidence.PUT_BACK, end(CommandState.ROLLED_BACK, Codes.CUT_SHORT)),
-    (Settling.VERIFIABLE, 1, Evidence.BROKEN, end(CommandState.FAILED, Codes.INCONSISTENT)),
-    (Settling.VERIFIABLE, 1, Evidence.OTHER, end(CommandState.FAILED, Codes.SUPERSEDED)),
+    (RestartRule.IDEMPOTENT, 1, Evidence.UNREADABLE, ActAgainStep()),
+    (RestartRule.IDEMPOTENT, MOST_ATTEMPTS, Evidence.UNREADABLE, end(CommandState.FAILED, ResultCode.ATTEMPTS)),
+    (RestartRule.NEITHER, 1, Evidence.NOT_DONE, end(CommandState.UNKNOWN, ResultCode.CUT_SHORT)),
+    (RestartRule.VERIFIABLE, 1, Evidence.NOT_DONE, ActAgainStep()),
+    (RestartRule.VERIFIABLE, MOST_ATTEMPTS, Evidence.NOT_DONE, end(CommandState.FAILED, ResultCode.ATTEMPTS)),
+    (RestartRule.VERIFIABLE, 1, Evidence.DONE, VerifyStep()),
+    (RestartRule.VERIFIABLE, 1, Evidence.UNDER_WAY, ProbeAgainStep()),
+    (RestartRule.VERIFIABLE, 1, Evidence.UNREADABLE, ProbeAgainStep()),
+    (RestartRule.VERIFIABLE, 1, Evidence.PUT_BACK, end(CommandState.ROLLED_BACK, ResultCode.CUT_SHORT)),
+    (RestartRule.VERIFIABLE, 1, Evidence.BROKEN, end(CommandState.FAILED, ResultCode.INCONSISTENT)),
+    (RestartRule.VERIFIABLE, 1, Evidence.OTHER, end(CommandState.FAILED, ResultCode.SUPERSEDED)),
 ]
 
 
 @pytest.mark.parametrize(("settling", "attempts", "evidence", "decision"), RUNNING)
 def test_a_crash_while_running(
-    settling: Settling, attempts: int, evidence: Evidence, decision: Decision | tuple[CommandState, Codes]
+    settling: RestartRule, attempts: int, evidence: Evidence, decision: Decision | tuple[CommandState, ResultCode]
 ) -> None:
     record = replace(RECORD, state=CommandState.RUNNING, attempts=attempts)
     found = after_crash(record, replace(HERE, evidence=evidence), replace(NEITHER, settling=settling))
-    assert ((found.state, found.code) if isinstance(found, End) else found) == decision
+    assert ((found.state, found.code) if isinstance(found, EndStep) else found) == decision
 
 
 @pytest.mark.parametrize(
     ("settling", "evidence", "decision"),
     [
-        (Settling.IDEMPOTENT, Evidence.UNREADABLE, Verify()),
-        (Settling.NEITHER, Evidence.UNREADABLE, Verify()),
-        (Settling.VERIFIABLE, Evidence.DONE, Verify()),
-        (Settling.VERIFIABLE, Evidence.NOT_DONE, Verify()),
-        (Settling.VERIFIABLE, Evidence.UNDER_WAY, ProbeAgain()),
+        (RestartRule.IDEMPOTENT, Evidence.UNREADABLE, VerifyStep()),
+        (RestartRule.NEITHER, Evidence.UNREADABLE, VerifyStep()),
+        (RestartRule.VERIFIABLE, Evidence.DONE, VerifyStep()),
+        (RestartRule.VERIFIABLE, Evidence.NOT_DONE, VerifyStep()),
+        (RestartRule.VERIFIABLE, Evidence.UNDER_WAY, ProbeAgainStep()),
     ],
 )
-def test_a_crash_while_verifying(settling: Settling, evidence: Evidence, decision: Decision) -> None:
+def test_a_crash_while_verifying(settling: RestartRule, evidence: Evidence, decision: Decision) -> None:
     record = replace(RECORD, state=CommandState.VERIFYING, attempts=1)
     assert after_crash(record, replace(HERE, evidence=evidence), replace(NEITHER, settling=settling)) == decision
 
@@ -163,20 +163,20 @@ def test_a_crash_while_verifying(settling: Settling, evidence: Evidence, decisio
 @pytest.mark.parametrize("state", [CommandState.RECEIVED, CommandState.ACCEPTED])
 def test_a_crash_before_it_began(state: CommandState) -> None:
     record = replace(RECORD, state=state)
-    assert after_crash(record, HERE) == GoOn()
-    assert after_crash(record, Probe(boot="b", now_s=1.0)) == AwaitRenewal()
-    for late in (Probe(boot="a", now_s=100.0), Probe(boot="b", now_s=50.0)):
+    assert after_crash(record, HERE) == BeginStep()
+    assert after_crash(record, RecoveryProbe(boot="b", now_s=1.0)) == AwaitRenewalStep()
+    for late in (RecoveryProbe(boot="a", now_s=100.0), RecoveryProbe(boot="b", now_s=50.0)):
         found = after_crash(record, late)
-        assert isinstance(found, End)
+        assert isinstance(found, EndStep)
         assert found.state is CommandState.EXPIRED
 
 
 def test_a_crash_after_the_end_and_of_an_op_of_another_version() -> None:
     for state in CommandState:
         if state.terminal:
-            assert after_crash(replace(RECORD, state=state), HERE) == Nothing()
+            assert after_crash(replace(RECORD, state=state), HERE) == NoStep()
     found = after_crash(replace(RECORD, op=op_name("gone"), state=CommandState.RUNNING), HERE)
-    assert isinstance(found, End)
+    assert isinstance(found, EndStep)
     assert found.state is CommandState.UNKNOWN
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edgegpu_sync.errors import Why
+from edgegpu_sync.errors import RefusalReason
 from edgegpu_sync.keys import KeyRing, key_id
 from edgegpu_sync.messages.downlink import Desired, Keys, RefreshRequest
 from edgegpu_sync.messages.readers import read
@@ -22,7 +22,7 @@ from edgegpu_sync.rules.replay_guard import MEMORY, WINDOW
 from edgegpu_sync.rules.settle import MOST_TRIES
 from edgegpu_sync.rules.tracking import QUIET_S, RESEND_S
 from edgegpu_sync.signing import open_down
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.states import CommandState, ResultCode
 from edgegpu_sync.topics import PLAIN_KINDS, TopicKind, parse
 from edgegpu_sync.wire import RESULT_MAX_BYTES, WIRE_MAX_BYTES
 
@@ -91,8 +91,8 @@ def test_the_topics_are_those_of_the_code() -> None:
 
 
 def test_the_tables_name_all_that_the_code_has() -> None:
-    assert set(first_cells("code")) == set(Codes)
-    assert set(first_cells("name")) == set(Why)
+    assert set(first_cells("code")) == set(ResultCode)
+    assert set(first_cells("name")) == set(RefusalReason)
     assert first_cells("settlement") == list(ItemState)
     assert all(state in TEXT for state in CommandState)
 

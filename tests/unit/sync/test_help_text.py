@@ -6,10 +6,10 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from edgegpu_base.cli.helptext import named
 from typer.testing import CliRunner
 
 from edgegpu_agent.cli.tree import app as edgegpu
+from edgegpu_base.cli.helptext import named
 from edgegpu_cloud.cli.tree import app as edgegpu_cloud
 
 if TYPE_CHECKING:

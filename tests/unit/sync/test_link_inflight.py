@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from edgegpu_sync.errors import TooLargeError
-from edgegpu_sync.link.events import Arrived, Delivered
-from edgegpu_sync.link.inflight import Ack, Inflight, Send
+from edgegpu_sync.link.events import MessageArrived, PublishAcknowledged
+from edgegpu_sync.link.inflight import AckRequest, Inflight, PublishRequest
 
 TOPIC = "edgegpu/v1/k3f9x2m7q1w8e5r4/up/health"
 
@@ -32,8 +32,8 @@ def publish(desk: Inflight, turn: int | None = None) -> int | None:
     return desk.publish(TOPIC, b"x", retain=False, turn=turn)
 
 
-def arrived(turn: int, mid: int = 1, payload: bytes = b"x") -> Arrived:
-    return Arrived("edgegpu/v1/k3f9x2m7q1w8e5r4/down/receipt", payload, retained=False, mid=mid, turn=turn)
+def arrived(turn: int, mid: int = 1, payload: bytes = b"x") -> MessageArrived:
+    return MessageArrived("edgegpu/v1/k3f9x2m7q1w8e5r4/down/receipt", payload, retained=False, mid=mid, turn=turn)
 
 
 def connect(desk: Inflight, window: int = 100) -> int:
@@ -48,9 +48,9 @@ def test_takes_publishes_between_open_and_end_as_many_as_may_be(desk: Inflight) 
     first, second = publish(desk, turn), publish(desk)
     assert first != second
     assert publish(desk) is None
-    assert [todo.token for todo in desk.take() if isinstance(todo, Send)] == [first, second]
+    assert [todo.token for todo in desk.take() if isinstance(todo, PublishRequest)] == [first, second]
     desk.sent(first or 0, 7)
-    assert desk.acked(7, "") == Delivered(first or 0)
+    assert desk.acked(7, "") == PublishAcknowledged(first or 0)
     assert publish(desk) is not None
     desk.end(suspect=False)
     assert publish(desk) is None
@@ -74,7 +74,7 @@ def test_what_is_meant_for_an_earlier_connection_is_not_taken_by_the_next(desk: 
     assert not desk.ack(came)
     assert desk.ack(arrived(again))
     assert not desk.ack(arrived(again))
-    assert desk.take() == [Ack(1)]
+    assert desk.take() == [AckRequest(1)]
 
 
 def test_counts_the_bytes_that_are_not_acknowledged(desk: Inflight) -> None:
@@ -94,7 +94,7 @@ def heard(desk: Inflight) -> None:
     assert token is not None
     desk.take()
     desk.sent(token, 1)
-    assert desk.acked(1, "") == Delivered(token)
+    assert desk.acked(1, "") == PublishAcknowledged(token)
 
 
 def test_one_that_is_not_acknowledged_to_the_broker_counts_until_it_is_taken(desk: Inflight) -> None:
@@ -117,7 +117,7 @@ def test_the_oldest_under_way_at_two_ends_is_held_and_answered(desk: Inflight, *
     connect(desk)
     token = publish(desk)
     (answer,) = desk.take()
-    assert isinstance(answer, Delivered)
+    assert isinstance(answer, PublishAcknowledged)
     assert (answer.token, bool(answer.refused)) == (token, True)
     assert [one.message.topic for one in desk.held] == [TOPIC]
     assert desk.publish(f"{TOPIC}2", b"x", retain=False, turn=None) is not None
@@ -162,7 +162,7 @@ def test_one_that_came_before_two_ends_is_acknowledged_at_once_and_still_handed_
         desk.end(suspect=True)
     turn = connect(desk)
     desk.came(arrived(turn))
-    assert desk.take() == [Ack(1)]
+    assert desk.take() == [AckRequest(1)]
     assert not desk.ack(arrived(turn))
 
 
@@ -172,13 +172,13 @@ def test_a_heartbeat_is_nobodys_and_never_suspected(desk: Inflight, clock: Clock
         desk.beat("edgegpu/v1/k3f9x2m7q1w8e5r4/beat")
         assert desk.waits_since == clock.now
         (send,) = desk.take()
-        assert isinstance(send, Send)
+        assert isinstance(send, PublishRequest)
         desk.end(suspect=True, blamed=True)
     assert desk.held == ()
     connect(desk)
     desk.beat("edgegpu/v1/k3f9x2m7q1w8e5r4/beat")
     (send,) = desk.take()
-    assert isinstance(send, Send)
+    assert isinstance(send, PublishRequest)
     desk.sent(send.token, 3)
     assert desk.acked(3, "") is None
     assert desk.idle

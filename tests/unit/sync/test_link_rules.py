@@ -8,13 +8,13 @@ from edgegpu_sync.link.rules import (
     DAY_S,
     V5,
     V311,
-    Ending,
+    ConnectionEnd,
+    KeepAlive,
     Message,
-    Pulse,
+    MqttVersionChoice,
     Quarantine,
     ReconnectBackoff,
-    Spoken,
-    Version,
+    SpokenVersion,
     beat_topic,
     remembered,
 )
@@ -23,7 +23,7 @@ BIG = Message.of("out", "edgegpu/v1/k3f9x2m7q1w8e5r4/up/metrics", bytes(60_000))
 SMALL = Message.of("out", "edgegpu/v1/k3f9x2m7q1w8e5r4/up/metrics", bytes(100))
 
 
-def failing(ending: Ending, times: int) -> list[float]:
+def failing(ending: ConnectionEnd, times: int) -> list[float]:
     """The longest wait after each of so many tries."""
     backoff, waits = ReconnectBackoff(), []
     for _ in range(times):
@@ -35,12 +35,12 @@ def failing(ending: Ending, times: int) -> list[float]:
 @pytest.mark.parametrize(
     ("ending", "waits"),
     [
-        (Ending.ABSENT, [1, 2, 4, 4, 4, 4, 4, 4, 4, 4, 4]),
-        (Ending.BUSY, [1, 2, 4, 8, 16, 30, 30, 30, 30, 30, 30]),
-        (Ending.REFUSED, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]),
+        (ConnectionEnd.ABSENT, [1, 2, 4, 4, 4, 4, 4, 4, 4, 4, 4]),
+        (ConnectionEnd.BUSY, [1, 2, 4, 8, 16, 30, 30, 30, 30, 30, 30]),
+        (ConnectionEnd.REFUSED, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]),
     ],
 )
-def test_the_wait_grows_as_far_as_the_cause_allows(ending: Ending, waits: list[float]) -> None:
+def test_the_wait_grows_as_far_as_the_cause_allows(ending: ConnectionEnd, waits: list[float]) -> None:
     assert failing(ending, len(waits)) == pytest.approx(waits, rel=1e-4)
 
 
@@ -51,44 +51,49 @@ def test_a_connection_that_held_begins_the_waits_anew_and_a_short_one_does_not()
 
 
 def test_an_unsupported_version_is_the_other_one_at_once() -> None:
-    assert Version().failed(Ending.UNSUPPORTED, 100.0) == Version(V311, since=100.0)
+    assert MqttVersionChoice().failed(ConnectionEnd.UNSUPPORTED, 100.0) == MqttVersionChoice(V311, since=100.0)
 
 
 def test_two_closes_before_connack_are_the_other_version() -> None:
-    once = Version().failed(Ending.CLOSED_EARLY, 100.0)
+    once = MqttVersionChoice().failed(ConnectionEnd.CLOSED_EARLY, 100.0)
     assert once.protocol == V5
-    assert once.failed(Ending.CLOSED_EARLY, 101.0) == Version(V311, since=101.0)
-    assert once.accepted().failed(Ending.CLOSED_EARLY, 101.0).protocol == V5
+    assert once.failed(ConnectionEnd.CLOSED_EARLY, 101.0) == MqttVersionChoice(V311, since=101.0)
+    assert once.accepted().failed(ConnectionEnd.CLOSED_EARLY, 101.0).protocol == V5
 
 
 def test_silence_counts_as_a_close_does() -> None:
-    assert Version().failed(Ending.SILENT, 1.0).failed(Ending.CLOSED_EARLY, 2.0).protocol == V311
+    assert (
+        MqttVersionChoice().failed(ConnectionEnd.SILENT, 1.0).failed(ConnectionEnd.CLOSED_EARLY, 2.0).protocol == V311
+    )
 
 
 def test_where_neither_version_is_taken_they_are_tried_in_turns() -> None:
-    version, spoken = Version(), []
+    version, spoken = MqttVersionChoice(), []
     for now in range(8):
         spoken.append(version.protocol)
-        version = version.failed(Ending.CLOSED_EARLY, float(now))
+        version = version.failed(ConnectionEnd.CLOSED_EARLY, float(now))
     assert spoken == [V5, V5, V311, V311, V5, V5, V311, V311]
 
 
-@pytest.mark.parametrize("ending", [Ending.ABSENT, Ending.BUSY, Ending.REFUSED, Ending.LOST, Ending.OVERSIZE])
-def test_nothing_else_changes_the_version(ending: Ending) -> None:
-    assert Version(closes=1).failed(ending, 5.0) == Version(closes=1)
+@pytest.mark.parametrize(
+    "ending",
+    [ConnectionEnd.ABSENT, ConnectionEnd.BUSY, ConnectionEnd.REFUSED, ConnectionEnd.LOST, ConnectionEnd.OVERSIZE],
+)
+def test_nothing_else_changes_the_version(ending: ConnectionEnd) -> None:
+    assert MqttVersionChoice(closes=1).failed(ending, 5.0) == MqttVersionChoice(closes=1)
 
 
 def test_5_is_tried_again_after_a_day_and_one_close_is_then_enough() -> None:
-    version = remembered(Spoken(since=1_000.0))
+    version = remembered(SpokenVersion(since=1_000.0))
     assert version.to_try(1_000.0 + DAY_S - 1).protocol == V311
     again = version.to_try(1_000.0 + DAY_S)
     assert again.protocol == V5
-    assert again.failed(Ending.CLOSED_EARLY, 90_000.0).spoken == Spoken(since=90_000.0)
+    assert again.failed(ConnectionEnd.CLOSED_EARLY, 90_000.0).spoken == SpokenVersion(since=90_000.0)
     assert again.accepted().spoken is None
 
 
 def test_a_clock_that_fell_back_by_years_tries_5_again_rather_than_never() -> None:
-    assert remembered(Spoken(since=2_000_000_000.0)).to_try(1_000.0).protocol == V5
+    assert remembered(SpokenVersion(since=2_000_000_000.0)).to_try(1_000.0).protocol == V5
 
 
 def test_a_message_that_ends_the_connection_twice_is_left_alone_a_while() -> None:
@@ -132,7 +137,7 @@ def test_the_list_of_suspects_is_bounded() -> None:
 
 
 def test_who_is_silent_is_asked_and_who_does_not_answer_is_gone() -> None:
-    pulse = Pulse(30, heard=100.0, proved=100.0)
+    pulse = KeepAlive(30, heard=100.0, proved=100.0)
     assert not pulse.due(123.9)
     assert pulse.due(124.0)
     asked = pulse.waits(124.0)
@@ -144,13 +149,13 @@ def test_who_is_silent_is_asked_and_who_does_not_answer_is_gone() -> None:
 
 
 def test_a_long_publish_is_no_death_while_anything_comes() -> None:
-    pulse = Pulse(30, heard=100.0, proved=0.0).waits(50.0)
+    pulse = KeepAlive(30, heard=100.0, proved=0.0).waits(50.0)
     assert not pulse.dead(129.9)
     assert pulse.dead(130.0)
 
 
 def test_what_only_comes_proves_not_that_we_are_heard() -> None:
-    pulse = Pulse(30, heard=100.0, proved=100.0).hears(123.0, proof=False)
+    pulse = KeepAlive(30, heard=100.0, proved=100.0).hears(123.0, proof=False)
     assert pulse.due(124.0)
     assert not pulse.hears(123.5, proof=True).due(124.0)
 

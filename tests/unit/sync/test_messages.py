@@ -6,7 +6,7 @@ import pytest
 from kits.sync import birth, one_of_each, reported, result
 from pydantic import ValidationError
 
-from edgegpu_sync.errors import MessageRefusedError, TooLargeError, Why
+from edgegpu_sync.errors import MessageRefusedError, RefusalReason, TooLargeError
 from edgegpu_sync.messages.downlink import Command
 from edgegpu_sync.messages.readers import READERS, Message, read
 from edgegpu_sync.messages.spec import MAX_APP_LIMITS
@@ -20,7 +20,7 @@ EACH = one_of_each()
 NAMES = [type(message).__name__ for _, message in EACH]
 
 
-def why(kind: TopicKind, body: bytes) -> Why:
+def why(kind: TopicKind, body: bytes) -> RefusalReason:
     with pytest.raises(MessageRefusedError) as refused:
         read(kind, body)
     return refused.value.why
@@ -46,7 +46,7 @@ def test_fields_of_a_newer_side_are_passed_over(kind: TopicKind, message: Messag
 @pytest.mark.parametrize(("kind", "message"), EACH, ids=NAMES)
 def test_another_version_is_said_to_be_one(kind: TopicKind, message: Message) -> None:
     value = json.loads(encode(message))
-    assert why(kind, json.dumps({**value, "v": 2}).encode()) is Why.UNKNOWN_VERSION
+    assert why(kind, json.dumps({**value, "v": 2}).encode()) is RefusalReason.UNKNOWN_VERSION
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,13 @@ def test_another_version_is_said_to_be_one(kind: TopicKind, message: Message) ->
 )
 @pytest.mark.parametrize("kind", TopicKind)
 def test_what_is_no_message_is_malformed(kind: TopicKind, body: bytes) -> None:
-    assert why(kind, body) is Why.MALFORMED
+    assert why(kind, body) is RefusalReason.MALFORMED
 
 
 def test_types_are_not_guessed() -> None:
     value = json.loads(encode(EACH[1][1]))
     for wrong in ("118", 118.5, True, None, -1, 2**53, float("nan")):
-        assert why(TopicKind.COMMAND, json.dumps({**value, "seq": wrong}).encode()) is Why.MALFORMED
+        assert why(TopicKind.COMMAND, json.dumps({**value, "seq": wrong}).encode()) is RefusalReason.MALFORMED
 
 
 def test_the_floor_of_a_command_is_below_it() -> None:
@@ -73,7 +73,8 @@ def test_the_floor_of_a_command_is_below_it() -> None:
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "9" * 5_000])
 def test_what_is_no_number_of_json_is_refused_wherever_it_stands(number: str) -> None:
     assert (
-        why(TopicKind.DESIRED, f'{{"v":1,"enrolment":1,"rev":2,"spec":{{"a":[{number}]}}}}'.encode()) is Why.MALFORMED
+        why(TopicKind.DESIRED, f'{{"v":1,"enrolment":1,"rev":2,"spec":{{"a":[{number}]}}}}'.encode())
+        is RefusalReason.MALFORMED
     )
 
 
@@ -81,8 +82,8 @@ def test_a_body_that_is_too_large_is_refused_by_both_sides() -> None:
     large = birth().model_copy(update={"capabilities": ("x" * 60,) * 2_000})
     with pytest.raises(TooLargeError, match="the limit is"):
         encode(large)
-    assert why(TopicKind.STATUS, b" " * (BODY_MAX_BYTES + 1)) is Why.OVERSIZE
-    assert why(TopicKind.RESULT, b" " * (RESULT_MAX_BYTES + 1)) is Why.OVERSIZE
+    assert why(TopicKind.STATUS, b" " * (BODY_MAX_BYTES + 1)) is RefusalReason.OVERSIZE
+    assert why(TopicKind.RESULT, b" " * (RESULT_MAX_BYTES + 1)) is RefusalReason.OVERSIZE
 
 
 def test_a_result_is_cut_to_its_place_in_the_outbox_and_keeps_its_state() -> None:

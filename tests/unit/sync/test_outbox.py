@@ -6,14 +6,14 @@ from kits.sync import EPOCH
 from edgegpu_sync.ids import CommandId, command_id
 from edgegpu_sync.messages.downlink import Receipt
 from edgegpu_sync.messages.stamps import Epoch, Stamp
-from edgegpu_sync.rules.outbox import Kept, Outbox, OutboxSizes
+from edgegpu_sync.rules.outbox import KeptMessage, Outbox, OutboxSizes
 
 SMALL = Outbox(limits=OutboxSizes(results=2, refusals=1, events_bytes=100, metrics_bytes=100))
 A, B, C, D = (command_id(f"command-{letter}") for letter in "abcd")
 
 
-def kept(n: int, size: int = 50, *, alarm: bool = False, epoch: Epoch = EPOCH) -> Kept:
-    return Kept(Stamp(enrolment=3, epoch=epoch, n=n), size, alarm)
+def kept(n: int, size: int = 50, *, alarm: bool = False, epoch: Epoch = EPOCH) -> KeptMessage:
+    return KeptMessage(Stamp(enrolment=3, epoch=epoch, n=n), size, alarm)
 
 
 def receipt(*results: CommandId, n: int = 0) -> Receipt:

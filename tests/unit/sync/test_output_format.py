@@ -8,8 +8,9 @@ from typing import Annotated
 import pytest
 import typer
 import yaml
-from edgegpu_base.cli.output import dumped, dumped_one_of_many, is_wide, with_output
 from typer.testing import CliRunner
+
+from edgegpu_base.cli.output import dumped, dumped_one_of_many, is_wide, with_output
 
 ODD = {"host": "a\x1b[2J\u202eb\x9b", "cards": [{"label": "0"}], "größe": 1.5, "none": None}
 app = typer.Typer()

@@ -3,22 +3,22 @@
 import pytest
 from kits.sync import EPOCH
 
-from edgegpu_sync.errors import MessageRefusedError, Why
+from edgegpu_sync.errors import MessageRefusedError, RefusalReason
 from edgegpu_sync.messages.downlink import Command, Desired
 from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.rules.replay_guard import (
     WINDOW,
-    Counter,
     ExpiredCommand,
     ForgottenCommand,
-    Known,
-    Refuse,
+    KnownCommand,
+    RefuseCommand,
     ReplayGuard,
     SeenRevision,
-    Take,
+    StampCounter,
+    TakeCommand,
     Verdict,
 )
-from edgegpu_sync.states import Codes
+from edgegpu_sync.states import ResultCode
 
 GATE = ReplayGuard(enrolment=3, epoch=EPOCH, born_s=1_000.0, floor=10)
 
@@ -34,7 +34,7 @@ def judged(order: Command, *, gate: ReplayGuard = GATE, known: bool = False, now
 def taken(gate: ReplayGuard, *seqs: int) -> ReplayGuard:
     for seq in seqs:
         verdict = judged(command(seq), gate=gate)
-        assert isinstance(verdict, Take)
+        assert isinstance(verdict, TakeCommand)
         gate = verdict.gate
     return gate
 
@@ -44,53 +44,53 @@ def test_any_unseen_seq_above_the_floor_is_taken_in_any_order_and_once() -> None
     assert [seq for seq in range(1, 20) if gate.took(seq)] == [*range(1, 12), 14]
     assert gate.highest == 10 + WINDOW
     for seq in (14, 11, 10, 1):
-        assert judged(command(seq), gate=gate) == Refuse(Codes.BEHIND)
+        assert judged(command(seq), gate=gate) == RefuseCommand(ResultCode.BEHIND)
 
 
 def test_the_floor_only_rises_and_keeps_what_was_seen_above_it() -> None:
     gate = taken(GATE, 12, 15)
     verdict = judged(command(16, floor=13), gate=gate)
-    assert isinstance(verdict, Take)
+    assert isinstance(verdict, TakeCommand)
     assert (verdict.gate.floor, [seq for seq in range(14, 20) if verdict.gate.took(seq)]) == (13, [15, 16])
     assert verdict.gate.raised(5) is verdict.gate
     assert verdict.gate.raised(10**9).highest == 10**9
 
 
 def test_it_may_be_begun_until_valid_s_after_the_birth() -> None:
-    assert judged(command(11), now_s=1_059.9) == Take(taken(GATE, 11), 1_060.0)
+    assert judged(command(11), now_s=1_059.9) == TakeCommand(taken(GATE, 11), 1_060.0)
     late = judged(command(11), now_s=1_060.0)
     assert late == ExpiredCommand(taken(GATE, 11))
     assert judged(command(11, valid_s=0), now_s=1_000.0) == late
 
 
 def test_a_known_id_is_known_whatever_its_number_and_never_expires() -> None:
-    assert judged(command(11, floor=10), gate=taken(GATE, 11), known=True) == Known(taken(GATE, 11), 1_060.0)
-    assert isinstance(judged(command(3, valid_s=0), known=True), Known)
+    assert judged(command(11, floor=10), gate=taken(GATE, 11), known=True) == KnownCommand(taken(GATE, 11), 1_060.0)
+    assert isinstance(judged(command(3, valid_s=0), known=True), KnownCommand)
 
 
 def test_an_older_epoch_is_stale_and_changes_nothing() -> None:
     for epoch in (Epoch(41, EPOCH.nonce), Epoch(42, "0" * 16), Epoch(43, EPOCH.nonce)):
-        assert judged(command(11, floor=10, epoch=epoch)) == Refuse(Codes.STALE_EPOCH)
-        assert judged(command(11, epoch=epoch), known=True) == Refuse(Codes.STALE_EPOCH)
+        assert judged(command(11, floor=10, epoch=epoch)) == RefuseCommand(ResultCode.STALE_EPOCH)
+        assert judged(command(11, epoch=epoch), known=True) == RefuseCommand(ResultCode.STALE_EPOCH)
 
 
 def test_what_was_signed_before_the_box_was_imaged_anew_is_not_taken() -> None:
-    assert judged(command(11, enrolment=2)) == Refuse(Codes.OLD_ENROLMENT)
+    assert judged(command(11, enrolment=2)) == RefuseCommand(ResultCode.OLD_ENROLMENT)
     with pytest.raises(MessageRefusedError, match="re-enrol") as refused:
         judged(command(11, enrolment=4))
-    assert refused.value.why is Why.NEWER_ENROLMENT
+    assert refused.value.why is RefusalReason.NEWER_ENROLMENT
 
 
 def test_beyond_the_window_there_is_no_answer() -> None:
     with pytest.raises(MessageRefusedError) as refused:
         judged(command(11 + WINDOW))
-    assert refused.value.why is Why.OUT_OF_WINDOW
+    assert refused.value.why is RefusalReason.OUT_OF_WINDOW
 
 
 def test_what_may_have_been_forgotten_is_never_done() -> None:
     gate = GATE.forgets(7)
     assert judged(command(7), gate=gate) == ForgottenCommand(gate)
-    assert judged(command(8), gate=gate) == Refuse(Codes.BEHIND)
+    assert judged(command(8), gate=gate) == RefuseCommand(ResultCode.BEHIND)
     assert gate.forgets(3).forgotten == 7
     with pytest.raises(ValueError, match="only those up to floor 10"):
         gate.forgets(11)
@@ -99,7 +99,7 @@ def test_what_may_have_been_forgotten_is_never_done() -> None:
 def test_a_birth_makes_stale_what_came_before() -> None:
     gate = GATE.born(nonce="f" * 16, now_s=5.0)
     assert (gate.epoch, gate.born_s, gate.floor) == (Epoch(43, "f" * 16), 5.0, 10)
-    assert judged(command(11), gate=gate) == Refuse(Codes.STALE_EPOCH)
+    assert judged(command(11), gate=gate) == RefuseCommand(ResultCode.STALE_EPOCH)
 
 
 def desired(rev: int, enrolment: int = 3) -> Desired:
@@ -116,20 +116,20 @@ def test_a_revision_only_rises() -> None:
 @pytest.mark.parametrize(
     ("document", "digest", "why"),
     [
-        (desired(4), "a", Why.OLD_REV),
-        (desired(5), "b", Why.OTHER_SPEC),
-        (desired(6, enrolment=2), "a", Why.OLD_ENROLMENT),
-        (desired(6, enrolment=4), "a", Why.NEWER_ENROLMENT),
+        (desired(4), "a", RefusalReason.OLD_REV),
+        (desired(5), "b", RefusalReason.OTHER_SPEC),
+        (desired(6, enrolment=2), "a", RefusalReason.OLD_ENROLMENT),
+        (desired(6, enrolment=4), "a", RefusalReason.NEWER_ENROLMENT),
     ],
 )
-def test_a_document_from_a_backup_or_a_replay_is_refused(document: Desired, digest: str, why: Why) -> None:
+def test_a_document_from_a_backup_or_a_replay_is_refused(document: Desired, digest: str, why: RefusalReason) -> None:
     with pytest.raises(MessageRefusedError) as refused:
         SeenRevision(5, "a").observe(document, digest=digest, enrolment=3)
     assert refused.value.why is why
 
 
 def test_stamps_follow_one_another() -> None:
-    counter, first = Counter(enrolment=3, epoch=EPOCH).next()
+    counter, first = StampCounter(enrolment=3, epoch=EPOCH).next()
     _, second = counter.next()
     assert second.after(first)
     assert not first.after(second)

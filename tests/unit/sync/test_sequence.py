@@ -6,25 +6,25 @@ from itertools import pairwise
 import pytest
 from kits.sync import EPOCH, ID, RESTART, birth, reported, result
 
-from edgegpu_sync.errors import MessageRefusedError, Why
+from edgegpu_sync.errors import MessageRefusedError, RefusalReason
 from edgegpu_sync.messages.stamps import Epoch
-from edgegpu_sync.messages.uplink import Birth, NotTaken
+from edgegpu_sync.messages.uplink import Birth, CommandNotTaken
 from edgegpu_sync.rules.replay_guard import WINDOW
-from edgegpu_sync.rules.sequence import Book, check_stamp
-from edgegpu_sync.rules.tracking import QUIET_S, RESEND_S, Tracked, sign
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.rules.sequence import CommandSequence, check_stamp
+from edgegpu_sync.rules.tracking import QUIET_S, RESEND_S, TrackedCommand, sign
+from edgegpu_sync.states import CommandState, ResultCode
 
 BORN = birth()
-BOOK = Book(enrolment=3, next_seq=119, rev=12).on_birth(BORN, now_s=500.0, live=True)
-ASKED = Tracked(id=ID, op=RESTART, args={}, due_at_s=1_000.0)
+BOOK = CommandSequence(enrolment=3, next_seq=119, rev=12).on_birth(BORN, now_s=500.0, live=True)
+ASKED = TrackedCommand(id=ID, op=RESTART, args={}, due_at_s=1_000.0)
 
 
 def again(**changes: object) -> Birth:
     return BORN.model_copy(update=changes)
 
 
-def not_taken(code: str, *, for_seq: int, seq: int = 130) -> NotTaken:
-    return NotTaken(
+def not_taken(code: str, *, for_seq: int, seq: int = 130) -> CommandNotTaken:
+    return CommandNotTaken(
         enrolment=3,
         epoch=EPOCH,
         n=3,
@@ -46,13 +46,13 @@ def test_a_birth_brings_the_epoch_and_its_time() -> None:
 @pytest.mark.parametrize(
     ("message", "why"),
     [
-        (again(epoch=Epoch(41, "0" * 16)), Why.OLD_EPOCH),
-        (again(epoch=Epoch(42, "0" * 16)), Why.OLD_EPOCH),
-        (again(enrolment=2, epoch=Epoch(99, "0" * 16)), Why.OLD_ENROLMENT),
-        (again(instance="cd" * 32, epoch=Epoch(43, "0" * 16)), Why.CLONED),
+        (again(epoch=Epoch(41, "0" * 16)), RefusalReason.OLD_EPOCH),
+        (again(epoch=Epoch(42, "0" * 16)), RefusalReason.OLD_EPOCH),
+        (again(enrolment=2, epoch=Epoch(99, "0" * 16)), RefusalReason.OLD_ENROLMENT),
+        (again(instance="cd" * 32, epoch=Epoch(43, "0" * 16)), RefusalReason.CLONED),
     ],
 )
-def test_a_clone_and_a_journal_that_was_put_back_stay_off(message: Birth, why: Why) -> None:
+def test_a_clone_and_a_journal_that_was_put_back_stay_off(message: Birth, why: RefusalReason) -> None:
     with pytest.raises(MessageRefusedError) as refused:
         BOOK.on_birth(message, now_s=600.0, live=True)
     assert refused.value.why is why
@@ -71,7 +71,7 @@ def test_a_box_that_is_ahead_means_a_backup_and_waits_for_a_person() -> None:
     ahead = BOOK.on_uplink(not_taken("BEHIND", for_seq=119, seq=130), now_s=600.0)
     assert (ahead.next_seq, ahead.restored, ahead.signs) == (131, True, False)
     assert ahead.confirmed().signs
-    rev = Book(enrolment=3, next_seq=119, rev=11).on_birth(BORN, now_s=0.0, live=True)
+    rev = CommandSequence(enrolment=3, next_seq=119, rev=11).on_birth(BORN, now_s=0.0, live=True)
     assert (rev.rev, rev.restored) == (12, True)
 
 
@@ -107,9 +107,9 @@ def test_stamps_of_another_enrolment_or_older_ones_are_refused() -> None:
     new, old = result(n=9).stamp, result(n=8).stamp
     check_stamp(new, old, enrolment=3)
     for stamp, last, enrolment, why in (
-        (old, new, 3, Why.OLD_STAMP),
-        (new, None, 4, Why.OLD_ENROLMENT),
-        (new, None, 2, Why.NEWER_ENROLMENT),
+        (old, new, 3, RefusalReason.OLD_STAMP),
+        (new, None, 4, RefusalReason.OLD_ENROLMENT),
+        (new, None, 2, RefusalReason.NEWER_ENROLMENT),
     ):
         with pytest.raises(MessageRefusedError) as refused:
             check_stamp(stamp, last, enrolment=enrolment)
@@ -135,7 +135,7 @@ def test_a_command_that_is_too_late_is_still_asked_about() -> None:
 
 
 def test_nothing_is_signed_for_a_box_whose_numbers_are_not_known() -> None:
-    for book in (replace(BOOK, born_at_s=None), replace(BOOK, restored=True), Book(enrolment=3)):
+    for book in (replace(BOOK, born_at_s=None), replace(BOOK, restored=True), CommandSequence(enrolment=3)):
         assert ASKED.send_at_s(book) is None
         assert sign(ASKED, book, outstanding=[], now_s=0.0) is None
 
@@ -166,7 +166,7 @@ def test_a_terminal_state_is_final_and_states_do_not_go_back() -> None:
     assert (done.state, done.code, done.ended) == (CommandState.FAILED, "ERROR", True)
     assert done.on_result(result(CommandState.SUCCEEDED), now_s=3.0) == done
     assert done.reimaged() == done
-    assert ran.reimaged().code == Codes.REIMAGED
+    assert ran.reimaged().code == ResultCode.REIMAGED
 
 
 def test_a_spent_seq_is_given_up_when_the_answer_is_about_it() -> None:

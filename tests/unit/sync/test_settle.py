@@ -12,17 +12,17 @@ from edgegpu_sync.rules.settle import (
     MOST_TRIES,
     NO_SHARING,
     UNINSTALL,
+    CommandWait,
     DesiredState,
     ItemEnd,
     Settlement,
     SharingFound,
-    Waits,
     sharing_command,
 )
-from edgegpu_sync.states import Codes, CommandState
+from edgegpu_sync.states import CommandState, ResultCode
 
 APPLIED = Settlement.applied()
-REJECTED = Settlement.rejected(Codes.NO_ROOM, "needs 10, card 0 has 9 free")
+REJECTED = Settlement.rejected(ResultCode.NO_ROOM, "needs 10, card 0 has 9 free")
 
 
 def observed(board: DesiredState, rev: int, spec: Spec) -> DesiredState:
@@ -113,7 +113,7 @@ def test_an_item_that_kills_the_agent_ends() -> None:
         assert one is not None
         board = board.begin(one)
     (report,) = board.report().values()
-    assert (report.state, report.code, report.restored) == (ItemState.FAILED, Codes.ATTEMPTS, False)
+    assert (report.state, report.code, report.restored) == (ItemState.FAILED, ResultCode.ATTEMPTS, False)
 
 
 def test_a_forced_item_is_settled_as_pending_and_may_land() -> None:
@@ -145,27 +145,27 @@ def test_a_revision_does_not_come_twice_and_open_settles_nothing() -> None:
     [
         (APPLIED, CommandState.SUCCEEDED, ""),
         (
-            Settlement.rejected(Codes.PRECHECK, "k3s is given its arguments by hand"),
+            Settlement.rejected(ResultCode.PRECHECK, "k3s is given its arguments by hand"),
             CommandState.REJECTED,
-            Codes.PRECHECK,
+            ResultCode.PRECHECK,
         ),
-        (Settlement.failed(Codes.TIMED_OUT, "", restored=True), CommandState.ROLLED_BACK, Codes.TIMED_OUT),
-        (Settlement.failed(Codes.INCONSISTENT, "", restored=False), CommandState.FAILED, Codes.INCONSISTENT),
-        (Settlement(state=ItemState.UNSUPPORTED, code="UNSUPPORTED"), CommandState.REJECTED, Codes.UNSUPPORTED),
+        (Settlement.failed(ResultCode.TIMED_OUT, "", restored=True), CommandState.ROLLED_BACK, ResultCode.TIMED_OUT),
+        (Settlement.failed(ResultCode.INCONSISTENT, "", restored=False), CommandState.FAILED, ResultCode.INCONSISTENT),
+        (Settlement(state=ItemState.UNSUPPORTED, code="UNSUPPORTED"), CommandState.REJECTED, ResultCode.UNSUPPORTED),
     ],
 )
 def test_the_result_of_sharing_commands_is_the_settlement(
     settlement: Settlement, state: CommandState, code: str
 ) -> None:
     board = observed(DesiredState(), 7, spec(installed=True))
-    assert sharing_command(INSTALL, 7, board) == Waits(7)
+    assert sharing_command(INSTALL, 7, board) == CommandWait(7)
     ended = sharing_command(INSTALL, 7, worked(board, settlement))
     assert isinstance(ended, ItemEnd)
     assert (ended.state, ended.code) == (state, code)
 
 
 def test_a_sharing_command_waits_for_its_revision() -> None:
-    assert sharing_command(UNINSTALL, 8, observed(DesiredState(), 7, spec(installed=True))) == Waits(8)
+    assert sharing_command(UNINSTALL, 8, observed(DesiredState(), 7, spec(installed=True))) == CommandWait(8)
 
 
 def test_a_sharing_command_that_a_newer_revision_contradicts_is_superseded() -> None:
@@ -173,7 +173,7 @@ def test_a_sharing_command_that_a_newer_revision_contradicts_is_superseded() -> 
     for other in (board, observed(DesiredState(), 9, Spec())):
         ended = sharing_command(INSTALL, 7, other)
         assert isinstance(ended, ItemEnd)
-        assert (ended.state, ended.code) == (CommandState.REJECTED, Codes.SUPERSEDED)
+        assert (ended.state, ended.code) == (CommandState.REJECTED, ResultCode.SUPERSEDED)
     assert sharing_command(UNINSTALL, 7, board) == ItemEnd(CommandState.SUCCEEDED)
 
 
@@ -211,8 +211,8 @@ def test_what_wanted_sharing_is_looked_at_again_when_it_has_come() -> None:
     ("installed", "settlement"),
     [
         (False, APPLIED),
-        (True, Settlement.failed(Codes.ERROR, "k3s is not well", restored=True)),
-        (True, Settlement.rejected(Codes.PRECHECK, "no driver")),
+        (True, Settlement.failed(ResultCode.ERROR, "k3s is not well", restored=True)),
+        (True, Settlement.rejected(ResultCode.PRECHECK, "no driver")),
     ],
 )
 def test_it_stays_refused_where_sharing_has_not_come(*, installed: bool, settlement: Settlement) -> None:
@@ -231,8 +231,8 @@ def test_sharing_that_goes_leaves_limits_and_refusals_as_they_are() -> None:
     codes = {name: (one.state, one.code) for name, one in board.report().items()}
     assert codes == {
         "sharing": (ItemState.APPLIED, None),
-        "exclusions": (ItemState.REJECTED, Codes.NO_ROOM),
-        "unit_size": (ItemState.REJECTED, Codes.NOT_INSTALLED),
+        "exclusions": (ItemState.REJECTED, ResultCode.NO_ROOM),
+        "unit_size": (ItemState.REJECTED, ResultCode.NOT_INSTALLED),
         "app_limits/default/a/main": (ItemState.APPLIED, None),
     }
 
@@ -249,7 +249,7 @@ def test_what_was_done_under_an_old_key_has_changed_the_box_too() -> None:
     board = observed(board, 5, wanted.model_copy(update={"sharing": Sharing(rev=5, installed=True)}))
     board = board.settle(going.name, going.key, APPLIED, ABSENT)
     assert states(board) == [ItemState.OPEN, ItemState.REJECTED]
-    failed = Settlement.failed(Codes.ERROR, "k3s is not well", restored=True)
+    failed = Settlement.failed(ResultCode.ERROR, "k3s is not well", restored=True)
     assert states(worked(board, failed, ABSENT)) == [ItemState.FAILED, ItemState.REJECTED]
 
 
@@ -284,13 +284,13 @@ def test_settings_that_are_otherwise_on_the_box_have_drifted(
 def test_sharing_itself_follows_what_stands_and_what_failed_stays_as_it_is() -> None:
     board = worked(observed(DesiredState(), 1, spec(installed=True)), APPLIED, PRESENT)
     (gone,) = board.follow(ABSENT).report().values()
-    assert (gone.state, gone.code) == (ItemState.REJECTED, Codes.NOT_INSTALLED)
+    assert (gone.state, gone.code) == (ItemState.REJECTED, ResultCode.NOT_INSTALLED)
     assert states(board.follow(ABSENT).follow(PRESENT)) == [ItemState.OPEN]
     away = worked(observed(DesiredState(), 1, spec(installed=False)), APPLIED, ABSENT)
     (there,) = away.follow(PRESENT).report().values()
-    assert (there.state, there.code) == (ItemState.REJECTED, Codes.INSTALLED)
+    assert (there.state, there.code) == (ItemState.REJECTED, ResultCode.INSTALLED)
     assert states(away.follow(PRESENT).follow(ABSENT)) == [ItemState.OPEN]
-    failed = Settlement.failed(Codes.ERROR, "k3s is not well", restored=True)
+    failed = Settlement.failed(ResultCode.ERROR, "k3s is not well", restored=True)
     board = worked(observed(DesiredState(), 1, spec(installed=True)), failed, ABSENT)
     assert board.follow(PRESENT) is board
 

@@ -7,7 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from kits.sync import BOX, ID, OTHER, RESTART
 
-from edgegpu_sync.errors import MessageRefusedError, TooLargeError, Why
+from edgegpu_sync.errors import MessageRefusedError, RefusalReason, TooLargeError
 from edgegpu_sync.ids import command_id, op_name
 from edgegpu_sync.keys import KeyRing, next_link, public_text
 from edgegpu_sync.signing import Signer, bare, open_down, open_up
@@ -26,7 +26,7 @@ TOPIC = CommandTopic(BOX, RESTART, ID)
 BODY = b'{"v":1}'
 
 
-def why(call: Callable[[], object]) -> Why:
+def why(call: Callable[[], object]) -> RefusalReason:
     with pytest.raises(MessageRefusedError) as refused:
         call()
     return refused.value.why
@@ -48,32 +48,34 @@ def test_a_command_is_opened_by_its_box() -> None:
 )
 def test_a_message_under_another_topic_is_forged(topic: CommandTopic | PlainTopic) -> None:
     payload = CONTROLLER.seal(TOPIC, BODY)
-    assert why(lambda: open_down(topic, payload, me=BOX, ring=RING)) is Why.FORGED
+    assert why(lambda: open_down(topic, payload, me=BOX, ring=RING)) is RefusalReason.FORGED
 
 
 def test_another_boxs_message_is_refused_under_its_topic_and_under_ours() -> None:
     theirs = CommandTopic(OTHER, RESTART, ID)
     payload = CONTROLLER.seal(theirs, BODY)
-    assert why(lambda: open_down(theirs, payload, me=BOX, ring=RING)) is Why.WRONG_DEVICE
-    assert why(lambda: open_down(TOPIC, payload, me=BOX, ring=RING)) is Why.FORGED
+    assert why(lambda: open_down(theirs, payload, me=BOX, ring=RING)) is RefusalReason.WRONG_DEVICE
+    assert why(lambda: open_down(TOPIC, payload, me=BOX, ring=RING)) is RefusalReason.FORGED
 
 
 def test_who_is_not_in_the_key_set_commands_nothing() -> None:
     payload = STRANGER.seal(TOPIC, BODY)
-    assert why(lambda: open_down(TOPIC, payload, me=BOX, ring=RING)) is Why.UNKNOWN_KEY
+    assert why(lambda: open_down(TOPIC, payload, me=BOX, ring=RING)) is RefusalReason.UNKNOWN_KEY
     renamed = payload.replace(STRANGER.kid.encode(), CONTROLLER.kid.encode())
-    assert why(lambda: open_down(TOPIC, renamed, me=BOX, ring=RING)) is Why.FORGED
+    assert why(lambda: open_down(TOPIC, renamed, me=BOX, ring=RING)) is RefusalReason.FORGED
 
 
 def test_a_broker_cannot_turn_an_uplink_into_a_command() -> None:
     result = ResultTopic(BOX, ID)
-    assert why(lambda: open_down(result, CONTROLLER.seal(result, BODY), me=BOX, ring=RING)) is Why.UNKNOWN_TOPIC
-    assert why(lambda: open_up(TOPIC, Signer.of(BOX_KEY).seal(TOPIC, BODY), public="")) is Why.UNKNOWN_TOPIC
+    assert (
+        why(lambda: open_down(result, CONTROLLER.seal(result, BODY), me=BOX, ring=RING)) is RefusalReason.UNKNOWN_TOPIC
+    )
+    assert why(lambda: open_up(TOPIC, Signer.of(BOX_KEY).seal(TOPIC, BODY), public="")) is RefusalReason.UNKNOWN_TOPIC
 
 
 @pytest.mark.parametrize("payload", [b"", BODY, b"s1 \n", b"s2 " + b"0" * 16 + b" " + b"A" * 86 + b"\n" + BODY])
 def test_a_payload_without_a_signature_line_is_malformed(payload: bytes) -> None:
-    assert why(lambda: open_down(TOPIC, payload, me=BOX, ring=RING)) is Why.MALFORMED
+    assert why(lambda: open_down(TOPIC, payload, me=BOX, ring=RING)) is RefusalReason.MALFORMED
 
 
 def test_a_signature_has_one_text() -> None:
@@ -82,8 +84,8 @@ def test_a_signature_has_one_text() -> None:
     last = line[-1:]
     other = next(c for c in (b"B", b"R", b"h", b"x") if c != last)
     assert why(lambda: open_down(TOPIC, line[:-1] + other + b"\n" + body, me=BOX, ring=RING)) in {
-        Why.MALFORMED,
-        Why.FORGED,
+        RefusalReason.MALFORMED,
+        RefusalReason.FORGED,
     }
 
 
@@ -92,23 +94,23 @@ def test_the_largest_body_fits_and_a_larger_payload_is_refused_on_both_sides() -
     assert len(payload) <= WIRE_MAX_BYTES
     with pytest.raises(TooLargeError):
         CONTROLLER.seal(TOPIC, b" " * WIRE_MAX_BYTES)
-    assert why(lambda: open_down(TOPIC, b" " * (WIRE_MAX_BYTES + 1), me=BOX, ring=RING)) is Why.OVERSIZE
+    assert why(lambda: open_down(TOPIC, b" " * (WIRE_MAX_BYTES + 1), me=BOX, ring=RING)) is RefusalReason.OVERSIZE
 
 
 def test_a_result_is_that_of_the_box_whose_key_is_known() -> None:
     topic, box = ResultTopic(BOX, ID), Signer.of(BOX_KEY)
     payload = box.seal(topic, BODY)
     assert open_up(topic, payload, public=public_text(BOX_KEY)) == BODY
-    assert why(lambda: open_up(topic, payload, public=public_text(STRANGER.key))) is Why.UNKNOWN_KEY
+    assert why(lambda: open_up(topic, payload, public=public_text(STRANGER.key))) is RefusalReason.UNKNOWN_KEY
     forged = ResultTopic(BOX, command_id("another-id"))
-    assert why(lambda: open_up(forged, payload, public=public_text(BOX_KEY))) is Why.FORGED
+    assert why(lambda: open_up(forged, payload, public=public_text(BOX_KEY))) is RefusalReason.FORGED
 
 
 def test_keys_come_under_the_roots_signature_alone() -> None:
     topic = PlainTopic(BOX, TopicKind.KEYS)
     assert open_down(topic, bare(BODY), me=BOX, ring=KeyRing.pinned("")) == BODY
-    assert why(lambda: open_down(topic, CONTROLLER.seal(topic, BODY), me=BOX, ring=RING)) is Why.MALFORMED
-    assert why(lambda: open_down(TOPIC, bare(BODY), me=BOX, ring=RING)) is Why.MALFORMED
+    assert why(lambda: open_down(topic, CONTROLLER.seal(topic, BODY), me=BOX, ring=RING)) is RefusalReason.MALFORMED
+    assert why(lambda: open_down(TOPIC, bare(BODY), me=BOX, ring=RING)) is RefusalReason.MALFORMED
 
 
 def test_a_box_that_was_away_follows_the_chain_to_a_new_root() -> None:
@@ -119,32 +121,32 @@ def test_a_box_that_was_away_follows_the_chain_to_a_new_root() -> None:
     assert (ring.version, ring.root) == (3, public_text(new_root))
     assert open_down(TOPIC, late.seal(TOPIC, BODY), me=BOX, ring=ring) == BODY
     for gone in (CONTROLLER, STRANGER):
-        assert why(partial(open_down, TOPIC, gone.seal(TOPIC, BODY), me=BOX, ring=ring)) is Why.UNKNOWN_KEY
+        assert why(partial(open_down, TOPIC, gone.seal(TOPIC, BODY), me=BOX, ring=ring)) is RefusalReason.UNKNOWN_KEY
 
 
 def test_a_key_set_never_goes_back() -> None:
     second = next_link(ROOT, keys=[public_text(STRANGER.key)], before=FIRST)
     ring = RING.follow([second])
     for chain in ([FIRST], [second], [FIRST, second]):
-        assert why(partial(ring.follow, chain)) is Why.OLD_KEY_SET
+        assert why(partial(ring.follow, chain)) is RefusalReason.OLD_KEY_SET
 
 
 def test_a_chain_with_a_gap_or_another_past_is_broken() -> None:
     second = next_link(ROOT, keys=[public_text(STRANGER.key)], before=FIRST)
     third = next_link(ROOT, keys=[public_text(STRANGER.key)], before=second)
-    assert why(lambda: RING.follow([third])) is Why.BROKEN_CHAIN
+    assert why(lambda: RING.follow([third])) is RefusalReason.BROKEN_CHAIN
     other_first = next_link(ROOT, keys=[public_text(STRANGER.key)])
     other_second = next_link(ROOT, keys=[public_text(STRANGER.key)], before=other_first)
-    assert why(lambda: RING.follow([other_second])) is Why.BROKEN_CHAIN
+    assert why(lambda: RING.follow([other_second])) is RefusalReason.BROKEN_CHAIN
 
 
 def test_only_the_root_in_effect_signs_key_sets() -> None:
     forged = next_link(STRANGER.key, keys=[public_text(STRANGER.key)], before=FIRST)
-    assert why(lambda: RING.follow([forged])) is Why.FORGED
+    assert why(lambda: RING.follow([forged])) is RefusalReason.FORGED
     second = next_link(ROOT, keys=[public_text(CONTROLLER.key)], before=FIRST, next_root=public_text(key(5)))
     by_old_root = next_link(ROOT, keys=[public_text(STRANGER.key)], before=second)
-    assert why(lambda: RING.follow([second, by_old_root])) is Why.FORGED
-    assert why(lambda: KeyRing.pinned("no key").follow([FIRST])) is Why.FORGED
+    assert why(lambda: RING.follow([second, by_old_root])) is RefusalReason.FORGED
+    assert why(lambda: KeyRing.pinned("no key").follow([FIRST])) is RefusalReason.FORGED
 
 
 def test_an_enrolment_may_begin_at_any_version() -> None:

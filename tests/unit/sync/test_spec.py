@@ -5,14 +5,14 @@ from typing import Any
 
 from kits.sync import EPOCH, limits, spec
 
-from edgegpu_sync.messages.spec import AppLimits, Asked, Sharing, Spec, TryKey, asked
+from edgegpu_sync.messages.spec import AppLimits, AskedItem, Sharing, Spec, TryKey, asked
 from edgegpu_sync.messages.uplink import Reported, encode_reported
 from edgegpu_sync.rules.replay_guard import SeenRevision
 from edgegpu_sync.rules.settle import DesiredState
 from edgegpu_sync.wire import MAX_COUNT, Json
 
 
-def by_name(document: Json, rev: int = 12) -> dict[str, Asked]:
+def by_name(document: Json, rev: int = 12) -> dict[str, AskedItem]:
     return {one.name: one for one in asked(document, rev)}
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgegpu_sync.errors import MessageRefusedError, SyncError, Why
+from edgegpu_sync.errors import MessageRefusedError, RefusalReason, SyncError
 from edgegpu_sync.ids import command_id, device_id, op_name
 from edgegpu_sync.topics import CommandTopic, PlainTopic, ResultTopic, TopicKind, box_filter, parse
 
@@ -53,7 +53,7 @@ def test_a_topic_is_read_and_written(text: str, topic: PlainTopic | CommandTopic
 def test_what_is_not_exactly_one_of_ours_is_refused(text: str) -> None:
     with pytest.raises(MessageRefusedError) as refused:
         parse(text)
-    assert refused.value.why is Why.UNKNOWN_TOPIC
+    assert refused.value.why is RefusalReason.UNKNOWN_TOPIC
 
 
 def test_a_box_subscribes_to_its_own_alone() -> None:

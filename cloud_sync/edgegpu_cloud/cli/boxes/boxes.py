@@ -4,8 +4,8 @@ import time
 from typing import Annotated
 
 import typer
-from edgegpu_base.cli.output import is_wide, one_line
 
+from edgegpu_base.cli.output import is_wide, one_line
 from edgegpu_cloud.cli.arguments import (
     BoxArgument,
     SelectorOption,
@@ -20,7 +20,7 @@ from edgegpu_cloud.cli.common import (
     DEFAULT,
     FolderOption,
     JsonOption,
-    Rows,
+    WatchedRows,
     ago,
     answer,
     follow,
@@ -143,7 +143,7 @@ def boxes(
         print_list(cloud.fleet.boxes(selector), rows.heads, rows.row, none=none, as_json=json)
 
 
-def _rows(*, wide: bool) -> Rows[BoxView]:
+def _rows(*, wide: bool) -> WatchedRows[BoxView]:
     heads = ("NAME", "STATE", "SEEN", "CARDS", "FREE", "HEALTH", "PROBLEMS", "WAITING", "CLUSTER")
     more = ("LABELS", "DEVICE", "HOST", "AGENT", "K3S", "DRIVER")
 
@@ -154,7 +154,7 @@ def _rows(*, wide: bool) -> Rows[BoxView]:
         cells = row(view)
         return (*cells[:_SEEN], *cells[_SEEN + 1 :])
 
-    return Rows(heads=(*heads, *(more if wide else ())), row=row, key=lambda view: view.device, mark=mark)
+    return WatchedRows(heads=(*heads, *(more if wide else ())), row=row, key=lambda view: view.device, mark=mark)
 
 
 _SEEN = 2

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
+
 from edgegpu_base.cli.durations import seconds
 from edgegpu_base.cli.output import one_line
-
 from edgegpu_cloud.cli.arguments import complete_boxes
 from edgegpu_cloud.cli.common import (
     DEFAULT,
@@ -97,7 +97,7 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="As `pending` show
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class EnrolLine:
     """What a person pastes, and what is in it."""
 
     token: str
@@ -164,7 +164,7 @@ def _keep(cloud: Cloud, token: Token) -> None:
         tx.notes.audit(AuditEntry(at_s=token.at_s, by=token.by, what="token.made", detail=detail))
 
 
-def _line(cloud: Cloud, token: Token, text: str) -> Line:
+def _line(cloud: Cloud, token: Token, text: str) -> EnrolLine:
     url = url_of(cloud.config)
     sha256, key = (
         file_sha256(read_file(cloud.layout.ca_cert("servers"))),
@@ -172,7 +172,7 @@ def _line(cloud: Cloud, token: Token, text: str) -> Line:
     )
     fetch = f"curl -fsSLk --pinnedpubkey 'sha256//{key}' {url}/install.sh"
     options = f"sh -s -- --url {url} --ca-sha256 {sha256}"
-    return Line(
+    return EnrolLine(
         token=text,
         line=f"{fetch} | EDGEGPU_TOKEN={text} {options}",
         line_sudo=f"{fetch} | EDGEGPU_TOKEN={text} sudo --preserve-env=EDGEGPU_TOKEN {options}",
@@ -185,7 +185,7 @@ def _line(cloud: Cloud, token: Token, text: str) -> Line:
     )
 
 
-def _tell(line: Line, lasts_s: int) -> None:
+def _tell(line: EnrolLine, lasts_s: int) -> None:
     boxes = "one box" if line.uses == 1 else f"{line.uses} boxes"
     typer.echo(f"For {boxes}, until {moment(line.expires_at)}. Paste on the box, as root:\n")
     typer.echo(f"{line.line}\n")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from edgegpu_cloud.broker.kick import Visitor, await_list, make_visitor
+from edgegpu_cloud.broker.kick import KickCertificate, await_list, make_visitor
 from edgegpu_cloud.broker.kick import kick as cut
 from edgegpu_cloud.cli.arguments import BoxArgument
 from edgegpu_cloud.cli.common import (
@@ -24,7 +24,7 @@ from edgegpu_cloud.cli.common import (
 from edgegpu_cloud.enrolment.issuing import write_crl
 from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.views import BoxView
-from edgegpu_cloud.ownership import Outside, outside
+from edgegpu_cloud.ownership import CallersFiles, outside
 from edgegpu_cloud.store import BoxState
 from edgegpu_sync.ids import DeviceId
 
@@ -169,7 +169,7 @@ def _ask_for_name(view: BoxView, *, as_json: bool) -> None:
         )
 
 
-def _listed(cloud: Cloud, device: DeviceId, *, done: str, remedy: str) -> Visitor:
+def _listed(cloud: Cloud, device: DeviceId, *, done: str, remedy: str) -> KickCertificate:
     """Write the list of the revoked, with a certificate on it by which it is seen whether the broker has read it.
 
     An error says what was `done` before, and ends its remedy with what to do besides.
@@ -183,7 +183,7 @@ def _listed(cloud: Cloud, device: DeviceId, *, done: str, remedy: str) -> Visito
     return visitor
 
 
-def _cut_off(cloud: Cloud, caller: Outside, visitor: Visitor, *, done: str, named: str) -> None:
+def _cut_off(cloud: Cloud, caller: CallersFiles, visitor: KickCertificate, *, done: str, named: str) -> None:
     """Let the broker read the list, and cut the box's connection; an error says what was done before."""
     try:
         caller.do("reload", None)

@@ -3,13 +3,13 @@
 import time
 
 import typer
-from edgegpu_base.cli.output import one_line
 
+from edgegpu_base.cli.output import one_line
 from edgegpu_cloud.cli.common import ago, moment, print_table, standing
 from edgegpu_cloud.cli.requests.settlements import fix, reports, requested, state_word
 from edgegpu_cloud.fleet.capacity import held_units
 from edgegpu_cloud.fleet.specs import desired_items
-from edgegpu_cloud.fleet.views import UNINSTALLED, BoxView, Details, is_problem
+from edgegpu_cloud.fleet.views import UNINSTALLED, BoxDetails, BoxView, is_problem
 from edgegpu_cloud.store import BoxState
 from edgegpu_sync.messages.readers import READERS
 from edgegpu_sync.messages.telemetry import BoxHealth, CardReport, Inventory
@@ -17,7 +17,7 @@ from edgegpu_sync.messages.uplink import ItemReport
 from edgegpu_sync.topics import TopicKind
 
 
-def show_box(details: Details) -> None:
+def show_box(details: BoxDetails) -> None:
     """Print a box for people."""
     view, now_s = details.box, time.time()
     typer.echo(f"{view.name}  {view.device}  {standing(view)}, heard {ago(view.seen_at_s, now_s)}")
@@ -50,7 +50,7 @@ def _settles(view: BoxView) -> str:
     return ", whose app limits it applies" if view.holder else ""
 
 
-def _show_items(details: Details) -> None:
+def _show_items(details: BoxDetails) -> None:
     told = reports(details, desired_items(details.spec))
     if told:
         rows = [(name, state_word(report), _why(report)) for name, report in told.items()]
@@ -70,7 +70,7 @@ def _why(report: ItemReport | None) -> str:
     return ": ".join(words) or "-"
 
 
-def _show_health(details: Details, now_s: float) -> None:
+def _show_health(details: BoxDetails, now_s: float) -> None:
     latest = details.latest.get(TopicKind.HEALTH)
     if latest is None:
         typer.echo("  health: not heard yet")
@@ -82,7 +82,7 @@ def _show_health(details: Details, now_s: float) -> None:
             typer.echo(f"    {part.name} {part.state}: {one_line(part.text) or '-'}")
 
 
-def _show_cards(details: Details) -> None:
+def _show_cards(details: BoxDetails) -> None:
     latest = details.latest.get(TopicKind.INVENTORY)
     if latest is None:
         typer.echo("  cards: not heard yet")

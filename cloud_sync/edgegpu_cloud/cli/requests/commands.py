@@ -7,8 +7,8 @@ from functools import partial
 from typing import Annotated
 
 import typer
-from edgegpu_base.cli.durations import seconds, waiting_s
 
+from edgegpu_base.cli.durations import seconds, waiting_s
 from edgegpu_cloud.cli.arguments import (
     OptionalBoxArgument,
     SelectorOption,
@@ -23,7 +23,7 @@ from edgegpu_cloud.cli.common import (
     Cloud,
     FolderOption,
     JsonOption,
-    Rows,
+    WatchedRows,
     ago,
     answer,
     follow,
@@ -259,7 +259,7 @@ def commands(
         def look() -> list[CommandView]:
             return [one for one in cloud.fleet.commands(name, limit) if one.at_s >= since_s]
 
-        rows = Rows(heads=_HEADS, row=_row, key=lambda one: str(one.id), mark=line_of)
+        rows = WatchedRows(heads=_HEADS, row=_row, key=lambda one: str(one.id), mark=line_of)
         if watch:
             follow(lambda: look()[::-1], rows, as_json=json)
         none = "no commands yet" if not since else f"no commands since {moment(since_s)}"

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from typing import Annotated
 
 import typer
+
 from edgegpu_base.cli.durations import seconds
 from edgegpu_base.cli.output import counted, one_line, plain
-
 from edgegpu_cloud.cli.arguments import complete_command_ids
 from edgegpu_cloud.cli.box_selection import RefusedBox, end_by
 from edgegpu_cloud.cli.common import (

@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated, TypedDict
 
 import typer
+
 from edgegpu_base.cli.durations import waiting_s
 from edgegpu_base.cli.helptext import put
-
 from edgegpu_cloud.cli.arguments import (
     OptionalBoxArgument,
     PreviewOption,
@@ -30,7 +30,7 @@ from edgegpu_cloud.cli.common import (
     say_trouble,
 )
 from edgegpu_cloud.cli.requests.limits_target import LimitsTarget, box_and_others, container_of, say_if_unknown, targets
-from edgegpu_cloud.cli.requests.settlements import GOOD, Request, Screens, first_line, fix, follow, reports, words
+from edgegpu_cloud.cli.requests.settlements import GOOD, Request, RequestViews, first_line, fix, follow, reports, words
 from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.preview import Preview, WantedLimits, preview
 from edgegpu_cloud.fleet.specs import ContainerLimits
@@ -271,7 +271,7 @@ def _shown(one: Request) -> dict[str, object]:
     return {"box": one.view.name, "item": item, "rev": one.rev, "report": report}
 
 
-_SCREENS = Screens(heads=("BOX", "STATE", "WHY"), tell=_tell, lines=_lines, document=_shown)
+_SCREENS = RequestViews(heads=("BOX", "STATE", "WHY"), tell=_tell, lines=_lines, document=_shown)
 
 # show
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from edgegpu_cloud.cli.common import Cloud, say
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.apps import apps_of, holders_of, near
-from edgegpu_cloud.fleet.views import BoxView, Details
+from edgegpu_cloud.fleet.views import BoxDetails, BoxView
 from edgegpu_cloud.store import BoxState
 
 
@@ -14,8 +14,8 @@ from edgegpu_cloud.store import BoxState
 class LimitsTarget:
     """A box that is asked for limits, and the others of its cluster."""
 
-    details: Details
-    others: Sequence[Details]
+    details: BoxDetails
+    others: Sequence[BoxDetails]
 
     @property
     def name(self) -> str:
@@ -55,7 +55,7 @@ def _settler(view: BoxView, everyone: Iterable[BoxView]) -> BoxView:
     return next((one for one in everyone if one.holder and one.online and one.cluster == view.cluster), view)
 
 
-def _others(cloud: Cloud, box: BoxView, everyone: Iterable[BoxView]) -> list[Details]:
+def _others(cloud: Cloud, box: BoxView, everyone: Iterable[BoxView]) -> list[BoxDetails]:
     same = (one for one in everyone if box.cluster and one.cluster == box.cluster and one.device != box.device)
     return [cloud.fleet.details(one.device) for one in same]
 

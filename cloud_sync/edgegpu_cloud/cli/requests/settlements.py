@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import typer
-from edgegpu_base.cli.output import counted, plain
 
+from edgegpu_base.cli.output import counted, plain
 from edgegpu_cloud.cli.box_selection import end_by
 from edgegpu_cloud.cli.common import (
     EXIT_FAILED,
@@ -21,7 +21,7 @@ from edgegpu_cloud.cli.common import (
 from edgegpu_cloud.controller.status import trouble
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.specs import desired_items
-from edgegpu_cloud.fleet.views import BoxView, Details, is_dormant
+from edgegpu_cloud.fleet.views import BoxDetails, BoxView, is_dormant
 from edgegpu_sync.messages.uplink import ItemReport, ItemState
 
 _NEW_S = 0.3
@@ -34,7 +34,7 @@ Reports = Mapping[str, ItemReport | None]
 """By the name of an item; None while the box has told of an older one, or of none."""
 
 
-def reports(details: Details, names: Iterable[str]) -> dict[str, ItemReport | None]:
+def reports(details: BoxDetails, names: Iterable[str]) -> dict[str, ItemReport | None]:
     """Return what became of items as they are desired now."""
     desired, told = desired_items(details.spec), details.box.items
     found: dict[str, ItemReport | None] = {}
@@ -72,7 +72,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Screens:
+class RequestViews:
     """How requests are shown: one by `tell`, several as a table of their `lines`, each as a document."""
 
     heads: Sequence[str]
@@ -82,7 +82,7 @@ class Screens:
 
 
 def follow(
-    cloud: Cloud, requests: Sequence[Request], screens: Screens, *, wait_s: float | None, many: bool, as_json: bool
+    cloud: Cloud, requests: Sequence[Request], screens: RequestViews, *, wait_s: float | None, many: bool, as_json: bool
 ) -> None:
     """Say what was requested, and what came of it: waited for, or as far as it comes at once; exit by it."""
     say_trouble(cloud, None if many else requests[0].view)

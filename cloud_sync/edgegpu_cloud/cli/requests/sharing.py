@@ -6,9 +6,9 @@ from functools import partial
 from typing import Annotated, Any, assert_never
 
 import typer
+
 from edgegpu_base.cli.durations import waiting_s
 from edgegpu_base.cli.helptext import put
-
 from edgegpu_cloud.cli.arguments import (
     BoxArgument,
     OptionalBoxArgument,
@@ -34,12 +34,21 @@ from edgegpu_cloud.cli.common import (
     say,
     say_trouble,
 )
-from edgegpu_cloud.cli.requests.settlements import Request, Screens, first_line, fix, follow, reports, requested, words
+from edgegpu_cloud.cli.requests.settlements import (
+    Request,
+    RequestViews,
+    first_line,
+    fix,
+    follow,
+    reports,
+    requested,
+    words,
+)
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.preview_sharing import Outlook, check_settings, outlook
+from edgegpu_cloud.fleet.preview_sharing import ItemPreview, check_settings, outlook
 from edgegpu_cloud.fleet.reported_sharing import ReportedSharing, now_of
 from edgegpu_cloud.fleet.specs import SharingSettings, desired_items, with_settings
-from edgegpu_cloud.fleet.views import BoxView, Details, is_problem
+from edgegpu_cloud.fleet.views import BoxDetails, BoxView, is_problem
 from edgegpu_sync.messages.spec import AnyItem, AppLimits, Exclusions, Isolation, PolicyItem, Sharing, UnitSize
 from edgegpu_sync.messages.uplink import ItemReport
 
@@ -142,14 +151,14 @@ def set_(  # noqa: PLR0913  (one for each option)
             _tell_outlooks(cloud, views, settings, many=bool(selector), as_json=json)
             return
         requests = [_requested(cloud, view, settings, single=bool(name)) for view in views]
-        screens = Screens(
+        screens = RequestViews(
             heads=("BOX", "ITEM", "STATE"), tell=partial(_tell, waited=wait), lines=_lines, document=_shown
         )
         follow(cloud, requests, screens, wait_s=wait_s if wait else None, many=bool(selector), as_json=json)
 
 
 def _tell_outlooks(cloud: Cloud, views: list[BoxView], settings: SharingSettings, *, many: bool, as_json: bool) -> None:
-    found, silent = dict[str, dict[str, Outlook]](), False
+    found, silent = dict[str, dict[str, ItemPreview]](), False
     for view in views:
         try:
             found[view.name] = _outlook(cloud.fleet.details(view.device), settings)
@@ -172,11 +181,11 @@ def _tell_outlooks(cloud: Cloud, views: list[BoxView], settings: SharingSettings
         raise typer.Exit(EXIT_FAILED)
 
 
-def _answer(one: Outlook) -> str:
+def _answer(one: ItemPreview) -> str:
     return one.answer.value.replace("_", " ")
 
 
-def _outlook(details: Details, settings: SharingSettings) -> dict[str, Outlook]:
+def _outlook(details: BoxDetails, settings: SharingSettings) -> dict[str, ItemPreview]:
     items = desired_items(with_settings(details.spec, settings))
     return outlook(details, {name: items[name] for name in _named(settings)})
 
@@ -262,13 +271,13 @@ def show(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption 
                 typer.echo(fix(view.name, row.item))
 
 
-def _rows(details: Details, now: ReportedSharing | None) -> list[_Row]:
+def _rows(details: BoxDetails, now: ReportedSharing | None) -> list[_Row]:
     desired, told = desired_items(details.spec), reports(details, _NAMES)
     so: Mapping[str, object] = {} if now is None else asdict(now)
     return [_Row(name, desired.get(name), told[name], so.get(name)) for name in _NAMES]
 
 
-def _document(details: Details, now: ReportedSharing | None, rows: list[_Row]) -> dict[str, Any]:
+def _document(details: BoxDetails, now: ReportedSharing | None, rows: list[_Row]) -> dict[str, Any]:
     view = details.box
     return {
         "box": view.name,

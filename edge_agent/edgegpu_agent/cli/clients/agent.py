@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgegpu_base.http_unix import NoHttpError, get
-
 from edgegpu_agent.cli.common import CliError, with_sudo
 from edgegpu_agent.cli.setup.enrolment import read_standing
 from edgegpu_agent.identity.status import STANDING
 from edgegpu_agent.settings import AgentConfig, load
+from edgegpu_base.http_unix import NoHttpError, get
 from edgegpu_installer.layout import Layout
 from edgegpu_plugin.errors import ConfigError
 

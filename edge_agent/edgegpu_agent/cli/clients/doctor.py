@@ -9,14 +9,13 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
+from edgegpu_agent.cli.clients.plugin import DEFAULT_CONFIG, SOCKET_NAME, fetch_status
+from edgegpu_agent.cli.common import CliError
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.kube import ApiAccess, KubeconfigError, load_kubeconfig
 from edgegpu_base.kube.kubeconfig import tls_context
-
-from edgegpu_agent.cli.clients.plugin import DEFAULT_CONFIG, SOCKET_NAME, fetch_status
-from edgegpu_agent.cli.common import CliError
 from edgegpu_installer.cluster.https import TlsTarget, ask
-from edgegpu_installer.doctor import CloudProbe, ContainerdProbe, DoorShut, PluginSettings, Reply
+from edgegpu_installer.doctor import ApiReply, CloudProbe, ContainerdProbe, PluginSettings, ProbeError
 from edgegpu_installer.layout import Layout
 from edgegpu_plugin.cards.driver_root import LIBRARY_FOLDERS
 from edgegpu_plugin.config.schema import PluginConfig, load
@@ -27,7 +26,7 @@ from edgegpu_plugin.errors import ConfigError
 _CLOUD_S = 10.0
 
 
-class BoxDoors:
+class BoxClients:
     """The doors of the box below `root`; paths that its files name are looked for below it too."""
 
     def __init__(self, root: Path) -> None:
@@ -61,7 +60,7 @@ class BoxDoors:
         try:
             return fetch_status(self._at(self._config.paths.run / SOCKET_NAME)).raw
         except CliError as error:
-            raise DoorShut(error.text, remedy=error.remedy) from error
+            raise ProbeError(error.text, remedy=error.remedy) from error
 
     def containerd(self, usual: str) -> ContainerdProbe | None:
         """Return what containerd's configuration says."""
@@ -70,7 +69,7 @@ class BoxDoors:
         try:
             found = runtime.read_containerd([self._at(path) for path in paths])
         except EdgegpuError as error:
-            raise DoorShut(str(error), remedy="sudo systemctl restart --no-block k3s  # writes it anew") from error
+            raise ProbeError(str(error), remedy="sudo systemctl restart --no-block k3s  # writes it anew") from error
         if found is None:
             return None
         path = Path(found.path)
@@ -84,13 +83,13 @@ class BoxDoors:
             systemd_cgroups=any(_values(whole, "SystemdCgroup")),
         )
 
-    def api(self) -> "KubeDoor":
+    def api(self) -> "DoctorKubeClient":
         """Return a client for the API server."""
         path = self._config.kubernetes.kubeconfig
         try:
-            return KubeDoor(load_kubeconfig(self._at(path)))
+            return DoctorKubeClient(load_kubeconfig(self._at(path)))
         except KubeconfigError as error:
-            raise DoorShut(str(error), remedy="sudo edgegpu install  # writes the file anew") from error
+            raise ProbeError(str(error), remedy="sudo edgegpu install  # writes the file anew") from error
 
     def cloud(self) -> CloudProbe | None:
         """Return how this box and its cloud stand; None where it belongs to none."""
@@ -125,13 +124,13 @@ class BoxDoors:
             replace(client, ca_pem=ca).check()
         except (IdentityError, ConfigError) as error:
             remedy = error.remedy if isinstance(error, IdentityError) else ""
-            raise DoorShut(str(error) if not remedy else error.args[0].partition("; ")[0], remedy=remedy) from error
+            raise ProbeError(str(error) if not remedy else error.args[0].partition("; ")[0], remedy=remedy) from error
 
     def _at(self, path: Path) -> Path:
         return self._root / str(path).lstrip("/")
 
 
-class KubeDoor:
+class DoctorKubeClient:
     """The API server by one plain connection for each question: the Date header is wanted too."""
 
     def __init__(self, access: ApiAccess) -> None:
@@ -141,30 +140,30 @@ class KubeDoor:
             self._way = TlsTarget(context=tls_context(access), server_name=access.server_name)
             token = access.token_file.read_text().strip() if access.token_file else access.token
         except OSError as error:
-            raise DoorShut(
+            raise ProbeError(
                 f"cannot use the certificates or the token of the kubeconfig: {error}", remedy="sudo edgegpu install"
             ) from error
         self._headers = {"Accept": "application/json", "Content-Type": "application/json"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
 
-    def get(self, path: str) -> Reply:
+    def get(self, path: str) -> ApiReply:
         """Read."""
         return self._ask("GET", path, None)
 
-    def post(self, path: str, body: Mapping[str, Any]) -> Reply:
+    def post(self, path: str, body: Mapping[str, Any]) -> ApiReply:
         """Create."""
         return self._ask("POST", path, json.dumps(body).encode())
 
-    def _ask(self, method: str, path: str, body: bytes | None) -> Reply:
+    def _ask(self, method: str, path: str, body: bytes | None) -> ApiReply:
         try:
             answer = ask(self.server + path, self._way, method=method, body=body, headers=self._headers)
         except OSError as error:
-            raise DoorShut(
+            raise ProbeError(
                 f"cannot reach the API server {self.server}: {error}",
                 remedy="sudo systemctl status 'k3s*'  # on an agent node: is the server up?",
             ) from error
-        return Reply(answer.status, _object(answer.body), _date(answer.headers.get("Date")))
+        return ApiReply(answer.status, _object(answer.body), _date(answer.headers.get("Date")))
 
 
 def _broker(layout: Layout) -> str:

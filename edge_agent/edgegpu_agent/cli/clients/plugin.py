@@ -3,10 +3,9 @@
 import json
 from pathlib import Path
 
-from edgegpu_base.http_unix import NoHttpError, get
-
 from edgegpu_agent.cli.clients.document import DocumentError, StatusDocument, read_document
 from edgegpu_agent.cli.common import CliError, with_sudo
+from edgegpu_base.http_unix import NoHttpError, get
 
 DEFAULT_CONFIG = Path("/etc/edgegpu/plugin.yaml")
 DEFAULT_SOCKET = Path("/run/edgegpu/plugin.sock")

@@ -30,7 +30,7 @@ _LOG = "see `journalctl -u edgegpu-agent`"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class AgentIdentity:
     """What the agent says of the identity."""
 
     raw: dict[str, Any]
@@ -89,7 +89,7 @@ def read_token(file: Path | None) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Enrolling:
+class EnrolmentRun:
     """One run of the command, on the machine below `root`."""
 
     root: Path
@@ -97,7 +97,7 @@ class Enrolling:
     system: Systemd = field(default_factory=Systemd)
     clock: Callable[[], float] = time.monotonic
 
-    def run(self, url: str, ca_sha256: str, token: str) -> Told:
+    def run(self, url: str, ca_sha256: str, token: str) -> AgentIdentity:
         """Write, restart, wait.
 
         Raises:
@@ -129,7 +129,9 @@ class Enrolling:
         return wait_for_word(standing, token, wait_s=self.wait_s, clock=self.clock)
 
 
-def wait_for_word(standing: Path, token: str, *, wait_s: float, clock: Callable[[], float] = time.monotonic) -> Told:
+def wait_for_word(
+    standing: Path, token: str, *, wait_s: float, clock: Callable[[], float] = time.monotonic
+) -> AgentIdentity:
     """Wait until the agent has said how this token fared; what it said last counts where the end does not come.
 
     Args:
@@ -143,7 +145,7 @@ def wait_for_word(standing: Path, token: str, *, wait_s: float, clock: Callable[
     """
     from edgegpu_agent.identity.enrolment import token_hash  # noqa: PLC0415  (slow to load)
 
-    began, told, digest = clock(), Told({}), token_hash(token)
+    began, told, digest = clock(), AgentIdentity({}), token_hash(token)
     while True:
         now = read_standing(standing) or told
         about_it = now.raw.get("token_sha256") == digest
@@ -159,13 +161,13 @@ def wait_for_word(standing: Path, token: str, *, wait_s: float, clock: Callable[
     raise CliError(f"cannot tell how the enrolment went: no word from the agent in {wait_s:g} s", remedy=_LOG)
 
 
-def read_standing(path: Path) -> Told | None:
+def read_standing(path: Path) -> AgentIdentity | None:
     """Return what the agent wrote; None where there is nothing that can be read."""
     try:
         value = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
-    return Told(value) if isinstance(value, dict) else None
+    return AgentIdentity(value) if isinstance(value, dict) else None
 
 
 def _first(error: ValueError) -> str:

@@ -17,7 +17,7 @@ from edgegpu_agent.cli.setup.enrol_options import app_limits, is_spent
 from edgegpu_installer.changes import LEAVING, Plan
 from edgegpu_installer.cluster.app_limits_account import AppLimitsAccount
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.install import Installation, Report
+from edgegpu_installer.install import Installation, InstallReport
 from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT, Layout
 from edgegpu_installer.machine.atomic import PathEntry, read_entry, wanted
 from edgegpu_installer.machine.facts import MachineFacts, read_facts
@@ -73,7 +73,7 @@ def cluster_document(foreseen: DryRun) -> dict[str, object]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Installing:
+class InstallerConsole:
     """The installer on this machine."""
 
     say: Callable[[str], None]
@@ -82,7 +82,7 @@ class Installing:
     layout: Layout = field(default_factory=Layout)
     system: Systemd = field(default_factory=Systemd)
 
-    def install(self, options: InstallOptions, *, ask: bool, dry_run: bool) -> Report:
+    def install(self, options: InstallOptions, *, ask: bool, dry_run: bool) -> InstallReport:
         """Look, refuse what would not work, and install. Raises InstallError."""
         release = self._release()
         if is_spent(self.layout, options.token):
@@ -232,7 +232,7 @@ class Installing:
         return lambda offers: verifier(facts, site, layout=self.layout, system=self.system, offers=offers, say=self.say)
 
 
-def this_machine(*, as_json: bool, deadline_s: float, transaction_id: str) -> Installing:
+def this_machine(*, as_json: bool, deadline_s: float, transaction_id: str) -> InstallerConsole:
     """Return the installer for one command; `transaction_id` empty: chance says it.
 
     Raises:
@@ -240,7 +240,7 @@ def this_machine(*, as_json: bool, deadline_s: float, transaction_id: str) -> In
     """
     if transaction_id and _ID.fullmatch(transaction_id) is None:
         raise CliError(f"cannot call a change {transaction_id[:64]!r}", remedy="give 8 to 40 of a-z, 0-9 and -")
-    return Installing(say=sayer(as_json=as_json), deadline_s=deadline_s, transaction_id=transaction_id)
+    return InstallerConsole(say=sayer(as_json=as_json), deadline_s=deadline_s, transaction_id=transaction_id)
 
 
 def _change(now: PathEntry, then: PathEntry, path: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgegpu_agent.cli.common import CliError
-from edgegpu_agent.cli.setup.enrolment import Told, wait_for_word
+from edgegpu_agent.cli.setup.enrolment import AgentIdentity, wait_for_word
 from edgegpu_agent.identity.errors import IdentityError
 from edgegpu_agent.identity.identity_files import load_identity
 from edgegpu_agent.identity.status import STANDING
@@ -19,7 +19,7 @@ class Membership:
     """A box and its cloud; `told` is what the agent says of the enrolment, None where the box has never enrolled."""
 
     cloud: CloudSection
-    told: Told | None
+    told: AgentIdentity | None
     had_token: bool = False
 
     @property
@@ -88,11 +88,11 @@ def membership(layout: Layout, token: str, *, wait_s: float, say: Callable[[str]
     return Membership(cloud=cloud, told=told, had_token=True)
 
 
-def _kept(layout: Layout) -> Told | None:
+def _kept(layout: Layout) -> AgentIdentity | None:
     try:
         identity = load_identity(layout.state / "identity")
     except IdentityError:
         return None
     if identity is None:
         return None
-    return Told({"stand": "enrolled", "device": identity.device.device, "name": identity.device.name})
+    return AgentIdentity({"stand": "enrolled", "device": identity.device.device, "name": identity.device.name})

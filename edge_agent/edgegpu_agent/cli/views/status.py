@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from edgegpu_base.cli.output import counted
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from edgegpu_agent.cli.clients.document import CardRow, NodeRow, OtherCard, PodRow, StatusDocument
 from edgegpu_agent.cli.views.bars import BROKEN, FREE, UNKNOWN, BarPiece, PodLetter, holders, pieces, widths
+from edgegpu_base.cli.output import counted
 from edgegpu_core.model import CORE_PER_CARD
 
 _Say = Callable[..., None]
