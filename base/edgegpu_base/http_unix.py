@@ -69,7 +69,7 @@ class LocalServer:
     """Serves `answer` under a socket of mode 0600 between `open` and `close`; `run` it on a thread of its own."""
 
     def __init__(self, path: Path, answer: Callable[[str], Response], *, owner: str, remedy: str = "") -> None:
-        """Prepare it.
+        """Build the local server.
 
         Args:
             path: of the socket; one that a dead process left behind is replaced.

@@ -51,7 +51,7 @@ class CloudLayout:
 
     @property
     def database(self) -> Path:
-        """The store."""
+        """Return the path of the store's SQLite file."""
         return self.folder / "controller.db"
 
     @property

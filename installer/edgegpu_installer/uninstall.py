@@ -106,7 +106,7 @@ class Uninstallation:
         return UninstallResult(outcome=None, plan=self._plan(), foreseen=foreseen)
 
     def run(self) -> UninstallResult:
-        """Uninstall.
+        """Uninstall edgegpu.
 
         Raises:
             InUseError: pods use shares, and nobody said that this may be.

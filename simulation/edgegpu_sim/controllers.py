@@ -28,11 +28,11 @@ class Controllers:
         """Pods made so far, by the UID of their Deployment: a storm shows here."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End."""
+        """Stop the thread."""
         self._stop.set()
         self._registry.store.wake()
         self._thread.join()

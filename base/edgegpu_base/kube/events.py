@@ -52,7 +52,7 @@ class EventRecorder:
         clock: Callable[[], float] = time.monotonic,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
-        """Prepare it.
+        """Build the event recorder.
 
         Args:
             objects: the calls.

@@ -61,7 +61,7 @@ class PollingWatch:
         os.eventfd_write(self._event, 1)
 
     def follow(self, folder: Path) -> None:
-        """Do nothing."""
+        """Follow no folder."""
 
     def close(self) -> None:
         """Close the event."""

@@ -20,7 +20,7 @@ class DetachedProgram:
         errors: bool = False,
         holds: Sequence[int] = (),
     ) -> None:
-        """Start it.
+        """Build the detached program.
 
         Args:
             command: the program and its arguments.

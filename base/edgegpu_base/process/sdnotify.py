@@ -32,24 +32,24 @@ class Notifier(Protocol):
 
 
 class NullNotifier:
-    """Nobody listens."""
+    """The notifier of a process that systemd did not start."""
 
     watchdog_s: float | None = None
 
     def ready(self) -> None:
-        """Say nothing."""
+        """Send no READY."""
 
     def status(self, text: str) -> None:
-        """Say nothing."""
+        """Send no STATUS."""
 
     def watchdog(self) -> None:
-        """Say nothing."""
+        """Send no WATCHDOG."""
 
     def extend_timeout(self, seconds: float) -> None:
-        """Say nothing."""
+        """Send no EXTEND_TIMEOUT_USEC."""
 
     def stopping(self) -> None:
-        """Say nothing."""
+        """Send no STOPPING."""
 
 
 class SystemdNotifier:

@@ -33,7 +33,7 @@ class SteadyClock:
         boot_s: Callable[[], float] = _boottime,
         leapt: Callable[[str], None] = lambda _text: None,
     ) -> None:
-        """Begin.
+        """Build the steady clock.
 
         Args:
             last_s: the latest time that boxes were told, seconds since 1970; 0: none yet.

@@ -27,7 +27,7 @@ class FleetApp:
 
     @property
     def name(self) -> str:
-        """NAMESPACE/APP."""
+        """Return NAMESPACE/APP."""
         return f"{self.namespace}/{self.app}"
 
 

@@ -53,7 +53,7 @@ class AcceptedConnection(socket.socket):
     leave: Callable[[], None] = staticmethod(lambda: None)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection, and give its place back."""
         self.leave()
         super().close()
 

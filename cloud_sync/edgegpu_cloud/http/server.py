@@ -176,7 +176,7 @@ class HttpsServer:
     def __init__(
         self, app: ASGIApp, *, host: str, port: int, cert: Path, key: Path, patience: ServerLimits | None = None
     ) -> None:
-        """Bind.
+        """Bind the port.
 
         Args:
             app: what requests come to.

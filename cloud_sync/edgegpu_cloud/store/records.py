@@ -94,7 +94,7 @@ class StoredCommand:
 
     @property
     def id(self) -> CommandId:
-        """Its id."""
+        """Return the command's id."""
         return self.tracked.id
 
 

@@ -87,7 +87,7 @@ class Link:
         recall: Callable[[], SpokenVersion | None] = lambda: None,
         remember: Callable[[SpokenVersion | None], None] = lambda _: None,
     ) -> None:
-        """Begin down.
+        """Build the link.
 
         Args:
             address: asked at each try, as `will` is, on the link's thread.

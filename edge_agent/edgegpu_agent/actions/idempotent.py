@@ -28,7 +28,7 @@ class Idempotent:
     __slots__ = ()
 
     def token(self, id_: CommandId, args: Args) -> str:
-        """Return nothing."""
+        """Return no token: what is done twice does no harm."""
         del id_, args
         return ""
 
@@ -50,7 +50,7 @@ class IdempotentAction(Idempotent):
     do: Callable[[CommandId], ActionOutcome]
 
     def act(self, id_: CommandId, args: Args, token: str) -> ActionOutcome:
-        """Do it."""
+        """Carry the command out."""
         del args, token
         return self.do(id_)
 

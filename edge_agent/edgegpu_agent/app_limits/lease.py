@@ -43,7 +43,7 @@ class NoLease:
     holder = ""
 
     def holds(self) -> bool:
-        """Never."""
+        """Return False: this agent never holds the lease."""
         return False
 
     def known(self, timeout_s: float) -> bool:  # noqa: ARG002  (there is nothing to wait for)
@@ -86,7 +86,7 @@ class LeaseKeeper:
         renew_s: float = _RENEW_S,
         told: Callable[[], None] = lambda: None,
     ) -> None:
-        """Prepare it.
+        """Build the lease keeper.
 
         Args:
             leases: the lease.

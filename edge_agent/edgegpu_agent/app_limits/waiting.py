@@ -45,7 +45,7 @@ class SettlementTimer:
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] | None = None,
     ) -> None:
-        """Prepare it.
+        """Build the settlement timer.
 
         Args:
             patience: its defaults unless given.

@@ -109,7 +109,7 @@ def booked_cards(socket: Path, pod: Json) -> frozenset[str] | None:
 
 
 class RealBed:
-    """This box."""
+    """Runs the demo's scenarios on the cluster of this machine."""
 
     def __init__(self, kubectl: DemoKubectl, *, socket: Path, namespace: str, image: str, policy: str) -> None:
         self._kubectl = kubectl

@@ -38,7 +38,7 @@ class ClockFloor:
     def __init__(
         self, path: Path, *, clock: Callable[[], float] = time.time, boot_s: Callable[[], float] = boot_time
     ) -> None:
-        """Read it.
+        """Build the clock floor.
 
         Args:
             path: where it is kept; what cannot be read there counts as nothing.

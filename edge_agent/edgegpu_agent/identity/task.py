@@ -59,7 +59,7 @@ class IdentityKeeper:
         renewed: Callable[[], None] = lambda: None,
         look_s: float = LOOK_S,
     ) -> None:
-        """Prepare it.
+        """Build the identity keeper.
 
         Args:
             settings: where everything is.
@@ -99,7 +99,7 @@ class IdentityKeeper:
 
     @property
     def standing(self) -> IdentityStatus:
-        """How it stands now."""
+        """Return the status of the box's identity."""
         return self._standing.beside(self._trouble)
 
     @property

@@ -42,7 +42,7 @@ class BoxJournal:
         wall_s: Callable[[], float],
         hook: Hook = lambda _when, _number: None,
     ) -> None:
-        """Open it.
+        """Build the box journal.
 
         Args:
             path: of the file; its folder is made.

@@ -60,7 +60,7 @@ class FoundWorkload:
 
     @property
     def spec(self) -> Json:
-        """Its spec."""
+        """Return the workload's spec."""
         spec: Json = self.item["spec"]
         return spec
 

@@ -107,7 +107,7 @@ class Watches:
     """The watches of some apps; one thread calls it, `changed` is told from theirs."""
 
     def __init__(self, client: AgentClient, changed: Callable[[], None]) -> None:
-        """Prepare it.
+        """Build the watches.
 
         Args:
             client: whose account may watch workloads and pods.

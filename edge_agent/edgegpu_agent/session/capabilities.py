@@ -82,7 +82,7 @@ def abilities(
     max_mib: int,
     proxy: str = "",
 ) -> Abilities:
-    """Return them.
+    """Return the capabilities of this box.
 
     Args:
         identity: this box.

@@ -19,7 +19,7 @@ class LocalApi(LocalServer):
     """Serves the worker's answers under one path; `run` it on a thread of its own."""
 
     def __init__(self, path: Path, *, status: Callable[[], BaseModel], history: Callable[[int], BaseModel]) -> None:
-        """Prepare it.
+        """Build the local api.
 
         Args:
             path: of the socket; one that a dead process left behind is replaced.

@@ -47,7 +47,6 @@ class LinkMemory:
     """What the link remembers over restarts; what cannot be read or written is found out again."""
 
     def __init__(self, path: Path) -> None:
-        """Keep it there."""
         self._path = path
 
     def recall(self) -> SpokenVersion | None:

@@ -48,7 +48,7 @@ class TransactionFinisher:
     def __init__(
         self, command: Sequence[str], *, deadline_s: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Start it.
+        """Build the transaction finisher.
 
         Raises:
             OSError: it cannot be started.
@@ -100,7 +100,7 @@ class TransactionKeeper:
         notifier: Notifier,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare it.
+        """Build the transaction keeper.
 
         Args:
             journal: of the transactions.

@@ -51,7 +51,7 @@ class TelemetryReader:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """Prepare it.
+        """Build the telemetry reader.
 
         Args:
             socket: the plugin's.

@@ -53,7 +53,7 @@ class CommandStates:
     """What the parts that bring a command on write with."""
 
     def __init__(self, core: Core, sender: UplinkSender, *, ended: Callable[[CommandRecord], None]) -> None:
-        """Prepare it.
+        """Build the command states.
 
         Args:
             core: the journal.
@@ -105,7 +105,7 @@ class ActionRunner:
     """Carries out what may begin, and goes on with what an earlier life of the agent has begun."""
 
     def __init__(self, states: CommandStates, *, acts: Acts, executor: Executor) -> None:
-        """Prepare it.
+        """Build the action runner.
 
         Args:
             states: writes the states.
@@ -312,7 +312,7 @@ class CommandQueue:
     """Brings every command that the journal holds on its way."""
 
     def __init__(self, states: CommandStates, acting: ActionRunner, *, capabilities: Collection[str]) -> None:
-        """Prepare it.
+        """Build the command queue.
 
         Args:
             states: writes the states.

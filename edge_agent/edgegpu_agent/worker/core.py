@@ -61,7 +61,7 @@ class Core:
 
     @property
     def now_s(self) -> float:
-        """CLOCK_BOOTTIME."""
+        """Return the seconds of CLOCK_BOOTTIME."""
         return self.clock.boot_s()
 
     @property

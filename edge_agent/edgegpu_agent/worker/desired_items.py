@@ -30,7 +30,7 @@ class ItemNotes:
         return self._core.ask(lambda: self._core.journal.note(self._name))
 
     def write(self, note: Json) -> None:
-        """Keep it."""
+        """Write the note to the journal."""
         self._core.ask(lambda: self._core.save(self._core.held, notes={self._name: note}))
 
     def beside(self) -> list[tuple[AskedItem, Settlement]]:
@@ -70,7 +70,7 @@ class DesiredItems:
         sharing: SharingProbe,
         executor: Executor,
     ) -> None:
-        """Prepare it.
+        """Build the desired items.
 
         Args:
             core: the journal.

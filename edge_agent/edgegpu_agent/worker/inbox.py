@@ -50,7 +50,7 @@ class Inbox:
         ask: Callable[[RefreshRequest, float], None],
         server_time: Callable[[int], bool],
     ) -> None:
-        """Prepare it.
+        """Build the inbox.
 
         Args:
             core: the journal.

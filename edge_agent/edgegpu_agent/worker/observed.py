@@ -63,7 +63,7 @@ def _step(at_step: AtStep, name: str, about: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class SteppedAct:
-    """One op."""
+    """An action that reports each of its steps to a test."""
 
     act_: Action
     op: OpName

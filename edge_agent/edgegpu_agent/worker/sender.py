@@ -48,7 +48,7 @@ class UplinkSender:
         cluster: Callable[[], ClusterIdentity],
         holds: Callable[[CommandRecord], bool],
     ) -> None:
-        """Begin down.
+        """Build the uplink sender.
 
         Args:
             core: the journal and the stamps.

@@ -76,7 +76,7 @@ def restarted_s(sight: BoxProbe, service: UnitProperties) -> float | None:
 
 
 def restarted(service: UnitProperties, ago_s: float) -> str:
-    """Say so."""
+    """Return the sentence for a unit that systemd has restarted."""
     return f"{service.name} was started again by systemd {service.restarts} times, last {ago_s / 60:.0f} minutes ago"
 
 

@@ -56,7 +56,7 @@ class Installed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFacts:
-    """A box."""
+    """What the installer has read of a machine."""
 
     root: bool
     """Whether we are root."""

@@ -25,7 +25,7 @@ class NvmlWorker:
     """Makes one call after the other; while one hangs, everybody else is told so at once."""
 
     def __init__(self, *, step: Callable[[], str], clock: Callable[[], float] = time.monotonic) -> None:
-        """Make it.
+        """Build the nvml worker.
 
         Args:
             step: says which function of the library runs now.

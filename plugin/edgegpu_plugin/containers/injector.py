@@ -96,7 +96,7 @@ class Injector:
 
     @property
     def why(self) -> str:
-        """Why so."""
+        """Return the reason for the mode."""
         return self._choice.why
 
     def learn_kubelet(self, version: str) -> None:

@@ -30,7 +30,7 @@ class DeviceNodeInjection:
     """
 
     def __init__(self, *, root: Path, folder: Path) -> None:
-        """Prepare it.
+        """Build the device node injection.
 
         Args:
             root: the driver's.

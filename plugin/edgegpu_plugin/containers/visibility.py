@@ -33,7 +33,7 @@ class VisibilityCheck:
     """Looks at each container once after its start, by the device nodes in its /dev; one thread uses it."""
 
     def __init__(self, *, dev: Path, cards: Callable[[], Iterable[Card]], proc: Path = Path("/proc")) -> None:
-        """Prepare it.
+        """Build the visibility check.
 
         Args:
             dev: where the cards' device nodes are on this machine.

@@ -182,7 +182,7 @@ class ExtenderServer:
         tls: TlsFiles | None,
         limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008
     ) -> None:
-        """Prepare it.
+        """Build the extender server.
 
         Args:
             listen: address and port, `127.0.0.1:8787`; port 0 takes any free one.

@@ -47,7 +47,7 @@ class Publisher:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """Make it.
+        """Build the publisher.
 
         Args:
             write: sets annotations and labels of the Node.

@@ -29,7 +29,7 @@ class CloudScenario:
     say: Callable[[str], None]
 
     def play(self, amounts: ServiceAmounts) -> None:
-        """Do it all.
+        """Play the whole demo in the cloud.
 
         Raises:
             DemoError: something does not come in time.

@@ -29,7 +29,7 @@ class Bookings:
         self._pods: dict[str, dict[str, dict[str, Booking]]] = {}
 
     def insert(self, uid: str, container: str, resource: str, booking: Booking) -> None:
-        """Book."""
+        """Record a container's devices."""
         self._pods.setdefault(uid, {}).setdefault(container, {})[resource] = booking
 
     def devices(self, uid: str, container: str, resource: str) -> frozenset[str] | None:

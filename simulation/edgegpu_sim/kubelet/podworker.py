@@ -69,7 +69,7 @@ class PodWorker:
         return str(self.pod["metadata"]["uid"])
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def end(self) -> None:

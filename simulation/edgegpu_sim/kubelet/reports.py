@@ -18,7 +18,7 @@ class ApiReports:
     """One node's reports; while the API is down statuses wait with their callers, and events are lost."""
 
     def __init__(self, registry: Registry, api_pod: Callable[[Json], Json | None]) -> None:
-        """Prepare.
+        """Build the api reports.
 
         Args:
             registry: the API.

@@ -45,7 +45,7 @@ class SimScheduler:
         self._thread = threading.Thread(target=self._run, name="scheduler")
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:

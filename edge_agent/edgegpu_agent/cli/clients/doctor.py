@@ -148,11 +148,11 @@ class DoctorKubeClient:
             self._headers["Authorization"] = f"Bearer {token}"
 
     def get(self, path: str) -> ApiReply:
-        """Read."""
+        """Send a GET."""
         return self._ask("GET", path, None)
 
     def post(self, path: str, body: Mapping[str, Any]) -> ApiReply:
-        """Create."""
+        """Send a POST."""
         return self._ask("POST", path, json.dumps(body).encode())
 
     def _ask(self, method: str, path: str, body: bytes | None) -> ApiReply:

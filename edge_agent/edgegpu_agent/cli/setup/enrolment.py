@@ -54,7 +54,7 @@ class AgentIdentity:
 
     @property
     def sentence(self) -> str:
-        """How it ended."""
+        """Return how the enrolment ended, in one sentence."""
         raw = self.raw
         stand, text = str(raw.get("stand")), str(raw.get("warning") or raw.get("text") or "")
         if stand == "enrolled" and not text:
