@@ -121,7 +121,7 @@ def test_it_is_asyncapi() -> None:
     assert [error.message for error in Draft202012Validator(META).iter_errors(DOCUMENT)] == []
 
 
-@pytest.mark.parametrize("path", ["info", "channels/beat", "operations/box-sends-beat", "components/messages/Will"])
+@pytest.mark.parametrize("path", ["info", "channels/beat", "operations/box-sends-beat", "components/messages/LastWill"])
 def test_an_unknown_field_would_be_seen(path: str) -> None:
     whole = yaml.safe_load(yaml.safe_dump(DOCUMENT))
     place = whole
