@@ -32,7 +32,7 @@ KUBECONFIG = "/var/lib/rancher/k3s/server/cred/scheduler.kubeconfig"
 LEASE = ("--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s")
 FIRST, SECOND = "127.0.0.1:8787", "127.0.0.1:8788"
 
-_BOUND = re.compile(r"INFO extender connection edgegpu_plugin\.extender\.binding: bound pod (\S+) to (.+)")
+_BOUND = re.compile(r"INFO extender connection edgegpu_plugin\.extender\.bind: bound pod (\S+) to (.+)")
 
 
 class Scheduler:
