@@ -1,1 +1,1 @@
-"""What the agent does on its box: one act per op, one settler per kind of item."""
+"""What the agent does on its box: one action per op, one settler per kind of item."""

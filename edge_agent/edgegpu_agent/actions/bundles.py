@@ -1,4 +1,4 @@
-"""A release on this box: signed, not older, unpacked beside the version that runs, put in place whole or not at all."""
+"""Check and unpack a release on this box: it must be signed and not older, and is put in place whole or not at all."""
 
 import contextlib
 import fcntl
@@ -24,7 +24,7 @@ DOMAIN = "edgegpu release 1"
 _CHUNK = 1 << 20
 _UNPACK_S, _START_S = 600.0, 60.0
 _GROWS = 8
-"""How many times larger than the archive its contents are, at most; as install.sh reckons."""
+"""How many times larger than the archive its contents are at most; install.sh assumes the same."""
 _MAGIC = {b"\xfd7zXZ": "xz", b"\x1f\x8b": "gzip"}
 _SUM = "BUNDLE_SHA256"
 
@@ -33,7 +33,7 @@ _BEFORE = {"dev": -4, "a": -3, "alpha": -3, "b": -2, "beta": -2, "c": -1, "rc": 
 
 
 class ReleaseError(ValueError):
-    """A release that is not taken; `code` is the result's."""
+    """A release that is refused; `code` is the result code of the command."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -41,26 +41,26 @@ class ReleaseError(ValueError):
 
 
 def signed_text(version: str, sha256: str) -> bytes:
-    """Return what the release key signs: a line that says what it is, the version, the checksum of the bundle."""
+    """Return what the release key signs: a line with the domain, the version, and the checksum of the bundle."""
     return f"{DOMAIN}\n{version}\n{sha256}\n".encode()
 
 
 def sign(key: Ed25519PrivateKey, version: str, sha256: str) -> str:
-    """Return the signature as a command carries it: 86 characters of base64url."""
+    """Return the signature in the form that a command carries: 86 characters of base64url."""
     return to_base64(key.sign(signed_text(version, sha256)))
 
 
 def check_signature(key: str, *, version: str, sha256: str, signature: str) -> None:
-    """See that the release key has signed this bundle as this version.
+    """Check that the release key has signed this bundle as this version.
 
     Args:
-        key: the public key, 43 characters of base64url, as it stands in release.pub.
+        key: the public key, 43 characters of base64url, as release.pub contains it.
         version: of the release.
         sha256: of the bundle, 64 hexadecimal digits.
         signature: 86 characters of base64url.
 
     Raises:
-        ReleaseError: NO_RELEASE_KEY for a key that is none, BAD_SIGNATURE.
+        ReleaseError: NO_RELEASE_KEY where `key` is no valid key; BAD_SIGNATURE.
     """
     try:
         public = Ed25519PublicKey.from_public_bytes(from_base64(key.strip()))
@@ -74,7 +74,7 @@ def check_signature(key: str, *, version: str, sha256: str, signature: str) -> N
 
 
 def check_order(now: str, wanted: str) -> None:
-    """See that the wanted version is not older than that which runs.
+    """Check that the wanted version is not older than the one that runs.
 
     Raises:
         ReleaseError: DOWNGRADE.
@@ -84,9 +84,9 @@ def check_order(now: str, wanted: str) -> None:
 
 
 def _order(version: str) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...], tuple[tuple[int, str], ...]]:
-    """Return what versions are compared by: 1.2rc1 < 1.2 = 1.2.0 < 1.2+1 < 1.2+2 < 1.2.post1 < 1.10.
+    """Return a version's sort key: 1.2rc1 < 1.2 = 1.2.0 < 1.2+1 < 1.2+2 < 1.2.post1 < 1.10.
 
-    What stands behind a + comes after the version without it, as in PEP 440: letters before numbers.
+    A version with a local part (after a +) sorts after the one without it, letters before numbers, as in PEP 440.
     """
     plain, _, local = version.lower().partition("+")
     first = re.match(r"[0-9]+(\.[0-9]+)*", plain)
@@ -100,7 +100,7 @@ def _order(version: str) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...], 
 
 
 class BundleError(Exception):
-    """A bundle that cannot be used: "cannot x: cause"; nothing of it is left."""
+    """A bundle that cannot be used; the text is "cannot x: cause", and nothing of the bundle is left on the disk."""
 
 
 def sha256_of(path: Path) -> str:
@@ -114,25 +114,25 @@ def sha256_of(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundles:
-    """The versions below /opt/edgegpu; what is done here install.sh does in the same steps, under the same lock."""
+    """The versions below /opt/edgegpu; install.sh takes the same steps under the same lock."""
 
     layout: Layout
     pace: ActionTimer
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def is_here(self, version: str, sha256: str) -> bool:
-        """Whether this very bundle is unpacked, and starts."""
+        """Return whether the bundle with this checksum is unpacked, and starts."""
         folder = self.layout.version(version)
         with contextlib.suppress(OSError):
             return (folder / _SUM).read_text().strip() == sha256 and not self._does_not_start(folder)
         return False
 
     def unpack(self, archive: Path, *, version: str, sha256: str) -> None:
-        """Unpack a bundle that was checked.
+        """Unpack a bundle whose checksum and signature were checked.
 
         Raises:
-            BundleError: it is not that version, does not start here, or is in the way of one that runs.
-            ActStop: the agent ends.
+            BundleError: the bundle is of another version, does not start here, or would replace a build that is in use.
+            ActionStopped: the agent ends.
         """
         with self._alone(), self._work(version) as work:
             self._see_room(archive)
@@ -143,7 +143,7 @@ class Bundles:
             self._put_in_place(folder, work, version)
 
     def remove(self, version: str) -> None:
-        """Remove a version that nobody uses; one that is in use stays."""
+        """Remove a version unless it is in use."""
         with contextlib.suppress(BundleError), self._alone(), self._work(version) as work:
             folder = self.layout.version(version)
             if folder.exists() and not self._in_use(version):
@@ -163,7 +163,7 @@ class Bundles:
         tool = next((tool for magic, tool in _MAGIC.items() if head.startswith(magic)), None)
         if tool is None:
             raise BundleError("cannot unpack the bundle: it is neither xz nor gzip")
-        # A decompressor that fails leaves tar half an archive, which it says; the checksum was right before.
+        # If the decompressor fails, tar gets half an archive and reports that; the checksum was right before.
         script = '"$1" -dc < "$2" | tar -xf - -C "$3"'
         command = ("sh", "-c", script, "sh", tool, str(archive), str(out))
         said = run(command, self.pace, within_s=_UNPACK_S, env=self.env)
@@ -206,7 +206,7 @@ class Bundles:
 
     @contextlib.contextmanager
     def _work(self, version: str) -> Iterator[Path]:
-        """Everything half done lies in it; what an earlier life has left goes first."""
+        """Make a folder for everything unfinished; remove first what an earlier process has left there."""
         work = self.layout.opt / f".{version}.new"
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir()

@@ -1,4 +1,4 @@
-"""HTTPS for large things: an archive put, a bundle fetched; with the box's certificate where it is asked for."""
+"""HTTPS for large files: upload an archive, download a bundle; with the box's certificate where that is asked for."""
 
 import contextlib
 import errno
@@ -25,7 +25,7 @@ MOST_BYTES = 2 * 1024**3
 
 
 class WebError(Exception):
-    """Something that could not be fetched or put: "cannot x: cause". `final`: another try would end the same."""
+    """A transfer that failed; the text is "cannot x: cause". `final`: another try would end the same."""
 
     def __init__(self, text: str, *, final: bool = False) -> None:
         super().__init__(text)
@@ -34,9 +34,9 @@ class WebError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsTrust:
-    """Whom to believe, and how to prove who we are: PEM files; `ca` beside those that the system believes.
+    """The PEM files for TLS: a CA that is trusted beside the system's, and this box's certificate and key.
 
-    Files that are not there are left out. They are read anew for each call: certificates are renewed.
+    Missing files are left out. All are read again for each call, because certificates are renewed.
     """
 
     ca: Path | None = None
@@ -47,7 +47,7 @@ class TlsTrust:
         """Return the client's TLS context.
 
         Raises:
-            WebError: a file is not what it should be.
+            WebError: a file does not hold what it should.
         """
         context = ssl.create_default_context()
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -63,32 +63,32 @@ class TlsTrust:
 
 @dataclass(frozen=True, slots=True)
 class HttpsClient:
-    """Calls with several tries; redirects are not followed. `proxy`: an address, or nothing."""
+    """An HTTPS client that retries and follows no redirects. `proxy`: its address, or empty."""
 
     trust: TlsTrust
     pace: ActionTimer
     proxy: str = ""
 
     def put(self, url: str, path: Path) -> None:
-        """Put a file; the same again is the same.
+        """Upload a file with PUT, which may be repeated.
 
         Raises:
-            WebError: it was not taken.
-            ActStop: the agent ends.
+            WebError: the server did not accept the file.
+            ActionStopped: the agent ends.
         """
         self._try(lambda: self._put(url, path))
 
     def fetch(self, url: str, path: Path, *, free_bytes: int) -> None:
-        """Fetch into a file; goes on where it broke off, also in an earlier life of the agent.
+        """Download into a file; resume a download that broke off, also one of an earlier process.
 
         Args:
-            url: of what is fetched.
-            path: of the file; what is there already takes nothing of the room.
-            free_bytes: how much the disk may take besides.
+            url: what to download.
+            path: the file; what it holds already does not count against `free_bytes`.
+            free_bytes: how much more the disk may take.
 
         Raises:
-            WebError: it cannot be had, or there is no room; nothing is left of what another try would not get either.
-            ActStop: the agent ends; what has come stays.
+            WebError: the download failed, or there is no room; after a final error the file is removed.
+            ActionStopped: the agent ends; what was downloaded stays.
         """
         have = path.stat().st_size if path.exists() else 0
         most_bytes = min(max(0, free_bytes) + have, MOST_BYTES)
@@ -143,7 +143,7 @@ class HttpsClient:
         have = path.stat().st_size if path.exists() else 0
         asked = {"Range": f"bytes={have}-"} if have else {}
         with self._call("GET", url, asked) as response:
-            if response.status == _UNSATISFIABLE:  # all of it is here, or it is another file now
+            if response.status == _UNSATISFIABLE:  # all of it is here, or the server has another file now
                 if response.headers.get("Content-Range", "").endswith(f"/{have}"):
                     return
                 path.unlink()
@@ -152,7 +152,7 @@ class HttpsClient:
             no_room = WebError(f"cannot fetch {_plain(url)}: there is no room for it", final=True)
             begins = have if response.status == _PARTIAL else 0
             if begins + _length(response) > most_bytes:
-                raise no_room  # before it has filled the disk for kubelet, which would evict pods
+                raise no_room  # kubelet evicts pods when the disk is full
             with path.open("ab" if begins else "wb") as file:
                 for chunk in response.stream(_CHUNK):
                     if file.tell() + len(chunk) > most_bytes:
@@ -162,7 +162,7 @@ class HttpsClient:
 
 
 def _length(response: urllib3.BaseHTTPResponse) -> int:
-    """Return how long the answer says that it is; 0 where it does not."""
+    """Return the answer's Content-Length; 0 without one."""
     said = response.headers.get("Content-Length", "")
     return int(said) if said.isdecimal() else 0
 
@@ -175,5 +175,5 @@ def _see(status: int, what: str) -> None:
 
 
 def _plain(url: str) -> str:
-    """Leave out what may be secret in an address."""
+    """Return an address without its query, which may be secret."""
     return url.partition("?")[0]

@@ -1,4 +1,4 @@
-"""Acts that may be done twice: inventory.refresh, doctor.run, identity.rotate."""
+"""Actions that may be done twice: inventory.refresh, doctor.run, identity.rotate."""
 
 import json
 import os
@@ -19,33 +19,33 @@ _PLUGIN_S, _LOOK_S = 30.0, 1.0
 _DOCTOR_S = 240.0
 _RENEW_S, _RENEW_MOST_S = 2.0, 60.0
 _MOST_DATA_BYTES = 6_000
-"""Of the 8 KiB of a result."""
+"""The part of a result's 8 KiB that `data` may take."""
 
 
 class Idempotent:
-    """An act of which nothing is journalled: it is done once more."""
+    """The base of actions that may be done twice: after a crash they are done again, so they need no token."""
 
     __slots__ = ()
 
     def token(self, id_: CommandId, args: Args) -> str:
-        """Return no token: what is done twice does no harm."""
+        """Return an empty token."""
         del id_, args
         return ""
 
     def evidence(self, id_: CommandId, token: str) -> Evidence:
-        """Not asked of what is idempotent."""
+        """Return UNREADABLE; nobody asks an idempotent action for evidence."""
         del id_, token
         return Evidence.UNREADABLE
 
     def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
-        """Return nothing: `act` has waited for the end."""
+        """Return SUCCEEDED: `act` has waited for the end."""
         del id_, args, token
         return ActionOutcome(state=CommandState.SUCCEEDED)
 
 
 @dataclass(frozen=True, slots=True)
 class IdempotentAction(Idempotent):
-    """One that needs nothing but its command's id."""
+    """An idempotent action that needs nothing but its command's id."""
 
     do: Callable[[CommandId], ActionOutcome]
 
@@ -56,7 +56,7 @@ class IdempotentAction(Idempotent):
 
 
 def refresh_inventory(socket: Path, *, pace: ActionTimer, looked: Callable[[], None]) -> IdempotentAction:
-    """Return `inventory.refresh`: the plugin is asked, `looked` looks at all; what it finds goes up before the end."""
+    """Return `inventory.refresh`: it asks the plugin, then calls `looked`, which makes the agent send its inventory."""
 
     def do(_: CommandId) -> ActionOutcome:
         found = pace.until(lambda: _asked(socket), every_s=_LOOK_S, within_s=_PLUGIN_S)
@@ -78,7 +78,7 @@ def _asked(socket: Path) -> PluginStatus | None:
 
 
 def run_doctor(program: Sequence[str], *, pace: ActionTimer, env: Mapping[str, str] | None = None) -> IdempotentAction:
-    """Return `doctor.run`. Its result says what is not well; that something is not does not make it FAILED."""
+    """Return `doctor.run`; its result lists the troubles, and troubles do not make the command FAILED."""
     settled: Mapping[str, str] = dict(os.environ) if env is None else env
 
     def do(_: CommandId) -> ActionOutcome:
@@ -97,7 +97,7 @@ def run_doctor(program: Sequence[str], *, pace: ActionTimer, env: Mapping[str, s
 
 
 def doctor_data(version: str, level: str, checks: Sequence[Mapping[str, Any]]) -> Json:
-    """Return what a result may hold of the doctor's words: troubles whole, then cut, then checks by name alone."""
+    """Return the doctor's troubles, cut until a result has room: texts of 400, of 120 characters, or names alone."""
     bad = [one for one in checks if one.get("level") in {"broken", "warning"}]
     head: Json = {"version": version, "level": level, "checks": len(checks)}
     for length in (400, 120, 0):
@@ -108,7 +108,7 @@ def doctor_data(version: str, level: str, checks: Sequence[Mapping[str, Any]]) -
 
 
 def _told(check: Mapping[str, Any], length: int) -> list[Json]:
-    """Return a line for each trouble of a check, with what mends it; without room one for the check."""
+    """Return a line for each trouble of a check, with its remedy; for length 0 one line for the check."""
     name = clipped(str(check.get("name", "")), length or 40)
     if not length:
         return [{"name": name, "level": str(check.get("level", ""))}]
@@ -129,11 +129,11 @@ def rotate_identity(
     """Return `identity.rotate`.
 
     Args:
-        renew: gets a new certificate; the same cause gets the same one. The cause is the command's id.
-        pace: how it waits.
-        refusals: what it raises when there is none to be had; their words are the result's.
-        passing: those of them after which it is tried again, until `within_s`.
-        within_s: for all tries.
+        renew: gets a new certificate for a cause, the command's id; the same cause gets the same certificate.
+        pace: the timer of the pauses.
+        refusals: what `renew` raises when it gets no certificate; the error's text becomes the result's.
+        passing: those refusals after which it is tried again, until `within_s`.
+        within_s: the time for all tries.
     """
 
     def do(id_: CommandId) -> ActionOutcome:

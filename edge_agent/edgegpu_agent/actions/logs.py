@@ -1,4 +1,4 @@
-"""logs.collect: what a person needs who cannot come to the box, in one archive, without a secret in it."""
+"""logs.collect: upload logs, versions and the doctor's report as one archive, with all secrets taken out."""
 
 import gzip
 import os
@@ -27,16 +27,16 @@ OUR_UNITS = ("edgegpu-agent", "edgegpu-plugin", "edgegpu-recover", "edgegpu-fare
 _MIB = 1024 * 1024
 _PROGRAM_S = 120.0
 _MORE = 2
-"""How much more of a log than fits is looked through for secrets: what is hidden makes lines shorter."""
+"""How many times more of a log than fits is read: hiding secrets makes lines shorter."""
 _MARGIN_BYTES = 64 * 1024
-"""For headers, and for what gzip adds to what it cannot compress."""
+"""Room for headers, and for what gzip adds to data that it cannot compress."""
 _SMALL = 4
-"""The part of the archive, a quarter, that is not the units' logs."""
+"""One part in so many of the archive, a quarter, is for what is not a unit's log."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSource:
-    """One file of the archive: its name, the program whose words are in it, and whether it is a log."""
+    """One file of the archive: its name, the program whose output it holds, and whether it is a log."""
 
     name: str
     command: tuple[str, ...]
@@ -44,11 +44,11 @@ class LogSource:
 
 
 def sources(program: Sequence[str], k3s: str, since_s: int) -> tuple[LogSource, ...]:
-    """Return what is collected.
+    """Return the sources of all files in the archive.
 
     Args:
-        program: the command line `edgegpu`.
-        k3s: its unit; empty where there is none.
+        program: the command line `edgegpu`, as words.
+        k3s: k3s's unit; empty where there is none.
         since_s: how old the oldest line of a log may be.
     """
     units = (*OUR_UNITS, *((k3s,) if k3s else ()))
@@ -64,13 +64,13 @@ def sources(program: Sequence[str], k3s: str, since_s: int) -> tuple[LogSource, 
 
 
 def place(url: str, id_: CommandId) -> str:
-    """Return where the archive goes: a url that ends with `/` is a folder, in which it is named by the command's id."""
+    """Return the archive's address: `url` itself, or a file named by the command's id where `url` ends with `/`."""
     return f"{url}{id_}.tar.gz" if url.endswith("/") else url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectLogs(Idempotent):
-    """The op. `folder` has a folder for each command until its archive is put; `redactor` is made anew for each."""
+    """The action `logs.collect`; `folder` holds a folder per command, and each command calls `redactor` anew."""
 
     folder: Path
     web: HttpsClient
@@ -79,13 +79,13 @@ class CollectLogs(Idempotent):
     k3s: Callable[[], str]
     redactor: Callable[[], Redactor]
     most_mib: int
-    """Of one archive, whatever is asked for."""
+    """The limit for one archive, whatever the command asks for."""
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     busy: set[CommandId] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def act(self, id_: CommandId, args: Args, token: str) -> ActionOutcome:
-        """Collect, put, remove."""
+        """Collect the logs, upload the archive, remove it."""
         del token
         asked = cast("LogsArgs", args)
         try:
@@ -102,7 +102,7 @@ class CollectLogs(Idempotent):
         return ActionOutcome(state=CommandState.SUCCEEDED, data={"bytes": size, "sha256": digest})
 
     def _begin(self, id_: CommandId) -> Path:
-        """Make a command's own folder; what no command that is under way needs was left by an agent that died."""
+        """Make the command's folder; remove folders of no running command, which an agent that died has left."""
         own = self.folder / id_
         with self.lock:
             self.busy.add(id_)
@@ -119,8 +119,8 @@ class CollectLogs(Idempotent):
             _remove(self.folder / id_)
 
     def _write(self, archive: Path, asked: LogsArgs) -> None:
-        """Write it; each file has its share, so that it is not larger than asked for even if nothing shrinks."""
-        import tarfile  # noqa: PLC0415  (0.4 MiB, for what is asked for rarely)
+        """Write the archive; each file has a share of the room, so the limit holds even if nothing is compressed."""
+        import tarfile  # noqa: PLC0415  (0.4 MiB for a rare command)
 
         redactor = self.redactor()
         wanted = sources(self.program, self.k3s(), asked.since_s)
@@ -144,7 +144,7 @@ class CollectLogs(Idempotent):
             size = file.seek(0, os.SEEK_END)
             info = tar.tarinfo(one.name)
             info.size, info.mode = min(size, most_bytes), 0o600
-            file.seek(size - info.size)  # of what is too long the newest stays
+            file.seek(size - info.size)  # of a long log the newest part stays
             tar.addfile(info, file)
         clean.unlink()
 

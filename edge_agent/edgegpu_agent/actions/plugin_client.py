@@ -1,4 +1,4 @@
-"""What the plugin says of itself on its Unix socket, as far as acts look at it."""
+"""The plugin's status from its Unix socket, as far as actions need it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ _OK = 200
 
 
 class PluginSilentError(Exception):
-    """The plugin does not answer, or not as it should: "cannot x: cause"."""
+    """The plugin does not answer, or gives an answer that cannot be read; the text is "cannot x: cause"."""
 
 
 class _Row(BaseModel):
@@ -50,7 +50,7 @@ class _Document(_Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginStatus:
-    """The plugin as it is now; `holders` are pods that have shares, NAMESPACE/NAME."""
+    """The plugin's status; `holders` are the pods that have shares, as NAMESPACE/NAME."""
 
     version: str
     unit_mib: int
@@ -63,10 +63,10 @@ class PluginStatus:
 
 
 def ask(socket: Path) -> PluginStatus:
-    """Ask the plugin.
+    """Ask the plugin for its status.
 
     Raises:
-        PluginSilentError: no answer that can be used.
+        PluginSilentError: there is no answer, or none that can be read.
     """
     try:
         status, body = get(socket, "/v1/status", timeout_s=_ANSWER_S)

@@ -1,4 +1,4 @@
-"""How acts wait, and other programs as processes: those that end with the agent, and those that outlive it."""
+"""Timed waits of actions, and the programs that they run: those that end with the agent, and those that outlive it."""
 
 import contextlib
 import io
@@ -21,34 +21,34 @@ T = TypeVar("T")
 
 
 class ActionTimer:
-    """Time for all acts of one agent; it runs `speed` times as fast as that of the clock: a test waits less."""
+    """The time of all actions of one agent; it runs `speed` times as fast as the clock, so that tests wait less."""
 
     def __init__(
         self, stop: threading.Event, *, clock: Callable[[], float] = time.monotonic, speed: float = 1.0
     ) -> None:
-        """Begin. `stop` is set once, when the agent ends."""
+        """Build the timer; `stop` is set once, when the agent ends."""
         self._stop = stop
         self._clock = clock
         self._speed = speed
 
     def now_s(self) -> float:
-        """Return seconds that only rise."""
+        """Return monotonic seconds."""
         return self._clock() * self._speed
 
     def pause(self, seconds: float) -> None:
-        """Wait so long.
+        """Wait for so many seconds.
 
         Raises:
-            ActStop: the agent ends.
+            ActionStopped: the agent ends.
         """
         if self._stop.wait(seconds / self._speed):
             raise ActionStopped("the agent ends")
 
     def until(self, look: Callable[[], T | None], *, every_s: float, within_s: float) -> T | None:
-        """Call `look` again and again, and return what it returned first; None when time is over.
+        """Call `look` until it returns something, and return that; None when the time is over.
 
         Raises:
-            ActStop: the agent ends.
+            ActionStopped: the agent ends.
         """
         deadline = self.now_s() + within_s
         while (found := look()) is None and self.now_s() < deadline:
@@ -58,26 +58,26 @@ class ActionTimer:
 
 @dataclass(frozen=True, slots=True)
 class ProgramOutput:
-    """What a program said: its exit status (negative: by a signal; None: it was over its time), and stdout."""
+    """A program's output, and its exit status: negative after a signal, None where the program took too long."""
 
     status: int | None
     text: str
 
     @property
     def last_line(self) -> str:
-        """Its last words, for people."""
+        """The last line of the output, for people; the exit status where there is none."""
         lines = self.text.strip().splitlines()
         return clipped(lines[-1].strip(), 300) if lines else f"exit status {self.status}"
 
 
 class RunningProgram(DetachedProgram):
-    """One run that an act waits for; it can outlive the agent."""
+    """A program that an action waits for; it can outlive the agent."""
 
     def wait(self, pace: ActionTimer, *, within_s: float, outlives: bool = False) -> ProgramOutput:
-        """Wait for its end; what is over its time is killed, with all that it has started.
+        """Wait for the program's end; after `within_s` kill it and all that it has started.
 
         Raises:
-            ActStop: the agent ends; then it goes on where it `outlives` the agent, else it is killed.
+            ActionStopped: the agent ends; the program goes on where it `outlives` the agent, else it is killed.
         """
         try:
             status = pace.until(self.poll, every_s=_LOOK_S, within_s=within_s)
@@ -97,12 +97,12 @@ class RunningProgram(DetachedProgram):
 def run(
     command: Sequence[str], pace: ActionTimer, *, within_s: float, env: Mapping[str, str], errors: bool = True
 ) -> ProgramOutput:
-    """Run a program that changes nothing, or that may be cut anywhere; one that cannot be started says why.
+    """Run a program that may be killed at any point; if it cannot be started, status 127 and the text says why.
 
-    `errors`: what it says on stderr belongs to its words.
+    `errors`: the output includes stderr.
 
     Raises:
-        ActStop: the agent ends, and it was killed.
+        ActionStopped: the agent ends, and the program was killed.
     """
     try:
         program = RunningProgram(command, env=env, errors=errors)
@@ -115,10 +115,10 @@ def run(
 def capture(
     command: Sequence[str], pace: ActionTimer, *, within_s: float, env: Mapping[str, str]
 ) -> Iterator[IO[bytes]]:
-    """Run a program that changes nothing, and yield all that it said, however much; or why it said nothing.
+    """Run a program that changes nothing, and yield its whole output, or why it could not be started.
 
     Raises:
-        ActStop: the agent ends, and it was killed.
+        ActionStopped: the agent ends, and the program was killed.
     """
     try:
         program = DetachedProgram(command, env=env, errors=True)
@@ -135,9 +135,10 @@ def capture(
 
 
 def runs_with(words: Sequence[str], *, proc: Path) -> bool:
-    """Say whether any process of this user was started with these words one after the other among its arguments.
+    """Return whether a process of this user has these words among its arguments, one directly after the other.
 
-    Anybody may give a process any arguments. The real uid counts: a setuid program belongs to root and is another's.
+    Other users' processes do not count, since anybody may give a process any arguments. The real uid decides: a
+    setuid program runs as root for another user.
 
     Args:
         words: whole arguments.
@@ -145,7 +146,7 @@ def runs_with(words: Sequence[str], *, proc: Path) -> bool:
     """
     wanted = b"\0" + b"\0".join(word.encode() for word in words) + b"\0"
     for path in proc.glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):  # it has just ended
+        with contextlib.suppress(OSError):  # the process has just ended
             if wanted in path.read_bytes() and _real_uid(path.with_name("status")) == os.getuid():
                 return True
     return False

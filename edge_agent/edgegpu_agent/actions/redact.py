@@ -1,4 +1,4 @@
-"""Secrets taken out of what leaves the box: by their form, and those of this box by their value."""
+"""Redaction of what leaves the box: secrets are found by their form, this box's own ones by their value."""
 
 import json
 import re
@@ -21,8 +21,8 @@ _VALUE = (
     r"""(?x: \\+ ["'] .*? (?: \\+ ["'] | $ ) | " (?: [^"\\] | \\ . )* "? """
     r"""| ' (?: [^'] | '' )* '? | [^\s"',;&}]+ )"""
 )
-"""What stands after a secret's name: quoted, as a word of JSON, YAML, a shell or Python, to its closing quote or, where
-that was cut off, to the line's end; or up to a space."""
+"""The value after a secret's name. A quoted one (JSON, YAML, a shell, Python) goes to its closing quote or, where that
+was cut off, to the line's end; another one goes up to a space."""
 
 _AFTER_NAME = re.compile(
     r"""(?ix) ( (?: token | secret | passw (?: or )? d | api[_-]?key | key-?data | private[_-]?key
@@ -42,16 +42,16 @@ _FORMS = tuple(
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}")
 _OPTION = re.compile(rf"(?i)(--[\w-]*(?:token|join|password|secret)[\w-]*(?:[\"']?,\s*|[ =]))(?:{_VALUE}|\S+)")
 _PASSWORD_IN_URL = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s/:@]*:)([^\s/]+)@")
-"""Up to the last @: a password may hold one."""
+"""The password goes up to the last @, since it may contain one."""
 _QUERY = re.compile(r"(https?://[^\s?\"']+\?)[^\s\"']+")
 
 _CUT = "…"
-"""What `wire.clipped` puts where it has cut."""
+"""The character that `wire.clipped` puts where it has cut a text."""
 _CUT_OFF = (
     re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+$"),
     re.compile(r"()\beyJ[\w-]{8,}[.\w-]*$"),
 )
-"""The beginnings of secrets that are known by their ends."""
+"""The beginnings of secrets whose form is known by its end, which was cut off."""
 
 _WORDS = (
     *("token", "secret", "passw", "keydata", "key-data", "apikey", "api_key", "api-key", "private_key", "private-key"),
@@ -79,25 +79,25 @@ _VALUES = re.compile(
         (?: "(?P<double>[^"\n]+)" | '(?P<single>[^'\n]+)' | (?P<plain>[^\s"']+) )"""
 )
 _K3S_TOKEN = re.compile(r"K10[0-9a-f]{32,}::(?:[^:\s]*:)?(\S+)")
-"""k3s's token; behind the hash of its authority stands a password, which alone does as well (k3s's manual)."""
+"""k3s's token: after the hash of its CA comes a password, which k3s accepts alone as well (k3s's manual)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redactor:
-    """Takes secrets out of lines; `known` are values that must not leave, however they are written."""
+    """Takes secrets out of text; `known` are values to hide wherever they occur."""
 
     known: tuple[str, ...] = ()
 
     @classmethod
     def of_box(cls, layout: Layout, more: Iterable[Path] = ()) -> "Redactor":
-        """Return one that knows the secrets that lie on this box."""
+        """Return a redactor that knows the secrets stored on this box."""
         found: set[str] = set()
         for path in (*(layout.at(name) for name in _FILES), *more):
             found |= _secrets(path)
         return cls(tuple(sorted(found, key=len, reverse=True)))
 
     def lines(self, lines: Iterable[str]) -> Iterator[str]:
-        """Yield the lines without secrets; a private key goes from its first line to its last."""
+        """Yield the lines without secrets; one line replaces all lines of a private key."""
         inside = False
         for line in lines:
             if inside or _KEY_BEGINS.search(line):
@@ -108,12 +108,12 @@ class Redactor:
                 yield self.line(line)
 
     def text(self, text: str) -> str:
-        """Return words without secrets; they may have many lines, and may have been cut in the middle of one."""
+        """Return a text without secrets; it may have many lines, and may have been cut in the middle of a secret."""
         *cut, whole = "".join(self.lines(text.splitlines(keepends=True))).split(_CUT)
         return _CUT.join([*(self._without_rest(piece) for piece in cut), whole])
 
     def _without_rest(self, piece: str) -> str:
-        """Take out what is left of a secret at the end of what was cut there."""
+        """Hide the beginning of a secret that was cut off at the end of a piece."""
         for value in self.known:
             for length in range(len(value) - 1, _SHORTEST - 1, -1):
                 if piece.endswith(value[:length]):
@@ -127,7 +127,7 @@ class Redactor:
         for value in self.known:
             text = text.replace(value, HIDDEN)
         if not _may_hold(text):
-            return text  # nearly all of a log: the rest is many times slower
+            return text  # true of most lines of a log; the rest is many times slower
         text = _BEARER.sub(rf"\1 {HIDDEN}", text)
         text = _OPTION.sub(rf"\1{HIDDEN}", text)
         text = _PASSWORD_IN_URL.sub(rf"\1{HIDDEN}@", text)
@@ -139,7 +139,7 @@ class Redactor:
 
 
 def _may_hold(text: str) -> bool:
-    """Say whether a line has anything that a secret has."""
+    """Return whether a line contains anything that is typical of a secret."""
     low = text.lower()
     if any(word in low for word in _WORDS) or _TAIL.search(low):
         return True
@@ -147,7 +147,7 @@ def _may_hold(text: str) -> bool:
 
 
 def _secrets(path: Path) -> set[str]:
-    """Return what is secret in a file: all of its only line, values of secret keys, passwords in addresses."""
+    """Return the secrets in a file: its only word, values of secret keys, passwords in addresses."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -162,18 +162,18 @@ def _secrets(path: Path) -> set[str]:
 
 
 Clean = Callable[[bytes], bytes]
-"""Makes a message's body one without secrets."""
+"""A function that returns a message's body without secrets."""
 
 _TEXT, _DATA = "text", "data"
-"""The fields with words: a text at whatever depth, and all that an act has put into its result."""
+"""The fields that are redacted: a text at any depth, and all data that an action has put into its result."""
 
 
 def cleaned(body: bytes, *, redactor: Callable[[], Redactor]) -> bytes:
-    """Return a body without secrets in its words; no text is longer than it was, so that it still fits.
+    """Return a message's body without secrets; no text becomes longer, so the body still fits.
 
     Args:
         body: JSON, as `wire.encode` writes it.
-        redactor: made anew for each message that has words: a token may have come since the last one.
+        redactor: called for each message with text, since a new token may have been stored since the last one.
     """
     if not any(f'"{name}":'.encode() in body for name in (_TEXT, _DATA)):
         return body

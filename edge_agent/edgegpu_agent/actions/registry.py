@@ -1,4 +1,4 @@
-"""The acts and settlers of a real box, put together."""
+"""The actions and settlers of a real box."""
 
 import os
 import secrets
@@ -26,7 +26,7 @@ from edgegpu_installer.transaction.lock import BEGUN
 from edgegpu_sync.ids import op_name
 
 UPGRADES, COLLECTED = "upgrades", "collected"
-"""Below /var/lib/edgegpu: bundles on their way, and archives of logs."""
+"""Folders below /var/lib/edgegpu: for bundles that are being downloaded, and for archives of logs."""
 
 
 def _nothing() -> None:
@@ -35,12 +35,13 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionContext:
-    """What acts and settlers are made from.
+    """What actions and settlers are built from.
 
-    `stop` is set once, when the agent ends. `identity`: the folder with tls.crt, tls.key and cloud-ca.crt. `renew` gets
-    a new certificate for a cause; of what it raises `passing` is tried again, and `refusals` (these among them) are the
-    result's words. `looked` makes the agent send its inventory; `ready` asks the cluster about this node (None: by
-    kubelet's own certificate). `program` is the command line that runs the installer, `env` what it gets.
+    `stop` is set once, when the agent ends. `identity` is the folder with tls.crt, tls.key and cloud-ca.crt. `renew`
+    gets a new certificate for a cause. It raises `refusals`, whose text becomes the result's; after those that are
+    also in `passing` it is tried again. `looked` makes the agent send its inventory. `ready` asks the cluster about
+    this node (None: with kubelet's own certificate). `program` is the command line that runs the installer, `env` its
+    environment.
     """
 
     stop: threading.Event
@@ -53,18 +54,18 @@ class ActionContext:
     layout: Layout = field(default_factory=Layout)
     program: Sequence[str] = ("/opt/edgegpu/current/bin/edgegpu",)
     proxy: str = ""
-    """By which archives go up and bundles are fetched; empty: straight."""
+    """The proxy for uploads of archives and downloads of bundles; empty: none."""
     most_mib: int = 1_024
-    """Of an archive of logs, whatever is asked for."""
+    """The limit for an archive of logs, whatever the command asks for."""
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     proc: Path = Path("/proc")
     speed: float = 1.0
-    """How fast time runs for acts; tests wait less."""
+    """How fast time runs for actions; more than 1 in tests, which then wait less."""
     steady_s: float = STEADY_S
 
     @property
     def pace(self) -> ActionTimer:
-        """How its acts wait."""
+        """The timer of the actions."""
         return ActionTimer(self.stop, speed=self.speed)
 
     @property
@@ -83,17 +84,17 @@ class ActionContext:
         )
 
     def redactor(self) -> Redactor:
-        """Return what knows the secrets that lie on this box now."""
+        """Return a redactor that knows the secrets stored on this box now."""
         return Redactor.of_box(self.layout, (self.identity / "tls.key", self.identity / "sign.key"))
 
     def web(self, *, certificate: bool) -> HttpsClient:
-        """HTTPS with the cloud's CA trusted beside the system's; with this box's certificate, or without."""
+        """Return an HTTPS client that trusts the system's CAs and the cloud's; `certificate`: with this box's own."""
         cert, key = (self.identity / "tls.crt", self.identity / "tls.key") if certificate else (None, None)
         return HttpsClient(TlsTrust(ca=self.identity / "cloud-ca.crt", cert=cert, key=key), self.pace, self.proxy)
 
 
 def acts(box: ActionContext) -> Acts:
-    """Return the acts, by op; `identity.rotate` where it is known how to renew."""
+    """Return the actions by op; `identity.rotate` only where there is a `renew`."""
     units = Units(layout=box.layout, pace=box.pace, env=box.env)
     busy = partial(at_work, box.layout)
     ready = box.ready or NodeReadiness(box.layout)

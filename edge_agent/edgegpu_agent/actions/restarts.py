@@ -1,4 +1,4 @@
-"""k3s.restart and plugin.restart: systemd is asked once, and by the unit's InvocationID it is known whether it did."""
+"""k3s.restart and plugin.restart: ask systemd once; the unit's InvocationID then shows whether it has restarted."""
 
 import datetime as dt
 import json
@@ -19,7 +19,7 @@ from edgegpu_sync.rules.ops import Args, Evidence, UnitRun
 from edgegpu_sync.states import CommandState, ResultCode
 
 STEADY_S = 10.0
-"""One in a crash loop is never up for so long."""
+"""A unit in a crash loop is never up for so long."""
 
 _BUSY_S = 240.0
 _LOOK_S = 1.0
@@ -27,23 +27,24 @@ _LOOK_S = 1.0
 _NODE = "system:node:"
 _CALL_S = 5.0
 _SECOND_S = 1.0
-"""Heartbeats are whole seconds."""
+"""The resolution of a heartbeat: the API has whole seconds."""
 
 NodeReady = Callable[[float], bool | None]
-"""Whether this node is Ready by a heartbeat after so many seconds since 1970; None: the cluster cannot be asked."""
+"""Whether this node is Ready by a heartbeat after a time (seconds since 1970); None: the cluster cannot be asked."""
 
 
 def nobody_knows(_since_s: float) -> bool | None:
-    """Answer for a box on which the cluster cannot be asked."""
+    """Return None: on this box the cluster cannot be asked."""
     return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
-    """Restarts one unit.
+    """The action that restarts one unit.
 
-    `unit` finds its name, empty where there is none. `first` is what must run before, or `unit` is left alone: a
-    kubelet that starts without the plugin fails pods. `within_s`: after so long without being well it has failed.
+    `unit` returns its name, empty where there is none. `first` is a unit that must be active, else the restart is
+    rejected: a kubelet that starts without the plugin fails pods. `within_s`: the restart has failed where the unit is
+    not well after so long.
     """
 
     units: Units
@@ -54,15 +55,15 @@ class Restart:
     ready: NodeReady = nobody_knows
     steady_s: float = STEADY_S
     busy: Callable[[], bool] = lambda: False
-    """Whether an installer is at work, whose own restarts must not be mixed with ours."""
+    """Return whether an installer is at work; its own restarts must not be mixed with ours."""
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     _since_s: dict[CommandId, float] = field(default_factory=dict)
     _runs: dict[CommandId, str] = field(default_factory=dict)
-    """The first run that was seen after each restart: an installer may begin another before that one is steady."""
+    """The first run that was seen after each restart; an installer may begin another before that one is steady."""
 
     def token(self, id_: CommandId, args: Args) -> str:
-        """Return the run that will be ended; an installer that is at work is waited for first."""
+        """Return the run that the restart will end; wait first for an installer that is at work."""
         del id_, args
         self.pace.until(lambda: None if self.busy() else True, every_s=_LOOK_S, within_s=_BUSY_S)
         name = self.unit()
@@ -99,7 +100,7 @@ class Restart:
         return None
 
     def evidence(self, id_: CommandId, token: str) -> Evidence:
-        """Say whether it was restarted since; what systemd is about to do is under way."""
+        """Return whether the unit was restarted since; a job of systemd that waits counts as UNDER_WAY."""
         del id_
         name, before = _read(token)
         if not name:
@@ -109,7 +110,7 @@ class Restart:
         return Evidence.UNDER_WAY if found is Evidence.NOT_DONE and now is not None and now.on_its_way else found
 
     def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
-        """See whether it runs again, and stays."""
+        """Return the outcome once the unit runs again and stays up, or has failed to; None before."""
         del args
         name, before = _read(token)
         began = self._since_s.setdefault(id_, self.monotonic())
@@ -168,13 +169,13 @@ def restart_plugin(units: Units, *, pace: ActionTimer, busy: Callable[[], bool],
 
 @dataclass(frozen=True, slots=True)
 class NodeReadiness:
-    """Asks with kubelet's own certificate, whose name is the node's."""
+    """Asks the API server about this node, with kubelet's own certificate, whose name is the node's."""
 
     layout: Layout
     candidates: tuple[str, ...] = (f"{K3S_DATA}/agent/kubelet.kubeconfig", KUBECONFIG)
 
     def __call__(self, since_s: float) -> bool | None:
-        """Say so, as `restarts.NodeReady`. An API server that does not answer yet says that the node is not Ready."""
+        """Return what `NodeReady` describes; False where the API server does not answer yet."""
         found = self._access()
         if found is None:
             return None
@@ -202,7 +203,7 @@ class NodeReadiness:
 
 
 def ready_since(node: dict[str, Any], since_s: float) -> bool:
-    """Say whether a Node object is Ready by a heartbeat that is not older."""
+    """Return whether a Node object is Ready by a heartbeat that is not older than `since_s`."""
     for condition in (node.get("status") or {}).get("conditions") or []:
         if condition.get("type") == "Ready":
             beat = dt.datetime.fromisoformat(str(condition.get("lastHeartbeatTime", "1970-01-01T00:00:00Z")))

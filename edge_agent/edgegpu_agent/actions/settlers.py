@@ -1,4 +1,4 @@
-"""Settlers of what the installer does, sharing itself and the settings of the plugin; and how sharing stands."""
+"""Settlers of the items that the installer carries out (sharing, the plugin's settings), and the probe of sharing."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -45,10 +45,10 @@ _Mark = tuple[int, int, int] | None
 
 
 class SharingOfBox:
-    """Looks each time; the configuration is read again when it is another file."""
+    """The probe of this box's sharing; it reads the plugin's configuration again only when the file has changed."""
 
     def __init__(self, layout: Layout) -> None:
-        """Prepare it; nothing is read yet."""
+        """Build the probe; nothing is read yet."""
         self._layout = layout
         self._mark: _Mark = None
         self._read = SharingFound(installed=True)
@@ -63,7 +63,7 @@ class SharingOfBox:
         return self._read
 
     def changing(self) -> bool:
-        """See `ports.SharingProbe`; also where it cannot be told."""
+        """See `ports.SharingProbe`; True also where the lock cannot be read."""
         try:
             return at_work(self._layout)
         except OSError as error:
@@ -80,7 +80,7 @@ class SharingOfBox:
     def _configured(self) -> SharingFound:
         try:
             found = schema.load(self._layout.plugin_yaml)
-        except ConfigError:  # the plugin says so itself, and does not start with it
+        except ConfigError:  # the plugin reports that itself, and does not start
             return SharingFound(installed=True)
         return SharingFound(
             installed=True, policy=found.policy.value, excluded=found.exclude, unit_mib=found.resources.unit_mib
@@ -97,9 +97,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallerChange:
-    """Carries one item out as one transaction, whose id stands in the item's note before it begins.
+    """Carries one item out as one transaction, whose id is noted before the transaction begins.
 
-    `fresh` makes what no id has had before: 8 of a-z, 0-9. `finish_s`: how long a first end is tried to be completed.
+    `fresh` returns a new part for an id: 8 of a-z, 0-9. `finish_s`: how long to retry what is left after a crash.
     """
 
     installer: InstallerRunner
@@ -107,17 +107,17 @@ class InstallerChange:
     finish_s: float = 300.0
 
     def settle(self, one: AskedItem, notes: SettlerNotes, words: Sequence[str], *, finish: bool = False) -> Settlement:
-        """Carry it out, or find out how it ended that was begun before a crash.
+        """Carry an item out, or find out how a transaction ended that was begun before a crash.
 
         Args:
             one: the item.
-            notes: its notes.
-            words: of the installer's command line.
-            finish: whether something is left to do after a transaction's end (marks in the cluster), so that a crash
-                in between is followed by another run, which changes nothing of the machine.
+            notes: the notes of this item.
+            words: the words of the installer's command line.
+            finish: whether something is left to do after a transaction's end (marks in the cluster). A crash in between
+                is then followed by another run, which changes nothing on the machine.
 
         Raises:
-            ActStop: the agent ends.
+            ActionStopped: the agent ends.
         """
         note = notes.read() or {}
         id_, done = str(note.get(_TRANSACTION, "")), bool(note.get(_DONE))
@@ -140,7 +140,7 @@ class InstallerChange:
         return id_
 
     def _finish(self, id_: str, words: Sequence[str]) -> Settlement:
-        """Do what was left; k3s may be on its way up, so a refusal is not the last word. What stands is not undone."""
+        """Run the installer again for what was left; retry a refusal, since k3s may be starting. Nothing is undone."""
         pace = self.installer.pace
         deadline = pace.now_s() + self.finish_s
         while (
@@ -173,10 +173,10 @@ def _settlement(end: End) -> Settlement:
 
 @dataclass(frozen=True, slots=True)
 class SharingSettler:
-    """Installs GPU sharing, or takes it off and leaves the agent.
+    """Installs GPU sharing, or uninstalls it and keeps the agent.
 
-    Sharing that comes is set up at once as the other items of the document say: pods that wait take shares as soon as
-    it is there, and then the size of a unit cannot be changed any more, nor is a card free that shall not be offered.
+    An installation also applies the document's other items at once: waiting pods take shares as soon as there is
+    sharing, and then the size of a unit cannot be changed any more, and a card to be excluded is in use.
     """
 
     change: InstallerChange
@@ -190,7 +190,7 @@ class SharingSettler:
         return self.change.settle(one, notes, words, finish=True)
 
     def _set_up(self, notes: SettlerNotes) -> Sequence[str]:
-        """Return the options; none where sharing is there: then each item is settled by itself, with its checks."""
+        """Return the options; none where sharing is installed: then each item is settled by itself, with its checks."""
         if self.layout.has_sharing or not isinstance(notes, DocumentNotes):
             return ()
         items = (asked.item for asked, settled in notes.beside() if _wanted(settled))
@@ -198,7 +198,7 @@ class SharingSettler:
 
 
 def _wanted(settled: Settlement) -> bool:
-    """Say whether an item may be carried out: what was refused or failed for another reason is not tried by itself."""
+    """Return whether an item may be carried out: it is open, applied, or was rejected for missing sharing alone."""
     match settled.state:
         case ItemState.OPEN | ItemState.APPLIED:
             return True
@@ -212,7 +212,7 @@ def _wanted(settled: Settlement) -> bool:
 class SettingSettler(Generic[T]):
     """Changes one setting of the plugin, which must be installed.
 
-    `words` are the installer's options for an item. `check` settles one that needs no change, or allows none.
+    `words` returns the installer's options for an item. `check` settles an item that needs no change, or allows none.
     """
 
     change: InstallerChange
@@ -235,9 +235,9 @@ def settlers(change: InstallerChange, layout: Layout, *, plugin_socket: Path) ->
     """Return the settlers of all items that the installer settles.
 
     Args:
-        change: what carries them out.
-        layout: where things are.
-        plugin_socket: of the plugin, which says who holds shares.
+        change: what carries the items out.
+        layout: the paths of this box.
+        plugin_socket: the plugin's socket; its status says which pods hold shares.
     """
 
     def not_while_held(item: UnitSize) -> Settlement | None:
@@ -291,7 +291,7 @@ def _excluded(item: Exclusions) -> Sequence[str]:
 
 
 def _not_while_held(item: UnitSize, socket: Path, pace: ActionTimer) -> Settlement | None:
-    """Refuse another unit while pods hold shares: kubelet would not know their devices any more."""
+    """Reject another unit size while pods hold shares: kubelet would not know their devices any more."""
     last = ""
 
     def answer() -> PluginStatus | None:
@@ -302,7 +302,7 @@ def _not_while_held(item: UnitSize, socket: Path, pace: ActionTimer) -> Settleme
             last = str(error)
             return None
 
-    now = pace.until(answer, every_s=1, within_s=_PLUGIN_S)  # it may just have been started
+    now = pace.until(answer, every_s=1, within_s=_PLUGIN_S)  # the plugin may just have been started
     if now is None:
         return Settlement.rejected(ResultCode.PRECHECK, f"cannot say whether pods hold shares: {last}")
     if now.unit_mib == item.mib:

@@ -1,4 +1,4 @@
-"""The installer as the agent sees it: a process that may outlive the agent, and a journal that says how it ended."""
+"""The installer as the agent runs it: a process that may outlive the agent, and a journal that says how it ended."""
 
 import contextlib
 import json
@@ -25,28 +25,28 @@ _BUSY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class TransactionCommitted:
-    """The machine is as it was asked for; `changed`: it was not before."""
+    """A transaction that was committed; `changed`: it changed the machine."""
 
     changed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionRolledBack:
-    """It was begun and undone: the machine is as before."""
+    """A transaction that was begun and undone: the machine is as before."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionBroken:
-    """It was begun, and could not be undone."""
+    """A transaction that was begun and could not be undone."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedTransaction:
-    """Nothing was begun; the words are the installer's. `code` is what it calls that."""
+    """A transaction that the installer refused to begin; `why` and `code` are the installer's text and error code."""
 
     why: str
     code: str = ""
@@ -54,7 +54,7 @@ class RefusedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TransactionSilent:
-    """It ended without a word, and there is nothing of it in the journal: nothing was begun, as far as is known."""
+    """An installer that ended without an answer or a record in the journal: as far as is known, it began nothing."""
 
     why: str
 
@@ -64,12 +64,12 @@ End = TransactionCommitted | TransactionRolledBack | TransactionBroken | Refused
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallerRunner:
-    """Begins transactions and finds out what came of them.
+    """Begins transactions and finds out how they ended.
 
-    `program` is the command line that begins one; it holds `begun` as long as it runs, whatever becomes of the agent.
-    `lasts_s`: what takes longer is killed, and undone by the dead-man;
-    `patience_s`: how long somebody else's change is waited for, and a machine that comes up (`settles`): a refusal then
-    is not the last word, for a box is asked for things as soon as its agent runs, which is before k3s does.
+    `program` is the command line that begins one; its process holds the lock `begun` while it runs, also when the agent
+    ends. `lasts_s`: a longer transaction is killed, and the dead-man undoes it. `patience_s`: how long to retry while
+    somebody else changes the machine, or k3s starts (`settles`): a box gets commands as soon as its agent runs, which
+    is before k3s does.
     """
 
     journal: TransactionJournal
@@ -83,7 +83,7 @@ class InstallerRunner:
     settles: Callable[[], bool] = lambda: False
 
     def evidence(self, id_: str) -> Evidence:
-        """Say what is known of the transaction with this id, now. While its process lives it is under way."""
+        """Return what is known of the transaction with this id; UNDER_WAY while its process lives."""
         if runs_with((_OPTION, id_), proc=self.proc):
             return Evidence.UNDER_WAY
         try:
@@ -92,15 +92,15 @@ class InstallerRunner:
             return Evidence.UNREADABLE
 
     def carry_out(self, id_: str, words: Sequence[str], *, program: Sequence[str] = ()) -> End:
-        """Begin it, and wait for its end; somebody else's change is waited for, in its time.
+        """Begin a transaction, and wait for its end; wait first, within `patience_s`, for somebody else's change.
 
         Args:
-            id_: of the transaction: it must not have been.
-            words: of the command line, `install` and its options.
-            program: another version's command line.
+            id_: the id of the transaction, never used before.
+            words: the words of the command line, `install` and its options.
+            program: the command line of another version.
 
         Raises:
-            ActStop: the agent ends; the transaction goes on.
+            ActionStopped: the agent ends; the transaction goes on.
         """
         command = [*(program or self.program), *words, "--json", _OPTION, id_]
         deadline = self.pace.now_s() + self.patience_s
@@ -125,10 +125,10 @@ class InstallerRunner:
         return end
 
     def await_end(self, id_: str, *, why: str = "") -> End:
-        """Wait until the transaction has an end, whoever brings it to one; Silent where it was never begun.
+        """Wait until the transaction has ended, whoever ends it; TransactionSilent where it was never begun.
 
         Raises:
-            ActStop: the agent ends.
+            ActionStopped: the agent ends.
         """
 
         def look() -> End | None:
@@ -162,11 +162,12 @@ class InstallerRunner:
 
 
 def at_work(layout: Layout) -> bool:
-    """Say whether a change of the machine is under way, or about to be.
+    """Return whether a change of the machine is under way, or about to be.
 
-    Somebody holds its lock; or its author died in the middle, and it is finished within seconds, which may restart
-    units; or an installer that an earlier life of the agent has begun looks at the machine, and holds BEGUN alone. The
-    kernel's list of locks is read: to try the lock would for a moment keep an installer out.
+    There are three cases. Somebody holds the lock. Or the author of a change died, and the change will be finished
+    within seconds, which may restart units. Or an installer that an earlier agent process has begun still reads the
+    machine, and holds only BEGUN. This reads the kernel's list of locks: to try the lock would keep an installer out
+    for a moment.
 
     Raises:
         OSError: the kernel's list cannot be read.
@@ -179,7 +180,7 @@ def at_work(layout: Layout) -> bool:
         return True
     inodes = set()
     for path in (LOCK, BEGUN):
-        with contextlib.suppress(FileNotFoundError):  # a boot forgets them
+        with contextlib.suppress(FileNotFoundError):  # they are gone after a boot
             inodes.add(str(layout.at(path).stat().st_ino))
     rows = [line.replace("-> ", "").split() for line in layout.at("/proc/locks").read_text().splitlines()]
     return any(row[1:2] == ["FLOCK"] and row[_INODE].rpartition(":")[2] in inodes for row in rows if len(row) > _INODE)

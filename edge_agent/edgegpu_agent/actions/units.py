@@ -1,4 +1,4 @@
-"""systemd's units as acts see them: which run of a unit it is, and whether another is under way."""
+"""systemd's units as actions need them: which run of a unit it is, and whether another is under way."""
 
 import os
 import time
@@ -15,7 +15,7 @@ from edgegpu_sync.rules.ops import UnitRun
 
 _CALL_S = 30.0
 _SETTLES_S = 60.0
-"""After so long an up k3s has told its node's resources anew."""
+"""So long after its start k3s has reported its node's resources again."""
 
 _PROPERTIES = (
     "LoadState",
@@ -33,9 +33,9 @@ _USUAL = ("k3s", "k3s-agent")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemdUnit:
-    """How a unit is; `job`: whether systemd has something to do with it.
+    """The state of a unit; `job`: whether systemd has a job for it.
 
-    `started_s`, `up_since_s`: when its last start began, and when it was ready, by the monotonic clock.
+    `started_s`, `up_since_s`: when its last start began, and when it became active, by the monotonic clock.
     """
 
     name: str
@@ -51,12 +51,12 @@ class SystemdUnit:
 
     @property
     def on_its_way(self) -> bool:
-        """Whether it is being started or stopped now."""
+        """Whether systemd is starting or stopping the unit, or is about to."""
         return self.job or self.active in {"activating", "deactivating", "reloading"}
 
     @property
     def words(self) -> str:
-        """How it is, for people."""
+        """The state of the unit, for people."""
         again = f", started again {self.restarts} times" if self.restarts else ""
         why = f", {self.result}" if self.result not in {"", "success"} else ""
         return f"{self.name} is {self.active} ({self.sub}{why}{again})"
@@ -71,7 +71,7 @@ class Units:
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def look(self, name: str) -> SystemdUnit | None:
-        """Return how a unit is, also one that is not there; None: systemd does not answer."""
+        """Return the state of a unit, also of one that does not exist; None where systemd does not answer."""
         command = ("systemctl", "show", f"--property={','.join(_PROPERTIES)}", "--", name)
         said = run(command, self.pace, within_s=_CALL_S, env=self.env)
         if said.status != 0:
@@ -91,13 +91,13 @@ class Units:
         )
 
     def restart(self, name: str) -> str:
-        """Ask for a restart, and wait for nothing: k3s may take for ever. Returns why it was refused, or nothing."""
+        """Ask for a restart without waiting for it, since k3s may take for ever; return why it was refused, or ""."""
         command = ("systemctl", "restart", "--no-block", "--", name)
         said = run(command, self.pace, within_s=_CALL_S, env=self.env)
         return "" if said.status == 0 else said.last_line
 
     def run_of(self, unit: SystemdUnit | None) -> UnitRun | None:
-        """Return which run of a unit this is; None where that is not known."""
+        """Return the run of a unit; None where the unit is not known."""
         return None if unit is None else UnitRun(boot=self.boot(), invocation=unit.invocation)
 
     def boot(self) -> str:
@@ -105,13 +105,13 @@ class Units:
         return boot_id(self.layout.root)
 
     def k3s(self) -> str:
-        """Return k3s's unit; empty where there is none. Who installed edgegpu knows it, also under another name."""
+        """Return k3s's unit, empty where there is none; the installer's journal and drop-in know its name."""
         named = [*self._by_journal(), *self._by_drop_in(), *_USUAL]
         found = ((name, self.look(f"{name}.service")) for name in dict.fromkeys(named))
         return next((f"{name}.service" for name, unit in found if unit is not None and unit.loaded), "")
 
     def k3s_settles(self) -> bool:
-        """Whether k3s is being started, or was a moment ago: what is known of the node may be from before it."""
+        """Return whether k3s is starting, or has just started: data about the node may be from before the start."""
         name = self.k3s()
         unit = self.look(name) if name else None
         if unit is None:

@@ -1,4 +1,4 @@
-"""agent.upgrade: a signed release is fetched, unpacked beside the one that runs, and installed by its own installer."""
+"""agent.upgrade: download a signed release, unpack it beside the one that runs, and run its own installer."""
 
 import json
 import shutil
@@ -24,30 +24,30 @@ from edgegpu_sync.rules.ops import Args, Evidence, LinkMove, UpgradeArgs
 from edgegpu_sync.states import CommandState, ResultCode
 
 RELEASE_KEY = "release.pub"
-"""In the environment: the public key that releases are signed by, 43 characters of base64url."""
+"""A file of the running version: the public key that releases are signed with, 43 characters of base64url."""
 
 _KEEP_FREE = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upgrade:
-    """The op; the transaction's id is the command's."""
+    """The action `agent.upgrade`; the transaction's id is the command's."""
 
     layout: Layout
     installer: InstallerRunner
     bundles: Bundles
     web: HttpsClient
     folder: Path
-    """Where downloads lie until they are unpacked."""
+    """The folder for downloads until they are unpacked."""
 
     def token(self, id_: CommandId, args: Args) -> str:
-        """Return where the link leads, and where it shall lead."""
+        """Return the version to which the link `current` leads, and the one to which it shall lead."""
         del id_
         wanted = cast("UpgradeArgs", args).version
         return json.dumps({"before": self._link() or "", "wanted": wanted})
 
     def act(self, id_: CommandId, args: Args, token: str) -> ActionOutcome:
-        """Check, fetch, unpack, install. The installation restarts the agent: it goes on without it."""
+        """Check, download, unpack and install the release; the installation restarts the agent, and outlives it."""
         release, move = cast("UpgradeArgs", args), _read(token)
         if move.before == move.wanted:
             return ActionOutcome(state=CommandState.SUCCEEDED, text=f"version {move.wanted} runs here already")
@@ -88,17 +88,17 @@ class Upgrade:
             _see_sum(archive, release.sha256)
             self.bundles.unpack(archive, version=release.version, sha256=release.sha256)
         except BundleError:
-            archive.unlink()  # another try would end the same, and k3s needs the room
+            archive.unlink()  # another try would end the same, and k3s needs the disk space
             raise
         archive.unlink()
 
     def evidence(self, id_: CommandId, token: str) -> Evidence:
-        """Say what became of the installation; before it was begun the link tells."""
+        """Return what became of the installation; before it was begun the link `current` decides."""
         found = self.installer.evidence(id_)
         return found if found is not Evidence.NOT_DONE else _read(token).evidence(self._link())
 
     def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
-        """See that the link leads to the new version, and that it is this one that runs."""
+        """Return SUCCEEDED once the installation is done and the link leads to the new version; None while it runs."""
         del args
         move = _read(token)
         match self.evidence(id_, token):
