@@ -1,1 +1,1 @@
-"""An app's limits brought to stand as asked: judged before, applied under its version, followed, put back where due."""
+"""Settling of GPU limits of apps: the verdict, the patch, the rollout, the restoring of old limits, drift."""

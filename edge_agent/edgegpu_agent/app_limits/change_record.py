@@ -1,4 +1,4 @@
-"""What is noted of a change before it is begun, so that a crash in its middle loses nothing. Pure."""
+"""The note of a change of limits, written before the change begins, so that a crash loses nothing. Pure."""
 
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -9,7 +9,7 @@ from edgegpu_agent.ports import SettlerNotes
 
 
 class ChangeStep(Enum):
-    """What may have been begun."""
+    """The step of a change that may have been begun."""
 
     WRITING = "writing"
     RESTORING = "restoring"
@@ -17,7 +17,7 @@ class ChangeStep(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeNote:
-    """One change: of which workload, what was there before, what is to stand. `fights`: how often it was set again."""
+    """One change: the workload's UID, its old and its new limits. `fights`: how often drifted limits were set again."""
 
     uid: str
     before: ContainerShares
@@ -29,7 +29,7 @@ class ChangeNote:
 
     @classmethod
     def read(cls, notes: SettlerNotes) -> "ChangeNote | None":
-        """Return what was noted last; None when nothing was, or it is of another version."""
+        """Return the last note; None when there is none, or another version wrote it."""
         value: Any = notes.read()
         if value is None:
             return None
@@ -47,7 +47,7 @@ class ChangeNote:
             return None
 
     def write(self, notes: SettlerNotes) -> None:
-        """Keep it; on the disk when this returns."""
+        """Write the note; it is on the disk when this returns."""
         notes.write(
             {
                 "uid": self.uid,
@@ -61,5 +61,5 @@ class ChangeNote:
         )
 
     def restoring(self, why: str) -> "ChangeNote":
-        """Return it for when the old limits are put back."""
+        """Return the note for the step in which the old limits are put back."""
         return replace(self, step=ChangeStep.RESTORING, why=why)

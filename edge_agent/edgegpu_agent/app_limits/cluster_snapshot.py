@@ -1,4 +1,4 @@
-"""What is read of the cluster for one question: the app, its pods, all nodes with what is held there; the verdict."""
+"""A snapshot of the cluster for one verdict: the app, its pods, and all nodes with what is held there."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -28,14 +28,14 @@ from edgegpu_sync.wire import clipped
 
 
 class ClusterSnapshot:
-    """Reads the cluster and asks the core."""
+    """Reads the cluster, and lets the core judge new limits on what it has read."""
 
     def __init__(self, apps: Apps, model: Callable[[], ResourceModel]) -> None:
         self._apps = apps
         self.model = model
 
     def judge(self, found: FoundWorkload, container: str, request: RequestedAmounts) -> LimitsVerdict:
-        """Say whether an app has room under other limits of one container. Raises KubeError."""
+        """Return whether an app has room under other limits of one container. Raises KubeError."""
         return judge(self._case(found, container, request))
 
     def pods(self, found: FoundWorkload) -> list[Json]:
@@ -43,13 +43,13 @@ class ClusterSnapshot:
         return owned(found, self._apps.pods(found.ref.namespace, labels=selector(found)))
 
     def shared(self) -> bool:
-        """Say whether a node of the cluster has GPU sharing. Raises KubeError."""
+        """Return whether any node of the cluster has GPU sharing. Raises KubeError."""
         return any(room.slots for room in self._rooms(()))
 
     def _case(self, found: FoundWorkload, container: str, request: RequestedAmounts) -> LimitsChange:
         model = self.model()
         own, seen = [], []
-        for pod in self._apps.pods():  # each page is let go before the next
+        for pod in self._apps.pods():  # each page is freed before the next is read
             view = pod_view(pod, model)
             if view is not None:
                 seen.append(view)
@@ -78,7 +78,7 @@ class ClusterSnapshot:
 
 
 def numbers_of(verdict: LimitsVerdict) -> Numbers:
-    """Return a verdict's numbers as they go into a report."""
+    """Return a verdict's numbers in the form of a report."""
     return Numbers(
         need_units=verdict.request.memory_units,
         need_core=verdict.request.core,

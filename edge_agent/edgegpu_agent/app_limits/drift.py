@@ -1,4 +1,4 @@
-"""Who wrote an app's limits back: what stands against what was asked, and whose fields they are. Pure."""
+"""Drift of an app's limits: how they differ from the requested ones, and which manager wrote them. Pure."""
 
 from typing import Any
 
@@ -11,17 +11,17 @@ from edgegpu_sync.messages.uplink import Condition
 from edgegpu_sync.wire import clipped
 
 MOST_FIGHTS = 3
-"""So often limits are set again where somebody else writes them back, then it is said who fights."""
+"""How often limits are set again after somebody else wrote them back; then only the condition names who fights."""
 
 
 def stands(found: FoundWorkload, container: str, model: ResourceModel) -> RequestedAmounts | None:
-    """Return what a container is limited to now; None when the app has no such container."""
+    """Return the present limits of a container; None when the app has no such container."""
     have = container_of(found.template.get("spec") or {}, container)
     return None if have is None else amounts_of(have[1], model)
 
 
 def words(request: RequestedAmounts, model: ResourceModel) -> str:
-    """Return amounts as people say them."""
+    """Return amounts as text for people."""
     if not request.memory_units and not request.core:
         return "no limits"
     memory, core = short_name(model.memory_resource), short_name(model.core_resource)
@@ -37,7 +37,7 @@ def drifted(
     model: ResourceModel,
     fights: int,
 ) -> Condition:
-    """Return the condition of an app whose limits are not as asked; `fights`: how often they were set again."""
+    """Return the condition of an app that has other limits than requested; `fights`: how often they were set again."""
     text = f"it stands at {words(now, model)}, asked were {words(asked, model)}"
     if fights:
         times = {1: "once", 2: "twice", 3: "three times"}.get(fights, f"{fights} times")
@@ -47,14 +47,15 @@ def drifted(
 
 
 def missing(text: str) -> Condition:
-    """Return the condition of an app that is not there any more."""
+    """Return the condition of an app that no longer exists."""
     return Condition(type="Missing", text=clipped(text))
 
 
 def writer(found: FoundWorkload, container: str, model: ResourceModel) -> str:
-    """Return who wrote the amounts last, as `managedFields` tells; empty when it does not.
+    """Return the manager that wrote the amounts last, from `managedFields`; empty when they do not show it.
 
-    Who took them away owns nothing there: then it is who wrote last into the workload at all, us and controllers aside.
+    A manager that removed the amounts owns no field of them. Then the answer is the manager that wrote last into the
+    workload at all, except us and the controllers.
     """
     entries = [one for one in found.item["metadata"].get("managedFields") or () if not one.get("subresource")]
     others = sorted((one for one in entries if one.get("manager") != MANAGER), key=_time)

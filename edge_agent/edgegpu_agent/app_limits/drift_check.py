@@ -1,4 +1,4 @@
-"""Looks at what was settled: a pod that waited has its card, somebody wrote the limits back, the app is gone."""
+"""Checks of settled limits: a waiting pod has its card now, somebody wrote the limits back, or the app is gone."""
 
 import logging
 from dataclasses import dataclass, field, replace
@@ -22,11 +22,11 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftResult:
-    """What is true of a settled item now.
+    """The result of one check of a settled item.
 
-    `landed`: what a Pending one has come to; None: nothing new. `again`: this agent has become the one to settle an
-    item that stands as Elsewhere, so it is to be tried. None for `conditions`: they cannot be told here.
-    `interest`: what shows the next change of it. `set_again`: its limits were just set again, which takes its time.
+    `landed`: the new settlement of a Pending item; None: nothing new. `again`: the item was settled as Elsewhere, this
+    agent now holds the lease, so the item is to be tried. `conditions`: None where this agent cannot know them.
+    `interest`: what to watch for the next change. `set_again`: the limits were just set again; a rollout takes time.
     """
 
     landed: Settlement | None = None
@@ -37,7 +37,7 @@ class DriftResult:
 
 
 class DriftChecker:
-    """Looks on behalf of the settler."""
+    """Checks for the settler whether settled limits still hold; sets drifted ones again where that is asked for."""
 
     def __init__(self, apps: Apps, scene: ClusterSnapshot, lease: LeaseHolding) -> None:
         self._apps = apps
@@ -45,7 +45,7 @@ class DriftChecker:
         self._lease = lease
 
     def look(self, one: AskedItem, settled: Settlement, notes: SettlerNotes) -> DriftResult:
-        """Look at one item. Raises KubeError."""
+        """Check one settled item. Raises KubeError."""
         limits = one.item
         if not isinstance(limits, AppLimits) or not self._lease.holds():
             return DriftResult()
@@ -56,7 +56,7 @@ class DriftChecker:
             gone = settled.state in {ItemState.APPLIED, ItemState.PENDING}
             return DriftResult(conditions=(missing(f"{limits.namespace}/{limits.app} is gone"),) if gone else ())
         back = back_patch(found[0])
-        if back is not None:  # the agent ended in the middle of an interruption, and was not asked to go on
+        if back is not None:  # the agent ended during an interruption, and was not asked to go on
             self._apps.patch(found[0], back)
         if settled.state not in {ItemState.APPLIED, ItemState.PENDING}:
             return DriftResult(conditions=())
@@ -89,7 +89,7 @@ class DriftChecker:
     def _set_again(
         self, found: FoundWorkload, limits: AppLimits, asked: RequestedAmounts, *, notes: SettlerNotes
     ) -> int:
-        """Write the limits again if they have room; return how often that was done: 0 or 1."""
+        """Write the limits again if they have room; return how often they were written: 0 or 1."""
         verdict = self._scene.judge(found, limits.container, asked)
         if (verdict.answer is FitResult.NEVER or verdict.interrupts) and not limits.force:
             return 0
@@ -100,6 +100,6 @@ class DriftChecker:
         try:
             self._apps.patch(found, amounts_patch(spec, limits.container, wanted(now, asked, model)))
         except KubeConflict:
-            return 1  # it is being written at this very moment: the next look sees what came of it
+            return 1  # somebody writes it at this very moment: the next check sees the result
         _LOG.warning("%s: its limits were written back, and are set again", found.ref)
         return 1

@@ -1,14 +1,14 @@
-"""What can keep an app's limits from being set."""
+"""The errors that keep an app's limits from being set."""
 
 from edgegpu_sync.rules.settle import Settlement
 
 
 class LimitsError(Exception):
-    """The base of this component's errors."""
+    """The base of the errors of app limits."""
 
 
 class LimitsRefusedError(LimitsError):
-    """Nothing was changed, and nothing will be; `settlement` says why."""
+    """An item that is refused: nothing was changed, and nothing will be; `settlement` says why."""
 
     def __init__(self, settlement: Settlement) -> None:
         super().__init__(settlement.text)
@@ -16,5 +16,5 @@ class LimitsRefusedError(LimitsError):
 
 
 def refused(code: str, text: str) -> LimitsRefusedError:
-    """Return the error of an item that is not begun."""
+    """Return the error for an item that is rejected before anything is changed."""
     return LimitsRefusedError(Settlement.rejected(code, text))

@@ -1,4 +1,4 @@
-"""Which agent of a cluster settles its app limits: the one that holds a lease, renewed by a task of its own."""
+"""The lease that decides which agent of a cluster settles its app limits; a task of its own renews it."""
 
 import logging
 import threading
@@ -15,7 +15,7 @@ DURATION_S = 30
 
 _RENEW_S = 10.0
 _SURE_S = 20.0
-"""How long after its last renewal a holder acts: less than others wait, so that there are never two."""
+"""How long after its last renewal a holder acts: shorter than others wait, so that there are never two."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -24,21 +24,21 @@ class LeaseHolding(Protocol):
     """Whether this agent settles the app limits of its cluster."""
 
     def holds(self) -> bool:
-        """Say so, as far as is known now."""
+        """Return whether this agent holds the lease, as far as is known now."""
         ...
 
     def known(self, timeout_s: float) -> bool:
-        """Wait until it is known who does; False when that is not known in time."""
+        """Wait until the holder is known; return False when it is not known in time."""
         ...
 
     @property
     def holder(self) -> str:
-        """Who does; empty when nobody is known to."""
+        """The name of the holder; empty when none is known."""
         ...
 
 
 class NoLease:
-    """An agent that is on no server node: others settle."""
+    """The lease for an agent that is on no server node: it never holds it."""
 
     holder = ""
 
@@ -47,26 +47,26 @@ class NoLease:
         return False
 
     def known(self, timeout_s: float) -> bool:  # noqa: ARG002  (there is nothing to wait for)
-        """Say at once."""
+        """Return True at once."""
         return True
 
 
 class LeaseStep(Enum):
-    """What one who wants the lease does about what it sees."""
+    """What an agent that wants the lease does next."""
 
     TAKE = "take"
     WAIT = "wait"
 
 
 def turn(record: LeaseRecord | None, me: str, *, unchanged_s: float) -> LeaseStep:
-    """Say whether to take or renew a lease: when it is ours or nobody's, or was silent before our own eyes.
+    """Return whether to take (or renew) a lease: it is ours or nobody's, or we have seen no change of it for too long.
 
-    Clocks of other machines are not believed, so a holder is gone when its lease has not changed for its duration.
+    Clocks of other machines are not trusted, so a holder is gone when its lease has not changed for its duration.
 
     Args:
-        record: as it stands.
-        me: who wants it.
-        unchanged_s: for how long it has stood like this since we look.
+        record: the lease as last read.
+        me: the name of the agent that wants it.
+        unchanged_s: for how long we have seen the lease unchanged.
     """
     if record is None or record.holder in {"", me} or unchanged_s >= DURATION_S:
         return LeaseStep.TAKE
@@ -74,7 +74,7 @@ def turn(record: LeaseRecord | None, me: str, *, unchanged_s: float) -> LeaseSte
 
 
 class LeaseKeeper:
-    """The task that keeps the lease, or waits for it. `run` until `stop`; the rest from any thread."""
+    """The task that keeps the lease, or waits for it. `run` lasts until `stop`; any thread may call the rest."""
 
     def __init__(
         self,
@@ -89,12 +89,12 @@ class LeaseKeeper:
         """Build the lease keeper.
 
         Args:
-            leases: the lease.
-            me: this agent's name among those of the cluster, the same after a restart: the node's name.
+            leases: reads and writes the lease.
+            me: this agent's name among those of the cluster, the same after a restart: the name of the node.
             clock: monotonic seconds.
             wall: seconds since 1970, for people.
-            renew_s: how often it is looked at.
-            told: told when it has changed hands, and when the API server is there again.
+            renew_s: seconds between two reads or renewals.
+            told: called when the holder has changed, and when the API server answers again.
         """
         self._leases = leases
         self._me = me
@@ -112,42 +112,42 @@ class LeaseKeeper:
 
     @property
     def holder(self) -> str:
-        """Who holds it, as last seen."""
+        """The holder of the lease, as last seen."""
         with self._changed:
             return self._seen.holder if self._seen else ""
 
     def holds(self) -> bool:
-        """Say whether this agent holds it, and for long enough that no other one may think the same."""
+        """Return whether this agent holds the lease, renewed so lately that no other agent may have taken it."""
         with self._changed:
             return self._renewed is not None and self._clock() - self._renewed < _SURE_S
 
     def known(self, timeout_s: float) -> bool:
-        """Wait until the lease was seen in somebody's hand."""
+        """Wait until the lease was seen with a holder; return whether that is so, or `stop` was called."""
         with self._changed:
             return self._changed.wait_for(lambda: self._stopping or bool(self._seen and self._seen.holder), timeout_s)
 
     def run(self) -> None:
-        """Look, take or renew, wait, until `stop`."""
+        """Read the lease, take or renew it, and wait, until `stop`."""
         while not self._stopping:
             try:
                 self.look()
                 if self._away:
                     self._away = False
                     self._told()
-            except KubeError as error:  # k3s restarts, say
+            except KubeError as error:  # for example, k3s restarts
                 self._away = True
                 self._say(f"cannot look after the lease {NAME}: {error}", logging.WARNING)
             with self._changed:
                 self._changed.wait_for(lambda: self._stopping, self._renew_s)
 
     def stop(self) -> None:
-        """Let `run` end. The lease stays ours for its time: after a restart we are the same."""
+        """Let `run` end; the lease is not released, since after a restart this agent has the same name."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
 
     def look(self) -> None:
-        """Renew it where it is ours, as it was seen; else read it, and take it or wait. Raises KubeError."""
+        """Renew our lease over the version last seen; else read the lease, and take it or wait. Raises KubeError."""
         asked = self._clock()
         if self.holds() and self._write(self._seen, asked):
             return

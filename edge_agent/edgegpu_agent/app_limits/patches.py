@@ -1,4 +1,4 @@
-"""The patches: a container's amounts, and the way of replacing pods put aside for one rollout. Pure."""
+"""The patches of a workload: a container's amounts, and how pods are replaced during one rollout. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from edgegpu_core.model import ResourceModel
 from edgegpu_core.request import RequestedAmounts
 
 ASIDE = "edgegpu.io/limits-aside"
-"""On a workload that is interrupted: what is put back afterwards, so that no crash of ours can lose it."""
+"""The annotation of an interrupted workload: what to put back afterwards, so that no crash of ours can lose it."""
 
 _SET_ASIDE = {
     WorkloadKind.DEPLOYMENT: "strategy",
@@ -19,18 +19,18 @@ _SET_ASIDE = {
 }
 
 Amounts = Mapping[str, str | None]
-"""Resource to quantity as it is written; None: it is not there."""
+"""Resource to quantity, as it is written; None: the resource is absent."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerShares:
-    """What stands, or is to stand, in a container's limits and requests of the two resources."""
+    """A container's limits and requests of the two resources, as they are or as they are to become."""
 
     limits: Amounts
     requests: Amounts
 
     def to_json(self) -> Json:
-        """Return it for a note."""
+        """Return the shares as JSON for a note."""
         return {"limits": dict(self.limits), "requests": dict(self.requests)}
 
     def request(self, model: ResourceModel) -> RequestedAmounts:
@@ -40,12 +40,12 @@ class ContainerShares:
 
     @classmethod
     def from_json(cls, value: Json) -> "ContainerShares":
-        """Read what `to_json` wrote."""
+        """Return the shares from what `to_json` returned."""
         return cls(dict(value["limits"]), dict(value["requests"]))
 
 
 def written(spec: Json, container: str, model: ResourceModel) -> ContainerShares:
-    """Return what stands in a pod spec's container now."""
+    """Return the present shares of a container in a pod spec."""
     found = container_of(spec, container)
     resources = {} if found is None else found[1].get("resources") or {}
 
@@ -58,7 +58,7 @@ def written(spec: Json, container: str, model: ResourceModel) -> ContainerShares
 
 
 def wanted(now: ContainerShares, request: RequestedAmounts, model: ResourceModel) -> ContainerShares:
-    """Return what is to stand: requests only where there are some now, since the API demands that they are equal."""
+    """Return the shares to write; requests only where there are some now, since the API demands that they are equal."""
     pairs = ((model.memory_resource, request.memory_units), (model.core_resource, request.core))
     amounts: dict[str, str | None] = {name: str(amount) if amount else None for name, amount in pairs}
     return ContainerShares(
@@ -75,9 +75,10 @@ def amounts_patch(spec: Json, container: str, change: ContainerShares) -> Json:
 
 
 def aside_patch(found: FoundWorkload) -> Json:
-    """Return the patch that lets an app's old pods go before there are new ones, and keeps what it was before.
+    """Return the patch that stops an app's old pods before new ones start, and notes the old strategy in ASIDE.
 
-    A Deployment recreates for once, a DaemonSet does without surge; a StatefulSet has no replicas until they have gone.
+    A Deployment recreates this once, a DaemonSet does without surge, a StatefulSet has no replicas until its pods have
+    gone.
     """
     spec = found.spec
     match found.ref.kind:
@@ -93,22 +94,22 @@ def aside_patch(found: FoundWorkload) -> Json:
 
 
 def _rolling(strategy: Json) -> Json:
-    """Return how pods are replaced, with its keys in the order in which the policy of the API server compares it."""
+    """Return a strategy with its keys in the order in which the admission policy compares them."""
     rolling = strategy.get("rollingUpdate") or {}
     kept = {name: rolling[name] for name in ("maxUnavailable", "maxSurge") if name in rolling}
     return {"type": strategy.get("type") or "RollingUpdate", **({"rollingUpdate": kept} if kept else {})}
 
 
 def replicas_patch(found: FoundWorkload, count: int) -> Json:
-    """Return the patch that leaves a StatefulSet fewer pods for a while, and keeps how many it had."""
+    """Return the patch that scales a StatefulSet down for a while, and notes its old number of replicas."""
     before = {"replicas": found.spec.get("replicas", 1)}
     return {"metadata": {"annotations": {ASIDE: _text(before)}}, "spec": {"replicas": count}}
 
 
 def back_patch(found: FoundWorkload) -> Json | None:
-    """Return the patch that puts back what was put aside; None when nothing was.
+    """Return the patch that puts back what ASIDE notes; None without that annotation.
 
-    What nobody can read, or is not of this kind of workload, was not written here: it goes, and nothing else changes.
+    An annotation that cannot be read, or does not fit this kind of workload, is not ours: the patch only removes it.
     """
     text = found.annotation(ASIDE)
     if not text:
@@ -127,7 +128,7 @@ def _text(before: Json) -> str:
 
 
 def joined(first: Json, second: Json) -> Json:
-    """Return two patches in one."""
+    """Return two patches merged into one."""
     result = dict(first)
     for key, value in second.items():
         known = result.get(key)

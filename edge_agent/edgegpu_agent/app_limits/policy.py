@@ -1,8 +1,8 @@
-"""The ValidatingAdmissionPolicy that holds the account for app limits to what a settlement does. Pure.
+"""The ValidatingAdmissionPolicy that limits the account for app limits to what a settlement does. Pure.
 
-Every field of a workload is compared with what it was: the whole of `metadata` and `spec`, each container by its place.
-What may differ is named. An interruption is judged by the truth alone: the annotation that keeps what was set aside
-comes only with the change that it describes, never changes, and goes only with what it says put back.
+It compares every field of a workload with its old value: all of `metadata` and `spec`, each container by its place.
+It names the fields that may differ. For an interruption, the annotation must be true: it may be added only with the
+change that it describes, it never changes, and it may be removed only when what it notes is put back.
 """
 
 from edgegpu_agent.app_limits.lease import NAME as LEASE
@@ -15,12 +15,12 @@ WORKLOADS = ["deployments", "statefulsets", "daemonsets"]
 
 _NAME = "edgegpu-limits"
 _TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
-"""The API server itself counts a DaemonSet's templates in it, and takes no other number from a client."""
+"""The annotation in which the API server counts a DaemonSet's templates; it accepts no other number from a client."""
 
 _MOST_UPDATERS = 10
 
 _WRITTEN_BY_SERVER = "['annotations', 'generation', 'managedFields', 'resourceVersion']"
-"""Fields of metadata that change with every update; annotations and managedFields have rules of their own."""
+"""Fields of metadata that change with every update; annotations and managedFields have their own rules."""
 
 
 def policy(model: ResourceModel, *, user: str) -> tuple[Json, Json]:
@@ -28,7 +28,7 @@ def policy(model: ResourceModel, *, user: str) -> tuple[Json, Json]:
 
     Args:
         model: the resources that may be written.
-        user: whom the policy holds.
+        user: the user name to which the policy applies.
     """
     rules = [_matched("apps", WORKLOADS, ["UPDATE"]), _matched("coordination.k8s.io", ["leases"], ["CREATE", "UPDATE"])]
     spec = {
@@ -56,7 +56,7 @@ def _matched(group: str, resources: list[str], operations: list[str]) -> Json:
 
 
 def _variables(model: ResourceModel) -> dict[str, str]:
-    """Return the policy's variables: the API server works each out when a validation asks for it."""
+    """Return the policy's variables; the API server evaluates each only when a validation uses it."""
     notes = "!variables.lease && has({0}.metadata.annotations) ? {0}.metadata.annotations : {{}}"
     return {
         "lease": "request.resource.resource == 'leases'",
@@ -107,7 +107,7 @@ def _validations(model: ResourceModel) -> list[tuple[str, str]]:
 
 
 def _same(new: str, old: str, *, but: str) -> str:
-    """Return the expression: two maps are the same, some of their keys (`but`, a list) left out."""
+    """Return the expression: two maps are equal, except for some keys (`but`, a list)."""
     return (
         f"{new}.all(k, k in {but} || (k in {old} && {new}[k] == {old}[k])) && "
         f"{old}.all(k, k in {but} || k in {new})"
@@ -120,7 +120,7 @@ def _annotations() -> str:
 
 
 def _lease() -> str:
-    """Return the expression: the one lease, whose metadata has nothing that the account has not found there."""
+    """Return the expression: this is our lease, and the account adds nothing to its metadata."""
     plain = "['name', 'namespace', 'uid', 'resourceVersion', 'creationTimestamp', 'managedFields']"
     old, new = "variables.oldMeta", "variables.newMeta"
     return (
@@ -130,7 +130,7 @@ def _lease() -> str:
 
 
 def _containers(part: str) -> str:
-    """Return the expression: the same containers in the same order, and of their resources only ours may differ."""
+    """Return the expression: the containers and their order are the same, and only our resources may differ."""
     new = f"('{part}' in variables.newPod ? variables.newPod['{part}'] : [])"
     old = f"('{part}' in variables.oldPod ? variables.oldPod['{part}'] : [])"
 
@@ -149,7 +149,7 @@ def _containers(part: str) -> str:
 
 
 def _aside_text(which: str) -> str:
-    """Return the expression: what an interruption keeps of a workload, as `change.py` writes it; empty without one."""
+    """Return the expression: the text of ASIDE for a workload, as `patches.py` writes it; empty if it has none."""
     spec = f"variables.{which}"
 
     def amount(rolling: str, name: str) -> str:
@@ -168,7 +168,7 @@ def _aside_text(which: str) -> str:
 
 
 def _interruption() -> str:
-    """Return the expression: nothing is set aside or put back, or one of them is, and truly."""
+    """Return the expression: nothing is set aside or put back, or ASIDE describes truly what is."""
     old, new, before, after = "variables.old", "variables.new", "variables.oldAside", "variables.newAside"
     fields = ("replicas", "strategy", "updateStrategy")
     stays = " && ".join(_equal(name) for name in fields)
@@ -201,7 +201,7 @@ def _by_kind(deployment: str, daemon_set: str, stateful_set: str) -> str:
 
 
 def _equal(name: str) -> str:
-    """Return the expression: a field of the spec is as it was, or not there as before."""
+    """Return the expression: a field of the spec is unchanged, or absent as before."""
 
     def value(which: str) -> str:
         return f"('{name}' in variables.{which} ? dyn(variables.{which}['{name}']) : dyn(''))"
@@ -210,10 +210,10 @@ def _equal(name: str) -> str:
 
 
 def _managed_fields(paths: Json) -> str:
-    """Return the expression: a change takes fields over from other managers, and gives and forges none.
+    """Return the expression: a change may take fields over from other managers, but must not give or invent any.
 
-    Who may write `managedFields` freely can have another manager's next apply remove what it never named. From ten
-    updaters on, the API server itself puts the oldest together under one name.
+    An account that could write `managedFields` freely could make another manager's next apply remove fields that it
+    never named. From ten updaters on, the API server itself merges the oldest entries under one name.
     """
     old, new = "variables.oldFields", "variables.newFields"
     pair = (
@@ -231,7 +231,7 @@ def _managed_fields(paths: Json) -> str:
 
 
 def _paths(model: ResourceModel) -> Json:
-    """Return what a settlement writes, as `fieldsV1` names it; `*` stands for each container, {} for all below."""
+    """Return the fields that a settlement writes, as in `fieldsV1`; `*` stands for each container, {} for all below."""
     amounts: Json = {".": {}, f"f:{model.memory_resource}": {}, f"f:{model.core_resource}": {}}
     container = {"f:resources": {".": {}, "f:limits": amounts, "f:requests": amounts}}
     template = {"f:spec": {"f:containers": {"*": container}, "f:initContainers": {"*": container}}}
@@ -245,7 +245,7 @@ def _part(of: str, key: str) -> str:
 
 
 def _within(fields: str, paths: Json, depth: int = 0) -> str:
-    """Return the expression: a set of fields has none outside of these paths."""
+    """Return the expression: a set of fields has none outside these paths."""
     if "*" in paths:
         return f"{fields}.all(c, [{fields}[c]].all(m{depth}, {_within(f'm{depth}', paths['*'], depth + 1)}))"
     name = f"m{depth}"  # `[x].all(name, …)` names a value, so that the expression does not grow with each level
@@ -258,7 +258,7 @@ def _within(fields: str, paths: Json, depth: int = 0) -> str:
 
 
 def _no_more(new: str, old: str, paths: Json, depth: int = 0) -> str:
-    """Return the expression: a set of fields is what it was, less what is taken over of these paths."""
+    """Return the expression: a set of fields is unchanged, except that fields of these paths may be missing."""
     name, was = f"n{depth}", f"w{depth}"
 
     def below(key: str, paths: Json) -> str:

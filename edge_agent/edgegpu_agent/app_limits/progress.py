@@ -1,4 +1,4 @@
-"""How far a rollout is, read from the workload and its pods: done, going on, or kept from it by the limits. Pure."""
+"""The stage of a rollout, from the workload and its pods: done, going on, or blocked by the limits. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -26,32 +26,32 @@ _BROKEN = frozenset(
 
 
 class RolloutStage(Enum):
-    """How far it is."""
+    """The stage of a rollout."""
 
     GOING = "going"
     DONE = "done"
     """All pods have the limits and are available."""
     BLAMED = "blamed"
-    """A pod cannot be placed or admitted because of them, and nothing of the app is about to make room."""
+    """The limits keep a pod from being placed or admitted, and no pod of the app is leaving to make room."""
     PLACED = "placed"
-    """All pods have their cards; what keeps the app from being available is something else."""
+    """All pods have their cards; something else keeps the app from being available."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a rollout is, and what there is to say."""
+    """The stage of a rollout, and a text about it for people."""
 
     stage: RolloutStage
     text: str = ""
 
 
 def owned(found: FoundWorkload, pods: Iterable[Json]) -> list[Json]:
-    """Return the pods of a workload, those that have ended too."""
+    """Return the pods of a workload, including those that have ended."""
     return [pod for pod in pods if owns(found, pod)]
 
 
 def owns(found: FoundWorkload, pod: Json) -> bool:
-    """Say whether a pod is of a workload: by its selector and its controller, for a Deployment a ReplicaSet of it."""
+    """Return whether a workload owns a pod: by selector and controller, for a Deployment by one of its ReplicaSets."""
     metadata = pod["metadata"]
     if metadata.get("namespace") != found.ref.namespace or not _selected(found, metadata.get("labels") or {}):
         return False
@@ -62,7 +62,7 @@ def owns(found: FoundWorkload, pod: Json) -> bool:
 
 
 def selector(found: FoundWorkload) -> str:
-    """Return a workload's selector of pods as the API's lists and watches take it."""
+    """Return a workload's pod selector in the form that the API's lists and watches take."""
     asked = found.spec.get("selector") or {}
     parts = [f"{key}={value}" for key, value in (asked.get("matchLabels") or {}).items()]
     for one in asked.get("matchExpressions") or ():
@@ -100,7 +100,7 @@ def _meets(one: Json, labels: dict[str, str]) -> bool:
 
 
 def has_amounts(spec: Json, container: str, request: RequestedAmounts, model: ResourceModel) -> bool:
-    """Say whether a pod spec's container is limited to exactly these amounts."""
+    """Return whether a pod spec's container is limited to exactly these amounts."""
     found = container_of(spec, container)
     return found is not None and amounts_of(found[1], model) == request
 
@@ -108,14 +108,14 @@ def has_amounts(spec: Json, container: str, request: RequestedAmounts, model: Re
 def progress(
     found: FoundWorkload, pods: Sequence[Json], container: str, request: RequestedAmounts, *, model: ResourceModel
 ) -> Progress:
-    """Say how far a rollout of these amounts is.
+    """Return the stage of a rollout of these amounts.
 
     Args:
         found: the workload as it is now.
-        pods: its own.
-        container: whose amounts.
-        request: what it is to be limited to.
-        model: resource names.
+        pods: the pods that the workload owns.
+        container: the container that has the amounts.
+        request: the amounts to which the container is to be limited.
+        model: the resource names.
     """
     if _is_done(found):
         return Progress(RolloutStage.DONE)
@@ -141,7 +141,7 @@ def _is_leaving(pod: Json) -> bool:
 
 
 def _count(found: FoundWorkload) -> int:
-    """Return how many pods get the template."""
+    """Return how many pods are to get the new template."""
     status, spec = found.item.get("status") or {}, found.spec
     if found.ref.kind is WorkloadKind.DAEMON_SET:
         return int(status.get("desiredNumberScheduled") or 0)
@@ -165,7 +165,7 @@ def _is_done(found: FoundWorkload) -> bool:
         case WorkloadKind.STATEFUL_SET:
             replicas = int(found.spec.get("replicas", 1))
             whole = number("readyReplicas") >= replicas and number("replicas") == replicas
-            # once all are updated the controller counts them as current ones
+            # once all pods are updated, the controller counts them as current
             updated = (
                 status.get("currentRevision") == status.get("updateRevision") or number("updatedReplicas") >= count
             )
@@ -175,7 +175,7 @@ def _is_done(found: FoundWorkload) -> bool:
 
 
 def blame(pod: Json, model: ResourceModel) -> str:
-    """Return why the limits keep a pod from its card, in the words of who refused it; empty when they do not."""
+    """Return why the limits keep a pod from its card, in the words of the component that refused it; else ""."""
     status = pod["status"]
     reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
     names = _names(model)
@@ -190,7 +190,7 @@ def blame(pod: Json, model: ResourceModel) -> str:
 
 
 def _names(model: ResourceModel) -> tuple[str, ...]:
-    """Return what a refusal because of our resources names."""
+    """Return the words by which a refusal because of our resources is known."""
     return tuple({short_name(model.memory_resource), short_name(model.core_resource), "whole empty card"})
 
 
@@ -210,7 +210,7 @@ def _waiting(container: Json) -> dict[str, Any]:
 
 
 def _trouble(pod: Json) -> str:
-    """Return what keeps a pod from running that is no matter of its limits."""
+    """Return what keeps a pod from running other than its limits."""
     for one in _containers(pod):
         reason = str(_waiting(one).get("reason") or "")
         if reason in _BROKEN:

@@ -1,6 +1,7 @@
-"""What the agent may do in the cluster for app limits: an account, roles for chosen namespaces, a policy as a bound.
+"""The agent's rights in the cluster for app limits: an account, roles for chosen namespaces, a policy as a bound.
 
-Pure. The policy needs Kubernetes 1.30; on an older one the roles hold and nothing bounds what is patched in a workload.
+Pure. The policy needs Kubernetes 1.30. On an older version only the roles apply, and nothing limits which fields of a
+workload are patched.
 """
 
 from collections.abc import Sequence
@@ -21,15 +22,15 @@ _FOLLOW = [*_READ, "watch"]
 
 
 def manifests(namespaces: Sequence[str], *, model: ResourceModel, with_policy: bool = True) -> tuple[Json, ...]:
-    """Return the objects, each after what it names; the namespace `edgegpu` is there already.
+    """Return the objects, each after those that it names; the namespace `edgegpu` must exist.
 
     Args:
-        namespaces: where apps may be changed; `*` is all of them but kube-system, which only the policy leaves out.
-        model: resource names, which alone may be written.
+        namespaces: where apps may be changed; `*` is all but kube-system, which only the policy keeps out.
+        model: the names of the resources, the only ones that may be written.
         with_policy: whether the cluster is new enough for the policy.
 
     Raises:
-        ValueError: kube-system is among the namespaces, or all are meant and nothing keeps kube-system out.
+        ValueError: kube-system is among the namespaces, or `*` is, and no policy keeps kube-system out.
     """
     if _SYSTEM in namespaces:
         raise ValueError(f"cannot allow app limits in {_SYSTEM}: leave it out")
@@ -62,12 +63,12 @@ def _rule(group: str, resources: list[str], verbs: list[str], names: Sequence[st
 
 
 def _see() -> list[Json]:
-    """Return what must be seen to judge: who holds what on which node, and which cluster this is."""
+    """Return the rules for what a verdict reads: which pod holds what on which node, and which cluster this is."""
     return [_rule("", ["pods"], _FOLLOW), _rule("", ["nodes"], _READ), _rule("", ["namespaces"], ["get"], [_SYSTEM])]
 
 
 def _change() -> list[Json]:
-    """Return what is needed in a chosen namespace."""
+    """Return the rules for a chosen namespace."""
     return [
         _rule("apps", WORKLOADS, [*_FOLLOW, "patch"]),
         _rule("autoscaling", ["horizontalpodautoscalers"], _READ),
@@ -88,7 +89,7 @@ def _cluster_role(name: str, rules: list[Json]) -> Json:
 
 def _bindings(namespaces: Sequence[str]) -> list[Json]:
     if EVERYWHERE in namespaces:
-        # quotas and autoscalers of kube-system may then be read as well; no workload there may be changed
+        # this also allows reading quotas and autoscalers of kube-system; the policy forbids changing workloads there
         return [_bound("ClusterRoleBinding", "edgegpu-limits", "edgegpu-limits")]
     return [_bound("RoleBinding", "edgegpu-limits", "edgegpu-limits", namespace=one) for one in sorted(set(namespaces))]
 

@@ -1,4 +1,4 @@
-"""One change of one app: written under its version, followed to its end, put back where the limits were at fault."""
+"""One change of one app: write it under its resourceVersion, follow the rollout, restore if the limits fail."""
 
 import logging
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _CONFLICTS = 20
 
 @dataclass(frozen=True, slots=True)
 class RolloutEnd:
-    """How a rollout ended; GOING: it did not in time. `changed`: somebody else wrote other limits meanwhile."""
+    """The end of a rollout; GOING: it did not end in time. `changed`: somebody else wrote other limits meanwhile."""
 
     stage: RolloutStage
     text: str = ""
@@ -27,7 +27,7 @@ class RolloutEnd:
 
 
 class Rollout:
-    """The app's limits of one container, as its rollout goes on."""
+    """The rollout of new limits for one container of an app."""
 
     def __init__(
         self, apps: Apps, scene: ClusterSnapshot, around: SettlementTimer, *, ref: WorkloadRef, container: str
@@ -39,18 +39,18 @@ class Rollout:
         self._container = container
 
     def read(self) -> FoundWorkload:
-        """Read the workload, once the API server is there. Raises KubeError."""
+        """Read the workload; wait while the API server is away. Raises KubeError."""
         return self._around.calmly(lambda: self._apps.read(self.ref))
 
     def write(self, make: Callable[[FoundWorkload], Json | None]) -> FoundWorkload:
-        """Change the workload under the version that was read; read anew where it has changed since, or may have.
+        """Patch the workload under the resourceVersion that was read; read it again after a conflict or a lost answer.
 
         Args:
             make: returns the patch for the workload as it is now, None when there is nothing (more) to write. It is
-                asked again after each conflict, and after an answer that was lost, so it must look at what it is given.
+                called again after each conflict, and after a lost answer, so it must check the workload each time.
 
         Raises:
-            KubeError: it is refused.
+            KubeError: the API server refuses the patch.
         """
         ends = self._around.clock() + self._around.patience.api_s
         for _ in range(_CONFLICTS):
@@ -69,7 +69,7 @@ class Rollout:
         raise KubeConflict(f"cannot change {self.ref}: it changes again and again")
 
     def follow(self, request: RequestedAmounts, *, limit_s: float, blame_s: float | None = None) -> RolloutEnd:
-        """Wait until the rollout of these amounts is done, or it is plain why it will not be. Raises KubeError."""
+        """Wait until the rollout of these amounts is done, or it is clear why it will not be. Raises KubeError."""
         clock, patience = self._around.clock, self._around.patience
         ends, since, before = clock() + limit_s, clock(), RolloutStage.GOING
         blame_s = patience.blame_s if blame_s is None else blame_s
@@ -91,7 +91,7 @@ class Rollout:
             self._around.pause(patience.look_s)
 
     def _look(self, request: RequestedAmounts) -> tuple[FoundWorkload | None, Progress]:
-        """Return the workload and how far it is; no workload when it is not what is followed any more."""
+        """Return the workload and its progress; no workload when it is gone or has other limits."""
         model = self._scene.model()
         try:
             found = self.read()
@@ -109,7 +109,7 @@ class Rollout:
         return stands(found, self._container, self._scene.model()) in {request, None}
 
     def wait_for_pods_to_go(self) -> None:
-        """Wait until a StatefulSet that was stopped has no pods, as long as a rollout may take. Raises KubeError."""
+        """Wait until a stopped StatefulSet has no pods, at most as long as a rollout may take. Raises KubeError."""
         ends = self._around.clock() + self._around.patience.rollout_s
         while self._around.clock() < ends:
             found = self.read()
@@ -118,11 +118,11 @@ class Rollout:
             self._around.pause(self._around.patience.look_s)
 
     def put_back_aside(self) -> None:
-        """Put back how the app replaces its pods, or how many it has, where we had put that aside. Raises KubeError."""
+        """Put back the app's strategy, or its number of replicas, if ASIDE notes it. Raises KubeError."""
         self.write(back_patch)
 
     def restore(self, before: ContainerShares, asked: ContainerShares) -> bool:
-        """Put the old limits back; False where somebody else has changed them meanwhile. Raises KubeError."""
+        """Put the old limits back; return False where somebody else has changed them meanwhile. Raises KubeError."""
         model = self._scene.model()
         changed = False
 
@@ -142,11 +142,11 @@ class Rollout:
     def unstick(self) -> None:
         """Make a StatefulSet replace a pod that its limits keep from its card.
 
-        It waits for such a pod for ever, also when its template is as it was before. So it has fewer replicas for a
-        moment: that pod and those after it, which have the new limits as well, are made anew.
+        A StatefulSet waits for such a pod for ever, even when its template is the old one again. So it gets fewer
+        replicas for a moment: it then creates again that pod and those after it, which have the new limits as well.
 
         Raises:
-            KubeError: it is refused.
+            KubeError: the API server refuses it.
         """
         found = self.read()
         stuck = self._stuck(found) if self.ref.kind is WorkloadKind.STATEFUL_SET else None

@@ -1,4 +1,4 @@
-"""Settles app limits: who may, whether they fit, the change and its end; nothing is begun that is not in the notes."""
+"""The settler of app limits: lease, verdict, change, rollout; each change is noted before it begins."""
 
 import logging
 import threading
@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class AppLimitsSettler:
-    """The settler of `app_limits` items, and what looks at them afterwards."""
+    """The settler of `app_limits` items; it also checks them for drift afterwards."""
 
     def __init__(
         self,
@@ -41,14 +41,14 @@ class AppLimitsSettler:
         installed: Callable[[], bool],
         around: SettlementTimer | None = None,
     ) -> None:
-        """Put it together.
+        """Build the settler.
 
         Args:
-            apps: the cluster.
-            lease: whether this agent settles its limits; `NoLease()` on agent nodes.
-            model: resource names as this box's plugin has them.
-            installed: whether GPU sharing is installed on this box.
-            around: time and patience.
+            apps: the client for the cluster's workloads.
+            lease: whether this agent settles the limits of its cluster; `NoLease()` on agent nodes.
+            model: returns the resource names that this box's plugin uses.
+            installed: returns whether GPU sharing is installed on this box.
+            around: the clock, the pauses and the timeouts.
         """
         self._apps = apps
         self._lease = lease
@@ -59,11 +59,11 @@ class AppLimitsSettler:
         self._busy = threading.Lock()
 
     def stop(self) -> None:
-        """Let what waits end with ActStop."""
+        """End every wait of this settler with ActionStopped."""
         self._around.stop()
 
     def settle(self, one: AskedItem, notes: SettlerNotes) -> Settlement:
-        """Bring an app's limits to stand as asked, and say what came of it. Raises ActStop."""
+        """Set an app's limits as requested, and return the settlement. Raises ActionStopped."""
         limits = one.item
         if not isinstance(limits, AppLimits):
             raise TypeError(f"cannot settle {one.name}: these are no app limits")
@@ -76,7 +76,12 @@ class AppLimitsSettler:
             return _of_error(error, limits, begun=notes.read() is not None)
 
     def abandon(self, one: AskedItem, notes: SettlerNotes) -> None:
-        """Put back what was put aside of an app whose limits nobody asks for any more. Raises ActStop, KubeError."""
+        """Put back what was set aside of an app whose limits are no longer requested.
+
+        Raises:
+            ActionStopped: the agent ends.
+            KubeError: the API server refuses it.
+        """
         limits = one.item
         if not isinstance(limits, AppLimits) or notes.read() is None:
             return
@@ -86,10 +91,10 @@ class AppLimitsSettler:
                     self._apps.patch(found, back)
 
     def look(self, one: AskedItem, settled: Settlement, notes: SettlerNotes) -> DriftResult:
-        """Look at an item that was settled: has a Pending one come to something, does it still stand as asked?
+        """Check a settled item: whether a Pending one has landed, and whether the limits are still the requested ones.
 
-        Called about each minute for every item that this settler has settled; while it settles one, nothing is said.
-        Raises KubeError.
+        Called about each minute for every item that this settler has settled; returns an empty result while an item is
+        being settled. Raises KubeError.
         """
         if not self._busy.acquire(blocking=False):
             return DriftResult()
@@ -144,7 +149,7 @@ class AppLimitsSettler:
 
 
 class _Run:
-    """One try of one item."""
+    """One try to settle one item."""
 
     def __init__(
         self,
@@ -163,7 +168,7 @@ class _Run:
         self._asked = RequestedAmounts(limits.memory_units, limits.core)
 
     def begin(self, found: FoundWorkload) -> Settlement:
-        """Judge, and change what fits."""
+        """Judge the limits, and apply them if they fit."""
         self._rollout.put_back_aside()  # what an earlier try may have left
         found = self._rollout.read()
         model = self._scene.model()
@@ -175,11 +180,11 @@ class _Run:
         note = ChangeNote(
             uid=found.uid, before=now, asked=wanted(now, self._asked, model), forced=self._is_forced(verdict)
         )
-        note.write(self._notes)  # on the disk before anything is changed
+        note.write(self._notes)  # the note is on the disk before anything is changed
         return self._apply(note, verdict)
 
     def resume(self, note: ChangeNote, found: FoundWorkload) -> Settlement | None:
-        """Go on after a crash; None when nothing was changed before it."""
+        """Go on after a crash; return None when nothing was changed before it."""
         if note.step is ChangeStep.RESTORING:
             return self._restore(note, RolloutEnd(RolloutStage.BLAMED, note.why))
         now = written(found.template.get("spec") or {}, self._limits.container, self._scene.model())
@@ -189,7 +194,7 @@ class _Run:
         return None
 
     def _judge(self, found: FoundWorkload) -> LimitsVerdict:
-        """Ask the core; where a node's inventory is not current it is asked again for a while."""
+        """Return the core's verdict; while a node's inventory is not current, ask again for a while."""
         ends = self._around.clock() + self._around.patience.inventory_s
         while True:
             verdict = self._around.calmly(lambda: self._scene.judge(found, self._limits.container, self._asked))
@@ -216,7 +221,7 @@ class _Run:
         raise LimitsRefusedError(Settlement.rejected(ResultCode.NO_ROOM, clipped(text), numbers_of(verdict)))
 
     def _already(self, found: FoundWorkload) -> Settlement:
-        """Settle what stands there already; nothing was changed, so nothing is put back."""
+        """Settle limits that are there already; nothing was changed, so nothing is put back."""
         text = by_hand(read_workload(found.ref.kind, found.item))
         if text:
             return Settlement.applied(text)
@@ -240,7 +245,7 @@ class _Run:
             spec = found.template.get("spec") or {}
             now = written(spec, container, model)
             if now.request(model) == self._asked:
-                return None  # it was written, and the answer was lost
+                return None  # the patch was written, and the answer was lost
             if now != note.before:
                 raise refused(
                     ResultCode.SUPERSEDED, "somebody else has changed its limits at the same moment: try again"
@@ -251,7 +256,7 @@ class _Run:
         try:
             found = self._rollout.write(make)
         except KubeUnavailable:
-            raise  # whether it was changed is not known
+            raise  # nobody knows whether the app was changed
         except KubeError as error:
             raise LimitsRefusedError(_of_error(error, self._limits, begun=False)) from error
         _LOG.info("%s: %s, before %s", found.ref, words(self._asked, model), dict(note.before.limits))
@@ -297,7 +302,7 @@ class _Run:
                 return Settlement.failed(ResultCode.TIMED_OUT, clipped(text), restored=False)
 
     def _restore(self, note: ChangeNote, ended: RolloutEnd) -> Settlement:
-        """Put the old limits back, and wait until the app stands as before."""
+        """Put the old limits back, and wait until their rollout is done."""
         why = ended.text or note.why
         try:
             mine = self._rollout.restore(note.before, note.asked)

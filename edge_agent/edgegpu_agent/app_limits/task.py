@@ -1,4 +1,4 @@
-"""App limits in the agent: the settler with its account and lease, and a look at what it has settled, once changed."""
+"""App limits in the agent: the settler with its account and lease, and the checks of settled items after changes."""
 
 import logging
 import threading
@@ -25,10 +25,10 @@ from edgegpu_sync.messages.uplink import ItemState as State
 _LOG = logging.getLogger(__name__)
 
 LOOK_S = 60.0
-"""How often an item is looked at whose watch does not stand: the account may not watch, or the API server is away."""
+"""Seconds between checks of an item without a watch: the account may not watch, or the API server is away."""
 
 _APART_S, _AT_ONCE = 20.0, 3
-"""Looks at one item are so far apart where somebody changes it again and again, but for so many at once."""
+"""If somebody changes an item again and again, its checks are so far apart, after so many at once."""
 
 _BUSY_S = 1.0
 _NEVER = float("inf")
@@ -37,33 +37,33 @@ _STANDING = frozenset({State.APPLIED, State.PENDING})
 
 @dataclass(slots=True)
 class _Kept:
-    """What is kept of looking at an item; times are monotonic seconds."""
+    """What is remembered of an item's checks; times are monotonic seconds."""
 
     since_s: float
-    """When it was looked at last, or seen first."""
+    """When the item was checked last, or seen first."""
     saw: Hashable = None
-    """What it was like then."""
+    """The state of the item at that time."""
     not_before_s: float = 0.0
     paid_s: float = 0.0
-    """Until when the looks that it had are accounted for."""
+    """Up to when the checks so far have used up the item's rate."""
     interest: AppWatch | None = None
-    """What shows the next change of it; None before the first look, which tells its kind: a watch costs a thread."""
+    """What to watch for the item; None before its first check, which finds its kind: a watch costs a thread."""
 
 
 class AppLimitsService:
-    """The part of one box that has the account for it; `settler` goes to the worker, `tasks` are run beside it."""
+    """App limits on a box that has the account for them; the worker gets `settler`, and the agent runs `tasks`."""
 
     def __init__(
         self, client: AgentClient, layout: Layout, *, node: str, account: Path | None = None, look_s: float = LOOK_S
     ) -> None:
-        """Put it together.
+        """Build the service.
 
         Args:
-            client: of the account for app limits.
-            account: the account's kubeconfig; while that is gone, app limits are no capability of this box.
-            layout: where the plugin is configured.
+            client: a client with the account for app limits.
+            account: the account's kubeconfig; while that file is missing, app limits are no capability of this box.
+            layout: the paths of this box, for the plugin's configuration.
             node: this agent's name among those of the cluster.
-            look_s: between two looks at what is not watched.
+            look_s: seconds between two checks of an item without a watch.
         """
         self._layout, self._look_s, self._account, self._node = layout, look_s, account, node
         self._apps = Apps(client)
@@ -77,12 +77,12 @@ class AppLimitsService:
         self._said: dict[str, str] = {}
 
     def cluster(self) -> ClusterIdentity:
-        """Return the cluster as far as it is known: what asks the API server is the task, never this."""
+        """Return the cluster as far as it is known; only the task asks the API server."""
         return ClusterIdentity(self._uid, self._lease.holds())
 
     @property
     def able(self) -> bool:
-        """Whether the account is there: an uninstall that leaves the agent takes it away."""
+        """Whether the account exists: an uninstall that keeps the agent removes it."""
         return self._account is None or self._account.exists()
 
     def tasks(self, board: DriftChecks) -> list[Task]:
@@ -94,7 +94,7 @@ class AppLimitsService:
 
     @property
     def trouble(self) -> str:
-        """What a person has to mend; empty when all is well."""
+        """The problem that a person must fix; empty when there is none."""
         if not (denied := self._watches.denied):
             return ""
         return (
@@ -111,7 +111,7 @@ class AppLimitsService:
         self._wake.set()
 
     def _lease_news(self) -> None:
-        self._uid_known = False  # the cluster under a box may become another one: k3s set up anew
+        self._uid_known = False  # the box may be in another cluster now: k3s was set up anew
         self._wake.set()
 
     def _run(self, board: DriftChecks) -> None:
@@ -127,9 +127,9 @@ class AppLimitsService:
         self._watches.follow({})
 
     def _turn(self, board: DriftChecks) -> float | None:
-        """Look at what is due; return after how many seconds something is, None: when it is told."""
+        """Check the items that are due; return the seconds until the next is due, None: wait for a wake-up."""
         self._learn_cluster()
-        holder = self._lease.holder == self._node  # while the API server is away nobody else is, and watches go on
+        holder = self._lease.holder == self._node  # watches go on while the API server is away: nobody else takes over
         items = [one for one in board.settled() if isinstance(one.asked.item, AppLimitsItem)] if holder else []
         now_s = time.monotonic()
         self._kept = {one.asked.name: self._kept.get(one.asked.name) or _Kept(now_s) for one in items}
@@ -149,7 +149,7 @@ class AppLimitsService:
         for one in items:
             interest = self._kept[one.asked.name].interest
             if interest is not None and one.settlement.state in _STANDING:
-                other = apps.get(_app(one), AppWatch())  # of another container of it
+                other = apps.get(_app(one), AppWatch())  # of another container of the same app
                 apps[_app(one)] = AppWatch(interest.kinds & other.kinds, interest.pods or other.pods)
         self._watches.follow(apps)
 
@@ -160,7 +160,7 @@ class AppLimitsService:
             _LOG.info("the account for app limits may watch now")
 
     def _state(self, one: SettledItem) -> Hashable:
-        """Return what differs once an item has to be looked at again; None while nothing would show that."""
+        """Return a value that differs once an item must be checked again; None while no watch would show that."""
         key = (one.asked.key, one.settlement.state)
         if one.settlement.state not in _STANDING:
             return key
@@ -168,7 +168,7 @@ class AppLimitsService:
         return None if shown is None else (key, shown)
 
     def _due_s(self, one: SettledItem) -> float:
-        """Return in how many seconds an item is to be looked at."""
+        """Return in how many seconds an item must be checked."""
         kept, state, now_s = self._kept[one.asked.name], self._state(one), time.monotonic()
         if state is not None and state == kept.saw:
             return _NEVER
@@ -179,7 +179,7 @@ class AppLimitsService:
         if self._uid_known:
             return
         try:
-            self._uid_known = True  # before it is asked: there may be news meanwhile
+            self._uid_known = True  # set before the question, since the lease may change meanwhile
             self._uid = self._apps.cluster_uid()
         except KubeError as error:
             self._uid_known = False
@@ -221,7 +221,7 @@ class AppLimitsService:
 
 def _app(one: SettledItem) -> App:
     limits = one.asked.item
-    assert isinstance(limits, AppLimitsItem)  # noqa: S101  (no others are looked at)
+    assert isinstance(limits, AppLimitsItem)  # noqa: S101  (no other items are checked)
     return limits.namespace, limits.app
 
 
@@ -235,7 +235,7 @@ def _tell(asked: AskedItem, sight: DriftResult, board: DriftChecks) -> None:
 
 
 def app_limits(kubeconfig: Path, layout: Layout, *, node: str) -> AppLimitsService | None:
-    """Return the part, or None where this box has no account for it: then it is not among the capabilities."""
+    """Return the service, or None where this box has no account for it: then app limits are no capability."""
     if not kubeconfig.exists():
         return None
     try:

@@ -1,4 +1,4 @@
-"""What a settlement needs of its process: time, a pause that ends with the agent, and how patient it is."""
+"""The time of a settlement: a clock, a pause that ends with the agent, and timeouts."""
 
 import threading
 import time
@@ -14,29 +14,29 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """How long things may take, in seconds."""
+    """The timeouts of a settlement, in seconds."""
 
     look_s: float = 1.0
-    """Between two looks at a rollout."""
+    """Between two reads of a rollout."""
     rollout_s: float = 300.0
     """For the whole rollout."""
     blame_s: float = 45.0
     """How long the limits must keep a pod from its card: units that were freed are seen late (6 s, once 51 s)."""
     forced_s: float = 5.0
-    """The same where the limits were forced: that its pod waits is no surprise then."""
+    """The same for forced limits: there a waiting pod is expected."""
     ready_s: float = 60.0
-    """How long pods that have their cards may take to be ready before that is said; it is not undone for it."""
+    """How long pods with cards may take to be ready; then the settlement says so, but undoes nothing."""
     restore_s: float = 180.0
     api_s: float = 300.0
-    """For the API server to come back: its k3s may be restarting."""
+    """How long the API server may be away: its k3s may be restarting."""
     inventory_s: float = 30.0
-    """For a node's inventory to be current, which it is not for a moment after a start of kubelet or plugin."""
+    """How long a node's inventory may be out of date, as it is for a moment after kubelet or the plugin starts."""
     holder_s: float = 60.0
-    """Until it is known who holds the lease."""
+    """How long to wait until the holder of the lease is known."""
 
 
 class SettlementTimer:
-    """Time and patience; `stop` ends every pause with ActStop."""
+    """The clock, the pauses and the timeouts of a settlement; `stop` ends every pause with ActionStopped."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class SettlementTimer:
         """Build the settlement timer.
 
         Args:
-            patience: its defaults unless given.
+            patience: the timeouts; the defaults unless given.
             clock: monotonic seconds.
-            pause: waits so many seconds; the real one unless given.
+            pause: waits for so many seconds; a real wait unless given.
         """
         self.patience = patience or Timeouts()
         self.clock = clock
@@ -58,11 +58,11 @@ class SettlementTimer:
         self._pause = pause or self._really
 
     def stop(self) -> None:
-        """Let all pauses end, now and later."""
+        """End all pauses, now and later."""
         self._ending.set()
 
     def pause(self, seconds: float) -> None:
-        """Wait. Raises ActStop when the agent ends."""
+        """Wait for so many seconds. Raises ActionStopped when the agent ends."""
         self._pause(seconds)
         if self._ending.is_set():
             raise ActionStopped
@@ -71,10 +71,10 @@ class SettlementTimer:
         self._ending.wait(seconds)
 
     def calmly(self, call: Callable[[], T]) -> T:
-        """Make a call that only reads, again while the API server is away.
+        """Make a call that only reads, and repeat it while the API server is away.
 
         Raises:
-            KubeError: it refuses, or is away for longer than `api_s`.
+            KubeError: the API server refuses, or is away for longer than `api_s`.
         """
         ends = self.clock() + self.patience.api_s
         while True:
