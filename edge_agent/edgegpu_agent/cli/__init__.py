@@ -1,1 +1,1 @@
-"""The field engineer's command `edgegpu`."""
+"""The command line `edgegpu` for field engineers."""

@@ -1,4 +1,4 @@
-"""`edgegpu agent`: how this box stands with its cloud, and putting it into one."""
+"""`edgegpu agent`: show the box's enrolment and connection, and enrol it in a cloud."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""What the commands share: their options, where they print, and how an error ends them."""
+"""Common parts of the commands: options, output, and errors."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ from edgegpu_base.cli.output import dumped
 
 
 class CliError(Exception):
-    """Something that a command cannot do; the text reads "cannot x: cause"."""
+    """An error that ends a command; the text reads "cannot x: cause"."""
 
     def __init__(self, text: str, *, remedy: str = "", more: dict[str, object] | None = None) -> None:
         super().__init__(text)
@@ -27,7 +27,7 @@ class CliError(Exception):
         """Further keys for `--json`."""
 
     def document(self) -> dict[str, object]:
-        """Return what `--json` prints: `error`, `remedy` and whatever the command adds."""
+        """Return what `--json` prints: `error`, `remedy` and the keys that the command adds."""
         return {"error": self.text, "remedy": self.remedy, **self.more}
 
 
@@ -54,26 +54,26 @@ ConfigOption = Annotated[
 
 
 def print_json(value: object) -> None:
-    """Print a document, as JSON or what `-o` says."""
+    """Print a document as JSON, or in the format of `-o`."""
     typer.echo(dumped(value))
 
 
 def need_root(what: str, *, root: Path = Path("/")) -> None:
-    """Say before anything is begun that a command needs root.
+    """Check before a command begins that this process runs as root.
 
     Args:
-        what: it could not do, as in "cannot show the journal".
-        root: below which it works; root's files are those of the machine itself.
+        what: what the command could not do, as in "cannot show the journal".
+        root: the folder below which the command works; only `/` needs root.
 
     Raises:
-        CliError: this process is not root's.
+        CliError: this process does not run as root.
     """
     if root == Path("/") and os.geteuid() != 0:
         raise CliError(f"{what}: this needs root", remedy=with_sudo())
 
 
 def with_sudo() -> str:
-    """Return the command that was given, with sudo before it; none of its words where one may be a secret."""
+    """Return this command with sudo before it; without its words where one may be a secret."""
     words = sys.argv[1:]
     if Path(sys.argv[0]).name != "edgegpu" or any(word.startswith(_SECRET) for word in words):
         return "run it again as root, with sudo"
@@ -81,7 +81,7 @@ def with_sudo() -> str:
 
 
 def _of_the_box(error: OSError) -> CliError:
-    """Return what the box, and not edgegpu, is at fault for, with what to do about it."""
+    """Return the error for a fault of the box, not of edgegpu, with its remedy."""
     where = f": {error.filename}" if error.filename else ""
     remedies = {
         errno.EACCES: with_sudo(),
@@ -96,7 +96,7 @@ def _of_the_box(error: OSError) -> CliError:
 
 @contextmanager
 def reporting(*, as_json: bool) -> Iterator[None]:
-    """Run a command's body: an error is said in a sentence (or as JSON on stdout) and ends it with status 1."""
+    """Run a command's body; print an error as a sentence, or as JSON on stdout, and exit with status 1."""
     try:
         yield
     except CliError as error:

@@ -1,4 +1,4 @@
-"""`edgegpu config check`: is the plugin's configuration right, and what does it come to."""
+"""`edgegpu config check`: check the plugin's configuration, and print it with all defaults."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -66,7 +66,7 @@ def _say_problems(file: Path, error: CliError) -> None:
 
 
 def _lines(model: "BaseModel", depth: int) -> list[str]:
-    """Return a model as YAML, with a mark at each value that the file does not set."""
+    """Return a model as lines of YAML, with a mark at each value that the file does not set."""
     from pydantic import BaseModel  # noqa: PLC0415  (slow to load)
 
     lines: list[str] = []
@@ -82,7 +82,7 @@ def _lines(model: "BaseModel", depth: int) -> list[str]:
 
 
 def _scalar(value: Any) -> str:  # noqa: ANN401  (any JSON value)
-    """Return a value as YAML in one line."""
+    """Return a value as one line of YAML."""
     import yaml  # noqa: PLC0415  (slow to load)
 
     text: str = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)

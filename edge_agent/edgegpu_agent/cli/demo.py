@@ -67,13 +67,13 @@ def demo(
     config: ConfigOption = None,
 ) -> None:
     """Place services on this box's cards and check every placement."""
-    del once  # each run is one
+    del once  # each run is one round anyway
 
     def run(outcome: "DemoOutcome", say: Callable[[str], None]) -> None:
         if not real:
             text = "cannot run on simulated cards: what stands in for a card is not installed with edgegpu"
             raise CliError(text, remedy="sudo edgegpu demo --real runs on this box's own; in the repository: make demo")
-        from edgegpu_agent.demo.run import run_real  # noqa: PLC0415  (grpc and more: only here)
+        from edgegpu_agent.demo.run import run_real  # noqa: PLC0415  (loads grpc: only here)
 
         run_real(outcome, socket=find_socket(socket, config), image=image, policy=policy, say=say)
 
@@ -83,17 +83,17 @@ def demo(
 def run_demo(
     run: "Callable[[DemoOutcome, Callable[[str], None]], None]", *, policy: str, out: Path | None, as_json: bool
 ) -> None:
-    """Run a demo, show what came of it and write it down; the exit status says whether everything was right.
+    """Run a demo, print its results and write them to a file; exit with status 1 where something was wrong.
 
     Args:
-        run: does it; gets what takes the outcome, and where lines for people go.
-        policy: how cards are chosen.
+        run: runs the demo; gets the outcome to fill, and the function that prints lines for people.
+        policy: the placement policy.
         out: the file that gets the rows.
-        as_json: whether a document is printed in the text's place.
+        as_json: whether to print a JSON document instead of text.
     """
     with reporting(as_json=as_json), _ended_by_signals():
-        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its notes on closed connections are no news here
-        from edgegpu_agent.demo.model import DemoError  # noqa: PLC0415  (grpc and more: only here)
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # hides its notes on closed connections
+        from edgegpu_agent.demo.model import DemoError  # noqa: PLC0415  (loads grpc: only here)
         from edgegpu_agent.demo.report import write_rows  # noqa: PLC0415
         from edgegpu_agent.demo.run import DemoOutcome  # noqa: PLC0415
         from edgegpu_core.placement import parse_policy  # noqa: PLC0415

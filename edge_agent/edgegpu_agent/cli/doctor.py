@@ -1,4 +1,4 @@
-"""`edgegpu doctor`: what is wrong on this box, why, and the command that mends it."""
+"""`edgegpu doctor`: find what is wrong on this box, why, and the command that fixes it."""
 
 import datetime as dt
 import logging

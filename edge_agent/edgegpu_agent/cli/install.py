@@ -1,4 +1,4 @@
-"""`edgegpu install`: puts edgegpu on this machine, changes what is on it, or upgrades it."""
+"""`edgegpu install`: install edgegpu on this machine, change its settings, or upgrade it."""
 
 import os
 from pathlib import Path
@@ -203,7 +203,7 @@ def _end(
 ) -> None:
     stands = None
     if report.well and report.outcome is not None:
-        # Only here: a first installation that was undone has taken away the folder that this program lies in.
+        # Import only here: undoing a first installation has removed the folder of this program.
         from edgegpu_agent.cli.setup.membership import membership  # noqa: PLC0415
 
         stands = membership(installing.layout, token, wait_s=wait_s, say=installing.say)
@@ -226,7 +226,7 @@ def _begin(isolation: str) -> None:
         _TOKEN_VARIABLE,
         _JOIN_VARIABLE,
         _PROXY_VARIABLE,
-    ):  # no program that is started from here on gets to see them
+    ):  # programs that are started from here on do not inherit them
         os.environ.pop(name, None)
 
 

@@ -1,4 +1,4 @@
-"""`edgegpu journal`: what this box was asked, when, by whom, and what came of it."""
+"""`edgegpu journal`: show which commands and settings this box got, when, from whom, and their outcome."""
 
 import contextlib
 import sys
@@ -74,7 +74,7 @@ def journal(
 
 
 def _follow(path: Path, answer: dict[str, Any]) -> None:
-    """Print what comes after an answer; an agent that starts anew is waited for."""
+    """Print the lines that come after an answer; wait while the agent restarts."""
     from edgegpu_agent.cli.clients.agent import fetch  # noqa: PLC0415  (with yaml)
     from edgegpu_agent.cli.views.agent import journal_lines  # noqa: PLC0415
 

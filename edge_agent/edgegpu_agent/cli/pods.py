@@ -1,4 +1,4 @@
-"""`edgegpu pods`: which container has which card."""
+"""`edgegpu pods`: list the GPU containers of this node with their cards."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -96,7 +96,7 @@ def pods(
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """Which pods are shown: of a namespace, empty for all; whose names begin so, none for all."""
+    """The filter of pods: a namespace (empty: all), and beginnings of names (none: all)."""
 
     namespace: str
     names: tuple[str, ...]
@@ -106,7 +106,7 @@ class _Chosen:
 
     @property
     def words(self) -> str:
-        """What was asked for, in a sentence."""
+        """The filter as part of a sentence."""
         named = f" called {', '.join(self.names)}" if self.names else ""
         return f"{named} in namespace {self.namespace}" if self.namespace else named
 

@@ -1,4 +1,4 @@
-"""`edgegpu status`: the plugin, the cards as bars of units, who holds what, and what is wrong."""
+"""`edgegpu status`: show the plugin, the cards as bars of units, which pod holds what, and what is wrong."""
 
 from pathlib import Path
 
@@ -84,7 +84,7 @@ def _look(path: Path, *, as_json: bool) -> None:
 
 
 def problems(document: StatusDocument) -> list[str]:
-    """Return what is wrong on this node, a sentence each, the cause before its consequences."""
+    """Return the problems of this node, one sentence each, causes before their consequences."""
     found: list[str] = []
     if document.has_cards:
         if document.driver_problem:

@@ -1,4 +1,4 @@
-"""`edgegpu transaction`: the last change of this machine by the installer, and finishing one that was cut off."""
+"""`edgegpu transaction`: show the installer's last change of this machine, or finish one that was cut off."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`edgegpu uninstall`: takes edgegpu off this machine, byte for byte."""
+"""`edgegpu uninstall`: remove edgegpu, and restore this machine byte for byte."""
 
 from typing import TYPE_CHECKING, Annotated
 

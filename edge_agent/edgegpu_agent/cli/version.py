@@ -1,4 +1,4 @@
-"""`edgegpu version`: what is installed, and what runs."""
+"""`edgegpu version`: show the version that is installed, and that of the running plugin."""
 
 import typer
 

@@ -1,1 +1,1 @@
-"""Whom the command line asks: the plugin, the agent, and what doctor looks at."""
+"""The clients of the command line: for the plugin, the agent, and what the doctor reads."""

@@ -1,4 +1,4 @@
-"""Gathers what there is to know of this box and its cloud: agent.yaml, the identity's standing, the running agent."""
+"""The state of this box and its cloud, from agent.yaml, the identity's status file and the running agent."""
 
 import json
 import time
@@ -18,7 +18,7 @@ SOCKET_NAME = "agent.sock"
 _TIMEOUT_S = 10.0
 _OK = 200
 _UNSEEN_S = 1_500
-"""Two reported states without an answer."""
+"""The time of two reported states without an answer."""
 _WARN_LEFT_S = 14 * 86_400
 _FULL = 0.9
 _STARTING = "starting"
@@ -27,7 +27,7 @@ LOOK = "see `systemctl status edgegpu-agent` and `journalctl -u edgegpu-agent`"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSnapshot:
-    """What is known; each part is None where there is none. `problems` say what is wrong and what to do."""
+    """The state of this box and its cloud; a part is None where it is missing. `problems` include what to do."""
 
     config: AgentConfig | None
     identity: dict[str, Any] | None
@@ -35,7 +35,7 @@ class AgentSnapshot:
     problems: tuple[str, ...]
     now_s: float
     config_problems: tuple[str, ...] = ()
-    """What is wrong with agent.yaml, which is among the problems too."""
+    """The problems of agent.yaml, which are also among `problems`."""
     silence: str = ""
     """Why the agent does not answer."""
 
@@ -54,11 +54,11 @@ class AgentSnapshot:
 
 
 def gather(root: Path, socket: Path | None, *, now_s: float | None = None) -> AgentSnapshot:
-    """Look at all of it.
+    """Return the state of this box and its cloud.
 
     Args:
         root: the machine's `/`.
-        socket: the agent's; where it is by default if None.
+        socket: the agent's socket; None: the default one.
         now_s: seconds since 1970.
 
     Raises:
@@ -91,10 +91,10 @@ def gather(root: Path, socket: Path | None, *, now_s: float | None = None) -> Ag
 
 
 def fetch(socket: Path, target: str) -> dict[str, Any]:
-    """Return one of the agent's answers.
+    """Return the agent's answer to one request.
 
     Raises:
-        CliError: the agent does not answer, or not as it should.
+        CliError: the agent gives no answer, or one that cannot be read.
     """
     head = f"cannot reach edgegpu-agent at {socket}"
     try:
@@ -119,7 +119,7 @@ def _ask(socket: Path) -> tuple[dict[str, Any] | None, str]:
 
 
 def _identity(agent: dict[str, Any] | None, path: Path) -> dict[str, Any] | None:
-    """Return how the identity stands, by the agent that answers; its file where none does, or says so yet."""
+    """Return the identity's status from the agent; from the status file where the agent has none, or only starts."""
     said = agent.pop("identity", None) if agent is not None else None
     if isinstance(said, dict) and said.get("stand", _STARTING) != _STARTING:
         return said
@@ -167,7 +167,7 @@ def _of_agent(agent: dict[str, Any]) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """Write a time span in its largest unit."""
+    """Return a time span as text, in its largest unit."""
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"

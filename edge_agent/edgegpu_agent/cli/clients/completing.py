@@ -1,4 +1,4 @@
-"""What the shell completes: pods, namespaces, checks, policies; silent where the plugin does not answer."""
+"""Shell completion of pods, namespaces, checks, policies and roles; empty where the plugin does not answer."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ _PATIENCE_S = 1.0
 
 
 def pods(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of pods that begin so, of the namespace that is named before."""
+    """Return the names of pods that begin with `incomplete`, in the namespace that the command line names."""
     namespace = context.params.get("namespace") or ""
     return _begin(incomplete, (row.pod for row in _rows(context) if namespace in {"", row.namespace}))
 

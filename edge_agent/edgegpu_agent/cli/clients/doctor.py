@@ -1,4 +1,4 @@
-"""What the doctor is lent of the plugin's code: its configuration, its status, containerd's file, the API server."""
+"""The doctor's clients: the plugin's configuration and status, containerd's file, the API server, the cloud."""
 
 import json
 import tomllib
@@ -27,14 +27,14 @@ _CLOUD_S = 10.0
 
 
 class BoxClients:
-    """The doors of the box below `root`; paths that its files name are looked for below it too."""
+    """The doctor's clients for the box below `root`; paths that its files name are below `root` too."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._config, self._problem = _config(self._at(DEFAULT_CONFIG))
 
     def settings(self) -> PluginSettings:
-        """Return what plugin.yaml comes to."""
+        """Return the settings of plugin.yaml, defaults included."""
         config = self._config
         tls = config.extender.tls
         return PluginSettings(
@@ -63,7 +63,7 @@ class BoxClients:
             raise ProbeError(error.text, remedy=error.remedy) from error
 
     def containerd(self, usual: str) -> ContainerdProbe | None:
-        """Return what containerd's configuration says."""
+        """Return what the doctor needs of containerd's configuration; None where there is none."""
         named = self._config.driver.containerd_config
         paths = [named] if named else [*([Path(usual)] if usual else ()), *runtime.CONTAINERD_CONFIGS]
         try:
@@ -92,7 +92,7 @@ class BoxClients:
             raise ProbeError(str(error), remedy="sudo edgegpu install  # writes the file anew") from error
 
     def cloud(self) -> CloudProbe | None:
-        """Return how this box and its cloud stand; None where it belongs to none."""
+        """Return the state of this box and its cloud; None where the box belongs to none."""
         from edgegpu_agent.cli.clients.agent import gather  # noqa: PLC0415  (a box without a cloud needs none of it)
 
         layout = Layout(self._root)
@@ -110,7 +110,7 @@ class BoxClients:
         )
 
     def reach_cloud(self) -> None:
-        """Ask the cloud's HTTPS by what agent.yaml says of it."""
+        """Check that the cloud answers by HTTPS, with the address, CA and proxy of agent.yaml."""
         from edgegpu_agent.identity.enrolment_client import CloudClient  # noqa: PLC0415  (with urllib3)
         from edgegpu_agent.identity.errors import IdentityError  # noqa: PLC0415
         from edgegpu_agent.settings import load as load_agent  # noqa: PLC0415
@@ -131,10 +131,10 @@ class BoxClients:
 
 
 class DoctorKubeClient:
-    """The API server by one plain connection for each question: the Date header is wanted too."""
+    """A client for the API server with one connection per request; it also returns the Date header."""
 
     def __init__(self, access: ApiAccess) -> None:
-        """Prepare it. Raises DoorShut: its certificates or its token cannot be used."""
+        """Build the client. Raises ProbeError: its certificates or its token cannot be used."""
         self.server = access.server
         try:
             self._way = TlsTarget(context=tls_context(access), server_name=access.server_name)
@@ -181,7 +181,7 @@ def _broker(layout: Layout) -> str:
 
 
 def _values(value: object, key: str) -> Iterator[object]:
-    """Yield what stands under a key, however deep: the tables' names differ between containerd's versions."""
+    """Yield all values of a key at any depth: the tables' names differ between containerd's versions."""
     if isinstance(value, dict):
         if key in value:
             yield value[key]
@@ -192,7 +192,7 @@ def _values(value: object, key: str) -> Iterator[object]:
 def _object(text: bytes) -> Mapping[str, Any]:
     try:
         value = json.loads(text)
-    except ValueError:  # /readyz and errors of proxies are words
+    except ValueError:  # /readyz and errors of proxies are plain text
         return {"message": text.decode(errors="replace")[:400]}
     return value if isinstance(value, dict) else {}
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 VERSION = 1
-"""The version of the document that this reads; keys that it does not know are ignored."""
+"""The version of the document that this module reads; it ignores unknown keys."""
 
 
 class DocumentError(ValueError):
-    """A document that is not what the plugin says; the text names the place."""
+    """A document that does not have the plugin's form; the text names the place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class CardRow:
 
 @dataclass(frozen=True, slots=True)
 class OtherCard:
-    """A card that is not offered and of which a pod holds something: gone from the machine, or excluded."""
+    """A card that is not offered though a pod holds a share of it: it is gone from the machine, or excluded."""
 
     index: str
     uuid: str
@@ -37,7 +37,7 @@ class OtherCard:
 
 @dataclass(frozen=True, slots=True)
 class CardRef:
-    """A card that a container has; `units`: what it holds there, None where nobody says."""
+    """A card that a container has; `units`: what it holds there, None where that is not known."""
 
     index: str
     uuid: str
@@ -86,7 +86,7 @@ class ExtenderRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusDocument:
-    """What the plugin says of itself and its node; `raw` is the document as it came."""
+    """The status of the plugin and its node; `raw` is the document as received."""
 
     version: str
     node: str
@@ -94,7 +94,7 @@ class StatusDocument:
     policy: str
     unit_mib: int
     unit_wanted_mib: int | None
-    """The size of a unit that is configured and does not count while pods hold shares."""
+    """The configured size of a unit, where it does not apply yet because pods hold shares."""
     injection_mode: str
     injection_why: str
     driver_version: str
@@ -109,9 +109,9 @@ class StatusDocument:
     other_cards: tuple[OtherCard, ...]
     pods: tuple[PodRow, ...]
     pending: tuple[PodRow, ...]
-    """Of pods that no node has taken yet; only the extender knows them."""
+    """The containers of pods that have no node yet; only the extender knows them."""
     pending_more: int
-    """Further such pods, of which nothing else is said."""
+    """The number of further such pods."""
     nodes: tuple[NodeRow, ...]
     raw: Mapping[str, Any]
 
@@ -122,7 +122,7 @@ class StatusDocument:
 
 
 class _Part:
-    """An object inside the document that knows where it is."""
+    """An object inside the document, with its place for error messages."""
 
     def __init__(self, value: object, place: str) -> None:
         if not isinstance(value, dict):
@@ -134,7 +134,7 @@ class _Part:
         return f"{self._place}.{key}" if self._place else key
 
     def get(self, key: str, kind: type | tuple[type, ...], default: object = None) -> Any:  # noqa: ANN401  (JSON)
-        """Return a value of a kind; without a default it must be there. A bool is no number."""
+        """Return a value of a type; without a default it must be present. A bool is no number."""
         value = self._value.get(key, default)
         if value is None:
             raise DocumentError(f"{self._name(key)} is missing")
@@ -167,7 +167,7 @@ def read_document(value: object) -> StatusDocument:
     """Read a status document.
 
     Raises:
-        DocumentError: it is of another version, or something that every document has is missing or of another kind.
+        DocumentError: the document is of another version, or a required value is missing or of another type.
     """
     top = _Part(value, "")
     if top.count("v") != VERSION:

@@ -1,4 +1,4 @@
-"""Asks the running plugin for its status, over its Unix socket."""
+"""The client for the running plugin's status, over its Unix socket."""
 
 import json
 from pathlib import Path
@@ -21,10 +21,10 @@ class NotRunningError(CliError):
 
 
 def find_socket(socket: Path | None, config: Path | None) -> Path:
-    """Return the plugin's socket: the one named, else that of the configuration named, else that of this box.
+    """Return the plugin's socket: `socket`, else that of the file `config`, else that of this box.
 
     Raises:
-        CliError: the configuration named cannot be used.
+        CliError: the file `config` cannot be used.
     """
     if socket is not None:
         return socket
@@ -34,7 +34,7 @@ def find_socket(socket: Path | None, config: Path | None) -> Path:
         return DEFAULT_SOCKET
     try:
         return _socket_of(DEFAULT_CONFIG)
-    except CliError:  # only its path was wanted; `edgegpu config check` is there to complain
+    except CliError:  # only the path is needed; `edgegpu config check` reports the problems
         return DEFAULT_SOCKET
 
 
@@ -42,7 +42,7 @@ def fetch_status(path: Path, *, timeout_s: float = TIMEOUT_S) -> StatusDocument:
     """Return the plugin's status document.
 
     Raises:
-        NotRunningError: nothing answers there.
+        NotRunningError: nothing answers on the socket.
         CliError: no permission, no answer in time, or an answer that cannot be read.
     """
     try:
@@ -89,7 +89,7 @@ def _unreachable(path: Path, error: Exception, timeout_s: float) -> CliError:
 
 
 def _socket_of(config: Path) -> Path:
-    from edgegpu_agent.cli.clients.settings import load_settings  # noqa: PLC0415  (with yaml: only where a file is named)
+    from edgegpu_agent.cli.clients.settings import load_settings  # noqa: PLC0415  (loads yaml: only where a file is named)
 
     return Path(load_settings(config).paths.run) / SOCKET_NAME
 

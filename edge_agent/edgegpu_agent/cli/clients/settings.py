@@ -11,7 +11,7 @@ def load_settings(path: Path) -> PluginConfig:
     """Return the configuration in a file.
 
     Raises:
-        CliError: it cannot be used; `more["problems"]` has a line for each thing that is wrong.
+        CliError: the file cannot be used; `more["problems"]` has a line for each problem.
     """
     try:
         return load(path)

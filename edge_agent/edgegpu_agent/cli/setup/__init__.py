@@ -1,1 +1,1 @@
-"""An installation from its options to its end: what is put on the machine, and how the box stands with its cloud."""
+"""The steps behind `install`, `uninstall` and `agent enrol`: the installer's console, the options, the enrolment."""

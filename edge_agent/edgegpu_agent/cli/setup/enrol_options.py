@@ -1,4 +1,4 @@
-"""Where a box belongs, as `edgegpu install` is told it, and whether its token has been spent already."""
+"""The cloud options of `edgegpu install`, and whether their token was used already."""
 
 import re
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def cloud_of(url: str, ca_sha256: str) -> CloudAddress:
-    """Return the options in the form in which the agent reads them; without an address they are passed on.
+    """Return the cloud's address as the agent reads it; without a URL only the checksum is passed on.
 
     Raises:
-        CliError: one of them cannot be.
+        CliError: the URL or the checksum is invalid.
     """
     if not url:
         return CloudAddress(url="", ca_sha256=ca_sha256)
@@ -38,7 +38,7 @@ def cloud_of(url: str, ca_sha256: str) -> CloudAddress:
 
 
 def is_spent(layout: Layout, token: str) -> bool:
-    """Say whether this box is who it is by this very token: the same line, pasted again, has nothing to hand in."""
+    """Return whether this box was enrolled with this token; the same install line, pasted again, must not use it."""
     try:
         identity = load_identity(layout.state / "identity")
     except IdentityError:
@@ -47,7 +47,7 @@ def is_spent(layout: Layout, token: str) -> bool:
 
 
 def app_limits(namespaces: Sequence[str]) -> AppLimitsAccount:
-    """Return what the installer does about app limits in these namespaces: the objects are the agent's to know."""
+    """Return the account for app limits in these namespaces; the agent's code defines its objects."""
     made_by_the_account = {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -59,7 +59,7 @@ def app_limits(namespaces: Sequence[str]) -> AppLimitsAccount:
 def with_cloud(
     options: InstallOptions, url: str, *, ca_sha256: str, proxy: str, limits: list[str] | None
 ) -> InstallOptions:
-    """Return the options with where the box belongs, its proxy, and what the cloud may do there. Raises CliError."""
+    """Return the options with the cloud's address, the proxy, and the namespaces for app limits. Raises CliError."""
     cloud = cloud_of(url, ca_sha256)
     return replace(
         options,
@@ -71,11 +71,11 @@ def with_cloud(
 
 
 def _proxy(word: str) -> str | None:
-    """Read `--cloud-proxy`: nothing leaves it as it is, `none` takes it away."""
+    """Return the proxy of `--cloud-proxy`; None (empty option): keep the present one, "" (`none`): remove it."""
     try:
         return "" if word == "none" else CloudSection(url="https://x", proxy=word).proxy or None
     except ValueError as error:
-        raise CliError(  # without the word: it may hold a password
+        raise CliError(  # without the option's value: it may hold a password
             "cannot install with this proxy: it is no http://HOST:PORT",
             remedy="put --cloud-proxy (--proxy of install.sh) right, or leave it out",
         ) from error
@@ -85,7 +85,7 @@ def namespaces_of(words: list[str] | None) -> tuple[str, ...] | None:
     """Return the namespaces of `--limits-namespace`; None where it was not given.
 
     Raises:
-        CliError: no namespace can be called so, or the cloud has no business there.
+        CliError: a name is no valid namespace, or is kube-system.
     """
     if words is None:
         return None

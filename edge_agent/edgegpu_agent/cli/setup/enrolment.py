@@ -1,4 +1,4 @@
-"""What `edgegpu agent enrol` does, and how any token fares: the agent's word about it is waited for."""
+"""The run of `edgegpu agent enrol`, and the wait for the agent's status of an enrolment."""
 
 import json
 import os
@@ -24,37 +24,37 @@ from edgegpu_installer.plan.site import InstallOptions
 _VARIABLE = "EDGEGPU_TOKEN"
 _LOOK_S = 0.2
 _LOOKED_S = 10.0
-"""The agent has looked at its files twice by then."""
+"""The agent has read its files twice by then."""
 _ENDS = frozenset({"enrolled", "refused", "waiting for approval", "cloned", "broken"})
 _LOG = "see `journalctl -u edgegpu-agent`"
 
 
 @dataclass(frozen=True, slots=True)
 class AgentIdentity:
-    """What the agent says of the identity."""
+    """The identity's status, as the agent reports it."""
 
     raw: dict[str, Any]
 
     @property
     def has_ended(self) -> bool:
-        """Whether the agent does nothing more about it by itself, or is through."""
+        """Whether the enrolment is done, or the agent does nothing more by itself."""
         return self.raw.get("stand") in _ENDS
 
     @property
     def well(self) -> bool:
-        """Whether the box is in, or only waits for a person."""
+        """Whether the box is enrolled, or only waits for a person's approval."""
         return self.raw.get("stand") in {"enrolled", "waiting for approval"} and not self.raw.get("warning")
 
     @property
     def remedy(self) -> str:
-        """What to do."""
+        """The command or advice for a person."""
         if self.raw.get("stand") == "waiting for approval":
             return "on the cloud: edgegpu-cloud pending; edgegpu-cloud approve ID. This box goes on by itself then"
         return str(self.raw.get("remedy") or "")
 
     @property
     def sentence(self) -> str:
-        """Return how the enrolment ended, in one sentence."""
+        """The end of the enrolment, in one sentence."""
         raw = self.raw
         stand, text = str(raw.get("stand")), str(raw.get("warning") or raw.get("text") or "")
         if stand == "enrolled" and not text:
@@ -71,7 +71,7 @@ def read_token(file: Path | None) -> str:
     """Return the token from a file, the environment, or a person at a terminal.
 
     Raises:
-        CliError: there is none.
+        CliError: there is no token.
     """
     token = os.environ.pop(_VARIABLE, "")
     if file is not None:
@@ -90,7 +90,7 @@ def read_token(file: Path | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnrolmentRun:
-    """One run of the command, on the machine below `root`."""
+    """One run of `edgegpu agent enrol`, on the machine below `root`."""
 
     root: Path
     wait_s: float
@@ -98,10 +98,10 @@ class EnrolmentRun:
     clock: Callable[[], float] = time.monotonic
 
     def run(self, url: str, ca_sha256: str, token: str) -> AgentIdentity:
-        """Write, restart, wait.
+        """Write agent.yaml and the token, restart the agent, and wait for the end of the enrolment.
 
         Raises:
-            CliError: an option that makes no sense, no edgegpu here, or no word from the agent.
+            CliError: an option is invalid, edgegpu is not installed, or the agent reports nothing.
         """
         layout = Layout(self.root)
         try:
@@ -132,16 +132,16 @@ class EnrolmentRun:
 def wait_for_word(
     standing: Path, token: str, *, wait_s: float, clock: Callable[[], float] = time.monotonic
 ) -> AgentIdentity:
-    """Wait until the agent has said how this token fared; what it said last counts where the end does not come.
+    """Wait until the agent reports the end of an enrolment; after `wait_s` return the last status.
 
     Args:
-        standing: where the agent says it.
-        token: the one that it was given; words about another one are older.
-        wait_s: for so long.
-        clock: of seconds.
+        standing: the agent's status file.
+        token: the token that the agent was given; a status of another token is older.
+        wait_s: how long to wait.
+        clock: monotonic seconds.
 
     Raises:
-        CliError: no word.
+        CliError: the agent reported nothing.
     """
     from edgegpu_agent.identity.enrolment import token_hash  # noqa: PLC0415  (slow to load)
 
@@ -149,7 +149,7 @@ def wait_for_word(
     while True:
         now = read_standing(standing) or told
         about_it = now.raw.get("token_sha256") == digest
-        if about_it or now.raw.get("stand") == "broken":  # that may be of before: the agent looks every 5 s
+        if about_it or now.raw.get("stand") == "broken":  # "broken" may be old: the agent looks every 5 s
             told = now
         if told.has_ended and (about_it or clock() >= began + _LOOKED_S):
             return told
@@ -162,7 +162,7 @@ def wait_for_word(
 
 
 def read_standing(path: Path) -> AgentIdentity | None:
-    """Return what the agent wrote; None where there is nothing that can be read."""
+    """Return the agent's status file; None where it cannot be read."""
     try:
         value = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -171,7 +171,7 @@ def read_standing(path: Path) -> AgentIdentity | None:
 
 
 def _first(error: ValueError) -> str:
-    """Pydantic's first complaint, without its frame."""
+    """Return the text of pydantic's first error."""
     from pydantic import ValidationError  # noqa: PLC0415
 
     if isinstance(error, ValidationError):

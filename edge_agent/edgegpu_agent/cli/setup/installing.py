@@ -1,4 +1,4 @@
-"""What install, uninstall and transaction share: this machine, its checks, and how a plan is shown."""
+"""The installer for the commands install, uninstall and transaction: its checks, and the output of a plan."""
 
 import os
 import re
@@ -38,14 +38,14 @@ from edgegpu_installer.uninstall import Uninstallation, UninstallResult
 from edgegpu_installer.verify.conditions import verifier
 
 PAUSE, TRACE = "EDGEGPU_INSTALLER_PAUSE", "EDGEGPU_INSTALLER_TRACE"
-"""For tests of faults: the step at which the installer waits; a file that gets the name of each step."""
+"""Variables for tests of faults: the step at which the installer waits; a file for the names of all steps."""
 
 
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{7,39}")
 
 
 def sayer(*, as_json: bool) -> Callable[[str], None]:
-    """Return what prints a line of progress at once: on stderr where stdout is for the document."""
+    """Return a function that prints a line of progress at once, on stderr where stdout is for the document."""
 
     def say(line: str) -> None:
         typer.echo(f"  {line}", err=as_json)
@@ -56,7 +56,7 @@ def sayer(*, as_json: bool) -> Callable[[str], None]:
 
 @contextmanager
 def typed_errors() -> Iterator[None]:
-    """Turn the installer's errors into the command line's."""
+    """Turn InstallError into CliError."""
     try:
         yield
     except InstallError as error:
@@ -64,7 +64,7 @@ def typed_errors() -> Iterator[None]:
 
 
 def cluster_document(foreseen: DryRun) -> dict[str, object]:
-    """Return what a dry run says of the cluster, as keys of its document."""
+    """Return the cluster's part of a dry run, as keys of its document."""
     return {
         "labels": [asdict(mark) for mark in foreseen.marks],
         "objects": [asdict(one) for one in foreseen.objects],
@@ -74,7 +74,7 @@ def cluster_document(foreseen: DryRun) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallerConsole:
-    """The installer on this machine."""
+    """The installer on this machine, with output for people."""
 
     say: Callable[[str], None]
     deadline_s: float = 600.0
@@ -83,7 +83,7 @@ class InstallerConsole:
     system: Systemd = field(default_factory=Systemd)
 
     def install(self, options: InstallOptions, *, ask: bool, dry_run: bool) -> InstallReport:
-        """Look, refuse what would not work, and install. Raises InstallError."""
+        """Check the machine, refuse what would not work, and install. Raises InstallError."""
         release = self._release()
         if is_spent(self.layout, options.token):
             options = replace(options, token="")
@@ -107,7 +107,7 @@ class InstallerConsole:
     def uninstall(
         self, *, ask: bool, agreed: bool, force: bool, dry_run: bool, keep_agent: bool = False
     ) -> UninstallResult:
-        """Look, ask, and uninstall, or take sharing alone off. Raises InstallError."""
+        """Check the machine, ask, and uninstall everything, or only sharing. Raises InstallError."""
         if not self.layout.baseline.exists() and not self.layout.current.is_symlink():
             raise InstallError("cannot uninstall: edgegpu is not installed on this machine")
         release = self._release()
@@ -137,11 +137,11 @@ class InstallerConsole:
         return transaction.resume(self._machine(self._release()), verify=self._verifier(facts, site)(offers))
 
     def changes(self, plan: Plan) -> list[dict[str, str]]:
-        """Return what a plan does to each file, as a document."""
+        """Return what a plan does to each file, as JSON."""
         return [_change(read_entry(self.layout.at(one.path)), wanted(one), one.path) for one in self._whole(plan).files]
 
     def say_plan(self, plan: Plan, foreseen: DryRun) -> None:
-        """Print what a plan would do, and what would be done to the cluster."""
+        """Print what a plan would change on the machine and in the cluster."""
         for row in self.changes(plan):
             typer.echo(f"{row['change']:<9} {row['mode']:>4} {row['path']}")
         k3s_reads = [one for one in plan.files if one.k3s_reads]
@@ -160,7 +160,7 @@ class InstallerConsole:
         typer.echo("nothing was changed: this was a dry run")
 
     def say_failure(self, what: str, outcome: TransactionOutcome) -> None:
-        """Say on stderr how a transaction ended that did not go through, and what stands."""
+        """Print on stderr how a failed transaction ended, and in which state the machine is."""
         end = {
             TransactionState.ROLLED_BACK: "it was rolled back: the machine is as it was",
             TransactionState.INCONSISTENT: (
@@ -170,7 +170,7 @@ class InstallerConsole:
         typer.echo(f"edgegpu: cannot {what}: {outcome.why}\n  {end}", err=True)
 
     def standing(self, role: MachineRole) -> list[str]:
-        """Return lines about the running services, and about what the node offers."""
+        """Return lines about the running services, and about the resources that the node offers."""
         units = [AGENT_UNIT, PLUGIN_UNIT]
         lines = [f"{unit.removesuffix('.service')}: {self.system.unit(unit).active}" for unit in units]
         node = read_facts(self.layout).node
@@ -181,7 +181,7 @@ class InstallerConsole:
         return lines
 
     def _release(self) -> Release:
-        """Return the version that this program is of: the folder that its environment lies in."""
+        """Return the release of this program, from the folder of its environment."""
         return read_release(Path(os.environ.get("EDGEGPU_RELEASE") or _own_folder()))
 
     def _checked(self, options: InstallOptions, release: Release) -> MachineFacts:
@@ -209,7 +209,7 @@ class InstallerConsole:
         return facts
 
     def _limits(self, options: InstallOptions, site: Site) -> AppLimitsAccount | None:
-        """Return what this machine does about app limits: servers that belong to a cloud have an account for them."""
+        """Return the account for app limits, on a server that belongs to a cloud; else None."""
         there = self.layout.agent_yaml
         chosen = agent_config.limits_namespaces(there.read_text(errors="replace") if there.exists() else None, options)
         return app_limits(chosen) if chosen is not None and site.kind.is_server else None
@@ -233,10 +233,10 @@ class InstallerConsole:
 
 
 def this_machine(*, as_json: bool, deadline_s: float, transaction_id: str) -> InstallerConsole:
-    """Return the installer for one command; `transaction_id` empty: chance says it.
+    """Return the installer for one command; an empty `transaction_id` gets a random one.
 
     Raises:
-        CliError: no transaction can have that id.
+        CliError: the id is invalid.
     """
     if transaction_id and _ID.fullmatch(transaction_id) is None:
         raise CliError(f"cannot call a change {transaction_id[:64]!r}", remedy="give 8 to 40 of a-z, 0-9 and -")
@@ -269,18 +269,18 @@ def _terminal(*, wanted: bool) -> Iterator[Terminal | None]:
 
 
 def _own_folder() -> Path:
-    """Return the folder of the environment that this module was started from: lib/ is in it."""
+    """Return the folder of this module's environment, the one with lib/ in it."""
     return Path(__file__).resolve().parents[4]
 
 
 def _at_step(name: str) -> None:
-    """Obey the tests of faults; without their variables it does nothing."""
+    """Record a step, and wait at it, as the variables of fault tests demand; without them do nothing."""
     if trace := os.environ.get(TRACE):
         with Path(trace).open("a", encoding="ascii") as file:
             file.write(f"{name}\n")
     if os.environ.get(PAUSE) == name:
         typer.echo(f"waiting at {name}, process {os.getpid()}", err=True)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-        # Until it is killed, or told to go on. In turns, for a wait without end would keep SIGINT from us.
+        # Wait until a kill or SIGUSR1. In short waits, since an endless one would keep SIGINT from us.
         while signal.sigtimedwait({signal.SIGUSR1}, 0.2) is None:
             pass

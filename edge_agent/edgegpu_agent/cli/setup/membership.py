@@ -1,4 +1,4 @@
-"""How this box stands with its cloud at the end of an installation: what is said of it, and whether it failed."""
+"""The box's enrolment at the end of an installation: its text for people, and whether it failed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from edgegpu_plugin.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """A box and its cloud; `told` is what the agent says of the enrolment, None where the box has never enrolled."""
+    """A box and its cloud; `told` is the agent's status of the enrolment, None where the box has never enrolled."""
 
     cloud: CloudSection
     told: AgentIdentity | None
@@ -24,18 +24,18 @@ class Membership:
 
     @property
     def failed(self) -> bool:
-        """Whether this installation was to enrol the box, and it is neither in nor waiting for a person."""
+        """Whether this installation had a token, and the box is neither enrolled nor waiting for approval."""
         return self.had_token and (self.told is None or not self.told.well)
 
     @property
     def name(self) -> str:
-        """What the cloud calls this box; empty while it does not."""
+        """The box's name in the cloud; empty before the enrolment."""
         raw = self.told.raw if self.told is not None else {}
         return str(raw.get("name") or raw.get("device") or "") if self.told is not None and self.told.well else ""
 
     @property
     def line(self) -> str:
-        """One line about a box that is in, waits, or was never asked to enrol."""
+        """One line about a box that is enrolled, waits for approval, or never had a token."""
         if self.told is None:
             return f"not enrolled at {self.cloud.url} yet: {self.enrol}"
         remedy = f"; {self.told.remedy}" if self.told.remedy else ""
@@ -49,7 +49,7 @@ class Membership:
 
     @property
     def failure(self) -> CliError:
-        """Why the box is not in, and the commands that bring it in."""
+        """The error that says why the box is not enrolled, with the commands that enrol it."""
         told = self.told
         why = told.sentence if told is not None else "the agent says nothing about it"
         remedy = told.remedy if told is not None else "see `journalctl -u edgegpu-agent`"
@@ -66,18 +66,18 @@ class Membership:
 
 
 def membership(layout: Layout, token: str, *, wait_s: float, say: Callable[[str], None]) -> Membership | None:
-    """Return how this box stands with its cloud; where a token was handed in, when the agent has said how that fared.
+    """Return the box's membership in its cloud; with a token wait until the agent reports the end of the enrolment.
 
     Args:
-        layout: of this machine.
-        token: that was handed in; empty where there was none.
-        wait_s: how long the agent's word is waited for.
+        layout: the paths of this machine.
+        token: the token of this installation; empty where there is none.
+        wait_s: how long to wait for the agent's report.
         say: prints a line of progress.
     """
     try:
         cloud = load(layout.agent_yaml).cloud
     except ConfigError:
-        return None  # it belongs nowhere, or `edgegpu agent status` has more to say than there is room for here
+        return None  # it belongs to no cloud, or agent.yaml is wrong, which `edgegpu agent status` shows
     if not token:
         return Membership(cloud=cloud, told=_kept(layout))
     say(f"enrolling at {cloud.url}")

@@ -1,1 +1,1 @@
-"""What the command line draws for people."""
+"""The output of the command line for people."""

@@ -1,4 +1,4 @@
-"""How `edgegpu agent status` and `edgegpu journal` look in a terminal. Pure: lines of text."""
+"""The text of `edgegpu agent status` and `edgegpu journal`. Pure: lines of text."""
 
 import datetime as dt
 from collections.abc import Iterator, Mapping
@@ -9,11 +9,11 @@ from edgegpu_agent.cli.clients.agent import AgentSnapshot, duration
 _DAY_S = 86_400
 _SOME = 0.5
 _KINDS = {"desired": "settings", "item": "setting", "keys": "keys", "command": "command"}
-"""How the journal's kinds of lines are called on screens."""
+"""The names of the journal's kinds of lines on screens."""
 
 
 def lines(seen: AgentSnapshot) -> Iterator[str]:
-    """Yield what is known, a fact a line, then what is wrong."""
+    """Yield the state of the box and its cloud, one fact a line, then the problems."""
     if seen.config is None and not seen.problems:
         yield "this box belongs to no cloud: there is no /etc/edgegpu/agent.yaml"
         yield "  edgegpu agent enrol --url URL --ca-sha256 HEX --token-file FILE puts it into one"
@@ -76,7 +76,7 @@ def _to_send(agent: Mapping[str, Any]) -> str:
 
 
 def journal_lines(answer: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the history, the newest line last, as people read logs."""
+    """Yield the lines of the journal, the newest last."""
     for line in reversed(answer.get("lines") or ()):
         by = f"  by {line['by']}" if line.get("by") else ""
         text = f"  {line['text']}" if line.get("text") else ""
@@ -86,7 +86,7 @@ def journal_lines(answer: Mapping[str, Any]) -> Iterator[str]:
 
 
 def moment(seconds: int) -> str:
-    """Write a time of this box's clock."""
+    """Return a time of this box's clock as text."""
     try:
         return dt.datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):

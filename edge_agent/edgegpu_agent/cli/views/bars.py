@@ -18,7 +18,7 @@ BROKEN = "x"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLetter:
-    """A pod with its letter; `number` (from 0) chooses the colour."""
+    """A pod and its letter; `number` (from 0) chooses the colour."""
 
     uid: str
     letter: str
@@ -28,7 +28,7 @@ class PodLetter:
 
 @dataclass(frozen=True, slots=True)
 class BarPiece:
-    """What a pod holds of one card, in units and hundredths; without a holder nobody said whose it is."""
+    """What a pod holds of one card, in units and hundredths; without a holder the pod is not known."""
 
     holder: PodLetter | None
     units: int
@@ -53,10 +53,10 @@ def holders(pods: Sequence[PodRow], letters: Mapping[str, str]) -> dict[str, Pod
 
 
 def pieces(card: CardRow, pods: Sequence[PodRow], known: dict[str, PodLetter]) -> tuple[BarPiece, ...]:
-    """Return who holds what of a card; the units add up to what the card has not free.
+    """Return what each pod holds of a card; the units add up to those that are not free.
 
     Containers of one pod can share devices (kubelet reuses an init container's), and a refused pod's records are not
-    booked everywhere: where the rows say more than is held, those give way.
+    booked everywhere. So where the rows add up to more than is held, the pieces of such pods are cut.
     """
     held = max(0, card.units - card.units_free) if card.healthy else card.units
     by_pod: dict[str, list[PodRow]] = {}
@@ -80,10 +80,10 @@ def pieces(card: CardRow, pods: Sequence[PodRow], known: dict[str, PodLetter]) -
 
 
 def widths(units: Iterable[int], total: int, width: int) -> tuple[int, ...]:
-    """Return how many of at most `width` characters each piece gets: one per unit where they suffice.
+    """Return how many of at most `width` characters each piece gets: one per unit if there is room.
 
-    Where they do not, the pieces are in proportion, but none that holds something vanishes while another can spare a
-    character, and what is free keeps one.
+    Else the lengths are in proportion, but a piece that holds something does not vanish while another can spare a
+    character, and the free part keeps one.
     """
     amounts = list(units)
     amounts.append(max(0, total - sum(amounts)))
@@ -108,7 +108,7 @@ def _piece(card: CardRow, rows: list[PodRow], holder: PodLetter) -> BarPiece:
 
 
 def _units(card: CardRow, row: PodRow) -> int:
-    """Return what a container holds of one of its cards: whole cards entirely, else its units, as told or evenly."""
+    """Return the units that a container holds of one card: all of a whole card, else as reported, or divided evenly."""
     told = next(ref.units for ref in row.cards if ref.uuid == card.uuid)
     if told is not None and row.core < CORE_PER_CARD:
         return told

@@ -1,4 +1,4 @@
-"""How `edgegpu doctor` looks in a terminal, and in a pipe."""
+"""The output of `edgegpu doctor` in a terminal, and in a pipe."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ _WIDTH = 15
 
 
 class DoctorView:
-    """Prints each result as it comes, and a group's name before its first."""
+    """Prints each result as it comes, and a group's name before the first of the group."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -29,7 +29,7 @@ class DoctorView:
 
     @contextmanager
     def progress(self) -> Iterator[Callable[[Check], None]]:
-        """Yield what shows the check that is looked at now; in a pipe it shows nothing."""
+        """Yield a function that shows the running check; in a pipe it shows nothing."""
         if not self._console.is_terminal:
             yield lambda check: None  # noqa: ARG005
             return
@@ -37,7 +37,7 @@ class DoctorView:
             yield lambda check: status.update(Text(f"{check.name}: {check.about} …", style="dim"))
 
     def show(self, result: CheckRun) -> None:
-        """Print one check's line, and below it what is wrong and what mends it."""
+        """Print one check's line, and below it the problems with their fixes."""
         check, verdict = result.check, result.verdict
         if check.group != self._group:
             self._say(Text(check.group, style="bold"), blank=bool(self._group))
@@ -52,7 +52,7 @@ class DoctorView:
                 self._say(Text(detail, style="dim"), indent=8)
 
     def summary(self, results: Sequence[CheckRun]) -> None:
-        """Print how many of what there are."""
+        """Print how many checks are broken, have warnings, and are well."""
         counts = {level: sum(result.verdict.level is level for result in results) for level in CheckLevel}
         words = [
             f"{counts[level]} {level.value}"
@@ -72,12 +72,12 @@ class DoctorView:
             self._console.print()
         if self._console.is_terminal:
             self._console.print(Padding(text, (0, 0, 0, indent)))
-        else:  # whoever reads a pipe wants whole lines
+        else:  # the reader of a pipe wants whole lines
             self._console.print(Text(" " * indent).append(text), soft_wrap=True)
 
 
 def as_document(result: CheckRun) -> dict[str, Any]:
-    """Return what `--json` prints of a result."""
+    """Return what `--json` prints for a result."""
     check, verdict = result.check, result.verdict
     return {
         "name": check.name,

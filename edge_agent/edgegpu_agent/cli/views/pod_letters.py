@@ -1,4 +1,4 @@
-"""Which pod has which letter in the bars of `edgegpu status`: kept beside the plugin's socket, so that it stays."""
+"""The letters of pods in the bars of `edgegpu status`; a file beside the plugin's socket keeps them."""
 
 import json
 import os
@@ -9,20 +9,20 @@ from pathlib import Path
 from edgegpu_agent.cli.views.bars import LETTERS, MANY
 
 FILE = "letters.json"
-"""In the run folder, which a boot empties."""
+"""The file in the run folder, which a boot empties."""
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def letters_of(uids: Sequence[str], folder: Path) -> dict[str, str]:
-    """Return a letter for each pod: the one that it had at the last call, else the next that nobody has.
+    """Return a letter for each pod: the one that it had at the last call, else the next free one.
 
-    A letter that came free is given again only when the others are through, so that a new pod is not taken for the one
-    before it. Where nothing can be kept (another user's folder, a full disk) letters are those of this call.
+    A freed letter is given again only after all others were, so that nobody takes a new pod for an old one. Where the
+    file cannot be written (another user's folder, a full disk) the letters are those of this call only.
 
     Args:
-        uids: of the pods that have a card, each once, in the order in which letters are given.
-        folder: that of the plugin's socket.
+        uids: the UIDs of the pods that have a card, each once, in the order in which letters are given.
+        folder: the folder of the plugin's socket.
     """
     before, last = _load(folder / FILE) if _is_ours(folder) else ({}, -1)
     found = {uid: before[uid] for uid in uids if uid in before}
@@ -37,7 +37,7 @@ def letters_of(uids: Sequence[str], folder: Path) -> dict[str, str]:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether nobody else can put anything into the folder."""
+    """Return whether only this user can write into the folder."""
     try:
         state = folder.stat()
     except OSError:

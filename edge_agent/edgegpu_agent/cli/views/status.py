@@ -1,4 +1,4 @@
-"""How `edgegpu status` looks in a terminal."""
+"""The output of `edgegpu status` in a terminal."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -21,15 +21,15 @@ _TROUBLES = {"refused": "refused", "lost": "its card is gone", "cardless": "runs
 
 
 def show(document: StatusDocument, problems: Sequence[str], console: Console, letters: Mapping[str, str]) -> None:
-    """Print the head, each card with its holders, pods that have no card yet, other nodes, and what is wrong.
+    """Print the head, each card with its holders, pods that have no card yet, other nodes, and the problems.
 
-    `letters` are those of the pods that have a card, by uid.
+    `letters` has the letter of each pod that has a card, by UID.
     """
 
     def say(text: Text | str = "", indent: int = 0) -> None:
         if console.is_terminal:
             console.print(Padding(text, (0, 0, 0, indent)))
-        else:  # whoever reads a pipe wants whole lines
+        else:  # the reader of a pipe wants whole lines
             console.print(Text(" " * indent).append(text), soft_wrap=True)
 
     for line in _head(document):
@@ -137,7 +137,7 @@ def _other_head(card: OtherCard) -> Text:
 
 
 def _row(row: PodRow, holder: PodLetter) -> Text:
-    """Return the line of a container whose card has no bar."""
+    """Return the line of a container on a card that has no bar."""
     return _holder(BarPiece(holder, row.units, row.core, (row.container,), row.state))
 
 

@@ -1,4 +1,4 @@
-"""`-w`: what a command shows, again and again, until ctrl-C."""
+"""`--watch`: show a command's output again and again, until ctrl-C."""
 
 import contextlib
 import io
@@ -16,12 +16,12 @@ _INTERRUPTED = 130
 
 
 def watch(show: Callable[[], None], *, every_s: float = EVERY_S) -> None:
-    """Show it until ctrl-C: on a terminal in place of what was there, in a pipe each time that it differs.
+    """Show the output until ctrl-C: on a terminal over the previous one, in a pipe each time that it differs.
 
-    What cannot be shown for a while, because a service starts anew, is said and tried again.
+    An error, for example while a service restarts, is shown, and the command is tried again.
 
     Raises:
-        typer.Exit: with 130, when it was interrupted.
+        typer.Exit: with status 130, after ctrl-C.
     """
     before = ""
     try:
