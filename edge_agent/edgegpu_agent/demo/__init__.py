@@ -1,1 +1,1 @@
-"""The demo on a box: services placed on its own cards and checked."""
+"""The demo on a box: it places services on the box's own cards and checks them."""

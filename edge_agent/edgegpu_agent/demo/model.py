@@ -1,4 +1,4 @@
-"""What the demo's scenarios play on: services, pods, and a cluster that is embedded or real."""
+"""The model of the demo's scenarios: services, pods, and a cluster that is embedded or real."""
 
 import re
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class DemoError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DemoService:
-    """One Deployment of one pod."""
+    """One service of the demo: a Deployment with one pod."""
 
     name: str
     units: int
@@ -31,9 +31,9 @@ class DemoService:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoRow:
-    """What became of one pod; `sees` are the UUIDs in its own `nvidia-smi -L`.
+    """The result of one pod; `sees` are the UUIDs that `nvidia-smi -L` lists inside it.
 
-    `command` is what a cloud asked for, as it was typed; empty where nobody did.
+    `command` is the command line that was typed at the cloud; empty where there was none.
     """
 
     scenario: str
@@ -48,7 +48,7 @@ class DemoRow:
     command: str = ""
 
     def document(self) -> Json:
-        """Return the row as demo.json has it; a pod without a card has null as its index and an empty UUID."""
+        """Return the row for demo.json; a pod without a card has null as its index and an empty UUID."""
         return {
             "scenario": self.scenario,
             "pod": self.pod,
@@ -64,12 +64,12 @@ class DemoRow:
 
 
 class Bed(Protocol):
-    """A cluster with the plugin on one node; the scenarios know no more of it than this."""
+    """A cluster with the plugin on one node, as the scenarios use it."""
 
     namespace: str
     node: str
     timeout_s: float
-    """How long a pod may take until it runs."""
+    """How long a pod may take to run, in seconds."""
     policy: str
     """The pods' own placement policy; empty: the node's."""
 
@@ -81,13 +81,13 @@ class Bed(Protocol):
         """Return the service's Deployment."""
 
     def apply(self, manifest: Json) -> None:
-        """Create the Deployment, or change it."""
+        """Create or change a Deployment."""
 
     def delete(self, service: str) -> None:
         """Delete a service's Deployment with its pods."""
 
     def pods(self, service: str) -> list[Json]:
-        """Return a service's pods as the API has them."""
+        """Return a service's pods as API objects."""
 
     def events(self, pod: Json) -> list[str]:
         """Return a pod's events, `REASON: message`, oldest first."""
@@ -96,21 +96,21 @@ class Bed(Protocol):
         """Return what `nvidia-smi -L` prints in a pod's container."""
 
     def kubelet_says(self, pod: Json) -> frozenset[str] | None:
-        """Return the cards that kubelet's PodResources names for a pod; None where that cannot be asked."""
+        """Return the cards that kubelet's PodResources names for a pod; None where that service cannot be asked."""
 
     def status(self) -> StatusDocument:
         """Return the plugin's status document."""
 
     def pause(self) -> None:
-        """Wait for news or for a moment.
+        """Wait for a change or for a moment.
 
         Raises:
-            DemoError: nothing can come any more.
+            DemoError: no change can come any more.
         """
 
 
 def uuids(listing: str) -> tuple[str, ...]:
-    """Return what `nvidia-smi -L` lists: GPUs, or of a GPU that is split the MIG devices below it."""
+    """Return the UUIDs in the output of `nvidia-smi -L`: of the MIG devices if there are any, else of the GPUs."""
     found = [(bool(match["indent"]), match["uuid"]) for match in _LINE.finditer(listing)]
     migs = tuple(uuid for is_mig, uuid in found if is_mig)
     return migs or tuple(uuid for _, uuid in found)
@@ -127,7 +127,7 @@ def deployment(
 ) -> Json:
     """Return a service's Deployment; `more` goes into the pod's spec.
 
-    Strategy Recreate: with a rolling update the new pod would wait for units that the old one holds.
+    Its strategy is Recreate: in a rolling update the new pod would wait for units that the old one holds.
     """
     limits = {resources["memory"]: str(service.units), resources["core"]: str(service.core)}
     container = {

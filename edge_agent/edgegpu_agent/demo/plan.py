@@ -1,4 +1,4 @@
-"""How many units the services of each scenario ask for, on the field's cards and on any others."""
+"""The amounts of each scenario's services, for the cards in the field and for any others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ CARD_4G_MIB = 4096
 
 _TWO = 2
 _CORES = 3
-"""Hundredths that a scenario's services need of one card together at most."""
+"""The core that all services of a scenario need of one card together, at most, in hundredths."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceAmounts:
-    """`first`, `second` and `third` fit, `too_much` in place of `third` is more than the node has left."""
+    """Amounts of three services: `first`, `second` and `third` fit; `too_much` instead of `third` does not."""
 
     first: int
     second: int
@@ -29,7 +29,7 @@ class ServiceAmounts:
 
 @dataclass(frozen=True, slots=True)
 class ThreeServices:
-    """One `small`, and two `large` that fit on no card together."""
+    """Amounts of three services: one `small`, and two `large` that fit on no card together."""
 
     small: int
     large: int
@@ -40,7 +40,7 @@ class ThreeServices:
 
 @dataclass(frozen=True, slots=True)
 class ServiceSizes:
-    """Two of `small` fit on the first card, `small` and `larger` on no single one."""
+    """Amounts of two pairs: two `small` fit on the first card; `small` and `larger` together fit on no card."""
 
     small: int
     larger: int
@@ -50,20 +50,20 @@ class ServiceSizes:
 
 
 FIELD_FILLING = ServiceAmounts(50, 40, 1, 10)
-"""On one card of 24259 MiB: 94 units."""
+"""For one card of 24259 MiB: 94 units."""
 
 FIELD_THREE = ThreeServices(4, 20)
-"""On two cards of 7611 MiB: 29 units each."""
+"""For two cards of 7611 MiB: 29 units each."""
 
 FIELD_PAIR = ServiceSizes(8, 12)
-"""2 GiB and 2 GiB, 2 GiB and 3 GiB, on two cards of 4 GiB: 16 units each."""
+"""2 GiB and 2 GiB, then 2 GiB and 3 GiB, for two cards of 4 GiB: 16 units each."""
 
 
 def filling_for(cards: Sequence[CardRow]) -> ServiceAmounts | None:
     """Return amounts in the field's proportions for the card with most room; None where there is too little.
 
-    What is too much is counted over all that the node has: then it is more than the scheduler sees free, whoever else
-    holds something, and its word is "Insufficient".
+    `too_much` is counted over all units of the node. So it is more than the scheduler sees free, whatever other pods
+    hold, and the scheduler answers "Insufficient".
     """
     most = max(_free(cards), default=0)
     first, second = most * 50 // 94, most * 40 // 94
@@ -73,7 +73,7 @@ def filling_for(cards: Sequence[CardRow]) -> ServiceAmounts | None:
 
 
 def three_for(cards: Sequence[CardRow]) -> ThreeServices | None:
-    """Return amounts with which the two large ones must part; None where no two cards have room for one each."""
+    """Return amounts whose two large services need two cards; None where no two cards have room for one each."""
     free = _free(cards)
     by_room = sorted(free, reverse=True)
     if len(free) < _TWO:
@@ -86,7 +86,7 @@ def three_for(cards: Sequence[CardRow]) -> ThreeServices | None:
 
 
 def pair_for(cards: Sequence[CardRow]) -> ServiceSizes | None:
-    """Return amounts of which two share the first card, and two part; None where no two cards allow that."""
+    """Return amounts for a pair on the first card and a pair on two cards; None where no two cards allow that."""
     free = _free(cards)
     if len(free) < _TWO:
         return None
@@ -96,12 +96,12 @@ def pair_for(cards: Sequence[CardRow]) -> ServiceSizes | None:
 
 
 def _free(cards: Sequence[CardRow]) -> list[int]:
-    """Return the free units of the cards that can be used, in the cards' order."""
+    """Return the free units of the usable cards, in the cards' order."""
     return [card.units_free for card in cards if card.healthy and card.units_free and card.core_free >= _CORES]
 
 
 def _first_fit(free: Sequence[int], amounts: Sequence[int]) -> bool:
-    """Say whether all find a card when they come one after the other."""
+    """Return whether all amounts find a card when they are placed one after the other."""
     left = list(free)
     for amount in amounts:
         card = next((position for position, room in enumerate(left) if room >= amount), None)

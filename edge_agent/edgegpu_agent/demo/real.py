@@ -1,4 +1,4 @@
-"""A bed on this box: its k3s through kubectl, its cards, its plugin; everything in a namespace of its own."""
+"""The demo's cluster on this box: its k3s through kubectl, its cards, its plugin; all in a namespace of its own."""
 
 import contextlib
 import json
@@ -29,11 +29,11 @@ _CALL_S = 60.0
 
 
 class KubectlError(DemoError):
-    """kubectl ended with an error; the text is its own."""
+    """A failed call of kubectl; the text includes kubectl's own."""
 
 
 class DemoKubectl:
-    """Runs kubectl; each call has a deadline."""
+    """Runs kubectl, each call with a deadline."""
 
     def __init__(self, command: tuple[str, ...], environment: dict[str, str]) -> None:
         self._command = command
@@ -59,10 +59,10 @@ class DemoKubectl:
         )
 
     def run(self, *args: str, given: str | None = None, timeout_s: float = _CALL_S) -> str:
-        """Return what a call prints.
+        """Return the output of a kubectl call.
 
         Raises:
-            KubectlError: it failed, or took too long.
+            KubectlError: the call failed, or took too long.
         """
         try:
             done = subprocess.run(
@@ -82,16 +82,16 @@ class DemoKubectl:
         return done.stdout
 
     def json(self, *args: str) -> Any:  # noqa: ANN401  (what kubectl prints)
-        """Return what a call prints with `-o json`.
+        """Return the output of a kubectl call with `-o json`.
 
         Raises:
-            KubectlError: it failed.
+            KubectlError: the call failed.
         """
         return json.loads(self.run(*args, "-o", "json"))
 
 
 def booked_cards(socket: Path, pod: Json) -> frozenset[str] | None:
-    """Return the cards that kubelet's PodResources names for a pod; None where this user may not ask, or it is too old.
+    """Return the cards that PodResources names for a pod; None where this user may not ask, or kubelet is too old.
 
     Raises:
         DemoError: kubelet does not answer.
@@ -128,7 +128,7 @@ class RealBed:
         return self._resources["memory"]
 
     def manifest(self, service: DemoService) -> Json:
-        """Return the service's Deployment: on this very node, placed by the demo's own policy."""
+        """Return the service's Deployment, bound to this node and to the demo's policy."""
         here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [self.node]}]}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]}}
         return deployment(
@@ -141,7 +141,7 @@ class RealBed:
         )
 
     def apply(self, manifest: Json) -> None:
-        """Create the Deployment, or change it."""
+        """Create or change a Deployment."""
         self._kubectl.run("apply", "-f", "-", given=json.dumps(manifest))
 
     def delete(self, service: str) -> None:
@@ -161,7 +161,7 @@ class RealBed:
         return [f"{event['reason']}: {event['message']}" for event in found]
 
     def sees(self, pod: Json) -> str:
-        """Return what `nvidia-smi -L` prints in a pod's container; kubectl's words where it cannot be run."""
+        """Return what `nvidia-smi -L` prints in a pod's container; kubectl's error where it cannot run."""
         try:
             return self._kubectl.run("exec", "-n", self.namespace, pod["metadata"]["name"], "--", "nvidia-smi", "-L")
         except KubectlError as error:
@@ -183,7 +183,7 @@ class RealBed:
         time.sleep(_LOOK_S)
 
     def remove(self) -> None:
-        """Delete the namespace with all that is in it, and wait for that."""
+        """Delete the namespace with all its contents, and wait until it is gone."""
         try:
             self._kubectl.run("delete", "namespace", self.namespace, "--ignore-not-found", timeout_s=_GONE_S)
         except KubectlError as error:
@@ -192,10 +192,10 @@ class RealBed:
 
 @contextmanager
 def real(*, socket: Path, image: str, policy: str) -> Iterator[RealBed]:
-    """Check that this box can show anything, make a namespace, and remove it whatever happens.
+    """Check that this box can run the demo, create a namespace, and remove it whatever happens.
 
     Raises:
-        DemoError: no kubectl, no plugin, no card, or no right to make a namespace.
+        DemoError: there is no kubectl, no plugin, no card, or no right to create a namespace.
     """
     kubectl = DemoKubectl.find()
     bed = RealBed(kubectl, socket=socket, namespace=f"edgegpu-demo-{secrets.token_hex(3)}", image=image, policy=policy)
@@ -204,7 +204,7 @@ def real(*, socket: Path, image: str, policy: str) -> Iterator[RealBed]:
         kubectl.run("create", "namespace", bed.namespace)
         yield bed
     finally:
-        with contextlib.suppress(KeyboardInterrupt):  # the order is given by then; a second Ctrl-C ends the wait
+        with contextlib.suppress(KeyboardInterrupt):  # the deletion is requested by then; a second Ctrl-C ends the wait
             bed.remove()
 
 

@@ -1,4 +1,4 @@
-"""What is left of a demo: a file, and a table."""
+"""The results of a demo: a file, and a table."""
 
 import json
 import os
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def write_rows(path: Path, rows: Sequence[DemoRow]) -> None:
-    """Write the rows as a JSON list, in one piece.
+    """Write the rows as a JSON list, atomically.
 
     Raises:
         DemoError: the file cannot be written.
@@ -28,7 +28,7 @@ def write_rows(path: Path, rows: Sequence[DemoRow]) -> None:
 
 
 def table(rows: Sequence[DemoRow]) -> "Table":
-    """Return the closing table."""
+    """Return the table of results for the end of a demo."""
     from rich.table import Table  # noqa: PLC0415  (only text output needs it)
 
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))

@@ -1,4 +1,4 @@
-"""Runs the scenarios on this box; what came of them, and the steps that each bed's run has."""
+"""The run of the scenarios on this box, its outcome, and the steps that runs on all clusters share."""
 
 import time
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Say = Callable[[str], None]
 
 @dataclass(slots=True)
 class DemoOutcome:
-    """What was seen; without failures everything was as it should be."""
+    """The outcome of a demo: results, failures, and scenarios that were left out."""
 
     rows: list[DemoRow] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -26,10 +26,10 @@ class DemoOutcome:
 
 
 def run_real(outcome: DemoOutcome, *, socket: Path, image: str, policy: str, say: Say) -> None:
-    """Run the acts that this box's cards allow.
+    """Run the scenarios that this box's cards allow.
 
     Raises:
-        DemoError: none can be run here.
+        DemoError: no scenario can run here.
     """
     with real(socket=socket, image=image, policy=policy) as bed:
         say(f"on {bed.node}, in namespace {bed.namespace}; it is removed at the end")
@@ -51,13 +51,13 @@ def run_real(outcome: DemoOutcome, *, socket: Path, image: str, policy: str, say
                 play(make_stage(bed, scenario, outcome, say), amounts)
             except DemoError as error:
                 give_up(outcome, scenario, error, say)
-                return  # what is left of this act would be in the next one's way
+                return  # what this scenario has left would disturb the next one
         if not outcome.rows:
             raise DemoError(f"cannot show anything on {bed.node}: its cards are in use, see `edgegpu status`")
 
 
 def play(stage: DemoStage, amounts: ServiceAmounts | ThreeServices | ServiceSizes) -> None:
-    """Play the scenario that these amounts are for."""
+    """Run the scenario that these amounts are for."""
     match amounts:
         case ServiceAmounts():
             scenarios.three_services(stage, amounts)
@@ -70,14 +70,14 @@ def play(stage: DemoStage, amounts: ServiceAmounts | ThreeServices | ServiceSize
 
 
 def make_stage(bed: Bed, scenario: str, outcome: DemoOutcome, say: Say) -> DemoStage:
-    """Return the stage of a scenario; what it sees and what is wrong goes into the outcome."""
+    """Return the stage of a scenario; its rows and failures go into the outcome."""
     return DemoStage(
         bed=bed, scenario=scenario, say=say, clock=time.monotonic, rows=outcome.rows, failures=outcome.failures
     )
 
 
 def say_cards(bed: Bed, say: Say) -> None:
-    """Tell which cards a bed has, and what is free of them."""
+    """Print the cards of a cluster with their free units."""
     for card in bed.status().cards:
         say(f"  card {card.index}  {card.name}  {card.units_free} of {card.units} units free  {card.uuid}")
 

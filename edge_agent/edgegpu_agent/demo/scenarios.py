@@ -1,4 +1,4 @@
-"""The two scenarios, written once for every bed; which amounts make sense there comes from plan.py."""
+"""The two scenarios, the same for every cluster; their amounts come from plan.py."""
 
 from edgegpu_agent.demo.model import DemoRow, DemoService
 from edgegpu_agent.demo.plan import ServiceAmounts, ServiceSizes, ThreeServices

@@ -1,4 +1,4 @@
-"""One act on a bed: services come and go, each is looked at and checked against what the rules say."""
+"""The run of one scenario on a cluster: deploys services, and checks each placement against the rules."""
 
 import re
 from collections.abc import Callable, Collection
@@ -16,7 +16,7 @@ _ONE_GPU = re.compile(r"GPU 0: [^\n]+ \(UUID: [^)\n]+\)(\n\s+MIG [^\n]+)?\s*")
 
 @dataclass(slots=True, kw_only=True)
 class DemoStage:
-    """Where an act plays: does things, waits, checks, and keeps what it saw."""
+    """The run of one scenario: it deploys, waits, checks, and collects rows and failures."""
 
     bed: Bed
     scenario: str
@@ -26,19 +26,19 @@ class DemoStage:
     failures: list[str] = field(default_factory=list)
     _running: dict[str, DemoRow] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
-    """UIDs of all pods that were ever there."""
+    """The UIDs of all pods so far."""
 
     def expect(self, condition: object, otherwise: str) -> None:
-        """Note a failure, and say so, unless the condition holds."""
+        """Record and print a failure unless the condition holds."""
         if not condition:
             self.failures.append(f"{self.scenario}: {otherwise}")
             self.say(f"  WRONG: {otherwise}")
 
     def run(self, service: DemoService) -> DemoRow:
-        """Deploy a service, or change it; its pod must run on one card, and all must name the same one.
+        """Deploy or change a service; its pod must run on one card, and all sources must name that card.
 
         Raises:
-            DemoError: it does not run in time.
+            DemoError: the service does not run in time.
         """
         before = self.bed.status()
         is_new, before_uids = not self.bed.pods(service.name), set(self._seen)
@@ -49,15 +49,15 @@ class DemoStage:
         return row
 
     def runs(self, service: DemoService, before: Collection[str], *, command: str = "") -> DemoRow:
-        """Wait until a service runs with these amounts; its pod must run on one card, and all must name the same one.
+        """Wait until a service runs with these amounts; it must run on one card, and all sources must name that card.
 
         Args:
-            service: with the amounts that it has by now, or soon.
-            before: UIDs of pods that were seen before its change, which is to take one new pod.
-            command: what was typed for it.
+            service: the service with its new amounts.
+            before: the UIDs of pods that were seen before the change, which must take one new pod.
+            command: the command line that was typed for it.
 
         Raises:
-            DemoError: it does not run in time.
+            DemoError: the service does not run in time.
         """
         pod = self.wait(lambda: self._only_pod(service, "Running"), f"{service.name} to run", of=service.name)
         record = self.wait(lambda: self._record(pod), f"the plugin to name the card of {service.name}", of=service.name)
@@ -74,17 +74,17 @@ class DemoStage:
 
     @property
     def seen(self) -> frozenset[str]:
-        """UIDs of all pods that were there until now."""
+        """The UIDs of all pods so far."""
         return frozenset(self._seen)
 
     def goes_on(self, service: DemoService, *, phase: str, reason: str, command: str) -> DemoRow:
-        """Note that a command changed nothing for a service: its pod is the same, on the same card, as it says itself.
+        """Record a command that changed nothing: the service's pod must be the same, and see the same card.
 
         Args:
-            service: with the amounts that were asked for.
-            phase: what became of that.
-            reason: in whose words.
-            command: what was typed.
+            service: the service with the requested amounts.
+            phase: the phase for the row.
+            reason: the reason for the row.
+            command: the command line that was typed.
         """
         old = self._running[service.name]
         pods = [one for one in self.bed.pods(service.name) if one["metadata"]["name"] == old.pod]
@@ -99,7 +99,7 @@ class DemoStage:
         return row
 
     def pend(self, service: DemoService, words: str) -> DemoRow:
-        """Change a service to an amount that does not fit: its old pod ends, the new one waits and an event says why.
+        """Change a service to an amount that does not fit: its old pod ends, the new one waits, and an event says why.
 
         Raises:
             DemoError: the event does not come in time.
@@ -131,18 +131,18 @@ class DemoStage:
         return row
 
     def apart(self, one: DemoRow, other: DemoRow) -> None:
-        """Two services that do not fit on one card together must be on two."""
+        """Check that two services are on two cards."""
         self.expect(one.card_uuid != other.card_uuid, f"{one.pod} and {other.pod} are on one card, two are right")
 
     def together(self, one: DemoRow, other: DemoRow) -> None:
-        """Two services that fit on the first card must share it."""
+        """Check that two services are on one card."""
         self.expect(one.card_uuid == other.card_uuid, f"{one.pod} and {other.pod} are on two cards, one is right")
 
     def clear(self) -> None:
         """Delete every service and wait until its units are free again.
 
         Raises:
-            DemoError: they are not in time.
+            DemoError: the units are not free in time.
         """
         names = list(self._running)
         for name in names:
@@ -153,10 +153,10 @@ class DemoStage:
         self.wait(lambda: not self._mine(self.bed.status()), "the cards to be free again", of="")
 
     def wait(self, look: Callable[[], _T | None], what: str, *, of: str) -> _T:
-        """Look until there is something true.
+        """Call `look` until it returns something true, and return that.
 
         Raises:
-            DemoError: there was not, in time; with what the service `of` was last seen in.
+            DemoError: it did not in time; the text has the last state of the service `of`.
         """
         ends = self.clock() + self.bed.timeout_s
         while not (found := look()):
@@ -169,7 +169,7 @@ class DemoStage:
         return found
 
     def _only_pod(self, service: DemoService, phase: str) -> Json | None:
-        """Return the service's pod once it is the only one, asks for the right amount and has come to a phase."""
+        """Return the service's pod once it is the only one, asks for the right amount and is in the phase."""
         pods = self.bed.pods(service.name)
         self._seen |= {pod["metadata"]["uid"] for pod in pods}
         if len(pods) != 1 or pods[0]["metadata"].get("deletionTimestamp"):
@@ -187,7 +187,7 @@ class DemoStage:
         return [row for row in status.pods if row.namespace == self.bed.namespace or not row.pod]
 
     def _record(self, pod: Json) -> PodRow | None:
-        """Return what `edgegpu pods` says of a pod."""
+        """Return the plugin's row of a pod; None while the pod waits."""
         rows = self.bed.status().pods
         return next((row for row in rows if row.uid == pod["metadata"]["uid"] and row.state != "waiting"), None)
 
@@ -209,7 +209,7 @@ class DemoStage:
         return row
 
     def _check_card(self, row: DemoRow, record: PodRow, listing: str, pod: Json) -> None:
-        """All that name a card of the pod must name one and the same: container, plugin, annotation, kubelet."""
+        """Check that all sources name the same one card of a pod: container, plugin, annotation, kubelet."""
         self.expect(record.state == "allocated", f"{row.pod} runs, and the plugin says {record.state}: {record.reason}")
         self.expect(len(record.cards) == 1, f"{row.pod} has {len(record.cards)} cards in `edgegpu pods`, one is right")
         self.expect(len(row.sees) == 1, f"{row.pod} sees {len(row.sees)} cards, one is right")
@@ -228,7 +228,7 @@ class DemoStage:
         self.expect(booked in {None, frozenset({row.card_uuid})}, text)
 
     def _check_first_fit(self, service: DemoService, row: DemoRow, before: StatusDocument) -> None:
-        """The card must be the first with room, unless somebody else came or went meanwhile."""
+        """Check that the card is the first with room, unless other pods came or went meanwhile."""
         now = self.bed.status()
         others = [{r.uid for r in status.pods if r.namespace != self.bed.namespace} for status in (before, now)]
         right = next((card for card in before.cards if _has_room(card, service)), None)
@@ -238,7 +238,7 @@ class DemoStage:
         self.expect(right.uuid == row.card_uuid, text)
 
     def _check_sums(self) -> None:
-        """No card may carry more than it has."""
+        """Check that no card carries more than it has."""
         for card in self.bed.status().cards:
             rows = [row for row in self._running.values() if row.card_uuid == card.uuid]
             units, core = sum(row.units for row in rows), sum(row.core for row in rows)
@@ -246,7 +246,7 @@ class DemoStage:
             self.expect(units <= card.units and core <= CORE_PER_CARD, text)
 
     def _describe(self, pod: Json) -> str:
-        """Return a pod's state in a line, with its newest event."""
+        """Return a pod's state as one line, with its newest event."""
         events = self.bed.events(pod)
         phase = pod["status"].get("phase", "Pending")
         reason = pod["status"].get("reason", "")
