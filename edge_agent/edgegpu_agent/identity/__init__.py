@@ -1,1 +1,1 @@
-"""Who this box is to its cloud: enrolment, the certificate and its renewal, and whether this is still that machine."""
+"""The box's identity in its cloud: enrolment, the certificate and its renewal, and the detection of copied disks."""

@@ -1,4 +1,4 @@
-"""The clock's floor: the latest moment that this box knows to have passed, whatever its clock says."""
+"""The clock floor: the latest moment that has surely passed, whatever this box's clock shows."""
 
 import contextlib
 import json
@@ -12,27 +12,27 @@ from edgegpu_installer.errors import InstallError
 from edgegpu_installer.machine import atomic
 
 WRITTEN_S = 1_780_272_000
-"""2026-06-01: this program is younger than that."""
+"""2026-06-01: this program was written later."""
 
 _AHEAD_S = 86_400
-"""A clock that is so far from what the cloud has said in this boot is wrong."""
+"""A clock so far ahead of the time that the cloud has sent in this boot is wrong."""
 
 _LEAP_S = 366 * 86_400
-"""How far one start of the agent lets signed times go ahead of what it knew, where the box's clock does not agree."""
+"""How far signed times may go ahead of the known time in one run of the agent, where the box's clock does not agree."""
 
 _KEEP_EVERY_S = 6 * 3600
-"""The floor rises with each receipt; a floor that is some hours old is as good, and spares the disk."""
+"""How often the floor is written: it rises with each receipt, but one that is some hours old does as well."""
 
 
 class ClockFloor:
-    """Only rises, but for an enrolment, which a person has begun; may be read and raised by any thread.
+    """The clock floor. It only rises, except at an enrolment, which a person begins; any thread may read or raise it.
 
-    A signed time is believed as far as this box's clock agrees, or it is not more than a year ahead of what was known
-    when the agent began: one wrong message, of a stolen key or a controller whose clock stood in 2099, would else
-    count for ever.
+    A signed time is accepted if this box's clock agrees, or if it is at most a year ahead of the time that was known
+    when the agent began. Else one wrong message, of a stolen key or a controller whose clock stood in 2099, would count
+    for ever.
 
-    Once the cloud has said the time in this boot, it goes on from there by CLOCK_BOOTTIME: that tells a clock that is
-    years ahead. Before that such a clock is doubted when the box's own certificate seems to have ended.
+    Once the cloud has sent the time in this boot, that time goes on by CLOCK_BOOTTIME, and shows a clock that is years
+    ahead. Before that, such a clock is doubted when the box's own certificate seems to have expired.
     """
 
     def __init__(
@@ -41,9 +41,9 @@ class ClockFloor:
         """Build the clock floor.
 
         Args:
-            path: where it is kept; what cannot be read there counts as nothing.
-            clock: seconds since 1970, as this box believes.
-            boot_s: CLOCK_BOOTTIME.
+            path: the file that keeps the floor; a file that cannot be read counts as none.
+            clock: seconds since 1970, by this box's clock.
+            boot_s: CLOCK_BOOTTIME in seconds.
         """
         self._path = path
         self._clock = clock
@@ -57,12 +57,12 @@ class ClockFloor:
 
     @property
     def floor_s(self) -> int:
-        """Seconds since 1970 that have surely passed."""
+        """The latest moment that has surely passed, in seconds since 1970."""
         return self._floor if self._offset is None else max(self._floor, int(self._offset + self._boot_s()))
 
     @property
     def is_right(self) -> bool:
-        """Whether dates in certificates say something: the clock is not below the floor, nor far above the cloud's."""
+        """Whether dates in certificates count: the clock is neither below the floor nor far ahead of the cloud's."""
         now_s, said_s = self._clock(), self._offset
         if said_s is None:
             return now_s >= self._floor and not self._doubted
@@ -70,18 +70,18 @@ class ClockFloor:
 
     @property
     def now_s(self) -> float:
-        """The time: the clock's; where that is wrong, the latest that is known to have passed."""
+        """The time of the clock; where that is wrong, the latest moment that has surely passed."""
         now_s = self._clock()
         if self._offset is not None and not self.is_right:
             return self.floor_s
         return max(now_s, self.floor_s)
 
     def doubt(self, *, ended: bool) -> None:
-        """Say whether the box's own certificate has ended by this clock."""
+        """Record whether the box's own certificate has expired by this clock."""
         self._doubted = ended
 
     def learn(self, time_s: int) -> bool:
-        """Take the time from a signed message: by now it is that or later. False where that cannot be."""
+        """Take the time from a signed message, which is a lower bound; return False where it cannot be right."""
         boot_s = self._boot_s()
         if time_s > max(self._clock() + _AHEAD_S, self._known_s + boot_s + _LEAP_S):
             return False
@@ -89,7 +89,7 @@ class ClockFloor:
         return True
 
     def begin(self, time_s: int) -> None:
-        """Take the time of an enrolment, earlier or later than what was known: a person has vouched for its cloud."""
+        """Take the time of an enrolment, earlier or later than the known one: a person has vouched for the cloud."""
         with self._lock:
             self._floor, self._kept, self._offset = WRITTEN_S, 0, None
             self._known_s = time_s - self._boot_s()
@@ -102,7 +102,7 @@ class ClockFloor:
         self.raise_to(time_s)
 
     def raise_to(self, time_s: int) -> None:
-        """Take a time that has passed, the beginning of a certificate's life for one."""
+        """Raise the floor to a time that has passed, for example the beginning of a certificate's life."""
         with self._lock:
             if time_s <= self._floor:
                 return
@@ -110,7 +110,7 @@ class ClockFloor:
             if time_s - self._kept < _KEEP_EVERY_S:
                 return
             self._kept = time_s
-            with contextlib.suppress(InstallError):  # a full disk: it is learned again
+            with contextlib.suppress(InstallError):  # a full disk: the floor is learned again
                 atomic.write(self._path, json.dumps({"version": 1, "floor_s": time_s}).encode())
 
 

@@ -1,4 +1,4 @@
-"""Enrolment: a one-time token exchanged for an identity; whatever dies in between, the same request goes on."""
+"""Enrolment: exchange a one-time token for an identity; after a crash the same request is sent again."""
 
 import hashlib
 import secrets
@@ -27,7 +27,7 @@ from edgegpu_sync.wire import clipped
 
 _NEW, _REQUEST = "new", "request.json"
 _FILES = ("sign.key", "tls.key", "tls.crt", "broker-ca.crt", "cloud-ca.crt")
-"""What an enrolment brings, in the order in which it is put in place; device.json follows."""
+"""The files of an enrolment, in the order in which they are moved into place; device.json follows."""
 
 
 class _Request(BaseModel):
@@ -41,7 +41,7 @@ class _Request(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnrolmentFacts:
-    """What this box says of itself when it enrols: its hash, and for people its name and version."""
+    """The facts that a box sends when it enrols: the machine's hash, and for people its host name and version."""
 
     instance: str
     host: str
@@ -50,7 +50,7 @@ class EnrolmentFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxEnrolment:
-    """Enrols into one folder; `client` is asked for the cloud's own CA first, where it has one."""
+    """The enrolment into one folder; it first fetches the cloud's own CA where there is one."""
 
     folder: Path
     cloud: CloudAddress
@@ -59,12 +59,12 @@ class BoxEnrolment:
     random_hex: Callable[[int], str] = secrets.token_hex
 
     def attempt(self, token: str) -> BoxIdentity | PendingAnswer:
-        """Ask once. A request that has no answer yet is asked again as it was, so that no token is spent twice.
+        """Send the request once; one that has no answer yet is sent again unchanged, so that no token is used twice.
 
         Raises:
-            DeniedError: the cloud will not.
-            UnreachableError: no answer: try again.
-            IdentityError: the answer, the cloud's CA or this box's disk cannot be used.
+            DeniedError: the cloud refuses.
+            UnreachableError: there is no usable answer: try again.
+            IdentityError: the cloud's CA or this box's disk cannot be used.
         """
         request = self._request(token)
         ca = self._cloud_ca()
@@ -83,15 +83,15 @@ class BoxEnrolment:
         return self.folder / _NEW
 
     def _request(self, token: str) -> _Request:
-        """Return the request for this token: the one that was made for it before, else a new one with new keys."""
+        """Return the request for this token: the one made before, else a new one with new keys."""
         path = self._new / _REQUEST
         try:
             known = _Request.model_validate_json(path.read_bytes())
             if known.token_sha256 == token_hash(token):
                 return known
         except (OSError, ValidationError):
-            pass  # none, or one that was half written: nobody was asked with it
-        path.unlink(missing_ok=True)  # never a request beside another one's keys
+            pass  # no request, or a half written one, which was never sent
+        path.unlink(missing_ok=True)  # a request must never lie beside another one's keys
         identity_files.make_folder(self.folder)
         identity_files.make_folder(self._new)
         tls_key = new_tls_key()
@@ -123,7 +123,7 @@ class BoxEnrolment:
         )
 
     def _keep(self, answer: EnrolmentAnswer, request: _Request, ca: bytes) -> None:
-        """Write the answer beside the keys; device.json is the last: once it is there all of it is."""
+        """Write the answer beside the keys; device.json comes last, so that its presence means that all is there."""
         self._check(answer)
         made = DeviceFile(
             device=answer.device,
@@ -162,7 +162,7 @@ class BoxEnrolment:
 
 
 def settle(folder: Path) -> None:
-    """Put an enrolment in place whose answer is there; at every start, before anything is read.
+    """Move the files of an answered enrolment into place; called at every start, before anything is read.
 
     Raises:
         IdentityError: a file cannot be moved.
@@ -178,7 +178,7 @@ def settle(folder: Path) -> None:
 
 
 def forget(folder: Path) -> None:
-    """Throw away a request that was not answered, or what is left of one that was."""
+    """Remove a request that was not answered, or the rest of one that was."""
     new = folder / _NEW
     if new.is_dir():
         for path in new.iterdir():
@@ -187,5 +187,5 @@ def forget(folder: Path) -> None:
 
 
 def token_hash(token: str) -> str:
-    """Return what tells tokens apart without keeping them."""
+    """Return the SHA-256 of a token, which tells tokens apart without keeping them."""
     return hashlib.sha256(token.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""What the cloud is asked over HTTPS: to enrol this box, to renew its certificate."""
+"""The HTTPS client for the cloud: enrolment, and renewal of the certificate."""
 
 import hashlib
 import json
@@ -69,10 +69,10 @@ class _Denied(_Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudClient:
-    """The cloud at one address.
+    """The HTTPS client for the cloud at one address.
 
-    `ca_pem` is its own authority, empty for the public ones. While `check_dates` says no, the chain is verified
-    without the dates in it: the clock is known to be wrong.
+    `ca_pem` is the cloud's own CA, empty for the public ones. While `check_dates` returns False, the chain is verified
+    without its dates, because the clock is known to be wrong.
     """
 
     url: str
@@ -85,26 +85,26 @@ class CloudClient:
         """Exchange a token for an identity; the same body gets the same answer.
 
         Raises:
-            DeniedError: the cloud will not.
-            UnreachableError: no answer, or none that can be read.
+            DeniedError: the cloud refuses.
+            UnreachableError: there is no answer, or none that can be read.
         """
         status, answer = self._post("/v1/enrol", body, {})
         return _read(PendingAnswer, answer) if status == _WAIT else _read(EnrolmentAnswer, answer)
 
     def renew(self, body: bytes, signature: str) -> RenewedAnswer:
-        """Exchange a certificate for a new one; `signature` is that of sign.key over the body, as `signing` makes it.
+        """Exchange a certificate for a new one; `signature` is made with sign.key over the body.
 
         Raises:
-            DeniedError: the cloud will not.
-            UnreachableError: no answer, or none that can be read.
+            DeniedError: the cloud refuses.
+            UnreachableError: there is no answer, or none that can be read.
         """
         return _read(RenewedAnswer, self._post("/v1/renew", body, {"Edgegpu-Signature": signature})[1])
 
     def check(self) -> None:
-        """Ask whether the cloud is there.
+        """Check that the cloud answers.
 
         Raises:
-            UnreachableError: no answer, none that can be trusted, or none of a cloud of ours.
+            UnreachableError: there is no answer, none that can be trusted, or not one of an edgegpu cloud.
         """
         status, _ = _call("GET", f"{self.url}/healthz", _context(self.ca_pem, dates=self.check_dates()), self)
         if status != _OK:
@@ -122,15 +122,15 @@ class CloudClient:
         return status, answer
 
     def fetch_ca(self, sha256: str) -> bytes:
-        """Return the cloud's own authority as PEM, known by its SHA-256: of the file, or of the certificate in DER.
+        """Return the cloud's own CA as PEM, if its SHA-256 is right: that of the file, or of the certificate in DER.
 
         Raises:
-            IdentityError: what is there is another one.
-            UnreachableError: no answer.
+            IdentityError: the cloud has another CA.
+            UnreachableError: there is no answer.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE  # what it says is not believed, but compared
+        context.verify_mode = ssl.CERT_NONE  # the answer is not trusted, but compared with the checksum
         urllib3.disable_warnings(InsecureRequestWarning)
         status, answer = _call("GET", f"{self.url}/ca.crt", context, self)
         if status != _OK:
@@ -139,10 +139,10 @@ class CloudClient:
 
 
 def checked_ca(url: str, pem: bytes, sha256: str) -> bytes:
-    """Return an authority's PEM if it has this SHA-256.
+    """Return a CA's PEM if it has this SHA-256.
 
     Raises:
-        IdentityError: it has not.
+        IdentityError: it has another one.
     """
     try:
         der = x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER)
@@ -150,7 +150,7 @@ def checked_ca(url: str, pem: bytes, sha256: str) -> bytes:
         raise IdentityError(
             f"cannot trust {url}: its ca.crt is no certificate: {error}", "is the address right?"
         ) from error
-    mine = hashlib.sha256(pem).hexdigest()  # what `sha256sum ca.crt` says, and the cloud that wrote the line
+    mine = hashlib.sha256(pem).hexdigest()  # as `sha256sum ca.crt` and the cloud's install line have it
     if sha256.lower() not in {mine, hashlib.sha256(der).hexdigest()}:
         raise IdentityError(
             f"cannot trust {url}: its ca.crt has sha256 {mine} and not {sha256}",
@@ -195,7 +195,7 @@ def _call(
 
 
 def _unreachable(url: str, error: Exception) -> UnreachableError:
-    """The cause is the last of a chain of wrappers; what people can do depends on it."""
+    """Return the error with a remedy for its cause, which is the last in a chain of wrappers."""
     chain = [error, *_causes(error)]
     verify = next((one for one in chain if isinstance(one, ssl.SSLCertVerificationError)), None)
     if verify is not None:
@@ -208,7 +208,7 @@ def _unreachable(url: str, error: Exception) -> UnreachableError:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield what is wrapped in an error, from the outside in: urllib3 has it as `reason`, or as its first argument."""
+    """Yield the errors wrapped in an error, from the outside in; urllib3 has them in `reason`, or as first argument."""
     inner = getattr(error, "reason", None) or next(iter(error.args), None)
     if isinstance(inner, BaseException):
         yield inner
@@ -235,5 +235,5 @@ def _read(model: type[T], answer: bytes) -> T:
 
 
 def body_of(value: dict[str, Any]) -> bytes:
-    """Write a request's body; the very bytes are signed, and sent again."""
+    """Return a request's body as JSON; exactly these bytes are signed, and sent again."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

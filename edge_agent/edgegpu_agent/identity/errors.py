@@ -1,8 +1,8 @@
-"""The identity's errors: one base, and a class of its own only where a caller reacts to it."""
+"""The errors of the identity: one base, and a subclass only where a caller reacts to it."""
 
 
 class IdentityError(Exception):
-    """Something about this box's identity that cannot be: "cannot x: cause", and in `remedy` what to do about it."""
+    """A problem of this box's identity; the text is "cannot x: cause", and `remedy` says what to do."""
 
     def __init__(self, text: str, remedy: str = "") -> None:
         self.text = text
@@ -11,11 +11,11 @@ class IdentityError(Exception):
 
 
 class UnreachableError(IdentityError):
-    """The cloud did not answer, or not as it should: it is asked again."""
+    """The cloud gave no answer, or none that can be used; the agent tries again."""
 
 
 class DeniedError(IdentityError):
-    """The cloud answered that it will not; asked the same again it says the same. `code` names the reason."""
+    """The cloud refused, and would refuse the same request again; `code` names the reason."""
 
     def __init__(self, code: str, text: str, remedy: str = "") -> None:
         super().__init__(text, remedy)

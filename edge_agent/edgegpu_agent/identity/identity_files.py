@@ -1,4 +1,4 @@
-"""What lies in the identity's folder: the box's names in the cloud, its keys, its certificate."""
+"""The files in the identity's folder: the box's names in the cloud, its keys, its certificate."""
 
 import os
 from dataclasses import dataclass
@@ -30,26 +30,26 @@ class _Kept(BaseModel):
 
 
 class Broker(_Kept):
-    """Where the broker listens for boxes."""
+    """The address at which the broker listens for boxes."""
 
     host: Annotated[str, Field(min_length=1, max_length=253)]
     port: Annotated[int, Field(ge=1, le=65_535)]
 
 
 class CloudAddress(_Kept):
-    """Where the enrolment and renewal are asked for."""
+    """The address of the cloud for enrolment and renewal."""
 
     url: str
     ca_sha256: str = ""
 
 
 class DeviceFile(_Kept):
-    """device.json: who this box is, and since which enrolment."""
+    """device.json: the device id, the enrolment, and the addresses and keys of the cloud."""
 
     version: Literal[1] = 1
     device: Annotated[str, Field(pattern=r"^[a-z0-9]{16}$")]
     name: Line = ""
-    """What people in the cloud called it when it was enrolled; empty from a cloud that does not say it."""
+    """The box's name in the cloud at its enrolment; empty from a cloud that does not send it."""
     enrolment: Annotated[Count, Field(ge=1)]
     instance: Sha256
     broker: Broker
@@ -58,14 +58,14 @@ class DeviceFile(_Kept):
     keys: tuple[KeySetLink, ...] = ()
     host: Line = ""
     token_sha256: str = ""
-    """Of the token that it was exchanged for: the same one found again asks for nothing."""
+    """The hash of the token that was used: the same token, found again, is not sent again."""
     enrolled_s: Count = 0
-    """By the cloud's clock."""
+    """The time of the enrolment by the cloud's clock, in seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoxCertificate:
-    """What counts of the certificate; times are seconds since 1970."""
+    """The fields of the certificate that the agent needs; times are seconds since 1970."""
 
     not_before_s: int
     not_after_s: int
@@ -74,20 +74,20 @@ class BoxCertificate:
 
     @property
     def renew_at_s(self) -> int:
-        """Two thirds of its life."""
+        """The time of renewal, after two thirds of the certificate's life."""
         return self.not_before_s + (self.not_after_s - self.not_before_s) * 2 // 3
 
 
 @dataclass(frozen=True, slots=True)
 class BoxIdentity:
-    """An enrolled box; the files behind it may be renewed at any time, its device, enrolment and sign.key never."""
+    """The identity of an enrolled box; a renewal changes its TLS files, but never device, enrolment and sign.key."""
 
     device: DeviceFile
     folder: Path
 
     @property
     def id(self) -> DeviceId:
-        """The device id: client-id, certificate's name and user name in one."""
+        """The device id, which is also the client id, the certificate's name and the user name."""
         return device_id(self.device.device)
 
     @property
@@ -102,11 +102,11 @@ class BoxIdentity:
 
     @property
     def broker_ca(self) -> Path:
-        """The authority of the broker's certificate."""
+        """The CA of the broker's certificate."""
         return self.folder / _BROKER_CA
 
     def cloud_ca(self) -> bytes:
-        """Return the authority of the cloud's certificate as PEM; nothing where it is a public one.
+        """Return the CA of the cloud's certificate as PEM; empty where it is a public one.
 
         Raises:
             IdentityError: it cannot be read.
@@ -114,7 +114,7 @@ class BoxIdentity:
         return _bytes(self.folder / _CLOUD_CA) if self.device.cloud.ca_sha256 else b""
 
     def sign_key(self) -> Ed25519PrivateKey:
-        """Return the key that signs what the box says.
+        """Return the key that signs the box's messages.
 
         Raises:
             IdentityError: it cannot be read.
@@ -122,7 +122,7 @@ class BoxIdentity:
         return load_sign_key(self.folder / _SIGN_KEY)
 
     def certificate(self) -> BoxCertificate:
-        """Return the certificate as it is now.
+        """Return the present certificate.
 
         Raises:
             IdentityError: it cannot be read.
@@ -134,7 +134,7 @@ def load_identity(folder: Path) -> BoxIdentity | None:
     """Return the identity in a folder, None when the box was never enrolled.
 
     Raises:
-        IdentityError: what is there cannot be read.
+        IdentityError: the identity cannot be read.
     """
     path = folder / _DEVICE
     try:
@@ -154,7 +154,7 @@ def load_identity(folder: Path) -> BoxIdentity | None:
 
 
 def read_certificate(pem: bytes) -> BoxCertificate:
-    """Return what counts of the first certificate in a PEM text.
+    """Return the fields of the first certificate in a PEM text.
 
     Raises:
         IdentityError: there is none.
@@ -190,10 +190,10 @@ def load_sign_key(path: Path) -> Ed25519PrivateKey:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Put a file of ours in place in one step, 0600.
+    """Write a file atomically, with mode 0600.
 
     Raises:
-        IdentityError: it cannot be.
+        IdentityError: the file cannot be written.
     """
     try:
         atomic.write(path, content)
@@ -202,10 +202,10 @@ def write(path: Path, content: bytes) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder of ours and those above it, 0700.
+    """Make a folder with mode 0700, and those above it.
 
     Raises:
-        IdentityError: it cannot be.
+        IdentityError: the folder cannot be made.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -217,10 +217,10 @@ def make_folder(path: Path) -> None:
 
 
 def move(source: Path, target: Path) -> None:
-    """Let a file take another's place, on the disk; nothing where it has done so already.
+    """Move a file over another, durably; do nothing where the source is gone already.
 
     Raises:
-        IdentityError: it cannot be.
+        IdentityError: the file cannot be moved.
     """
     try:
         source.replace(target)

@@ -1,4 +1,4 @@
-"""The box's keys, made here and never sent: one for TLS, one that signs; and the request for a certificate."""
+"""The box's keys for TLS and for signing, which are made here and never sent, and the certificate request."""
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -27,11 +27,11 @@ def new_sign_key() -> bytes:
 
 
 def certificate_request(tls_key: bytes, name: str) -> str:
-    """Return a request for a certificate, as PEM; a new signature each time, so it is kept where it must stay the same.
+    """Return a certificate request as PEM; its signature differs each time, so keep it where it must not change.
 
     Args:
-        tls_key: as `new_tls_key` made it.
-        name: the common name; the cloud gives its own at enrolment.
+        tls_key: a key from `new_tls_key`.
+        name: the common name; at enrolment the cloud replaces it.
 
     Raises:
         IdentityError: it is no such key.
@@ -42,7 +42,7 @@ def certificate_request(tls_key: bytes, name: str) -> str:
 
 
 def public_of(tls_key: bytes) -> bytes:
-    """Return the public half, as `Certificate.public` has it.
+    """Return the public key in the form of `BoxCertificate.public`.
 
     Raises:
         IdentityError: it is no such key.

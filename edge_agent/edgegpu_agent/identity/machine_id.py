@@ -1,4 +1,4 @@
-"""Which machine this is: a hash that a copied disk in another machine does not have."""
+"""The hash that identifies this machine; a copied disk in another machine gets another hash."""
 
 import hashlib
 from pathlib import Path
@@ -12,15 +12,15 @@ _DIGITS = frozenset("0123456789abcdef")
 
 
 def instance(root: Path) -> str:
-    """Return the SHA-256 over machine id and DMI UUID, as hexadecimal digits; neither can be told from it.
+    """Return the SHA-256 over machine id and DMI UUID, as hexadecimal digits; it reveals neither.
 
-    Containers and some boards have no DMI UUID, and many cheap boards share one: there the machine id alone counts.
+    Containers and some boards have no DMI UUID, and many cheap boards share one; there only the machine id differs.
 
     Args:
         root: the machine's `/`.
 
     Raises:
-        IdentityError: there is no machine id, or one of both cannot be read: that must not look like another machine.
+        IdentityError: there is no machine id, or one of the two cannot be read: that must not pass for another machine.
     """
     machine = _read(root / _MACHINE_ID).replace("-", "").lower()
     if len(machine) != 32 or not _DIGITS.issuperset(machine):  # noqa: PLR2004  (machine-id(5))

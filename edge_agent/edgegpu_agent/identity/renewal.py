@@ -1,4 +1,4 @@
-"""Renewal: a certificate exchanged for a new one, with a new key, by a signature of the box's own key."""
+"""Renewal: exchange the certificate for a new one with a new key; the box's sign.key signs the request."""
 
 import secrets
 import threading
@@ -17,7 +17,7 @@ from edgegpu_agent.identity.keys import certificate_request, new_tls_key, public
 from edgegpu_sync.wire import to_base64
 
 DOMAIN = b"edgegpu renew 1\n"
-"""Stands before the body in what is signed."""
+"""The prefix of the body in the signed bytes."""
 
 _FOLDER, _REQUEST, _DONE = "renewal", "request.json", "renewed.json"
 
@@ -40,7 +40,7 @@ class _Done(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class RenewedCertificate:
-    """A certificate that is in place; `again`: it was there already, asked for by the same cause."""
+    """A certificate that is in place; `again`: an earlier call with the same cause has renewed it already."""
 
     certificate: BoxCertificate
     again: bool
@@ -49,7 +49,7 @@ class RenewedCertificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewal:
-    """Renews one identity; may be asked by any thread, one at a time."""
+    """The renewal of one identity's certificate; any thread may call it, and a lock admits one at a time."""
 
     identity: BoxIdentity
     instance: str
@@ -59,14 +59,14 @@ class Renewal:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def renew(self, cause: str) -> RenewedCertificate:
-        """Get a new certificate and put it in place. A cause that was served before gets the same answer, for nothing.
+        """Get a new certificate and put it in place; a cause that was served before needs no new request.
 
         Args:
-            cause: why, `life` or the id of a command.
+            cause: `life`, or the id of a command.
 
         Raises:
-            DeniedError: the cloud will not.
-            UnreachableError: no answer, or none that can be used: try again.
+            DeniedError: the cloud refuses.
+            UnreachableError: there is no answer, or none that can be used: try again.
             IdentityError: this box's files cannot be used.
         """
         with self.lock:
@@ -90,15 +90,15 @@ class Renewal:
             return False
 
     def _request(self, cause: str) -> _Request:
-        """Return what is asked: as it was where it had no answer, so that the cloud gives the same certificate."""
+        """Return the request; one without an answer stays unchanged, so that the cloud gives the same certificate."""
         path = self._new / _REQUEST
         try:
             known = _Request.model_validate_json(path.read_bytes())
             if known.cause == cause:
                 return known
         except (OSError, ValidationError):
-            pass  # none, or one that was half written: nobody was asked with it
-        path.unlink(missing_ok=True)  # never a request beside another one's key
+            pass  # no request, or a half written one, which was never sent
+        path.unlink(missing_ok=True)  # a request must never lie beside another one's key
         identity_files.make_folder(self._new)
         tls_key = new_tls_key()
         identity_files.write(self._new / "tls.key", tls_key)
@@ -117,7 +117,7 @@ class Renewal:
         return request
 
     def _ask(self, request: _Request) -> RenewedAnswer:
-        """Ask once; what was denied is not asked with the same key again."""
+        """Send the request once; one that was denied is not sent with the same key again."""
         body = request.body.encode()
         signature = to_base64(self.identity.sign_key().sign(DOMAIN + body))
         try:
@@ -127,7 +127,7 @@ class Renewal:
             raise
 
     def _cloud_ca(self) -> bytes:
-        """The authority of the enrolment, or where the configuration names another one since, that."""
+        """Return the CA of the enrolment, or another one if the configuration names it now."""
         pin = self.cloud.ca_sha256
         if pin == self.identity.device.cloud.ca_sha256:
             return self.identity.cloud_ca()
@@ -146,11 +146,11 @@ class Renewal:
 
 
 LIFE = "life"
-"""The cause of a renewal because the certificate grows old."""
+"""The cause of a renewal by the certificate's age."""
 
 
 def settle(folder: Path) -> None:
-    """Put a renewed certificate in place whose answer is there; at every start, before anything is read.
+    """Move the files of an answered renewal into place; called at every start, before anything is read.
 
     Raises:
         IdentityError: a file cannot be moved.
@@ -165,5 +165,5 @@ def settle(folder: Path) -> None:
 
 
 def forget(folder: Path) -> None:
-    """Drop a request that was not answered: the next one is made anew."""
+    """Remove a request that was not answered; the next one is made anew."""
     (folder / _FOLDER / _REQUEST).unlink(missing_ok=True)

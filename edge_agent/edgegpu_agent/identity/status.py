@@ -1,14 +1,14 @@
-"""How this box stands with its cloud, in a word and in sentences for people: pure, no I/O."""
+"""The status of the box's identity in its cloud, as a state and as sentences for people. Pure."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 STANDING = "agent-identity.json"
-"""In the run folder: how the identity stands, for the command line."""
+"""The file in the run folder with the identity's status, for the command line."""
 
 
 class EnrolmentState(StrEnum):
-    """Where a box is on its way into the cloud."""
+    """The state of a box's enrolment in the cloud."""
 
     STARTING = "starting"
     NO_TOKEN = "no token"  # noqa: S105  (a word for people)
@@ -22,7 +22,7 @@ class EnrolmentState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentityStatus:
-    """What `edgegpu agent status` shows; `text` is why, `remedy` what to do. `warning` stands beside an enrolment."""
+    """The status that `edgegpu agent status` shows: `text` is why, `remedy` what to do, `warning` of enrolled boxes."""
 
     stand: EnrolmentState
     text: str = ""
@@ -30,23 +30,23 @@ class IdentityStatus:
     code: str = ""
     device: str = ""
     name: str = ""
-    """What people in the cloud called the box when it was enrolled."""
+    """The box's name in the cloud at its enrolment."""
     token_sha256: str = ""
-    """Of the token that this is about: who handed one in knows by it that this is the answer."""
+    """The hash of the token that this status is about, by which a waiting command knows its answer."""
     enrolment: int = 0
     not_after_s: int = 0
     warning: str = ""
     failures: int = 0
-    """How often the renewal has failed since it was due."""
+    """How many times the renewal has failed since it was due."""
 
     def beside(self, trouble: str) -> "IdentityStatus":
-        """Return it with what else keeps an enrolled box off the link; one that is not enrolled says why already."""
+        """Return the status of an enrolled box with another trouble of its link; any other status stays as it is."""
         if self.stand is not EnrolmentState.ENROLLED:
             return self
         return replace(self, warning="; ".join(part for part in (self.warning, trouble) if part))
 
     def document(self) -> dict[str, object]:
-        """Return it as it is written for the command line."""
+        """Return the status as JSON for the command line."""
         return {
             "stand": self.stand.value,
             "text": self.text,
@@ -63,7 +63,7 @@ class IdentityStatus:
 
     @property
     def line(self) -> str:
-        """One line for a log."""
+        """The status as one line for a log."""
         parts = [self.stand.value, self.text, self.warning, self.remedy and f"do: {self.remedy}"]
         return "; ".join(part for part in parts if part)
 
@@ -73,7 +73,7 @@ _TRIES_LEFT = 30
 
 
 def renew_retry_s(left_s: float) -> float:
-    """Return how long a failed renewal waits: some thirty tries in what is left, once a minute when nothing is."""
+    """Return the seconds until a failed renewal is retried: about 30 tries in the time left, then once a minute."""
     return min(RENEW_MOST_S, max(RENEW_LEAST_S, left_s / _TRIES_LEFT))
 
 
@@ -81,5 +81,5 @@ ENROL_LEAST_S, ENROL_MOST_S = 5.0, 300.0
 
 
 def enrol_retry_s(failures: int, jitter: float) -> float:
-    """Return how long an enrolment without an answer waits; `jitter`, 0 to 1, keeps a fleet from coming at once."""
+    """Return the seconds until an unanswered enrolment is retried; `jitter` (0 to 1) spreads the boxes of a fleet."""
     return min(ENROL_MOST_S, ENROL_LEAST_S * 2.0 ** min(failures, 10)) * (0.5 + jitter / 2)

@@ -1,4 +1,4 @@
-"""Writes how the identity stands where the command line reads it."""
+"""The file with the identity's status, which the command line reads."""
 
 import json
 import logging
@@ -12,9 +12,10 @@ _LOG = logging.getLogger(__name__)
 
 
 def tell(path: Path, standing: IdentityStatus) -> None:
-    """Write it where other words stand, in a folder that a boot empties; a disk that takes nothing is said, no more.
+    """Write the identity's status if the file differs; log an error of the disk, and go on.
 
-    Other words: those of an agent that was started beside this one, and could not go on the link.
+    A boot empties the folder. The file can differ because another agent, which was started beside this one and could
+    not go on the link, has written it.
     """
     said = json.dumps(standing.document()).encode()
     try:

@@ -1,4 +1,4 @@
-"""The task that looks after the identity: enrols the box, renews its certificate, keeps a copy of it off the link."""
+"""The task of the identity: it enrols the box, renews its certificate, and keeps a copied disk off the link."""
 
 import logging
 import random
@@ -23,22 +23,22 @@ _LOG = logging.getLogger(__name__)
 _LEAST_WAIT_S, _MOST_WAIT_S = 0.5, 300.0
 
 _AGAIN_S = 86_400.0
-"""One that seems worn as soon as it comes is renewed after that, or a tenth of its life: the time is wrong then."""
+"""A new certificate that seems due at once (the time is wrong) is renewed after this, or a tenth of its life."""
 
 LOOK_S = 5.0
-"""How often the token's file and the certificate's age are looked at."""
+"""Seconds between checks of the token's file and the certificate's age."""
 
 ENROL = "edgegpu agent enrol --url URL --ca-sha256 HEX --token-file FILE, as your cloud prints it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentitySettings:
-    """What it needs to know; paths as this process reaches them."""
+    """The paths and addresses of the identity's task; paths are absolute for this process."""
 
     folder: Path
     token: Path
     standing: Path
-    """Where the standing is written for the command line."""
+    """The status file for the command line."""
     root: Path
     cloud: CloudAddress
     host: str
@@ -46,7 +46,7 @@ class IdentitySettings:
 
 
 class IdentityKeeper:
-    """One loop; `identity` and `standing` may be read, and `renew` called, by any thread."""
+    """The loop of the identity's task; any thread may read `identity` and `standing`, and call `renew`."""
 
     def __init__(
         self,
@@ -62,13 +62,13 @@ class IdentityKeeper:
         """Build the identity keeper.
 
         Args:
-            settings: where everything is.
-            clock: what certificates are judged by.
-            client: the cloud, trusted by this authority.
-            rng: spreads the tries of a fleet.
-            changed: called from the loop when `identity` is another one.
-            renewed: called when a new certificate is in place, by whoever asked for it.
-            look_s: how often it looks.
+            settings: paths and addresses.
+            clock: the clock for checks of certificates.
+            client: returns a client for the cloud that trusts a CA.
+            rng: spreads the retries of a fleet.
+            changed: called from the loop when `identity` has changed.
+            renewed: called when a new certificate is in place, on the thread of `renew`.
+            look_s: seconds between two checks.
         """
         self._settings = settings
         self._clock = clock
@@ -80,7 +80,7 @@ class IdentityKeeper:
         self._stopping = False
         self._identity: BoxIdentity | None = None
         self.looked = False
-        """Whether it is known who this box is, or that the cloud has to say so first."""
+        """Whether the identity was read, or is known to be missing."""
         self._instance = ""
         self._standing = self._told = IdentityStatus(stand=EnrolmentState.STARTING)
         self._denied = self._tried = ""
@@ -94,21 +94,21 @@ class IdentityKeeper:
 
     @property
     def identity(self) -> BoxIdentity | None:
-        """Who this box is; None while it is nobody, or a copy of another."""
+        """The identity of this box; None while it is not enrolled, or is a copy of another box."""
         return self._identity
 
     @property
     def standing(self) -> IdentityStatus:
-        """Return the status of the box's identity."""
+        """The status of the box's identity."""
         return self._standing.beside(self._trouble)
 
     @property
     def instance(self) -> str:
-        """Which machine this is; empty before it was looked at."""
+        """The hash of this machine; empty before it was read."""
         return self._instance
 
     def run(self) -> None:
-        """Enrol, renew, look, until `stop`."""
+        """Check, enrol and renew, until `stop`."""
         wait_s = 0.0
         while not self._stopping:
             self._wake.wait(wait_s)
@@ -122,16 +122,16 @@ class IdentityKeeper:
         self._wake.set()
 
     def trouble(self, words: str) -> None:
-        """Say beside the enrolment what else keeps this box off the link; nothing any more with no words."""
+        """Add another trouble of the link to the status of the enrolment; an empty text removes it."""
         if words != self._trouble:
             self._trouble = words
             self._wake.set()
 
     def renew(self, cause: str) -> str:
-        """Get a new certificate for the id of a command; the same id gets it once. Returns a sentence for people.
+        """Get a new certificate for a cause, a command's id, once for each; return a sentence for people.
 
         Raises:
-            IdentityError: with its remedy; UnreachableError where another try may do.
+            IdentityError: the renewal failed; UnreachableError where another try may succeed.
         """
         renewing = self._renewal
         if renewing is None:
@@ -144,7 +144,7 @@ class IdentityKeeper:
         return f"a new certificate stands, until {done.certificate.not_after_s}"
 
     def _round(self) -> float:
-        """Return how many seconds until the next one."""
+        """Do one round, and return the seconds until the next one."""
         try:
             wait_s = self._look()
         except IdentityError as error:
@@ -232,7 +232,7 @@ class IdentityKeeper:
         return 0.0
 
     def _refused(self, error: DeniedError, token: str, before: BoxIdentity | None) -> float:
-        """What was denied is not asked again: a second use of a token is an alarm in the cloud."""
+        """Record the refusal; the token is not sent again, since a second use of a token is an alarm in the cloud."""
         self._denied = token_hash(token)
         remedy = error.remedy or ENROL
         self._beside(
@@ -241,7 +241,7 @@ class IdentityKeeper:
         return self._look_s
 
     def _beside(self, before: BoxIdentity | None, standing: IdentityStatus) -> None:
-        """Say how the enrolment stands; while an earlier one holds, it is that which counts, and this a warning."""
+        """Publish the status of a new enrolment; while an earlier one is valid, the new one is only a warning."""
         if before is None or before.device.instance != self._instance:
             self._say(replace(standing, token_sha256=self._tried))
             return
@@ -297,7 +297,7 @@ class IdentityKeeper:
             _LOG.warning("cannot remove the token that was used, %s: %s", self._settings.token, error.strerror)
 
     def _say(self, standing: IdentityStatus) -> None:
-        """Say it in the log, once, and to the command line."""
+        """Log a status when it changes, and write it for the command line."""
         self._standing = standing
         before, self._told = self._told, self.standing
         if self._told.line != before.line:
