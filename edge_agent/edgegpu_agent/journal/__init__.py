@@ -1,1 +1,1 @@
-"""The box's journal: what survives a crash, in one SQLite file of a fixed size; no other package imports sqlite3."""
+"""The box's journal, which survives crashes: one SQLite file of a fixed size; no other package imports sqlite3."""

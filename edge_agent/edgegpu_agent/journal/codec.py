@@ -1,4 +1,4 @@
-"""How values of the rules are written as JSON in the journal, and read again."""
+"""The journal's JSON form of the protocol's values, written and read."""
 
 import json
 from dataclasses import asdict
@@ -31,48 +31,48 @@ _ITEMS: dict[str, type[AnyItem]] = {
 
 
 def dumps(value: object) -> str:
-    """Write JSON without spaces."""
+    """Return JSON without spaces."""
     return json.dumps(value, separators=(",", ":"))
 
 
 def gate_text(gate: ReplayGuard) -> str:
-    """Write a gate; the bitmap as hexadecimal digits."""
+    """Return the replay guard as JSON, its bitmap as hexadecimal digits."""
     return dumps(asdict(gate) | {"seen": f"{gate.seen:x}"})
 
 
 def gate_of(text: str) -> ReplayGuard:
-    """Read a gate."""
+    """Return the replay guard from its JSON."""
     value = json.loads(text)
     return ReplayGuard(**value | {"seen": int(value["seen"], 16), "epoch": Epoch(**value["epoch"])})
 
 
 def ring_text(ring: KeyRing) -> str:
-    """Write the controllers' keys."""
+    """Return the controllers' keys as JSON."""
     return dumps(asdict(ring))
 
 
 def ring_of(text: str) -> KeyRing:
-    """Read the controllers' keys."""
+    """Return the controllers' keys from their JSON."""
     value = json.loads(text)
     return KeyRing(**value | {"keys": tuple((kid, public) for kid, public in value["keys"])})
 
 
 def record_text(record: CommandRecord) -> str:
-    """Write a command without its id and its arguments, which have columns of their own."""
+    """Return a command as JSON without its id and its arguments, which have their own columns."""
     value = asdict(record)
     del value["id"], value["args"]
     return dumps(value)
 
 
 def record_of(id_: str, text: str, args: str) -> CommandRecord:
-    """Read a command."""
+    """Return a command from its columns."""
     value = json.loads(text)
     value |= {"state": CommandState(value["state"]), "op": op_name(value["op"])}
     return CommandRecord(id=command_id(id_), args=json.loads(args), **value)
 
 
 def try_text(one: ItemTry) -> str:
-    """Write the last try of an item."""
+    """Return the last try of an item as JSON."""
     settlement = one.settlement
     return dumps(
         {
@@ -89,7 +89,7 @@ def try_text(one: ItemTry) -> str:
 
 
 def try_of(text: str) -> ItemTry:
-    """Read the last try of an item."""
+    """Return the last try of an item from its JSON."""
     value = json.loads(text)
     numbers = value["numbers"]
     settlement = Settlement(
@@ -104,7 +104,7 @@ def try_of(text: str) -> ItemTry:
 
 
 def asked_text(one: AskedItem | None) -> str:
-    """Write the item that was begun; null for none."""
+    """Return the item that was begun as JSON; null for none."""
     if one is None or one.item is None:
         return "null"
     item = one.item.model_dump(mode="json", exclude_defaults=True)
@@ -112,7 +112,7 @@ def asked_text(one: AskedItem | None) -> str:
 
 
 def asked_of(text: str) -> AskedItem | None:
-    """Read the item that was begun; None for none, and for one that only another version knows."""
+    """Return the item that was begun from its JSON; None for none, and for one that only another version knows."""
     value = json.loads(text)
     if value is None or value["type"] not in _ITEMS:
         return None
@@ -121,28 +121,28 @@ def asked_of(text: str) -> AskedItem | None:
 
 
 def stamp_text(stamp: Stamp) -> str:
-    """Write a stamp, as the key of what is kept under it."""
+    """Return a stamp as text, for a key of the outbox."""
     return f"{stamp.enrolment}/{stamp.epoch.count}/{stamp.epoch.nonce}/{stamp.n}"
 
 
 def stamp_of(text: str) -> Stamp:
-    """Read a stamp."""
+    """Return a stamp from its text."""
     enrolment, count, nonce, n = text.split("/")
     return Stamp(enrolment=int(enrolment), epoch=Epoch(int(count), nonce), n=int(n))
 
 
 def heard_text(heard: LastContact) -> str:
-    """Write when the controller was heard last."""
+    """Return the time of the last contact as JSON."""
     return dumps([heard.boot, heard.at_s])
 
 
 def heard_of(text: str) -> LastContact:
-    """Read when the controller was heard last."""
+    """Return the time of the last contact from its JSON."""
     boot, at_s = json.loads(text)
     return LastContact(boot, at_s)
 
 
 def counts_of(text: str) -> dict[str, int]:
-    """Read counters by their name."""
+    """Return counters by name from their JSON."""
     value: dict[str, Any] = json.loads(text)
     return {name: int(count) for name, count in value.items()}

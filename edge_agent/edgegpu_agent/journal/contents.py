@@ -1,4 +1,4 @@
-"""What the journal holds and the worker keeps in memory too: one frozen value, replaced at each write."""
+"""The journal's contents that the worker also keeps in memory: one frozen value, replaced at each write."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,12 +14,12 @@ from edgegpu_sync.rules.settle import DesiredState
 from edgegpu_sync.wire import Json
 
 NO_EPOCH = Epoch(0, "0" * 16)
-"""Before the first birth."""
+"""The epoch before the first birth."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastContact:
-    """When the controller was heard last, by CLOCK_BOOTTIME of that boot; empty: never."""
+    """The time of the controller's last message, by CLOCK_BOOTTIME of that boot; an empty boot: never."""
 
     boot: str = ""
     at_s: float = 0.0
@@ -27,10 +27,10 @@ class LastContact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalContents:
-    """The journal's content that rules are asked of; notes, bodies, remembered ids and history stay on the disk.
+    """The contents of the journal that the rules need; notes, bodies, remembered ids and history stay on the disk.
 
     `records` are the commands that have not ended, or whose result waits for its receipt. `settling` is the item that
-    was begun: it is finished before another one, also when a newer revision has come meanwhile.
+    was begun: it is finished before another one, even if a newer revision has come meanwhile.
     """
 
     gate: ReplayGuard
@@ -46,11 +46,11 @@ class JournalContents:
 
     @classmethod
     def fresh(cls, *, enrolment: int, root: str, limits: OutboxSizes) -> "JournalContents":
-        """Return that of a box that was just enrolled.
+        """Return the contents for a box that was just enrolled.
 
         Args:
-            enrolment: its number.
-            root: the public root key that it pins.
+            enrolment: the number of the enrolment.
+            root: the public root key that the box pins.
             limits: sizes of the outbox.
         """
         gate = ReplayGuard(enrolment=enrolment, epoch=NO_EPOCH, born_s=0.0)
@@ -61,8 +61,8 @@ class JournalContents:
 class HistoryEntry:
     """A line of the history that people read.
 
-    `kind`: command, item, desired, keys, link, journal. `about`: a command's id, an item's name. `at_s`: the box's
-    clock, which may be wrong by years. `n` is given by the journal.
+    `kind`: command, item, desired, keys, link, journal. `about`: a command's id, an item's name. `at_s`: the time of
+    the box's clock, which may be wrong by years. `n`: the line's number, set by the journal.
     """
 
     kind: str

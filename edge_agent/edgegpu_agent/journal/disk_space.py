@@ -1,9 +1,9 @@
-"""The journal's place on the disk: set aside once, never outgrown, so that a full disk takes nothing away.
+"""The journal's disk space: reserved once and never exceeded, so that the journal works on a full disk.
 
-SQLite by itself guarantees none of it. Its file grows page by page, its log too, and a commit that found room in the
-log alone leaves a file that cannot even be emptied any more. So the file gets all its pages at the start and may have
-no more (`max_page_count`), the log gets more than it will ever use, and keeps a second name: SQLite removes the
-log when the file is closed cleanly, and could not make another one on a full disk.
+SQLite alone does not guarantee this. Its file and its log grow page by page, and after a commit that found room only in
+the log the file cannot even be emptied. So the file gets all its pages at the start and may have no more
+(`max_page_count`). The log gets more than it will ever use, and a second name: SQLite removes the log when the file is
+closed cleanly, and could not make another one on a full disk.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from edgegpu_sync.rules.outbox import OutboxSizes
 
 PAGE_BYTES = 4_096
 CHECKPOINT_PAGES = 256
-"""After that many pages the log is written into the file, and begins anew."""
+"""After so many pages the log is written into the file, and begins anew."""
 
 _STEP_PAGES = 192
 _WAL_HEADER_BYTES = 32
@@ -28,29 +28,29 @@ _RESULT_PAGES = 4
 
 @dataclass(frozen=True, slots=True)
 class JournalPages:
-    """Pages of the file and of its log."""
+    """The numbers of pages of the file and of its log."""
 
     pages: int
     log_pages: int = 3 * CHECKPOINT_PAGES
 
     @classmethod
     def of(cls, limits: OutboxSizes) -> "JournalPages":
-        """Return what these limits take: outbox, remembered ids, arguments, desired state, notes, history."""
+        """Return the pages for these limits: outbox, remembered ids, arguments, desired state, notes and history."""
         kept = (limits.events_bytes + limits.metrics_bytes) * 3 // 2 // PAGE_BYTES
         return cls(_RESULT_PAGES * limits.results + limits.refusals // 2 + kept + 1_024)
 
     @property
     def mib(self) -> int:
-        """What file and log take on the disk."""
+        """The MiB of file and log on the disk."""
         return -(-(self.pages + self.log_pages) * PAGE_BYTES // 2**20)
 
     def spare_from(self, results: int) -> int:
-        """Return how many pages must be free for a write that can wait, with so many results still to be written."""
+        """Return how many pages must be free for a write that can wait, with `results` results still to be written."""
         return _RESULT_PAGES * (results + 1) + 128
 
 
 def log_of(path: Path) -> Path:
-    """Return the log beside a file."""
+    """Return the path of a file's log."""
     return path.with_name(path.name + "-wal")
 
 
@@ -59,9 +59,10 @@ def _second(path: Path) -> Path:
 
 
 def restore_log(path: Path) -> None:
-    """Before the file is opened: give the log back its name where a clean end has taken it.
+    """Give the log its name back, which a clean close has removed; call this before the file is opened.
 
-    What it held is in the file then, so its header is cleared: it is room, and nothing is read from it.
+    The log's contents are in the file by then, so its header is cleared: it only keeps the room, and SQLite reads
+    nothing from it.
     """
     log, second = log_of(path), _second(path)
     if log.exists() or not second.exists():
@@ -74,7 +75,7 @@ def restore_log(path: Path) -> None:
 
 
 def name_log(path: Path) -> None:
-    """After the file was opened: give the log its second name.
+    """Give the log its second name; call this after the file was opened.
 
     Raises:
         OSError: the folder cannot be written.
@@ -88,10 +89,10 @@ def name_log(path: Path) -> None:
 
 
 def set_aside_room(link: sqlite3.Connection, path: Path, room: JournalPages) -> None:
-    """Make file and log as large as they will ever be; quick where they are.
+    """Make file and log as large as they will ever be; return at once if they are.
 
     Raises:
-        JournalError: the disk has no room for it now.
+        BoxJournalError: the disk has no room for them now.
     """
     try:
         _fill(link, path, room)
@@ -137,7 +138,7 @@ def pages(link: sqlite3.Connection) -> int:
 
 
 def free_pages(link: sqlite3.Connection) -> int:
-    """Return how many of them hold nothing."""
+    """Return how many pages of the file are free."""
     return int(link.execute("PRAGMA freelist_count").fetchone()[0])
 
 

@@ -1,9 +1,9 @@
-"""What can go wrong with the journal."""
+"""The errors of the journal."""
 
 
 class BoxJournalError(Exception):
-    """The base of this package's errors: the journal cannot be used, and the agent must start anew."""
+    """The base of the journal's errors: the journal cannot be used, and the agent must restart."""
 
 
 class JournalFullError(BoxJournalError):
-    """Nothing was written, and nothing else was lost: what must be written has its room, the rest waits."""
+    """The journal has no room for a write that can wait: nothing was written, and nothing was lost."""

@@ -1,4 +1,4 @@
-"""Opens the journal's file: checked, brought to this version, with its room; one that cannot be used is set aside."""
+"""The opening of the journal's file: check, migration and disk space; an unusable file is set aside."""
 
 import contextlib
 import logging
@@ -15,12 +15,12 @@ from edgegpu_base.files import sync_folder
 _LOG = logging.getLogger(__name__)
 
 MOST_ASIDE = 2
-"""How many files that could not be used are kept, the newest."""
+"""How many unusable files are kept, the newest ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedJournal:
-    """The open file; `told` says why it is a new one where another was there."""
+    """The open file; `told` says why it is new although there was another one."""
 
     link: sqlite3.Connection
     told: str = ""
@@ -29,16 +29,16 @@ class OpenedJournal:
 def open_file(
     path: Path, *, room: rooms.JournalPages, wall_s: Callable[[], float], unusable: str = ""
 ) -> OpenedJournal:
-    """Open the file, made anew where there is none, or none that can be used.
+    """Open the file; create it where there is none that can be used.
 
     Args:
-        path: of the file.
-        room: its size.
-        wall_s: seconds since 1970, for the name of one that is set aside.
-        unusable: why what is there cannot be used, where that is known already.
+        path: the path of the file.
+        room: the size of the file and its log.
+        wall_s: seconds since 1970, for the name of a file that is set aside.
+        unusable: why the present file cannot be used, where that is known already.
 
     Raises:
-        JournalError: it cannot be made, another process has it, or there is no room.
+        BoxJournalError: the file cannot be made, another process has it, or there is no room.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -65,7 +65,7 @@ def open_file(
 
 
 def is_elsewhere(error: Exception) -> bool:
-    """Whether the trouble is not in the file: another process has it, the disk is full or cannot be read."""
+    """Return whether the file itself is not at fault: another process has it, the disk is full or cannot be read."""
     if not isinstance(error, sqlite3.OperationalError):
         return False
     return error.sqlite_errorname.startswith(
@@ -77,11 +77,11 @@ def _connect(path: Path) -> sqlite3.Connection:
     link = sqlite3.connect(path, isolation_level=None, timeout=1.0, check_same_thread=False)
     try:
         for pragma in (
-            "locking_mode = EXCLUSIVE",  # nobody else may write, and no shared memory that would need room
+            "locking_mode = EXCLUSIVE",  # nobody else may write, and there is no shared memory, which would need room
             "journal_mode = WAL",
             "synchronous = FULL",
             f"wal_autocheckpoint = {rooms.CHECKPOINT_PAGES}",
-            "secure_delete = OFF",  # on by default in Debian: it would write each page that is given back
+            "secure_delete = OFF",  # on by default in Debian: it would overwrite each freed page
             "cache_size = 64",
             "temp_store = MEMORY",
         ):
@@ -103,7 +103,7 @@ def _check(link: sqlite3.Connection) -> None:
 
 
 def _set_aside(path: Path, *, why: str, wall_s: Callable[[], float]) -> str:
-    """Move the file away with its log, and say what that means."""
+    """Move the file and its log away, and return a sentence about it for people."""
     place = path.with_name(f"{path.name}.aside-{int(wall_s())}")
     path.replace(place)
     for name in (rooms.log_of(path), path.with_name(path.name + "-room"), path.with_name(path.name + "-shm")):

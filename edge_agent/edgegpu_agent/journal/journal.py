@@ -1,4 +1,4 @@
-"""The journal: loads what rules are asked of, writes what has changed of it in one step, fsynced when it returns."""
+"""The journal: it loads the contents for the rules, and saves changes in one transaction, with fsync."""
 
 import json
 import sqlite3
@@ -20,18 +20,18 @@ from edgegpu_sync.rules.replay_guard import MEMORY
 from edgegpu_sync.wire import Json
 
 MOST_HISTORY = 2_000
-"""Lines that are kept for people."""
+"""How many lines of history are kept."""
 
 _FORGET_STEP = 256
 
 Hook = Callable[[str, int], None]
-"""Called with "before" and "after" and the number of the commit: tests end the process there."""
+"""Called with "before" or "after" and the number of the commit; tests end the process there."""
 
 DEFAULT_LIMITS = OutboxSizes()
 
 
 class BoxJournal:
-    """One file, owned by one thread. Each `save` is one step: all of it is on the disk, or nothing."""
+    """The journal in one file, owned by one thread; each `save` is on the disk completely, or not at all."""
 
     def __init__(
         self,
@@ -45,14 +45,14 @@ class BoxJournal:
         """Build the box journal.
 
         Args:
-            path: of the file; its folder is made.
+            path: the path of the file; its folder is made.
             limits: sizes of the outbox.
-            room: pages of the file; by the limits where it is left out.
+            room: the pages of the file; derived from the limits by default.
             wall_s: seconds since 1970, for people.
             hook: see `Hook`.
 
         Raises:
-            JournalError: it cannot be opened, or the disk has no room for it.
+            BoxJournalError: the file cannot be opened, or the disk has no room for it.
         """
         self._limits = limits
         self._room = room or JournalPages.of(limits)
@@ -63,18 +63,18 @@ class BoxJournal:
         opened = open_file(path, room=self._room, wall_s=wall_s)
         self._link = opened.link
         self.told = opened.told
-        """Why this journal is a new one though another was there; empty when all is well. Stays until re-enrolment."""
+        """Why this journal is new although there was another one; else empty. It stays until the next enrolment."""
         self._held: JournalContents | None = None
 
     def load(self, *, enrolment: int, root: str) -> JournalContents:
-        """Return what it holds, begun anew where it is of an earlier enrolment.
+        """Return the contents; start with empty ones where the journal is of an earlier enrolment.
 
         Args:
-            enrolment: the number that this box has.
+            enrolment: the number of this box's enrolment.
             root: the public root key that was pinned with it.
 
         Raises:
-            JournalError: it cannot be read, or is of a later enrolment: the identity was put back.
+            BoxJournalError: the journal cannot be read, or is of a later enrolment: the identity comes from a copy.
         """
         held = self._read()
         if held is not None and held.gate.enrolment > enrolment:
@@ -90,7 +90,7 @@ class BoxJournal:
         return held
 
     def _read(self) -> JournalContents | None:
-        """Read all of it; what cannot be read makes the file one that cannot be used."""
+        """Read the contents; set the file aside, and return None, where they cannot be read."""
         try:
             return loading.load(self._link, self._limits)
         except (sqlite3.Error, ValueError, KeyError, TypeError) as error:
@@ -119,18 +119,18 @@ class BoxJournal:
         told: Sequence[HistoryEntry] = (),
         spare: bool = False,
     ) -> None:
-        """Write what has changed since the last save, in one step; it is on the disk when this returns.
+        """Write what has changed since the last save, in one transaction; it is on the disk when this returns.
 
         Args:
-            held: the whole after it.
-            bodies: of results (their data), events and metrics that the outbox holds since.
-            notes: by item; None takes one away.
-            told: lines for people; left out where room is short.
-            spare: it can wait: it is refused where room is short.
+            held: the new contents.
+            bodies: the bodies of new results (their data), events and metrics in the outbox.
+            notes: notes by item; None removes one.
+            told: new lines of history; left out where room is short.
+            spare: the write can wait: it is refused where room is short.
 
         Raises:
-            JournalFullError: nothing was written, try again later.
-            JournalError: the file cannot be written.
+            JournalFullError: nothing was written; try again later.
+            BoxJournalError: the file cannot be written.
         """
         short = self.free_pages < self._room.spare_from(len(held.outbox.open))
         if short and spare:
@@ -154,16 +154,16 @@ class BoxJournal:
 
     @property
     def free_pages(self) -> int:
-        """How many pages hold nothing."""
+        """The number of free pages."""
         return free_pages(self._link)
 
     def recall(self, id_: CommandId) -> CommandRecord | None:
-        """Return a command that has ended and whose result was receipted; None when the id is not remembered."""
+        """Return a command that has ended and whose result has its receipt; None when the id is not remembered."""
         row = self._link.execute("SELECT id, value, args FROM commands WHERE id = ?", (id_,)).fetchone()
         return None if row is None else codec.record_of(*row)
 
     def forgettable(self, held: JournalContents) -> int | None:
-        """Return up to which seq ids may be forgotten, for `Gate.forgets`; None while there is room for them."""
+        """Return the seq up to which ids may be forgotten, for `ReplayGuard.forgets`; None while there is room."""
         count = int(self._link.execute("SELECT count(*) FROM commands WHERE live = 0").fetchone()[0])
         if count < MEMORY + _FORGET_STEP:
             return None
@@ -173,13 +173,13 @@ class BoxJournal:
         return seq if seq > held.gate.forgotten else None
 
     def body(self, key: CommandId | Stamp) -> bytes | None:
-        """Return what the outbox keeps under a command's id or a stamp."""
+        """Return the body in the outbox for a command's id or a stamp."""
         text = codec.stamp_text(key) if isinstance(key, Stamp) else key
         row = self._link.execute("SELECT body FROM outbox WHERE key = ?", (text,)).fetchone()
         return None if row is None else bytes(row[0])
 
     def note(self, name: str) -> Json | None:
-        """Return what was noted of an item; None when nothing was."""
+        """Return the note of an item; None when there is none."""
         row = self._link.execute("SELECT value FROM notes WHERE name = ?", (name,)).fetchone()
         if row is None:
             return None
@@ -187,7 +187,7 @@ class BoxJournal:
         return value
 
     def history(self, limit: int) -> list[HistoryEntry]:
-        """Return the newest lines for people, the newest first."""
+        """Return the newest lines of history, the newest first."""
         rows = self._link.execute(
             "SELECT n, at_s, kind, about, state, text, by FROM history ORDER BY n DESC LIMIT ?", (limit,)
         )
@@ -202,7 +202,7 @@ class BoxJournal:
 
 
 class _Step:
-    """A transaction with a hook at both of its ends."""
+    """A transaction that calls the hook before and after its commit."""
 
     def __init__(self, link: sqlite3.Connection, hook: Hook, number: int) -> None:
         self._link = link

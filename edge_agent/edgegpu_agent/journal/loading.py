@@ -1,4 +1,4 @@
-"""Reads the journal's tables into one value."""
+"""The reading of the journal's tables into one value."""
 
 import json
 import sqlite3
@@ -16,18 +16,18 @@ from edgegpu_sync.states import CommandState
 
 
 def one(link: sqlite3.Connection, name: str) -> str | None:
-    """Return a single value."""
+    """Return the value of a name in the table `one`; None without it."""
     row = link.execute("SELECT value FROM one WHERE name = ?", (name,)).fetchone()
     return None if row is None else str(row[0])
 
 
 def put(link: sqlite3.Connection, name: str, value: str) -> None:
-    """Write a single value."""
+    """Write the value of a name into the table `one`."""
     link.execute("INSERT OR REPLACE INTO one VALUES (?, ?)", (name, value))
 
 
 def load(link: sqlite3.Connection, limits: OutboxSizes) -> JournalContents | None:
-    """Return all of it; None where nothing was written yet."""
+    """Return the contents of the journal; None where nothing was written yet."""
     values = {str(name): str(value) for name, value in link.execute("SELECT name, value FROM one")}
     if "gate" not in values:
         return None

@@ -1,4 +1,4 @@
-"""Writes what has changed between two values of the journal's content; the caller holds the transaction."""
+"""The writing of changes between two values of the journal's contents; the caller holds the transaction."""
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from edgegpu_sync.wire import Json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentDiff:
-    """From one content to the next; without `before` all of `after` is written."""
+    """The change from one value of the contents to the next; without `before` all of `after` is written."""
 
     before: JournalContents | None
     after: JournalContents
@@ -29,7 +29,7 @@ class ContentDiff:
 
 
 def write(link: sqlite3.Connection, change: ContentDiff) -> None:
-    """Write a change."""
+    """Write a change of the contents."""
     _write_ones(link, change.before, change.after)
     _write_records(link, change)
     _write_tries(link, change)
@@ -90,7 +90,7 @@ def _write_records(link: sqlite3.Connection, change: ContentDiff) -> None:
 
 
 def _write_record(link: sqlite3.Connection, record: CommandRecord, *, live: bool) -> None:
-    """Write a command; of one that is only remembered the arguments are not kept."""
+    """Write a command, without its arguments where only the id is still remembered."""
     values = (record.id, record.seq, int(live), codec.record_text(record), codec.dumps(record.args if live else {}))
     link.execute("INSERT OR REPLACE INTO commands VALUES (?, ?, ?, ?, ?)", values)
 

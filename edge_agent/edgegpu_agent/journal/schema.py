@@ -1,13 +1,13 @@
-"""The tables of the journal, and how a file of an earlier version becomes one of this."""
+"""The tables of the journal, and the migration of files of earlier versions."""
 
 import sqlite3
 
 APPLICATION_ID = 0x45475055
-"""What tells this file from any other SQLite file: the letters EGPU."""
+"""The application id of this SQLite file: the letters EGPU."""
 
 VERSION = 1
 OLDEST_READER = 1
-"""The oldest version whose code may go on with a file of this one: an agent that was put back must not lose it."""
+"""The oldest version whose code may use a file of this one: an agent that was rolled back must not lose it."""
 
 _TABLES = (
     "CREATE TABLE one (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -28,18 +28,18 @@ _TABLES = (
 )
 
 _STEPS: dict[int, tuple[str, ...]] = {0: _TABLES}
-"""By the version of the file: what makes it one of the next."""
+"""The statements that migrate a file to the next version, by its version."""
 
 
 class UnreadableError(Exception):
-    """The file is no journal that this version can go on with; the text says why."""
+    """A file that this version cannot use as a journal; the text says why."""
 
 
 def migrate(link: sqlite3.Connection) -> None:
-    """Bring the file to this version, in one transaction.
+    """Migrate the file to this version, in one transaction.
 
     Raises:
-        UnreadableError: it is another program's, or one of a version that cannot be read.
+        UnreadableError: the file is another program's, or of a version that cannot be read.
     """
     version, owner = _pragma(link, "user_version"), _pragma(link, "application_id")
     if version and owner != APPLICATION_ID:
