@@ -1,4 +1,4 @@
-"""The agent's few calls to the API server, over the plugin's adapter; the only package of the agent that makes them."""
+"""The agent's calls to the API server for app limits: workloads, leases and watches."""
 
 from edgegpu_agent.kube.apps import Apps, FoundWorkload, WorkloadRef
 from edgegpu_agent.kube.client import (

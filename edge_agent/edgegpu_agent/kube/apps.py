@@ -1,4 +1,4 @@
-"""Workloads, and what decides about their pods: found by name, read, patched under their version."""
+"""The API's workloads and what decides about their pods: find by name, read, patch under the resourceVersion."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from edgegpu_core.limits import WorkloadKind
 
 SYSTEM = "kube-system"
 _PAGE = 50
-"""Objects per page: a page of pods is half a MiB of text, and several times that once parsed."""
+"""Objects per page: a page of pods is half a MiB of text, and several times as much once parsed."""
 
 _NOT_THERE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED})
 _PLURALS = {
@@ -29,12 +29,12 @@ class WorkloadRef:
 
     @property
     def folder(self) -> str:
-        """Where the API has all of its kind in its namespace."""
+        """The API path of all workloads of this kind in the namespace."""
         return f"/apis/apps/v1/namespaces/{self.namespace}/{_PLURALS[self.kind]}"
 
     @property
     def path(self) -> str:
-        """Where the API has it."""
+        """The API path of the workload."""
         return f"{self.folder}/{self.name}"
 
     def __str__(self) -> str:
@@ -43,50 +43,50 @@ class WorkloadRef:
 
 @dataclass(frozen=True, slots=True)
 class FoundWorkload:
-    """A workload as the API has it now."""
+    """A workload as it was read from the API."""
 
     ref: WorkloadRef
     item: Json
 
     @property
     def uid(self) -> str:
-        """Which one it is: a name may be given anew."""
+        """The UID of the workload; a name may be used again."""
         return str(self.item["metadata"]["uid"])
 
     @property
     def version(self) -> str:
-        """Its resource version."""
+        """The resourceVersion of the workload."""
         return str(self.item["metadata"]["resourceVersion"])
 
     @property
     def spec(self) -> Json:
-        """Return the workload's spec."""
+        """The spec of the workload."""
         spec: Json = self.item["spec"]
         return spec
 
     @property
     def template(self) -> Json:
-        """The template of its pods."""
+        """The pod template of the workload."""
         template: Json = self.spec["template"]
         return template
 
     def annotation(self, name: str) -> str:
-        """Return one of its annotations; empty without it."""
+        """Return an annotation of the workload; empty without it."""
         return str((self.item["metadata"].get("annotations") or {}).get(name) or "")
 
 
 class Apps:
-    """Typed calls; every one raises KubeError or a subclass of it."""
+    """The client for workloads, pods, nodes and quotas; every call raises KubeError or a subclass of it."""
 
     def __init__(self, client: AgentClient) -> None:
         self._client = client
 
     def cluster_uid(self) -> str:
-        """Return what tells this cluster from all others: the UID of the namespace kube-system."""
+        """Return the UID of the namespace kube-system, which identifies the cluster."""
         return str(self._client.get(f"/api/v1/namespaces/{SYSTEM}")["metadata"]["uid"])
 
     def find(self, namespace: str, name: str) -> tuple[FoundWorkload, ...]:
-        """Return the Deployment, StatefulSet and DaemonSet of that name, those that there are."""
+        """Return those of the Deployment, StatefulSet and DaemonSet of a name that exist."""
         refs = [WorkloadRef(kind, namespace, name) for kind in WorkloadKind]
         return tuple(found for ref in refs if (found := self._look(ref)) is not None)
 
@@ -101,15 +101,15 @@ class Apps:
         return FoundWorkload(ref, self._client.get(ref.path))
 
     def patch(self, found: FoundWorkload, change: Json) -> FoundWorkload:
-        """Change a workload as it was read, by a strategic merge patch. Raises KubeConflict when it has changed."""
+        """Change a workload by a strategic merge patch. Raises KubeConflict when it has changed since it was read."""
         return FoundWorkload(found.ref, self._client.strategic(found.ref.path, change, version=found.version))
 
     def pods(self, namespace: str = "", *, labels: str = "") -> Iterator[Json]:
-        """Read all pods, or those of a namespace, or of a label selector, page by page."""
+        """Yield all pods, or those of a namespace or a label selector, page by page."""
         yield from self._items(pods_folder(namespace), {"labelSelector": labels} if labels else {})
 
     def nodes(self) -> Iterator[Json]:
-        """Read all nodes."""
+        """Yield all nodes."""
         yield from self._items("/api/v1/nodes")
 
     def quotas(self, namespace: str) -> list[Json]:
@@ -117,7 +117,7 @@ class Apps:
         return list(self._items(f"/api/v1/namespaces/{namespace}/resourcequotas"))
 
     def autoscaled_to(self, ref: WorkloadRef) -> int | None:
-        """Return how many replicas an autoscaler may ask for; None without one. Version 1 is spoken by all k3s."""
+        """Return how many replicas an autoscaler may ask for; None without one. All k3s have autoscaling/v1."""
         path = f"/apis/autoscaling/v1/namespaces/{ref.namespace}/horizontalpodautoscalers"
         most = [
             int(item["spec"]["maxReplicas"])
@@ -128,7 +128,7 @@ class Apps:
         return max(most, default=None)
 
     def _items(self, path: str, params: Mapping[str, str] | None = None) -> Iterator[Json]:
-        """Read a collection; one that the API does not have is empty."""
+        """Yield the objects of a collection; one that the API does not have is empty."""
         try:
             for page in self._client.pages(path, params=params, limit=_PAGE):
                 yield from page.items
@@ -138,5 +138,5 @@ class Apps:
 
 
 def pods_folder(namespace: str = "") -> str:
-    """Return where the API has the pods of a namespace; without one, all of them."""
+    """Return the API path of the pods of a namespace, or of all pods."""
     return f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods"

@@ -1,4 +1,4 @@
-"""The plugin's client with what the agent's calls need beyond it: strategic patches by a named manager, and PUT."""
+"""The Kubernetes client of the agent: the base's, with strategic merge patches under our manager's name, and PUT."""
 
 from pathlib import Path
 from typing import Self
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 MANAGER = "edgegpu-agent"
-"""Under this name the API server keeps which fields are ours (managedFields), and its audit log our writes."""
+"""The name under which the API server records our fields (managedFields) and its audit log our writes."""
 
 _STRATEGIC = "application/strategic-merge-patch+json"
 
@@ -31,24 +31,24 @@ class AgentClient(KubeClient):
 
     @classmethod
     def of_kubeconfig(cls, path: Path) -> Self:
-        """Return a client by a kubeconfig, which is read again whenever it changes.
+        """Return a client for a kubeconfig, which is read again whenever it changes.
 
         Raises:
-            KubeconfigError: it cannot be used.
-            KubeError: its certificates cannot.
+            KubeconfigError: the kubeconfig cannot be used.
+            KubeError: its certificates cannot be used.
         """
         return cls(load_kubeconfig(path))
 
     def strategic(self, path: str, change: Json, *, version: str) -> Json:
-        """Change an object as it was at a resource version: lists of containers merge by name, null takes away.
+        """Patch an object under a resourceVersion: lists of containers merge by name, null removes a key.
 
         Raises:
-            KubeConflict: it is of another version by now.
+            KubeConflict: the object has another resourceVersion by now.
             KubeError: as for every call.
         """
         body = {**change, "metadata": {**change.get("metadata", {}), "resourceVersion": version}}
         return self._call("PATCH", path, body=body, params={"fieldManager": MANAGER}, content_type=_STRATEGIC)
 
     def replace(self, path: str, item: Json) -> Json:
-        """Put an object in the place of the version that it names. Raises KubeConflict when that is over."""
+        """Replace the version of an object that `item` names. Raises KubeConflict when there is a newer one."""
         return self._call("PUT", path, body=item, params={"fieldManager": MANAGER})

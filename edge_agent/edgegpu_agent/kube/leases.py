@@ -1,4 +1,4 @@
-"""A Lease of the cluster: read, made, taken and renewed, each under the version that was seen."""
+"""A Lease of the cluster: read, create, take and renew, each under the resourceVersion that was seen."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ from edgegpu_agent.kube.client import AgentClient, Json, KubeConflict, KubeGone
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """A lease as it stands; `turns` counts its changes of hand."""
+    """A lease as it was read; `turns` counts the changes of its holder."""
 
     holder: str
     version: str
@@ -16,7 +16,7 @@ class LeaseRecord:
 
 
 class Leases:
-    """One lease; every call raises KubeError when the API server is away or refuses."""
+    """The client for one lease; every call raises KubeError when the API server is away or refuses."""
 
     def __init__(self, client: AgentClient, *, namespace: str, name: str, duration_s: int) -> None:
         self._client = client
@@ -25,19 +25,19 @@ class Leases:
         self._duration_s = duration_s
 
     def read(self) -> LeaseRecord | None:
-        """Return it as it stands; None when there is none."""
+        """Return the lease; None when there is none."""
         try:
             return _record(self._client.get(f"{self._folder}/{self._name}"))
         except KubeGone:
             return None
 
     def write(self, holder: str, now_s: float, *, over: LeaseRecord | None) -> LeaseRecord | None:
-        """Take or renew it as it was seen; None when somebody was quicker.
+        """Take or renew the lease over the version that was seen; return None when somebody was quicker.
 
         Args:
-            holder: who holds it from now on.
+            holder: the new holder.
             now_s: seconds since 1970, for people who read it.
-            over: as it was seen; None to make it.
+            over: the lease as it was seen; None to create it.
         """
         stamp = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec: Json = {"holderIdentity": holder, "leaseDurationSeconds": self._duration_s, "renewTime": stamp}

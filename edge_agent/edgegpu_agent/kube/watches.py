@@ -1,4 +1,4 @@
-"""Watches apps by name: a few watches, and of each object only a fingerprint of what is compared."""
+"""Watches of apps by name: a few watches, which keep only a fingerprint of each object."""
 
 import json
 import threading
@@ -15,18 +15,18 @@ App = tuple[str, str]
 """Namespace and name."""
 
 _PACE = Pace(watch_s=(2700, 4500), relist_s=1800, longest_wait_s=30)
-"""An idle watch is opened anew about once an hour, and then begins with a list: that is all the reading there is."""
+"""An idle watch is reopened about once an hour, and then begins with a list; nothing else is read."""
 
 _PAGE = 20
-"""Workloads per page: of one that is large there is a MiB."""
+"""Workloads per page: a large one is a MiB."""
 
 _MOST = 16
-"""So many watches are kept, each a thread and a connection; what is beyond them is not followed."""
+"""The most watches, each with a thread and a connection; apps beyond them are not followed."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppWatch:
-    """What is watched of an app: workloads of these kinds under its name, and pods of a label selector if any."""
+    """The objects to watch for an app: workloads of these kinds with its name, and pods of a label selector if any."""
 
     kinds: frozenset[WorkloadKind] = frozenset(WorkloadKind)
     pods: str = ""
@@ -34,7 +34,7 @@ class AppWatch:
 
 @dataclass(frozen=True, slots=True)
 class _Collection:
-    """What one watch follows: objects of these names, or of this label selector."""
+    """The objects of one watch: those of these names, or of this label selector."""
 
     path: str
     names: frozenset[str] = frozenset()
@@ -50,16 +50,16 @@ class _Collection:
 
 @dataclass(frozen=True, slots=True)
 class _Print:
-    """What is kept of an object: its name, and what tells one state of it from another."""
+    """The fingerprint of an object: its name, and hashes that differ between its states."""
 
     name: str
     limits: int
-    """Of its identity, its containers' resources and annotations."""
+    """The hash of its UID, its containers' resources and its annotations."""
     status: int
 
 
 class _Watch:
-    """One watch and the fingerprints of what it shows."""
+    """One watch with the fingerprints of its objects."""
 
     def __init__(self, client: AgentClient, of: _Collection, changed: Callable[[], None]) -> None:
         self._names, self._changed = of.names, changed
@@ -76,7 +76,7 @@ class _Watch:
         )
 
     def prints(self, name: str) -> list[_Print]:
-        """Return what is there under a name; of pods everything."""
+        """Return the fingerprints of the workload of a name; for a watch of pods, all of them."""
         with self._lock:
             return [one for one in self._seen.values() if not self._names or one.name == name]
 
@@ -104,21 +104,21 @@ class _Watch:
 
 
 class Watches:
-    """The watches of some apps; one thread calls it, `changed` is told from theirs."""
+    """The watches of some apps; one thread calls the methods, and the watches' threads call `changed`."""
 
     def __init__(self, client: AgentClient, changed: Callable[[], None]) -> None:
         """Build the watches.
 
         Args:
-            client: whose account may watch workloads and pods.
-            changed: told whenever `state` of an app may be another one.
+            client: a client whose account may watch workloads and pods.
+            changed: called whenever `state` of an app may have changed.
         """
         self._client, self._changed = client, changed
         self._watches: dict[_Collection, _Watch] = {}
         self._of: dict[App, frozenset[_Collection]] = {}
 
     def follow(self, apps: Mapping[App, AppWatch]) -> None:
-        """Watch these apps and no others: one watch for each kind and namespace, one for each selector of pods."""
+        """Watch exactly these apps: one watch for each kind and namespace, and one for each selector of pods."""
         names: dict[str, set[str]] = defaultdict(set)
         for (namespace, name), interest in apps.items():
             for kind in interest.kinds:
@@ -139,11 +139,11 @@ class Watches:
             watch.reflector.start()
 
     def state(self, app: App, *, waits: bool) -> Hashable:
-        """Return what differs once an app has changed; None while it is not followed: its watches do not stand.
+        """Return a value that differs once an app has changed; None while one of its watches is missing or not in sync.
 
         Args:
-            app: one of those that `follow` was given.
-            waits: whether it waits for cards: then its status and its pods count as well.
+            app: one of the apps that `follow` got.
+            waits: whether the app waits for cards: then its status and its pods count as well.
         """
         watches = [self._watches.get(one) for one in self._of.get(app, ()) if waits or not one.labels]
         found = []
@@ -155,7 +155,7 @@ class Watches:
 
     @property
     def denied(self) -> str:
-        """Why this account may not watch; empty when it may. From any thread."""
+        """Why this account may not watch; empty when it may. Any thread may read it."""
         return next((one.reflector.problem for one in list(self._watches.values()) if one.reflector.denied), "")
 
 
