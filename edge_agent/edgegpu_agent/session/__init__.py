@@ -1,1 +1,1 @@
-"""One enrolled box with its cloud: identity, link, worker and local answers, for as long as the identity lasts."""
+"""The box's session with its cloud: identity, link, worker and local API, for as long as the identity lasts."""

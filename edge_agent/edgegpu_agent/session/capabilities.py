@@ -1,4 +1,4 @@
-"""What this box can do: the acts and settlers that there are, each with what it needs of the machine."""
+"""The capabilities of this box: its actions and settlers, each with what it needs of the machine."""
 
 import threading
 from collections.abc import Callable, Collection
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from edgegpu_agent.app_limits.task import AppLimitsService
 
 APP_LIMITS = "app_limits"
-"""The capability that comes and goes with the account: an uninstall takes that away and leaves the agent."""
+"""The capability that depends on the account, which an uninstall that keeps the agent removes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abilities:
-    """What this box can do, and sees; `tasks` are those that need the worker: the look at app limits."""
+    """The actions, settlers and probes of this box; `tasks` need the worker: they are the checks of app limits."""
 
     acts: Acts
     settlers: Settlers
@@ -46,19 +46,19 @@ class Abilities:
     telemetry: TelemetrySource
     versions: Callable[[], BoxVersions]
     stopping: threading.Event
-    """Set when the box leaves the link: acts stop waiting."""
+    """Set when the box leaves the link; then actions stop waiting."""
     clean: Clean
-    """Takes secrets out of what goes up."""
+    """Takes secrets out of messages that the box sends."""
     tasks: Callable[[DriftChecks], list[Task]]
     lacks: Callable[[], Collection[str]]
-    """Which capabilities are not there now, of those that come with acts and settlers; asked each second."""
+    """Returns the capabilities of actions and settlers that are missing now; called each second."""
     limits_trouble: Callable[[], str]
-    """What a person has to mend about app limits; empty when all is well."""
+    """Returns the problem of app limits that a person must fix; empty when there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoAccount:
-    """App limits on a box that has no account for them: without sharing it comes with that, else by an installation."""
+    """The settler of app limits on a box without an account for them; installing sharing, or edgegpu again, adds it."""
 
     layout: Layout
 
@@ -86,13 +86,13 @@ def abilities(
 
     Args:
         identity: this box.
-        layout: where things are.
-        edgegpu: the command line, which installs and examines.
-        telemetry: what is seen of the box.
+        layout: the paths of this box.
+        edgegpu: the program `edgegpu`, which runs the installer and the doctor.
+        telemetry: reads inventory and measurements.
         keeper: renews the certificate.
-        limits: settles app limits; None where this box has no account for it.
-        max_mib: of an archive of logs.
-        proxy: by which archives go up and bundles are fetched; empty: straight.
+        limits: settles app limits; None where this box has no account for them.
+        max_mib: the limit for an archive of logs.
+        proxy: the proxy for uploads of archives and downloads of bundles; empty: none.
     """
     stop = threading.Event()
     box = ActionContext(

@@ -1,4 +1,4 @@
-"""What the agent says of itself on a Unix socket, as the plugin does: JSON over HTTP, read by the command line."""
+"""The agent's local API on a Unix socket, like the plugin's: JSON over HTTP, for the command line."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,21 +10,21 @@ from edgegpu_agent.ports import ActionStopped
 from edgegpu_base.http_unix import LocalServer, Response
 
 SOCKET_NAME = "agent.sock"
-"""In the run folder; mode 0600."""
+"""The socket in the run folder, with mode 0600."""
 
 _LIMIT = 50
 
 
 class LocalApi(LocalServer):
-    """Serves the worker's answers under one path; `run` it on a thread of its own."""
+    """The server of the agent's status and history on one socket; `run` it on a thread of its own."""
 
     def __init__(self, path: Path, *, status: Callable[[], BaseModel], history: Callable[[int], BaseModel]) -> None:
         """Build the local api.
 
         Args:
-            path: of the socket; one that a dead process left behind is replaced.
-            status: answers /v1/status.
-            history: answers /v1/journal, so many lines.
+            path: the path of the socket; one that a dead process has left is replaced.
+            status: returns the answer to /v1/status.
+            history: returns the answer to /v1/journal with so many lines.
         """
         super().__init__(path, self._said, owner="edgegpu-agent")
         self._status, self._history = status, history

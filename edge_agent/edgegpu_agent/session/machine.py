@@ -1,4 +1,4 @@
-"""What a box on its link keeps on the machine, and reads of it: journals, clocks, what the installer does."""
+"""Access of a box's session to its machine: journals, clocks, and the installer's state."""
 
 import json
 import logging
@@ -25,7 +25,7 @@ _STAYS = frozenset({TransactionState.ROLLING_BACK, TransactionState.ROLLED_BACK,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxPaths:
-    """Where a box keeps its journals, and where it answers; `root` is where `proc` is, `tx` the installer's journal."""
+    """The paths of a session: its journals, the run folder, the folder with `proc`, and the installer's journal."""
 
     journals: Path
     run: Path
@@ -34,7 +34,7 @@ class BoxPaths:
 
 
 def leaving(journal: TransactionJournal) -> Literal["stop", "uninstall"]:
-    """Return why the agent goes, for its goodbye: edgegpu is being taken off this machine, or it is stopped."""
+    """Return the reason for the agent's goodbye message: edgegpu is being uninstalled, or the agent is stopped."""
     try:
         record = journal.read()
     except InstallError:
@@ -44,20 +44,20 @@ def leaving(journal: TransactionJournal) -> Literal["stop", "uninstall"]:
 
 
 class LinkMemory:
-    """What the link remembers over restarts; what cannot be read or written is found out again."""
+    """The link's memory over restarts, of the broker's MQTT version; if it cannot be read, the link finds out again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def recall(self) -> SpokenVersion | None:
-        """Return what was remembered last."""
+        """Return the remembered version; None where there is none."""
         try:
             return SpokenVersion(float(json.loads(self._path.read_bytes())["since"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def remember(self, spoken: SpokenVersion | None) -> None:
-        """Remember this, or nothing."""
+        """Remember a version; None forgets it."""
         try:
             if spoken is None:
                 self._path.unlink(missing_ok=True)
@@ -68,12 +68,12 @@ class LinkMemory:
 
 
 def boot_clock(root: Path) -> Clock:
-    """Return the clocks of this boot; `root` is where `proc` is."""
+    """Return the clocks of this boot; `root` is the folder with `proc`."""
     return Clock(boot=boot_id(root), boot_s=boot_s, wall_s=time.time)
 
 
 def journal_of(folder: Path, identity: BoxIdentity) -> Path:
-    """Return the journal of this device id, without those of others: another cloud counts enrolments anew."""
+    """Return the journal of this device id, and remove those of others: another cloud counts enrolments anew."""
     mine = folder / f"{identity.id}.db"
     for path in folder.glob("*.db*") if folder.is_dir() else ():
         if not path.name.startswith(mine.name):

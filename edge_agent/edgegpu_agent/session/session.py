@@ -1,4 +1,4 @@
-"""The box's side of the cloud: identity, telemetry, and the link with its worker while the box is enrolled."""
+"""The box's session with its cloud: identity and telemetry, and the link with its worker while the box is enrolled."""
 
 import logging
 import random
@@ -47,16 +47,16 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 IDENTITY, JOURNALS = "identity", "agent"
-"""Folders in the state folder."""
+"""Subfolders of the state folder."""
 
 _AGAIN_S = 30.0
 
 KEEPALIVE_S = 30
 _LINK_HANGS_S = 4.0 * KEEPALIVE_S
-"""The link gives a connection up after 1.8 keep-alives; above that it is its loop that hangs."""
+"""The link gives a connection up after 1.8 keep-alives; a longer silence means that its loop hangs."""
 
 _WORKER_HANGS_S = 90.0
-"""It turns each second, and waits for nothing but the disk."""
+"""The worker's loop runs each second, and waits for nothing but the disk."""
 
 _LAST_WORDS_S = 2.0
 
@@ -64,14 +64,14 @@ _LAST_WORDS_S = 2.0
 def cloud_tasks(
     path: Path, layout: Layout, *, edgegpu: str, vitals: LoopHealthTable, at_step: AtStep | None = None
 ) -> list[Task]:
-    """Return the tasks of a box that belongs to a cloud; none, and the reason said, where the file cannot be used.
+    """Return the tasks of a box that belongs to a cloud; log the reason and return none where agent.yaml is wrong.
 
     Args:
         path: agent.yaml.
-        layout: where things are.
-        edgegpu: the command line, which installs and examines.
-        vitals: where loops are watched.
-        at_step: told each step of a command, where somebody looks on.
+        layout: the paths of this box.
+        edgegpu: the program `edgegpu`, which runs the installer and the doctor.
+        vitals: the table of watched loops.
+        at_step: called at each step of a command; for tests of faults.
     """
     try:
         config = settings.load(path)
@@ -86,7 +86,7 @@ def cloud_tasks(
 
 
 class CloudSupervisor:
-    """Builds the link when there is an identity, and anew when it is another one."""
+    """Builds the link when there is an identity, and builds it again when the identity changes."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class CloudSupervisor:
         vitals: LoopHealthTable,
         at_step: AtStep | None = None,
     ) -> None:
-        """Put it together; nothing runs yet."""
+        """Build all parts; nothing runs yet."""
         self._layout, self._config, self._edgegpu, self._vitals = layout, config, edgegpu, vitals
         self._at_step = at_step
         programs = Programs()
@@ -142,7 +142,7 @@ class CloudSupervisor:
         )
 
     def tasks(self) -> list[Task]:
-        """Return all tasks by name; those of an enrolled box run within `cloud`."""
+        """Return all tasks by name; the task `cloud` runs those of an enrolled box."""
         return [
             Task("identity", self._identity.run, self._identity.stop),
             Task("telemetry", self._telemetry.run, self._telemetry.stop),
@@ -150,7 +150,7 @@ class CloudSupervisor:
         ]
 
     def run(self) -> None:
-        """Hold the link of whoever this box is, until `stop`.
+        """Hold the link for the present identity, until `stop`.
 
         Raises:
             Exception: what a task of the link failed with.
@@ -164,16 +164,16 @@ class CloudSupervisor:
             if identity is not None and not self._stopping:
                 wait_s = self._serve(identity)
             elif looked:
-                self._vitals.begun()  # a box that is not enrolled, or not yet, is ready to be
+                self._vitals.begun()  # a box that is not enrolled is ready too
 
     def _serve(self, identity: BoxIdentity) -> float | None:
-        """Hold the link; return after how many seconds it is tried again where it could not be begun."""
+        """Hold the link; return the seconds until the next try where it could not be built."""
         try:
             self._box = box = self._build(identity)
         except (BoxJournalError, IdentityError) as error:
             _LOG.error("not on the link: %s", error)
             self._identity.trouble(f"not on the link: {error}")
-            self._vitals.begun()  # it says why it has no worker; to be ended for it would help nobody
+            self._vitals.begun()  # the status says why there is no worker; a restart by systemd would not help
             return _AGAIN_S
         self._identity.trouble("")
         if self._stopping or self._identity.identity != identity:
@@ -211,7 +211,7 @@ class CloudSupervisor:
         )
 
     def _app_limits(self) -> "AppLimitsService | None":
-        """Return what settles app limits where this box has the account for it; else it is not loaded either."""
+        """Return the service for app limits where this box has the account for it; else do not even load its module."""
         kubeconfig = self._layout.at(self._config.limits.kubeconfig)
         if not kubeconfig.exists():
             return None
@@ -225,7 +225,7 @@ class CloudSupervisor:
         self._other_identity()
 
     def _new_certificate(self) -> None:
-        """Where the old one had ended, the link waits minutes for its next try."""
+        """Wake the link: where the old certificate had expired, it would wait minutes for its next try."""
         box = self._box
         if box is not None:
             box.link.wake()
@@ -238,7 +238,7 @@ class CloudSupervisor:
 
 
 class BoxLink:
-    """Everything of one identity. `run` it once; another identity gets another one."""
+    """The link, worker and local API of one identity; `run` it once, and build another for another identity."""
 
     def __init__(
         self,
@@ -252,21 +252,21 @@ class BoxLink:
         standing: Callable[[], IdentityStatus],
         at_step: AtStep | None = None,
     ) -> None:
-        """Open the journal and put it together.
+        """Open the journal and build all parts.
 
         Args:
             identity: this box.
-            instance: which machine this is.
-            abilities: what it can do.
-            places: where.
-            clock: says whether dates in certificates count; told each time that a controller has signed.
-            vitals: where its loops are watched.
-            standing: how the identity stands, for local readers.
-            at_step: told each step of a command, where somebody looks on.
+            instance: the hash of this machine.
+            abilities: the actions, settlers and probes of this box.
+            places: the paths of the session.
+            clock: decides whether dates in certificates count; learns each time that a controller has signed.
+            vitals: the table of watched loops.
+            standing: returns the identity's status, for the local API.
+            at_step: called at each step of a command; for tests of faults.
 
         Raises:
-            JournalError: the journal cannot be used.
-            IdentityError: the key cannot.
+            BoxJournalError: the journal cannot be used.
+            IdentityError: the key cannot be used.
         """
         self._identity, self._clock, self._vitals, self._at_step = identity, clock, vitals, at_step
         self._limits_trouble = abilities.limits_trouble
@@ -277,7 +277,7 @@ class BoxLink:
         try:
             self.worker = Worker(self._parts(instance, abilities, places.root))
         except Exception:
-            self._journal.close()  # the next try needs it
+            self._journal.close()  # the next try opens it again
             raise
         self._footprint = Footprint()
         self.link = self._link_of(self.worker)
@@ -289,7 +289,7 @@ class BoxLink:
         if isinstance(event, LinkUp):
             self._footprint.soon()
         elif isinstance(event, LinkDown):
-            self._footprint.now()  # what connecting anew needs of the libraries comes in their place
+            self._footprint.now()  # frees memory for what the libraries need to reconnect
         self.worker.put(event)
 
     def _link_of(self, worker: Worker) -> Link:
@@ -306,14 +306,14 @@ class BoxLink:
         )
 
     def _status(self) -> StatusAnswer:
-        """Say how all of it stands: in one answer, for the file of the identity may be another agent's words."""
+        """Return the status with the identity's, since another agent may have written the identity's status file."""
         more = {"identity": self._standing().document(), "limits_trouble": self._limits_trouble()}
         return self.worker.status().model_copy(update=more)
 
     def _open(self, path: Path) -> BoxJournal:
         if self._at_step is None:
             return BoxJournal(path, wall_s=time.time)
-        from edgegpu_agent.worker.observed import SteppedJournal  # noqa: PLC0415  (no box in the field needs it)
+        from edgegpu_agent.worker.observed import SteppedJournal  # noqa: PLC0415  (not needed in the field)
 
         return SteppedJournal(path, self._at_step, wall_s=time.time)
 
@@ -326,7 +326,7 @@ class BoxLink:
         return SteppedUplink(self.link, self._journal)
 
     def _parts(self, instance: str, abilities: Abilities, root: Path) -> WorkerParts:
-        """Return what the worker is made of."""
+        """Return the parts of the worker."""
         acts, settlers = abilities.acts, abilities.settlers
         if self._at_step is not None:
             from edgegpu_agent.worker import observed  # noqa: PLC0415
@@ -376,7 +376,7 @@ class BoxLink:
             self._journal.close()
 
     def stop(self) -> None:
-        """Let `run` end, after a goodbye."""
+        """Let `run` end, after the goodbye message."""
         self._stopping.set()
         self._group.end()
 
@@ -393,11 +393,11 @@ class BoxLink:
     def _run_link(self) -> None:
         self.worker.began.wait()
         if not self.worker.finished.is_set():
-            self._vitals.begun()  # the journal is open and the worker turns; the broker may be away
+            self._vitals.begun()  # the journal is open and the worker runs; the broker may be away
         self.link.run()
 
     def _stop_link(self) -> None:
-        """The worker's goodbye goes first."""
+        """Stop the link once the worker has sent its goodbye message."""
         self.worker.finished.wait(_LAST_WORDS_S)
         self.link.stop()
 
@@ -415,5 +415,5 @@ class BoxLink:
 
 
 def _release() -> Path:
-    """Return the folder of the environment that this module is of: VERSION is in it."""
+    """Return the folder of this module's environment, which contains VERSION."""
     return Path(__file__).resolve().parents[3]

@@ -1,4 +1,4 @@
-"""Notices that the agent's configuration has become another one: the process starts anew with it."""
+"""The watch of the agent's configuration: when the file changes, the process restarts with it."""
 
 import logging
 import threading
@@ -11,16 +11,16 @@ LOOK_S = 5.0
 
 
 class SettingsWatch:
-    """Looks at one file, which need not be there."""
+    """Watches one file, which need not exist."""
 
     def __init__(self, path: Path, changed: Callable[[], None], *, look_s: float = LOOK_S) -> None:
-        """Remember how it is now; `changed` is called once, from the loop."""
+        """Remember the file's present state; `changed` is called once, from the loop."""
         self._path, self._changed, self._look_s = path, changed, look_s
         self._stopping = threading.Event()
         self._mark = self._look()
 
     def run(self) -> None:
-        """Look, until `stop`; when it has changed that is said once, and it is for others to end us."""
+        """Check the file until `stop`; after a change call `changed` once, and wait for `stop`."""
         while not self._stopping.wait(self._look_s):
             if self._look() != self._mark:
                 _LOG.warning("%s is another one now: starting anew with it", self._path)

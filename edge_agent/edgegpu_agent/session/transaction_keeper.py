@@ -1,4 +1,4 @@
-"""Looks after the journal: finishes a transaction that has no author any more, and says how the last one ended."""
+"""The keeper of transactions: it finishes one whose author died, and reports how the last one ended."""
 
 import json
 import logging
@@ -17,7 +17,7 @@ from edgegpu_installer.transaction.states import RecoveryDecision, TransactionSt
 _LOG = logging.getLogger(__name__)
 
 _LOOK_S = 2.0
-"""How soon it is noticed that an author has died, which no file tells."""
+"""How soon the death of an author is noticed, which no file shows."""
 
 _BUSY_LOOK_S = 0.2
 _FIRST_RETRY_S = 5.0
@@ -27,22 +27,22 @@ _MOST_BYTES = 65536
 
 @dataclass(frozen=True, slots=True)
 class FinisherResult:
-    """What the command said; `state` is empty where it said nothing that can be read."""
+    """The answer of the finishing command; `state` is empty where it cannot be read."""
 
     state: str
     why: str
 
     @property
     def words(self) -> str:
-        """State and reason in a line."""
+        """The state and the reason in one line."""
         return f"{self.state or 'no answer'}: {self.why}" if self.why else self.state or "no answer"
 
 
 class TransactionFinisher:
-    """One run of the command.
+    """One run of the command that finishes a transaction.
 
-    It goes on when this process ends: a change that is half made is better finished than cut, and when it restarts this
-    very service it must outlive it.
+    It goes on when this process ends: a half made change is better finished than cut, and a command that restarts this
+    service must outlive it.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class TransactionFinisher:
         """Build the transaction finisher.
 
         Raises:
-            OSError: it cannot be started.
+            OSError: the command cannot be started.
         """
         self._clock = clock
         self._deadline = clock() + deadline_s
@@ -60,7 +60,7 @@ class TransactionFinisher:
         self._run = DetachedProgram(command)
 
     def poll(self) -> FinisherResult | None:
-        """Return what it said once it has ended, None before; one that is over its deadline is killed."""
+        """Return the command's answer once it has ended, None before; kill it after its deadline."""
         status = self._run.poll()
         if status is None:
             if self._clock() > self._deadline and not self._late:
@@ -72,7 +72,7 @@ class TransactionFinisher:
         return _read(self._run.text(_MOST_BYTES), status)
 
     def leave(self) -> None:
-        """Forget about it; it goes on."""
+        """Let go of the command, which goes on."""
         self._run.leave()
 
 
@@ -87,7 +87,7 @@ def _read(text: str, status: int) -> FinisherResult:
 
 
 class TransactionKeeper:
-    """One loop; it feeds the watchdog, so that a loop that stands still is started anew."""
+    """The loop that finishes transactions; it feeds the watchdog, so that systemd restarts a loop that hangs."""
 
     def __init__(
         self,
@@ -103,12 +103,12 @@ class TransactionKeeper:
         """Build the transaction keeper.
 
         Args:
-            journal: of the transactions.
-            root: where `proc` is.
-            command: finishes a transaction, and prints `{"state", "why"}`.
-            deadline_s: how long it may take.
+            journal: the installer's journal.
+            root: the folder with `proc`.
+            command: the command that finishes a transaction, and prints `{"state", "why"}`.
+            deadline_s: how long the command may take.
             watch: wakes the loop when the journal changes.
-            notifier: whose watchdog is fed.
+            notifier: the connection to systemd, with its watchdog.
             clock: monotonic seconds.
         """
         self._journal = journal
@@ -126,7 +126,7 @@ class TransactionKeeper:
         self._said = ""
 
     def run(self) -> None:
-        """Look, finish, wait, until `stop`."""
+        """Read the journal, finish what has no author, and wait, until `stop`."""
         while not self._stopping:
             self._watch.follow(self._journal.folder)
             self._round()
@@ -176,7 +176,7 @@ class TransactionKeeper:
         if self._clock() < self._not_before:
             return
         self._say(words, logging.WARNING)
-        if record.state is TransactionState.INCONSISTENT:  # each try may restart k3s: one of ours is enough
+        if record.state is TransactionState.INCONSISTENT:  # each try may restart k3s: one try of ours is enough
             self._tried = record.id
         try:
             self._finisher = TransactionFinisher(self._command, deadline_s=self._deadline_s)
@@ -184,7 +184,7 @@ class TransactionKeeper:
             self._ended(FinisherResult("", f"cannot run {self._command[0]}: {error.strerror}"))
 
     def _ended(self, finished: FinisherResult) -> None:
-        """Say how the command ended; where it settled nothing, it is tried again later and later."""
+        """Log how the command ended; if it settled nothing, the next tries come later and later."""
         _LOG.warning("finishing the transaction ended: %s", finished.words)
         self._not_before = self._clock() + self._retry_s
         self._retry_s = min(2 * self._retry_s, _LAST_RETRY_S)
@@ -194,7 +194,7 @@ class TransactionKeeper:
         self._say(words)
 
     def _say(self, words: str, level: int = logging.INFO) -> None:
-        """Say it once, in the log and to systemd."""
+        """Report a state once, in the log and to systemd."""
         if words != self._said:
             self._said = words
             _LOG.log(level, "%s", words)

@@ -1,4 +1,4 @@
-"""Whether the loops of the agent turn: it is ready when they do, and systemd's watchdog is fed while all of them do."""
+"""The health of the agent's loops: once they run the agent is ready, and while all run systemd's watchdog is fed."""
 
 import logging
 import threading
@@ -12,31 +12,31 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LoopHealth:
-    """A loop: how many seconds ago it turned last, and from when on it counts as one that hangs."""
+    """A loop: the seconds since its last round, and the limit above which it counts as hanging."""
 
     age_s: Callable[[], float]
     limit_s: float
 
 
 class LoopHealthTable:
-    """The loops that turn now. Set by one thread and read by another; a broker that is away hangs no loop."""
+    """The loops to watch. One thread sets them, another reads them; a missing broker makes no loop hang."""
 
     def __init__(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Begin with none; `ready` is told once that all turn which can."""
+        """Begin with no loops; `ready` is called once, when all loops that can run do."""
         self._loops: Mapping[str, LoopHealth] = {}
         self._ready, self._told = ready, threading.Lock()
 
     def begun(self) -> None:
-        """Say that what this box can do turns now, or that it is known why it cannot; at any time, by any thread."""
+        """Report that all loops of this box run, or that it is known why not; any thread may call it, repeatedly."""
         if self._told.acquire(blocking=False):
             self._ready()
 
     def watch(self, loops: Mapping[str, LoopHealth]) -> None:
-        """Watch these from now on, and no others."""
+        """Watch exactly these loops from now on."""
         self._loops = dict(loops)
 
     def hanging(self) -> str:
-        """Return the first loop that hangs, in words; empty while all turn."""
+        """Return a sentence about the first loop that hangs; empty while all run."""
         for name, loop in self._loops.items():
             if (age_s := loop.age_s()) > loop.limit_s:
                 return f"the {name} has not turned for {age_s:.0f} s"
@@ -44,23 +44,23 @@ class LoopHealthTable:
 
 
 class VitalNotifier:
-    """Tells systemd what another notifier would, but feeds the watchdog only while all loops turn."""
+    """Passes everything to another notifier, but feeds the watchdog only while all loops run."""
 
     def __init__(self, notifier: Notifier, vitals: LoopHealthTable) -> None:
-        """Speak through that notifier."""
+        """Build the notifier on top of another one."""
         self._notifier, self._vitals, self._said = notifier, vitals, ""
         self.watchdog_s = notifier.watchdog_s
 
     def ready(self) -> None:
-        """All is set up."""
+        """Report that the start is complete."""
         self._notifier.ready()
 
     def status(self, text: str) -> None:
-        """Show this line."""
+        """Report a line about the state."""
         self._notifier.status(text)
 
     def watchdog(self) -> None:
-        """Still alive, if all loops are."""
+        """Feed the watchdog if no loop hangs."""
         hanging = self._vitals.hanging()
         if not hanging:
             self._said = ""
@@ -70,9 +70,9 @@ class VitalNotifier:
             _LOG.error("%s: the watchdog is not fed, so that this process is started anew", hanging)
 
     def extend_timeout(self, seconds: float) -> None:
-        """Starting or stopping takes this much longer."""
+        """Report that starting or stopping takes so much longer."""
         self._notifier.extend_timeout(seconds)
 
     def stopping(self) -> None:
-        """On the way out."""
+        """Report that the process is stopping."""
         self._notifier.stopping()
