@@ -1,1 +1,1 @@
-"""What the agent sees and measures of its box, for the cloud: read slowly, on a thread of its own."""
+"""The agent's inventory and measurements of its box, for the cloud; read slowly, on a thread of its own."""

@@ -1,4 +1,4 @@
-"""The machine as systemd, the file system and version files tell of it."""
+"""The machine's versions and health, from systemd, the file system and version files."""
 
 import os
 import shutil
@@ -22,21 +22,21 @@ _WARN_FREE, _BAD_FREE = 0.05, 0.01
 
 @dataclass(slots=True, kw_only=True)
 class MachineReader:
-    """What is asked of the machine; versions are remembered until the file they come from is another one."""
+    """The reader of versions and health; it remembers a version until the file it comes from changes."""
 
     root: Path
     programs: Programs
     release: Path
-    """The folder of this version of edgegpu; VERSION is in it."""
+    """The folder of this version of edgegpu, which contains VERSION."""
     _k3s: tuple[tuple[int, int], str] | None = None
     _fixed: dict[str, str] = field(default_factory=dict)
 
     def versions(self, *, plugin: str = "", driver: str = "") -> BoxVersions:
-        """Return what runs here.
+        """Return the versions of this box's programs.
 
         Args:
-            plugin: as the plugin says; empty while it does not run.
-            driver: as the plugin or nvidia-smi says.
+            plugin: the version that the plugin reports; empty while it does not run.
+            driver: the version that the plugin or nvidia-smi reports.
         """
         return BoxVersions(
             agent=self.agent,
@@ -48,7 +48,7 @@ class MachineReader:
 
     @property
     def agent(self) -> str:
-        """Our own version; from the package where this is no release's folder, which costs two MiB."""
+        """The version of the agent; read from the package where there is no VERSION file, which costs two MiB."""
         if "agent" not in self._fixed:
             self._fixed["agent"] = _line(self.release / "VERSION") or installed_version()
         return self._fixed["agent"]
@@ -76,12 +76,12 @@ class MachineReader:
         return self._k3s[1]
 
     def parts(self) -> list[HealthPart]:
-        """Return how k3s and the disk are."""
+        """Return the health of k3s and of the disk."""
         units = self.units()
         return [_k3s_part(units), self._disk()]
 
     def units(self) -> Mapping[str, str]:
-        """Return the ActiveState of the units that are loaded; nothing where systemd does not answer."""
+        """Return the ActiveState of the loaded units; empty where systemd does not answer."""
         command = ("systemctl", "show", "--property=Id,LoadState,ActiveState", "--", *_UNITS)
         told = self.programs.ask(command, timeout_s=_CALL_S)
         states: dict[str, str] = {}
@@ -92,7 +92,7 @@ class MachineReader:
         return states
 
     def plugin_part(self) -> HealthPart:
-        """Return how the plugin is, which does not answer."""
+        """Return the health of a plugin that does not answer."""
         state = self.units().get(PLUGIN)
         if state is None:
             return HealthPart(name="plugin", state="off", text="GPU sharing is not installed")

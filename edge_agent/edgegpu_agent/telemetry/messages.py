@@ -1,4 +1,4 @@
-"""The plugin's status document as pieces of messages. Pure; what cannot be sent is left out, not guessed."""
+"""The plugin's status document as parts of messages. Pure; what cannot be sent is left out, not guessed."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ _MOST_CARDS = 128
 
 
 class InventoryPiece(TypedDict):
-    """An `Inventory` without its stamp."""
+    """The fields of an `Inventory` without those of an uplink."""
 
     node: str
     cluster: str
@@ -37,10 +37,10 @@ def inventory(
     """Return the cards of a box, and what is offered of them.
 
     Args:
-        document: the plugin's; None while it does not answer: then the cards stand as nvidia-smi sees them.
-        seen: what nvidia-smi sees.
-        node: this machine's name where the plugin says none.
-        cluster: UID of kube-system, empty while it is not known.
+        document: the plugin's status; None while it does not answer: then the cards are those of nvidia-smi.
+        seen: the cards of nvidia-smi.
+        node: this machine's name, where the plugin reports none.
+        cluster: the UID of kube-system, empty while it is not known.
     """
     doc = document or {}
     name = str(doc.get("node") or node).lower()
@@ -61,7 +61,7 @@ def inventory(
 
 
 def driver_version(document: Document | None, seen: Sequence[CardReading]) -> str:
-    """Return the driver's version as the plugin says, else as nvidia-smi does; empty where neither does."""
+    """Return the driver's version from the plugin, else from nvidia-smi; empty where neither has it."""
     told = _part(document or {}, "driver").get("version")
     return clipped(str(told or next((one.driver for one in seen), "")), 253)
 
@@ -110,7 +110,7 @@ def _card(**fields: Any) -> Iterable[CardReport]:  # noqa: ANN401  (those of Car
 
 
 def allocations(document: Document) -> dict[str, PodAlloc]:
-    """Return who holds what, by the pods' UIDs."""
+    """Return what each pod holds, by the pods' UIDs."""
     pods: dict[str, PodAlloc] = {}
     for row in _rows(document, "pods"):
         if row.get("cards"):
@@ -119,7 +119,7 @@ def allocations(document: Document) -> dict[str, PodAlloc]:
 
 
 def _add(pods: dict[str, PodAlloc], row: Document) -> None:
-    """Add a container to its pod; one whose object is gone has its UID for a name."""
+    """Add a container to its pod; a pod whose object is gone gets its UID as its name."""
     uid = str(row.get("uid") or "")
     before = pods.get(uid)
     try:
@@ -135,7 +135,7 @@ def _add(pods: dict[str, PodAlloc], row: Document) -> None:
 
 
 def _pieces(row: Document) -> Iterable[CardShare]:
-    """Yield what a container holds of each of its cards; all of it on the first where the row does not tell."""
+    """Yield a container's share of each of its cards; all on the first card where the row does not divide it."""
     cards, units, core = row["cards"], _count(row.get("memory_units")), _count(row.get("core"))
     parts = [_count(card["units"]) for card in cards if "units" in card]
     if len(parts) != len(cards):
@@ -146,7 +146,7 @@ def _pieces(row: Document) -> Iterable[CardShare]:
 
 
 def plugin_parts(document: Document) -> list[HealthPart]:
-    """Return how the plugin and what it leans on are."""
+    """Return the health of the plugin and of what it depends on."""
     parts = [HealthPart(name="plugin", state="ok", text=f"version {clipped(str(document.get('version')), 64)}")]
     extender = document.get("extender")
     if isinstance(extender, Mapping):

@@ -1,4 +1,4 @@
-"""The cards as nvidia-smi tells of them: what there is, and what they do now. Pure: reads its text."""
+"""The cards and their measurements, from the output of nvidia-smi. Pure."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ _MOST_CELSIUS, _LEAST_CELSIUS, _MOST_WATT = 200, -50, 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardReading:
-    """One card; what the driver does not tell is None."""
+    """The reading of one card; a value that the driver does not report is None."""
 
     uuid: str
     label: str
@@ -36,7 +36,7 @@ class CardReading:
     power_w: float | None
 
     def sample(self) -> CardSample | None:
-        """Return what it does now; None where the driver does not tell."""
+        """Return the card's measurements; None where the driver reports no load or memory."""
         if self.core_used is None or self.memory_used_mib is None:
             return None
         return CardSample(
@@ -49,7 +49,7 @@ class CardReading:
 
 
 def read(text: str) -> tuple[CardReading, ...]:
-    """Read what `QUERY` printed; lines that are not one card's are left out."""
+    """Return the cards in the output of `QUERY`; lines that are not one card's are left out."""
     rows = (tuple(part.strip() for part in line.split(",")) for line in text.splitlines())
     return tuple(
         _seen(dict(zip(FIELDS, row, strict=True))) for row in rows if len(row) == len(FIELDS) and _is_card(row)
@@ -81,7 +81,7 @@ def _count(value: float | None) -> int | None:
 
 
 def _number(text: str) -> float | None:
-    """`[N/A]`, `[Not Supported]`, `[Unknown Error]` are no numbers."""
+    """Return a number; None for `[N/A]`, `[Not Supported]`, `[Unknown Error]`."""
     try:
         value = float(text)
     except ValueError:

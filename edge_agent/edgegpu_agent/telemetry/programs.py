@@ -1,4 +1,4 @@
-"""Runs a program that says something, within a time limit; one that hangs is left behind and not asked for a while."""
+"""The programs of telemetry, run with a time limit; a program that hangs is left behind, and not run for a while."""
 
 import subprocess
 import time
@@ -11,14 +11,14 @@ _SHY_S = 600.0
 
 @dataclass(slots=True)
 class Programs:
-    """All programs that telemetry asks; a driver that hangs keeps a process for ever, so there must not be many."""
+    """Runs programs for telemetry; a driver that hangs keeps a process for ever, so there must not be many."""
 
     clock: Callable[[], float] = time.monotonic
     environment: dict[str, str] | None = None
     _shy: dict[str, float] = field(default_factory=dict)
 
     def ask(self, command: Sequence[str], *, timeout_s: float) -> str | None:
-        """Return what it printed; None where it is missing, failed, or did not end, and for some time after that."""
+        """Return a program's output; None where it is missing, failed or hangs, and for some time after it hung."""
         if self.clock() < self._shy.get(command[0], float("-inf")):
             return None
         try:
@@ -46,7 +46,7 @@ class Programs:
         process.kill()
         try:
             process.communicate(timeout=_KILL_S)
-        except subprocess.TimeoutExpired:  # it sits in the driver, which no signal reaches
-            process.returncode = -9  # nobody waits for it any more
+        except subprocess.TimeoutExpired:  # it is inside the driver, where no signal reaches it
+            process.returncode = -9  # Popen must not wait for it any more
             if process.stdout is not None:
                 process.stdout.close()

@@ -1,4 +1,4 @@
-"""The telemetry of a box: looks at plugin, cards and machine in turn, and holds what it saw for the worker."""
+"""The telemetry of a box: it reads plugin, cards and machine in turn, and keeps the results for the worker."""
 
 import json
 import logging
@@ -29,7 +29,7 @@ _MOST_SAMPLES = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxSnapshot:
-    """What was seen last; `document` is the plugin's, None while it does not answer."""
+    """The last readings of a box; `document` is the plugin's status, None while it does not answer."""
 
     document: Mapping[str, Any] | None = None
     cards: tuple[nvidia_smi.CardReading, ...] = ()
@@ -38,7 +38,7 @@ class BoxSnapshot:
 
 
 class TelemetryReader:
-    """One thread that looks; all else may be called by any thread and does not block."""
+    """The reader of a box's telemetry; `run` needs a thread, any thread may call the rest."""
 
     def __init__(
         self,
@@ -54,13 +54,13 @@ class TelemetryReader:
         """Build the telemetry reader.
 
         Args:
-            socket: the plugin's.
-            machine: what else is asked.
-            programs: what runs nvidia-smi.
+            socket: the plugin's socket.
+            machine: reads versions and health.
+            programs: runs nvidia-smi.
             node: this machine's name.
-            period_s: between two measurements.
-            clock: seconds that only rise.
-            wall: seconds since 1970, as this box believes.
+            period_s: seconds between two measurements.
+            clock: monotonic seconds.
+            wall: seconds since 1970, by this box's clock.
         """
         self._socket, self._machine, self._programs = socket, machine, programs
         self._node, self.period_s = node, period_s
@@ -76,7 +76,7 @@ class TelemetryReader:
         self._due = dict.fromkeys(("plugin", "machine", "cards"), 0.0)
 
     def know_cluster(self, cluster: Callable[[], ClusterIdentity]) -> None:
-        """Take who knows the cluster; it answers at once, from any thread."""
+        """Set the function that returns the cluster; it must return at once, on any thread."""
         self._cluster = cluster
 
     # --- for the worker
@@ -86,33 +86,33 @@ class TelemetryReader:
         return self._cluster()
 
     def inventory(self) -> InventoryPiece | None:
-        """Return the cards and what is offered of them; None while nothing was seen."""
+        """Return the cards and what is offered of them; None while nothing was read."""
         view = self._view
         if view.document is None and not view.parts:
             return None
         return inventory(view.document, view.cards, node=self._node, cluster=self._cluster().uid)
 
     def alloc(self) -> dict[str, PodAlloc] | None:
-        """Return who holds what; None while the plugin does not say, which is not the same as nobody."""
+        """Return what each pod holds; None (not an empty answer) while the plugin does not answer."""
         document = self._view.document
         return None if document is None else allocations(document)
 
     def health_parts(self) -> tuple[HealthPart, ...]:
-        """Return how plugin, kubelet, cards, k3s and disk are."""
+        """Return the health of plugin, kubelet, cards, k3s and disk."""
         return self._view.parts
 
     def samples(self) -> list[Sample]:
-        """Return what was measured since the last call, oldest first."""
+        """Return the samples since the last call, oldest first."""
         with self._lock:
             taken, self._samples = self._samples, []
         return taken
 
     def versions(self) -> BoxVersions:
-        """Return what runs here."""
+        """Return the versions of this box's programs."""
         return self._view.versions or self._machine.versions()
 
     def refresh(self) -> None:
-        """Look at everything now; blocks for as long as that takes."""
+        """Read everything now; block for as long as that takes."""
         with self._looking:
             self._due = dict.fromkeys(self._due, 0.0)
             self._look()
@@ -120,14 +120,14 @@ class TelemetryReader:
     # --- its thread
 
     def run(self) -> None:
-        """Look, wait, until `stop`."""
+        """Read what is due, and wait, until `stop`."""
         while not self._stopping:
             with self._looking:
                 self._look()
             self._wake.wait(max(0.1, min(self._due.values()) - self._clock()))
 
     def stop(self) -> None:
-        """Let `run` end; a program that is being asked may keep it for some seconds."""
+        """Let `run` end; a running program may delay that for some seconds."""
         self._stopping = True
         self._wake.set()
 
