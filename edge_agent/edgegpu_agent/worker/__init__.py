@@ -1,1 +1,1 @@
-"""The worker: the one thread that owns the journal, in parts that share its core."""
+"""The worker: the one thread that owns the journal, built from parts that share its core."""

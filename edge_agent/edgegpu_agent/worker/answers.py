@@ -1,4 +1,4 @@
-"""What the agent answers its local readers: how it stands, and its history. Read by `edgegpu agent` and `journal`."""
+"""The answers of the agent's local API, status and history, for `edgegpu agent` and `edgegpu journal`."""
 
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from edgegpu_sync.rules.commands import CommandRecord
 
 
 class LocalAnswer(BaseModel):
-    """A piece of an answer."""
+    """The base of the local API's answers."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -29,9 +29,9 @@ class OpenCommand(LocalAnswer):
 
 
 class StatusAnswer(LocalAnswer):
-    """How the agent stands. Times are seconds; `told` says why the journal is a new one, empty when all is well.
+    """The status of the agent. Times are seconds; `told` says why the journal is new, empty when all is well.
 
-    `version` is of this document, `agent` that of edgegpu which answers, `identity` its `Standing`.
+    `version` is that of this document, `agent` the version of edgegpu, `identity` the document of its `IdentityStatus`.
     """
 
     version: Literal[1] = 1
@@ -67,7 +67,7 @@ class StatusAnswer(LocalAnswer):
 
 
 class JournalLine(LocalAnswer):
-    """A line of the history. `at` is the box's clock, which may be wrong; `about`: a command's id, an item's name."""
+    """A line of the history; `at` is the box's clock, which may be wrong; `about`: a command's id, an item's name."""
 
     n: int
     at: int
@@ -79,7 +79,7 @@ class JournalLine(LocalAnswer):
 
 
 class JournalAnswer(LocalAnswer):
-    """The newest lines first."""
+    """The lines of the history, the newest first."""
 
     version: Literal[1] = 1
     lines: tuple[JournalLine, ...] = ()
@@ -91,7 +91,7 @@ MOST_LINES = 2_000
 def status(
     core: Core, sender: UplinkSender, *, capabilities: tuple[str, ...], wanted_rev: int, full: bool
 ) -> StatusAnswer:
-    """Say how the agent stands; on the worker's thread."""
+    """Return the status of the agent; call this on the worker's thread."""
     held = core.held
     return StatusAnswer(
         agent=core.me.versions().agent,
@@ -137,7 +137,7 @@ def _command(record: CommandRecord) -> OpenCommand:
 
 
 def history(core: Core, limit: int) -> JournalAnswer:
-    """Return the newest lines of the history; on the worker's thread."""
+    """Return the newest lines of the history; call this on the worker's thread."""
     lines = core.journal.history(max(1, min(limit, MOST_LINES)))
     return JournalAnswer(
         lines=tuple(

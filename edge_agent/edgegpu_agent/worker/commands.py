@@ -1,4 +1,4 @@
-"""Brings each command on its way: admitted, begun, done, verified, ended; each step written before the next."""
+"""The progress of commands: admitted, begun, done, verified, ended; each step is journalled before the next."""
 
 import re
 from collections.abc import Callable, Collection
@@ -35,13 +35,13 @@ from edgegpu_sync.states import FOLLOWERS, CommandState, ResultCode
 from edgegpu_sync.wire import clipped
 
 LOOK_S = 1.0
-"""How soon it is looked again at what an act came to."""
+"""Seconds between two checks of an action's outcome."""
 
 GRACE_S = 120.0
-"""Beyond an op's own time, for an act that does not come back: its command is ended then without it."""
+"""How long past its op's own time an action that does not return may take; then its command is ended without it."""
 
 SHARING = frozenset({INSTALL, UNINSTALL})
-"""They do nothing themselves: they wait for the settlement of the item `sharing`."""
+"""The ops that have no action: they wait for the settlement of the item `sharing`."""
 
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,39}")
 _THE_ACT_KNOWS_WHY = frozenset({Evidence.PUT_BACK, Evidence.BROKEN})
@@ -50,20 +50,20 @@ T = TypeVar("T")
 
 
 class CommandStates:
-    """What the parts that bring a command on write with."""
+    """The writer of commands' states: to the journal, to the sender, and to `ended`."""
 
     def __init__(self, core: Core, sender: UplinkSender, *, ended: Callable[[CommandRecord], None]) -> None:
         """Build the command states.
 
         Args:
             core: the journal.
-            sender: told of each change.
-            ended: told of each command that has ended, before its result is sent.
+            sender: sends each changed state.
+            ended: called with each command that has ended, before its result is sent.
         """
         self.core, self._sender, self._ended = core, sender, ended
 
     def put(self, record: CommandRecord, *, outbox: Outbox | None = None, data: bytes | None = None) -> None:
-        """Write a state; one that ends takes the place in the outbox that was reserved for it.
+        """Write a command's state; a terminal one takes the place in the outbox that was reserved for it.
 
         Raises:
             JournalFullError: nothing has changed.
@@ -81,7 +81,7 @@ class CommandStates:
         self._sender.changed(record.id)
 
     def end(self, record: CommandRecord, outcome: ActionOutcome) -> None:
-        """Write how it ended; what cannot follow its state, or cannot be sent, is made FAILED, ERROR."""
+        """Write the end of a command; an outcome that cannot follow its state becomes FAILED, a bad code ERROR."""
         state, code = outcome.state, outcome.code
         if state not in FOLLOWERS[record.state] or not state.terminal:
             state, code = CommandState.FAILED, ResultCode.ERROR
@@ -92,7 +92,7 @@ class CommandStates:
 
 @dataclass(slots=True, kw_only=True)
 class ActionRun:
-    """What this process is doing about a command; nothing of it outlives the process."""
+    """The progress of one command's action in this process; it does not outlive the process."""
 
     since_s: float
     busy: bool = False
@@ -102,15 +102,15 @@ class ActionRun:
 
 
 class ActionRunner:
-    """Carries out what may begin, and goes on with what an earlier life of the agent has begun."""
+    """Runs the actions of commands, and goes on with those that an earlier agent process has begun."""
 
     def __init__(self, states: CommandStates, *, acts: Acts, executor: Executor) -> None:
         """Build the action runner.
 
         Args:
             states: writes the states.
-            acts: what can be done, by op.
-            executor: runs what blocks.
+            acts: the actions by op.
+            executor: runs the blocking calls.
         """
         self._states, self._acts, self._executor = states, acts, executor
         self._core = states.core
@@ -118,16 +118,16 @@ class ActionRunner:
         self._left: set[CommandId] = set()
 
     def has(self, id_: CommandId) -> bool:
-        """Whether this process is doing something about a command."""
+        """Return whether this process is working on a command."""
         return id_ in self._runs
 
     @property
     def left(self) -> bool:
-        """Whether an act that was given up has not come back."""
+        """Whether an action that was given up has not returned yet."""
         return bool(self._left)
 
     def begin(self, record: CommandRecord) -> None:
-        """Begin an ACCEPTED command: its token first, where it has one."""
+        """Begin an ACCEPTED command; take its token first, where its op is verifiable."""
         act, args = self._act(record)
         run = ActionRun(since_s=self._core.now_s)
         if OPS[record.op].settling is not RestartRule.VERIFIABLE:
@@ -137,7 +137,7 @@ class ActionRunner:
         self._start(record, run, lambda: act.token(record.id, args), partial(self._on_token, record.id, run))
 
     def _on_token(self, id_: CommandId, run: ActionRun, token: str | RaisedError) -> None:
-        record = self._core.held.records[id_]  # signed again meanwhile, perhaps
+        record = self._core.held.records[id_]  # it may have been signed again meanwhile
         if isinstance(token, str) and token:
             self._do(record.begun(token), run)
             return
@@ -152,13 +152,13 @@ class ActionRunner:
         self._end(record, outcome)
 
     def _do(self, record: CommandRecord, run: ActionRun) -> None:
-        """Write that it is begun, then act."""
+        """Journal that the command is begun, then run its action."""
         act, args = self._act(record)
         self._runs[record.id] = run
         try:
             self._states.put(record)
         except BaseException:
-            del self._runs[record.id]  # not begun: all of it is tried anew
+            del self._runs[record.id]  # it was not begun: all of it is tried again
             raise
         self._start(record, run, partial(act.act, record.id, args, record.token), partial(self._on_act, record.id, run))
 
@@ -173,7 +173,7 @@ class ActionRunner:
             self._end(record, outcome)
 
     def _on_fault(self, record: CommandRecord, run: ActionRun, raised: RaisedError) -> None:
-        """An act that broke off: of a verifiable one its traces tell how far it came."""
+        """Handle an action that raised: for a verifiable op ask for evidence, else end the command as FAILED."""
         run.error = f"{type(raised.error).__name__}: {raised.error}"
         if OPS[record.op].settling is RestartRule.VERIFIABLE:
             run.want = "probe"
@@ -183,7 +183,7 @@ class ActionRunner:
     # --- what was begun
 
     def drive(self, record: CommandRecord) -> None:
-        """Go on with one that is RUNNING or VERIFYING."""
+        """Go on with a command that is RUNNING or VERIFYING."""
         run = self._runs.get(record.id)
         if run is None:
             self._recover(record)
@@ -256,7 +256,7 @@ class ActionRunner:
                 assert_never(decision)
 
     def _ask_why(self, record: CommandRecord, run: ActionRun, end: EndStep) -> None:
-        """End it in the act's own words: what was put back after a restart of the agent was put back for a reason."""
+        """Ask the action why its change was put back or broken, and end the command with its text."""
         act, args = self._act(record)
         work = partial(act.verify, record.id, args, record.token)
         self._start(record, run, work, partial(self._on_why, record.id, end))
@@ -271,7 +271,7 @@ class ActionRunner:
         return self._core.now_s - run.since_s > OPS[record.op].lasts_s + grace_s
 
     def _give_up(self, record: CommandRecord, run: ActionRun) -> None:
-        """End it without its act; while that does not come back nothing else is done that must be alone."""
+        """End a command without its action; until that returns, nothing that must run alone begins."""
         busy = run.busy
         text = f"nothing told within {OPS[record.op].lasts_s} s what came of it"
         self._end(record, ActionOutcome(state=CommandState.FAILED, code=ResultCode.TIMED_OUT, text=text))
@@ -296,7 +296,7 @@ class ActionRunner:
     def _done(
         self, id_: CommandId, run: ActionRun, then: Callable[[T | RaisedError], None], result: T | RaisedError
     ) -> None:
-        """Take what a call came to; when it cannot be written now, this is called again."""
+        """Take the result of a call; this is called again where the result cannot be written now."""
         self._left.discard(id_)
         if self._runs.get(id_) is not run or (isinstance(result, RaisedError) and result.stopped):
             return
@@ -309,32 +309,32 @@ class ActionRunner:
 
 
 class CommandQueue:
-    """Brings every command that the journal holds on its way."""
+    """The queue of all open commands in the journal; it admits, expires, begins and drives them."""
 
     def __init__(self, states: CommandStates, acting: ActionRunner, *, capabilities: Collection[str]) -> None:
         """Build the command queue.
 
         Args:
             states: writes the states.
-            acting: carries them out.
-            capabilities: what was published at the birth.
+            acting: runs the actions.
+            capabilities: all capabilities of this box.
         """
         self._states, self._acting, self._able = states, acting, capabilities
         self._core = states.core
 
     @property
     def alone_busy(self) -> bool:
-        """Whether an act is under way beside which no item may be settled."""
+        """Whether an action is running that must run alone, so that no item may be settled."""
         return self._acting.left or any(
             _alone(one) and one.op not in SHARING and (one.state.begun or self._acting.has(one.id))
             for one in self._live()
         )
 
     def pump(self, *, items_busy: bool) -> None:
-        """Do for each command what can be done now; `items_busy`: an item is being settled.
+        """Do what can be done now for each command; `items_busy`: an item is being settled.
 
         Raises:
-            JournalFullError: nothing was begun that is not written.
+            JournalFullError: a state could not be written; nothing was begun without it.
         """
         for record in self._live():
             match record.state:
@@ -366,7 +366,7 @@ class CommandQueue:
                 self._states.put(admitted, outbox=outbox)
 
     def _wait(self, record: CommandRecord) -> None:
-        """End what waits in vain: too late, or a newer revision says otherwise."""
+        """End a waiting command that cannot succeed: it has expired, its op is unknown, or a newer revision differs."""
         if self._acting.has(record.id):
             return
         if record.may_begin(self._core.clock.boot, self._core.now_s) is False:
@@ -392,7 +392,7 @@ class CommandQueue:
                 self._acting.begin(record)
 
     def _waits_for_rev(self, record: CommandRecord) -> bool:
-        """Whether its revision has not come yet: it holds no other command up meanwhile."""
+        """Return whether a command waits for a revision that has not come; then it does not delay other commands."""
         if record.state is not CommandState.ACCEPTED or record.op not in SHARING:
             return False
         stands = self._sharing(record)

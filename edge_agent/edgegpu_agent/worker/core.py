@@ -1,4 +1,4 @@
-"""What the parts of the worker share: the journal with its content, the stamps, and who may write."""
+"""The core that all parts of the worker share: the journal with its contents, the stamps, the clocks."""
 
 import logging
 import threading
@@ -19,13 +19,13 @@ from edgegpu_sync.wire import Json
 _LOG = logging.getLogger(__name__)
 
 _LOOSE_S = 300.0
-"""After how long counters and times that no rule asks for are written by themselves."""
+"""How long counters and times that no rule needs may wait to be written."""
 
 T = TypeVar("T")
 
 
 class Core:
-    """The worker's own thread alone calls it, `ask` excepted."""
+    """The core of the worker; only the worker's thread may use it, except for `ask`."""
 
     def __init__(
         self,
@@ -37,15 +37,15 @@ class Core:
         nonce: Callable[[], str],
         put: Callable[[Callable[[], None]], None],
     ) -> None:
-        """Take over what the journal holds.
+        """Build the core on the journal's contents.
 
         Args:
-            journal: open and loaded.
-            held: what `load` returned.
+            journal: the journal, open and loaded.
+            held: the contents that `load` returned.
             me: this box.
-            clock: its clocks.
-            nonce: makes 64 random bits as 16 hexadecimal digits.
-            put: takes what is to be called on the worker's thread; it never blocks.
+            clock: the clocks of this box.
+            nonce: returns 64 random bits as 16 hexadecimal digits.
+            put: queues a call for the worker's thread; it never blocks.
         """
         self.journal, self.held, self.me, self.clock, self._nonce = journal, held, me, clock, nonce
         self._put = put
@@ -61,7 +61,7 @@ class Core:
 
     @property
     def now_s(self) -> float:
-        """Return the seconds of CLOCK_BOOTTIME."""
+        """The seconds of CLOCK_BOOTTIME."""
         return self.clock.boot_s()
 
     @property
@@ -70,10 +70,10 @@ class Core:
         return max(0, int(self.now_s - self.held.gate.born_s))
 
     def born(self) -> None:
-        """Begin a new epoch, written before anybody is told. Its first two stamps are those of birth and will.
+        """Begin a new epoch, and journal it before it is used; its first two stamps are those of birth and will.
 
-        The will goes to the broker before the birth does: so each try to connect takes an epoch of its own, and no
-        will of an earlier one stands above a birth.
+        The will goes to the broker before the birth does. So each try to connect takes an epoch of its own, and no will
+        of an earlier try has a higher stamp than a birth.
         """
         gate = self.held.gate.born(nonce=self._nonce(), now_s=self.now_s)
         self.save(replace(self.held, gate=gate))
@@ -81,7 +81,7 @@ class Core:
         self.birth_stamp, self.will_stamp = self.stamp(), self.stamp()
 
     def stamp(self) -> Stamp:
-        """Return a stamp that no other message has."""
+        """Return a new stamp, which no other message has."""
         self.counter, stamp = self.counter.next()
         return stamp
 
@@ -94,11 +94,11 @@ class Core:
         told: Sequence[HistoryEntry] = (),
         spare: bool = False,
     ) -> None:
-        """Write a new content; it is that of the journal when this returns.
+        """Write new contents; they are in the journal when this returns.
 
         Raises:
             JournalFullError: nothing has changed.
-            JournalError: the agent cannot go on.
+            BoxJournalError: the agent cannot go on.
         """
         held = self._with_loose(held)
         self.journal.save(held, bodies=bodies, notes=notes, told=told, spare=spare)
@@ -113,22 +113,22 @@ class Core:
         return replace(held, refused=refused, heard=self._heard or held.heard, server_time=self._server_time)
 
     def refuse(self, why: RefusalReason, text: str) -> None:
-        """Count a message that is not taken."""
+        """Count a refused message."""
         self._refused[why] += 1
         count = self._refused[why]
-        if count & (count - 1) == 0:  # the first, then each time that there are twice as many: a flood fills no log
+        if count & (count - 1) == 0:  # log at each power of two, so that a flood does not fill the log
             _LOG.warning("refused, %d since it was written: %s", count, text)
         self._loose()
 
     def hear(self) -> None:
-        """Note that the controller has spoken: it has signed something for the current birth."""
+        """Record a contact with the controller: it has signed something for the current birth."""
         self._heard = LastContact(self.clock.boot, self.now_s)
         self._loose()
 
     def hear_time(self, server_time: int) -> int:
-        """Take a signed time; return by how many seconds it is older than the newest one, 0 for that itself.
+        """Take a signed time; return by how many seconds it is older than the newest one, 0 for a newer one.
 
-        It only rises on the controller's side, so one that is newer than all before it was not replayed.
+        The controller's time only rises, so a time that is newer than all before it was not replayed.
         """
         late_s = max(0, self._server_time - server_time)
         if server_time > self._server_time:
@@ -141,13 +141,13 @@ class Core:
             self._loose_since = self.now_s
 
     def write_loose(self) -> None:
-        """Write what has waited long enough."""
+        """Write counters and times that have waited long enough."""
         if self._loose_since is not None and self.now_s - self._loose_since >= _LOOSE_S:
             self.save(self.held)
 
     @property
     def refused(self) -> dict[str, int]:
-        """Messages that were not taken, by the name of the refusal."""
+        """The numbers of refused messages, by the reason of the refusal."""
         return dict(Tally(self.held.refused) + self._refused)
 
     @property
@@ -157,18 +157,18 @@ class Core:
 
     @property
     def unseen_s(self) -> int:
-        """For how long the controller was not heard, at least: another boot tells nothing of the time before it."""
+        """The seconds since the last contact with the controller, at least: time before this boot is not counted."""
         heard = self._heard or self.held.heard
-        if not heard.boot:  # never yet: counted from our own beginning
+        if not heard.boot:  # never: count from the start of this process
             return max(0, int(self.now_s - self._began_s))
         since = heard.at_s if heard.boot == self.clock.boot else 0.0
         return max(0, int(self.now_s - since))
 
     def ask(self, question: Callable[[], T]) -> T:
-        """Call it on the worker's thread and return the answer, from any thread.
+        """Call a function on the worker's thread and return its answer; any thread may call this.
 
         Raises:
-            ActStop: the worker has ended.
+            ActionStopped: the worker has ended.
         """
         if self.thread == threading.get_ident():
             return question()

@@ -1,4 +1,4 @@
-"""Settles the desired revision, one item at a time: written as begun, done by its settler, written as settled."""
+"""The settling of the desired revision, one item at a time; its beginning and its settlement are journalled."""
 
 import logging
 from dataclasses import astuple, replace
@@ -19,22 +19,22 @@ _LOG = logging.getLogger(__name__)
 
 
 class ItemNotes:
-    """What a settler keeps of one item; crosses to the worker's thread, and is on the disk when `write` returns."""
+    """The notes of one item, which a settler reads and writes through the worker's thread."""
 
     def __init__(self, core: Core, name: str) -> None:
-        """Keep it under an item's name: what was begun under one key is finished before another one begins."""
+        """Use the item's name as the key: an item begun under one key is finished before another one begins."""
         self._core, self._name = core, name
 
     def read(self) -> Json | None:
-        """Return what was written last; None when nothing was."""
+        """Return the last note; None when there is none."""
         return self._core.ask(lambda: self._core.journal.note(self._name))
 
     def write(self, note: Json) -> None:
-        """Write the note to the journal."""
+        """Write the note; it is on the disk when this returns."""
         self._core.ask(lambda: self._core.save(self._core.held, notes={self._name: note}))
 
     def beside(self) -> list[tuple[AskedItem, Settlement]]:
-        """Return the items of the document as it is now, each with how it stands."""
+        """Return the items of the present document, each with its settlement."""
 
         def look() -> list[tuple[AskedItem, Settlement]]:
             board = self._core.held.board
@@ -44,7 +44,7 @@ class ItemNotes:
 
 
 class _LookNotes:
-    """What looks keep of an item: of one asking for it, for a person who sets it anew begins from nothing."""
+    """The notes of an item's drift checks; they are valid for one request, and a new request begins without notes."""
 
     def __init__(self, core: Core, one: AskedItem) -> None:
         self._notes, self._key = ItemNotes(core, f"look/{one.name}"), list(astuple(one.key))
@@ -59,7 +59,7 @@ class _LookNotes:
 
 
 class DesiredItems:
-    """Tries what is open, in its order."""
+    """Settles the open items of the desired document, in their order."""
 
     def __init__(
         self,
@@ -75,9 +75,9 @@ class DesiredItems:
         Args:
             core: the journal.
             sender: reports each settlement.
-            settlers: by the class of an item; others are settled as Unsupported.
-            sharing: how GPU sharing stands: what is reported follows it.
-            executor: runs them.
+            settlers: the settlers by the class of an item; other items are settled as Unsupported.
+            sharing: the probe of GPU sharing, which the report follows.
+            executor: runs the settlers.
         """
         self._core, self._sender, self._settlers, self._executor = core, sender, settlers, executor
         self._sharing = sharing
@@ -89,13 +89,13 @@ class DesiredItems:
         return self._trying is not None
 
     def pump(self, *, alone_busy: bool) -> None:
-        """Begin the next item, where one is open and nothing stands in its way.
+        """Begin the next open item, where nothing prevents it.
 
         Args:
-            alone_busy: whether a command is under way beside which nothing may be settled.
+            alone_busy: whether a command is running beside which nothing may be settled.
 
         Raises:
-            JournalFullError: nothing was begun that is not written.
+            JournalFullError: a state could not be written; nothing was begun without it.
         """
         self._follow()
         while self._trying is None and not alone_busy:
@@ -105,7 +105,7 @@ class DesiredItems:
             self._begin(one)
 
     def _follow(self) -> None:
-        """Write what stands otherwise than it was settled; not while an item, or somebody else, changes the machine."""
+        """Write items that differ from their settlement, unless an item or somebody else changes the machine now."""
         before = self._core.held
         if (
             self._trying is not None
@@ -119,11 +119,11 @@ class DesiredItems:
             self._sender.report()
 
     def _found(self) -> SharingFound | None:
-        """Return how sharing stands; None while it changes. An installer takes its lock long before it changes it."""
+        """Return the state of sharing; None while an installer holds its lock, which it takes long before a change."""
         return None if self._sharing.changing() else self._sharing.look()
 
     def _left(self) -> AskedItem | None:
-        """Return the item that an earlier life of the agent has begun; one that nobody asks for now is dropped."""
+        """Return the item that an earlier agent process has begun; abandon or drop one that is no longer requested."""
         held = self._core.held
         one = held.settling
         if one is None:
@@ -189,7 +189,7 @@ class DesiredItems:
         self._sender.report()
 
     def landed(self, name: str, key: TryKey, settlement: Settlement) -> None:
-        """Write what a Pending item has come to."""
+        """Write the new settlement of a Pending item."""
         board = self._core.held.board.landed(name, key, settlement)
         if board is not self._core.held.board:
             told = HistoryEntry(kind="item", about=name, state=settlement.state, text=settlement.text)
@@ -197,17 +197,17 @@ class DesiredItems:
             self._sender.report()
 
     def noticed(self, name: str, conditions: tuple[Condition, ...]) -> None:
-        """Write what is true of an item beside its settlement."""
+        """Write the conditions of an item."""
         held = self._core.held
         tried = held.board.tries.get(name)
         if tried is not None and tried.conditions != conditions:
             self._core.save(replace(held, board=held.board.noticed(name, conditions)), spare=True)
             self._sender.report()
 
-    # --- for any thread: what looks at app limits need
+    # --- for any thread: calls of the drift checks
 
     def settled(self) -> list[SettledItem]:
-        """Return the app limits that were settled, with what is kept of looking at each."""
+        """Return the settled app limits, each with the notes of its drift checks."""
         core = self._core
 
         def look() -> list[SettledItem]:
@@ -222,7 +222,7 @@ class DesiredItems:
         return core.ask(look)
 
     def again(self, name: str) -> None:
-        """Have an item tried once more that stands as Elsewhere."""
+        """Have an item that was settled as Elsewhere tried again."""
         core = self._core
 
         def drop() -> None:
@@ -236,7 +236,7 @@ class DesiredItems:
 
 
 def _told_of(before: DesiredState, after: DesiredState, *, but: str = "") -> list[HistoryEntry]:
-    """Return lines for the history of what stands otherwise now; what is open again has its line when it is begun."""
+    """Return lines of history for items whose settlement has changed."""
     changed = ((name, tried.settlement) for name, tried in after.tries.items() if name != but and name in before.tries)
     return [_told(name, now) for name, now in changed if now != before.tries[name].settlement]
 

@@ -1,6 +1,6 @@
-"""Runs what blocks, acts and settlements, each on a thread of its own; what comes of it goes to the worker's thread.
+"""Run blocking calls, actions and settlements, each on its own thread, and pass the results to the worker's thread.
 
-Who may run beside whom is the worker's rule: it starts nothing that may not begin now.
+The worker decides what may run at the same time: it starts nothing that must not begin now.
 """
 
 import logging
@@ -18,14 +18,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RaisedError:
-    """A call ended with this; `stopped`: because the agent ends, and nothing is known of it."""
+    """The error with which a call ended; `stopped`: the agent ends, and the call's result is not known."""
 
     error: Exception
     stopped: bool = False
 
 
 class Executor(Protocol):
-    """Runs calls that block beside the worker, and gives back what came of them on the worker's thread."""
+    """Runs blocking calls beside the worker, and returns their results on the worker's thread."""
 
     def start(self, name: str, work: Callable[[], T], then: Callable[[T | RaisedError], None]) -> None:
         """Run `work` now; `then` is called on the worker's thread."""
@@ -33,13 +33,13 @@ class Executor(Protocol):
 
 
 class ThreadExecutor:
-    """The executor of the real agent. Its threads are daemons: an act that does not end holds no agent back."""
+    """The executor of the real agent; its threads are daemons, so that an action that hangs does not keep the agent."""
 
     def __init__(self, put: Callable[[Callable[[], None]], None]) -> None:
-        """Begin with none.
+        """Build the executor.
 
         Args:
-            put: takes what is to be called on the worker's thread.
+            put: queues a call for the worker's thread.
         """
         self._put = put
 
@@ -53,11 +53,11 @@ class ThreadExecutor:
 
 
 def caught(name: str, work: Callable[[], T]) -> T | RaisedError:
-    """Call `work`; what it raises is logged, and returned."""
+    """Call `work`; log and return what it raises."""
     try:
         return work()
     except ActionStopped as stop:
         return RaisedError(stop, stopped=True)
-    except Exception as error:  # noqa: BLE001  (the border of an act: its fault is its command's end, not the agent's)
+    except Exception as error:  # noqa: BLE001  (the border of a call: its fault ends its command, not the agent)
         _LOG.exception("%s failed for a reason that it does not know", name)
         return RaisedError(error)

@@ -1,4 +1,4 @@
-"""What comes down: verified, read, judged, written to the journal, and only then acknowledged."""
+"""The inbox of messages from the controller: verify, read, judge, journal, and only then acknowledge."""
 
 import hashlib
 import logging
@@ -35,11 +35,11 @@ _LOG = logging.getLogger(__name__)
 
 
 _LATE_S = 60
-"""A receipt that is older than the newest one by more is one that was replayed: what it asks for is not sent."""
+"""A receipt that is older than the newest one by more than this was replayed; its requests are ignored."""
 
 
 class Inbox:
-    """Takes one message after the other."""
+    """Handles messages from the controller, one after the other."""
 
     def __init__(
         self,
@@ -55,21 +55,21 @@ class Inbox:
         Args:
             core: the journal.
             say: makes answers.
-            sender: sends them.
-            ask: told what telemetry the controller wants, and within how many seconds.
-            server_time: told each signed time, which raises the floor of the clock; says whether it can be believed.
+            sender: sends answers.
+            ask: called with the telemetry that the controller wants, and within how many seconds.
+            server_time: called with each signed time, which raises the clock floor; returns whether it can be right.
         """
         self._core, self._say, self._sender = core, say, sender
         self._ask, self._server_time = ask, server_time
         self._unbelieved = 0
         self.wanted_rev = 0
-        """The controller's current revision, as a receipt told."""
+        """The controller's current revision, from a receipt."""
 
     def take(self, arrived: MessageArrived) -> None:
-        """Take a message; it is acknowledged when this returns.
+        """Handle a message; it is acknowledged when this returns.
 
         Raises:
-            JournalFullError: it is not taken now, and not acknowledged.
+            JournalFullError: the message was neither handled nor acknowledged.
         """
         try:
             self._open(arrived)
@@ -77,7 +77,7 @@ class Inbox:
             self._core.refuse(error.why, f"{arrived.topic[:128]!r}: {error}")
         except BoxJournalError:
             raise
-        except Exception:  # noqa: BLE001  (the border of a message: one that nobody foresaw ends no agent)
+        except Exception:  # noqa: BLE001  (the border of a message: an unforeseen one must not end the agent)
             _LOG.exception("cannot take what came under %r", arrived.topic[:128])
             self._core.refuse(RefusalReason.MALFORMED, f"{arrived.topic[:128]!r}: see the log")
         if self._sender.link is not None:
@@ -117,7 +117,7 @@ class Inbox:
     def _on_keys(self, keys: Keys) -> None:
         held = self._core.held
         if hashlib.sha256(keys.chain[-1].set.encode()).hexdigest() == held.ring.digest:
-            return  # the broker keeps it: it comes at each connection
+            return  # the message is retained: it comes at each connection
         ring = held.ring.follow(keys.chain)
         told = HistoryEntry(
             kind="keys", about=f"key set {ring.version}", state="TAKEN", text=f"after {held.ring.version}"
@@ -149,7 +149,7 @@ class Inbox:
             self._asked(receipt)
 
     def _believed(self, server_time: int) -> bool:
-        """Say whether a signed time can be; one that cannot is said in the log, once for each."""
+        """Return whether a signed time can be right; log each one that cannot, once."""
         if self._server_time(server_time):
             return True
         if server_time != self._unbelieved:
@@ -184,12 +184,12 @@ class Inbox:
         verdict = core.held.gate.judge(command, known=known is not None, now_s=core.now_s)
         if isinstance(verdict, TakeCommand | ExpiredCommand) and not self._can_refuse():
             verdict = RefuseCommand(ResultCode.OUTBOX_FULL)
-        if isinstance(verdict, TakeCommand | ExpiredCommand):  # what is known already may be a replay
+        if isinstance(verdict, TakeCommand | ExpiredCommand):  # a known command may be a replay
             core.hear()
         self._judged(topic, command, verdict, known=known)
 
     def _can_refuse(self) -> bool:
-        """Whether even a refusal of this one could be kept, beside those that may come of what was received before."""
+        """Return whether the outbox has room for one more refusal, besides those of commands that are only RECEIVED."""
         held = self._core.held
         received = sum(one.state is CommandState.RECEIVED for one in held.records.values())
         return len(held.outbox.refusals) + received < held.outbox.limits.refusals
@@ -227,7 +227,7 @@ class Inbox:
         return replace(record, state=CommandState.UNKNOWN, code=ResultCode.FORGOTTEN, text=text)
 
     def _take(self, gate: ReplayGuard, record: CommandRecord, *, by: str) -> None:
-        """Write it down: its seq is spent and its id known, in one step."""
+        """Journal a command: its seq is used and its id known, in one write."""
         held = replace(self._core.held, gate=gate)
         if record.state.terminal:
             held = replace(held, outbox=held.outbox.ended(record.id))

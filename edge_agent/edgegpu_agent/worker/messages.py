@@ -1,4 +1,4 @@
-"""Makes what the worker says: birth, will, reported state, results; each with its stamp."""
+"""The messages of the worker: birth, will, reported state, results, each with its stamp."""
 
 import json
 from typing import Any
@@ -25,13 +25,13 @@ from edgegpu_sync.topics import PlainKind, PlainTopic, ResultTopic, Topic
 from edgegpu_sync.wire import RESULT_MAX_BYTES, Json, clipped, encode
 
 DATA_MAX_BYTES = RESULT_MAX_BYTES - 3_072
-"""What a result's data may have, beside its text and stamp."""
+"""The limit for a result's data, beside its text and stamp."""
 
 _LATER = {"dropped": "larger than a result may be: logs.collect brings it"}
 
 
 def data_bytes(data: Json | None) -> bytes | None:
-    """Return a result's data as they are kept; too large or unwritable ones are replaced by a word."""
+    """Return a result's data as JSON for the outbox; a note replaces data that are too large or no JSON."""
     if data is None:
         return None
     try:
@@ -42,25 +42,25 @@ def data_bytes(data: Json | None) -> bytes | None:
 
 
 class UplinkMessages:
-    """Bodies and topics of what goes up."""
+    """Makes the bodies and topics of messages to the controller."""
 
     def __init__(self, core: Core, capabilities: tuple[str, ...], *, clean: Clean) -> None:
-        """Say it for this box.
+        """Build the message maker.
 
         Args:
             core: the journal and the stamps.
-            capabilities: what is published at the birth.
+            capabilities: the capabilities for the birth.
             clean: takes secrets out of a body.
         """
         self._core, self._clean = core, clean
         self.capabilities = capabilities
 
     def plain(self, kind: PlainKind) -> PlainTopic:
-        """Return a topic of which there is one."""
+        """Return this box's topic of a kind that has only one."""
         return PlainTopic(self._core.me.device, kind)
 
     def payload(self, topic: Topic, body: bytes) -> bytes:
-        """Sign; all that goes up comes by here, so here what must not leave the box is taken out."""
+        """Return the signed body; all messages pass here, so secrets are taken out here."""
         return self._core.me.signer.seal(topic, self._clean(body))
 
     def head(self, stamp: Stamp | None = None) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class UplinkMessages:
         return {"enrolment": stamp.enrolment, "epoch": stamp.epoch, "n": stamp.n, "age_s": self._core.age_s}
 
     def birth(self, stamp: Stamp | None) -> bytes:
-        """Return the birth of this epoch: the first with the stamp that was kept for it, others with a new one."""
+        """Return the birth of this epoch: the first one with the stamp reserved for it, others with a new one."""
         held, me = self._core.held, self._core.me
         birth = Birth(
             **self.head(stamp),
@@ -90,11 +90,11 @@ class UplinkMessages:
         return encode(LastWill(**self.head(self._core.will_stamp) | {"age_s": 0}, state="will"))
 
     def bye(self, why: Any) -> bytes:  # noqa: ANN401  (the model checks it)
-        """Return the goodbye."""
+        """Return the goodbye message."""
         return encode(Goodbye(**self.head(), state="bye", why=why))
 
     def reported(self, cluster: ClusterIdentity) -> bytes:
-        """Return how the box stands against what is desired."""
+        """Return the reported state, with the settlement of each desired item."""
         held = self._core.held
         reported = Reported(
             **self.head(),
@@ -110,7 +110,7 @@ class UplinkMessages:
         return encode_reported(reported)
 
     def result(self, record: CommandRecord) -> tuple[ResultTopic, bytes]:
-        """Return where a command stands; an end with the data that the outbox keeps."""
+        """Return the topic and body of a command's state; a terminal one with the data in the outbox."""
         data = self._core.journal.body(record.id) if record.state.terminal else None
         result = CommandResult(
             **self.head(),
@@ -124,7 +124,7 @@ class UplinkMessages:
         return ResultTopic(self._core.me.device, record.id), encode_result(result)
 
     def not_taken(self, id_: CommandId, op: OpName, code: ResultCode, *, for_seq: int) -> tuple[ResultTopic, bytes]:
-        """Return that a command was not taken."""
+        """Return the topic and body that say that a command was not taken."""
         held = self._core.held
         answer = CommandNotTaken(
             **self.head(),
@@ -139,5 +139,5 @@ class UplinkMessages:
         return ResultTopic(self._core.me.device, id_), encode(answer)
 
     def event(self, stamp: Stamp, fields: dict[str, Any]) -> bytes:
-        """Return an event."""
+        """Return the body of an event."""
         return encode(Event(**self.head(stamp), **fields))

@@ -1,4 +1,4 @@
-"""What the worker is given where somebody looks on: journal, acts, settlers and link that tell each step."""
+"""The worker's parts for tests of faults: journal, actions, settlers and link that report each step."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,10 +23,10 @@ from edgegpu_sync.wire import Json
 
 
 class SteppedJournal(BoxJournal):
-    """A journal that tells of its writes."""
+    """A journal that reports its writes."""
 
     def __init__(self, path: Path, at_step: AtStep, *, wall_s: Callable[[], float]) -> None:
-        """See `BoxJournal`; `at_step` is told each write."""
+        """See `BoxJournal`; `at_step` is called at each write."""
         super().__init__(path, wall_s=wall_s)
         self.at_step = at_step
 
@@ -39,7 +39,7 @@ class SteppedJournal(BoxJournal):
         told: Sequence[HistoryEntry] = (),
         spare: bool = False,
     ) -> None:
-        """See `Journal`."""
+        """See `BoxJournal`."""
         before = self._held
         found = [] if before is None else steps.written(before, held, notes or {})
         for name, about in found:
@@ -80,7 +80,7 @@ class SteppedAct:
             return self.act_.act(id_, args, token)
 
     def evidence(self, id_: CommandId, token: str) -> Evidence:
-        """See `Action`; no step: it changes nothing, and only a crash leads here."""
+        """See `Action`; it reports no step, since it changes nothing and is called only after a crash."""
         return self.act_.evidence(id_, token)
 
     def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
@@ -91,7 +91,7 @@ class SteppedAct:
 
 @dataclass(frozen=True, slots=True)
 class SteppedSettler:
-    """Of one kind of item."""
+    """A settler that reports its step to a test."""
 
     settler: Settler
     at_step: AtStep
@@ -104,13 +104,13 @@ class SteppedSettler:
 
 @dataclass(frozen=True, slots=True)
 class SteppedUplink:
-    """The link, which tells of each end that is sent."""
+    """The link; it reports each terminal state that is sent."""
 
     link: LinkPort
     journal: SteppedJournal
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False, turn: int | None = None) -> int | None:
-        """See `Uplink`."""
+        """See `LinkPort`."""
         publish = partial(self.link.publish, topic, payload, retain=retain, turn=turn)
         to = topics.parse(topic)
         op = self.journal.ended(to.id) if isinstance(to, ResultTopic) else None
@@ -120,15 +120,15 @@ class SteppedUplink:
             return publish()
 
     def ack(self, arrived: MessageArrived) -> None:
-        """See `Uplink`."""
+        """See `LinkPort`."""
         self.link.ack(arrived)
 
 
 def acts(found: Acts, at_step: AtStep) -> Acts:
-    """Return acts that tell of themselves."""
+    """Return actions that report their steps."""
     return {op: SteppedAct(act, op, at_step) for op, act in found.items()}
 
 
 def settlers(found: Settlers, at_step: AtStep) -> Settlers:
-    """Return settlers that do."""
+    """Return settlers that report their steps."""
     return {kind: SteppedSettler(settler, at_step) for kind, settler in found.items()}

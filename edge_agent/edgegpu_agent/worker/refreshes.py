@@ -1,6 +1,6 @@
-"""What is to be sent whole, and when; the end of inventory.refresh is told after what it was for.
+"""Requests to send telemetry completely; the result of inventory.refresh goes up after the inventory itself.
 
-That holds for an agent too that was killed in between.
+This also holds for an agent that was killed in between.
 """
 
 import random
@@ -13,7 +13,7 @@ from edgegpu_sync.messages.downlink import RefreshRequest
 from edgegpu_sync.rules.commands import CommandRecord
 
 PATIENCE_S = 60.0
-"""How long an end waits for a source that says nothing: then there is nothing to come before it."""
+"""How long a result waits for a source that has nothing; then nothing has to go up before it."""
 
 _REFRESH = op_name("inventory.refresh")
 _FOR = (RefreshRequest.INVENTORY, RefreshRequest.ALLOC)
@@ -21,17 +21,17 @@ _FOR = (RefreshRequest.INVENTORY, RefreshRequest.ALLOC)
 
 @dataclass(frozen=True, slots=True)
 class OwedRefresh:
-    """An end that waits since `at_s`; `looked`: the act was of this life, and has looked at all that there is."""
+    """A result that waits since `at_s`; `looked`: the action ran in this process, and has read everything."""
 
     at_s: float
     looked: bool
 
 
 class OwedRefreshes:
-    """Knows what was asked for; holds ends back until inventory and allocations have gone up on their connection."""
+    """The requested refreshes; they hold results back until inventory and allocations have gone up."""
 
     def __init__(self, core: Core, *, rng: random.Random) -> None:
-        """Begin with nothing asked for; `rng` is for jitter."""
+        """Begin without requests; `rng` is for jitter."""
         self._core, self._rng = core, rng
         self._asked: dict[RefreshRequest, float] = {}
         self._owed: dict[CommandId, OwedRefresh] = {}
@@ -39,29 +39,29 @@ class OwedRefreshes:
 
     @property
     def owing(self) -> bool:
-        """Whether an end waits."""
+        """Whether a result waits."""
         return bool(self._owed)
 
     def ask(self, want: RefreshRequest, within_s: float) -> None:
-        """Have something sent whole, at once or at random within some seconds."""
+        """Request that something be sent completely, at once or at a random time within some seconds."""
         at_s = self._core.now_s + (self._rng.uniform(0, within_s) if within_s else 0.0)
         self._asked[want] = min(at_s, self._asked.get(want, at_s))
 
     def due(self) -> AbstractSet[RefreshRequest]:
-        """Return what is to be sent whole now."""
+        """Return what must be sent completely now."""
         now_s = self._core.now_s
         return {want for want, at_s in self._asked.items() if at_s <= now_s}
 
     def done(self, want: RefreshRequest) -> None:
-        """Note that it was sent."""
+        """Record that something was sent."""
         self._asked.pop(want, None)
 
     def up(self) -> None:
-        """Begin a connection: what the last one took may be lost."""
+        """Begin a connection: what was sent on the last one may be lost."""
         self._free.clear()
 
     def ended(self, record: CommandRecord) -> None:
-        """Have sent what a command was for that has ended now."""
+        """Request the refresh for a command inventory.refresh that has ended now."""
         if record.op == _REFRESH:
             self._owe(record, looked=True)
 
@@ -71,7 +71,7 @@ class OwedRefreshes:
             self.ask(want, 0.0)
 
     def holds(self, record: CommandRecord) -> bool:
-        """Whether an end has to wait."""
+        """Return whether a command's result has to wait."""
         if record.op != _REFRESH or not record.state.terminal or record.id in self._free:
             return False
         if record.id not in self._owed:
@@ -79,11 +79,11 @@ class OwedRefreshes:
         return self._core.now_s - self._owed[record.id].at_s < PATIENCE_S
 
     def settle(self, *, inventory: bool, alloc: bool) -> None:
-        """Let ends go for which nothing is left to be sent.
+        """Release the results for which nothing is left to be sent.
 
         Args:
-            inventory: whether the source says anything of the cards.
-            alloc: whether it says who holds what, which it does not while the plugin does not answer.
+            inventory: whether the source has an inventory.
+            alloc: whether the source has allocations, which it has not while the plugin does not answer.
         """
         for id_, debt in list(self._owed.items()):
             there = {

@@ -1,4 +1,4 @@
-"""What goes up and when: the birth first, results and events until their receipt, reported state when it is due."""
+"""The schedule of uplinks: the birth first, results and events until their receipt, reported state when it is due."""
 
 import logging
 import random
@@ -18,11 +18,11 @@ from edgegpu_sync.topics import PlainKind, Topic, TopicKind
 _LOG = logging.getLogger(__name__)
 
 RESEND_S = (10.0, 20.0, 40.0, 80.0, 160.0, 300.0)
-"""After how long without a receipt a result or an event is sent again; the last for ever."""
+"""Seconds without a receipt until a result or an event is sent again; the last value repeats for ever."""
 
 REPORT_S = 600.0
 SPREAD_S = 5.0
-"""What is asked of thousands at once is answered within this, at random."""
+"""A request to thousands of boxes is answered at a random time within these seconds."""
 
 _BLOCKED_S = 1.0
 _METRICS_INFLIGHT = 4
@@ -30,14 +30,14 @@ _METRICS_INFLIGHT = 4
 
 @dataclass(frozen=True, slots=True)
 class SendSchedule:
-    """When something is sent next, and how often it was since it last changed."""
+    """When a message is sent next, and how often it was sent since it last changed."""
 
     at_s: float = 0.0
     tries: int = 0
 
 
 class UplinkSender:
-    """Knows what is due; sends as much of it as the link takes."""
+    """Sends what is due, as far as the link accepts it."""
 
     def __init__(
         self,
@@ -54,14 +54,14 @@ class UplinkSender:
             core: the journal and the stamps.
             say: makes the messages.
             rng: for jitter.
-            cluster: asked at each turn; the reported state is sent again when it is another.
-            holds: asked of each command whose state is due: whether something else has to go up before it.
+            cluster: returns the cluster; the reported state is sent again when it changes.
+            holds: returns whether a command's state must wait for something else to go up before it.
         """
         self._core, self._say, self._rng, self._cluster = core, say, rng, cluster
         self._holds = holds
         self.link: LinkPort | None = None
         self.turn: int | None = None
-        """Of the connection that is up; None while there is none."""
+        """The number of the present connection; None while there is none."""
         self.why_down = "not connected yet"
         self._fresh_epoch = False
         self._birth_due = False
@@ -77,14 +77,14 @@ class UplinkSender:
     # --- the connection
 
     def will(self) -> tuple[str, bytes]:
-        """Begin an epoch for the connection that is tried now, and return its will."""
+        """Begin an epoch for the next try to connect, and return the topic and payload of its will."""
         self._core.born()
         self._fresh_epoch = True
         topic = self._say.plain(TopicKind.STATUS)
         return str(topic), self._say.payload(topic, self._say.will())
 
     def up(self, event: LinkUp) -> None:
-        """Send the birth, and all that waits."""
+        """Begin a connection: schedule the birth, and all that waits."""
         if not self._fresh_epoch:
             self._core.born()
         self._fresh_epoch = False
@@ -95,14 +95,14 @@ class UplinkSender:
         self._metrics.clear()
 
     def down(self, why: str) -> None:
-        """Send nothing any more."""
+        """End a connection; nothing is sent until the next one."""
         if self.turn is not None or why != self.why_down:
             _LOG.warning("not on the link: %s", why)
         self.turn, self.why_down = None, why
         self._metrics.clear()
 
     def delivered(self, event: PublishAcknowledged) -> None:
-        """Go on; measurements that the broker has taken are done with."""
+        """Go on sending; remove measurements from the outbox that the broker has acknowledged."""
         self._blocked_until_s = 0.0
         stamp = self._metrics.pop(event.token, None)
         if stamp is not None:
@@ -110,7 +110,7 @@ class UplinkSender:
             self._core.save(replace(held, outbox=held.outbox.metrics_sent(stamp)))
 
     def bye(self, why: str) -> None:
-        """Say goodbye."""
+        """Send the goodbye message."""
         if self.turn is not None and not self._birth_due:
             topic = self._say.plain(TopicKind.STATUS)
             self._publish(topic, self._say.bye(why), retain=True)
@@ -118,19 +118,19 @@ class UplinkSender:
     # --- what is due
 
     def changed(self, id_: CommandId) -> None:
-        """Send where a command stands."""
+        """Schedule a command's state to be sent at once."""
         self._results[id_] = SendSchedule()
 
     def report(self, within_s: float = 0.0) -> None:
-        """Send the reported state, at once or at random within some seconds."""
+        """Schedule the reported state, at once or at a random time within some seconds."""
         self._report_at_s = min(self._report_at_s, self._at(within_s))
 
     def birth_again(self) -> None:
-        """Send the birth once more: it was missed, or what it tells has changed."""
+        """Schedule the birth again: it was missed, or its contents have changed."""
         self._birth_due = True
 
     def events_changed(self) -> None:
-        """Send the oldest event at once: the one before it was stored."""
+        """Schedule the oldest event at once, since the one before it was stored."""
         self._event = SendSchedule()
 
     def _at(self, within_s: float) -> float:
@@ -139,13 +139,13 @@ class UplinkSender:
     # --- sending
 
     def answer(self, topic: Topic, body: bytes) -> int | None:
-        """Send something once, now; it is lost where it cannot be sent."""
+        """Send a message once, now; it is lost where it cannot be sent."""
         if self.turn is None or self._birth_due:
             return None
         return self._publish(topic, body)
 
     def plain(self, kind: PlainKind, body: bytes) -> int | None:
-        """Send something of which the newest counts, once, now; None: not now."""
+        """Send a message of which only the newest counts, once, now; None: it cannot be sent now."""
         return self.answer(self._say.plain(kind), body)
 
     def _publish(self, topic: Topic, body: bytes, *, retain: bool = False) -> int | None:
@@ -158,12 +158,12 @@ class UplinkSender:
         return token
 
     def pump_birth(self) -> None:
-        """Send the birth where it is due."""
+        """Send the birth if it is due."""
         if self.turn is not None:
             self._send_birth()
 
     def pump(self) -> None:
-        """Send what is due, until the link takes no more."""
+        """Send what is due, until the link accepts no more."""
         if self.turn is None:
             return
         for send in (self._send_birth, self._send_results, self._send_report, self._send_event, self._send_metrics):
@@ -191,7 +191,7 @@ class UplinkSender:
         return True
 
     def _sent(self, record: CommandRecord, due: SendSchedule) -> None:
-        """An end is sent until its receipt; of what is under way the controller asks when it hears nothing."""
+        """Schedule a terminal state again until its receipt; the controller asks for other states that it misses."""
         if record.state.terminal:
             self._results[record.id] = self._next(due)
         else:
@@ -203,7 +203,7 @@ class UplinkSender:
 
     def _send_report(self) -> bool:
         cluster, now_s = self._cluster(), self._core.now_s
-        if cluster != self._told_cluster:  # at the birth the API server has not said yet which it is
+        if cluster != self._told_cluster:  # at the birth the cluster may not be known yet
             self._report_at_s = min(self._report_at_s, self._told_at_s + SPREAD_S)
         if self._report_at_s > now_s:
             return True
@@ -214,7 +214,7 @@ class UplinkSender:
         return True
 
     def _send_event(self) -> bool:
-        """Send the oldest one alone: a store takes stamps that rise, and one that overtook another would hide it."""
+        """Send only the oldest event: the store accepts only rising stamps, so an event must not overtake another."""
         events = self._core.held.outbox.events
         if not events or self._event.at_s > self._core.now_s:
             return True

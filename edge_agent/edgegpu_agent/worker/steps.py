@@ -1,4 +1,4 @@
-"""The steps of a command through the agent, in one list; told to who looks on, and where tests of faults hold it."""
+"""The list of a command's steps through the agent, at which tests of faults trace and pause it."""
 
 import os
 import sys
@@ -12,8 +12,8 @@ from edgegpu_sync.states import CommandState
 from edgegpu_sync.wire import Json
 
 PAUSE, TRACE = "EDGEGPU_AGENT_PAUSE", "EDGEGPU_AGENT_TRACE"
-"""For tests of faults: the step at which the agent waits (`STEP`, or `STEP OP` for those of one op, `STEP item` for
-those of items); a file that gets the name of each step."""
+"""Variables for tests of faults: the step at which the agent waits (`STEP`, `STEP OP` for one op, `STEP item` for
+items); a file that gets the name of each step."""
 
 TOKEN, ACT, VERIFY, SETTLE, SEND = "token", "act", "verify", "settle", "send"
 BEGUN, NOTED, SETTLED, ENDED, RECEIPTED = "BEGUN", "NOTED", "SETTLED", "ENDED", "RECEIPTED"
@@ -24,20 +24,20 @@ STEPS = (
     *(BEGUN, NOTED, SETTLE, SETTLED),
     *(ENDED, SEND, RECEIPTED),
 )
-"""Each has a `before-NAME` and an `after-NAME`. In capitals: one write to the journal, which is or is not on the disk.
-In small letters: a call that takes its time, on a thread of its own; `send` is that of an end, by the worker's own."""
+"""Each step has a `before-NAME` and an `after-NAME`. Capitals: one write to the journal, on the disk or not at all.
+Small letters: a call that takes time, on its own thread; `send` is that of a result, on the worker's thread."""
 
 AtStep = Callable[[str, str], None]
-"""Called with `before-NAME` or `after-NAME`, and what it is about: `OP ID` of a command, `item NAME`."""
+"""Called with `before-NAME` or `after-NAME`, and its subject: `OP ID` of a command, or `item NAME`."""
 
 
 def written(before: JournalContents, after: JournalContents, notes: Mapping[str, Json | None]) -> list[tuple[str, str]]:
-    """Return which steps a write to the journal is, each with what it is about; most writes are none.
+    """Return the steps that a write to the journal is, each with its subject; most writes are none.
 
     Args:
-        before: its content.
-        after: the content that is written.
-        notes: the notes of items that are written with it.
+        before: the contents before the write.
+        after: the contents that are written.
+        notes: the notes of items that are written too.
     """
     found = []
     for id_, record in after.records.items():
@@ -55,7 +55,7 @@ def written(before: JournalContents, after: JournalContents, notes: Mapping[str,
 
 
 def from_environment(env: Mapping[str, str]) -> AtStep | None:
-    """Return what obeys the tests' variables; None, which is every box in the field, where they are not set."""
+    """Return the function for the tests' variables; None where they are not set, as on every box in the field."""
     trace, pause = env.get(TRACE, ""), env.get(PAUSE, "")
     return partial(_at_step, trace, pause) if trace or pause else None
 
@@ -67,4 +67,4 @@ def _at_step(trace: str, pause: str, name: str, about: str) -> None:
     if pause in {name, f"{name} {about.partition(' ')[0]}"}:
         sys.stderr.write(f"waiting at {name}, process {os.getpid()}\n")
         sys.stderr.flush()
-        threading.Event().wait()  # until it is killed, or the machine is
+        threading.Event().wait()  # wait for a kill of the process or the machine

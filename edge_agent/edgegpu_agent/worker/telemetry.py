@@ -1,4 +1,4 @@
-"""Inventory, allocations, health and metrics upward: by difference, no faster than they may, whole when asked."""
+"""The sending of inventory, allocations, health and metrics: changes only, rate limited, completely on request."""
 
 import logging
 import random
@@ -34,10 +34,10 @@ from edgegpu_sync.wire import clipped, encode
 _LOG = logging.getLogger(__name__)
 
 LOOK_S = 5.0
-"""How often the source is asked; a change waits at most this long, and nothing is sent faster."""
+"""Seconds between two reads of the source; a change waits at most so long, and nothing is sent more often."""
 
 ALL_S = 600.0
-"""After how long inventory and health are sent though nothing has changed."""
+"""Seconds after which inventory and health are sent although nothing has changed."""
 
 BATCH = 15
 """Samples in one message: a quarter of an hour where each minute is measured."""
@@ -47,7 +47,7 @@ _PODS_PER_MESSAGE = 150
 
 @dataclass(frozen=True, slots=True)
 class SentAllocations:
-    """What went up last of the allocations: who holds what, under which `n` of which epoch."""
+    """The allocations that were sent last: what each pod holds, with the message's `n` and epoch."""
 
     epoch: Epoch
     n: int
@@ -55,7 +55,7 @@ class SentAllocations:
 
 
 class TelemetrySender:
-    """Compares what the source says with what was sent."""
+    """Sends telemetry that differs from what was sent before."""
 
     def __init__(
         self,
@@ -67,14 +67,14 @@ class TelemetrySender:
         source: TelemetrySource,
         rng: random.Random,
     ) -> None:
-        """Prepare it; nothing was sent yet.
+        """Build the sender; nothing was sent yet.
 
         Args:
-            core: the journal, the stamps.
-            say: makes heads.
-            sender: sends.
-            refreshes: says what is to be sent whole.
-            source: what is seen and measured.
+            core: the journal and the stamps.
+            say: makes the fields of an uplink.
+            sender: sends the messages.
+            refreshes: the requests to send something completely.
+            source: the inventory and measurements.
             rng: for jitter.
         """
         self._core, self._say, self._sender, self._source, self._rng = core, say, sender, source, rng
@@ -88,17 +88,17 @@ class TelemetrySender:
         self._unsayable: set[RefreshRequest] = set()
 
     def up(self) -> None:
-        """Look at once: after a birth everything is said anew."""
+        """Read the source at once: after a birth everything is sent again."""
         self._look_at_s = 0.0
         self._refreshes.up()
 
     def pump_asked(self) -> None:
-        """Send what was asked for and is due; called before results are sent."""
+        """Send requested telemetry that is due; called before results are sent."""
         if self._refreshes.due():
             self.pump()
 
     def pump(self) -> None:
-        """Gather what was measured, and send what has changed, is due or was asked for."""
+        """Gather samples, and send what has changed, is due or was requested."""
         now_s = self._core.now_s
         asked = self._refreshes.due()
         if now_s < self._look_at_s and not asked:
@@ -120,7 +120,7 @@ class TelemetrySender:
             self._refreshes.settle(inventory=told.inventory() is not None, alloc=told.alloc() is not None)
 
     def _sends(self, want: RefreshRequest, send: Callable[..., bool], *, whole: bool) -> bool:
-        """Send one kind; what the source says is no reason to end the agent, whatever it is."""
+        """Send one kind of telemetry; data that cannot be sent are logged, and do not end the agent."""
         try:
             return send(whole=whole)
         except (ValidationError, TooLargeError) as error:
@@ -153,7 +153,7 @@ class TelemetrySender:
     # --- allocations
 
     def _send_alloc(self, *, whole: bool) -> bool:
-        """Send the difference to what was sent in this epoch; the whole in pieces that fit."""
+        """Send the difference to the allocations sent in this epoch, or all of them, in pieces that fit."""
         found, epoch = self._source.alloc(), self._core.held.gate.epoch
         if found is None:
             return False
@@ -216,7 +216,7 @@ class TelemetrySender:
             self._keep(tuple(batch))
 
     def _keep(self, samples: tuple[Sample, ...]) -> None:
-        """Put measurements into the outbox; where there is no room they are given up first of all."""
+        """Put samples into the outbox; they are the first to be dropped where there is no room."""
         core, stamp = self._core, self._core.stamp()
         try:
             body = encode(Metrics(**self._say.head(stamp), period_s=self._source.period_s, samples=samples))

@@ -1,4 +1,4 @@
-"""The worker: the one thread that owns the journal, and does all that commands and desired state ask for."""
+"""The worker: the one thread that owns the journal, and carries out commands and desired state."""
 
 import logging
 import queue
@@ -48,7 +48,7 @@ _LOG = logging.getLogger(__name__)
 
 _IDLE_S = 1.0
 _RETRY_S = 1.0
-"""How soon it is tried again what found the journal full."""
+"""Seconds until work that found the journal full is tried again."""
 
 _MOST_AT_ONCE = 64
 
@@ -58,13 +58,13 @@ Why = Literal["stop", "upgrade", "uninstall", "identity"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerParts:
-    """What a worker is made of. Left out: a random nonce, threads for acts, nobody to tell the time."""
+    """The parts of a worker; the defaults are a random nonce, threads for actions, and no use of the server's time."""
 
     journal: BoxJournal
     root: str
     """The public root key that was pinned at enrolment."""
     keys: Sequence[KeySetLink] = ()
-    """The key sets that came with it: a journal that is begun anew does not go back before them."""
+    """The key sets of the enrolment; a new journal does not accept older ones."""
     me: BoxContext
     clock: Clock
     rng: random.Random
@@ -73,23 +73,23 @@ class WorkerParts:
     sharing: SharingProbe
     telemetry: TelemetrySource
     lacks: Callable[[], Collection[str]] = tuple
-    """Asked at each turn which capabilities this box has not now: when that changes, the birth is sent again."""
+    """Returns the capabilities that are missing now, at each round; when they change, the birth is sent again."""
     clean: Clean
-    """Takes secrets out of what goes up."""
+    """Takes secrets out of messages that the box sends."""
     executor: Executor | None = None
     nonce: Callable[[], str] = lambda: secrets.token_hex(8)
     server_time: Callable[[int], bool] = lambda _seconds: True
-    """Told each time that a controller has signed, seconds since 1970, on the worker's thread."""
+    """Called on the worker's thread with each time that a controller has signed, in seconds since 1970."""
 
 
 class Worker:
-    """Give `put` and `will` to the link, the link to `attach`, and `run` a thread."""
+    """The worker of one box: the link gets `put` and `will`, `attach` gets the link, and `run` needs a thread."""
 
     def __init__(self, parts: WorkerParts) -> None:
-        """Take over what the journal holds.
+        """Load the journal, and build all parts.
 
         Raises:
-            JournalError: it cannot be read, or is of a later enrolment.
+            BoxJournalError: the journal cannot be read, or is of a later enrolment.
         """
         self._queue: queue.SimpleQueue[LinkEvent | Call | None] = queue.SimpleQueue()
         self._later: deque[LinkEvent | Call] = deque()
@@ -102,7 +102,7 @@ class Worker:
         self._core = Core(journal=parts.journal, held=held, me=parts.me, clock=parts.clock, nonce=parts.nonce, put=put)
         self._all, self._lacks = _capabilities(parts), parts.lacks
         self.began, self.finished = threading.Event(), self._core.ended
-        """Set when it has turned first, and when it has ended."""
+        """Set after the worker's first round, and after its end."""
         self._turned_s = time.monotonic()
         self._shown: object = None
         self._tell_of_board: list[Call] = []
@@ -127,17 +127,17 @@ class Worker:
 
     @property
     def age_s(self) -> float:
-        """Seconds since it turned last."""
+        """Seconds since the last round."""
         return time.monotonic() - self._turned_s
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """What is published at the birth."""
+        """The capabilities in the birth."""
         return self._say.capabilities
 
     @property
     def board(self) -> DriftChecks:
-        """What the looks at app limits need."""
+        """The calls of the drift checks of app limits."""
         return DriftChecks(
             settled=self._items.settled,
             landed=self.landed,
@@ -147,17 +147,17 @@ class Worker:
         )
 
     def attach(self, link: LinkPort) -> None:
-        """Give it the link; before `run`."""
+        """Set the link; call this before `run`."""
         self._sender.link = link
 
     def put(self, event: LinkEvent) -> None:
-        """Take what comes out of the link; never blocks."""
+        """Queue an event of the link; never blocks."""
         self._queue.put(event)
 
     def will(self) -> tuple[str, bytes] | None:
-        """Begin an epoch for the connection that is tried now; return the topic and payload of its will.
+        """Begin an epoch for the next try to connect; return the topic and payload of its will.
 
-        It waits for the worker, which writes the epoch first. None: the worker has ended.
+        This waits for the worker, which writes the epoch first. None: the worker has ended.
         """
         try:
             return self._core.ask(self._sender.will)
@@ -165,31 +165,31 @@ class Worker:
             return None
 
     def stop(self, why: Why = "stop") -> None:
-        """Let `run` end, after a goodbye that says why."""
+        """Let `run` end, after a goodbye message with the reason."""
         self._stopping = why
         self._queue.put(None)
 
     def tell(
         self, kind: str, text: str, *, level: Literal["info", "warning", "alarm"] = "info", about: str = ""
     ) -> None:
-        """Send an event upward; it is kept until the controller has it, unless room runs out."""
+        """Send an event to the controller; it is kept until the controller has it, unless room runs out."""
         fields = {"kind": kind, "level": level, "text": clipped(text), "about": clipped(about, 253)}
         at = max(0, int(self._core.clock.wall_s()))
         self._queue.put(lambda: self._keep_event({**fields, "at": at}))
 
     def landed(self, name: str, key: TryKey, settlement: Settlement) -> None:
-        """Tell what a Pending item has come to."""
+        """Queue the new settlement of a Pending item."""
         self._queue.put(lambda: self._items.landed(name, key, settlement))
 
     def noticed(self, name: str, conditions: tuple[Condition, ...]) -> None:
-        """Tell what is true of an item beside its settlement; an empty tuple takes it back."""
+        """Queue the conditions of an item; an empty tuple removes them."""
         self._queue.put(lambda: self._items.noticed(name, conditions))
 
     def status(self) -> StatusAnswer:
-        """Return how the agent stands.
+        """Return the status of the agent.
 
         Raises:
-            ActStop: the worker has ended.
+            ActionStopped: the worker has ended.
         """
         return self._core.ask(
             lambda: answers.status(
@@ -205,7 +205,7 @@ class Worker:
         """Return the newest lines of the history.
 
         Raises:
-            ActStop: the worker has ended.
+            ActionStopped: the worker has ended.
         """
         return self._core.ask(lambda: answers.history(self._core, limit))
 
@@ -215,7 +215,7 @@ class Worker:
         """Work until `stop`.
 
         Raises:
-            JournalError: the journal cannot be written or read; the agent must start anew.
+            BoxJournalError: the journal cannot be written or read; the agent must restart.
         """
         self._turned_s = time.monotonic()
         try:
@@ -232,7 +232,7 @@ class Worker:
             self.began.set()
 
     def turn(self, first: LinkEvent | Call | None = None) -> None:
-        """Take what has come, then do all that can be done now; never blocks but for the disk."""
+        """Do one round: handle what has come, then do all that can be done now; it blocks only on the disk."""
         self._core.thread = threading.get_ident()
         self._mind_capabilities()
         if first is not None:
@@ -277,7 +277,7 @@ class Worker:
         return tuple(one for one in self._all if one not in lacking)
 
     def _tell(self) -> None:
-        """Tell those who look at the board when it is another one."""
+        """Call the listeners when the desired state has changed."""
         board = self._core.held.board
         if board is not self._shown:
             self._shown = board
@@ -289,7 +289,7 @@ class Worker:
             self._later.append(event)
 
     def _again(self) -> None:
-        """Try once more what found the journal full, in its order."""
+        """Try events again that found the journal full, in their order."""
         if not self._later or self._core.now_s < self._retry_at_s:
             return
         waiting, self._later = self._later, deque()
@@ -297,7 +297,7 @@ class Worker:
             self._try(event)
 
     def _guarded(self, call: Call) -> bool:
-        """Call it; False when the journal is full, and nothing has changed."""
+        """Call a function; return False when the journal is full, and nothing has changed."""
         try:
             call()
         except JournalFullError as error:
@@ -336,7 +336,7 @@ class Worker:
 
 
 def _capabilities(parts: WorkerParts) -> tuple[str, ...]:
-    """Return what is published at the birth: the ops that there are acts for, and what is settled."""
+    """Return all capabilities for the birth: the ops that have actions, and the items that have settlers."""
     able = set(parts.acts) - SHARING
     if Sharing in parts.settlers:
         able |= SHARING
