@@ -1,1 +1,1 @@
-"""The field engineer's command line, and the daemon that is always there."""
+"""The command line `edgegpu` for field engineers, and the daemon `edgegpu-agent`."""

@@ -21,20 +21,20 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentOptions:
-    """What the command line asks for; `command` finishes a transaction, within `deadline_s`."""
+    """The options of the command line; `command` finishes a transaction, within `deadline_s`."""
 
     root: Path
     command: Sequence[str]
     deadline_s: float
     edgegpu: str = "edgegpu"
-    """The command line, for what it is started for besides."""
+    """The program `edgegpu`, for everything else that the agent runs it for."""
 
 
 class AgentApp:
-    """One process: `run` returns when its group was told to end, or raises what ended it."""
+    """The process edgegpu-agent; `run` returns when its task group was asked to end, or raises what ended it."""
 
     def __init__(self, options: AgentOptions, group: TaskGroup) -> None:
-        """Put it together; nothing runs yet."""
+        """Build all parts; nothing runs yet."""
         self._group = group
         self._layout = Layout(options.root)
         systemd = notifier(os.environ)
@@ -52,7 +52,7 @@ class AgentApp:
         self._cloud = self._cloud_tasks(options)
 
     def _cloud_tasks(self, options: AgentOptions) -> list[Task]:
-        """Return the tasks of a box that belongs to a cloud; what they need is loaded for such a box alone."""
+        """Return the tasks of a box that belongs to a cloud; their modules are loaded on such a box only."""
         path = self._layout.agent_yaml
         if not path.exists():
             _LOG.info("there is no %s: this box belongs to no cloud", path)
@@ -64,10 +64,10 @@ class AgentApp:
         return cloud_tasks(path, self._layout, edgegpu=options.edgegpu, vitals=self._vitals, at_step=at_step)
 
     def run(self) -> None:
-        """Run until the group is told to end.
+        """Run until the group is asked to end.
 
         Raises:
-            Exception: what a task failed with.
+            Exception: the error that a task failed with.
         """
         group = self._group
         if group.ended:

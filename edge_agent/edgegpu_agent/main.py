@@ -1,4 +1,4 @@
-"""The agent's process from its command line to its exit status."""
+"""The process edgegpu-agent, from its command line to its exit status."""
 
 import argparse
 import logging
@@ -24,7 +24,7 @@ of it came to.
 
 
 def run(argv: Sequence[str] | None, group: TaskGroup) -> int:
-    """Run the process until the group is told to end; returns its exit status."""
+    """Run the process until the task group is asked to end; return its exit status."""
     chosen = _parser().parse_args(argv)
     logging.basicConfig(stream=sys.stdout, format=_format(), level=chosen.log_level.upper())
     memory.few_arenas()
@@ -36,18 +36,18 @@ def run(argv: Sequence[str] | None, group: TaskGroup) -> int:
     )
     try:
         AgentApp(options, group).run()
-    except Exception:  # noqa: BLE001  (the process's border: what nobody foresaw belongs in the log, whole)
+    except Exception:  # noqa: BLE001  (the border of the process: an unforeseen error belongs in the log)
         _LOG.exception("edgegpu-agent failed for a reason that it does not know")
         return EXIT_FAILED
     return 0
 
 
 def _apart(root: Path) -> tuple[str, ...]:
-    """Return the words that start a program outside this service's cgroup, where systemd is there (sd_booted(3)).
+    """Return the words that start a program outside this service's cgroup, where systemd runs (sd_booted(3)).
 
-    Undoing a first installation takes the unit file of this service away, and then stops the service. Without its file
-    systemd has forgotten KillMode=process, and ends all that is in the cgroup (seen on 252): whoever undoes would be
-    cut off in the middle of it.
+    Undoing a first installation removes the unit file of this service, and then stops the service. Without the file
+    systemd has forgotten KillMode=process, and ends everything in the cgroup (seen on 252): it would kill the program
+    that undoes the installation.
     """
     booted = (root / "run/systemd/system").is_dir()
     return ("systemd-run", "--scope", "--collect", "--quiet") if booted else ()
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
-    """Reads the version only where it is asked for: importlib.metadata costs the daemon two MiB."""
+    """The option --version; it loads importlib.metadata, which costs the daemon two MiB, only when it is used."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib import metadata  # noqa: PLC0415
@@ -86,6 +86,6 @@ class _Version(argparse.Action):
 
 
 def _format() -> str:
-    """Under systemd the journal has the time already."""
+    """Return the format of the log; without the time under systemd, whose journal has it already."""
     text = "%(levelname)s %(name)s: %(message)s"
     return text if "JOURNAL_STREAM" in os.environ else f"%(asctime)s {text}"

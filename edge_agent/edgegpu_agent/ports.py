@@ -1,4 +1,4 @@
-"""What the agent's parts are to each other: acts, settlers, telemetry, the link. All of it can be simulated."""
+"""The interfaces between the agent's parts: actions, settlers, telemetry, the link. All of them can be simulated."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from edgegpu_sync.wire import Json
 
 
 class ActionStopped(Exception):  # noqa: N818  (nothing went wrong: the agent ends)
-    """Raised out of a blocking call when the agent ends: the act goes on without it or is cut, evidence tells later."""
+    """Raised by a blocking call when the agent ends; the action goes on or is cut, which evidence shows later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionOutcome:
-    """What came of an act: a terminal state, or VERIFYING when the act is over and `verify` tells what came of it."""
+    """The outcome of an action: a terminal state, or VERIFYING when `act` is over and `verify` finds the result."""
 
     state: CommandState
     code: str = ""
@@ -30,91 +30,90 @@ class ActionOutcome:
     data: Json | None = None
 
     def __post_init__(self) -> None:
-        """Hold what a state may be.
+        """Check that the state is terminal or VERIFYING.
 
         Raises:
-            ValueError: for a state in which nothing is over.
+            ValueError: for any other state.
         """
         if not self.state.terminal and self.state is not CommandState.VERIFYING:
             raise ValueError(f"no outcome: {self.state}")
 
 
 class Action(Protocol):
-    """One op. Its calls block, run on a thread of the executor, and never touch the agent's journal.
+    """The code that carries out one op. Its calls block, run on a thread of the executor, and never touch the journal.
 
-    Each may raise `ActionStopped`. What else it raises is a fault of the action's own, and ends the command as FAILED,
-    ERROR.
+    Each may raise `ActionStopped`. Any other exception is a fault of the action, and ends the command as FAILED, ERROR.
     """
 
     def token(self, id_: CommandId, args: Args) -> str:
-        """Return what is journalled before the act, by which `evidence` can tell: JSON; "" where it is not verifiable.
+        """Return the token that is journalled before `act`, for `evidence`: JSON; "" where the op is not verifiable.
 
-        It is asked once per command, right before it begins; nothing has been changed then. A refusal that is found
-        here comes again from `act`, which then ends REJECTED.
+        It is called once per command, right before the command begins; nothing has been changed then. If a reason for a
+        refusal is found here, `act` finds it again and ends REJECTED.
         """
         ...
 
     def act(self, id_: CommandId, args: Args, token: str) -> ActionOutcome:
-        """Do it. Called again with the first token when evidence said that it was not done."""
+        """Carry out the command; called again with the first token when the evidence was NOT_DONE."""
         ...
 
     def evidence(self, id_: CommandId, token: str) -> Evidence:
-        """Say what is found of the act after a crash; it changes nothing. Asked of verifiable ops alone."""
+        """Return what is found of the action after a crash, and change nothing; called only for verifiable ops."""
         ...
 
     def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
-        """Look at what came of it; None: it cannot be said yet, ask again in a moment. It changes nothing."""
+        """Return the outcome of the action, and change nothing; None while it is not known yet."""
         ...
 
 
 class SettlerNotes(Protocol):
-    """What a settler keeps over crashes of the agent, for one item under one key."""
+    """The notes that a settler keeps over crashes of the agent, for one item under one key."""
 
     def read(self) -> Json | None:
-        """Return what was written last; None when nothing was."""
+        """Return the last note; None when there is none."""
         ...
 
     def write(self, note: Json) -> None:
-        """Keep it; on the disk when this returns."""
+        """Write the note; it is on the disk when this returns."""
         ...
 
 
 @runtime_checkable
 class DocumentNotes(Protocol):
-    """Notes of an item that know the document which it stands in."""
+    """Notes of an item that also know the item's document."""
 
     def beside(self) -> Sequence[tuple[AskedItem, Settlement]]:
-        """Return the items of the document as it is now, each with how it stands."""
+        """Return the items of the present document, each with its settlement."""
         ...
 
 
 class Settler(Protocol):
-    """Brings one kind of item to stand as asked."""
+    """The code that settles one kind of item."""
 
     def settle(self, one: AskedItem, notes: SettlerNotes) -> Settlement:
-        """Do so and say what came of it: never Open. Blocks; called again after a crash, with the same notes."""
+        """Settle the item; return a settlement, never Open. Blocks; called again after a crash with the same notes."""
         ...
 
 
 @runtime_checkable
 class AbandoningSettler(Protocol):
-    """A settler that leaves something in between which has to be undone where nobody asks for the item any more."""
+    """A settler with intermediate states that must be undone when the item is no longer requested."""
 
     def abandon(self, one: AskedItem, notes: SettlerNotes) -> None:
-        """Undo it. Blocks; raises what keeps it from that, in words for the log."""
+        """Undo the intermediate state. Blocks; raises an error with a text for the log where it cannot."""
         ...
 
 
 Acts = Mapping[OpName, Action]
-"""What a box can do; an op that is not here is not among its capabilities."""
+"""The actions of a box by op; a missing op is not among the box's capabilities."""
 
 Settlers = Mapping[type[AnyItem], Settler]
-"""By the class of an item. One that is not here is settled as Unsupported."""
+"""The settlers by the class of an item; an item without a settler is settled as Unsupported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxContext:
-    """This box: as it was enrolled, and how it signs. `instance` is that of the machine, as 64 hexadecimal digits."""
+    """This box: its enrolment and its signer. `instance` is the machine's hash, 64 hexadecimal digits."""
 
     device: DeviceId
     enrolment: int
@@ -125,7 +124,7 @@ class BoxContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """The boot's id (36 characters), CLOCK_BOOTTIME in seconds, and seconds since 1970, which are for people."""
+    """The clocks: the boot id (36 characters), CLOCK_BOOTTIME in seconds, and seconds since 1970 for people."""
 
     boot: str
     boot_s: Callable[[], float]
@@ -133,27 +132,27 @@ class Clock:
 
 
 class LinkPort(Protocol):
-    """The link, as `edgegpu_sync.link.link.Link` is."""
+    """The part of `edgegpu_sync.link.link.Link` that the worker uses."""
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False, turn: int | None = None) -> int | None:
-        """Send with QoS 1; None: not now."""
+        """Send a message with QoS 1; None: it cannot be sent now."""
         ...
 
     def ack(self, arrived: MessageArrived) -> None:
-        """Acknowledge what is on the disk."""
+        """Acknowledge a message that is on the disk."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    """The UID of kube-system, empty where it is not known; whether this box's agent settles the app limits there."""
+    """The UID of kube-system, empty where it is not known, and whether this agent settles the cluster's app limits."""
 
     uid: str = ""
     holder: bool = False
 
 
 class TelemetrySource(Protocol):
-    """What is seen and measured on the box; each call answers at once, from what was looked at before."""
+    """The source of inventory and measurements; each call returns at once what was read before."""
 
     @property
     def period_s(self) -> int:
@@ -169,33 +168,33 @@ class TelemetrySource(Protocol):
         ...
 
     def alloc(self) -> Mapping[str, PodAlloc] | None:
-        """Return who holds what, by the pod's UID; None while nothing is known."""
+        """Return what each pod holds, by the pod's UID; None while nothing is known."""
         ...
 
     def health_parts(self) -> Sequence[HealthPart]:
-        """Return how each part of the box is."""
+        """Return the health of each part of the box."""
         ...
 
     def samples(self) -> Sequence[Sample]:
-        """Return what was measured since the last call, one sample each `period_s`."""
+        """Return the samples since the last call, one for each `period_s`."""
         ...
 
 
 class SharingProbe(Protocol):
-    """How GPU sharing stands on the box; each call answers at once."""
+    """The probe of GPU sharing on the box; each call returns at once."""
 
     def look(self) -> SharingFound | None:
-        """Return how it stands; None where that is not known."""
+        """Return the state of sharing; None where it is not known."""
         ...
 
     def changing(self) -> bool:
-        """Say whether a change of the machine is under way: what is seen then may be undone yet."""
+        """Return whether a change of the machine is under way; what `look` returns then may still be undone."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledItem:
-    """An item that was settled, how, and where what is kept of looking at it lies."""
+    """An item that was settled, its settlement, and its notes."""
 
     asked: AskedItem
     settlement: Settlement
@@ -204,11 +203,11 @@ class SettledItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftChecks:
-    """What the looks need of the worker; any thread may call them."""
+    """The calls of drift checks to the worker; any thread may make them."""
 
     settled: Callable[[], Sequence[SettledItem]]
     landed: Callable[[str, TryKey, Settlement], None]
     noticed: Callable[[str, tuple[Condition, ...]], None]
     again: Callable[[str], None]
     on_change: Callable[[Callable[[], None]], None] = lambda _told: None
-    """Has somebody told, on the worker's thread, whenever `settled` may be another one."""
+    """Registers a function that the worker's thread calls whenever `settled` may have changed."""

@@ -1,4 +1,4 @@
-"""HTTPS by a proxy where one is configured, else straight; the environment's variables do not count."""
+"""HTTPS through the configured proxy, or without one; the environment's proxy variables are ignored."""
 
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -7,11 +7,11 @@ import urllib3
 
 
 def pool(proxy: str, **options: Any) -> urllib3.PoolManager:  # noqa: ANN401  (what PoolManager takes)
-    """Return a pool of connections.
+    """Return a pool of connections, through the proxy if there is one.
 
     Args:
-        proxy: http://[USER:PASSWORD@]HOST:PORT, or nothing. urllib3 itself passes over what stands before the @.
-        options: of PoolManager.
+        proxy: http://[USER:PASSWORD@]HOST:PORT, or empty. urllib3 itself ignores the part before the @.
+        options: the options of PoolManager.
     """
     if not proxy:
         return urllib3.PoolManager(**options)

@@ -1,4 +1,4 @@
-"""The agent's configuration file: its schema, and `load`, which reads it or says all that is wrong with it."""
+"""The agent's configuration file: its schema, and `load`, which reads it or reports all its problems."""
 
 import re
 from pathlib import Path
@@ -41,7 +41,7 @@ def _namespace(text: str) -> str:
 
 
 class CloudSection(Section):
-    """Where this box belongs."""
+    """The cloud to which this box belongs."""
 
     url: Annotated[StrictStr, AfterValidator(_url), says("the cloud's address, https://HOST[:PORT][/FOLDER]")]
     ca_sha256: Annotated[
@@ -55,7 +55,7 @@ class CloudSection(Section):
 
 
 class MetricsSection(Section):
-    """What is measured."""
+    """The settings of measurements."""
 
     period_s: Annotated[StrictInt, Field(ge=10, le=3_600), says("the seconds between two measurements, 10 to 3600")] = (
         60
@@ -63,13 +63,13 @@ class MetricsSection(Section):
 
 
 class UploadsSection(Section):
-    """What `logs.collect` may send."""
+    """The limits of uploads by `logs.collect`."""
 
     max_mib: Annotated[StrictInt, Field(ge=1, le=1_024), says("the MiB of one archive at most, 1 to 1024")] = 64
 
 
 class LimitsSection(Section):
-    """How apps' limits are changed in the cluster."""
+    """The settings of app limits in the cluster."""
 
     kubeconfig: Annotated[AbsolutePath, says("the kubeconfig of the account for app limits, an absolute path")] = Path(
         "/etc/edgegpu/limits-kubeconfig"
