@@ -1,1 +1,1 @@
-"""What the agent does on its box: one action per op, one settler per kind of item."""
+"""The agent's actions on its box, one per op, and its settlers, one per kind of item."""

@@ -1,4 +1,4 @@
-"""Check and unpack a release on this box: it must be signed and not older, and is put in place whole or not at all."""
+"""The releases on this box: each must be signed and not older, and is put in place completely or not at all."""
 
 import contextlib
 import fcntl

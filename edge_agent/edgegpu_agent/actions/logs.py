@@ -70,7 +70,7 @@ def place(url: str, id_: CommandId) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectLogs(Idempotent):
-    """The action `logs.collect`; `folder` holds a folder per command, and each command calls `redactor` anew."""
+    """The action `logs.collect`; `folder` has a subfolder for each command, and each command makes a new redactor."""
 
     folder: Path
     web: HttpsClient

@@ -1,4 +1,4 @@
-"""Timed waits of actions, and the programs that they run: those that end with the agent, and those that outlive it."""
+"""The waits of actions, and the programs that they run: those that end with the agent, and those that outlive it."""
 
 import contextlib
 import io

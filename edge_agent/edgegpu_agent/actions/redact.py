@@ -84,7 +84,7 @@ _K3S_TOKEN = re.compile(r"K10[0-9a-f]{32,}::(?:[^:\s]*:)?(\S+)")
 
 @dataclass(frozen=True, slots=True)
 class Redactor:
-    """Takes secrets out of text; `known` are values to hide wherever they occur."""
+    """A filter that takes secrets out of text; `known` are values to hide wherever they occur."""
 
     known: tuple[str, ...] = ()
 

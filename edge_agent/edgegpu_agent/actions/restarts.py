@@ -169,7 +169,7 @@ def restart_plugin(units: Units, *, pace: ActionTimer, busy: Callable[[], bool],
 
 @dataclass(frozen=True, slots=True)
 class NodeReadiness:
-    """Asks the API server about this node, with kubelet's own certificate, whose name is the node's."""
+    """A question to the API server about this node, with kubelet's own certificate, whose name is the node's."""
 
     layout: Layout
     candidates: tuple[str, ...] = (f"{K3S_DATA}/agent/kubelet.kubeconfig", KUBECONFIG)

@@ -97,7 +97,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallerChange:
-    """Carries one item out as one transaction, whose id is noted before the transaction begins.
+    """The change that carries an item out as one transaction, whose id is noted before the transaction begins.
 
     `fresh` returns a new part for an id: 8 of a-z, 0-9. `finish_s`: how long to retry what is left after a crash.
     """
@@ -173,7 +173,7 @@ def _settlement(end: End) -> Settlement:
 
 @dataclass(frozen=True, slots=True)
 class SharingSettler:
-    """Installs GPU sharing, or uninstalls it and keeps the agent.
+    """The settler that installs GPU sharing, or uninstalls it and keeps the agent.
 
     An installation also applies the document's other items at once: waiting pods take shares as soon as there is
     sharing, and then the size of a unit cannot be changed any more, and a card to be excluded is in use.
@@ -210,7 +210,7 @@ def _wanted(settled: Settlement) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SettingSettler(Generic[T]):
-    """Changes one setting of the plugin, which must be installed.
+    """The settler that changes one setting of the plugin, which must be installed.
 
     `words` returns the installer's options for an item. `check` settles an item that needs no change, or allows none.
     """

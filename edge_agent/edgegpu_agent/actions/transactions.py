@@ -64,7 +64,7 @@ End = TransactionCommitted | TransactionRolledBack | TransactionBroken | Refused
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallerRunner:
-    """Begins transactions and finds out how they ended.
+    """A runner of transactions, which also finds out how they ended.
 
     `program` is the command line that begins one; its process holds the lock `begun` while it runs, also when the agent
     ends. `lasts_s`: a longer transaction is killed, and the dead-man undoes it. `patience_s`: how long to retry while

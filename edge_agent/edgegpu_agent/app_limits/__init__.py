@@ -1,1 +1,1 @@
-"""Settling of GPU limits of apps: the verdict, the patch, the rollout, the restoring of old limits, drift."""
+"""The settling of apps' GPU limits: verdict, patch, rollout, restoring of old limits, drift."""

@@ -28,7 +28,7 @@ from edgegpu_sync.wire import clipped
 
 
 class ClusterSnapshot:
-    """Reads the cluster, and lets the core judge new limits on what it has read."""
+    """A reader of the cluster that lets the core judge new limits on what it has read."""
 
     def __init__(self, apps: Apps, model: Callable[[], ResourceModel]) -> None:
         self._apps = apps

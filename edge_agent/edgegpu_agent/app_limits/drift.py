@@ -11,7 +11,7 @@ from edgegpu_sync.messages.uplink import Condition
 from edgegpu_sync.wire import clipped
 
 MOST_FIGHTS = 3
-"""How often limits are set again after somebody else wrote them back; then only the condition names who fights."""
+"""How often limits that somebody else wrote back are set again; after that, the condition only names who fights."""
 
 
 def stands(found: FoundWorkload, container: str, model: ResourceModel) -> RequestedAmounts | None:

@@ -37,7 +37,7 @@ class DriftResult:
 
 
 class DriftChecker:
-    """Checks for the settler whether settled limits still hold; sets drifted ones again where that is asked for."""
+    """The settler's check of whether settled limits still hold; it sets drifted ones again where that is requested."""
 
     def __init__(self, apps: Apps, scene: ClusterSnapshot, lease: LeaseHolding) -> None:
         self._apps = apps

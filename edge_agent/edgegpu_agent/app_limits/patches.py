@@ -77,8 +77,7 @@ def amounts_patch(spec: Json, container: str, change: ContainerShares) -> Json:
 def aside_patch(found: FoundWorkload) -> Json:
     """Return the patch that stops an app's old pods before new ones start, and notes the old strategy in ASIDE.
 
-    A Deployment recreates this once, a DaemonSet does without surge, a StatefulSet has no replicas until its pods have
-    gone.
+    A Deployment recreates once, a DaemonSet does without surge, a StatefulSet has no replicas until its pods are gone.
     """
     spec = found.spec
     match found.ref.kind:

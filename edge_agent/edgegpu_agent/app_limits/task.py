@@ -28,7 +28,7 @@ LOOK_S = 60.0
 """Seconds between checks of an item without a watch: the account may not watch, or the API server is away."""
 
 _APART_S, _AT_ONCE = 20.0, 3
-"""If somebody changes an item again and again, its checks are so far apart, after so many at once."""
+"""The seconds between checks of an item that changes again and again, after so many checks at once."""
 
 _BUSY_S = 1.0
 _NEVER = float("inf")

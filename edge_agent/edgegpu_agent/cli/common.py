@@ -1,4 +1,4 @@
-"""Common parts of the commands: options, output, and errors."""
+"""The common parts of the commands: options, output, and errors."""
 
 import errno
 import os

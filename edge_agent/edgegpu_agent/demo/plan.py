@@ -16,7 +16,7 @@ _CORES = 3
 
 @dataclass(frozen=True, slots=True)
 class ServiceAmounts:
-    """Amounts of three services: `first`, `second` and `third` fit; `too_much` instead of `third` does not."""
+    """`first`, `second` and `third` fit; `too_much` in place of `third` is more than the node has left."""
 
     first: int
     second: int
@@ -29,7 +29,7 @@ class ServiceAmounts:
 
 @dataclass(frozen=True, slots=True)
 class ThreeServices:
-    """Amounts of three services: one `small`, and two `large` that fit on no card together."""
+    """Three services: one `small`, and two `large` that fit on no card together."""
 
     small: int
     large: int
@@ -40,7 +40,7 @@ class ThreeServices:
 
 @dataclass(frozen=True, slots=True)
 class ServiceSizes:
-    """Amounts of two pairs: two `small` fit on the first card; `small` and `larger` together fit on no card."""
+    """Two pairs of services: two `small` fit on the first card; `small` and `larger` fit on no card together."""
 
     small: int
     larger: int

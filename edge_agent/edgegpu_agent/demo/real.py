@@ -33,7 +33,7 @@ class KubectlError(DemoError):
 
 
 class DemoKubectl:
-    """Runs kubectl, each call with a deadline."""
+    """A runner of kubectl; each call has a deadline."""
 
     def __init__(self, command: tuple[str, ...], environment: dict[str, str]) -> None:
         self._command = command
@@ -109,7 +109,7 @@ def booked_cards(socket: Path, pod: Json) -> frozenset[str] | None:
 
 
 class RealBed:
-    """Runs the demo's scenarios on the cluster of this machine."""
+    """The cluster of this machine, for the demo's scenarios."""
 
     def __init__(self, kubectl: DemoKubectl, *, socket: Path, namespace: str, image: str, policy: str) -> None:
         self._kubectl = kubectl

@@ -9,7 +9,7 @@ TWO_CARDS = "two-cards"
 
 
 def three_services(stage: DemoStage, amounts: ServiceAmounts) -> None:
-    """Two services fill most of the cards; a third grows beyond what is left, waits, and shrinks back."""
+    """Run two services that fill most of the cards, and a third that grows beyond the rest, waits, and shrinks back."""
     stage.run(DemoService("detector", amounts.first))
     stage.run(DemoService("tracker", amounts.second))
     stage.run(DemoService("counter", amounts.third))
@@ -19,7 +19,7 @@ def three_services(stage: DemoStage, amounts: ServiceAmounts) -> None:
 
 
 def three_on_two_cards(stage: DemoStage, amounts: ThreeServices) -> None:
-    """A small service and two that do not fit on one card together: these two go to two cards."""
+    """Run a small service and two that do not fit on one card together: these two go to two cards."""
     stage.run(DemoService("counter", amounts.small))
     one = stage.run(DemoService("detector", amounts.large))
     other = stage.run(DemoService("tracker", amounts.large))
@@ -28,7 +28,7 @@ def three_on_two_cards(stage: DemoStage, amounts: ThreeServices) -> None:
 
 
 def pairs(stage: DemoStage, amounts: ServiceSizes) -> None:
-    """Two services that fill a card share it; with one of them larger they go to two cards."""
+    """Run two services that fill one card and share it; with one of them larger they go to two cards."""
     stage.together(*_pair(stage, amounts.small, amounts.small))
     stage.apart(*_pair(stage, amounts.small, amounts.larger))
 

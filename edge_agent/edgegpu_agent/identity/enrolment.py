@@ -63,8 +63,8 @@ class BoxEnrolment:
 
         Raises:
             DeniedError: the cloud refuses.
-            UnreachableError: there is no usable answer: try again.
-            IdentityError: the cloud's CA or this box's disk cannot be used.
+            UnreachableError: there is no answer: try again.
+            IdentityError: the answer, the cloud's CA or this box's disk cannot be used.
         """
         request = self._request(token)
         ca = self._cloud_ca()

@@ -92,7 +92,7 @@ class CloudClient:
         return _read(PendingAnswer, answer) if status == _WAIT else _read(EnrolmentAnswer, answer)
 
     def renew(self, body: bytes, signature: str) -> RenewedAnswer:
-        """Exchange a certificate for a new one; `signature` is made with sign.key over the body.
+        """Exchange a certificate for a new one; `signature` is that of sign.key over `renewal.DOMAIN` and the body.
 
         Raises:
             DeniedError: the cloud refuses.

@@ -33,7 +33,7 @@ ENROL = "edgegpu agent enrol --url URL --ca-sha256 HEX --token-file FILE, as you
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentitySettings:
-    """The paths and addresses of the identity's task; paths are absolute for this process."""
+    """The paths and addresses of the identity's task; paths are those that this process opens."""
 
     folder: Path
     token: Path

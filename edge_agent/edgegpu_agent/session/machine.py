@@ -1,4 +1,4 @@
-"""Access of a box's session to its machine: journals, clocks, and the installer's state."""
+"""The machine as a box's session uses it: journals, clocks, and the installer's state."""
 
 import json
 import logging

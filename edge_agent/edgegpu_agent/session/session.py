@@ -86,7 +86,7 @@ def cloud_tasks(
 
 
 class CloudSupervisor:
-    """Builds the link when there is an identity, and builds it again when the identity changes."""
+    """The supervisor that builds the link when there is an identity, and again when the identity changes."""
 
     def __init__(
         self,

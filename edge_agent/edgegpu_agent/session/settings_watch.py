@@ -11,7 +11,7 @@ LOOK_S = 5.0
 
 
 class SettingsWatch:
-    """Watches one file, which need not exist."""
+    """The watch of one file, which need not exist."""
 
     def __init__(self, path: Path, changed: Callable[[], None], *, look_s: float = LOOK_S) -> None:
         """Remember the file's present state; `changed` is called once, from the loop."""

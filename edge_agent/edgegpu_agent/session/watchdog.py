@@ -44,7 +44,7 @@ class LoopHealthTable:
 
 
 class VitalNotifier:
-    """Passes everything to another notifier, but feeds the watchdog only while all loops run."""
+    """A notifier in front of another one; it feeds the watchdog only while all loops run."""
 
     def __init__(self, notifier: Notifier, vitals: LoopHealthTable) -> None:
         """Build the notifier on top of another one."""

@@ -11,7 +11,7 @@ _SHY_S = 600.0
 
 @dataclass(slots=True)
 class Programs:
-    """Runs programs for telemetry; a driver that hangs keeps a process for ever, so there must not be many."""
+    """A runner of programs for telemetry; a driver that hangs keeps a process for ever, so there must not be many."""
 
     clock: Callable[[], float] = time.monotonic
     environment: dict[str, str] | None = None

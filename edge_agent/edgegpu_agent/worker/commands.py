@@ -102,7 +102,7 @@ class ActionRun:
 
 
 class ActionRunner:
-    """Runs the actions of commands, and goes on with those that an earlier agent process has begun."""
+    """The runner of commands' actions; it also goes on with those that an earlier agent process has begun."""
 
     def __init__(self, states: CommandStates, *, acts: Acts, executor: Executor) -> None:
         """Build the action runner.

@@ -59,7 +59,7 @@ class _LookNotes:
 
 
 class DesiredItems:
-    """Settles the open items of the desired document, in their order."""
+    """The items of the desired document; the open ones are settled in their order."""
 
     def __init__(
         self,

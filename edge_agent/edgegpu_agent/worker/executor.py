@@ -1,4 +1,4 @@
-"""Run blocking calls, actions and settlements, each on its own thread, and pass the results to the worker's thread.
+"""The executor of blocking calls (actions, settlements), each on its own thread; the worker's thread gets the results.
 
 The worker decides what may run at the same time: it starts nothing that must not begin now.
 """
@@ -25,7 +25,7 @@ class RaisedError:
 
 
 class Executor(Protocol):
-    """Runs blocking calls beside the worker, and returns their results on the worker's thread."""
+    """An executor of blocking calls beside the worker; their results come back on the worker's thread."""
 
     def start(self, name: str, work: Callable[[], T], then: Callable[[T | RaisedError], None]) -> None:
         """Run `work` now; `then` is called on the worker's thread."""

@@ -39,7 +39,7 @@ _LATE_S = 60
 
 
 class Inbox:
-    """Handles messages from the controller, one after the other."""
+    """The handler of messages from the controller, one after the other."""
 
     def __init__(
         self,

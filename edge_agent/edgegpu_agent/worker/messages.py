@@ -42,7 +42,7 @@ def data_bytes(data: Json | None) -> bytes | None:
 
 
 class UplinkMessages:
-    """Makes the bodies and topics of messages to the controller."""
+    """The maker of bodies and topics of messages to the controller."""
 
     def __init__(self, core: Core, capabilities: tuple[str, ...], *, clean: Clean) -> None:
         """Build the message maker.

@@ -37,7 +37,7 @@ class SendSchedule:
 
 
 class UplinkSender:
-    """Sends what is due, as far as the link accepts it."""
+    """The sender of everything that is due, as far as the link accepts it."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class UplinkSender:
             core: the journal and the stamps.
             say: makes the messages.
             rng: for jitter.
-            cluster: returns the cluster; the reported state is sent again when it changes.
+            cluster: returns the cluster, in each round; the reported state is sent again when it changes.
             holds: returns whether a command's state must wait for something else to go up before it.
         """
         self._core, self._say, self._rng, self._cluster = core, say, rng, cluster

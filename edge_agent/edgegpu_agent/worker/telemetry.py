@@ -55,7 +55,7 @@ class SentAllocations:
 
 
 class TelemetrySender:
-    """Sends telemetry that differs from what was sent before."""
+    """The sender of telemetry that differs from what was sent before."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ _WIDTH = 15
 
 
 class DoctorView:
-    """Prints each result as it comes, and a group's name before the first of the group."""
+    """The view of the doctor: it prints each result as it comes, and a group's name before the group's first result."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
