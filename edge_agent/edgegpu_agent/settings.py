@@ -94,6 +94,6 @@ def load(path: Path) -> AgentConfig:
     """Read the configuration file.
 
     Raises:
-        ConfigError: with one line for each problem: file, line, key, value, what is wrong, what would be right.
+        ConfigError: one line for each problem: file, line, key, value, what is wrong, what would be right.
     """
     return yaml_file.load(path, AgentConfig)

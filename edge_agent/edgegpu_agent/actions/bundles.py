@@ -55,8 +55,8 @@ def check_signature(key: str, *, version: str, sha256: str, signature: str) -> N
 
     Args:
         key: the public key, 43 characters of base64url, as release.pub contains it.
-        version: of the release.
-        sha256: of the bundle, 64 hexadecimal digits.
+        version: the version of the release.
+        sha256: the checksum of the bundle, 64 hexadecimal digits.
         signature: 86 characters of base64url.
 
     Raises:
@@ -77,7 +77,7 @@ def check_order(now: str, wanted: str) -> None:
     """Check that the wanted version is not older than the one that runs.
 
     Raises:
-        ReleaseError: DOWNGRADE.
+        ReleaseError: DOWNGRADE, where it is older.
     """
     if _order(wanted) < _order(now):
         raise ReleaseError(ResultCode.DOWNGRADE, f"{wanted} is older than {now}, which runs here")

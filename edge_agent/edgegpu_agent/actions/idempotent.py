@@ -56,7 +56,10 @@ class IdempotentAction(Idempotent):
 
 
 def refresh_inventory(socket: Path, *, pace: ActionTimer, looked: Callable[[], None]) -> IdempotentAction:
-    """Return `inventory.refresh`: it asks the plugin, then calls `looked`, which makes the agent send its inventory."""
+    """Return the action `inventory.refresh`: it asks the plugin, then calls `looked`, which reads all telemetry.
+
+    What was read goes up before the command's result.
+    """
 
     def do(_: CommandId) -> ActionOutcome:
         found = pace.until(lambda: _asked(socket), every_s=_LOOK_S, within_s=_PLUGIN_S)
@@ -78,7 +81,7 @@ def _asked(socket: Path) -> PluginStatus | None:
 
 
 def run_doctor(program: Sequence[str], *, pace: ActionTimer, env: Mapping[str, str] | None = None) -> IdempotentAction:
-    """Return `doctor.run`; its result lists the troubles, and troubles do not make the command FAILED."""
+    """Return the action `doctor.run`; its result lists the troubles, which do not make the command FAILED."""
     settled: Mapping[str, str] = dict(os.environ) if env is None else env
 
     def do(_: CommandId) -> ActionOutcome:
@@ -126,7 +129,7 @@ def rotate_identity(
     passing: tuple[type[Exception], ...] = (),
     within_s: float = 240.0,
 ) -> IdempotentAction:
-    """Return `identity.rotate`.
+    """Return the action `identity.rotate`.
 
     Args:
         renew: gets a new certificate for a cause, the command's id; the same cause gets the same certificate.

@@ -39,9 +39,9 @@ class ActionContext:
 
     `stop` is set once, when the agent ends. `identity` is the folder with tls.crt, tls.key and cloud-ca.crt. `renew`
     gets a new certificate for a cause. It raises `refusals`, whose text becomes the result's; after those that are
-    also in `passing` it is tried again. `looked` makes the agent send its inventory. `ready` asks the cluster about
-    this node (None: with kubelet's own certificate). `program` is the command line that runs the installer, `env` its
-    environment.
+    also in `passing` it is tried again. `looked` reads all telemetry, so that the agent sends its inventory. `ready`
+    asks the cluster about this node (None: with kubelet's own certificate). `program` is the command line that runs
+    the installer, `env` its environment.
     """
 
     stop: threading.Event

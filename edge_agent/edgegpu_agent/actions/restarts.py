@@ -149,7 +149,7 @@ K3S_S, PLUGIN_S = 600.0, 120.0
 def restart_k3s(
     units: Units, *, pace: ActionTimer, ready: NodeReady, busy: Callable[[], bool], steady_s: float = STEADY_S
 ) -> Restart:
-    """Return `k3s.restart`."""
+    """Return the action `k3s.restart`."""
     return Restart(
         units=units,
         pace=pace,
@@ -163,7 +163,7 @@ def restart_k3s(
 
 
 def restart_plugin(units: Units, *, pace: ActionTimer, busy: Callable[[], bool], steady_s: float = 3.0) -> Restart:
-    """Return `plugin.restart`."""
+    """Return the action `plugin.restart`."""
     return Restart(units=units, pace=pace, unit=lambda: PLUGIN_UNIT, within_s=PLUGIN_S, busy=busy, steady_s=steady_s)
 
 

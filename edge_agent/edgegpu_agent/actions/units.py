@@ -64,7 +64,7 @@ class SystemdUnit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Units:
-    """systemctl on this machine."""
+    """The units of this machine, through systemctl."""
 
     layout: Layout
     pace: ActionTimer

@@ -1,4 +1,4 @@
-"""One change of one app: write it under its resourceVersion, follow the rollout, restore if the limits fail."""
+"""One change of one app: write it under its resourceVersion, follow it, restore if the limits were at fault."""
 
 import logging
 from collections.abc import Callable

@@ -80,7 +80,7 @@ class AppLimitsSettler:
 
         Raises:
             ActionStopped: the agent ends.
-            KubeError: the API server refuses it.
+            KubeError: a call to the API server failed.
         """
         limits = one.item
         if not isinstance(limits, AppLimits) or notes.read() is None:
@@ -169,7 +169,7 @@ class _Run:
 
     def begin(self, found: FoundWorkload) -> Settlement:
         """Judge the limits, and apply them if they fit."""
-        self._rollout.put_back_aside()  # what an earlier try may have left
+        self._rollout.put_back_aside()  # an earlier try may have left something aside
         found = self._rollout.read()
         model = self._scene.model()
         if stands(found, self._limits.container, model) == self._asked:

@@ -21,7 +21,7 @@ class Timeouts:
     rollout_s: float = 300.0
     """For the whole rollout."""
     blame_s: float = 45.0
-    """How long the limits must keep a pod from its card: units that were freed are seen late (6 s, once 51 s)."""
+    """How long the limits must keep a pod from its card to be blamed: freed units are seen late (6 s, once 51 s)."""
     forced_s: float = 5.0
     """The same for forced limits: there a waiting pod is expected."""
     ready_s: float = 60.0

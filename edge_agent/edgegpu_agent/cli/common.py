@@ -24,7 +24,7 @@ class CliError(Exception):
         self.text = text
         self.remedy = remedy
         self.more = more or {}
-        """Further keys for `--json`."""
+        """Further keys of the document that `--json` prints."""
 
     def document(self) -> dict[str, object]:
         """Return what `--json` prints: `error`, `remedy` and the keys that the command adds."""

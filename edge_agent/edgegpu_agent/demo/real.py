@@ -44,7 +44,7 @@ class DemoKubectl:
         """Return the kubectl of this box: `kubectl`, else `k3s kubectl`.
 
         Raises:
-            DemoError: there is none.
+            DemoError: this box has no kubectl.
         """
         environment = dict(os.environ)
         if "KUBECONFIG" not in environment and os.access(_K3S_KUBECONFIG, os.R_OK):
@@ -179,7 +179,7 @@ class RealBed:
             raise DemoError(f"{error.text}; {error.remedy}") from error
 
     def pause(self) -> None:
-        """Wait a moment."""
+        """Wait half a second."""
         time.sleep(_LOOK_S)
 
     def remove(self) -> None:

@@ -83,7 +83,7 @@ def say_cards(bed: Bed, say: Say) -> None:
 
 
 def give_up(outcome: DemoOutcome, scenario: str, error: DemoError, say: Say) -> None:
-    """Note that a scenario cannot go on."""
+    """Record and print that a scenario cannot go on."""
     text = str(error) if str(error).startswith(scenario) else f"{scenario}: {error}"
     outcome.failures.append(text)
     say(f"  WRONG: {error}")

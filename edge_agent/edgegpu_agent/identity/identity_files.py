@@ -109,7 +109,7 @@ class BoxIdentity:
         """Return the CA of the cloud's certificate as PEM; empty where it is a public one.
 
         Raises:
-            IdentityError: it cannot be read.
+            IdentityError: the file cannot be read.
         """
         return _bytes(self.folder / _CLOUD_CA) if self.device.cloud.ca_sha256 else b""
 
@@ -117,7 +117,7 @@ class BoxIdentity:
         """Return the key that signs the box's messages.
 
         Raises:
-            IdentityError: it cannot be read.
+            IdentityError: the key cannot be read.
         """
         return load_sign_key(self.folder / _SIGN_KEY)
 
@@ -125,7 +125,7 @@ class BoxIdentity:
         """Return the present certificate.
 
         Raises:
-            IdentityError: it cannot be read.
+            IdentityError: the certificate cannot be read.
         """
         return read_certificate(_bytes(self.tls_cert))
 
@@ -157,7 +157,7 @@ def read_certificate(pem: bytes) -> BoxCertificate:
     """Return the fields of the first certificate in a PEM text.
 
     Raises:
-        IdentityError: there is none.
+        IdentityError: the text has no certificate.
     """
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat  # noqa: PLC0415
 
@@ -178,7 +178,7 @@ def load_sign_key(path: Path) -> Ed25519PrivateKey:
     """Return the Ed25519 key in a file.
 
     Raises:
-        IdentityError: there is none.
+        IdentityError: the file has no such key.
     """
     try:
         key = load_pem_private_key(_bytes(path), None)

@@ -34,7 +34,7 @@ def certificate_request(tls_key: bytes, name: str) -> str:
         name: the common name; at enrolment the cloud replaces it.
 
     Raises:
-        IdentityError: it is no such key.
+        IdentityError: `tls_key` is no ECDSA key.
     """
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(_private(tls_key), hashes.SHA256())
@@ -45,7 +45,7 @@ def public_of(tls_key: bytes) -> bytes:
     """Return the public key in the form of `BoxCertificate.public`.
 
     Raises:
-        IdentityError: it is no such key.
+        IdentityError: `tls_key` is no ECDSA key.
     """
     return _private(tls_key).public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 

@@ -36,7 +36,7 @@ class Leases:
 
         Args:
             holder: the new holder.
-            now_s: seconds since 1970, for people who read it.
+            now_s: seconds since 1970, for people who read the lease.
             over: the lease as it was seen; None to create it.
         """
         stamp = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

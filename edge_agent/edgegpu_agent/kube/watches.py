@@ -12,7 +12,7 @@ from edgegpu_base.kube import Handlers, Pace, Reflector
 from edgegpu_core.limits import WorkloadKind
 
 App = tuple[str, str]
-"""Namespace and name."""
+"""The namespace and the name of an app."""
 
 _PACE = Pace(watch_s=(2700, 4500), relist_s=1800, longest_wait_s=30)
 """An idle watch is reopened about once an hour, and then begins with a list; nothing else is read."""

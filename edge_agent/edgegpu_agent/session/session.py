@@ -153,7 +153,7 @@ class CloudSupervisor:
         """Hold the link for the present identity, until `stop`.
 
         Raises:
-            Exception: what a task of the link failed with.
+            Exception: the error that a task of the link failed with.
         """
         wait_s: float | None = None
         while not self._stopping:
@@ -358,7 +358,7 @@ class BoxLink:
         """Hold the link until `stop`.
 
         Raises:
-            Exception: what a task failed with.
+            Exception: the error that a task failed with.
         """
         _LOG.info("on the link as %s, enrolment %d", self._identity.id, self._identity.device.enrolment)
         if not self._group.ended:

@@ -17,7 +17,7 @@ class LocalAnswer(BaseModel):
 
 
 class OpenCommand(LocalAnswer):
-    """A command that has not ended, or whose result waits for the controller's receipt."""
+    """A command that has not ended, or whose result waits for its receipt."""
 
     id: str
     op: str

@@ -40,7 +40,7 @@ ALL_S = 600.0
 """Seconds after which inventory and health are sent although nothing has changed."""
 
 BATCH = 15
-"""Samples in one message: a quarter of an hour where each minute is measured."""
+"""Samples in one message: those of a quarter of an hour at one sample a minute."""
 
 _PODS_PER_MESSAGE = 150
 

@@ -212,7 +212,7 @@ class Worker:
     # --- the worker's thread
 
     def run(self) -> None:
-        """Work until `stop`.
+        """Run rounds until `stop`.
 
         Raises:
             BoxJournalError: the journal cannot be written or read; the agent must restart.

@@ -62,7 +62,7 @@ def gather(root: Path, socket: Path | None, *, now_s: float | None = None) -> Ag
         now_s: seconds since 1970.
 
     Raises:
-        CliError: no permission.
+        CliError: this user has no permission.
     """
     layout = Layout(root)
     now_s = time.time() if now_s is None else now_s

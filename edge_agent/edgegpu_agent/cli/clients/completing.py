@@ -18,7 +18,7 @@ def pods(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def namespaces(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the namespaces of pods with shares."""
+    """Return the namespaces that begin with `incomplete`, of the plugin's pods."""
     return _begin(incomplete, (row.namespace for row in _rows(context)))
 
 

@@ -17,7 +17,7 @@ LOOK = "see `systemctl status edgegpu-plugin` and `journalctl -u edgegpu-plugin`
 
 
 class NotRunningError(CliError):
-    """Nothing answers on the socket."""
+    """The error that nothing answers on the plugin's socket."""
 
 
 def find_socket(socket: Path | None, config: Path | None) -> Path:
