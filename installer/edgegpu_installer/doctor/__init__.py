@@ -1,4 +1,4 @@
-"""Reads a box and says what is wrong with its GPU sharing, why, and which command mends it."""
+"""The doctor: what is wrong with GPU sharing on a box, why, and which command fixes it."""
 
 from edgegpu_installer.doctor.checks import CHECKS, Check, CheckRun, examine, exit_status, worst
 from edgegpu_installer.doctor.probe import (

@@ -1,4 +1,4 @@
-"""Checks of the way to the API server: the kubeconfig, and what its account may do."""
+"""Checks of the access to the API server: the kubeconfig, and the rights of its account."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,20 +18,20 @@ _PRIVATE = 0o077
 
 @dataclass(frozen=True, slots=True)
 class ClusterRight:
-    """Something that the plugin does in the cluster; `loss` is what becomes of it without the right."""
+    """A right that the plugin needs in the cluster; `loss` says what fails without it."""
 
     verb: str
     resource: str
     loss: str
     vital: bool = True
     own: bool = False
-    """Whether it is asked for the pods of this node alone."""
+    """Whether the right is needed only for the pods of this node."""
     group: str = ""
     name: str = ""
 
     @property
     def words(self) -> str:
-        """Verb and resource."""
+        """The verb and the resource."""
         return f"{self.verb} {self.resource}"
 
 
@@ -71,7 +71,7 @@ KUBELET_RIGHTS = (
     ClusterRight("patch", "nodes", "the node's report cannot be written"),
     ClusterRight("create", "events", "nothing is said in events", vital=False),
 )
-"""What an agent node uses that acts as its own kubelet."""
+"""The rights of an agent node whose plugin uses kubelet's own account."""
 
 _NO_POD_LIST = note(
     "acts as its own kubelet, which may not read kubelet's pod list (nodes/proxy): units of pods that are gone may be "
@@ -81,7 +81,7 @@ _NO_POD_LIST = note(
 
 
 def look_kubeconfig(sight: BoxProbe) -> CheckResult:
-    """Look at the kubeconfig: is it private, does it answer, what may its account do."""
+    """Check that the kubeconfig is private, that the API server answers, and that the account has its rights."""
     settings = sight.settings
     api = sight.api
     troubles = list(_file_troubles(sight))
@@ -109,7 +109,7 @@ def _wanted(sight: BoxProbe) -> list[ClusterRight]:
 
 
 def _acts_as_kubelet(kubeconfig: str) -> bool:
-    """An account of ours has a token; kubelet shows its certificate."""
+    """Return whether a kubeconfig is kubelet's: kubelet shows a certificate, our accounts have a token."""
     try:
         users = [user.get("user") or {} for user in yaml.safe_load(kubeconfig).get("users") or ()]
     except (yaml.YAMLError, AttributeError):
@@ -134,7 +134,7 @@ def _missing(sight: BoxProbe, rights: list[ClusterRight]) -> Iterator[CheckProbl
         if right.name:
             asked |= {"namespace": "kube-system", "name": right.name}
         if right.own:
-            # A node may list its own pods alone; older servers pass over what they do not know.
+            # A node may list only its own pods. Older servers ignore the field selector.
             own = {"key": "spec.nodeName", "operator": "In", "values": [sight.settings.node]}
             asked["fieldSelector"] = {"requirements": [own]}
         if resource == "nodes" and right.verb in {"get", "patch"}:

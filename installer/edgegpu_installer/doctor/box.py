@@ -12,13 +12,13 @@ _FAR_OFF_S = 300.0
 _MIB = 1 << 20
 _LEAST_BYTES, _LITTLE_BYTES = 100 * _MIB, 1024 * _MIB
 _LITTLE_SHARE = 0.10
-"""k3s's kubelet evicts pods below 5 % of free room."""
+"""The kubelet of k3s evicts pods below 5 % of free space."""
 
 _FOLDERS = ("/etc", "/opt", "/usr/local", "/var/lib", "/var/lib/edgegpu", "/var/lib/rancher", "/run")
 
 
 def look_clock(sight: BoxProbe) -> CheckResult:
-    """Look at the year, at the API server's clock and at the synchronisation."""
+    """Check the year, the difference from the API server's clock, and the synchronisation."""
     now = sight.now()
     details: list[str] = [f"{now:%Y-%m-%d %H:%M:%S} UTC"]
     troubles: list[CheckProblem] = []
@@ -54,7 +54,7 @@ def _against(theirs: dt.datetime | None, now: dt.datetime, details: list[str]) -
 
 
 def look_disk(sight: BoxProbe) -> CheckResult:
-    """Look at room, inodes and whether the folders that are written to can be."""
+    """Check free space and inodes, and that the folders which edgegpu and k3s write to are writable."""
     troubles: list[CheckProblem] = []
     details: list[str] = []
     for folder in _FOLDERS:

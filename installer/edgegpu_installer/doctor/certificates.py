@@ -1,4 +1,4 @@
-"""Looks how long certificates still hold: the extender's, the kubeconfig's, k3s's own."""
+"""The check of how long certificates are still valid: the extender's, the kubeconfig's, k3s's own."""
 
 import base64
 import binascii
@@ -16,7 +16,7 @@ from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, 
 from edgegpu_installer.layout import K3S_DATA
 
 _SOON = dt.timedelta(days=90)
-"""k3s renews its own at a start from here on."""
+"""When k3s starts with less time left, it renews its own certificates."""
 
 _ROTATE = "sudo edgegpu install  # makes them anew"
 _K3S = (
@@ -29,7 +29,7 @@ _K3S = (
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A PEM text, where it came from, and what makes it anew."""
+    """A PEM text, what it is, and the command that renews it."""
 
     what: str
     pem: bytes
@@ -37,14 +37,14 @@ class _Held:
 
 
 def look_certificates(sight: BoxProbe) -> CheckResult:
-    """Look at every certificate that edgegpu leans on."""
+    """Check every certificate that edgegpu depends on."""
     held = [*_files(sight), *_inline(sight), *_kubeconfig(sight)]
     troubles: list[CheckProblem] = []
     details: list[str] = []
     ends: list[dt.datetime] = []
     for one in held:
         try:
-            certificate = x509.load_pem_x509_certificate(one.pem)  # the first: k3s's authority behind it has serial 0
+            certificate = x509.load_pem_x509_certificate(one.pem)  # only the first: k3s's CA after it has serial 0
         except ValueError:
             troubles.append(broken(f"{one.what} is no certificate", one.remedy))
             continue
@@ -85,7 +85,7 @@ def _files(sight: BoxProbe) -> Iterator[_Held]:
 
 
 def _inline(sight: BoxProbe) -> Iterator[_Held]:
-    """Yield the scheduler's; what is wrong with its file is another check's."""
+    """Yield the certificates in the scheduler's file; the check `scheduler` reports a bad file."""
     if not sight.settings.has_extender:
         return
     try:
@@ -105,6 +105,6 @@ def _kubeconfig(sight: BoxProbe) -> Iterator[_Held]:
             base64.b64decode(user["client-certificate-data"]) for user in users if "client-certificate-data" in user
         ]
     except (yaml.YAMLError, AttributeError, binascii.Error):
-        return  # the check `kubeconfig` says it
+        return  # the check `kubeconfig` reports it
     for text in texts:
         yield _Held("the kubeconfig's certificate", text, _ROTATE)

@@ -1,4 +1,4 @@
-"""The list of checks, and their run over a sight of the box: one that fails itself is a finding, never a traceback."""
+"""The list of checks, and their run over a box: a check that fails itself is a finding, never a traceback."""
 
 import logging
 import time
@@ -26,14 +26,14 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One question to the box."""
+    """One check of the box."""
 
     name: str
     group: str
     about: str
     look: Callable[[BoxProbe], CheckResult]
     of_install: bool = True
-    """Whether it looks at what an install makes, so that without one there is nothing to say."""
+    """Whether the check needs an installed edgegpu; without one it is skipped."""
 
 
 CHECKS = (
@@ -79,12 +79,12 @@ CHECKS = (
         of_install=False,
     ),
 )
-"""In the order in which causes come before their consequences."""
+"""Ordered so that causes come before their consequences."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRun:
-    """A check, what it said, and how long it took."""
+    """A check, its result, and how long it took."""
 
     check: Check
     verdict: CheckResult
@@ -98,7 +98,7 @@ def examine(
     before: Callable[[Check], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[CheckRun]:
-    """Yield each check's result as it comes; `before` is told which check is begun."""
+    """Run the checks and yield each result as it comes; `before` is called with each check before it runs."""
     for check in checks:
         before(check)
         began = clock()
@@ -107,12 +107,12 @@ def examine(
 
 
 def worst(results: Iterable[CheckRun]) -> CheckLevel:
-    """Return how bad it is altogether."""
+    """Return the worst level of all results."""
     return max((result.verdict.level for result in results), key=lambda level: level.rank, default=CheckLevel.OK)
 
 
 def exit_status(results: Iterable[CheckRun]) -> int:
-    """Return 0 where all is well, 1 with warnings, 2 where something is broken."""
+    """Return the exit status: 0 when nothing is wrong, 1 with warnings, 2 when something is broken."""
     return worst(results).rank
 
 
@@ -127,7 +127,7 @@ def _verdict(check: Check, sight: BoxProbe) -> CheckResult:
         return _failed(shut)
     except PermissionError as error:
         return _failed(ProbeError(f"cannot look: {error}", remedy="sudo edgegpu doctor"))
-    except Exception as error:  # noqa: BLE001  (a check's border: the others must still be heard)
+    except Exception as error:  # noqa: BLE001  (where a check ends: the others must still run)
         _LOG.debug("check %s", check.name, exc_info=True)
         text = f"this check failed itself: {type(error).__name__}: {error}"
         return _failed(

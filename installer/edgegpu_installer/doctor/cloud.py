@@ -1,4 +1,4 @@
-"""Checks of the box's side of its cloud: the agent, the cloud's HTTPS, the enrolment, the link."""
+"""Checks of the box's connection to its cloud: the agent, the cloud's HTTPS, the enrolment, the link."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,12 +14,12 @@ _LOG = f"sudo journalctl -u {SERVICE} -e"
 _NO_CLOUD = "this box belongs to no cloud"
 _WARN_LEFT_S = 14 * 86_400
 _UNSEEN_S = 1_500
-"""Two reported states without an answer."""
+"""The time of two reported states that no controller answered."""
 _FULL = 0.9
 
 
 def look_agent(sight: BoxProbe) -> CheckResult:
-    """Look at the agent's service: it finishes changes whose author died, and is this box's end of the link."""
+    """Check the agent's service: it finishes changes whose author died, and is the box's end of the link."""
     service = unit(sight, SERVICE)
     if not service.there:
         if not sight.installed:
@@ -34,7 +34,7 @@ def look_agent(sight: BoxProbe) -> CheckResult:
 
 
 def look_cloud(sight: BoxProbe) -> CheckResult:
-    """Look whether the cloud's HTTPS can be reached and trusted: by it a box enrols and renews its certificate."""
+    """Check that the cloud's HTTPS can be reached and trusted: a box enrols and renews its certificate there."""
     side = sight.cloud
     if side is None:
         return skipped(_NO_CLOUD)
@@ -49,7 +49,7 @@ def look_cloud(sight: BoxProbe) -> CheckResult:
 
 
 def look_enrolment(sight: BoxProbe) -> CheckResult:
-    """Look whether this box is enrolled, and for how long its certificate holds."""
+    """Check that this box is enrolled, and for how long its certificate is still valid."""
     side = sight.cloud
     if side is None:
         return skipped(_NO_CLOUD)
@@ -88,7 +88,7 @@ def _certificate(side: CloudProbe, left_s: int) -> Iterator[CheckProblem]:
 
 
 def look_link(sight: BoxProbe) -> CheckResult:
-    """Look whether the box is connected to its broker, and the controller is heard."""
+    """Check that the box is connected to its broker and hears a controller."""
     side = sight.cloud
     if side is None:
         return skipped(_NO_CLOUD)

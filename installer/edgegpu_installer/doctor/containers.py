@@ -1,4 +1,4 @@
-"""Checks of the way of a card into a container: containerd's configuration, the CDI spec, device links."""
+"""Checks of how a card comes into a container: containerd's configuration, the CDI spec, device links."""
 
 import json
 import os
@@ -24,7 +24,7 @@ _WELL = {
 
 
 def look_runtime(sight: BoxProbe) -> CheckResult:
-    """Look at containerd's configuration: CDI where cards go that way, else the nvidia runtime and its class."""
+    """Check containerd's configuration: CDI where cards are injected by CDI, else the nvidia runtime and its class."""
     if not sight.settings.has_plugin:
         return skipped(_NO_CARDS)
     containerd = sight.containerd
@@ -66,7 +66,7 @@ def look_runtime(sight: BoxProbe) -> CheckResult:
 
 
 def _cdi_troubles(sight: BoxProbe, containerd: ContainerdProbe, kubelet: str) -> Iterator[CheckProblem]:
-    """Ask by the very rule of the plugin and of the installation."""
+    """Yield what keeps CDI from working, by the rule that the plugin and the installer use too."""
     folder = str(sight.settings.cdi_file.parent)
     known = injection.ContainerdSupport(
         str(containerd.path), containerd.cdi, containerd.cdi_folders, nvidia_runtime=containerd.nvidia_runtime
@@ -81,7 +81,7 @@ def _cdi_troubles(sight: BoxProbe, containerd: ContainerdProbe, kubelet: str) ->
 
 
 def _kubelet_version(sight: BoxProbe) -> str:
-    """Return the version of this node's kubelet, by the Node object or by k3s's program; empty where none tells."""
+    """Return kubelet's version from the Node object, else from k3s's program; empty when it is not known."""
     try:
         told = str((((sight.node.get("status") or {}).get("nodeInfo")) or {}).get("kubeletVersion") or "")
     except SkippedCheck:
@@ -90,7 +90,7 @@ def _kubelet_version(sight: BoxProbe) -> str:
 
 
 def _cardless(sight: BoxProbe) -> Iterator[CheckProblem]:
-    """Find the containers that run without the card which kubelet gave them, as the plugin saw."""
+    """Yield the containers that run without the card which kubelet gave them, as the plugin reports."""
     try:
         rows = sight.status.get("pods") or ()
     except SkippedCheck:
@@ -125,7 +125,7 @@ def _runtime_troubles(sight: BoxProbe, containerd: ContainerdProbe) -> Iterator[
 
 
 def look_visible(sight: BoxProbe) -> CheckResult:
-    """Look for containers that run by the nvidia runtime and see cards which nobody gave them."""
+    """Find containers of the nvidia runtime that see cards which they were not given."""
     settings, node = sight.settings, sight.facts.node
     if not settings.has_plugin:
         return skipped(_NO_CARDS)
@@ -152,7 +152,7 @@ def look_visible(sight: BoxProbe) -> CheckResult:
 
 
 def _sees_more(container: PodContainer, *, shares: bool) -> str:
-    """Say why a container that runs by the nvidia runtime sees more cards than it was given; empty if it does not."""
+    """Return why a container of the nvidia runtime sees more cards than it was given; empty if it does not."""
     if container.visible in {"void", "none"}:
         return ""
     if container.visible:
@@ -164,7 +164,7 @@ def _sees_more(container: PodContainer, *, shares: bool) -> str:
 
 
 def look_cdi(sight: BoxProbe) -> CheckResult:
-    """Look at the CDI spec: is it there, are its files, has it the cards that are offered."""
+    """Check that the CDI spec exists, that its files exist, and that it has the cards which are offered."""
     if not sight.settings.has_plugin:
         return skipped(_NO_CARDS)
     path = sight.settings.cdi_file
@@ -205,7 +205,7 @@ def look_cdi(sight: BoxProbe) -> CheckResult:
 
 
 def _doubles(sight: BoxProbe, kind: str) -> Iterator[CheckProblem]:
-    """Find other specs of our kind: where two name a device, containerd takes neither."""
+    """Yield other CDI specs of our kind: when two specs name a device, containerd takes neither."""
     own = sight.settings.cdi_file
     for folder in ("/etc/cdi", str(own.parent)):
         for name in sight.names(folder):
@@ -221,7 +221,7 @@ def _doubles(sight: BoxProbe, kind: str) -> Iterator[CheckProblem]:
 
 
 def _host_paths(spec: Mapping[str, Any]) -> list[str]:
-    """Return the paths of this machine that a spec names, each once."""
+    """Return the host paths that a CDI spec names, each once."""
     edits = [spec.get("containerEdits") or {}, *(device.get("containerEdits") or {} for device in spec["devices"])]
     nodes = [node.get("hostPath") or node["path"] for edit in edits for node in edit.get("deviceNodes") or ()]
     mounts = [mount["hostPath"] for edit in edits for mount in edit.get("mounts") or ()]
@@ -229,7 +229,7 @@ def _host_paths(spec: Mapping[str, Any]) -> list[str]:
 
 
 def look_cgroups(sight: BoxProbe) -> CheckResult:
-    """Look for the links in /dev/char by which systemd finds the cards' devices at a daemon-reload."""
+    """Check the links in /dev/char by which systemd finds the cards' devices at a daemon-reload."""
     if not sight.settings.has_plugin:
         return skipped(_NO_CARDS)
     folder = sight.settings.driver_root / "dev"

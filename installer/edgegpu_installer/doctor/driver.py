@@ -20,7 +20,7 @@ _LOOK = "sudo dmesg | grep -iE 'nvrm|nvidia'"
 
 
 def look_versions(sight: BoxProbe) -> CheckResult:
-    """Compare the versions of the kernel's module, the library and nvidia-smi."""
+    """Compare the versions of the kernel module, the library and nvidia-smi."""
     if not sight.settings.has_plugin:
         return skipped(_NO_CARDS)
     module, library = _module(sight), _library(sight)
@@ -45,7 +45,7 @@ def look_cards(sight: BoxProbe) -> CheckResult:
     seen = [_seen(line) for line in smi.out.splitlines() if line.count(",") >= _COMMAS]
     try:
         offered = [_offered(card) for card in sight.status.get("cards") or ()]
-    except SkippedCheck as unseen:  # what can be said without the plugin is said
+    except SkippedCheck as unseen:  # report what is known without the plugin
         return _without_plugin(seen, unseen)
     troubles = [*lost, *_bus_troubles(sight, seen), *_exclusions(settings.exclude, seen, offered)]
     troubles += _offer_troubles(seen, offered, settings.exclude)
@@ -122,7 +122,7 @@ def _module(sight: BoxProbe) -> str:
 
 
 def _library(sight: BoxProbe) -> str:
-    """Return the version in the name of the file that the library's link leads to."""
+    """Return the driver library's version: the name of the file that its link leads to has it."""
     settings = sight.settings
     for folder in settings.library_folders:
         path = sight.at(settings.driver_root / folder / _LIBRARY)
@@ -133,7 +133,7 @@ def _library(sight: BoxProbe) -> str:
 
 
 def _smi(sight: BoxProbe, *fields: str) -> ProgramResult:
-    """Ask nvidia-smi: the one below the driver's root with the libraries there, where that is not the machine's own."""
+    """Run nvidia-smi; when the driver's root is not `/`, the nvidia-smi and the libraries below that root."""
     settings = sight.settings
     program, libraries = "nvidia-smi", ""
     own = sight.at(settings.driver_root / "usr/bin/nvidia-smi")
@@ -160,7 +160,7 @@ def _without_plugin(seen: list[_Seen], unseen: SkippedCheck) -> CheckResult:
 
 
 def _lost_troubles(sight: BoxProbe) -> Iterator[CheckProblem]:
-    """Find the pods whose card is gone, as the plugin tells of them."""
+    """Yield the pods whose card is gone, as the plugin reports."""
     try:
         rows = sight.status.get("pods") or ()
     except SkippedCheck:
@@ -176,7 +176,7 @@ def _lost_troubles(sight: BoxProbe) -> Iterator[CheckProblem]:
 
 
 def _bus_troubles(sight: BoxProbe, seen: list[_Seen]) -> Iterator[CheckProblem]:
-    """Find NVIDIA cards on the PCI bus that the driver does not show; its bus ids have a longer domain."""
+    """Yield NVIDIA cards on the PCI bus that the driver does not show; the driver's bus ids have a longer domain."""
     shown = {card.bus[-len("0000:00:00.0") :] for card in seen}
     for name in sight.names("/sys/bus/pci/devices"):
         folder = f"/sys/bus/pci/devices/{name}"

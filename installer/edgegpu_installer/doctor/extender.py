@@ -1,4 +1,4 @@
-"""Checks of the scheduler's extender: is it reached as the scheduler reaches it, and how long certificates hold."""
+"""The check of the extender: it is called as the scheduler calls it."""
 
 import ssl
 from collections.abc import Iterator
@@ -22,13 +22,13 @@ _ANEW = "sudo edgegpu install  # makes certificates and scheduler file anew"
 
 
 def _context(entry: ExtenderEntry) -> ssl.SSLContext:
-    """Return the TLS context that the scheduler has for an extender."""
+    """Return the TLS context with which the scheduler calls an extender."""
     verify = bool(entry.ca) and not entry.insecure
     return client_context(ca_pem=entry.ca, cert_pem=entry.cert, key_pem=entry.key, verify=verify)
 
 
 def look_extender(sight: BoxProbe) -> CheckResult:
-    """Call the extender's healthz with what the scheduler's file holds."""
+    """Call the extender's healthz with the address and the certificates of the scheduler's file."""
     settings = sight.settings
     if not settings.has_extender:
         return skipped("an agent node has no scheduler, and so no extender")
@@ -51,10 +51,10 @@ def look_extender(sight: BoxProbe) -> CheckResult:
 
 
 def our_entry(sight: BoxProbe) -> ExtenderEntry:
-    """Return our extender as the scheduler's file names it.
+    """Return our extender's entry in the scheduler's file.
 
     Raises:
-        DoorShut: there is no such file, or we are not in it.
+        ProbeError: there is no such file, or our extender is not in it.
     """
     path = scheduler_file(sight)
     text = sight.text(path)
@@ -70,7 +70,7 @@ def our_entry(sight: BoxProbe) -> ExtenderEntry:
 
 
 def scheduler_file(sight: BoxProbe) -> str:
-    """Return the path of the scheduler's file: that which k3s is told of, else where the installer puts it."""
+    """Return the path of the scheduler's file: the one that k3s passes to it, else the installer's own."""
     k3s = sight.k3s
     if sight.facts.kind is NodeKind.KUBEADM_SERVER:
         return SCHEDULER_FILE

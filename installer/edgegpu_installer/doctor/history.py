@@ -1,4 +1,4 @@
-"""Checks of the last transaction, of what undoes one, of the files that edgegpu wrote and of what installs left."""
+"""Checks of the last transaction, of recovery, of the files that edgegpu wrote, and of leftovers of installs."""
 
 import os
 from collections.abc import Iterator
@@ -42,11 +42,11 @@ _FOREIGN = {
 }
 _BY_HAND = ("/etc/edgegpu/scheduler.yaml",)
 _KEPT = 2
-"""The version that runs, and the one before it."""
+"""The version in use, and the one before it."""
 
 
 def look_transaction(sight: BoxProbe) -> CheckResult:
-    """Look how the last transaction ended, or whether one is left unfinished."""
+    """Check how the last transaction ended, and that none is unfinished."""
     journal = TransactionJournal(sight.at(TX))
     try:
         record = journal.read()
@@ -87,7 +87,7 @@ def _ended(record: TransactionRecord, what: str) -> Iterator[CheckProblem]:
 
 
 def look_recover(sight: BoxProbe) -> CheckResult:
-    """Look whether what undoes a change is in place, and asked at each start of k3s."""
+    """Check that edgegpu-recover is in place, and that k3s's unit runs it at each start."""
     k3s = sight.k3s
     if k3s is None:
         return skipped("there is no k3s on this machine (see the check `k3s`)")
@@ -114,9 +114,9 @@ def look_recover(sight: BoxProbe) -> CheckResult:
 
 
 def look_files(sight: BoxProbe) -> CheckResult:
-    """Look whether the files that edgegpu wrote are as it wrote them; some are there to be edited, or to be used up."""
+    """Check that the files are as edgegpu wrote them, except those that a person edits or that are used up."""
     try:
-        users = {sight.k3s.place.path} if sight.k3s is not None else set[str]()  # with lines of ours, perhaps
+        users = {sight.k3s.place.path} if sight.k3s is not None else set[str]()  # users' own, with lines of ours
         changed = [path for path in baseline.drifted(sight.layout) if path not in _MAY_CHANGE | users]
     except InstallError as error:
         raise ProbeError(error.message, remedy=error.remedy) from error
@@ -131,7 +131,7 @@ def look_files(sight: BoxProbe) -> CheckResult:
 
 
 def look_leftovers(sight: BoxProbe) -> CheckResult:
-    """Look for old versions, half-unpacked folders and files of other products."""
+    """Find old versions, half-unpacked folders and files of other products."""
     troubles = [*_versions(sight), *_foreign(sight)]
     if sight.at(f"{K3S_FOLDER}/{SCHEDULER_YAML}").exists():
         troubles += [

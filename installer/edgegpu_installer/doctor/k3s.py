@@ -1,4 +1,4 @@
-"""Checks of k3s itself: is it well, and what does its scheduler read."""
+"""Checks of k3s: its unit, its version, and the file that its scheduler reads."""
 
 from collections.abc import Iterator
 
@@ -24,16 +24,16 @@ from edgegpu_installer.scheduler import kubeadm
 from edgegpu_installer.scheduler.manifest import MANIFEST, SCHEDULER_FILE
 
 _OLDEST = 20
-"""A minor version."""
+"""The oldest minor version of Kubernetes 1 that the plugin works with."""
 _INSTALL = "sudo edgegpu install"
 _RECENT_S = 600.0
 _PRIVATE = 0o077
 _SLACK_S = 2.0
-"""The kernel tells the time of its boot in whole seconds."""
+"""The kernel gives the time of its boot in whole seconds."""
 
 
 def look_k3s(sight: BoxProbe) -> CheckResult:
-    """Look at k3s's unit, its starts, its version and its readiness."""
+    """Check k3s's unit, its restarts, its version and its readiness."""
     k3s = sight.k3s
     if k3s is None:
         return info(f"there is no k3s on this machine: {sight.facts.kind.value}")
@@ -65,7 +65,7 @@ def _version_troubles(k3s: K3s) -> Iterator[CheckProblem]:
 
 
 def look_scheduler(sight: BoxProbe) -> CheckResult:
-    """Look whether the scheduler reads our file, and whether the file is one that it can start with."""
+    """Check that the scheduler reads our file, and that it can start with it."""
     k3s = sight.k3s
     if sight.facts.kind is NodeKind.KUBEADM_SERVER:
         return _look_manifest(sight)
@@ -78,14 +78,14 @@ def look_scheduler(sight: BoxProbe) -> CheckResult:
     wrong = list(_content(sight, path))
     unread = (
         [] if any(one.level is CheckLevel.BROKEN for one in wrong) else _unread(sight, k3s, path)
-    )  # no restart with that
+    )  # advise no restart while the file is bad
     troubles = [*_effective(k3s, tuple(value.text for value in given)), *_moved(k3s), *wrong, *unread]
     source = given[-1].source if given else "nobody"
     return judge(troubles, well=f"reads {path}", details=[f"{path}, named by {source}"])
 
 
 def _look_manifest(sight: BoxProbe) -> CheckResult:
-    """Look at the scheduler that kubelet runs from kubeadm's manifest."""
+    """Check the scheduler that kubelet runs from kubeadm's manifest."""
     try:
         manifest = kubeadm.read(sight.text(MANIFEST) or "")
     except InstallError as error:
@@ -122,7 +122,7 @@ def _effective(k3s: K3s, given: tuple[str, ...]) -> Iterator[CheckProblem]:
 
 
 def _moved(k3s: K3s) -> Iterator[CheckProblem]:
-    """Find our lines in the user's file on a k3s that takes them from a drop-in: it was an older one."""
+    """Yield a warning when a k3s that was upgraded could use a drop-in, and our lines are still in the user's file."""
     if k3s.has_block and k3s.takes_drop_in:
         yield warning(
             f"{k3s.config} names edgegpu's file, as k3s before 1.21.1 needed it",
@@ -148,7 +148,7 @@ def _content(sight: BoxProbe, path: str) -> Iterator[CheckProblem]:
 
 
 def _unread(sight: BoxProbe, k3s: K3s, path: str) -> Iterator[CheckProblem]:
-    """Find files that changed after k3s had read them: what they say counts from the next start on."""
+    """Yield files that changed after k3s had read them: k3s uses the change only from its next start on."""
     started_s = unit(sight, k3s.unit.name).started_s
     if started_s is None:
         return

@@ -1,4 +1,4 @@
-"""Checks of the plugin: its service, its configuration, and what it has registered with kubelet."""
+"""Checks of the plugin: its service, its configuration, and the resources that it registered with kubelet."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ _GPU_WORDS = ("nvidia", "gpu", "cuda", "hami")
 
 
 def look_plugin(sight: BoxProbe) -> CheckResult:
-    """Look at the service, its configuration and what it says of itself."""
+    """Check the plugin's service, its configuration and its status document."""
     service = unit(sight, SERVICE)
     if not service.there:
         return judge(
@@ -107,7 +107,7 @@ def _offer(name: str, offered: str, wanted: int) -> Iterator[CheckProblem]:
 
 
 def look_double(sight: BoxProbe) -> CheckResult:
-    """Look for other device plugins: their sockets with kubelet, what the node offers, and their pods."""
+    """Find other device plugins by their sockets, by the resources that the node offers, and by their pods."""
     facts, settings = sight.facts, sight.settings
     found = list(other_plugins(facts, memory=settings.memory_resource, core=settings.core_resource))
     troubles = [broken(f"{one.name} hands out the same cards: {one.seen}", one.remedy) for one in found]
@@ -135,7 +135,7 @@ def _offered(facts: MachineFacts) -> list[str]:
 
 
 def look_limiter(sight: BoxProbe) -> CheckResult:
-    """Say what containers are held to."""
+    """Report how shares are enforced on containers."""
     if not sight.settings.has_plugin:
         return skipped("this machine has no cards to share (role extender-only)")
     preload = (sight.text("/etc/ld.so.preload") or "").split()

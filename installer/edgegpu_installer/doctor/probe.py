@@ -1,4 +1,4 @@
-"""What the checks see of a box: its files below a root, its programs, and what the running parts answer."""
+"""The checks' access to a box: its files below a root, its programs, and the answers of what runs on it."""
 
 import datetime as dt
 import os
@@ -21,7 +21,7 @@ _MOST_TEXT = 8 * 1024 * 1024
 
 
 class ProbeError(Exception):
-    """Something could not be asked: the text reads "cannot x: cause"."""
+    """Something could not be read or asked; the text is "cannot x: cause"."""
 
     def __init__(self, text: str, *, remedy: str) -> None:
         super().__init__(text)
@@ -29,8 +29,8 @@ class ProbeError(Exception):
         self.remedy = remedy
 
 
-class SkippedCheck(Exception):  # noqa: N818  (it says what happened)
-    """A check cannot look because something else is wrong, which the check of that name reports."""
+class SkippedCheck(Exception):  # noqa: N818  (the name says what happened)
+    """A check cannot be made because of another problem, which the check `told_by` reports."""
 
     def __init__(self, shut: ProbeError, told_by: str) -> None:
         super().__init__(shut.text)
@@ -40,7 +40,7 @@ class SkippedCheck(Exception):  # noqa: N818  (it says what happened)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginSettings:
-    """What the plugin's configuration comes to; its defaults, and a `problem`, where it cannot be read."""
+    """The plugin's configuration; where it cannot be read, the defaults and the `problem`."""
 
     problem: str
     node: str
@@ -58,12 +58,12 @@ class PluginSettings:
     listen: str
     insecure: bool
     tls: tuple[Path, ...]
-    """The extender's certificates, none where it speaks without."""
+    """The extender's certificates; empty when it runs without TLS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerdProbe:
-    """What containerd's own configuration says about ways for cards."""
+    """What containerd's own configuration says about how cards can come into containers."""
 
     path: Path
     cdi: bool
@@ -75,7 +75,7 @@ class ContainerdProbe:
 
 @dataclass(frozen=True, slots=True)
 class ApiReply:
-    """An answer of the API server; `date` is its clock's."""
+    """An answer of the API server; `date` is the time of its clock."""
 
     status: int
     body: Mapping[str, Any]
@@ -84,7 +84,7 @@ class ApiReply:
 
 @dataclass(frozen=True, slots=True)
 class FileSystemSpace:
-    """A file system's state, in bytes and shares of 1."""
+    """The free space of a file system, in bytes and as shares of 1."""
 
     free_bytes: int
     free_share: float
@@ -94,62 +94,62 @@ class FileSystemSpace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudProbe:
-    """What agent.yaml, the identity and the agent say of this box and its cloud."""
+    """What agent.yaml, the identity and the agent say about this box and its cloud."""
 
     url: str
     ca_sha256: str
     problem: str
     """What is wrong with agent.yaml."""
     standing: Mapping[str, Any]
-    """How the identity stands, in the words of the agent; empty where it says nothing."""
+    """The state of the box's identity as the agent writes it; empty when there is none."""
     agent: Mapping[str, Any] | None
-    """What the agent answers."""
+    """The agent's answer; None when there is none."""
     silence: str
-    """Why it does not."""
+    """Why the agent does not answer."""
     broker: str
-    """Where the broker is, HOST:PORT; empty before the enrolment."""
+    """The broker's address, HOST:PORT; empty before the enrolment."""
 
 
 class Api(Protocol):
-    """The API server, asked with edgegpu's own kubeconfig."""
+    """A client of the API server with edgegpu's own kubeconfig."""
 
     server: str
 
     def get(self, path: str) -> ApiReply:
-        """Read. Raises DoorShut where there is no answer; a refusal is an answer."""
+        """Return the answer to GET. Raises ProbeError when there is no answer; a refusal is an answer."""
 
     def post(self, path: str, body: Mapping[str, Any]) -> ApiReply:
-        """Create. Raises DoorShut where there is no answer; a refusal is an answer."""
+        """Return the answer to POST. Raises ProbeError when there is no answer; a refusal is an answer."""
 
 
 class DoctorClients(Protocol):
-    """What the doctor is lent by those who may import the plugin's code."""
+    """The clients that the doctor asks through; code that may import the plugin's implements them."""
 
     def settings(self) -> PluginSettings:
-        """Return what plugin.yaml comes to."""
+        """Return the settings of plugin.yaml."""
 
     def status(self) -> Mapping[str, Any]:
-        """Return the running plugin's status document. Raises DoorShut."""
+        """Return the running plugin's status document. Raises ProbeError."""
 
     def containerd(self, usual: str) -> ContainerdProbe | None:
-        """Return what containerd's configuration says, None where there is none; `usual`: where k3s writes it.
+        """Return what containerd's configuration says, None when there is none; `usual` is the path that k3s writes.
 
         Raises:
-            DoorShut: it cannot be read.
+            ProbeError: the configuration cannot be read.
         """
 
     def api(self) -> Api:
-        """Return a client for the API server. Raises DoorShut: the kubeconfig cannot be used."""
+        """Return a client for the API server. Raises ProbeError when the kubeconfig cannot be used."""
 
     def cloud(self) -> CloudProbe | None:
-        """Return how this box and its cloud stand; None where it belongs to none."""
+        """Return the state of this box and its cloud; None when the box belongs to no cloud."""
 
     def reach_cloud(self) -> None:
-        """Ask the cloud's HTTPS whether it is there. Raises DoorShut: it cannot be reached, or not be trusted."""
+        """Call the cloud's HTTPS. Raises ProbeError when it cannot be reached or not be trusted."""
 
 
 class BoxProbe:
-    """A box as one run of the doctor sees it: what was asked once is not asked again, a failure neither."""
+    """A box in one run of the doctor; every answer is kept, failures too, so that nothing is asked twice."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class BoxProbe:
         now: Callable[[], dt.datetime],
         space: Callable[[Path], FileSystemSpace] | None = None,
     ) -> None:
-        """Look at the box below `root` through `doors`; `path` is where programs are looked for."""
+        """Probe the box whose `/` is at `root`; `doors` are the clients, `path` is the PATH for its programs."""
         self.layout = Layout(root)
         self.now = now
         self.space = space or _space
@@ -170,12 +170,12 @@ class BoxProbe:
 
     @property
     def installed(self) -> bool:
-        """Whether there is anything of an install, a broken one included."""
+        """Whether edgegpu is installed with sharing, even if the install is broken."""
         there = any(self.at(path).exists() for path in (f"{UNITS}/{PLUGIN_UNIT}", PLUGIN_YAML, CURRENT))
         return there and not self._withdrawn()
 
     def _withdrawn(self) -> bool:
-        """Whether sharing was taken off, and the agent stayed."""
+        """Return whether sharing was taken off while the agent stayed."""
         try:
             return baseline.withdrawn(self.layout)
         except InstallError:
@@ -183,22 +183,22 @@ class BoxProbe:
 
     @property
     def settings(self) -> PluginSettings:
-        """What the plugin's configuration comes to."""
+        """The plugin's settings."""
         return self._once("settings", "plugin", self._doors.settings)
 
     @property
     def status(self) -> Mapping[str, Any]:
-        """The running plugin's status document. Raises Unseen."""
+        """The running plugin's status document. Raises SkippedCheck."""
         return self._once("status", "plugin", self._doors.status)
 
     @property
     def facts(self) -> MachineFacts:
-        """What the installer sees of this machine before it changes anything."""
+        """The facts that the installer reads before it changes anything."""
         return self._once("facts", "k3s", self._read_facts)
 
     @property
     def k3s(self) -> K3s | None:
-        """The k3s of this machine, None where there is none."""
+        """The k3s of this machine; None when there is none."""
         return self.facts.k3s
 
     def _read_facts(self) -> MachineFacts:
@@ -207,31 +207,31 @@ class BoxProbe:
 
     @property
     def containerd(self) -> ContainerdProbe | None:
-        """What containerd's configuration says. Raises Unseen."""
+        """What containerd's configuration says. Raises SkippedCheck."""
         usual = self.k3s.containerd_config if self.k3s is not None else ""
         return self._once("containerd", "runtime", lambda: self._doors.containerd(usual))
 
     @property
     def api(self) -> Api:
-        """The API server. Raises Unseen."""
+        """The client of the API server. Raises SkippedCheck."""
         return self._once("api", "kubeconfig", self._doors.api)
 
     @property
     def cloud(self) -> CloudProbe | None:
-        """How this box and its cloud stand."""
+        """The state of this box and its cloud; None when the box belongs to no cloud."""
         return self._once("cloud", "cloud", self._doors.cloud)
 
     def reach_cloud(self) -> None:
-        """Ask the cloud's HTTPS. Raises DoorShut."""
+        """Call the cloud's HTTPS. Raises ProbeError."""
         self._doors.reach_cloud()
 
     def object(self, path: str) -> ApiReply:
-        """Return the API server's answer for a path. Raises Unseen."""
+        """Return the API server's answer for a path. Raises SkippedCheck."""
         return self._once(f"GET {path}", "kubeconfig", partial(self.api.get, path))
 
     @property
     def node(self) -> Mapping[str, Any]:
-        """This machine's Node object. Raises Unseen."""
+        """This machine's Node object. Raises SkippedCheck."""
         return self._once("node", "kubeconfig", self._node)
 
     def _node(self) -> Mapping[str, Any]:
@@ -245,11 +245,11 @@ class BoxProbe:
         return reply.body
 
     def at(self, path: str | Path) -> Path:
-        """Return where a path of the box is for us."""
+        """Return the path by which this process reaches a path of the box."""
         return self.layout.at(path)
 
     def text(self, path: str | Path) -> str | None:
-        """Return a file's text, None where there is no file. Raises OSError for one that cannot be read."""
+        """Return a file's text, None when there is no file. Raises OSError when it cannot be read."""
         try:
             with self.at(path).open(encoding="utf-8", errors="replace") as file:
                 return file.read(_MOST_TEXT)
@@ -257,18 +257,18 @@ class BoxProbe:
             return None
 
     def names(self, folder: str | Path) -> list[str]:
-        """Return the sorted names in a folder, none where there is no folder."""
+        """Return the sorted names in a folder; an empty list when there is no folder."""
         try:
             return sorted(os.listdir(self.at(folder)))  # noqa: PTH208  (names are what is wanted)
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def devices(self, folder: Path, pattern: str) -> list[Path]:
-        """Return the character devices in a folder whose path matches."""
+        """Return the character devices in a folder that match a glob pattern."""
         return sorted(path for path in self.at(folder).glob(pattern) if _is_character(path))
 
     def run(self, *command: str, timeout_s: float = 10.0, libraries: str = "") -> ProgramResult:
-        """Run a program of the box, with libraries from these folders; the same command is run once."""
+        """Run a program of the box, with `libraries` as LD_LIBRARY_PATH; the same command runs once."""
         environment = {**os.environ, **({"LD_LIBRARY_PATH": libraries} if libraries else {})}
         return self._once(
             f"run {' '.join(command)}",

@@ -1,4 +1,4 @@
-"""What systemd says of a unit."""
+"""The properties of systemd units, and what is wrong with them."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _BOOT = re.compile(r"^btime (\d+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitProperties:
-    """One unit as `systemctl show` has it."""
+    """The properties of a unit, from `systemctl show`."""
 
     name: str
     there: bool
@@ -26,9 +26,9 @@ class UnitProperties:
     restarts: int
     result: str
     stale: bool
-    """Files of it changed after systemd had read them."""
+    """Whether its files changed after systemd had read them."""
     started_s: float | None
-    """When its main process was started, in seconds since 1970."""
+    """When its main process started, in seconds since 1970."""
     pre: str
     """Its ExecStartPre= lines."""
     command: str
@@ -36,15 +36,15 @@ class UnitProperties:
 
     @property
     def runs(self) -> bool:
-        """Whether it is up."""
+        """Whether the unit is active and running."""
         return self.active == "active" and self.sub == "running"
 
 
 def unit(sight: BoxProbe, name: str) -> UnitProperties:
-    """Ask systemd for a unit; one that it does not know is not there.
+    """Return a unit's properties; `there` is False for a unit that systemd does not know.
 
     Raises:
-        DoorShut: there is no systemd to ask.
+        ProbeError: there is no systemd to ask.
     """
     ran = sight.run("systemctl", "show", name, f"--property={_KEYS}")
     if not ran.well:
@@ -68,7 +68,7 @@ def unit(sight: BoxProbe, name: str) -> UnitProperties:
 
 
 def restarted_s(sight: BoxProbe, service: UnitProperties) -> float | None:
-    """Return how long ago systemd started a running unit again; None where it did not, or long ago."""
+    """Return how long ago systemd restarted a running unit; None when it did not, or more than a day ago."""
     if not service.restarts or service.started_s is None:
         return None
     ago_s = sight.now().timestamp() - service.started_s
@@ -76,7 +76,7 @@ def restarted_s(sight: BoxProbe, service: UnitProperties) -> float | None:
 
 
 def restarted(service: UnitProperties, ago_s: float) -> str:
-    """Return the sentence for a unit that systemd has restarted."""
+    """Return the sentence about a unit that systemd has restarted."""
     return f"{service.name} was started again by systemd {service.restarts} times, last {ago_s / 60:.0f} minutes ago"
 
 
@@ -95,7 +95,7 @@ def service_troubles(sight: BoxProbe, service: UnitProperties) -> Iterator[Check
 
 
 def _started_s(sight: BoxProbe, since_boot_us: str) -> float | None:
-    """Systemd's dates are words of the machine's time zone, and older ones print no others."""
+    """Return the start in seconds since 1970, counted from the boot: systemd's dates are in the local time zone."""
     boot = _BOOT.search(sight.text("/proc/stat") or "")
     if boot is None or not since_boot_us.isdigit() or int(since_boot_us) == 0:
         return None
@@ -103,7 +103,7 @@ def _started_s(sight: BoxProbe, since_boot_us: str) -> float | None:
 
 
 def last_words(sight: BoxProbe, name: str, lines: int = 3) -> list[str]:
-    """Return the last lines of a unit's log, those that complain first; none where they cannot be read."""
+    """Return the last lines of a unit's log, only complaints when there are any; empty when it cannot be read."""
     ran = sight.run("journalctl", "--unit", name, "--lines=100", "--output=cat", "--no-pager")
     if not ran.well:
         return []
@@ -113,5 +113,5 @@ def last_words(sight: BoxProbe, name: str, lines: int = 3) -> list[str]:
 
 
 def restart_k3s(sight: BoxProbe) -> str:
-    """Return the command that starts this node's k3s anew; its unit has another name on an agent node."""
+    """Return the command that restarts this node's k3s; its unit has another name on an agent node."""
     return f"sudo systemctl restart --no-block {sight.k3s.unit.name if sight.k3s is not None else 'k3s'}"

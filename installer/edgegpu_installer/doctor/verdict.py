@@ -1,4 +1,4 @@
-"""What a check says: how bad it is, why, and the command that mends it."""
+"""The result of a check: how bad it is, why, and the command that fixes it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class CheckLevel(StrEnum):
-    """How bad it is."""
+    """How bad a check's result is."""
 
     SKIPPED = "not applicable"
     INFO = "info"
@@ -16,16 +16,16 @@ class CheckLevel(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Greater is worse; all that asks for nothing is equal."""
+        """The order of levels, greater is worse; levels that ask for no action have 0."""
         return {CheckLevel.WARNING: 1, CheckLevel.BROKEN: 2}.get(self, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckProblem:
-    """One thing that is wrong.
+    """One problem that a check found.
 
-    `remedy` is a line for a shell: the commands that mend it, and after `#` what else there is to know. Words alone
-    where no command of this box mends it.
+    `remedy` is a line for a shell: the commands that fix it, and a comment after `#`. It is plain words when no
+    command on this box fixes it.
     """
 
     level: CheckLevel
@@ -35,7 +35,7 @@ class CheckProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """What one check found; `text` is its line."""
+    """What one check found; `text` is its summary line."""
 
     level: CheckLevel
     text: str
@@ -44,32 +44,32 @@ class CheckResult:
 
 
 def broken(text: str, remedy: str) -> CheckProblem:
-    """Return a trouble that keeps GPU pods from working."""
+    """Return a problem that keeps GPU pods from working."""
     return CheckProblem(CheckLevel.BROKEN, text, remedy)
 
 
 def warning(text: str, remedy: str) -> CheckProblem:
-    """Return a trouble that does not yet, or not always."""
+    """Return a problem that does not keep GPU pods from working yet, or not always."""
     return CheckProblem(CheckLevel.WARNING, text, remedy)
 
 
 def note(text: str, remedy: str) -> CheckProblem:
-    """Return what is less than it could be, and yet as it should be here."""
+    """Return a remark about something that could be better and is not wrong."""
     return CheckProblem(CheckLevel.INFO, text, remedy)
 
 
 def skipped(reason: str) -> CheckResult:
-    """Return the verdict of a check that has nothing to look at here."""
+    """Return the result of a check that does not apply here."""
     return CheckResult(level=CheckLevel.SKIPPED, text=reason)
 
 
 def info(text: str, *details: str) -> CheckResult:
-    """Return a verdict that tells and does not judge."""
+    """Return a result that informs without a judgement."""
     return CheckResult(level=CheckLevel.INFO, text=text, details=details)
 
 
 def judge(troubles: Iterable[CheckProblem], *, well: str, details: Iterable[str] = ()) -> CheckResult:
-    """Return the verdict over what was found: the worst counts and gives the line, `well` where there is nothing."""
+    """Return the result of the problems found: the worst gives level and line; without any the line is `well`."""
     found = sorted(troubles, key=lambda trouble: -trouble.level.rank)
     if not found or not found[0].level.rank:
         return CheckResult(level=CheckLevel.OK, text=well, troubles=tuple(found), details=tuple(details))
